@@ -1,0 +1,8 @@
+/** Tests run from the sources; types are checked by `npm run lint`. One worker a core. */
+module.exports = {
+  testEnvironment: 'node',
+  roots: ['<rootDir>/tests'],
+  testMatch: ['**/*.test.ts'],
+  transform: { '^.+\\.ts$': ['ts-jest', { isolatedModules: true, diagnostics: false, tsconfig: 'tsconfig.json' }] },
+  testTimeout: 30_000,
+}

@@ -1,0 +1,126 @@
+/**
+ * Commands: what one actor asks of another. They may be lost with their topic's retention, because every one follows
+ * from facts: a refold yields those that have no answer yet. Each carries the epoch and the attempt that its answer echoes.
+ */
+
+import type { Sampling } from './facts/trajectory'
+import type { EngineId, Epoch, PolicyVersion, TrajectoryId } from './ids'
+
+/** Coordinator → scheduler (`turns`): generate one turn somewhere. */
+export interface GenerateTurn {
+  readonly type: 'turn.generate'
+  readonly trajectory: TrajectoryId
+  readonly turn: number
+  readonly attempt: number
+  readonly epoch: Epoch
+  readonly engine: EngineId | null
+  readonly seed: number
+  readonly sampling: Sampling
+  readonly maxTokens: number
+  /** [n] everything before the turn, and what an interrupted attempt of it had sampled. */
+  readonly context: Int32Array
+  /** How many tokens at the end of `context` are this turn's own, from interrupted attempts. */
+  readonly resumedTokens: number
+  /** Length of the group's common prompt: engines that share prefixes hold it once. */
+  readonly promptTokens: number
+  /** What the context may grow to before the rollout is out of budget, tokens. */
+  readonly boundTokens: number
+  /** Start order of the trajectory; smaller is older. */
+  readonly order: number
+  readonly minVersion: PolicyVersion
+}
+
+/** Coordinator → scheduler (`turns`): the trajectory ended; its KV may go. */
+export interface ReleaseTrajectory {
+  readonly type: 'trajectory.release'
+  readonly trajectory: TrajectoryId
+}
+
+/** Scheduler → inference (`assignments`): generate it on this engine. */
+export interface AssignTurn {
+  readonly type: 'turn.assign'
+  readonly engine: EngineId
+  readonly ask: GenerateTurn
+}
+
+/** Scheduler → inference (`assignments`): drop a trajectory's KV, abort what still runs of it. */
+export interface EvictTrajectory {
+  readonly type: 'trajectory.evict'
+  readonly engine: EngineId
+  readonly trajectory: TrajectoryId
+}
+
+/** Coordinator → tool executors (`tool-calls`). */
+export interface ExecuteTool {
+  readonly type: 'tool.execute'
+  readonly trajectory: TrajectoryId
+  readonly turn: number
+  readonly call: number
+  readonly attempt: number
+  readonly epoch: Epoch
+  readonly tool: string
+  readonly arguments: Readonly<Record<string, unknown>>
+  readonly timeoutMs: number
+  /** Characters of the answer that the model sees. */
+  readonly responseChars: number
+}
+
+/** Coordinator → verifier (`verifications`). */
+export interface VerifyAnswer {
+  readonly type: 'answer.verify'
+  readonly trajectory: TrajectoryId
+  readonly attempt: number
+  /** Name of the recipe's reward. */
+  readonly reward: string
+  readonly truth: string
+  /** Text of the model's turns, joined. */
+  readonly response: string
+}
+
+/** Anyone → everyone (`control`). */
+export interface ControlRun {
+  readonly type: 'run.control'
+  readonly order: 'pause' | 'resume' | 'drain' | 'abort'
+  readonly reason: string
+}
+
+/** Inference → whoever asks (`telemetry`): one a second and engine. Tokens unless said otherwise. */
+export interface EngineStatus {
+  readonly type: 'engine.status'
+  readonly at: number
+  readonly engine: EngineId
+  readonly version: PolicyVersion
+  readonly kvTokens: number
+  /** KV that a running or waiting request refers to. */
+  readonly referencedTokens: number
+  /** KV that is only kept for a next turn and may be evicted. */
+  readonly cachedTokens: number
+  readonly running: number
+  readonly waiting: number
+  readonly generatedTokens: number
+  readonly prefilledTokens: number
+  readonly preemptions: number
+  readonly busyMs: number
+}
+
+export interface SandboxStatus {
+  readonly type: 'sandbox.status'
+  readonly at: number
+  readonly executor: string
+  readonly level: string
+  readonly running: number
+  readonly queued: number
+  readonly calls: number
+  readonly failures: number
+}
+
+export type Command =
+  | GenerateTurn
+  | ReleaseTrajectory
+  | AssignTurn
+  | EvictTrajectory
+  | ExecuteTool
+  | VerifyAnswer
+  | ControlRun
+  | EngineStatus
+  | SandboxStatus

@@ -1,0 +1,73 @@
+/**
+ * Facts of the `learner` topic: what was trained on, what came of it, and where the weights are.
+ *
+ * `step.started` is a step's commit point: whatever dies after it, the same trajectories are trained on again from the
+ * same base, so that no batch is applied twice to one state (DESIGN §4, steps without transactions).
+ */
+import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'
+
+export interface StepStarted {
+  readonly type: 'step.started'
+  readonly at: number
+  readonly step: number
+  readonly epoch: Epoch
+  readonly baseVersion: PolicyVersion
+  /** Directory name of the newest checkpoint before this step, relative to the run's checkpoints. */
+  readonly baseCheckpoint: string
+  /** In the order in which they are packed: (group, member). */
+  readonly trajectories: readonly TrajectoryId[]
+}
+
+/** Numbers of a step by name: loss, gradNorm, clipFraction, trainedTokens, passAt1, … */
+export type Metrics = Readonly<Record<string, number>>
+
+export interface StepCompleted {
+  readonly type: 'step.completed'
+  readonly at: number
+  readonly step: number
+  readonly epoch: Epoch
+  readonly version: PolicyVersion
+  readonly metrics: Metrics
+}
+
+/** A step's loss or gradient was not finite: the weights are as before. */
+export interface StepRejected {
+  readonly type: 'step.rejected'
+  readonly at: number
+  readonly step: number
+  readonly epoch: Epoch
+  readonly reason: string
+  readonly metrics: Metrics
+}
+
+export interface WeightsPublished {
+  readonly type: 'weights.published'
+  readonly at: number
+  readonly version: PolicyVersion
+  readonly step: number
+  /** Where engines read them: a `file:` URL. */
+  readonly url: string
+  /** sha256 over the weight files, hex. */
+  readonly digest: string
+  readonly bytes: number
+}
+
+export interface CheckpointSaved {
+  readonly type: 'checkpoint.saved'
+  readonly at: number
+  readonly step: number
+  readonly version: PolicyVersion
+  /** Directory name, relative to the run's checkpoints. */
+  readonly name: string
+  readonly digest: string
+}
+
+export interface StageChanged {
+  readonly type: 'stage.changed'
+  readonly at: number
+  readonly stage: string
+  readonly step: number
+  readonly reason: string
+}
+
+export type LearnerFact = StepStarted | StepCompleted | StepRejected | WeightsPublished | CheckpointSaved | StageChanged

@@ -1,0 +1,122 @@
+/**
+ * Facts of the `runs` topic: a run's beginning and end, who takes part in it, how it is judged, what was noticed.
+ * A run's facts alone say under which recipe, code, seeds and versions everything else of it came about.
+ */
+import type { EngineId, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
+import type { Metrics } from './learner'
+
+export interface RunStarted {
+  readonly type: 'run.started'
+  readonly at: number
+  readonly run: RunId
+  /** The resolved recipe, secrets as references. */
+  readonly recipe: Readonly<Record<string, unknown>>
+  readonly recipeDigest: string
+  readonly codeDigest: string
+  readonly tokenizerDigest: string
+  readonly seed: number
+  /** Versions of Troupe, Node, Python, torch, transformers. */
+  readonly versions: Readonly<Record<string, string>>
+  /** Partitions of each topic. */
+  readonly partitions: Readonly<Record<string, number>>
+}
+
+export interface RunResumed {
+  readonly type: 'run.resumed'
+  readonly at: number
+  readonly run: RunId
+  readonly recipeDigest: string
+  readonly codeDigest: string
+  readonly tokenizerDigest: string
+}
+
+export interface RunFinished {
+  readonly type: 'run.finished'
+  readonly at: number
+  readonly run: RunId
+  readonly outcome: 'done' | 'stopped' | 'failed'
+  readonly reason: string
+  readonly steps: number
+  readonly summary: Readonly<Record<string, unknown>>
+}
+
+export interface EngineJoined {
+  readonly type: 'engine.joined'
+  readonly at: number
+  readonly engine: EngineId
+  readonly kind: string
+  readonly model: string
+  readonly kvTokens: number
+  readonly blockTokens: number
+  readonly maxSequences: number
+  readonly contextTokens: number
+}
+
+export interface EngineLeft {
+  readonly type: 'engine.left'
+  readonly at: number
+  readonly engine: EngineId
+  readonly reason: string
+}
+
+/** From here on the engine samples under this policy. */
+export interface WeightsApplied {
+  readonly type: 'weights.applied'
+  readonly at: number
+  readonly engine: EngineId
+  readonly version: PolicyVersion
+  readonly digest: string
+}
+
+export interface EvaluationCompleted {
+  readonly type: 'evaluation.completed'
+  readonly at: number
+  readonly name: string
+  readonly step: number
+  readonly version: PolicyVersion
+  readonly passAt1: number
+  readonly standardError: number
+  /** Problems; each was tried `samples` times. */
+  readonly n: number
+  readonly samples: number
+  readonly metrics: Metrics
+}
+
+/** Tasks were drawn for a step. The next draw begins at `cursor`. */
+export interface CurriculumAdvanced {
+  readonly type: 'curriculum.advanced'
+  readonly at: number
+  readonly step: number
+  readonly purpose: 'train' | 'eval'
+  readonly groups: readonly GroupId[]
+  readonly cursor: number
+  /** Start order of the next rollout. */
+  readonly order: number
+}
+
+export interface TrajectoryForked {
+  readonly type: 'trajectory.forked'
+  readonly at: number
+  readonly parent: TrajectoryId
+  readonly child: TrajectoryId
+  readonly turn: number
+}
+
+export interface AlarmRaised {
+  readonly type: 'alarm.raised'
+  readonly at: number
+  readonly alarm: string
+  readonly message: string
+}
+
+export type RunFact =
+  | RunStarted
+  | RunResumed
+  | RunFinished
+  | EngineJoined
+  | EngineLeft
+  | WeightsApplied
+  | EvaluationCompleted
+  | CurriculumAdvanced
+  | TrajectoryForked
+  | AlarmRaised

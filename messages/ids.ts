@@ -1,0 +1,53 @@
+/**
+ * Names of things, as branded strings, and how the names of small things are derived from those of large ones.
+ *
+ * A derived id says where the thing stands: `group/member` is a trajectory, `group/member#turn` a turn,
+ * `group/member#turn#kind#call` anything that belongs to a turn. Two facts with one derived id are the same fact.
+ */
+declare const brand: unique symbol
+type Brand<T, B extends string> = T & { readonly [brand]: B }
+
+export type RunId = Brand<string, 'RunId'>
+export type GroupId = Brand<string, 'GroupId'>
+export type TrajectoryId = Brand<string, 'TrajectoryId'>
+export type TaskId = Brand<string, 'TaskId'>
+export type EngineId = Brand<string, 'EngineId'>
+export type ExecutorId = Brand<string, 'ExecutorId'>
+/** Counts optimizer updates that were published; 0 is the model that the run began with. */
+export type PolicyVersion = Brand<number, 'PolicyVersion'>
+/** The offset of the latest `partition.claimed`: a decision of an older owner carries an older epoch. */
+export type Epoch = Brand<number, 'Epoch'>
+
+const safe = /^[A-Za-z0-9._:-]+$/
+
+function named<T extends string>(kind: string) {
+  return (text: string): Brand<string, T> => {
+    if (!safe.test(text)) {
+      throw new RangeError(`${kind} '${text}' may hold only letters, digits and . _ : -`)
+    }
+    return text as Brand<string, T>
+  }
+}
+
+export const runId = named<'RunId'>('run id')
+export const groupId = named<'GroupId'>('group id')
+export const engineId = named<'EngineId'>('engine id')
+export const executorId = named<'ExecutorId'>('executor id')
+export const taskId = (text: string): TaskId => text as TaskId
+export const policyVersion = (n: number): PolicyVersion => n as PolicyVersion
+export const epoch = (offset: number): Epoch => offset as Epoch
+
+export function trajectoryId(group: GroupId, member: number): TrajectoryId {
+  return `${group}/${member}` as TrajectoryId
+}
+
+/** The group and the member of a trajectory id. Throws RangeError on a text that is none. */
+export function partsOf(trajectory: TrajectoryId): { readonly group: GroupId; readonly member: number } {
+  const slash = trajectory.lastIndexOf('/')
+  const member = Number(trajectory.slice(slash + 1))
+  if (slash < 1 || !Number.isInteger(member)) throw new RangeError(`'${trajectory}' is not group/member`)
+  return { group: trajectory.slice(0, slash) as GroupId, member }
+}
+
+export const groupOf = (trajectory: TrajectoryId): GroupId => partsOf(trajectory).group
+export const memberOf = (trajectory: TrajectoryId): number => partsOf(trajectory).member

@@ -1,0 +1,107 @@
+/**
+ * The topic table: which message goes where, under which key, and how long it is kept (DESIGN §4).
+ * Names on a bus carry the run: `troupe.<run>.<topic>`.
+ */
+import type { Command } from './commands'
+import type { Fact } from './facts'
+import { groupOf, type RunId } from './ids'
+
+export type Message = Fact | Command
+export type MessageType = Message['type']
+
+export type TopicName =
+  | 'runs'
+  | 'trajectories'
+  | 'learner'
+  | 'turns'
+  | 'tool-calls'
+  | 'verifications'
+  | 'assignments'
+  | 'inboxes'
+  | 'telemetry'
+  | 'control'
+  | 'dead-letters'
+
+export interface TopicSpec {
+  readonly name: TopicName
+  readonly holds: 'facts' | 'commands' | 'telemetry' | 'dead-letters'
+  /** ms until records may be dropped; null: never. */
+  readonly retentionMs: number | null
+  /** One partition because one owner must see all of it in order; else as many as the run was started with. */
+  readonly single: boolean
+}
+
+const day = 24 * 3600 * 1000
+
+export const topics: Readonly<Record<TopicName, TopicSpec>> = {
+  runs: { name: 'runs', holds: 'facts', retentionMs: null, single: true },
+  trajectories: { name: 'trajectories', holds: 'facts', retentionMs: null, single: false },
+  learner: { name: 'learner', holds: 'facts', retentionMs: null, single: true },
+  turns: { name: 'turns', holds: 'commands', retentionMs: day, single: true },
+  'tool-calls': { name: 'tool-calls', holds: 'commands', retentionMs: day, single: false },
+  verifications: { name: 'verifications', holds: 'commands', retentionMs: day, single: false },
+  assignments: { name: 'assignments', holds: 'commands', retentionMs: day, single: false },
+  inboxes: { name: 'inboxes', holds: 'commands', retentionMs: day, single: false },
+  telemetry: { name: 'telemetry', holds: 'telemetry', retentionMs: null, single: true },
+  control: { name: 'control', holds: 'commands', retentionMs: day, single: true },
+  'dead-letters': { name: 'dead-letters', holds: 'dead-letters', retentionMs: null, single: true },
+}
+
+/** The topic's name on a bus that several runs share. */
+export const topicOnBus = (run: RunId, topic: TopicName): string => `troupe.${run}.${topic}`
+
+/** Where a message goes and under which key. */
+export function routeOf(message: Message, run: RunId): { readonly topic: TopicName; readonly key: string } {
+  switch (message.type) {
+    case 'run.started':
+    case 'run.resumed':
+    case 'run.finished':
+    case 'engine.joined':
+    case 'engine.left':
+    case 'weights.applied':
+    case 'evaluation.completed':
+    case 'curriculum.advanced':
+    case 'trajectory.forked':
+    case 'alarm.raised':
+      return { topic: 'runs', key: run }
+    case 'partition.claimed':
+      return { topic: 'trajectories', key: String(message.partition) }
+    case 'rollout.requested':
+    case 'group.closed':
+    case 'group.selected':
+    case 'group.rejected':
+      return { topic: 'trajectories', key: message.group }
+    case 'turn.asked':
+    case 'turn.completed':
+    case 'turn.interrupted':
+    case 'tool.asked':
+    case 'tool.completed':
+    case 'context.appended':
+    case 'rollout.finished':
+    case 'reward.assigned':
+      return { topic: 'trajectories', key: groupOf(message.trajectory) }
+    case 'step.started':
+    case 'step.completed':
+    case 'step.rejected':
+    case 'weights.published':
+    case 'checkpoint.saved':
+    case 'stage.changed':
+      return { topic: 'learner', key: run }
+    case 'turn.generate':
+    case 'trajectory.release':
+      return { topic: 'turns', key: groupOf(message.trajectory) }
+    case 'turn.assign':
+    case 'trajectory.evict':
+      return { topic: 'assignments', key: message.engine }
+    case 'tool.execute':
+      return { topic: 'tool-calls', key: message.trajectory }
+    case 'answer.verify':
+      return { topic: 'verifications', key: message.trajectory }
+    case 'run.control':
+      return { topic: 'control', key: run }
+    case 'engine.status':
+      return { topic: 'telemetry', key: message.engine }
+    case 'sandbox.status':
+      return { topic: 'telemetry', key: message.executor }
+  }
+}

@@ -1,0 +1,69 @@
+/**
+ * The Engine: a language model that continues token ids. One interface over our own process, vLLM, SGLang, recordings.
+ *
+ * in   a context and how to sample            out  tokens, their logprobs, and which policy drew which of them
+ * Invariant: token ids in and out; nothing is re-tokenised. An aborted request resolves with what it had.
+ */
+import type { EngineStatus } from '../messages/commands'
+import type { PolicySegment, Sampling, TurnTiming } from '../messages/facts'
+import type { EngineId, PolicyVersion, TrajectoryId } from '../messages/ids'
+
+export interface EngineCapabilities {
+  readonly kind: 'local' | 'vllm' | 'sglang' | 'openai' | 'recorded' | 'simulated'
+  readonly model: string
+  readonly kvTokens: number
+  readonly blockTokens: number
+  readonly maxSequences: number
+  readonly contextTokens: number
+  readonly vocabulary: number
+  /** One copy of a common prompt serves a whole group. */
+  readonly prefixSharing: boolean
+  /** `priority` chooses the victim of a preemption: -1 the largest value goes first, 1 the smallest, 0 it does not. */
+  readonly prioritySign: -1 | 0 | 1
+  /** Logprobs are of the distribution sampled from; without them an engine cannot be trained on. */
+  readonly trainable: boolean
+  /** Same seed and context give the same tokens, whatever else runs. */
+  readonly deterministic: boolean
+}
+
+export interface GenerateRequest {
+  readonly requestId: string
+  readonly trajectory: TrajectoryId
+  readonly context: Int32Array
+  /** Tokens at the end of `context` that were sampled for this turn before: random numbers go on from there. */
+  readonly resumedTokens: number
+  readonly maxTokens: number
+  readonly sampling: Sampling
+  readonly seed: number
+  readonly priority: number
+  /** Keep the KV cache afterwards: another turn is likely. */
+  readonly keep: boolean
+}
+
+export interface Generation {
+  readonly tokens: Int32Array
+  readonly logprobs: Float32Array
+  readonly text: string
+  readonly finish: 'stop' | 'length' | 'aborted'
+  readonly segments: readonly PolicySegment[]
+  readonly cachedTokens: number
+  readonly preemptions: number
+  readonly timing: TurnTiming
+}
+
+export interface Engine {
+  readonly id: EngineId
+  readonly capabilities: EngineCapabilities
+  /** Throws TroupeError `engine.context_exceeded` (not retriable), `engine.lost` (retriable), `engine.failed`. */
+  generate(request: GenerateRequest, signal?: AbortSignal): Promise<Generation>
+  /** Ends a request early; its `generate` resolves with finish `aborted`. */
+  abort(requestId: string): Promise<void>
+  /** Drops what is kept of a trajectory. */
+  release(trajectory: TrajectoryId): Promise<void>
+  /** Loads weights from a directory between two iterations and forgets KV of older ones (unless `keepKv`). */
+  updateWeights(update: { version: PolicyVersion; directory: string; digest: string; keepKv: boolean }): Promise<void>
+  status(): Promise<EngineStatus>
+  /** Resolves, with the reason, when the engine is gone. */
+  readonly lost: Promise<Error>
+  close(): Promise<void>
+}

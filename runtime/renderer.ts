@@ -1,0 +1,32 @@
+/**
+ * The Renderer: the only tokeniser there is. It renders chat messages once, as token ids (DESIGN §4, tokens).
+ */
+import type { ChatMessage } from '../messages/facts'
+
+export interface ToolSchema {
+  readonly name: string
+  readonly description: string
+  /** JSON schema of the arguments. */
+  readonly parameters: Readonly<Record<string, unknown>>
+}
+
+export interface Rendered {
+  readonly text: string
+  readonly tokens: Int32Array
+}
+
+export interface Renderer {
+  /** A prompt with the generation prompt at its end. */
+  prompt(messages: readonly ChatMessage[], tools: readonly ToolSchema[]): Promise<Rendered>
+  /** What follows the model's last token: tool responses and the next generation prompt, as a delta. */
+  toolResponses(responses: readonly string[]): Promise<Rendered>
+  /** A whole conversation with a mask of the assistants' tokens, for SFT. */
+  conversation(
+    messages: readonly ChatMessage[],
+    tools: readonly ToolSchema[],
+  ): Promise<Rendered & { readonly mask: Uint8Array }>
+  decode(tokens: Int32Array): Promise<string>
+  /** Token ids that end an assistant's turn, and a digest of tokenizer and template. */
+  describe(): Promise<{ readonly stopTokens: readonly number[]; readonly digest: string; readonly vocabulary: number }>
+  close(): Promise<void>
+}

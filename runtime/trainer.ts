@@ -1,0 +1,67 @@
+/**
+ * The Trainer: a model with an optimizer behind a process boundary.
+ *
+ * in   token sequences with masks and advantages        out  metrics of one optimizer step, checkpoints
+ * Invariant: a step that is not finite changes nothing. Sequences are trained on in the order given.
+ */
+import type { Metrics } from '../messages/facts'
+
+/** One trajectory, ready to train on. All arrays have its length n. */
+export interface TrainSequence {
+  readonly trajectory: string
+  readonly tokens: Int32Array
+  /** 1 where the model sampled the token, 0 for prompt, template and tool tokens. */
+  readonly mask: Uint8Array
+  /** Natural log under the engine's sampling distribution; 0 where the mask is 0. */
+  readonly engineLogprobs: Float32Array
+  readonly advantage: number
+  /** Sequences of one group share an index: `group-tokens` normalises by group. */
+  readonly group: number
+}
+
+export interface GrpoOptions {
+  readonly learningRate: number
+  readonly clipLow: number
+  readonly clipHigh: number
+  readonly lossNorm: 'batch-tokens' | 'group-tokens'
+  /** Optimizer updates on the same batch. */
+  readonly innerSteps: number
+  /** Sequences per forward are bounded by this many padded tokens. */
+  readonly microBatchTokens: number
+  readonly temperature: number
+  /** Truncated importance sampling π_old / π_engine, capped here; 0 turns it off. */
+  readonly tisCap: number
+  readonly maxGradNorm: number
+}
+
+export interface SftOptions {
+  readonly learningRate: number
+  readonly epochs: number
+  readonly batchSequences: number
+  readonly warmupShare: number
+  readonly maxGradNorm: number
+  readonly seed: number
+}
+
+export interface SftExample {
+  readonly tokens: Int32Array
+  /** 1 where the loss counts. */
+  readonly mask: Uint8Array
+}
+
+export interface Trainer {
+  /** Supervised fine-tuning. `onProgress` gets the share done and the loss in nats a token. */
+  sft(
+    examples: readonly SftExample[],
+    options: SftOptions,
+    onProgress: (done: number, loss: number) => void,
+  ): Promise<Metrics>
+  /** One GRPO step. Throws TroupeError `trainer.not_finite` with weights untouched. */
+  step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
+  /** Writes weights, config and tokenizer so that `transformers` loads them: to a temporary directory, fsynced, renamed. */
+  save(directory: string, withOptimizer: boolean): Promise<{ readonly digest: string; readonly bytes: number }>
+  /** Loads weights, and the optimizer's state where the directory has one. */
+  load(directory: string): Promise<void>
+  readonly lost: Promise<Error>
+  close(): Promise<void>
+}

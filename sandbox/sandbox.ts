@@ -1,0 +1,53 @@
+/**
+ * The Sandbox: runs a piece of untrusted Python and says how it ended. Usable alone; knows neither bus nor actors.
+ *
+ * in   code, standard input, limits      out  status, exit code, captured output with its true size, times
+ * Invariant: every call is answered; what a call started is dead when it is answered.
+ */
+export interface RunRequest {
+  readonly id: string
+  readonly code: string
+  readonly stdin?: string
+  /** Wall clock. Default 4000. */
+  readonly timeoutMs?: number
+  /** Address space, MiB. Default 512. */
+  readonly memoryMb?: number
+  readonly maxProcesses?: number
+  /** Captured bytes a stream. Default 65536. */
+  readonly maxOutputBytes?: number
+  /** Cell k of a session forks from cell k-1. */
+  readonly session?: { readonly id: string; readonly cell: number }
+}
+
+/** ok: exit 0. error: any other exit. timeout: out of time. killed: by a signal or a limit. rejected: never begun. */
+export type RunStatus = 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
+
+export interface RunResult {
+  readonly id: string
+  readonly status: RunStatus
+  readonly exitCode: number | null
+  readonly signal: string | null
+  /** Captured head of the stream, at most `maxOutputBytes`. */
+  readonly stdout: Uint8Array
+  readonly stderr: Uint8Array
+  /** What was written in all. */
+  readonly stdoutBytes: number
+  readonly stderrBytes: number
+  readonly wallMs: number
+  readonly cpuMs: number
+  readonly maxRssBytes: number
+  /** Why a call was rejected. */
+  readonly reason?: string
+}
+
+/** full: namespaces, seccomp, empty network. degraded: Landlock, seccomp, rlimits. none: rlimits only. */
+export type SandboxLevel = 'full' | 'degraded' | 'none'
+
+export interface Sandbox {
+  readonly level: SandboxLevel
+  /** Calls that run at once. */
+  readonly lanes: number
+  /** Resolves for every outcome of the code; throws only when the sandbox itself is broken or its queue is full. */
+  run(request: RunRequest, signal?: AbortSignal): Promise<RunResult>
+  close(): Promise<void>
+}
