@@ -3,7 +3,7 @@
  *
  * All facts of a group share a partition (key: the group), in order. Decisions carry the epoch of the owner that took
  * them, answers the attempt that they answer; a fold ignores both when they are not the latest (DESIGN §3).
- * `at` is the writer's clock in ms since 1970. It is never read by a decision.
+ * `at` is the writer's clock in ms since 1970. Only deadlines read it, and a deadline that passed is itself a fact.
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TaskId, TrajectoryId } from '../ids'
 
@@ -214,6 +214,8 @@ export interface RolloutFinished {
   readonly sampledTokens: number
   readonly toolCalls: number
   readonly toolErrors: number
+  /** `<answer>` elements in what the model wrote. */
+  readonly answerTags: number
 }
 
 export interface RewardAssigned {
