@@ -1,0 +1,36 @@
+#!/usr/bin/env node
+/**
+ * The `troupe` command. A checkout runs its sources through ts-node, an installed package its dist; both export
+ * `main(argv): Promise<exit code>`. The exit code is set, not forced, so that stdout is written out to a slow pipe.
+ */
+const fs = require('node:fs')
+const path = require('node:path')
+
+function load() {
+  const built = path.join(__dirname, '../dist/cli/main.js')
+  if (!fs.existsSync(path.join(__dirname, 'main.ts'))) return require(built)
+  if (!fs.existsSync(path.join(__dirname, '../node_modules/ts-node'))) {
+    console.error('troupe: the packages of this checkout are not installed\n  hint: npm run setup')
+    process.exit(1)
+  }
+  require('./register')
+  return require('./main.ts')
+}
+
+// A reader that went away (`troupe … | head`) is no fault of the command.
+process.stdout.on('error', error => {
+  if (error.code !== 'EPIPE') throw error
+  process.exit(0)
+})
+
+load()
+  .main(process.argv.slice(2))
+  .then(
+    code => {
+      process.exitCode = code
+    },
+    error => {
+      console.error(error)
+      process.exitCode = 1
+    },
+  )

@@ -1,0 +1,90 @@
+#!/usr/bin/env node
+/**
+ * Set-up: npm packages, a Python venv with torch, and the code generated from policy.proto.
+ *
+ * in   package-lock.json, kernels/policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
+ * It runs before any package is there, so it uses Node alone. Every step leaves a stamp with the digest of what it was
+ * made from; a step whose stamp agrees is skipped. A step that was cut off has no stamp and is done again.
+ */
+const { places } = require('./setup/places')
+const { SetupError, say, seconds } = require('./setup/say')
+const { withLock } = require('./setup/lock')
+const npm = require('./setup/npm')
+const python = require('./setup/python')
+const generated = require('./setup/generated')
+
+const usage = `usage: node cli/setup.js [--test] [--python-only]
+  --test          also what only tests need (pytest)
+  --python-only   leave node_modules alone
+environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
+             TROUPE_VENV      where the venv is, or shall be
+             TROUPE_HOME      where an installed package keeps its venv (default ~/.cache/troupe)
+             TROUPE_PIP_ARGS  added to pip install, e.g. '--extra-index-url https://download.pytorch.org/whl/cpu'
+             TROUPE_DISK_MB   free disk that set-up asks for before it installs torch`
+
+function checkMachine() {
+  const [major, minor] = process.versions.node.split('.').map(Number)
+  if (major < 20 || (major === 20 && minor < 15)) {
+    throw new SetupError(`Node ${process.versions.node} is too old`, 'install Node 20.15 or newer')
+  }
+  if (process.platform === 'win32') throw new SetupError('Windows is not supported', 'run Troupe inside WSL 2')
+}
+
+async function setUp(options) {
+  checkMachine()
+  const where = places()
+  const steps = [
+    ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
+    python.step(where, options.test),
+    // A package carries the generated code; a checkout makes it.
+    ...(where.checkout ? [generated.step(where)] : []),
+  ]
+  if (steps.every(step => step.isDone())) return false
+  await withLock(where.lock, async () => {
+    for (const step of steps) {
+      if (step.isDone()) continue // also what another set-up did while this one waited
+      const began = performance.now()
+      say(`${step.name}: ${step.says}`)
+      await step.run()
+      say(`${step.name}: done in ${seconds(performance.now() - began)}`)
+    }
+  })
+  return true
+}
+
+async function main(argv) {
+  const known = new Set(['--test', '--python-only'])
+  if (argv.includes('--help') || argv.includes('-h')) {
+    console.log(usage)
+    return 0
+  }
+  const wrong = argv.find(word => !known.has(word))
+  if (wrong !== undefined) {
+    console.error(`setup: unknown argument '${wrong}'\n${usage}`)
+    return 2
+  }
+  const began = performance.now()
+  try {
+    const worked = await setUp({ test: argv.includes('--test'), pythonOnly: argv.includes('--python-only') })
+    say(worked ? `ready after ${seconds(performance.now() - began)}` : 'up to date')
+    return 0
+  } catch (error) {
+    if (!(error instanceof SetupError)) throw error
+    console.error(`\nsetup: ${error.message}`)
+    if (error.detail) console.error(error.detail.replace(/^/gm, '  | '))
+    console.error(`  hint: ${error.hint}`)
+    return 1
+  }
+}
+
+if (require.main === module) {
+  main(process.argv.slice(2)).then(
+    code => {
+      process.exitCode = code
+    },
+    error => {
+      console.error(error)
+      process.exitCode = 1
+    },
+  )
+}

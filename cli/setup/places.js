@@ -1,0 +1,27 @@
+/**
+ * Where set-up reads and writes. A checkout keeps its venv in .venv; an installed package keeps it in a directory of
+ * the user's, since node_modules may be read-only or shared. runtime/python.ts looks in the same places (a test compares).
+ */
+const fs = require('node:fs')
+const os = require('node:os')
+const path = require('node:path')
+
+function places(env = process.env, root = path.join(__dirname, '../..')) {
+  const checkout = fs.existsSync(path.join(root, 'tsconfig.json'))
+  const home = env.TROUPE_HOME ? path.resolve(env.TROUPE_HOME) : path.join(os.homedir(), '.cache/troupe')
+  const venv = env.TROUPE_VENV
+    ? path.resolve(env.TROUPE_VENV)
+    : path.join(...(checkout ? [root, '.venv'] : [home, 'venv']))
+  const logs = checkout ? path.join(root, '.cache') : home
+  return {
+    root,
+    checkout,
+    venv,
+    /** The folder that holds troupe_policy, its proto and its requirements. */
+    policy: path.join(root, checkout ? 'kernels/policy' : 'dist/kernels/policy'),
+    logs,
+    lock: path.join(logs, 'setup.lock'),
+  }
+}
+
+module.exports = { places }

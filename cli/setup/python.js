@@ -1,0 +1,139 @@
+/**
+ * The venv: finds an interpreter (3.10 to 3.13), makes the venv, installs the pinned requirements.
+ *
+ * A marker lies in the venv while pip works. Where it is found, pip was killed in the middle, and since pip takes a
+ * half-copied package for installed, the venv is made anew (pip's cache keeps the downloads).
+ */
+const { spawnSync } = require('node:child_process')
+const fs = require('node:fs')
+const path = require('node:path')
+const { SetupError, say, digestOf, readStamp, writeStamp } = require('./say')
+const { runTool, cleanEnv } = require('./tool')
+
+const names = ['python3.11', 'python3.12', 'python3.13', 'python3.10', 'python3', 'python']
+const wanted = 'Python 3.10, 3.11, 3.12 or 3.13'
+const probe =
+  'import sys, json; print(json.dumps([list(sys.version_info[:3]), ' +
+  'getattr(sys, "_base_executable", None) or sys.executable, sys.implementation.name, sys.maxsize > 2**32]))'
+
+/** What a command says about itself, with the real interpreter behind a shim; undefined where it does not run. */
+function ask(command) {
+  const reply = spawnSync(command, ['-I', '-c', probe], { encoding: 'utf8', timeout: 20_000, env: cleanEnv() })
+  if (reply.status !== 0) return undefined
+  try {
+    const [version, executable, implementation, is64] = JSON.parse(reply.stdout.trim().split('\n').at(-1))
+    const fits = version[0] === 3 && version[1] >= 10 && version[1] <= 13 && implementation === 'cpython' && is64
+    return { version: version.join('.'), executable, fits, command }
+  } catch {
+    return undefined
+  }
+}
+
+/** Every executable of that name on PATH: the first may be a shim that has no such version behind it. */
+function onPath(name) {
+  const folders = (process.env.PATH ?? '').split(path.delimiter).filter(Boolean)
+  return [...new Set(folders.map(folder => path.join(folder, name)))].filter(file => fs.existsSync(file))
+}
+
+function findPython() {
+  const named = process.env.TROUPE_PYTHON
+  if (named) {
+    const found = ask(named)
+    if (!found) throw new SetupError(`TROUPE_PYTHON=${named} does not run`, `name an interpreter: ${wanted}`)
+    if (!found.fits)
+      throw new SetupError(
+        `TROUPE_PYTHON=${named} is Python ${found.version}`,
+        `Troupe needs CPython, ${wanted}, 64 bit`,
+      )
+    return found
+  }
+  const seen = new Map()
+  for (const command of names.flatMap(onPath)) {
+    const found = ask(command)
+    if (found?.fits) return found
+    if (found) seen.set(found.executable, `${found.executable} (${found.version})`)
+  }
+  const others = seen.size ? `found only ${[...seen.values()].join(', ')}` : 'found no Python at all'
+  throw new SetupError(
+    `no fitting Python: ${others}`,
+    `install ${wanted}, or name one with TROUPE_PYTHON=/path/to/python3.11`,
+  )
+}
+
+/** Splits as a shell would: blanks separate, quotes and backslashes keep. */
+function shellWords(text) {
+  const words = []
+  for (const match of text.matchAll(/(?:[^\s"'\\]+|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/gs)) {
+    words.push(
+      match[0].replace(/\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'/gs, (_, escaped, double, single) =>
+        double !== undefined ? double.replace(/\\(["\\$`])/g, '$1') : (single ?? escaped),
+      ),
+    )
+  }
+  return words
+}
+
+/** torch from PyPI brings CUDA on Linux (6 GB unpacked); builds for CPU alone are a tenth of that. */
+function checkDisk(where, pipArgs) {
+  const cpuOnly = process.platform === 'darwin' || pipArgs.some(word => /\bcpu\b/.test(word))
+  const neededMb = Number(process.env.TROUPE_DISK_MB || (cpuOnly ? 2_500 : 6_500))
+  let folder = where.venv
+  while (!fs.existsSync(folder)) folder = path.dirname(folder)
+  const disk = fs.statfsSync(folder)
+  const freeMb = Math.floor((disk.bavail * disk.bsize) / 1e6)
+  if (freeMb < neededMb) {
+    throw new SetupError(
+      `${freeMb} MB are free on the disk of ${folder}, the venv with torch needs ${neededMb} MB`,
+      "free some space, put the venv elsewhere with TROUPE_VENV, or without a GPU take torch's small build: " +
+        "TROUPE_PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu' (TROUPE_DISK_MB overrides this check)",
+    )
+  }
+}
+
+function step(where, test) {
+  const python = path.join(where.venv, 'bin/python')
+  const stamp = path.join(where.venv, '.troupe-setup.json')
+  const marker = path.join(where.venv, '.troupe-installing')
+  const files = [{ key: 'requirements', file: path.join(where.policy, 'requirements.txt') }]
+  if (test && where.checkout) files.push({ key: 'tests', file: path.join(where.policy, 'requirements-test.txt') })
+  const isDone = () => {
+    if (!fs.existsSync(python)) return false
+    const made = readStamp(stamp)
+    return files.every(({ key, file }) => made[key] === digestOf([file]))
+  }
+
+  async function run() {
+    const pipArgs = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
+    if (fs.existsSync(marker)) {
+      say('Python: an earlier install was cut off, it is done anew')
+      fs.rmSync(where.venv, { recursive: true, force: true })
+    }
+    const present = fs.existsSync(python) ? ask(python) : undefined
+    if (present && !present.fits) say(`Python: ${where.venv} is of Python ${present.version}, it is made anew`)
+    const tool = { cwd: where.policy, logs: where.logs }
+    if (!present?.fits) {
+      const found = findPython()
+      say(`Python: ${found.version}, ${found.executable}`)
+      checkDisk(where, pipArgs)
+      fs.rmSync(where.venv, { recursive: true, force: true })
+      await runTool('Python venv', found.executable, ['-m', 'venv', where.venv], tool)
+    }
+    fs.writeFileSync(marker, '')
+    const wants = files.flatMap(({ file }) => ['-r', file])
+    try {
+      await runTool('Python packages', python, ['-m', 'pip', 'install', '--no-input', ...wants, ...pipArgs], tool)
+    } catch (error) {
+      // pip fetches everything before it installs anything: a failure up to there left the venv as it was.
+      if (!error.output?.includes('Installing collected packages')) fs.rmSync(marker, { force: true })
+      throw error
+    }
+    writeStamp(stamp, {
+      ...readStamp(stamp),
+      ...Object.fromEntries(files.map(({ key, file }) => [key, digestOf([file])])),
+    })
+    fs.rmSync(marker, { force: true })
+  }
+  return { name: 'Python', says: `venv in ${where.venv}, torch and transformers (minutes the first time)`, isDone, run }
+}
+
+module.exports = { step, findPython, shellWords }

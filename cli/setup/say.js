@@ -1,0 +1,39 @@
+/** What the steps share: lines on stderr, an error with a hint, digests, and the stamps that say what a step was made from. */
+const { createHash } = require('node:crypto')
+const fs = require('node:fs')
+
+/** Set-up cannot go on; `hint` says what the user can do, `detail` is what the tool printed. */
+class SetupError extends Error {
+  constructor(message, hint, detail = '') {
+    super(message)
+    this.hint = hint
+    this.detail = detail
+  }
+}
+
+const say = line => process.stderr.write(`setup: ${line}\n`)
+
+const seconds = ms => (ms < 950 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`)
+
+/** Digest of the files' bytes and of the texts, in order. */
+function digestOf(files, ...texts) {
+  const hash = createHash('sha256')
+  for (const file of files) hash.update(fs.readFileSync(file)).update('\0')
+  for (const text of texts) hash.update(text).update('\0')
+  return hash.digest('hex')
+}
+
+function readStamp(file) {
+  try {
+    return JSON.parse(fs.readFileSync(file, 'utf8'))
+  } catch {
+    return {} // absent or cut off while it was written: the step is done again
+  }
+}
+
+function writeStamp(file, stamp) {
+  fs.writeFileSync(`${file}.new`, `${JSON.stringify(stamp, null, 2)}\n`)
+  fs.renameSync(`${file}.new`, file)
+}
+
+module.exports = { SetupError, say, seconds, digestOf, readStamp, writeStamp }

@@ -1,0 +1,107 @@
+/**
+ * Runs npm, pip or protoc: output goes to a log file, the latest line to a terminal (or every 20 s to a pipe), and a
+ * failure becomes an error that says what went wrong and what to do. A signal to set-up ends the tool's whole group.
+ */
+const { spawn } = require('node:child_process')
+const fs = require('node:fs')
+const path = require('node:path')
+const { SetupError, say, seconds } = require('./say')
+
+const offline =
+  'nothing could be fetched: check the network or the proxy. Without one, packages can come from a mirror or a folder: ' +
+  "TROUPE_PIP_ARGS='--index-url https://mirror/simple' or '--no-index --find-links DIR' for pip, 'npm config set registry' for npm"
+
+const faults = [
+  [/ENOSPC|No space left on device|Errno 28/, 'the disk is full', () => 'free some space and run it again'],
+  [
+    /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|network (?:request|connectivity)|NewConnectionError|Failed to establish a new connection|name resolution|Network is unreachable|Connection refused|ConnectTimeout|ReadTimeout|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED/,
+    'no network, or the package index does not answer',
+    () => offline,
+  ],
+  [
+    /ensurepip is not\s+available|No module named (?:venv|ensurepip)/,
+    'this Python cannot make a venv',
+    () => 'install its venv module (Debian, Ubuntu: apt install python3-venv), or name another with TROUPE_PYTHON',
+  ],
+  [
+    /No matching distribution found|Could not find a version/,
+    'a pinned package is not offered for this Python and machine by the index in use',
+    () => 'check TROUPE_PIP_ARGS (an index with the pinned version?) or take another Python with TROUPE_PYTHON',
+  ],
+  [/EACCES|EPERM|Permission denied/, 'no permission to write', () => 'check who owns the checkout and its .venv'],
+]
+
+function explain(name, output, log) {
+  const detail = output.trimEnd().split('\n').slice(-12).join('\n')
+  const fault = faults.find(([pattern]) => pattern.test(output))
+  if (fault) return new SetupError(`${name}: ${fault[1]}`, `${fault[2]()} (all output: ${log})`, detail)
+  return new SetupError(`${name} failed`, `all of its output is in ${log}`, detail)
+}
+
+/** Variables that would make pip or Python write or read elsewhere than in the venv. */
+function cleanEnv() {
+  const env = { ...process.env }
+  for (const name of ['PYTHONPATH', 'PYTHONHOME', 'PIP_USER', 'PIP_TARGET', 'PIP_PREFIX', '__PYVENV_LAUNCHER__'])
+    delete env[name]
+  return env
+}
+
+/** @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails or was ended. */
+function runTool(name, command, args, { cwd, logs }) {
+  fs.mkdirSync(logs, { recursive: true })
+  const log = path.join(logs, `setup-${name.replaceAll(/\W+/g, '-')}.log`)
+  const sink = fs.openSync(log, 'w')
+  const terminal = process.stderr.isTTY
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, args, { cwd, env: cleanEnv(), stdio: ['ignore', 'pipe', 'pipe'], detached: true })
+    const began = performance.now()
+    let output = ''
+    let last = ''
+    const onData = chunk => {
+      try {
+        fs.writeSync(sink, chunk)
+      } catch {
+        // the log may not fit on a full disk; the tool's own failure is what counts
+      }
+      output = (output + chunk).slice(-200_000)
+      last = String(chunk).trimEnd().split('\n').at(-1).trim() || last
+      if (terminal) process.stderr.write(`\r\u001b[K  ${last.slice(0, (process.stderr.columns || 80) - 4)}`)
+    }
+    child.stdout.on('data', onData)
+    child.stderr.on('data', onData)
+    const beat = setInterval(() => {
+      if (!terminal) say(`${name}: ${seconds(performance.now() - began)}, ${last.slice(0, 100)}`)
+    }, 20_000)
+    let ended = ''
+    const forward = signal => {
+      ended = signal
+      try {
+        process.kill(-child.pid, 'SIGTERM')
+      } catch {
+        // already gone
+      }
+    }
+    process.on('SIGINT', forward)
+    process.on('SIGTERM', forward)
+    process.on('SIGHUP', forward)
+    const fail = error => reject(Object.assign(error, { output }))
+    const settle = act => {
+      clearInterval(beat)
+      if (terminal) process.stderr.write('\r\u001b[K')
+      for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.removeListener(signal, forward)
+      fs.closeSync(sink)
+      act()
+    }
+    child.once('error', error => settle(() => fail(explain(name, `${command}: ${error.message}`, log))))
+    child.once('close', code =>
+      settle(() => {
+        if (ended)
+          fail(new SetupError(`${name}: ended by ${ended}`, 'run it again: a step that was cut off is done anew'))
+        else if (code === 0) resolve()
+        else fail(explain(name, output, log))
+      }),
+    )
+  })
+}
+
+module.exports = { runTool, cleanEnv }

@@ -1,0 +1,59 @@
+/**
+ * Where the torch side is: the interpreter of the venv that set-up made, and the folder that holds troupe_policy.
+ *
+ * in   TROUPE_VENV, TROUPE_HOME, the file system     out  absolute paths
+ * Invariant: it looks where cli/setup/places.js installs (tests/setup.test.ts compares the two).
+ */
+import { accessSync, constants, existsSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { dirname, join, resolve } from 'node:path'
+import { TroupeError } from './errors'
+
+/** The folder of package.json: of the checkout, or of the package under node_modules. */
+export function packageRoot(): string {
+  let folder = __dirname
+  while (!existsSync(join(folder, 'package.json'))) folder = dirname(folder)
+  return folder
+}
+
+/** Whether this is a checkout, which runs its sources, and not an installed package. */
+export function isCheckout(): boolean {
+  return existsSync(join(packageRoot(), 'tsconfig.json'))
+}
+
+/** Venvs in the order in which they are tried: TROUPE_VENV alone where it is set, else the checkout's, then the user's. */
+export function venvCandidates(env: NodeJS.ProcessEnv = process.env): readonly string[] {
+  if (env.TROUPE_VENV) return [resolve(env.TROUPE_VENV)]
+  const home = env.TROUPE_HOME ? resolve(env.TROUPE_HOME) : join(homedir(), '.cache/troupe')
+  return [...(isCheckout() ? [join(packageRoot(), '.venv')] : []), join(home, 'venv')]
+}
+
+/**
+ * The venv's interpreter.
+ * @throws TroupeError process.no_python where set-up has not run
+ */
+export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
+  const tried = venvCandidates(env)
+  const found = tried.map(venv => join(venv, 'bin/python')).find(isExecutable)
+  if (found) return found
+  throw new TroupeError('process.no_python', {
+    boundary: 'process',
+    retriable: false,
+    message: `no Python with torch: looked in ${tried.join(', ')}`,
+    hint: isCheckout() ? 'npm run setup' : 'npx troupe setup',
+  })
+}
+
+/** The folder to run `python -m troupe_policy…` from (or to put on PYTHONPATH); it also holds proto/policy.proto. */
+export function policyDirectory(): string {
+  return resolve(__dirname, '../kernels/policy')
+}
+
+function isExecutable(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK) // follows links: a venv whose interpreter was removed does not count
+    return true
+  } catch {
+    return false
+  }
+}
