@@ -1,0 +1,173 @@
+/**
+ * Configuration: plain data, laid over one another (default < recipe < environment < --set), checked by a zod schema.
+ *
+ * in   a schema, a recipe's data, `a.b=c` assignments     out  the resolved value, and where each of its leaves came from
+ * Invariant: all problems are reported at once, each with its path; an unknown field names the nearest known one.
+ * Objects in schemas should be `z.strictObject`, or unknown fields are dropped silently.
+ */
+import { distance } from 'fastest-levenshtein'
+import { parse as parseYaml } from 'yaml'
+import type { z } from 'zod'
+import { TroupeError } from './errors'
+import { fieldsAt, pathsNamed } from './schemaFields'
+
+export type Origin = 'default' | 'recipe' | 'env' | '--set'
+export type PlainObject = { readonly [key: string]: unknown }
+
+export interface ConfigLayers {
+  /** Named in errors, e.g. `recipe quickstart`. */
+  readonly what: string
+  readonly recipe: PlainObject
+  /** Environment variables that set a field: path → name of the variable. Empty or absent variables set nothing. */
+  readonly variables?: Readonly<Record<string, string>>
+  readonly env?: NodeJS.ProcessEnv
+  /** `--set`, in order: the last one wins. */
+  readonly overrides?: readonly string[]
+}
+
+export interface Resolved<T> {
+  readonly value: T
+  /** Path of every leaf of `value` (`learner.learningRate`, `stages.0.steps`) → the layer that it came from. */
+  readonly origins: ReadonlyMap<string, Origin>
+}
+
+/** Lays the layers over one another and checks the result. @throws TroupeError config.invalid */
+export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLayers): Resolved<z.output<S>> {
+  const env = layers.env ?? process.env
+  const fromEnv = Object.entries(layers.variables ?? {}).flatMap(([path, name]) =>
+    env[name] ? [`${path}=${env[name]}`] : [],
+  )
+  const withEnv = applyOverrides(layers.recipe, fromEnv)
+  const input = applyOverrides(withEnv, layers.overrides ?? [])
+  const value = parseConfig(schema, input, layers.what)
+  const set = (layers.overrides ?? []).map(text => splitAssignment(text).path)
+  const variables = fromEnv.map(text => splitAssignment(text).path)
+  const origins = new Map<string, Origin>()
+  for (const path of leaves(value)) {
+    if (set.some(prefix => isWithin(path, prefix))) origins.set(path.join('.'), has(input, path) ? '--set' : 'default')
+    else if (variables.some(prefix => isWithin(path, prefix)))
+      origins.set(path.join('.'), has(input, path) ? 'env' : 'default')
+    else origins.set(path.join('.'), has(layers.recipe, path) ? 'recipe' : 'default')
+  }
+  return { value, origins }
+}
+
+/** Checks plain data against a schema. `what` is named in the error. @throws TroupeError config.invalid, with every problem */
+export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what: string): z.output<S> {
+  const result = schema.safeParse(input)
+  if (result.success) return result.data
+  const problems = result.error.issues.flatMap(issue => describe(schema, issue, []))
+  throw invalid(
+    `${what}: ${problems.length === 1 ? 'a problem' : `${problems.length} problems`}\n  ${problems.join('\n  ')}`,
+    result.error,
+  )
+}
+
+/**
+ * A copy of `input` with `a.b=c` assignments made, in order. Values are JSON, or YAML scalars (`1e-6`, `true`, `null`, text);
+ * quotes keep text that looks like a number. `list.0.field` reaches into a list, and one past its end appends.
+ * @throws TroupeError config.invalid for an assignment without `=`, or a path through something that is no object
+ */
+export function applyOverrides(input: PlainObject, assignments: readonly string[]): PlainObject {
+  return assignments.reduce<PlainObject>((data, text) => {
+    const { path, value } = splitAssignment(text)
+    return assign(data, path, value, text) as PlainObject
+  }, input)
+}
+
+function splitAssignment(text: string): { readonly path: readonly string[]; readonly value: unknown } {
+  const at = text.indexOf('=')
+  const path = text.slice(0, Math.max(at, 0)).trim().split('.')
+  if (at < 0 || path.some(part => part === ''))
+    throw invalid(`'${text}' is no assignment`, undefined, 'write --set field.inner=value')
+  if (path.some(part => part === '__proto__' || part === 'constructor' || part === 'prototype')) {
+    throw invalid(`'${path.join('.')}' is no field`)
+  }
+  return { path, value: parseValue(text.slice(at + 1)) }
+}
+
+function parseValue(text: string): unknown {
+  if (text.trim() === '') return ''
+  // A commit id of digits alone would lose its end as a number.
+  if (/^\d+$/.test(text) && !Number.isSafeInteger(Number(text))) return text
+  try {
+    const value: unknown = parseYaml(text)
+    // `a: b` is text here; only what is written as a collection is one.
+    return typeof value === 'object' && value !== null && !/^\s*[[{]/.test(text) ? text : value
+  } catch {
+    return text
+  }
+}
+
+function assign(target: unknown, path: readonly string[], value: unknown, text: string): unknown {
+  const [key, ...rest] = path
+  if (key === undefined) return value
+  if (Array.isArray(target)) {
+    const index = Number(key)
+    if (!/^\d+$/.test(key) || index > target.length)
+      throw invalid(`--set ${text}: '${key}' is no index of a list of ${target.length}`)
+    return [...target.slice(0, index), assign(target[index], rest, value, text), ...target.slice(index + 1)]
+  }
+  if (target === undefined || target === null) return { [key]: assign(undefined, rest, value, text) }
+  if (typeof target !== 'object') throw invalid(`--set ${text}: '${key}' lies below something that is no object`)
+  const object = target as PlainObject
+  return { ...object, [key]: assign(Object.hasOwn(object, key) ? object[key] : undefined, rest, value, text) }
+}
+
+function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly PropertyKey[]): readonly string[] {
+  const path = [...above, ...issue.path]
+  const at = path.map(String).join('.')
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.map(key => `${[...path, key].map(String).join('.')}: unknown field${advice(schema, path, key)}`)
+  }
+  if (issue.code === 'invalid_union' && issue.errors.length > 0 && issue.message === 'Invalid input') {
+    // The branch with the fewest problems is the one that was meant.
+    const meant = issue.errors.reduce((best, branch) => (branch.length < best.length ? branch : best))
+    return meant.flatMap(inner => describe(schema, inner, path))
+  }
+  return [`${at || '(all of it)'}: ${issue.message.replace(/^Invalid (?:input|option): /, '')}`]
+}
+
+function advice(schema: z.ZodType, path: readonly PropertyKey[], key: string): string {
+  const known = fieldsAt(schema, path)
+  const nearest = known.toSorted((a, b) => distance(key, a) - distance(key, b))[0]
+  const elsewhere = pathsNamed(schema, key)
+  if (nearest !== undefined && distance(key.toLowerCase(), nearest.toLowerCase()) <= Math.max(2, key.length / 3)) {
+    return `, did you mean '${[...path.map(String), nearest].join('.')}'?`
+  }
+  if (elsewhere.length > 0) return `, did you mean '${elsewhere[0]}'?`
+  return nearest === undefined ? '' : `; the nearest known one is '${nearest}' (known here: ${known.join(', ')})`
+}
+
+function* leaves(value: unknown, path: readonly string[] = []): Generator<readonly string[]> {
+  const isObject =
+    Array.isArray(value) ||
+    (typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype)
+  const entries = isObject ? Object.entries(value as object) : []
+  if (entries.length === 0) {
+    if (path.length > 0) yield path
+    return
+  }
+  for (const [key, inner] of entries) yield* leaves(inner, [...path, key])
+}
+
+function has(data: unknown, path: readonly string[]): boolean {
+  let value = data
+  for (const key of path) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, key)) return false
+    value = (value as PlainObject)[key]
+  }
+  return value !== undefined
+}
+
+const isWithin = (path: readonly string[], prefix: readonly string[]) => prefix.every((part, i) => path[i] === part)
+
+function invalid(message: string, cause?: unknown, hint?: string): TroupeError {
+  return new TroupeError('config.invalid', {
+    boundary: 'config',
+    retriable: false,
+    message,
+    cause,
+    hint: hint ?? '`troupe config print RECIPE` shows every field and where its value comes from',
+  })
+}

@@ -1,0 +1,82 @@
+/**
+ * Looks into zod schemas: which fields an object may have at a path, and at which paths a field of some name exists.
+ * It sees through optional, default, readonly, lazy, pipes, unions, intersections, lists and records.
+ */
+import type { z } from 'zod'
+
+type Schema = z.core.$ZodType
+const deepest = 8 // lazy schemas may contain themselves
+
+/** The fields known at `path`; of every branch where the schema is a union there. */
+export function fieldsAt(schema: Schema, path: readonly PropertyKey[]): readonly string[] {
+  let at = peel(schema)
+  for (const key of path) at = at.flatMap(inner => peelAll(step(inner, key)))
+  return [...new Set(at.flatMap(inner => Object.keys(shapeOf(inner))))]
+}
+
+/** Every path (outside lists) that ends in a field of this name, shortest first. */
+export function pathsNamed(schema: Schema, name: string): readonly string[] {
+  const found: string[] = []
+  const visit = (inner: Schema, path: readonly string[]) => {
+    if (path.length >= deepest) return
+    for (const [key, field] of Object.entries(shapeOf(inner))) {
+      if (key === name) found.push([...path, key].join('.'))
+      for (const below of peel(field)) visit(below, [...path, key])
+    }
+  }
+  for (const inner of peel(schema)) visit(inner, [])
+  return [...new Set(found)].sort((a, b) => a.split('.').length - b.split('.').length)
+}
+
+function shapeOf(schema: Schema): Readonly<Record<string, Schema>> {
+  const { def } = (schema as z.core.$ZodTypes)._zod
+  return def.type === 'object' ? def.shape : {}
+}
+
+const peelAll = (schemas: readonly Schema[]) => schemas.flatMap(schema => peel(schema))
+
+/** The schemas that do the checking, below wrappers and branches. */
+function peel(schema: Schema, depth = 0): readonly Schema[] {
+  const { def } = (schema as z.core.$ZodTypes)._zod
+  if (depth > deepest) return []
+  switch (def.type) {
+    case 'optional':
+    case 'nullable':
+    case 'default':
+    case 'prefault':
+    case 'nonoptional':
+    case 'catch':
+    case 'readonly':
+      return peel(def.innerType, depth + 1)
+    case 'pipe':
+      return peel(def.in, depth + 1)
+    case 'lazy':
+      return peel(def.getter(), depth + 1)
+    case 'union':
+      return def.options.flatMap(option => peel(option, depth + 1))
+    case 'intersection':
+      return [...peel(def.left, depth + 1), ...peel(def.right, depth + 1)]
+    default:
+      return [schema]
+  }
+}
+
+function step(schema: Schema, key: PropertyKey): readonly Schema[] {
+  const { def } = (schema as z.core.$ZodTypes)._zod
+  switch (def.type) {
+    case 'object': {
+      const field = def.shape[String(key)]
+      return field ? [field] : []
+    }
+    case 'array':
+      return [def.element]
+    case 'record':
+      return [def.valueType]
+    case 'tuple': {
+      const item = def.items[Number(key)]
+      return item ? [item] : []
+    }
+    default:
+      return []
+  }
+}

@@ -1,0 +1,34 @@
+/**
+ * Secrets are references: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs carry the reference;
+ * the value is read where it is used and never stored. Errors name the reference, not what it holds.
+ */
+import { readFileSync } from 'node:fs'
+import { z } from 'zod'
+import { TroupeError } from './errors'
+
+export const secretSchema = z.union(
+  [z.strictObject({ env: z.string().min(1) }), z.strictObject({ file: z.string().min(1) })],
+  { error: 'a secret is a reference, {env: NAME} or {file: PATH}, never the value itself' },
+)
+export type SecretRef = Readonly<z.infer<typeof secretSchema>>
+
+/** The secret's text, without the line end that editors add. @throws TroupeError config.no_secret */
+export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.env): string {
+  if ('env' in ref) {
+    const value = env[ref.env]
+    if (value) return value
+    throw missing(`the environment variable ${ref.env} is not set`, 'set it, or refer to a file: {file: PATH}')
+  }
+  let text: string
+  try {
+    text = readFileSync(ref.file, 'utf8').replace(/\r?\n$/, '')
+  } catch (cause) {
+    throw missing(`the secret's file ${ref.file} cannot be read`, 'check the path and who may read it', cause)
+  }
+  if (text) return text
+  throw missing(`the secret's file ${ref.file} is empty`, 'write the secret into it')
+}
+
+function missing(message: string, hint: string, cause?: unknown): TroupeError {
+  return new TroupeError('config.no_secret', { boundary: 'config', retriable: false, message, hint, cause })
+}

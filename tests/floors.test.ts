@@ -1,0 +1,210 @@
+/**
+ * The house's rules that no compiler checks: imports never point up, files do not import in a circle, nact is behind
+ * one file, and time, randomness and ids come from runtime/effects.ts. A pure function over a map of sources, so that
+ * the check itself is tested with planted violations.
+ */
+import { readdirSync, readFileSync } from 'node:fs'
+import { join, posix } from 'node:path'
+import ts from 'typescript'
+
+const root = join(__dirname, '..')
+
+/** What a folder may import of ours, besides itself. Files in the root (index.ts) stand on top of all. */
+const mayImport: Readonly<Record<string, readonly string[]>> = {
+  messages: [],
+  kernels: ['messages'],
+  sandbox: [],
+  runtime: ['messages', 'kernels', 'sandbox'],
+  actors: ['messages', 'kernels', 'sandbox', 'runtime'],
+  recipes: ['messages', 'kernels', 'sandbox', 'runtime', 'actors'],
+  dashboard: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes'],
+  cli: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'dashboard'],
+}
+const unruled = new Set(['tests', 'bench', 'examples'])
+
+/** Where wall time and chance may be asked for directly: at the edges, where nothing is replayed. */
+const mayAskTheWorld = new Set(['sandbox', 'cli'])
+const chance = ['Date.now', 'Math.random', 'crypto.randomUUID', 'randomUUID', 'randomBytes', 'randomInt', 'new Date()']
+const timing = [
+  'performance.now',
+  'process.hrtime',
+  'setTimeout',
+  'setInterval',
+  'setImmediate',
+  'fetch',
+  'process.env',
+]
+const pure = new Set(['messages', 'kernels'])
+const pureModules = new Set(['node:crypto', 'node:buffer', 'node:util', 'node:assert'])
+
+type Sources = ReadonlyMap<string, string>
+
+function violations(sources: Sources): readonly string[] {
+  return [...importFaults(sources), ...cycles(sources), ...worldFaults(sources), ...nactFaults(sources)]
+}
+
+function imports(source: string): readonly string[] {
+  return ts.preProcessFile(source, true, true).importedFiles.map(imported => imported.fileName)
+}
+
+/** The file that a relative import means, or undefined for a package, a JSON file or a file that is not there. */
+function resolveImport(sources: Sources, from: string, specifier: string): string | undefined {
+  if (!specifier.startsWith('.')) return undefined
+  const base = posix.join(posix.dirname(from), specifier)
+  const candidates = [base, `${base}.ts`, `${base}/index.ts`, base.replace(/\.js$/, '.ts'), `${base}.js`]
+  return candidates.find(file => sources.has(file))
+}
+
+const houseOf = (file: string) => (file.includes('/') ? file.slice(0, file.indexOf('/')) : '')
+
+function importFaults(sources: Sources): readonly string[] {
+  return [...sources].flatMap(([file, source]) => {
+    const house = houseOf(file)
+    if (unruled.has(house) || house === '') return []
+    const allowed = mayImport[house]
+    if (!allowed) return [`${file}: the folder ${house} stands on no floor`]
+    return imports(source).flatMap(specifier => {
+      if (pure.has(house) && specifier.startsWith('node:') && !pureModules.has(specifier)) {
+        return [`${file}: ${house} does no I/O, but imports ${specifier}`]
+      }
+      if (!specifier.startsWith('.')) return []
+      const target = houseOf(posix.join(posix.dirname(file), specifier).replace(/^([^/.]+)$/, '$1/'))
+      return target === house || allowed.includes(target)
+        ? []
+        : [`${file}: ${house} imports ${specifier}, which is not below it`]
+    })
+  })
+}
+
+function cycles(sources: Sources): readonly string[] {
+  const found: string[] = []
+  const state = new Map<string, 'open' | 'done'>()
+  const visit = (file: string, trail: readonly string[]) => {
+    if (state.get(file) === 'done') return
+    if (state.get(file) === 'open') {
+      found.push(`a circle of imports: ${[...trail.slice(trail.indexOf(file)), file].join(' → ')}`)
+      return
+    }
+    state.set(file, 'open')
+    for (const specifier of imports(sources.get(file)!)) {
+      const target = resolveImport(sources, file, specifier)
+      if (target) visit(target, [...trail, file])
+    }
+    state.set(file, 'done')
+  }
+  for (const file of sources.keys()) visit(file, [])
+  return found
+}
+
+function worldFaults(sources: Sources): readonly string[] {
+  return [...sources].flatMap(([file, source]) => {
+    const house = houseOf(file)
+    if (unruled.has(house) || mayAskTheWorld.has(house) || file === 'runtime/effects.ts') return []
+    const forbidden = new Set(pure.has(house) ? [...chance, ...timing] : chance)
+    const used = new Set([...asksOf(file, source)].filter(name => forbidden.has(name)))
+    return [...used].map(name => `${file}: ${name} is asked for outside runtime/effects.ts`)
+  })
+}
+
+/** Names that are used as values: `a.b`, calls and imports of a bare name, `new Date()`; comments and strings do not count. */
+function* asksOf(file: string, source: string): Generator<string> {
+  const nodes: ts.Node[] = [ts.createSourceFile(file, source, ts.ScriptTarget.Latest)]
+  for (let node = nodes.pop(); node; node = nodes.pop()) {
+    if (ts.isPropertyAccessExpression(node) && ts.isIdentifier(node.expression)) {
+      const base = node.expression.text === 'globalThis' ? '' : `${node.expression.text}.`
+      yield `${base}${node.name.text}`
+    } else if (ts.isNewExpression(node) && ts.isIdentifier(node.expression)) {
+      if (node.expression.text === 'Date' && !node.arguments?.length) yield 'new Date()'
+    } else if (ts.isCallExpression(node) && ts.isIdentifier(node.expression)) yield node.expression.text
+    else if (ts.isImportSpecifier(node)) yield (node.propertyName ?? node.name).text
+    node.forEachChild(child => {
+      nodes.push(child)
+    })
+  }
+}
+
+function nactFaults(sources: Sources): readonly string[] {
+  const users = [...sources]
+    .filter(([file, source]) => !unruled.has(houseOf(file)) && imports(source).includes('nact'))
+    .map(([file]) => file)
+  const astray = users
+    .filter(file => !/^runtime\/actor[^/]*(\/|\.ts$)/.test(file))
+    .map(file => `${file}: nact is imported outside runtime/actor`)
+  return users.length > 1 ? [...astray, `nact is imported by ${users.length} files: ${users.join(', ')}`] : astray
+}
+
+function ourSources(): Sources {
+  const entries = readdirSync(root, { withFileTypes: true }).filter(
+    ({ name }) => !/^(\..*|node_modules|dist|coverage)$/.test(name),
+  )
+  const files = entries.flatMap(entry =>
+    entry.isDirectory()
+      ? readdirSync(join(root, entry.name), { recursive: true }).map(file => `${entry.name}/${file}`)
+      : [entry.name],
+  )
+  const ours = files.filter(
+    file => /\.[jt]s$/.test(file) && !file.startsWith('kernels/policy/') && !file.includes('node_modules/'),
+  )
+  return new Map(ours.sort().map(file => [file, readFileSync(join(root, file), 'utf8')]))
+}
+
+test('no import points up, no files import in a circle, and time and chance come from effects', () => {
+  const sources = ourSources()
+  expect(sources.has('messages/ids.ts')).toBe(true)
+  expect(sources.has('runtime/effects.ts')).toBe(true)
+  expect(violations(sources)).toEqual([])
+})
+
+test.each<[string, Record<string, string>, RegExp]>([
+  [
+    'an import that points up',
+    { 'runtime/a.ts': "import type { B } from '../actors/b'" },
+    /runtime imports \.\.\/actors\/b/,
+  ],
+  ['a kernel that imports the runtime', { 'kernels/a.ts': "export * from '../runtime/x'" }, /kernels imports/],
+  [
+    'a sandbox that knows messages',
+    { 'sandbox/a.ts': "import { b } from '../messages'" },
+    /sandbox imports \.\.\/messages/,
+  ],
+  ['a dashboard that imports the cli', { 'dashboard/a.ts': "const x = require('../cli/x')" }, /dashboard imports/],
+  ['an import of the root', { 'actors/a.ts': "import { b } from '../index'" }, /actors imports \.\.\/index/],
+  ['an import by import()', { 'messages/a.ts': "await import('../kernels/roc')" }, /messages imports/],
+  ['a folder without a floor', { 'utils/a.ts': '' }, /stands on no floor/],
+  [
+    'two files in a circle',
+    { 'actors/a.ts': "import './b'", 'actors/b.ts': "import type { A } from './a'" },
+    /a → |a\.ts → actors\/b\.ts/,
+  ],
+  [
+    'three files in a circle through an index',
+    { 'actors/a.ts': "import './b'", 'actors/b.ts': "import './d'", 'actors/d/index.ts': "import '../a'" },
+    /circle/,
+  ],
+  ['a kernel that reads files', { 'kernels/a.ts': "import fs from 'node:fs'" }, /does no I\/O/],
+  ['a kernel that waits', { 'kernels/a.ts': 'setTimeout(f, 1)' }, /setTimeout/],
+  ['an actor that asks the clock', { 'actors/a.ts': 'const t = Date.now()' }, /Date\.now/],
+  ['a clock passed on as a function', { 'actors/a.ts': 'const now = Date.now' }, /Date\.now/],
+  ['today', { 'actors/a.ts': 'const t = new Date()' }, /new Date\(\)/],
+  ['chance', { 'recipes/a.ts': 'const t = Math.random()' }, /Math\.random/],
+  ['an id by another name', { 'runtime/a.ts': "import { randomUUID as id } from 'node:crypto'" }, /randomUUID/],
+  ['nact beside the actor file', { 'actors/a.ts': "import { spawn } from 'nact'" }, /nact is imported outside/],
+  ['nact in two files', { 'runtime/actor.ts': "import 'nact'", 'runtime/actor/b.ts': "import 'nact'" }, /by 2 files/],
+])('the check catches %s', (_title, files, expected) => {
+  expect(violations(new Map(Object.entries(files))).join('\n')).toMatch(expected)
+})
+
+test('what is allowed is not reported', () => {
+  const files = {
+    'messages/index.ts': "import { pack } from 'msgpackr'",
+    'kernels/a.ts':
+      "import { createHash } from 'node:crypto'\nimport type { Id } from '../messages'\n// Date.now() in a comment\nconst s = 'Math.random()'",
+    'runtime/effects.ts': 'export const now = () => Date.now()',
+    'runtime/actor/system.ts': "import { start } from 'nact'\nsetTimeout(f, 1)",
+    'cli/main.ts': "import '../dashboard/server'\nDate.now()",
+    'index.ts': "export * from './messages'",
+    'tests/a.test.ts': "import '../cli/main'\nMath.random()",
+    'actors/a.ts': 'const at = new Date(fact.at)',
+  }
+  expect(violations(new Map(Object.entries(files)))).toEqual([])
+})
