@@ -1,0 +1,10 @@
+/** What is said: facts, commands, ids, topics, and how they become records. Imports nothing else of Troupe. */
+export * from './codec'
+export * from './commands'
+export * from './facts'
+export * from './identity'
+export * from './ids'
+export { MessageError, type MessageErrorCode } from './messageError'
+export { shapes } from './shapes'
+export * from './topics'
+export { missingSteps, type Upcast, type UpcastTable, upcast, upcasts } from './upcast'
