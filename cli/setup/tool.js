@@ -18,6 +18,7 @@ const faults = [
     'no network, or the package index does not answer',
     () => offline,
   ],
+  [/from versions: none/, 'a package was not found at all: the index lacks it, or does not answer', () => offline],
   [
     /ensurepip is not\s+available|No module named (?:venv|ensurepip)/,
     'this Python cannot make a venv',

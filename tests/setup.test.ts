@@ -1,0 +1,235 @@
+/** Set-up's faults, met for real: the script runs as a process in a folder that looks like a checkout, with real pip. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { isCheckout, packageRoot, pythonPath, venvCandidates } from '../runtime/python'
+
+const root = join(__dirname, '..')
+jest.setTimeout(120_000) // pip takes seconds, and more on a busy machine
+
+let home: string
+let template: string
+let children: ChildProcess[]
+
+beforeAll(() => {
+  template = join(mkdtempSync(join(tmpdir(), 'troupe-venv-')), 'venv')
+  spawnSync(pythonPath(), ['-m', 'venv', template])
+}, 60_000)
+afterAll(() => rmSync(join(template, '..'), { recursive: true, force: true }))
+
+/** A venv with pip and nothing else, as set-up would make it; to make one takes seconds. */
+const venvIsThere = () => cpSync(template, join(home, '.venv'), { recursive: true, verbatimSymlinks: true })
+
+beforeEach(() => {
+  home = mkdtempSync(join(tmpdir(), 'troupe-setup-'))
+  children = []
+  cpSync(join(root, 'cli/setup'), join(home, 'cli/setup'), { recursive: true })
+  cpSync(join(root, 'cli/setup.js'), join(home, 'cli/setup.js'))
+  cpSync(join(root, 'kernels/policy/proto'), join(home, 'kernels/policy/proto'), { recursive: true })
+  mkdirSync(join(home, 'kernels/policy/troupe_policy'))
+  writeFileSync(join(home, 'tsconfig.json'), '{}')
+  requirements('')
+})
+afterEach(() => {
+  for (const child of children) child.kill('SIGKILL')
+  rmSync(home, { recursive: true, force: true })
+})
+
+const requirements = (text: string) => writeFileSync(join(home, 'kernels/policy/requirements.txt'), text)
+
+/** No cache and no wheels of this machine: what a test asks of pip must come from where the test says. */
+const environment = (extra: Record<string, string>): NodeJS.ProcessEnv => {
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !/^(PIP_|TROUPE_)/.test(name)))
+  return { ...env, PIP_CONFIG_FILE: '/dev/null', PIP_NO_CACHE_DIR: '1', PIP_DISABLE_PIP_VERSION_CHECK: '1', ...extra }
+}
+
+function setup(env: Record<string, string> = {}, ...args: string[]) {
+  const reply = spawnSync(process.execPath, [join(home, 'cli/setup.js'), '--python-only', ...args], {
+    env: environment({ TROUPE_DISK_MB: '1', ...env }),
+    encoding: 'utf8',
+    timeout: 60_000,
+  })
+  return { code: reply.status, said: reply.stderr }
+}
+
+/** A package that pip can build without any network: its wheel, written by hand. */
+function wheel(name: string) {
+  const script = `
+import zipfile, sys
+with zipfile.ZipFile(sys.argv[1], 'w') as z:
+    z.writestr('${name}.py', '')
+    z.writestr('${name}-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: ${name}\\nVersion: 1.0\\n')
+    z.writestr('${name}-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    z.writestr('${name}-1.0.dist-info/RECORD', '')
+`
+  const folder = join(home, 'wheels of mine')
+  mkdirSync(folder, { recursive: true })
+  spawnSync(pythonPath(), ['-c', script, join(folder, `${name}-1.0-py3-none-any.whl`)])
+  return `--no-index --find-links '${folder}'`
+}
+
+/** Stands where generated code would be, so that these tests need no grpcio-tools: the step's own stamp, of its own inputs. */
+function generatedIsDone() {
+  const script = `
+    const { places } = require('./cli/setup/places'), fs = require('fs'), path = require('path')
+    const { digestOf, writeStamp } = require('./cli/setup/say')
+    const policy = places().policy, target = path.join(policy, 'troupe_policy/generated')
+    fs.mkdirSync(target, { recursive: true })
+    for (const f of ['policy_pb2.py', 'policy_pb2.pyi', 'policy_pb2_grpc.py', '__init__.py']) fs.writeFileSync(path.join(target, f), '')
+    const inputs = ['proto/policy.proto', 'requirements.txt'].map(f => path.join(policy, f))
+    writeStamp(path.join(target, '.troupe-setup.json'), { digest: digestOf([...inputs, require.resolve('./cli/setup/generated')]) })`
+  expect(spawnSync(process.execPath, ['-e', script], { cwd: home }).status).toBe(0)
+}
+
+test('a venv is made once, is skipped while nothing changes, and follows its requirements', () => {
+  const args = wheel('first')
+  requirements('first==1.0\n')
+  generatedIsDone()
+  const one = setup({ TROUPE_PIP_ARGS: args })
+  expect(one).toMatchObject({ code: 0 })
+  expect(one.said).toMatch(/Python: done in/)
+  expect(setup().said).toBe('setup: up to date\n')
+
+  wheel('second')
+  requirements('first==1.0\nsecond==1.0\n')
+  generatedIsDone()
+  expect(setup({ TROUPE_PIP_ARGS: args }).code).toBe(0)
+  expect(spawnSync(join(home, '.venv/bin/python'), ['-c', 'import first, second']).status).toBe(0)
+})
+
+test('an install that was cut off is found and done anew', () => {
+  const args = wheel('first')
+  requirements('first==1.0\n')
+  generatedIsDone()
+  expect(setup({ TROUPE_PIP_ARGS: args }).code).toBe(0)
+  rmSync(join(home, '.venv/.troupe-setup.json'))
+  writeFileSync(join(home, '.venv/.troupe-installing'), '')
+  writeFileSync(join(home, '.venv/left-over'), '')
+  const again = setup({ TROUPE_PIP_ARGS: args })
+  expect(again).toMatchObject({ code: 0 })
+  expect(again.said).toContain('cut off')
+  expect(existsSync(join(home, '.venv/left-over'))).toBe(false)
+  expect(setup().said).toBe('setup: up to date\n')
+})
+
+test('without a network it says so, and how to do without one; the next run goes on in the same venv', async () => {
+  const server = createServer()
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as { port: number }
+  await new Promise(resolve => server.close(resolve)) // nothing listens there now
+  venvIsThere()
+  requirements('first==1.0\n')
+  const refused = setup({ TROUPE_PIP_ARGS: `--retries 1 --index-url http://127.0.0.1:${port}/simple` })
+  expect(refused.code).toBe(1)
+  expect(refused.said).toContain('no network, or the package index does not answer')
+  expect(refused.said).toContain('TROUPE_PIP_ARGS')
+  writeFileSync(join(home, '.venv/kept'), '')
+  generatedIsDone()
+  expect(setup({ TROUPE_PIP_ARGS: wheel('first') }).code).toBe(0)
+  expect(existsSync(join(home, '.venv/kept'))).toBe(true)
+})
+
+test('a pin that the index does not offer is told apart from a missing network', () => {
+  venvIsThere()
+  requirements('first==2.0\n')
+  const { code, said } = setup({ TROUPE_PIP_ARGS: wheel('first') })
+  expect(code).toBe(1)
+  expect(said).toContain('is not offered for this Python and machine')
+})
+
+test('a disk without room is refused before anything is installed, with the figures', () => {
+  const { code, said } = setup({ TROUPE_DISK_MB: '999999999' })
+  expect(code).toBe(1)
+  expect(said).toMatch(/\d+ MB are free on the disk of .*, the venv with torch needs 999999999 MB/)
+  expect(existsSync(join(home, '.venv'))).toBe(false)
+})
+
+test('a Python that does not fit is named with its version; so is one that does not run', () => {
+  const old = join(home, 'python3')
+  writeFileSync(old, '#!/bin/sh\necho \'[[3, 8, 1], "/old/python3.8", "cpython", true]\'\n', { mode: 0o755 })
+  expect(setup({ TROUPE_PYTHON: old }).said).toContain(`TROUPE_PYTHON=${old} is Python 3.8.1`)
+  expect(setup({ TROUPE_PYTHON: '/not/there' }).said).toContain('TROUPE_PYTHON=/not/there does not run')
+
+  const only = spawnSync(process.execPath, [join(home, 'cli/setup.js'), '--python-only'], {
+    env: environment({ PATH: home }),
+    encoding: 'utf8',
+  })
+  expect(only.status).toBe(1)
+  expect(only.stderr).toContain('no fitting Python: found only /old/python3.8 (3.8.1)')
+})
+
+test('a shim without a version behind it does not hide the interpreter behind it on PATH', () => {
+  const real = spawnSync(pythonPath(), ['-c', 'import sys; print(sys._base_executable)'], {
+    encoding: 'utf8',
+  }).stdout.trim()
+  for (const folder of ['shims', 'real']) mkdirSync(join(home, folder))
+  writeFileSync(join(home, 'shims/python3.11'), '#!/bin/sh\nexit 127\n', { mode: 0o755 })
+  symlinkSync(real, join(home, 'real/python3.11'))
+  const { said } = setup({ PATH: `${join(home, 'shims')}:${join(home, 'real')}`, TROUPE_DISK_MB: '999999999' })
+  expect(said).toMatch(/setup: Python: 3\.\d+\.\d+, \//)
+  expect(said).toContain('MB are free') // so it got past the search
+})
+
+test('a second set-up waits for the first; a lock whose owner died is broken', async () => {
+  venvIsThere()
+  generatedIsDone()
+  mkdirSync(join(home, '.cache'))
+  const lock = join(home, '.cache/setup.lock')
+  const owner = spawn('sleep', ['60'])
+  children.push(owner)
+  const stat = readFileSync(`/proc/${owner.pid}/stat`, 'utf8')
+  const start = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]
+  writeFileSync(lock, `${owner.pid} ${start}`)
+
+  const waiter = spawn(process.execPath, [join(home, 'cli/setup.js'), '--python-only'], {
+    env: environment({ TROUPE_DISK_MB: '1', TROUPE_PIP_ARGS: '--no-index' }),
+  })
+  children.push(waiter)
+  let said = ''
+  const waits = new Promise<void>(resolve => {
+    waiter.stderr.on('data', chunk => {
+      said += chunk
+      if (said.includes(`waiting for another set-up (pid ${owner.pid}`)) resolve()
+    })
+  })
+  const ended = new Promise(resolve => waiter.once('exit', resolve))
+  await waits
+  expect(existsSync(join(home, '.venv/.troupe-setup.json'))).toBe(false)
+  owner.kill('SIGKILL')
+  expect(await ended).toBe(0)
+  expect(existsSync(lock)).toBe(false)
+})
+
+test('a lock whose pid belongs to a younger process is broken', () => {
+  venvIsThere()
+  generatedIsDone()
+  mkdirSync(join(home, '.cache'))
+  writeFileSync(join(home, '.cache/setup.lock'), `${process.pid} 1`)
+  expect(setup({ TROUPE_PIP_ARGS: '--no-index' }).code).toBe(0)
+})
+
+test('an unknown argument is wrong usage', () => {
+  expect(setup({}, '--tset')).toMatchObject({ code: 2 })
+})
+
+test('set-up installs where the runtime looks', () => {
+  const { places } = require('../cli/setup/places') as {
+    places(env: NodeJS.ProcessEnv, root?: string): { venv: string; checkout: boolean }
+  }
+  expect(isCheckout()).toBe(true)
+  expect(packageRoot()).toBe(root)
+  for (const env of [{}, { TROUPE_VENV: '/x/venv' }, { TROUPE_HOME: '/x/home' }, { TROUPE_VENV: 'relative' }]) {
+    expect(venvCandidates(env)[0]).toBe(places(env).venv)
+  }
+  // An installed package: no tsconfig.json beside it.
+  expect(places({ TROUPE_HOME: '/x/home' }, '/')).toMatchObject({
+    checkout: false,
+    venv: venvCandidates({ TROUPE_HOME: '/x/home' })[1],
+  })
+})
+
+test('a venv without its interpreter is an error that says what to run', () => {
+  expect(() => pythonPath({ TROUPE_VENV: join(home, 'none') })).toThrow(/no Python with torch: looked in .*none/)
+})
