@@ -1,0 +1,37 @@
+/**
+ * What the sandbox throws: only where it is itself broken, full, closed or told to stop. How a piece of code ended,
+ * however badly, is a result. The fields are those of the runtime's errors, which this floor may not import.
+ */
+export type SandboxErrorCode =
+  | 'sandbox.queue_full'
+  | 'sandbox.aborted'
+  | 'sandbox.closed'
+  | 'sandbox.start_failed'
+  | 'sandbox.worker_lost'
+  | 'sandbox.no_python'
+  | 'sandbox.level_unmet'
+  | 'sandbox.unsupported_platform'
+
+export interface SandboxErrorDetails {
+  /** Whether the same call may succeed later without anything being changed. */
+  readonly retriable: boolean
+  readonly message: string
+  readonly hint?: string
+  readonly cause?: unknown
+}
+
+export class SandboxError extends Error {
+  override readonly name = 'SandboxError'
+  readonly boundary = 'sandbox'
+  readonly retriable: boolean
+  readonly hint: string | undefined
+
+  constructor(
+    readonly code: SandboxErrorCode,
+    details: SandboxErrorDetails,
+  ) {
+    super(details.message, details.cause === undefined ? undefined : { cause: details.cause })
+    this.retriable = details.retriable
+    this.hint = details.hint
+  }
+}

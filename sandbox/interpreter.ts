@@ -1,0 +1,77 @@
+/**
+ * The Python that runs the code: found once, asked once what it is, given a compiled launcher.
+ *
+ * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`      out  the real executable, behind shims
+ * Invariant: unless a virtual environment's interpreter was asked for by path, its base interpreter is taken: what a
+ * project installed for itself is not for the code that a model wrote.
+ */
+import { execFile } from 'node:child_process'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { SandboxError } from './errors'
+
+export interface Interpreter {
+  readonly python: string
+  readonly version: string
+  /** Directories with installed packages, `:` between them. */
+  readonly packages: string
+  /** The launcher as byte code of this interpreter. */
+  readonly launcher: string
+}
+
+const PROBE = `
+import os, py_compile, sys
+chosen, source, target = sys.argv[1:]
+base = getattr(sys, '_base_executable', None) or sys.executable
+py_compile.compile(source, target, doraise=True)
+print(sys.executable if chosen else os.path.realpath(base))
+print('%d.%d.%d' % sys.version_info[:3])
+`
+// A second question to the executable that the first one named: its own path, not that of a virtual environment.
+const PATHS = `
+import os, sys, sysconfig
+own = {sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')}
+own |= {os.path.join(path, 'lib-dynload') for path in own}
+print(os.pathsep.join(p for p in sys.path if os.path.isdir(p) and p not in own))
+`
+
+/** Starts of the interpreter behind a slow shim, on a busy machine. */
+const PROBE_TIMEOUT_MS = 30_000
+const OLDEST = [3, 10] as const
+
+const execute = promisify(execFile)
+
+/**
+ * @param directory where the compiled launcher goes
+ * @throws SandboxError sandbox.no_python
+ */
+export async function findInterpreter(directory: string, python?: string): Promise<Interpreter> {
+  const chosen = python ?? process.env.TROUPE_SANDBOX_PYTHON
+  const launcher = join(directory, 'launcher.pyc')
+  const probe = [PROBE, chosen ? 'chosen' : '', join(__dirname, 'launcher.py'), launcher]
+  const [executable = '', version = ''] = (await ask(chosen || 'python3', probe)).split('\n')
+  const [major = 0, minor = 0] = version.split('.').map(Number)
+  if (major !== OLDEST[0] || minor < OLDEST[1]) {
+    throw new SandboxError('sandbox.no_python', {
+      retriable: false,
+      message: `${executable} is Python ${version}; the sandbox needs ${OLDEST.join('.')} or newer`,
+      hint: 'name another interpreter in TROUPE_SANDBOX_PYTHON',
+    })
+  }
+  const packages = (await ask(executable, [PATHS])).trim()
+  return { python: executable, version, packages, launcher }
+}
+
+async function ask(python: string, [program = '', ...rest]: readonly string[]): Promise<string> {
+  try {
+    const options = { timeout: PROBE_TIMEOUT_MS, env: { PATH: process.env.PATH ?? '', LANG: 'C.UTF-8' } }
+    return (await execute(python, ['-I', '-c', program, ...rest], options)).stdout
+  } catch (cause) {
+    throw new SandboxError('sandbox.no_python', {
+      retriable: false,
+      message: `the interpreter ${python} could not be asked for its version: ${(cause as Error).message}`,
+      hint: 'install Python 3.10 or newer, or name one in TROUPE_SANDBOX_PYTHON',
+      cause,
+    })
+  }
+}

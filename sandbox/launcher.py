@@ -1,0 +1,259 @@
+"""Launcher: one interpreter for one call. It forks the code under limits, waits, cleans up, and reports.
+
+in   argv: where and how much (see `Call`); descriptor 3: the code, `code_bytes` long
+out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or `failed WHY`
+Invariant: how the code ended is what wait4 and this clock say; the code holds no descriptor of ours, and whatever it
+started has this process as its reaper and is dead before `done` is written. A SIGTERM means: end the call now.
+
+Runs as `python3 -I -S` (site's .pth files may cost more than the call). Only built-in or tiny modules are imported.
+"""
+
+import _signal as signal  # the signal module builds enums, which costs as much as the fork
+import os
+import resource
+import sys
+import time
+
+CONTROL = 3
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+CAPABILITY_VERSION_3 = 0x20080522
+DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+REAP_SECONDS = 2.0
+
+
+class Call:
+    """What argv says. `processes` is a limit of the whole user (RLIMIT_NPROC), -1 for none."""
+
+    def __init__(self, argv):
+        self.parent = int(argv[1])
+        self.base = argv[2]
+        self.directory = argv[3]
+        self.code_bytes = int(argv[4])
+        self.timeout = int(argv[5]) / 1000
+        self.memory_bytes = int(argv[6])
+        self.file_bytes = int(argv[7])
+        self.open_files = int(argv[8])
+        self.processes = int(argv[9])
+        self.packages = argv[10].split(os.pathsep) if argv[10] else []
+
+
+def libc():
+    """Calls C functions by name with ints and bytes; through _ctypes alone, which loads in a third of ctypes' time."""
+    try:
+        import _ctypes
+
+        handle = _ctypes.dlopen(None, 2)
+        return lambda name, *arguments: _ctypes.call_function(_ctypes.dlsym(handle, name), arguments)
+    except (ImportError, AttributeError, OSError):
+        import ctypes
+
+        library = ctypes.CDLL(None)
+        return lambda name, *arguments: getattr(library, name)(*arguments)
+
+
+def main():
+    call = Call(sys.argv)
+    # Blocked from here on and read by sigtimedwait: there is no handler that could run at a wrong moment.
+    awaited = {signal.SIGCHLD, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    c = libc()
+    c("prctl", PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != call.parent:
+        os._exit(1)  # the parent died before it could be watched
+    c("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    c("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # a child of the same user cannot trace us or open our descriptors
+    try:
+        os.mkdir(call.directory, 0o700)
+        descriptor = os.open(call.directory, DIRECTORY)
+        launcher = os.getpid()
+        started = time.monotonic()
+        child = os.fork()
+    except OSError as error:
+        os.write(CONTROL, f"failed {error}\n".encode())
+        os._exit(1)
+    if child == 0:
+        run(call, c, launcher, awaited)  # returns to the interpreter's own shutdown
+        return
+    os.write(CONTROL, b"begun %d\n" % child)
+    ending = wait(child, started + call.timeout, awaited)
+    status = end(child)
+    wall = time.monotonic() - started
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = usage.ru_utime + usage.ru_stime
+    line = f"done {status} {int(ending == 'timeout')} {int(wall * 1e6)} {int(cpu * 1e6)} {usage.ru_maxrss}\n"
+    try:
+        os.write(CONTROL, line.encode())
+    except OSError:
+        pass  # nobody is listening
+    remove(call.directory, descriptor)
+    if os.getppid() != call.parent:  # nobody is left to do it
+        remove(call.base, os.open(call.base, DIRECTORY))
+    os._exit(0)
+
+
+def wait(child, deadline, awaited):
+    """Until the child has exited ('exited'), the deadline has passed ('timeout') or a SIGTERM has come ('asked')."""
+    while True:
+        # WNOWAIT: its pid stays taken until its group has been killed.
+        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            return "exited"
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return "timeout"
+        got = signal.sigtimedwait(awaited, left)
+        if got is not None and got.si_signo == signal.SIGTERM:
+            return "asked"
+
+
+def end(child):
+    """Kills the child, its group and every orphan that came to us. Returns the child's wait status."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(child, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    status = os.wait4(child, 0)[1]
+    until = time.monotonic() + REAP_SECONDS
+    while time.monotonic() < until:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                for orphan in children():
+                    os.kill(orphan, signal.SIGKILL)
+                time.sleep(0.001)
+        except ChildProcessError:
+            break
+        except ProcessLookupError:
+            continue
+    return status
+
+
+def children():
+    me = os.getpid()
+    try:
+        with open(f"/proc/{me}/task/{me}/children") as file:
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        found = []
+        for name in os.listdir("/proc"):
+            try:
+                if name.isdigit() and int(open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[1]) == me:
+                    found.append(int(name))
+            except OSError:
+                continue
+        return found
+
+
+def remove(directory, descriptor):
+    """Removes a tree of any depth: it walks by chdir from an open directory, so no path grows too long and no link
+    that the code left in its place is followed."""
+    try:
+        os.fchmod(descriptor, 0o700)
+        os.fchdir(descriptor)
+        above = []
+        while True:
+            inner = empty()
+            if inner is not None:
+                os.chmod(inner, 0o700)
+                os.chdir(inner)
+                above.append(inner)
+            elif above:
+                os.chdir("..")
+                os.rmdir(above.pop())
+            else:
+                break
+        os.chdir("/")
+        os.rmdir(directory)
+    except OSError:
+        pass  # the pool removes what is left when it closes
+
+
+def empty():
+    """Unlinks the files of the current directory up to its first subdirectory, whose name it returns."""
+    with os.scandir(".") as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                return entry.name
+            os.unlink(entry.name)
+    return None
+
+
+def run(call, c, launcher, awaited):
+    """In the child: takes the limits, reads the code, gives up every descriptor and privilege, then runs it."""
+    os.setsid()
+    c("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != launcher:
+        os._exit(1)
+    confine(call, c)
+    os.chdir(call.directory)
+    source = receive(call.code_bytes)
+    with open("main.py", "wb") as file:  # so that a traceback shows the user's lines
+        file.write(source)
+    os.closerange(CONTROL, 4096)
+    sys.path[:] = [path for path in sys.path if path not in call.packages] + call.packages
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, awaited)
+    limit(resource.RLIMIT_AS, call.memory_bytes)
+    execute(source)
+
+
+def confine(call, c):
+    limit(resource.RLIMIT_CPU, int(call.timeout) + 2)
+    limit(resource.RLIMIT_FSIZE, call.file_bytes)
+    limit(resource.RLIMIT_NOFILE, call.open_files)
+    limit(resource.RLIMIT_CORE, 0)
+    if call.processes >= 0:
+        limit(resource.RLIMIT_NPROC, call.processes)
+    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own /proc files belong to root
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")  # short of memory, the kernel takes this one first
+    except OSError:
+        pass
+    c("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if os.geteuid() == 0:  # root without capabilities: cannot trace the launcher, mount, or raise a limit
+        c("capset", CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24))
+    os.umask(0o077)
+
+
+def limit(kind, most):
+    """Lowers both limits to `most`, or to the hard limit where that is lower."""
+    hard = resource.getrlimit(kind)[1]
+    value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def receive(size):
+    parts = []
+    while size > 0:
+        part = os.read(CONTROL, min(size, 1 << 20))
+        if not part:
+            os._exit(1)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def execute(source):
+    """Runs the source as `__main__`, as the interpreter would run a file of this name."""
+    import _sitebuiltins
+    import builtins
+
+    builtins.exit = _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.quit = _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins.help = _sitebuiltins._Helper()
+    module = type(sys)("__main__")
+    module.__builtins__ = builtins
+    module.__file__ = "main.py"
+    sys.modules["__main__"] = module
+    sys.argv = ["main.py"]
+    try:
+        exec(compile(source, "main.py", "exec", 0, True), module.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        trace = error.__traceback__.tb_next  # without this frame
+        error.__traceback__ = trace
+        sys.excepthook(type(error), error, trace)
+        sys.exit(1)
+
+
+main()

@@ -1,0 +1,251 @@
+/**
+ * Pool: the sandbox of level `none`. A fresh interpreter a call under rlimits, started by piscina's worker threads.
+ *
+ * in   requests, at most lanes + queueLimit at once      out  results in the order in which calls end
+ * Invariant: a call is answered once, after everything that it started is dead, also when it is aborted, when its
+ * worker thread is lost, and when the pool closes. Piscina's own abort is not used: it ends the thread, whose other
+ * calls would die with it; the pool signals the call's launcher instead, whose pid stands in a table they share.
+ *
+ * Not defended at this level: the code runs as this user. It can read the user's files, use the network, fill the disk
+ * (64 MiB a file), signal the user's processes, and, unless this user is root, read their environment. A process that
+ * clears its environment, leaves its session and kills its launcher outlives its call. `maxProcesses` counts on
+ * RLIMIT_NPROC, which the kernel does not enforce for root.
+ */
+import { rmSync } from 'node:fs'
+import { mkdtemp } from 'node:fs/promises'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { Piscina } from 'piscina'
+import { SandboxError } from './errors'
+import { findInterpreter } from './interpreter'
+import { type Call, callOf, MAX_FILE_BYTES, MAX_OPEN_FILES } from './limits'
+import { signalTo, sweep } from './processes'
+import type { RunRequest, RunResult, Sandbox, SandboxLevel } from './sandbox'
+import { userProcesses } from './userProcesses'
+import { type LaneOutcome, type LaneSetup, type LaneTask, SLOT } from './worker'
+import { workerFile } from './workerFile'
+
+export interface SandboxOptions {
+  /** Calls that run at once. Default: two a core, since some of them sleep. */
+  readonly lanes?: number
+  /** Calls that may wait for a lane; one more is refused with sandbox.queue_full. Default 4096. */
+  readonly queueLimit?: number
+  /** The interpreter. Default: TROUPE_SANDBOX_PYTHON, else the real interpreter behind `python3`. */
+  readonly python?: string
+  /** Fails where this level is not reached. */
+  readonly requireLevel?: SandboxLevel
+}
+
+const LEVEL: SandboxLevel = 'none'
+/** A launcher whose thread was lost ends by itself; after this it is killed. */
+const LOST_MS = 3000
+
+/**
+ * @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.unsupported_platform
+ */
+export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
+  if (process.platform !== 'linux') {
+    throw new SandboxError('sandbox.unsupported_platform', {
+      retriable: false,
+      message: `the sandbox needs Linux, this is ${process.platform}`,
+      hint: 'run it in a Linux container',
+    })
+  }
+  if (options.requireLevel && options.requireLevel !== LEVEL) {
+    throw new SandboxError('sandbox.level_unmet', {
+      retriable: false,
+      message: `level '${options.requireLevel}' is required, this sandbox reaches '${LEVEL}' (rlimits only)`,
+      hint: "isolate the whole process (a container or VM of its own) and require 'none'",
+    })
+  }
+  const base = await mkdtemp(join(tmpdir(), 'troupe-sandbox-'))
+  try {
+    const { python, packages, launcher } = await findInterpreter(base, options.python)
+    const lanes = options.lanes ?? 2 * availableParallelism()
+    const table = new SharedArrayBuffer(lanes * SLOT.cells * 4)
+    const limits = { fileBytes: MAX_FILE_BYTES, openFiles: MAX_OPEN_FILES }
+    const setup = { python, packages, launcher, base, table, ...limits }
+    return new ProcessPool(lanes, options.queueLimit ?? 4096, setup, workerFile(base))
+  } catch (error) {
+    rmSync(base, { recursive: true, force: true })
+    throw error
+  }
+}
+
+/** A call that waits for a lane. */
+interface Waiting {
+  readonly begin: (slot: number) => void
+  readonly refuse: (error: SandboxError) => void
+}
+
+class ProcessPool implements Sandbox {
+  readonly level = LEVEL
+  readonly #piscina: Piscina<LaneTask, LaneOutcome>
+  readonly #cells: Int32Array
+  readonly #free: number[]
+  /** First come, first served: a Set keeps the order and forgets an aborted call at once. */
+  readonly #waiting = new Set<Waiting>()
+  readonly #running = new Set<Promise<unknown>>()
+  readonly #removeBase = () => rmSync(this.setup.base, { recursive: true, force: true, maxRetries: 3 })
+  #calls = 0
+  #closing: Promise<void> | undefined
+
+  constructor(
+    readonly lanes: number,
+    private readonly queueLimit: number,
+    private readonly setup: LaneSetup,
+    filename: string,
+  ) {
+    this.#cells = new Int32Array(setup.table)
+    this.#free = Array.from({ length: lanes }, (_, slot) => slot)
+    const threads = Math.min(lanes, availableParallelism())
+    this.#piscina = new Piscina({
+      filename,
+      workerData: setup,
+      minThreads: threads,
+      maxThreads: threads,
+      concurrentTasksPerWorker: Math.ceil(lanes / threads),
+      maxQueue: lanes, // never reached: a call waits here until it has a lane, so that an abort can take it back
+      atomics: 'disabled', // otherwise an idle thread blocks its event loop, and with it the output of its processes
+      execArgv: [], // the threads load plain JavaScript, whatever this process was started with
+      env: {},
+    })
+    this.#piscina.on('error', () => undefined) // a thread that dies idle is replaced; one with calls rejects them
+    process.once('exit', this.#removeBase)
+  }
+
+  async run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
+    const call = callOf(request)
+    if (typeof call === 'string') return rejected(request.id, call)
+    const slot = await this.#lane(signal)
+    const running = this.#inSlot(slot, call)
+    this.#running.add(running)
+    const stop = () => this.#stop(slot)
+    signal?.addEventListener('abort', stop, { once: true })
+    try {
+      const outcome = await running
+      if (outcome.kind === 'ended') return { id: request.id, ...withoutKind(outcome) }
+      if (outcome.kind === 'stopped') throw signal?.aborted ? aborted(signal) : closed()
+      throw new SandboxError('sandbox.start_failed', { retriable: true, message: outcome.message })
+    } finally {
+      signal?.removeEventListener('abort', stop)
+      this.#running.delete(running)
+      this.#release(slot)
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
+    for (const { refuse } of this.#waiting) refuse(closed())
+    for (let slot = 0; slot < this.lanes; slot++) this.#stop(slot)
+    await Promise.allSettled(this.#running)
+    await this.#piscina.destroy()
+    process.off('exit', this.#removeBase)
+    this.#removeBase()
+  }
+
+  /** A free slot, at once or in turn. Throws where the queue is full, the call aborted or the sandbox closed. */
+  #lane(signal: AbortSignal | undefined): Promise<number> {
+    if (this.#closing) return Promise.reject(closed())
+    if (signal?.aborted) return Promise.reject(aborted(signal))
+    const slot = this.#free.pop()
+    if (slot !== undefined) {
+      this.#cells.fill(0, slot * SLOT.cells, (slot + 1) * SLOT.cells)
+      return Promise.resolve(slot)
+    }
+    if (this.#waiting.size >= this.queueLimit) return Promise.reject(queueFull(this.lanes, this.queueLimit))
+    return new Promise((resolve, reject) => {
+      const settle = <T>(answer: (value: T) => void, value: T) => {
+        this.#waiting.delete(waiting)
+        signal?.removeEventListener('abort', onAbort)
+        answer(value)
+      }
+      const waiting: Waiting = { begin: slot => settle(resolve, slot), refuse: error => settle(reject, error) }
+      const onAbort = () => waiting.refuse(aborted(signal!))
+      signal?.addEventListener('abort', onAbort, { once: true })
+      this.#waiting.add(waiting)
+    })
+  }
+
+  #release(slot: number): void {
+    this.#cells.fill(0, slot * SLOT.cells, (slot + 1) * SLOT.cells)
+    const [next] = this.#waiting
+    if (next) next.begin(slot)
+    else this.#free.push(slot)
+  }
+
+  /** One call, again under a new mark if its thread was lost: nothing of it has been answered. */
+  async #inSlot(slot: number, call: Call): Promise<LaneOutcome> {
+    const cells = this.#cells.subarray(slot * SLOT.cells, (slot + 1) * SLOT.cells)
+    for (let attempt = 0; ; attempt++) {
+      const mark = `${process.pid}-${this.#calls++}`
+      try {
+        const processLimit = await userProcesses().then(now =>
+          now < 0 ? -1 : now + 2 * this.lanes + call.maxProcesses,
+        )
+        return await this.#piscina.run({ slot, mark, call, processLimit })
+      } catch (cause) {
+        await this.#endLost(mark, cells)
+        if (Atomics.load(cells, SLOT.stop)) return { kind: 'stopped' }
+        if (attempt > 0) {
+          const message = 'the worker thread of the call was lost twice'
+          throw new SandboxError('sandbox.worker_lost', { retriable: true, message, cause })
+        }
+        cells.fill(0)
+      }
+    }
+  }
+
+  #stop(slot: number): void {
+    const at = slot * SLOT.cells
+    Atomics.store(this.#cells, at + SLOT.stop, 1)
+    const pid = Atomics.load(this.#cells, at + SLOT.launcher)
+    if (pid > 0) signalTo(pid, 'SIGTERM')
+  }
+
+  /** The launcher of a lost thread gets a SIGTERM from the kernel, ends its call and exits. Sees to it that it does. */
+  async #endLost(mark: string, cells: Int32Array): Promise<void> {
+    const launcher = Atomics.load(cells, SLOT.launcher)
+    if (launcher === 0) return
+    signalTo(launcher, 'SIGTERM')
+    const until = performance.now() + LOST_MS
+    while (signalTo(launcher, 0) && performance.now() < until) await sleep(5)
+    sweep(mark, launcher, Atomics.load(cells, SLOT.child))
+    rmSync(join(this.setup.base, mark), { recursive: true, force: true, maxRetries: 2 })
+  }
+}
+
+function withoutKind({ kind: _, ...rest }: Extract<LaneOutcome, { kind: 'ended' }>): Omit<RunResult, 'id'> {
+  return rest
+}
+
+function rejected(id: string, reason: string): RunResult {
+  const empty = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), stdoutBytes: 0, stderrBytes: 0 }
+  const ending = { status: 'rejected', exitCode: null, signal: null } as const
+  return { id, ...ending, ...empty, wallMs: 0, cpuMs: 0, maxRssBytes: 0, reason }
+}
+
+function aborted(signal: AbortSignal): SandboxError {
+  return new SandboxError('sandbox.aborted', {
+    retriable: false,
+    message: 'the call was aborted',
+    cause: signal.reason,
+  })
+}
+
+function queueFull(lanes: number, queueLimit: number): SandboxError {
+  return new SandboxError('sandbox.queue_full', {
+    retriable: true,
+    message: `${lanes} calls run and ${queueLimit} wait already`,
+    hint: 'wait for some of them, or open the sandbox with a larger queueLimit',
+  })
+}
+
+function closed(): SandboxError {
+  return new SandboxError('sandbox.closed', { retriable: false, message: 'the sandbox is closed' })
+}

@@ -1,0 +1,40 @@
+/**
+ * Runs many requests over a sandbox without ever filling its queue.
+ *
+ * in   requests, in any number      out  their results, in the requests' order
+ * Invariant: at most `concurrency` of them are with the sandbox at once; the first error stops the rest.
+ */
+import type { RunRequest, RunResult, Sandbox } from './sandbox'
+
+export interface BatchOptions {
+  readonly signal?: AbortSignal
+  /** Requests with the sandbox at once. Default: twice its lanes, so that no lane waits for this loop. */
+  readonly concurrency?: number
+}
+
+export async function runBatch(
+  sandbox: Sandbox,
+  requests: readonly RunRequest[],
+  options: BatchOptions = {},
+): Promise<RunResult[]> {
+  const results = new Array<RunResult>(requests.length)
+  const failed = new AbortController()
+  const signal = options.signal ? AbortSignal.any([options.signal, failed.signal]) : failed.signal
+  const queue = requests.entries()
+  const lane = async () => {
+    for (const [index, request] of queue) {
+      signal.throwIfAborted()
+      results[index] = await sandbox.run(request, signal)
+    }
+  }
+  const lanes = Math.min(requests.length, options.concurrency ?? 2 * sandbox.lanes)
+  const running = Array.from({ length: lanes }, () =>
+    lane().catch(error => {
+      failed.abort(error)
+      throw error
+    }),
+  )
+  await Promise.allSettled(running) // nothing of the batch runs on when its error is thrown
+  if (failed.signal.aborted) throw failed.signal.reason
+  return results
+}
