@@ -1,0 +1,282 @@
+/**
+ * Coordinator: leads every rollout of a partition from its prompt to its end.
+ *
+ * in   rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
+ * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
+ * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so that after a
+ * refold `pending` asks again exactly for what has no answer, under new attempts.
+ */
+import { createHash } from 'node:crypto'
+import type { Command } from '../messages/commands'
+import type { Fact } from '../messages/facts'
+import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../messages/ids'
+import { type Behaviour, nothing } from '../runtime/behaviour'
+import { deriveSeed, type Effects } from '../runtime/effects'
+import { answerTags, type Call, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
+
+export interface CoordinatedGroup {
+  readonly firstOffset: number
+  readonly members: ReadonlyMap<number, Rollout>
+  readonly closed: boolean
+}
+
+export interface CoordinatorState {
+  readonly epoch: Epoch
+  readonly groups: ReadonlyMap<GroupId, CoordinatedGroup>
+  /** Highest start order seen: a request at or below it of a group that is not open is a repetition. */
+  readonly highestOrder: number
+}
+
+/** Asks the renderer for a tool-response delta; answered by `context.appended`. */
+export interface RenderRequest {
+  readonly kind: 'render'
+  readonly trajectory: TrajectoryId
+  readonly turn: number
+  readonly epoch: Epoch
+  readonly responses: readonly string[]
+}
+
+export interface CoordinatorOptions {
+  readonly turnTimeoutMs: number
+  /** A reward that does not come is asked for again after this. */
+  readonly verifyTimeoutMs: number
+}
+
+/** On top of a tool's own deadline: queueing and the way over the bus. */
+const toolGraceMs = 60_000
+
+type Out = { facts: Fact[]; commands: Command[]; requests: RenderRequest[] }
+
+export function coordinator(options: CoordinatorOptions): Behaviour<CoordinatorState, never, RenderRequest> {
+  return {
+    name: 'coordinator',
+    initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1 }),
+    evolve(state, fact, origin) {
+      switch (fact.type) {
+        case 'partition.claimed':
+          return { ...state, epoch: epoch(origin.offset) }
+        case 'rollout.requested': {
+          const open = state.groups.get(fact.group)
+          if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
+          const group = open ?? { firstOffset: origin.offset, members: new Map(), closed: false }
+          const members = new Map(group.members).set(fact.member, newRollout(fact))
+          const groups = new Map(state.groups).set(fact.group, { ...group, members })
+          return { ...state, groups, highestOrder: fact.order }
+        }
+        case 'group.closed': {
+          const group = state.groups.get(fact.group)
+          if (group === undefined || group.closed || fact.epoch !== state.epoch) return state
+          const members = new Map<number, Rollout>()
+          for (const [m, rollout] of group.members) members.set(m, evolveRollout(rollout, fact, state.epoch))
+          return put(state, fact.group, { ...group, members, closed: true })
+        }
+        default: {
+          if (!('trajectory' in fact)) return state
+          const id = groupOf(fact.trajectory)
+          const group = state.groups.get(id)
+          const before = group?.members.get(memberOf(fact.trajectory))
+          if (group === undefined || before === undefined) return state
+          const after = evolveRollout(before, fact, state.epoch)
+          if (after === before) return state
+          return put(state, id, { ...group, members: new Map(group.members).set(after.request.member, after) })
+        }
+      }
+    },
+    decide(state, input, fx) {
+      const out: Out = { facts: [], commands: [], requests: [] }
+      switch (input.type) {
+        case 'rollout.requested':
+        case 'turn.completed':
+        case 'turn.interrupted':
+        case 'context.appended': {
+          const rollout = find(state, input.trajectory)
+          if (rollout !== undefined) ask(rollout, state.epoch, fx, out)
+          return out
+        }
+        case 'tool.completed': {
+          const rollout = find(state, input.trajectory)
+          if (rollout?.phase === 'append') ask(rollout, state.epoch, fx, out)
+          return out
+        }
+        case 'group.closed':
+          for (const rollout of state.groups.get(input.group)?.members.values() ?? []) {
+            if (rollout.phase === 'ended') ask(rollout, state.epoch, fx, out)
+          }
+          return out
+        case 'tick':
+          for (const group of state.groups.values()) {
+            for (const rollout of group.members.values()) {
+              if (isOverdue(rollout, fx.now(), options)) ask(rollout, state.epoch, fx, out, fx.now())
+            }
+          }
+          return out
+        default:
+          return nothing
+      }
+    },
+    pending(state, fx) {
+      const out: Out = { facts: [], commands: [], requests: [] }
+      for (const group of state.groups.values()) {
+        for (const rollout of group.members.values()) ask(rollout, state.epoch, fx, out)
+      }
+      return out
+    },
+  }
+}
+
+/** A group leaves the state when it is closed and none of its rollouts has anything left to say. */
+function put(state: CoordinatorState, id: GroupId, group: CoordinatedGroup): CoordinatorState {
+  const groups = new Map(state.groups)
+  if (group.closed && [...group.members.values()].every(r => r.phase === 'finished')) groups.delete(id)
+  else groups.set(id, group)
+  return { ...state, groups }
+}
+
+const find = (state: CoordinatorState, id: TrajectoryId): Rollout | undefined =>
+  state.groups.get(groupOf(id))?.members.get(memberOf(id))
+
+function isOverdue(rollout: Rollout, now: number, options: CoordinatorOptions): boolean {
+  switch (rollout.phase) {
+    case 'turn':
+      return rollout.open && now - rollout.askedAt > options.turnTimeoutMs
+    case 'tools':
+      return rollout.calls.some(c => isLost(c, rollout, now))
+    case 'finished':
+      return awaitsReward(rollout) && now - rollout.askedAt > options.verifyTimeoutMs
+    default:
+      return false
+  }
+}
+
+const isLost = (call: Call, rollout: Rollout, now: number) =>
+  call.response === null && call.attempt >= 0 && now - call.askedAt > rollout.request.limits.toolTimeoutMs + toolGraceMs
+const awaitsReward = (rollout: Rollout) => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
+
+/** What the rollout needs next. With `lostBefore`, only calls asked for too long ago are asked again. */
+function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Out, lostBefore?: number): void {
+  switch (rollout.phase) {
+    case 'turn':
+      askTurn(rollout, at, fx, out)
+      return
+    case 'tools':
+      askTools(rollout, at, fx, out, lostBefore)
+      return
+    case 'append':
+      out.requests.push({
+        kind: 'render',
+        trajectory: rollout.request.trajectory,
+        turn: rollout.turn,
+        epoch: at,
+        responses: rollout.calls.map(c => c.response ?? ''),
+      })
+      return
+    case 'ended':
+      finish(rollout, at, fx, out)
+      return
+    case 'finished':
+      if (awaitsReward(rollout)) verify(rollout, out)
+  }
+}
+
+function askTurn(rollout: Rollout, at: Epoch, fx: Effects, out: Out): void {
+  const { request } = rollout
+  const maxTokens = tokensLeft(rollout)
+  if (maxTokens < 1) {
+    finish({ ...rollout, ending: { outcome: 'truncated', reason: 'tokens' } }, at, fx, out)
+    return
+  }
+  const context = join([...rollout.context, ...rollout.partial])
+  const common = {
+    trajectory: request.trajectory,
+    turn: rollout.turn,
+    attempt: rollout.attempt + 1,
+    epoch: at,
+    engine: rollout.engine,
+    // One seed for all attempts of a turn: an engine that is deterministic samples the same tokens again.
+    seed: deriveSeed(request.seed, 'turn', rollout.turn),
+    sampling: request.sampling,
+    maxTokens,
+  }
+  out.facts.push({
+    type: 'turn.asked',
+    at: fx.now(),
+    ...common,
+    contextTokens: context.length,
+    contextDigest: createHash('sha256').update(bytesOf(context)).digest('hex'),
+  })
+  out.commands.push({
+    type: 'turn.generate',
+    ...common,
+    context,
+    resumedTokens: rollout.partialTokens,
+    promptTokens: request.tokens.length,
+    boundTokens: context.length + maxTokens,
+    order: request.order,
+    minVersion: request.minVersion,
+  })
+}
+
+function askTools(rollout: Rollout, at: Epoch, fx: Effects, out: Out, lostBefore: number | undefined): void {
+  const { trajectory, limits } = rollout.request
+  rollout.calls.forEach((call, index) => {
+    if (call.response !== null) return
+    const place = { trajectory, turn: rollout.turn, call: index, attempt: call.attempt + 1, tool: call.tool }
+    if (call.refused !== null) {
+      const { status, text } = call.refused
+      const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null }
+      out.facts.push({ type: 'tool.completed', at: fx.now(), ...place, status, text, ...nothingRan })
+      return
+    }
+    if (lostBefore !== undefined && !isLost(call, rollout, lostBefore)) return
+    const asked = { ...place, epoch: at, arguments: call.arguments }
+    out.facts.push({ type: 'tool.asked', at: fx.now(), ...asked })
+    out.commands.push({
+      type: 'tool.execute',
+      ...asked,
+      timeoutMs: limits.toolTimeoutMs,
+      responseChars: limits.toolResponseChars,
+    })
+  })
+}
+
+function finish(rollout: Rollout, at: Epoch, fx: Effects, out: Out): void {
+  const { outcome, reason } = rollout.ending ?? { outcome: 'failed', reason: 'unknown' }
+  out.facts.push({
+    type: 'rollout.finished',
+    at: fx.now(),
+    trajectory: rollout.request.trajectory,
+    epoch: at,
+    outcome,
+    reason,
+    turns: rollout.texts.length,
+    sampledTokens: rollout.sampledTokens,
+    toolCalls: rollout.toolCalls,
+    toolErrors: rollout.toolErrors,
+    answerTags: answerTags(rollout),
+  })
+  out.commands.push({ type: 'trajectory.release', trajectory: rollout.request.trajectory })
+  if (outcome !== 'failed') verify(rollout, out)
+}
+
+function verify(rollout: Rollout, out: Out): void {
+  out.commands.push({
+    type: 'answer.verify',
+    trajectory: rollout.request.trajectory,
+    attempt: rollout.verifyAttempt,
+    reward: rollout.request.task.reward,
+    truth: rollout.request.task.truth,
+    response: rollout.texts.join('\n'),
+  })
+}
+
+function join(pieces: readonly Int32Array[]): Int32Array {
+  const joined = new Int32Array(pieces.reduce((n, p) => n + p.length, 0))
+  let at = 0
+  for (const piece of pieces) {
+    joined.set(piece, at)
+    at += piece.length
+  }
+  return joined
+}
+
+const bytesOf = (tokens: Int32Array) => new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)

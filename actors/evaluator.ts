@@ -1,0 +1,143 @@
+/**
+ * Evaluator: turns the rollouts of an evaluation into its result.
+ *
+ * in   curriculum.advanced (eval), rollout.finished, reward.assigned, group.closed      out  evaluation.completed
+ * Invariant: pass@1 is the mean over problems of the mean reward of their samples; a failed rollout is left out and
+ * counted, never a zero. The standard error is that of the mean over problems, n − 1.
+ */
+import type { EvaluationCompleted } from '../messages/facts'
+import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../messages/ids'
+import { type Behaviour, nothing } from '../runtime/behaviour'
+import type { Effects } from '../runtime/effects'
+
+interface Sample {
+  readonly reward: number | null
+  readonly failed: boolean
+  readonly truncated: boolean
+  readonly tokens: number
+  readonly toolCalls: number
+  readonly toolErrors: number
+}
+
+interface Evaluation {
+  readonly groups: readonly GroupId[]
+  readonly closed: ReadonlySet<GroupId>
+  readonly samples: ReadonlyMap<TrajectoryId, Sample>
+}
+
+export interface EvaluatorState {
+  readonly version: PolicyVersion
+  readonly open: ReadonlyMap<number, Evaluation>
+  readonly completed: ReadonlySet<number>
+}
+
+/** The step that an evaluation's group was made for; undefined for other groups. */
+const stepOf = (group: GroupId): number | undefined => {
+  const match = /^e(\d+)\./.exec(group)
+  return match === null ? undefined : Number(match[1])
+}
+
+const empty: Evaluation = { groups: [], closed: new Set(), samples: new Map() }
+
+export function evaluator(): Behaviour<EvaluatorState> {
+  const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
+    if (step === undefined || state.completed.has(step)) return state
+    return { ...state, open: new Map(state.open).set(step, with_(state.open.get(step) ?? empty)) }
+  }
+
+  function completedOf(state: EvaluatorState, fx: Effects): EvaluationCompleted[] {
+    const results: EvaluationCompleted[] = []
+    for (const [step, evaluation] of state.open) {
+      if (evaluation.groups.length === 0 || evaluation.closed.size < evaluation.groups.length) continue
+      results.push({
+        type: 'evaluation.completed',
+        at: fx.now(),
+        step,
+        version: state.version,
+        ...resultOf(evaluation),
+      })
+    }
+    return results
+  }
+
+  return {
+    name: 'evaluator',
+    initial: () => ({ version: policyVersion(0), open: new Map(), completed: new Set() }),
+    evolve(state, fact) {
+      switch (fact.type) {
+        case 'weights.published':
+          return { ...state, version: fact.version }
+        case 'curriculum.advanced':
+          if (fact.purpose !== 'eval') return state
+          return change(state, fact.step, e => ({ ...e, groups: fact.groups }))
+        case 'rollout.finished':
+          return change(state, stepOf(groupOf(fact.trajectory)), e => ({
+            ...e,
+            samples: new Map(e.samples).set(fact.trajectory, {
+              reward: null,
+              failed: fact.outcome === 'failed',
+              truncated: fact.outcome === 'truncated',
+              tokens: fact.sampledTokens,
+              toolCalls: fact.toolCalls,
+              toolErrors: fact.toolErrors,
+            }),
+          }))
+        case 'reward.assigned':
+          return change(state, stepOf(groupOf(fact.trajectory)), e => {
+            const sample = e.samples.get(fact.trajectory)
+            if (sample === undefined || sample.reward !== null) return e
+            return { ...e, samples: new Map(e.samples).set(fact.trajectory, { ...sample, reward: fact.reward }) }
+          })
+        case 'group.closed':
+          return change(state, stepOf(fact.group), e => ({ ...e, closed: new Set(e.closed).add(fact.group) }))
+        case 'evaluation.completed': {
+          const open = new Map(state.open)
+          open.delete(fact.step)
+          return { ...state, open, completed: new Set(state.completed).add(fact.step) }
+        }
+        default:
+          return state
+      }
+    },
+    decide: (state, input, fx) =>
+      input.type === 'group.closed' || input.type === 'curriculum.advanced'
+        ? { facts: completedOf(state, fx), commands: [] }
+        : nothing,
+    pending: (state, fx) => ({ facts: completedOf(state, fx), commands: [] }),
+  }
+}
+
+const mean = (values: readonly number[]) => values.reduce((sum, v) => sum + v, 0) / Math.max(1, values.length)
+
+function resultOf(evaluation: Evaluation): Omit<EvaluationCompleted, 'type' | 'at' | 'step' | 'version'> {
+  const byProblem = new Map<GroupId, number[]>()
+  const judged = [...evaluation.samples].filter(([, s]) => s.reward !== null)
+  for (const [trajectory, sample] of judged) {
+    const group = groupOf(trajectory)
+    byProblem.set(group, [...(byProblem.get(group) ?? []), sample.reward!])
+  }
+  const perProblem = [...byProblem.values()].map(mean)
+  const passAt1 = mean(perProblem)
+  const n = perProblem.length
+  const variance = n < 2 ? 0 : perProblem.reduce((sum, p) => sum + (p - passAt1) ** 2, 0) / (n - 1)
+  const samples = judged.map(([, s]) => s)
+  const calls = samples.reduce((sum, s) => sum + s.toolCalls, 0)
+  const positives = samples.filter(s => s.reward! > 0)
+  const callsInPositives = positives.reduce((sum, s) => sum + s.toolCalls, 0)
+  return {
+    name: 'held-out',
+    passAt1,
+    standardError: Math.sqrt(variance / Math.max(1, n)),
+    n,
+    samples: Math.max(0, ...[...byProblem.values()].map(v => v.length)),
+    metrics: {
+      passAtK: mean([...byProblem.values()].map(rewards => (rewards.some(r => r > 0) ? 1 : 0))),
+      meanTokens: mean(samples.map(s => s.tokens)),
+      toolCalls: calls,
+      toolErrorRate: samples.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, calls),
+      toolErrorRateInPositives: positives.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, callsInPositives),
+      truncatedShare: mean(samples.map(s => (s.truncated ? 1 : 0))),
+      failed: [...evaluation.samples.values()].filter(s => s.failed).length,
+    },
+  }
+}

@@ -1,0 +1,217 @@
+/**
+ * Grouper: gathers the 2G rollouts of a task, closes the group, keeps G of them (RoC).
+ *
+ * in   rollout.requested, rollout.finished, reward.assigned, ticks      out  group.closed, group.selected | group.rejected
+ * Invariant: a group is closed once, when all members have ended or at its deadline, and decided once, from the members'
+ * indices and a seed derived from its name, so that a replay decides the same. A failed rollout is no negative: it is no
+ * member at all. Evaluation groups are closed and not selected from.
+ */
+import { type SelectionOptions, selectGroup } from '../kernels'
+import type { Fact, GroupClosed, Purpose } from '../messages/facts'
+import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../messages/ids'
+import { type Behaviour, nothing } from '../runtime/behaviour'
+import { deriveSeed, type Effects } from '../runtime/effects'
+
+interface Member {
+  readonly ended: boolean
+  readonly failed: boolean
+  readonly reward: number | null
+  readonly toolCalls: number
+  readonly toolErrors: number
+  readonly answerTags: number
+  readonly turns: number
+}
+
+export interface GatheredGroup {
+  readonly firstOffset: number
+  readonly purpose: Purpose
+  readonly step: number
+  readonly size: number
+  readonly deadlineAt: number
+  readonly members: ReadonlyMap<number, Member>
+  readonly closed: GroupClosed | null
+}
+
+export interface GrouperState {
+  readonly epoch: Epoch
+  readonly groups: ReadonlyMap<GroupId, GatheredGroup>
+  readonly highestOrder: number
+}
+
+export interface GrouperOptions {
+  readonly runSeed: number
+  readonly selection: Omit<SelectionOptions, 'seed'>
+}
+
+const absent: Member = {
+  ended: false,
+  failed: false,
+  reward: null,
+  toolCalls: 0,
+  toolErrors: 0,
+  answerTags: 0,
+  turns: 0,
+}
+
+export function grouper(options: GrouperOptions): Behaviour<GrouperState> {
+  function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {
+    const rewarded = group.closed?.rewarded ?? rewardedOf(group)
+    if (group.purpose !== 'train') return []
+    const seed = deriveSeed(options.runSeed, 'select', id)
+    const members = rewarded.map(member => {
+      const { reward, toolCalls, toolErrors, answerTags, turns } = group.members.get(member)!
+      return { member, reward: reward!, toolCalls, toolErrors, answerTags, turns }
+    })
+    const common = { at: fx.now(), group: id, epoch: at, step: group.step }
+    const selection = selectGroup(members, { ...options.selection, seed })
+    if (selection.kind === 'rejected') {
+      const meanReward = members.reduce((sum, m) => sum + m.reward, 0) / Math.max(1, members.length)
+      const { reason } = selection
+      return [{ type: 'group.rejected', ...common, reason, rewarded: members.length, meanReward }]
+    }
+    const { variant, generator } = selection.explain
+    return [
+      {
+        type: 'group.selected',
+        ...common,
+        selection: variant,
+        generator,
+        seed,
+        whole: selection.kind === 'whole',
+        kept: selection.kept.map(({ member, reward, advantage, penalty }) => ({ member, reward, advantage, penalty })),
+        dropped: selection.dropped.map(({ member, reward, penalty }) => ({ member, reward, penalty })),
+      },
+    ]
+  }
+
+  function close(id: GroupId, group: GatheredGroup, at: Epoch, reason: GroupClosed['reason'], fx: Effects): Fact[] {
+    const rewarded = rewardedOf(group)
+    return [
+      { type: 'group.closed', at: fx.now(), group: id, epoch: at, reason, rewarded },
+      ...decideGroup(id, group, at, fx),
+    ]
+  }
+
+  return {
+    name: 'grouper',
+    initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1 }),
+    evolve(state, fact, origin) {
+      switch (fact.type) {
+        case 'partition.claimed':
+          return { ...state, epoch: epoch(origin.offset) }
+        case 'rollout.requested': {
+          const open = state.groups.get(fact.group)
+          if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
+          const group = open ?? {
+            firstOffset: origin.offset,
+            purpose: fact.purpose,
+            step: fact.step,
+            size: fact.groupSize,
+            deadlineAt: fact.at + fact.deadlineMs,
+            members: new Map(),
+            closed: null,
+          }
+          const members = new Map(group.members).set(fact.member, absent)
+          return { ...withGroup(state, fact.group, { ...group, members }), highestOrder: fact.order }
+        }
+        case 'rollout.finished':
+          if (fact.epoch !== state.epoch) return state
+          return withMember(state, fact.trajectory, member =>
+            member.ended
+              ? member
+              : {
+                  ...member,
+                  ended: true,
+                  failed: fact.outcome === 'failed',
+                  toolCalls: fact.toolCalls,
+                  toolErrors: fact.toolErrors,
+                  answerTags: fact.answerTags,
+                  turns: fact.turns,
+                },
+          )
+        case 'reward.assigned':
+          return withMember(state, fact.trajectory, member =>
+            member.ended && !member.failed && member.reward === null ? { ...member, reward: fact.reward } : member,
+          )
+        case 'group.closed': {
+          const group = state.groups.get(fact.group)
+          if (group === undefined || group.closed !== null || fact.epoch !== state.epoch) return state
+          if (group.purpose !== 'train') return withoutGroup(state, fact.group)
+          return withGroup(state, fact.group, { ...group, closed: fact })
+        }
+        case 'group.selected':
+        case 'group.rejected': {
+          const group = state.groups.get(fact.group)
+          if (group?.closed == null || fact.epoch !== state.epoch) return state
+          return withoutGroup(state, fact.group)
+        }
+        default:
+          return state
+      }
+    },
+    decide(state, input, fx) {
+      switch (input.type) {
+        case 'rollout.finished':
+        case 'reward.assigned': {
+          const id = groupOf(input.trajectory)
+          const group = state.groups.get(id)
+          if (group === undefined || group.closed !== null || !isComplete(group)) return nothing
+          return { facts: close(id, group, state.epoch, 'complete', fx), commands: [] }
+        }
+        case 'tick': {
+          const facts: Fact[] = []
+          for (const [id, group] of state.groups) {
+            if (group.closed === null && fx.now() > group.deadlineAt) {
+              facts.push(...close(id, group, state.epoch, 'deadline', fx))
+            }
+          }
+          return { facts, commands: [] }
+        }
+        default:
+          return nothing
+      }
+    },
+    pending(state, fx) {
+      const facts: Fact[] = []
+      for (const [id, group] of state.groups) {
+        if (group.closed !== null) facts.push(...decideGroup(id, group, state.epoch, fx))
+        else if (isComplete(group)) facts.push(...close(id, group, state.epoch, 'complete', fx))
+      }
+      return { facts, commands: [] }
+    },
+  }
+}
+
+const rewardedOf = (group: GatheredGroup) =>
+  [...group.members]
+    .filter(([, m]) => m.reward !== null)
+    .map(([member]) => member)
+    .sort((a, b) => a - b)
+
+const isComplete = (group: GatheredGroup) =>
+  group.members.size === group.size &&
+  [...group.members.values()].every(m => m.ended && (m.failed || m.reward !== null))
+
+function withGroup(state: GrouperState, id: GroupId, group: GatheredGroup): GrouperState {
+  return { ...state, groups: new Map(state.groups).set(id, group) }
+}
+
+function withoutGroup(state: GrouperState, id: GroupId): GrouperState {
+  const groups = new Map(state.groups)
+  groups.delete(id)
+  return { ...state, groups }
+}
+
+function withMember(
+  state: GrouperState,
+  trajectory: Parameters<typeof groupOf>[0],
+  change: (member: Member) => Member,
+): GrouperState {
+  const id = groupOf(trajectory)
+  const group = state.groups.get(id)
+  const before = group?.members.get(memberOf(trajectory))
+  if (group === undefined || before === undefined || group.closed !== null) return state
+  const after = change(before)
+  if (after === before) return state
+  return withGroup(state, id, { ...group, members: new Map(group.members).set(memberOf(trajectory), after) })
+}

@@ -1,0 +1,203 @@
+/**
+ * Learner: trains on the selected groups of one step after the other, and publishes what came of it.
+ *
+ * in   curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
+ * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
+ * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed; a step that was
+ * started is finished with that batch whatever dies, from the state that the newest checkpoint and the steps since give.
+ */
+import type { GroupSelected, Metrics, StepStarted } from '../messages/facts'
+import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../messages/ids'
+import { type Behaviour, nothing, type Origin } from '../runtime/behaviour'
+import type { Effects } from '../runtime/effects'
+
+export interface LearnerPlan {
+  readonly groupsPerStep: number
+  readonly refillShare: number
+  readonly steps: number
+}
+
+/** Where a group's facts begin in the log. */
+export interface GroupPlace {
+  readonly partition: number
+  readonly offset: number
+}
+
+interface Gathered {
+  readonly requested: ReadonlySet<GroupId>
+  readonly selected: ReadonlyMap<GroupId, GroupSelected>
+  readonly rejected: ReadonlySet<GroupId>
+}
+
+/** A step whose batch is fixed. */
+export interface Batch {
+  readonly started: StepStarted
+  readonly groups: readonly GroupSelected[]
+  readonly places: ReadonlyMap<GroupId, GroupPlace>
+  /** What it came to, once it is over. */
+  readonly metrics: Metrics | null
+  readonly rejected: boolean
+}
+
+export interface LearnerState {
+  readonly published: PolicyVersion | null
+  readonly checkpoint: { readonly step: number; readonly name: string } | null
+  readonly done: number
+  readonly gathered: ReadonlyMap<number, Gathered>
+  readonly places: ReadonlyMap<GroupId, GroupPlace>
+  /** Batches since the newest checkpoint, oldest first; the last one may still be open. */
+  readonly batches: readonly Batch[]
+  readonly finished: boolean
+}
+
+export type LearnerRequest =
+  | { readonly kind: 'cold-start' }
+  | {
+      readonly kind: 'train'
+      readonly batch: Batch
+      readonly version: PolicyVersion
+      readonly checkpoint: { readonly step: number; readonly name: string }
+      /** Steps that are over and that no checkpoint holds: to be computed again if the trainer lost them. */
+      readonly since: readonly Batch[]
+    }
+
+const none: Gathered = { requested: new Set(), selected: new Map(), rejected: new Set() }
+/** One learner is active, so there is nothing to fence on the embedded bus. */
+const only: Epoch = epoch(0)
+
+export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, LearnerRequest> {
+  const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
+
+  /** The batch of the next step, when all of its groups are decided and no more will come. */
+  function start(state: LearnerState, fx: Effects): StepStarted | undefined {
+    const step = state.done + 1
+    const gathered = state.gathered.get(step)
+    if (gathered === undefined || state.published === null || state.checkpoint === null) return undefined
+    if (state.batches.at(-1)?.metrics === null || step > plan.steps || state.finished) return undefined
+    const decided = gathered.selected.size + gathered.rejected.size
+    const enough = gathered.selected.size >= plan.groupsPerStep || gathered.requested.size >= largest
+    if (decided < gathered.requested.size || !enough || gathered.selected.size === 0) return undefined
+    return {
+      type: 'step.started',
+      at: fx.now(),
+      step,
+      epoch: only,
+      baseVersion: state.published,
+      baseCheckpoint: state.checkpoint.name,
+      trajectories: [...gathered.selected.keys()]
+        .sort()
+        .flatMap(group => gathered.selected.get(group)!.kept.map(k => trajectoryId(group, k.member))),
+    }
+  }
+
+  function trainRequests(state: LearnerState): LearnerRequest[] {
+    if (state.finished) return []
+    if (state.published === null) return [{ kind: 'cold-start' }]
+    const batch = state.batches.at(-1)
+    if (batch === undefined || batch.metrics !== null || state.checkpoint === null) return []
+    const { published: version, checkpoint } = state
+    return [{ kind: 'train', batch, version, checkpoint, since: state.batches.slice(0, -1) }]
+  }
+
+  return {
+    name: 'learner',
+    initial: () => ({
+      published: null,
+      checkpoint: null,
+      done: 0,
+      gathered: new Map(),
+      places: new Map(),
+      batches: [],
+      finished: false,
+    }),
+    evolve(state, fact, origin) {
+      switch (fact.type) {
+        case 'rollout.requested':
+          if (fact.purpose !== 'train' || fact.step <= state.done || state.places.has(fact.group)) return state
+          return { ...state, places: new Map(state.places).set(fact.group, placeOf(origin)) }
+        case 'curriculum.advanced':
+          if (fact.purpose !== 'train') return state
+          return gather(state, fact.step, g => ({ ...g, requested: new Set([...g.requested, ...fact.groups]) }))
+        case 'group.selected':
+          return gather(state, fact.step, g =>
+            g.selected.has(fact.group) ? g : { ...g, selected: new Map(g.selected).set(fact.group, fact) },
+          )
+        case 'group.rejected':
+          return gather(state, fact.step, g => ({ ...g, rejected: new Set(g.rejected).add(fact.group) }))
+        case 'step.started':
+          return started(state, fact)
+        case 'step.completed':
+          return over(state, fact.step, fact.metrics, false)
+        case 'step.rejected':
+          return over(state, fact.step, fact.metrics, true)
+        case 'checkpoint.saved': {
+          const kept = state.batches.filter(b => b.started.step > fact.step || b.metrics === null)
+          return { ...state, checkpoint: { step: fact.step, name: fact.name }, batches: kept }
+        }
+        case 'weights.published':
+          return { ...state, published: fact.version }
+        case 'run.finished':
+          return { ...state, finished: true }
+        case 'run.resumed':
+          return { ...state, finished: false }
+        default:
+          return state
+      }
+    },
+    decide(state, input, fx) {
+      switch (input.type) {
+        case 'step.started':
+          return { ...nothing, requests: trainRequests(state) }
+        case 'curriculum.advanced':
+        case 'group.selected':
+        case 'group.rejected':
+        case 'step.completed':
+        case 'step.rejected': {
+          const fact = start(state, fx)
+          return fact === undefined ? nothing : { facts: [fact], commands: [] }
+        }
+        default:
+          return nothing
+      }
+    },
+    pending(state, fx) {
+      const fact = start(state, fx)
+      return { facts: fact === undefined ? [] : [fact], commands: [], requests: trainRequests(state) }
+    },
+  }
+}
+
+const placeOf = (origin: Origin): GroupPlace => ({ partition: origin.partition, offset: origin.offset })
+
+function gather(state: LearnerState, step: number, change: (g: Gathered) => Gathered): LearnerState {
+  const before = state.gathered.get(step) ?? none
+  const after = change(before)
+  if (after === before || step <= state.done) return state
+  return { ...state, gathered: new Map(state.gathered).set(step, after) }
+}
+
+/** The first `step.started` of a step counts; a repetition changes nothing. */
+function started(state: LearnerState, fact: StepStarted): LearnerState {
+  if (fact.step !== state.done + 1 || state.batches.at(-1)?.started.step === fact.step) return state
+  const chosen = new Set(fact.trajectories.map(groupOf))
+  const groups = [...(state.gathered.get(fact.step)?.selected.values() ?? [])].filter(g => chosen.has(g.group))
+  const places = new Map([...chosen].map(g => [g, state.places.get(g)!]))
+  return { ...state, batches: [...state.batches, { started: fact, groups, places, metrics: null, rejected: false }] }
+}
+
+function over(state: LearnerState, step: number, metrics: Metrics, rejected: boolean): LearnerState {
+  if (step <= state.done) return state
+  const batches = state.batches.map(b => (b.started.step === step ? { ...b, metrics, rejected } : b))
+  const gathered = new Map(state.gathered)
+  gathered.delete(step)
+  const spent = state.gathered.get(step)?.requested ?? new Set()
+  const places = new Map([...state.places].filter(([group]) => !spent.has(group)))
+  const covered = state.checkpoint !== null && state.checkpoint.step >= step
+  return {
+    ...state,
+    done: step,
+    gathered,
+    places,
+    batches: covered ? batches.filter(b => b.started.step > step) : batches,
+  }
+}

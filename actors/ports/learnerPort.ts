@@ -1,0 +1,171 @@
+/**
+ * The trainer's side of the learner.
+ *
+ * in   cold-start and train requests
+ * out  checkpoint.saved, weights.published and step.completed, or step.rejected
+ * Invariant: before a step is trained, the trainer holds the state that the steps before it left: if it lost that (a
+ * crash, a resume), it loads the newest checkpoint and goes through the recorded batches since, whose losses must come
+ * out as recorded. `step.completed` is written last, after everything that it stands for is durable.
+ */
+import { rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { assembleSequence } from '../../kernels'
+import type { CheckpointSaved, Fact, Metrics, TrajectoryFact, WeightsPublished } from '../../messages/facts'
+import { groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
+import type { Decision } from '../../runtime/behaviour'
+import type { Effects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Port } from '../../runtime/host'
+import type { Journal } from '../../runtime/journal'
+import type { Log } from '../../runtime/log'
+import type { GrpoOptions, SftExample, SftOptions, Trainer, TrainSequence } from '../../runtime/trainer'
+import type { Batch, LearnerRequest } from '../learner'
+
+export interface LearnerPortOptions {
+  /** The trainer, started anew if it was lost. */
+  readonly trainer: () => Promise<Trainer>
+  readonly journal: Journal
+  /** Checkpoints and weights lie below it. */
+  readonly directory: string
+  readonly grpo: GrpoOptions
+  readonly checkpointEvery: number
+  readonly keepVersions: number
+  /** Demonstrations as token ids, and how to train on them; without, version 0 is the model as it was. */
+  readonly coldStart?: { readonly options: SftOptions; readonly examples: () => Promise<readonly SftExample[]> }
+  readonly onColdStart: (done: number, loss: number) => void
+  readonly fx: Effects
+  readonly log: Log
+}
+
+/** Relative difference between a recomputed and a recorded loss from which an alarm is raised. */
+const recomputedTolerance = 1e-3
+
+export const learnerKey = (request: LearnerRequest): string =>
+  request.kind === 'cold-start' ? 'cold-start' : `train ${request.batch.started.step}`
+
+export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
+  const { journal, fx, log } = options
+  /** Which trainer holds the state after which step. */
+  let held: { readonly trainer: Trainer; readonly step: number } | undefined
+
+  const checkpointName = (step: number) => `step-${String(step).padStart(6, '0')}`
+  const checkpointPath = (name: string) => join(options.directory, 'checkpoints', name)
+
+  async function publish(trainer: Trainer, step: number, version: PolicyVersion): Promise<Fact[]> {
+    const whole = step % options.checkpointEvery === 0
+    const name = checkpointName(step)
+    const path = whole
+      ? checkpointPath(name)
+      : join(options.directory, 'weights', `v${String(version).padStart(6, '0')}`)
+    const { digest, bytes } = await trainer.save(path, whole)
+    const at = fx.now()
+    const url = pathToFileURL(path).href
+    const published: WeightsPublished = { type: 'weights.published', at, version, step, url, digest, bytes }
+    const saved: CheckpointSaved[] = whole ? [{ type: 'checkpoint.saved', at, step, version, name, digest }] : []
+    await removeOld(version)
+    return [...saved, published]
+  }
+
+  /** Versions that are no checkpoint go when they are `keepVersions` old. */
+  async function removeOld(version: PolicyVersion): Promise<void> {
+    const old = version - options.keepVersions
+    if (old < 0) return
+    await rm(join(options.directory, 'weights', `v${String(old).padStart(6, '0')}`), { recursive: true, force: true })
+  }
+
+  async function coldStart(): Promise<Decision> {
+    const trainer = await options.trainer()
+    const facts: Fact[] = []
+    if (options.coldStart !== undefined) {
+      const examples = await options.coldStart.examples()
+      const metrics = await trainer.sft(examples, options.coldStart.options, options.onColdStart)
+      const reason = `supervised on ${examples.length} demonstrations, loss ${(metrics.loss ?? Number.NaN).toFixed(4)}`
+      facts.push({ type: 'stage.changed', at: fx.now(), stage: 'cold-start', step: 0, reason })
+    }
+    facts.push(...(await publish(trainer, 0, policyVersion(0))))
+    held = { trainer, step: 0 }
+    return { facts, commands: [] }
+  }
+
+  /** The batch's sequences, in its order, from the log. */
+  async function sequencesOf(batch: Batch): Promise<TrainSequence[]> {
+    const facts = await factsOf(journal, batch)
+    const indexOf = new Map([...new Set(batch.started.trajectories.map(groupOf))].map((group, i) => [group, i]))
+    const advantageOf = new Map<string, number>(
+      batch.groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
+    )
+    return batch.started.trajectories.map(trajectory => {
+      const { tokens, mask, engineLogprobs } = assembleSequence(facts.get(trajectory) ?? [])
+      const group = indexOf.get(groupOf(trajectory))!
+      return { trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }
+    })
+  }
+
+  async function restore(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Trainer> {
+    const trainer = await options.trainer()
+    const { started } = request.batch
+    if (held?.trainer === trainer && held.step === started.step - 1) return trainer
+    await trainer.load(checkpointPath(request.checkpoint.name))
+    for (const batch of request.since) {
+      if (batch.rejected) continue
+      const metrics = await trainer.step(await sequencesOf(batch), options.grpo)
+      const recorded = batch.metrics?.loss ?? Number.NaN
+      const difference = Math.abs((metrics.loss ?? Number.NaN) - recorded) / Math.max(1e-6, Math.abs(recorded))
+      if (!(difference <= recomputedTolerance)) {
+        log.warn(
+          { step: batch.started.step, loss: metrics.loss, recorded },
+          'a recomputed step differs from the record',
+        )
+      }
+    }
+    return trainer
+  }
+
+  async function train(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Decision> {
+    const { started } = request.batch
+    const { step, epoch } = started
+    const trainer = await restore(request)
+    const sequences = await sequencesOf(request.batch)
+    let metrics: Metrics
+    try {
+      held = undefined
+      metrics = await trainer.step(sequences, options.grpo)
+    } catch (thrown) {
+      const error = asError(thrown)
+      if (!(error instanceof TroupeError) || error.code !== 'trainer.not_finite') throw error
+      held = { trainer, step }
+      const rejected: Fact = { type: 'step.rejected', at: fx.now(), step, epoch, reason: error.message, metrics: {} }
+      return { facts: [rejected], commands: [] }
+    }
+    const version = policyVersion(request.version + 1)
+    const facts = await publish(trainer, step, version)
+    held = { trainer, step }
+    return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
+  }
+
+  return request => (request.kind === 'cold-start' ? coldStart() : train(request))
+}
+
+/** The facts of a batch's trajectories, read from where their groups begin; decisions of fenced owners are left out. */
+export async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
+  const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
+  const begins = new Map<number, number>()
+  for (const { partition, offset } of batch.places.values()) {
+    begins.set(partition, Math.min(begins.get(partition) ?? offset, offset))
+  }
+  for (const [partition, begin] of begins) {
+    const { next } = await journal.offsets('trajectories', partition)
+    let claimed = -1
+    for (let at = begin; at < next; ) {
+      const entries = await journal.read('trajectories', partition, at, 1024)
+      for (const { message, offset } of entries) {
+        if (message.type === 'partition.claimed') claimed = offset
+        if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue
+        wanted.get(message.trajectory)?.push(message as TrajectoryFact)
+      }
+      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
+    }
+  }
+  return wanted
+}

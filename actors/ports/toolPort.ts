@@ -1,0 +1,50 @@
+/**
+ * The tools' side of the tool executor.
+ *
+ * in   tool.execute        out  tool.completed
+ * Invariant: the status is the one that the sandbox recorded, and what the model is shown is made from it, never the
+ * other way round.
+ */
+import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
+import type { ExecuteTool } from '../../messages/commands'
+import type { ToolStatus } from '../../messages/facts'
+import type { ExecutorId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Port } from '../../runtime/host'
+
+/** How a tool call went, before it is put into words. */
+export interface ToolOutcome extends ToolRun {
+  readonly wallMs: number
+  readonly cpuMs: number
+}
+
+/** A tool by its name. It resolves for whatever the call does; it rejects when the tool itself is broken. */
+export type Tool = (
+  args: Readonly<Record<string, unknown>>,
+  limits: { readonly timeoutMs: number },
+  signal: AbortSignal,
+) => Promise<ToolOutcome>
+
+export const toolKey = (ask: ExecuteTool): string => `${ask.trajectory}#${ask.turn}#${ask.call}#${ask.attempt}`
+
+/** Answers the behaviour's requests with the tools given by name. */
+export function toolPort(tools: ReadonlyMap<string, Tool>, executor: ExecutorId, fx: Effects): Port<ExecuteTool> {
+  return async (ask, signal) => {
+    const { trajectory, turn, call, attempt, tool: name } = ask
+    const tool = tools.get(name)
+    const outcome: ToolOutcome | undefined = await tool?.(ask.arguments, { timeoutMs: ask.timeoutMs }, signal)
+    const { stdout, stderr, exitCode, wallMs, cpuMs } = outcome ?? nothingRan
+    const status: ToolStatus = outcome === undefined ? 'unknown-tool' : toolStatusOf(outcome.status)
+    const whole = outcome === undefined ? unknownToolText(name, [...tools.keys()]) : toolResultText(outcome)
+    const text = truncateMiddle(whole, ask.responseChars)
+    const place = { trajectory, turn, call, attempt, tool: name, executor }
+    return {
+      facts: [
+        { type: 'tool.completed', at: fx.now(), ...place, status, text, stdout, stderr, exitCode, wallMs, cpuMs },
+      ],
+      commands: [],
+    }
+  }
+}
+
+const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0 }

@@ -1,0 +1,294 @@
+/**
+ * The host: runs a behaviour as an actor over the journal. The reader of a behaviour need not know this file.
+ *
+ * in   facts and commands of the feeds, ticks         out  the facts and commands that the behaviour decides, appended
+ * Invariant: facts are folded in the log's order and each once; decisions are taken only from the live point on, which is
+ * the offset of the claim (owners of partitions) or the log's end at the start. Requests to ports run beside the actor,
+ * one at a time for each key, and go on over the actor's restart.
+ */
+
+import type { Message, TopicName } from '../messages'
+import type { Fact } from '../messages/facts'
+import type { ActorRef, ActorSystem } from './actor'
+import type { Behaviour, Decision, Origin } from './behaviour'
+import type { Effects } from './effects'
+import { asError, TroupeError } from './errors'
+import type { Entry, Feed, Following, Journal } from './journal'
+import type { Log } from './log'
+
+/** Runs a request of a behaviour. What it resolves with is appended; what it rejects with restarts the actor. */
+export type Port<R> = (request: R, signal: AbortSignal) => Promise<Decision | undefined>
+
+export interface HostOptions<S, I extends Message, R> {
+  readonly name: string
+  readonly behaviour: Behaviour<S, I, R>
+  readonly journal: Journal
+  readonly system: ActorSystem
+  readonly fx: Effects
+  readonly log: Log
+  readonly feeds: readonly Feed[]
+  /** Consumer group; hosts of one group share the partitions. Default: the name. */
+  readonly group?: string
+  /** One state for each partition of the only feed, claimed by this owner, instead of one for all. */
+  readonly owner?: string
+  readonly perform?: Port<R>
+  /** Two requests with one key are the same request. */
+  readonly keyOf?: (request: R) => string
+  readonly tickMs?: number
+  /** Offset from which a refold must begin to find everything that is open; committed at every tick. */
+  readonly oldestOpen?: (state: S) => number | undefined
+  /** The actor was restarted too often: it is gone. */
+  readonly onFailed: (error: Error) => void
+}
+
+export interface Host {
+  /** Resolves when every partition was folded to the live point and what was pending was asked again. */
+  readonly live: Promise<void>
+  close(): Promise<void>
+}
+
+interface Place {
+  readonly topic: TopicName
+  readonly partition: number
+  /** Where this host's fold began. */
+  readonly begin: number
+  /** The next offset to take. Before it nothing is decided; it outlives restarts, so that a refold ends there. */
+  next: number
+}
+
+interface Cell<S> {
+  /** In the order of the feeds: a refold reads one topic after the other, and states do not depend on more than that. */
+  readonly places: Map<string, Place>
+  state: S
+  live: boolean
+  held: Entry[]
+}
+
+type Decided<R> = Decision & { readonly requests?: readonly R[] }
+
+type Mail =
+  | { readonly kind: 'entries'; readonly entries: readonly Entry[] }
+  | { readonly kind: 'assigned' }
+  | { readonly kind: 'tick' }
+  | { readonly kind: 'failed'; readonly error: Error; reported: boolean }
+
+const mailboxCapacity = 256
+const tellDeadlineMs = 60_000
+const maxCrashes = 3
+
+const commandTypes = new Set<Message['type']>([
+  'turn.generate',
+  'trajectory.release',
+  'turn.assign',
+  'trajectory.evict',
+  'tool.execute',
+  'answer.verify',
+  'run.control',
+  'engine.status',
+  'sandbox.status',
+])
+const isFact = (message: Message): message is Fact => !commandTypes.has(message.type)
+const placeKey = (topic: string, partition: number) => `${topic}#${partition}`
+
+export async function startHost<S, I extends Message, R>(options: HostOptions<S, I, R>): Promise<Host> {
+  const { behaviour, journal, fx, log } = options
+  const cells = new Map<string, Cell<S>>()
+  const running = new Map<string, Promise<void>>()
+  const crashes = new Map<string, number>()
+  const committed = new Map<Place, number>()
+  const aborter = new AbortController()
+  let markLive: () => void = () => {}
+  const live = new Promise<void>(resolve => {
+    markLive = resolve
+  })
+  let expected = 0
+  for (const feed of options.feeds) expected += await journal.partitionsOf(feed.topic)
+
+  const cellKey = (topic: string, partition: number) => (options.owner === undefined ? '' : placeKey(topic, partition))
+  const isComplete = (cell: Cell<S>) => options.owner !== undefined || cell.places.size === expected
+
+  function request(asked: R): void {
+    const key = options.keyOf?.(asked) ?? JSON.stringify(asked)
+    if (running.has(key) || options.perform === undefined) return
+    const work = options
+      .perform(asked, aborter.signal)
+      .then(async decision => {
+        if (decision !== undefined) await journal.append([...decision.facts, ...decision.commands])
+      })
+      .catch(async thrown => {
+        if (aborter.signal.aborted) return
+        running.delete(key)
+        await ref.tell({ kind: 'failed', error: asError(thrown), reported: false }, { deadlineMs: tellDeadlineMs })
+      })
+      .catch(thrown => log.error({ err: asError(thrown), key }, 'a failed request could not be reported'))
+      .finally(() => running.delete(key))
+    running.set(key, work)
+  }
+
+  async function emit(decisions: readonly Decided<R>[]): Promise<void> {
+    // Facts first: on a bus without transactions a command must not overtake the fact that it follows from.
+    const facts = decisions.flatMap(d => d.facts)
+    const commands = decisions.flatMap(d => d.commands)
+    if (facts.length + commands.length > 0) await journal.append([...facts, ...commands])
+    for (const decision of decisions) for (const asked of decision.requests ?? []) request(asked)
+  }
+
+  function fold(cell: Cell<S>, entry: Entry, fact: Fact): boolean {
+    const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
+    const before = cell.state
+    cell.state = behaviour.evolve(before, fact, origin)
+    return cell.state !== before
+  }
+
+  async function take(cell: Cell<S>, entry: Entry): Promise<readonly Decided<R>[]> {
+    const place = cell.places.get(placeKey(entry.topic, entry.partition))
+    if (place === undefined || entry.offset < place.next) return []
+    try {
+      const { message } = entry
+      const moves = isFact(message) ? fold(cell, entry, message) : true
+      const decisions = moves ? [behaviour.decide(cell.state, message as Fact | I, fx)] : []
+      place.next = entry.offset + 1
+      return decisions
+    } catch (thrown) {
+      await survive(entry, asError(thrown))
+      place.next = entry.offset + 1
+      return []
+    }
+  }
+
+  const entryName = (entry: Entry) => `${placeKey(entry.topic, entry.partition)}@${entry.offset}`
+
+  /** A message may crash its actor twice; the third time it goes to the dead letters and the actor goes on. */
+  async function survive(entry: Entry, error: Error): Promise<void> {
+    const count = (crashes.get(entryName(entry)) ?? 0) + 1
+    crashes.set(entryName(entry), count)
+    if (count < maxCrashes) throw error
+    log.error({ err: error, entry: entryName(entry) }, `${options.name} gave a message up`)
+    await journal.refuse(entry, error)
+  }
+
+  /** Folds everything before the live point and decides nothing, then asks what has no answer. */
+  async function refold(cell: Cell<S>): Promise<readonly Decided<R>[]> {
+    cell.state = behaviour.initial()
+    for (const feed of options.feeds) {
+      for (const place of [...cell.places.values()].filter(p => p.topic === feed.topic)) {
+        for (let at = place.begin; at < place.next; ) {
+          const entries = await journal.read(place.topic, place.partition, at, Math.min(1024, place.next - at))
+          for (const entry of entries) {
+            const givenUp = (crashes.get(entryName(entry)) ?? 0) >= maxCrashes
+            if (isFact(entry.message) && !givenUp) fold(cell, entry, entry.message)
+          }
+          // Records that could not be read leave gaps: the last one read says where to go on.
+          at = entries.length === 0 ? place.next : entries.at(-1)!.offset + 1
+        }
+      }
+    }
+    return [behaviour.pending(cell.state, fx)]
+  }
+
+  async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
+    const decisions = [...(await refold(cell))]
+    cell.live = true
+    for (const entry of cell.held) decisions.push(...(await take(cell, entry)))
+    cell.held = []
+    return decisions
+  }
+
+  async function handle(mail: Mail): Promise<void> {
+    const decisions: Decided<R>[] = []
+    switch (mail.kind) {
+      case 'entries':
+        for (const entry of mail.entries) {
+          const cell = cells.get(cellKey(entry.topic, entry.partition))
+          if (cell?.live) decisions.push(...(await take(cell, entry)))
+          else cell?.held.push(entry)
+        }
+        break
+      case 'assigned':
+        for (const cell of cells.values()) {
+          if (!cell.live && isComplete(cell)) decisions.push(...(await goLive(cell)))
+        }
+        break
+      case 'tick':
+        for (const cell of cells.values()) {
+          if (!cell.live) continue
+          decisions.push(behaviour.decide(cell.state, { type: 'tick' }, fx))
+          await commit(cell)
+        }
+        break
+      case 'failed':
+        if (mail.reported) break
+        mail.reported = true
+        throw mail.error
+    }
+    await emit(decisions)
+    if (cells.size > 0 && [...cells.values()].every(c => c.live)) markLive()
+  }
+
+  async function commit(cell: Cell<S>): Promise<void> {
+    if (options.oldestOpen === undefined) return
+    const oldest = options.oldestOpen(cell.state)
+    for (const place of cell.places.values()) {
+      const offset = oldest ?? place.next
+      if (committed.get(place) === offset) continue
+      await following.commit(place.topic, place.partition, offset)
+      committed.set(place, offset)
+    }
+  }
+
+  const ref: ActorRef<Mail> = await options.system.spawn<Mail>({
+    name: options.name,
+    mailbox: { capacity: mailboxCapacity },
+    async start() {
+      for (const cell of cells.values()) if (cell.live) await emit(await refold(cell))
+      return handle
+    },
+    onEscalate: options.onFailed,
+  })
+
+  async function assigned(topic: TopicName, partition: number): Promise<number> {
+    const feed = options.feeds.find(f => f.topic === topic)!
+    const { oldest, next } = await journal.offsets(topic, partition)
+    const from = feed.from === 'committed' ? await journal.committed(groupName, topic, partition) : undefined
+    let liveFrom = next
+    if (options.owner !== undefined) {
+      const claim = { type: 'partition.claimed', at: fx.now(), partition, owner: options.owner } as const
+      liveFrom = (await journal.appendTo(partition, claim)).offset + 1
+    }
+    const begin = feed.from === 'latest' ? liveFrom : Math.max(oldest, from ?? oldest)
+    const key = cellKey(topic, partition)
+    const cell = cells.get(key) ?? { places: new Map(), state: behaviour.initial(), live: false, held: [] }
+    cells.set(key, cell)
+    cell.places.set(placeKey(topic, partition), { topic, partition, begin, next: liveFrom })
+    await ref.tell({ kind: 'assigned' }, { deadlineMs: tellDeadlineMs })
+    return liveFrom
+  }
+
+  const groupName = options.group ?? options.name
+  const following: Following = await journal.follow(
+    {
+      group: groupName,
+      feeds: options.feeds,
+      onAssigned: assigned,
+      onRevoked: async (topic, partition) => {
+        if (options.owner !== undefined) cells.delete(cellKey(topic, partition))
+      },
+      onError: options.onFailed,
+    },
+    entries => ref.tell({ kind: 'entries', entries }, { deadlineMs: tellDeadlineMs }),
+  )
+  const ticking = setInterval(() => ref.tryTell({ kind: 'tick' }), options.tickMs ?? 250)
+
+  return {
+    live,
+    async close() {
+      clearInterval(ticking)
+      await following.close()
+      await ref.stop({ drain: true, deadlineMs: 10_000 })
+      aborter.abort(
+        new TroupeError('actor.closed', { boundary: 'actor', retriable: true, message: `${options.name} is closing` }),
+      )
+      await Promise.allSettled(running.values())
+    },
+  }
+}
