@@ -1,0 +1,76 @@
+#!/usr/bin/env node
+/**
+ * Builds dist/, which is what the package ships: the sources compiled to CommonJS with declarations, the files beside
+ * them that are no TypeScript (Python, C, templates, the proto), and ES module wrappers for each entry of the exports map.
+ *
+ * Invariant: dist mirrors the sources' folders, so a path relative to `__dirname` means the same in both.
+ */
+const { spawnSync } = require('node:child_process')
+const fs = require('node:fs')
+const path = require('node:path')
+
+const root = path.join(__dirname, '..')
+const dist = path.join(root, 'dist')
+const houses = ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'dashboard']
+const entries = ['messages', 'actors', 'runtime', 'sandbox', 'recipes', 'kernels']
+
+function compile() {
+  const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
+  const { status } = spawnSync(process.execPath, [tsc, '-p', 'tsconfig.build.json'], {
+    cwd: root,
+    stdio: ['ignore', 2, 2],
+  })
+  if (status !== 0) throw new Error('tsc reported errors')
+}
+
+/** Everything in the houses that is no TypeScript and no product of running it. */
+function copyAssets() {
+  const left = /(^|\/)(__pycache__|\.[^/]+|tests)(\/|$)|\.tsx?$|\.pyc$|requirements-test\.txt$/
+  for (const house of houses.filter(name => fs.existsSync(path.join(root, name)))) {
+    for (const file of fs.readdirSync(path.join(root, house), { recursive: true })) {
+      const from = path.join(root, house, file)
+      if (left.test(file) || !fs.statSync(from).isFile()) continue
+      fs.mkdirSync(path.dirname(path.join(dist, house, file)), { recursive: true })
+      fs.copyFileSync(from, path.join(dist, house, file)) // keeps the mode
+    }
+  }
+  const generated = path.join(dist, 'kernels/policy/troupe_policy/generated/policy_pb2.py')
+  if (!fs.existsSync(generated))
+    throw new Error('the code generated from policy.proto is missing: run npm run setup first')
+}
+
+const namesOf = folder => Object.keys(require(path.join(dist, folder, 'index.js'))).filter(name => name !== 'default')
+
+/** ES modules cannot see names through `export *` of CommonJS, so the wrapper lists them; its types are those of the original. */
+function writeModule(folder, names) {
+  const lines = names.map(name => `export const ${name} = module.${name}`)
+  fs.writeFileSync(path.join(dist, folder, 'index.mjs'), `import module from './index.js'\n${lines.join('\n')}\n`)
+  fs.writeFileSync(path.join(dist, folder, 'index.d.mts'), "export * from './index.js'\n")
+}
+
+function writeEntries() {
+  const owner = new Map()
+  for (const folder of entries) {
+    const names = namesOf(folder)
+    if (names.length === 0) throw new Error(`${folder}/index.ts exports no value`)
+    writeModule(folder, names)
+    for (const name of names) owner.set(name, folder)
+  }
+  writeModule('', [...owner.keys()])
+  const getters = [...owner].map(([name, folder]) => `lazy('${name}', () => require('./${folder}').${name})`)
+  const lazy = 'const lazy = (name, get) => Object.defineProperty(exports, name, { enumerable: true, get })'
+  const head = `"use strict"\nObject.defineProperty(exports, '__esModule', { value: true })\n${lazy}`
+  fs.writeFileSync(path.join(dist, 'index.js'), `${head}\n${getters.join('\n')}\n`)
+}
+
+const began = performance.now()
+fs.rmSync(dist, { recursive: true, force: true })
+try {
+  compile()
+  copyAssets()
+  writeEntries()
+  process.stderr.write(`build: dist in ${((performance.now() - began) / 1000).toFixed(1)} s\n`)
+} catch (error) {
+  console.error(`build: ${error.message}`)
+  process.exitCode = 1
+}
