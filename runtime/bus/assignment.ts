@@ -1,0 +1,62 @@
+/**
+ * Which member of a consumer group owns which partition. Pure.
+ *
+ * Invariants: every partition of a topic goes to exactly one of its subscribers; their shares of a topic differ by at
+ * most one; a partition moves only when balance asks for it, because each move costs its new owner a refold.
+ */
+export interface GroupMember {
+  readonly id: number
+  readonly topics: readonly string[]
+}
+
+export interface TopicPartition {
+  readonly topic: string
+  readonly partition: number
+}
+
+export const keyOf = (topic: string, partition: number): string => `${topic}/${partition}`
+
+/**
+ * `current` maps partition keys to the id of their owner; members are in the order in which they joined. Partitions
+ * without an owner are dealt round robin to whoever has the fewest of that topic, then the fewest in all.
+ */
+export function assignPartitions(
+  members: readonly GroupMember[],
+  partitionsOf: (topic: string) => number,
+  current: ReadonlyMap<string, number>,
+): Map<string, { readonly owner: number; readonly at: TopicPartition }> {
+  const result = new Map<string, { owner: number; at: TopicPartition }>()
+  const total = new Map<number, number>(members.map(member => [member.id, 0]))
+  const topics = [...new Set(members.flatMap(member => member.topics))].sort()
+  for (const topic of topics) {
+    const subscribers = members.filter(member => member.topics.includes(topic)).map(member => member.id)
+    const count = partitionsOf(topic)
+    const share = Math.floor(count / subscribers.length)
+    let extras = count % subscribers.length
+    const held = new Map<number, number>(subscribers.map(id => [id, 0]))
+    const give = (partition: number, owner: number): void => {
+      result.set(keyOf(topic, partition), { owner, at: { topic, partition } })
+      held.set(owner, held.get(owner)! + 1)
+      total.set(owner, total.get(owner)! + 1)
+    }
+    const free: number[] = []
+    for (let partition = 0; partition < count; partition++) {
+      const owner = current.get(keyOf(topic, partition))
+      const has = owner === undefined ? undefined : held.get(owner)
+      if (owner !== undefined && has !== undefined && has < share) give(partition, owner)
+      else if (owner !== undefined && has === share && extras > 0) {
+        extras--
+        give(partition, owner)
+      } else free.push(partition)
+    }
+    for (const partition of free) {
+      let least = subscribers[0]!
+      for (const id of subscribers) {
+        const difference = held.get(id)! - held.get(least)! || total.get(id)! - total.get(least)!
+        if (difference < 0) least = id
+      }
+      give(partition, least)
+    }
+  }
+  return result
+}

@@ -1,0 +1,149 @@
+/**
+ * Large bytes by their content: what does not fit a record lies here, and the record holds the digest.
+ *
+ * in   bytes      out  their sha256; later the same bytes
+ * Invariants: what `put` resolved is on disk; what `get` returns has the digest that was asked for, or it throws.
+ */
+import { createHash, randomUUID } from 'node:crypto'
+import { constants } from 'node:fs'
+import { access, mkdir, open, readFile, rename, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { TroupeError } from '../errors'
+
+export interface BlobReference {
+  /** 64 lower-case hex digits. */
+  readonly sha256: string
+  readonly bytes: number
+}
+
+export interface BlobStore {
+  /** Stores bytes once, however often they come. Throws `blob.disk_full`, `blob.write_failed`. */
+  put(bytes: Uint8Array): Promise<BlobReference>
+  /** A copy that the receiver owns. Throws `blob.missing`, `blob.corrupt`, `blob.digest_invalid`. */
+  get(sha256: string): Promise<Uint8Array>
+  has(sha256: string): Promise<boolean>
+}
+
+export function memoryBlobs(): BlobStore {
+  const blobs = new Map<string, Uint8Array>()
+  return {
+    async put(bytes) {
+      const sha256 = digest(bytes)
+      if (!blobs.has(sha256)) blobs.set(sha256, new Uint8Array(bytes))
+      return { sha256, bytes: bytes.length }
+    },
+    async get(sha256) {
+      const bytes = blobs.get(checked(sha256))
+      if (!bytes) throw missing(sha256)
+      return new Uint8Array(bytes)
+    },
+    async has(sha256) {
+      return blobs.has(checked(sha256))
+    },
+  }
+}
+
+/** Blobs as files `<first two digits>/<the other digits>`: written aside, synced, renamed, so a name never lies. */
+export async function openFileBlobs(directory: string): Promise<BlobStore> {
+  await writing(directory, async () => {
+    await mkdir(directory, { recursive: true })
+    await access(directory, constants.W_OK)
+  })
+  const pathOf = (sha256: string): string => join(directory, checked(sha256).slice(0, 2), sha256.slice(2))
+  const has = (sha256: string): Promise<boolean> =>
+    access(pathOf(sha256)).then(
+      () => true,
+      () => false,
+    )
+  return {
+    async put(bytes) {
+      const sha256 = digest(bytes)
+      if (!(await has(sha256))) await writing(directory, () => write(directory, pathOf(sha256), bytes))
+      return { sha256, bytes: bytes.length }
+    },
+    async get(sha256) {
+      const bytes = await readFile(pathOf(sha256)).catch(cause => {
+        throw missing(sha256, cause)
+      })
+      const found = digest(bytes)
+      if (found !== sha256) throw corrupt(sha256, found)
+      return bytes
+    },
+    has,
+  }
+}
+
+async function write(root: string, path: string, bytes: Uint8Array): Promise<void> {
+  const folder = join(path, '..')
+  await mkdir(folder, { recursive: true })
+  const aside = join(root, `.${randomUUID()}.part`)
+  try {
+    const file = await open(aside, 'wx')
+    try {
+      await file.writeFile(bytes)
+      await file.sync()
+    } finally {
+      await file.close()
+    }
+    await rename(aside, path)
+  } catch (thrown) {
+    await rm(aside, { force: true })
+    throw thrown
+  }
+  // The names too: the file in its folder, and the folder, which may be new, in the root.
+  for (const directory of [folder, root]) {
+    const handle = await open(directory, 'r')
+    try {
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+  }
+}
+
+const digest = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
+
+/** A digest becomes part of a path: anything else is refused before it is used as one. */
+function checked(sha256: string): string {
+  if (/^[0-9a-f]{64}$/.test(sha256)) return sha256
+  throw new TroupeError('blob.digest_invalid', {
+    boundary: 'bus',
+    retriable: false,
+    message: `${JSON.stringify(sha256.slice(0, 80))} is not a sha256 digest in lower-case hex`,
+  })
+}
+
+function missing(sha256: string, cause?: unknown): TroupeError {
+  return new TroupeError('blob.missing', {
+    boundary: 'bus',
+    retriable: false,
+    message: `there is no blob ${sha256}`,
+    hint: 'copy the blob directory together with the log that refers to it',
+    cause,
+  })
+}
+
+function corrupt(sha256: string, found: string): TroupeError {
+  return new TroupeError('blob.corrupt', {
+    boundary: 'bus',
+    retriable: false,
+    message: `blob ${sha256} holds bytes whose digest is ${found}`,
+    hint: 'the file was changed or cut off; restore it from a copy',
+  })
+}
+
+async function writing(directory: string, act: () => Promise<void>): Promise<void> {
+  try {
+    await act()
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code
+    const full = code === 'ENOSPC' || code === 'EDQUOT' || code === 'EFBIG'
+    throw new TroupeError(full ? 'blob.disk_full' : 'blob.write_failed', {
+      boundary: 'bus',
+      retriable: full,
+      message: full ? `no space is left for blobs in ${directory}` : `blobs cannot be written in ${directory}`,
+      ...(full ? { hint: 'free space and try again' } : {}),
+      cause,
+    })
+  }
+}

@@ -1,0 +1,196 @@
+/**
+ * The stored form of consecutive records of one partition: what one group commit wrote there, up to 32 KiB.
+ *
+ * One put a chunk instead of one a record is what makes the log cheap: fewer B-tree inserts and full pages.
+ * Layout, little-endian: u8 version, u32 crc32 of all that follows, f64 timestamp ms, u32 count; then for each record
+ * u32 bytes that follow, u24 bytes of strings, varint ms since the chunk's timestamp, u8 header count, varint lengths of the
+ * key and of each header's name and value in UTF-16 units, the strings as one UTF-8 text, the value.
+ * Invariant: a chunk that decodes holds what was encoded; any other bytes throw `bus.corrupt`.
+ */
+import { crc32 } from 'node:zlib'
+import { TroupeError } from '../errors'
+import type { BusRecord } from './bus'
+import type { PlacedRecord } from './log'
+
+const version = 1
+const headBytes = 17
+/** Eight pages of lmdb less their one page header, so that a full chunk leaves no page half empty. */
+const fullBytes = 8 * 4096 - 24
+
+/** The arena between commits; one that had to hold more is given back. */
+const keptBytes = 4 * 1024 * 1024
+
+/** A record with the time of its append, ms since 1970. */
+export interface StampedRecord {
+  readonly record: PlacedRecord
+  readonly timestamp: number
+}
+
+/** Most bytes that `record` takes in a chunk. */
+function bound(record: PlacedRecord): number {
+  let characters = record.key.length
+  let strings = 1
+  for (const name in record.headers) {
+    characters += name.length + record.headers[name]!.length
+    strings += 2
+  }
+  return 20 + 5 * strings + 3 * characters + record.value.length
+}
+
+/** Encodes chunks one behind the other into memory of its own, which is used again after `reset`. */
+export class ChunkWriter {
+  private arena = Buffer.allocUnsafeSlow(keptBytes)
+  private at = 0
+
+  /** What was encoded before may be overwritten from now on. */
+  reset(): void {
+    this.at = 0
+    if (this.arena.length > keptBytes) this.arena = Buffer.allocUnsafeSlow(keptBytes)
+  }
+
+  /** Encodes as many of `records` from `from` on as fit a chunk, at least one. */
+  encode(records: readonly StampedRecord[], from: number): { readonly bytes: Buffer; readonly count: number } {
+    const start = this.at
+    const timestamp = records[from]!.timestamp
+    this.at += headBytes
+    let count = 0
+    for (let i = from; i < records.length; i++) {
+      const { record } = records[i]!
+      const most = bound(record)
+      if (count > 0 && this.at - start + most > fullBytes) break
+      if (this.at + most > this.arena.length) {
+        if (count > 0) break
+        this.grow(start, most)
+        return this.encode(records, from)
+      }
+      this.put(record, Math.max(0, Math.round(records[i]!.timestamp - timestamp)))
+      count++
+    }
+    const bytes = this.arena.subarray(start, this.at)
+    bytes[0] = version
+    bytes.writeDoubleLE(timestamp, 5)
+    bytes.writeUInt32LE(count, 13)
+    bytes.writeUInt32LE(crc32(bytes.subarray(5)), 1)
+    return { bytes, count }
+  }
+
+  /** Starts a new arena: the old one lives on in the chunks that were cut from it. */
+  private grow(start: number, most: number): void {
+    this.at = 0
+    if (start === 0 || headBytes + most > this.arena.length) {
+      this.arena = Buffer.allocUnsafeSlow(Math.max(2 * this.arena.length, headBytes + most))
+    } else this.arena = Buffer.allocUnsafeSlow(this.arena.length)
+  }
+
+  private put(record: PlacedRecord, delta: number): void {
+    const { arena } = this
+    const start = this.at
+    this.at += 7
+    const { key, headers, value } = record
+    let text = key
+    this.varint(delta)
+    const countAt = this.at++
+    let headerCount = 0
+    this.varint(key.length)
+    for (const name in headers) {
+      const header = headers[name]!
+      this.varint(name.length)
+      this.varint(header.length)
+      text += name + header
+      headerCount++
+    }
+    arena[countAt] = headerCount
+    const textBytes = arena.write(text, this.at)
+    this.at += textBytes
+    arena.set(value, this.at)
+    this.at += value.length
+    arena.writeUInt32LE(this.at - start - 4, start)
+    arena.writeUIntLE(textBytes, start + 4, 3)
+  }
+
+  private varint(value: number): void {
+    let rest = value
+    while (rest > 127) {
+      this.arena[this.at++] = (rest & 127) | 128
+      rest = Math.floor(rest / 128)
+    }
+    this.arena[this.at++] = rest
+  }
+}
+
+/** When the first record of a chunk was appended, ms since 1970. */
+export function chunkTimestamp(chunk: Buffer): number {
+  return chunk.readDoubleLE(5)
+}
+
+/**
+ * Decodes the records of a chunk from offset `from` on, at most `max`, into `out`; returns how many bytes of values these
+ * hold. `last` is the offset of the chunk's last record. Values are views into `chunk`, which the caller must own.
+ */
+export function decodeChunk(
+  chunk: Buffer,
+  topic: string,
+  partition: number,
+  last: number,
+  from: number,
+  max: number,
+  out: BusRecord[],
+): number {
+  if (chunk.length < headBytes || chunk[0] !== version || chunk.readUInt32LE(1) !== crc32(chunk.subarray(5))) {
+    throw new TroupeError('bus.corrupt', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the records of ${topic}/${partition} up to offset ${last} do not have their checksum`,
+      hint: 'the disk or a copy of the directory lost bytes; restore the directory from a whole copy',
+    })
+  }
+  const base = chunkTimestamp(chunk)
+  const count = chunk.readUInt32LE(13)
+  let at = headBytes
+  let valueBytes = 0
+  const varint = (): number => {
+    let byte = chunk[at++]!
+    if (byte < 128) return byte
+    let result = byte & 127
+    for (let scale = 128; ; scale *= 128) {
+      byte = chunk[at++]!
+      result += (byte & 127) * scale
+      if (byte < 128) return result
+    }
+  }
+  for (let offset = last - count + 1; offset <= last && max > 0; offset++) {
+    const end = at + 4 + chunk.readUInt32LE(at)
+    if (offset >= from) {
+      const textBytes = chunk.readUIntLE(at + 4, 3)
+      at += 7
+      const timestamp = base + varint()
+      const headerCount = chunk[at++]!
+      const keyLength = varint()
+      const lengthsAt = at
+      for (let i = 0; i < 2 * headerCount; i++) varint()
+      const text = chunk.toString('utf8', at, at + textBytes)
+      const value = chunk.subarray(at + textBytes, end)
+      at = lengthsAt
+      const headers: Record<string, string> = {}
+      let cut = keyLength
+      for (let i = 0; i < headerCount; i++) {
+        const nameLength = varint()
+        const name = text.substring(cut, cut + nameLength)
+        cut += nameLength
+        const length = varint()
+        set(headers, name, text.substring(cut, cut + length))
+        cut += length
+      }
+      out.push({ topic, partition, offset, timestamp, key: text.substring(0, keyLength), headers, value })
+      valueBytes += value.length
+      max--
+    }
+    at = end
+  }
+  return valueBytes
+}
+
+function set(headers: Record<string, string>, name: string, value: string): void {
+  if (name !== '__proto__') headers[name] = value
+  else Object.defineProperty(headers, name, { value, enumerable: true, configurable: true, writable: true })
+}

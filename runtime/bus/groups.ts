@@ -1,0 +1,199 @@
+/**
+ * Consumer groups over an embedded log: members share partitions, partitions move when members come and go.
+ *
+ * in   subscribe, close, growth of partitions      out  batches to handlers, onAssigned, onRevoked, onError
+ * Invariants: a partition has one owner; it moves only after its owner's running handler and onRevoked have ended; a new
+ * owner begins at the committed offset, or where the group began in this process. A rebalance waits for the handlers of
+ * the partitions that move, so a handler must not await a subscribe or a close of its own group.
+ */
+import { asError, TroupeError } from '../errors'
+import { assignPartitions, keyOf, type TopicPartition } from './assignment'
+import type { BatchHandler, Position, SubscribeOptions, Subscription } from './bus'
+import { busErrors } from './busErrors'
+import type { Log } from './log'
+import { PartitionPump } from './pump'
+
+const defaultMaxBatch = 512
+/** Bounds what one handler call holds, whatever maxBatch says; one record may exceed it. */
+const maxBatchBytes = 4 * 1024 * 1024
+
+interface Member {
+  readonly id: number
+  readonly topics: readonly string[]
+  readonly options: SubscribeOptions
+  readonly handler: BatchHandler
+  failed: boolean
+}
+
+interface Owned {
+  readonly at: TopicPartition
+  readonly member: Member
+  /** Undefined until onAssigned has answered. */
+  pump: PartitionPump | undefined
+}
+
+let memberIds = 0
+
+class Group {
+  private readonly members = new Map<number, Member>()
+  private readonly owned = new Map<string, Owned>()
+  /** Where the group began in partitions for which it has committed nothing: a move must not skip records. */
+  private readonly begins = new Map<string, number>()
+  private rebalanced: Promise<void> = Promise.resolve()
+
+  constructor(
+    private readonly name: string,
+    private readonly log: Log,
+  ) {}
+
+  wake(key: string): void {
+    this.owned.get(key)?.pump?.wake()
+  }
+
+  async join(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
+    const topics = [...new Set(options.topics)]
+    const member: Member = { id: memberIds++, topics, options, handler, failed: false }
+    // A group whose last member left has forgotten where it began: the next one begins as its options say.
+    if (this.members.size === 0) this.begins.clear()
+    this.members.set(member.id, member)
+    await this.rebalance()
+    const pumpOf = (topic: string, partition: number): PartitionPump | undefined => {
+      const owned = this.owned.get(keyOf(topic, partition))
+      return owned?.member === member ? owned.pump : undefined
+    }
+    return {
+      commit: position => this.commit(member, position),
+      pause: (topic, partition) => pumpOf(topic, partition)?.pause(),
+      resume: (topic, partition) => pumpOf(topic, partition)?.resume(),
+      close: () => this.leave(member),
+    }
+  }
+
+  async closeAll(): Promise<void> {
+    await Promise.all([...this.members.values()].map(member => this.leave(member)))
+    await this.rebalanced
+  }
+
+  private leave(member: Member): Promise<void> {
+    this.members.delete(member.id)
+    return this.rebalance()
+  }
+
+  private fail(member: Member, error: TroupeError): void {
+    if (member.failed) return
+    member.failed = true
+    void this.leave(member)
+    // In a job of its own, so that an onError that throws is an uncaught exception and not a broken rebalance.
+    queueMicrotask(() => member.options.onError(error))
+  }
+
+  private async commit(member: Member, position: Position): Promise<void> {
+    const { topic, partition, offset } = position
+    if (this.owned.get(keyOf(topic, partition))?.member !== member) {
+      throw busErrors.notOwned(this.name, topic, partition)
+    }
+    const { oldest, next } = this.log.offsets(topic, partition)
+    if (!Number.isInteger(offset) || offset < 0 || offset > next) {
+      throw busErrors.offsetOutOfRange(topic, partition, offset, oldest, next)
+    }
+    await this.log.commit(this.name, position)
+  }
+
+  /** One at a time; each sees the members as they are when it begins. */
+  private rebalance(): Promise<void> {
+    this.rebalanced = this.rebalanced.then(async () => {
+      const current = new Map([...this.owned].map(([key, owned]) => [key, owned.member.id]))
+      const target = assignPartitions([...this.members.values()], topic => this.log.topic(topic)!.partitions, current)
+      const keys = new Set([...this.owned.keys(), ...target.keys()])
+      await Promise.all([...keys].map(key => this.move(key, target.get(key))))
+    })
+    return this.rebalanced
+  }
+
+  private async move(key: string, target: { owner: number; at: TopicPartition } | undefined): Promise<void> {
+    const owned = this.owned.get(key)
+    if (owned?.member.id === target?.owner) return
+    if (owned) {
+      await owned.pump?.stop()
+      try {
+        await owned.member.options.onRevoked?.(owned.at)
+      } catch (thrown) {
+        this.fail(owned.member, this.coded(thrown, owned.at))
+      }
+      this.owned.delete(key)
+    }
+    const member = target && this.members.get(target.owner)
+    if (target && member) await this.give(key, target.at, member)
+  }
+
+  private async give(key: string, at: TopicPartition, member: Member): Promise<void> {
+    const owned: Owned = { at, member, pump: undefined }
+    this.owned.set(key, owned)
+    try {
+      const usual = this.beginOf(key, at, member)
+      const begin = (await member.options.onAssigned?.(at)) ?? usual
+      const maxBatch = member.options.maxBatch ?? defaultMaxBatch
+      owned.pump = new PartitionPump({
+        begin,
+        read: offset => this.log.read(at.topic, at.partition, offset, maxBatch, maxBatchBytes),
+        handler: member.handler,
+        onFailure: thrown => this.fail(member, this.coded(thrown, at)),
+      })
+      owned.pump.wake()
+    } catch (thrown) {
+      this.fail(member, this.coded(thrown, at))
+    }
+  }
+
+  private beginOf(key: string, { topic, partition }: TopicPartition, member: Member): number {
+    const { oldest, next } = this.log.offsets(topic, partition)
+    const committed = this.log.committed(this.name, topic, partition)
+    // What was dropped by retention since the commit cannot be read again: go on with the oldest that is left.
+    if (committed !== undefined) return Math.max(committed, oldest)
+    const began = this.begins.get(key) ?? (member.options.from === 'earliest' ? oldest : next)
+    this.begins.set(key, began)
+    return Math.max(began, oldest)
+  }
+
+  private coded(thrown: unknown, at: TopicPartition): TroupeError {
+    return thrown instanceof TroupeError ? thrown : busErrors.handlerFailed(at.topic, at.partition, asError(thrown))
+  }
+}
+
+export class ConsumerGroups {
+  private readonly groups = new Map<string, Group>()
+  private readonly grown = new Set<string>()
+
+  private listening = false
+
+  constructor(private readonly log: Log) {}
+
+  async subscribe(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
+    for (const topic of options.topics) if (!this.log.topic(topic)) throw busErrors.topicUnknown(topic)
+    if (!this.listening) this.log.onGrowth((topic, partition) => this.wake(keyOf(topic, partition)))
+    this.listening = true
+    let group = this.groups.get(options.group)
+    if (!group) {
+      group = new Group(options.group, this.log)
+      this.groups.set(options.group, group)
+    }
+    return await group.join(options, handler)
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.groups.values()].map(group => group.closeAll()))
+    this.groups.clear()
+  }
+
+  /** Several appends of one turn wake a partition once, in a turn of its own: handlers never starve the event loop. */
+  private wake(key: string): void {
+    if (this.grown.size === 0) setImmediate(() => this.flush())
+    this.grown.add(key)
+  }
+
+  private flush(): void {
+    const keys = [...this.grown]
+    this.grown.clear()
+    for (const group of this.groups.values()) for (const key of keys) group.wake(key)
+  }
+}

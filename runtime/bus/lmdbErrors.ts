@@ -1,0 +1,151 @@
+/**
+ * What can be wrong with a directory of a log, and the refusals to open it: found before lmdb maps the file, because a
+ * mapped file that is too short or not its own ends the process with a signal instead of an error.
+ */
+import { closeSync, existsSync, fstatSync, openSync, readSync, statfsSync } from 'node:fs'
+import { join } from 'node:path'
+import { TroupeError } from '../errors'
+
+/** statfs(2) types on which neither locks nor mapped files of another machine can be trusted. */
+const networkFileSystems: Readonly<Record<number, string>> = {
+  26985: 'NFS',
+  20859: 'SMB',
+  4283649346: 'CIFS',
+  4266872130: 'SMB 2',
+  1702057286: 'FUSE',
+  16914839: '9p',
+  12805120: 'Ceph',
+  1397113167: 'AFS',
+  198183888: 'Lustre',
+  1952539503: 'OCFS2',
+  18225520: 'GFS2',
+}
+
+const magic = 0xbeefc0de
+/** Behind the page header, in bytes. */
+const magicAt = 24
+
+export const lmdbErrors = {
+  notALog: (directory: string, why: string): TroupeError =>
+    new TroupeError('bus.not_a_log', {
+      boundary: 'bus',
+      retriable: false,
+      message: `${directory} holds no log of Troupe: ${why}`,
+      hint: 'name the directory of a run, or an empty one to begin in',
+    }),
+
+  torn: (directory: string, cause?: unknown): TroupeError =>
+    new TroupeError('bus.torn', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the log in ${directory} is shorter than it says, or its pages do not fit together`,
+      hint: 'a copy was cut off: copy the directory again while no run writes it',
+      cause,
+    }),
+
+  locked: (directory: string, pid: number): TroupeError =>
+    new TroupeError('bus.locked', {
+      boundary: 'bus',
+      retriable: true,
+      message: `process ${pid} writes the log in ${directory}; a log has one writer`,
+      hint: 'stop that process, or open the log for reading',
+    }),
+
+  fenced: (directory: string): TroupeError =>
+    new TroupeError('bus.fenced', {
+      boundary: 'bus',
+      retriable: false,
+      message: `another process has taken over the log in ${directory}; nothing of this append was written`,
+    }),
+
+  readOnly: (directory: string): TroupeError =>
+    new TroupeError('bus.read_only', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the log in ${directory} was opened for reading`,
+    }),
+
+  diskFull: (directory: string, cause: unknown): TroupeError =>
+    new TroupeError('bus.disk_full', {
+      boundary: 'bus',
+      retriable: true,
+      message: `no space is left for the log in ${directory}; this append was not written, those before it were`,
+      hint: 'free space and append again',
+      cause,
+    }),
+
+  broken: (directory: string, cause: unknown): TroupeError =>
+    new TroupeError('bus.write_failed', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the log in ${directory} could not be written; what was acknowledged before is there`,
+      hint: 'see the cause; open the log again once it is mended',
+      cause,
+    }),
+}
+
+/** Throws `bus.network_file_system` where `directory` is not on a disk of this machine. */
+export function requireLocalDisk(
+  directory: string,
+  typeOf: (path: string) => number = path => statfsSync(path).type,
+): void {
+  const name = networkFileSystems[typeOf(directory) >>> 0]
+  if (name === undefined) return
+  throw new TroupeError('bus.network_file_system', {
+    boundary: 'bus',
+    retriable: false,
+    message: `${directory} is on ${name}; a log needs a disk of this machine`,
+    hint: 'choose a local directory, or --bus kafka://HOST:PORT to share a log between machines',
+  })
+}
+
+export interface DataFile {
+  readonly bytes: number
+  /** What its newer meta page says. The file may be shorter, because lmdb leaves unused pages at the end unwritten. */
+  readonly wantedBytes: number
+}
+
+/** Reads the two meta pages of the data file, if there is one. Throws `bus.not_a_log` where it is not lmdb's. */
+export function inspectDataFile(directory: string): DataFile | undefined {
+  const path = join(directory, 'data.mdb')
+  if (!existsSync(path)) return undefined
+  const file = openSync(path, 'r')
+  try {
+    const head = Buffer.alloc(2 * 65_536)
+    const read = readSync(file, head, 0, head.length, 0)
+    if (read === 0) return undefined
+    if (read < 8192 || head.readUInt32LE(magicAt) !== magic) {
+      throw lmdbErrors.notALog(directory, 'data.mdb is not a file of lmdb')
+    }
+    // Meta page: a page header, then magic, version, address, map size, two trees of 48 bytes (the first begins with
+    // the page size), last page, transaction id.
+    const pageBytes = head.readUInt32LE(magicAt + 24)
+    let lastPage = 0n
+    let newest = -1n
+    for (const page of [0, pageBytes]) {
+      if (page + magicAt + 136 > read || head.readUInt32LE(page + magicAt) !== magic) continue
+      const transaction = head.readBigUInt64LE(page + magicAt + 128)
+      if (transaction <= newest) continue
+      newest = transaction
+      lastPage = head.readBigUInt64LE(page + magicAt + 120)
+    }
+    return { bytes: fstatSync(file).size, wantedBytes: (Number(lastPage) + 1) * pageBytes }
+  } finally {
+    closeSync(file)
+  }
+}
+
+const outOfSpace = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 27 /* EFBIG */, 28 /* ENOSPC */, 122 /* EDQUOT */])
+/** Less than this is no room: a commit writes its pages and a few of the trees. */
+const littleSpaceBytes = 1024 * 1024
+
+/** The error of a failed write. One that was cut short for lack of space comes out of lmdb as EIO (5). */
+export function writeError(directory: string, cause: unknown): TroupeError {
+  const code = (cause as { code?: unknown } | undefined)?.code
+  if (outOfSpace.has(code)) return lmdbErrors.diskFull(directory, cause)
+  if (code === 5) {
+    const { bavail, bsize } = statfsSync(directory)
+    if (bavail * bsize < littleSpaceBytes) return lmdbErrors.diskFull(directory, cause)
+  }
+  return lmdbErrors.broken(directory, cause)
+}

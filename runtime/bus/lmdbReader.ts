@@ -1,0 +1,99 @@
+/**
+ * A log that another process writes, or this one elsewhere: every call sees what was committed when it was made.
+ *
+ * in   a store opened for reading     out  records; growth, found by looking every few ms
+ * Invariant: writes nothing, and keeps no snapshot between calls.
+ */
+import type { BusRecord, Position, TopicConfig } from './bus'
+import { busErrors } from './busErrors'
+import { lmdbErrors } from './lmdbErrors'
+import { boundsOf, committedKey, readRecords, type Store, type StoredTopic, storedTopics, topicKey } from './lmdbStore'
+import type { Log } from './log'
+
+/** How stale a tail may be. A look costs one search in the tree for each partition of the topics in use. */
+const pollMs = 20
+
+export class LmdbReader implements Log {
+  readonly kind = 'lmdb'
+  private readonly known = new Map<string, StoredTopic>()
+  private readonly seen = new Map<number, number>()
+  private poll: NodeJS.Timeout | undefined
+
+  constructor(private readonly store: Store) {}
+
+  topic(name: string): TopicConfig | undefined {
+    const stored = this.find(name)
+    return stored && configOf(stored)
+  }
+
+  topics(): readonly TopicConfig[] {
+    this.store.root.resetReadTxn()
+    return storedTopics(this.store).map(configOf)
+  }
+
+  async createTopics(): Promise<void> {
+    throw lmdbErrors.readOnly(this.store.directory)
+  }
+
+  async append(): Promise<readonly Position[]> {
+    throw lmdbErrors.readOnly(this.store.directory)
+  }
+
+  async commit(): Promise<void> {
+    throw lmdbErrors.readOnly(this.store.directory)
+  }
+
+  read(topic: string, partition: number, offset: number, max: number, maxBytes: number): readonly BusRecord[] {
+    const { oldest, next } = this.offsets(topic, partition)
+    if (offset < oldest) throw busErrors.offsetOutOfRange(topic, partition, offset, oldest, next)
+    if (offset >= next) return []
+    return readRecords(this.store, this.partitionId(topic, partition), topic, partition, offset, max, maxBytes)
+  }
+
+  offsets(topic: string, partition: number): { oldest: number; next: number } {
+    this.store.root.resetReadTxn()
+    return boundsOf(this.store, this.partitionId(topic, partition))
+  }
+
+  committed(group: string, topic: string, partition: number): number | undefined {
+    this.store.root.resetReadTxn()
+    return this.store.meta.get(committedKey(group, topic, partition)) as number | undefined
+  }
+
+  onGrowth(listener: (topic: string, partition: number) => void): void {
+    this.poll = setInterval(() => this.look(listener), pollMs)
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.poll)
+    await this.store.root.close()
+  }
+
+  private look(listener: (topic: string, partition: number) => void): void {
+    this.store.root.resetReadTxn()
+    for (const { topic, id, partitions } of this.known.values()) {
+      for (let partition = 0; partition < partitions; partition++) {
+        const partitionId = id * 65_536 + partition
+        const { next } = boundsOf(this.store, partitionId)
+        if (this.seen.get(partitionId) === next) continue
+        this.seen.set(partitionId, next)
+        listener(topic, partition)
+      }
+    }
+  }
+
+  private find(name: string): StoredTopic | undefined {
+    const known = this.known.get(name)
+    if (known) return known
+    this.store.root.resetReadTxn()
+    const stored = this.store.meta.get(topicKey(name)) as StoredTopic | undefined
+    if (stored) this.known.set(name, stored)
+    return stored
+  }
+
+  private partitionId(topic: string, partition: number): number {
+    return this.find(topic)!.id * 65_536 + partition
+  }
+}
+
+const configOf = ({ topic, partitions, retentionMs }: StoredTopic): TopicConfig => ({ topic, partitions, retentionMs })

@@ -1,0 +1,182 @@
+/**
+ * The directory of a log as lmdb sees it: what is stored where, and how records are found again.
+ *
+ * Two tables. `troupe.records`: (u32 partition id, u48 offset of the last record) big-endian → a chunk, so that the first
+ * key at or behind an offset is the chunk that holds it. `troupe.meta`: JSON under `format`, `writer`, `topic:NAME`,
+ * `oldest:PARTITION-ID`, `committed:[group,topic,partition]`.
+ * Invariant: lmdb runs with `overlappingSync: false`: a write promise resolves after fdatasync of the pages and an
+ * O_DSYNC write of the meta page (checked with strace: one fdatasync a commit), so resolved means on disk.
+ */
+import { closeSync, fsyncSync, mkdirSync, openSync, truncateSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import type { Database, RootDatabase } from 'lmdb'
+import { TroupeError } from '../errors'
+import type { BusRecord, TopicConfig } from './bus'
+import { decodeChunk } from './chunk'
+import { inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './lmdbErrors'
+
+export interface Store {
+  readonly directory: string
+  readonly root: RootDatabase<Buffer, string>
+  readonly records: Database<Buffer, Buffer>
+  readonly meta: Database<unknown, string>
+}
+
+/** A topic as it is stored. Its partition p has the id `id * 65536 + p`. */
+export interface StoredTopic extends TopicConfig {
+  readonly id: number
+}
+
+const format = { name: 'troupe-log', version: 1 } as const
+const tables = { records: 'troupe.records', meta: 'troupe.meta' } as const
+const lastOffset = 2 ** 48 - 1
+
+export const topicKey = (name: string): string => `topic:${name}`
+export const oldestKey = (partitionId: number): string => `oldest:${partitionId}`
+export const committedKey = (group: string, topic: string, partition: number): string =>
+  `committed:${JSON.stringify([group, topic, partition])}`
+
+export function recordKey(partitionId: number, offset: number): Buffer {
+  const key = Buffer.allocUnsafe(10)
+  key.writeUInt32BE(partitionId, 0)
+  key.writeUIntBE(offset, 4, 6)
+  return key
+}
+
+export const offsetOf = (key: Buffer): number => key.readUIntBE(4, 6)
+
+/** `isWritten` says of a directory whose file is short whether a living writer vouches for it. */
+export function openStore(directory: string, mode: 'write' | 'read', isWritten: () => boolean): Store {
+  if (mode === 'write') attempt(directory, () => mkdirSync(directory, { recursive: true }))
+  else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'there is no data.mdb')
+  requireLocalDisk(directory)
+  const file = inspectDataFile(directory)
+  const short = file !== undefined && file.bytes < file.wantedBytes
+  if (short) {
+    // lmdb may leave unused pages at the end unwritten, or the file was cut off. A mapped page that is missing would end
+    // the process; a page of zeros is an error that lmdb reports.
+    if (mode === 'write') attempt(directory, () => truncateSync(join(directory, 'data.mdb'), file.wantedBytes))
+    else if (!isWritten()) throw lmdbErrors.torn(directory)
+  }
+  const store = attempt(directory, () => openTables(directory, mode, file === undefined))
+  try {
+    if (short && mode === 'write') checkAll(store)
+    return store
+  } catch (thrown) {
+    void store.root.close()
+    throw thrown
+  }
+}
+
+function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): Store {
+  // Loaded when it is needed: a memory bus works where lmdb's native part does not.
+  const lmdb = require('lmdb') as typeof import('lmdb')
+  const root = lmdb.open<Buffer, string>({
+    path: directory,
+    noSubdir: false,
+    encoding: 'binary',
+    overlappingSync: false,
+    // With its batches by event turn, lmdb leaves a rejected promise to nobody when a commit fails.
+    eventTurnBatching: false,
+    readOnly: mode === 'read',
+  })
+  try {
+    if (!fresh && ![...root.getKeys()].includes(tables.meta)) {
+      throw lmdbErrors.notALog(directory, 'data.mdb belongs to another program')
+    }
+    const options = { name: tables.records, encoding: 'binary', keyEncoding: 'binary' } as const
+    const records = root.openDB<Buffer, Buffer>(options)
+    const meta = root.openDB<unknown, string>({ name: tables.meta, encoding: 'json', useVersions: true })
+    const found = meta.get('format') as { name: string; version: number } | undefined
+    if (!found && mode === 'write') {
+      meta.putSync('format', format)
+      syncDirectory(directory)
+      syncDirectory(dirname(directory))
+    } else if (found?.name !== format.name || found.version > format.version) {
+      throw lmdbErrors.notALog(directory, `its format is ${JSON.stringify(found)}, known is ${JSON.stringify(format)}`)
+    }
+    return { directory, root, records, meta }
+  } catch (thrown) {
+    void root.close()
+    throw thrown
+  }
+}
+
+export function storedTopics(store: Store): StoredTopic[] {
+  const topics: StoredTopic[] = []
+  for (const { value } of store.meta.getRange({ start: 'topic:', end: 'topic;' })) topics.push(value as StoredTopic)
+  return topics
+}
+
+/** Oldest and next offset of a partition, as the current read transaction sees it. */
+export function boundsOf(store: Store, partitionId: number): { oldest: number; next: number } {
+  const oldest = (store.meta.get(oldestKey(partitionId)) as number | undefined) ?? 0
+  const start = recordKey(partitionId, lastOffset)
+  for (const key of store.records.getKeys({ start, reverse: true, limit: 1 })) {
+    if (key.readUInt32BE(0) === partitionId) return { oldest, next: offsetOf(key) + 1 }
+  }
+  return { oldest, next: oldest }
+}
+
+/** The chunks of a partition from the one that holds `offset` on; each is copied out of the map. */
+export function chunksFrom(
+  store: Store,
+  partitionId: number,
+  offset: number,
+): Iterable<{ key: Buffer; value: Buffer }> {
+  return store.records.getRange({ start: recordKey(partitionId, offset), end: recordKey(partitionId + 1, 0) })
+}
+
+export function readRecords(
+  store: Store,
+  partitionId: number,
+  topic: string,
+  partition: number,
+  offset: number,
+  max: number,
+  maxBytes: number,
+): BusRecord[] {
+  const records: BusRecord[] = []
+  if (max <= 0) return records
+  let bytes = 0
+  for (const { key, value } of chunksFrom(store, partitionId, offset)) {
+    bytes += decodeChunk(value, topic, partition, offsetOf(key), offset, max - records.length, records)
+    if (records.length >= max || bytes >= maxBytes) break
+  }
+  return records
+}
+
+/** Reads everything once. Throws `bus.torn` where something is missing. */
+function checkAll(store: Store): void {
+  try {
+    for (const topic of storedTopics(store)) {
+      for (let partition = 0; partition < topic.partitions; partition++) {
+        for (const { key, value } of chunksFrom(store, topic.id * 65_536 + partition, 0)) {
+          decodeChunk(value, topic.topic, partition, offsetOf(key), 0, 0, [])
+        }
+      }
+    }
+  } catch (thrown) {
+    throw lmdbErrors.torn(store.directory, thrown)
+  }
+}
+
+function attempt<T>(directory: string, act: () => T): T {
+  try {
+    return act()
+  } catch (thrown) {
+    if (thrown instanceof TroupeError) throw thrown
+    const code = (thrown as { code?: unknown }).code
+    if (code === -30797 || code === -30796 || code === -30793) throw lmdbErrors.torn(directory, thrown)
+    throw writeError(directory, thrown)
+  }
+}
+
+function syncDirectory(directory: string): void {
+  const handle = openSync(directory, 'r')
+  try {
+    fsyncSync(handle)
+  } finally {
+    closeSync(handle)
+  }
+}

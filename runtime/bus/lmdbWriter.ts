@@ -1,0 +1,323 @@
+/**
+ * The writer of a log: gathers what is asked at the same time into one transaction, and answers when it is on disk.
+ *
+ * in   appends, commits, topics, trims       out  one lmdb transaction after the other, each holding all that waited
+ * Invariants: offsets are given out inside the transaction that stores them, so a failed one leaves no gap; every
+ * transaction is conditional on our lease, so a writer that was taken over writes nothing; what waits is bounded.
+ */
+import type { Effects } from '../effects'
+import type { TroupeError } from '../errors'
+import type { BusRecord, Position, TopicConfig } from './bus'
+import { busErrors } from './busErrors'
+import { ChunkWriter, chunkTimestamp, type StampedRecord } from './chunk'
+import { beat, type Holder, heartbeatMs, lives, thisProcess } from './lease'
+import { lmdbErrors, writeError } from './lmdbErrors'
+import {
+  boundsOf,
+  chunksFrom,
+  committedKey,
+  offsetOf,
+  oldestKey,
+  readRecords,
+  recordKey,
+  type Store,
+  type StoredTopic,
+  storedTopics,
+  topicKey,
+} from './lmdbStore'
+import type { Log, PlacedRecord } from './log'
+
+interface Partition {
+  readonly topic: string
+  readonly partition: number
+  readonly id: number
+  oldest: number
+  next: number
+  /** Records of the transaction that is being put together. */
+  staged: StampedRecord[]
+}
+
+interface Topic {
+  readonly stored: StoredTopic
+  readonly config: TopicConfig
+  readonly partitions: readonly Partition[]
+}
+
+/** A write that waits for its transaction. `stage` may be called again after a transaction that failed. */
+interface Work {
+  readonly bytes: number
+  stage(): void
+  done(): void
+  fail(error: TroupeError): void
+}
+
+type Write =
+  | { readonly table: 'records'; readonly key: Buffer; readonly value: Buffer | undefined }
+  | { readonly table: 'meta'; readonly key: string; readonly value: unknown }
+
+const maxWaitingBytes = 256 * 1024 * 1024
+const maxTransactionBytes = 16 * 1024 * 1024
+const trimEveryMs = 60_000
+/** Chunks dropped from a partition at once, so that a trim stays short; the next one goes on. */
+const trimChunks = 256
+
+export class LmdbWriter implements Log {
+  readonly kind = 'lmdb'
+  private readonly byName = new Map<string, Topic>()
+  private readonly commits = new Map<string, number>()
+  private readonly chunks = new ChunkWriter()
+  private readonly heartbeat: NodeJS.Timeout
+  private readonly epoch: number
+  private waiting: Work[] = []
+  private waitingBytes = 0
+  private writes: Write[] = []
+  private dirty = new Set<Partition>()
+  private running: Promise<void> | undefined
+  private broken: TroupeError | undefined
+  private trimmedAt: number
+  private listener: (topic: string, partition: number) => void = () => {}
+
+  constructor(
+    private readonly store: Store,
+    private readonly effects: Pick<Effects, 'now'>,
+    ownsLease: boolean,
+    private readonly onClosed: (released: boolean) => void,
+  ) {
+    this.epoch = takeLease(store, ownsLease)
+    for (const stored of storedTopics(store)) this.add(stored)
+    beat(store.directory)
+    this.heartbeat = setInterval(() => beat(store.directory), heartbeatMs).unref()
+    this.trimmedAt = effects.now()
+    this.trim()
+  }
+
+  topic(name: string): TopicConfig | undefined {
+    return this.byName.get(name)?.config
+  }
+
+  topics(): readonly TopicConfig[] {
+    return [...this.byName.values()].map(topic => topic.config)
+  }
+
+  async createTopics(configs: readonly TopicConfig[]): Promise<void> {
+    let id = Math.max(0, ...[...this.byName.values()].map(topic => topic.stored.id))
+    const added = configs.map(({ topic, partitions, retentionMs }) => ({ id: ++id, topic, partitions, retentionMs }))
+    await this.write(0, () => {
+      for (const stored of added) this.writes.push({ table: 'meta', key: topicKey(stored.topic), value: stored })
+    })
+    for (const stored of added) if (!this.byName.has(stored.topic)) this.add(stored)
+  }
+
+  async append(records: readonly PlacedRecord[]): Promise<readonly Position[]> {
+    const timestamp = this.effects.now()
+    if (timestamp - this.trimmedAt >= trimEveryMs) this.trim()
+    let bytes = 0
+    for (const record of records) bytes += record.value.length + 256
+    let positions: Position[] = []
+    await this.write(bytes, () => {
+      positions = records.map(record => {
+        const partition = this.byName.get(record.topic)!.partitions[record.partition]!
+        this.dirty.add(partition)
+        const offset = partition.next + partition.staged.push({ record, timestamp }) - 1
+        return { topic: record.topic, partition: record.partition, offset }
+      })
+    })
+    return positions
+  }
+
+  read(topic: string, partition: number, offset: number, max: number, maxBytes: number): readonly BusRecord[] {
+    const { id, oldest, next } = this.partition(topic, partition)
+    if (offset < oldest) throw busErrors.offsetOutOfRange(topic, partition, offset, oldest, next)
+    if (offset >= next) return []
+    return readRecords(this.store, id, topic, partition, offset, max, maxBytes)
+  }
+
+  offsets(topic: string, partition: number): { oldest: number; next: number } {
+    const { oldest, next } = this.partition(topic, partition)
+    return { oldest, next }
+  }
+
+  committed(group: string, topic: string, partition: number): number | undefined {
+    const key = committedKey(group, topic, partition)
+    let offset = this.commits.get(key)
+    if (offset === undefined) {
+      offset = this.store.meta.get(key) as number | undefined
+      if (offset !== undefined) this.commits.set(key, offset)
+    }
+    return offset
+  }
+
+  async commit(group: string, { topic, partition, offset }: Position): Promise<void> {
+    const key = committedKey(group, topic, partition)
+    await this.write(key.length, () => this.writes.push({ table: 'meta', key, value: offset }))
+    this.commits.set(key, offset)
+  }
+
+  onGrowth(listener: (topic: string, partition: number) => void): void {
+    this.listener = listener
+  }
+
+  async close(): Promise<void> {
+    while (this.running) await this.running
+    clearInterval(this.heartbeat)
+    const released = await this.release()
+    await this.store.root.close()
+    this.onClosed(released)
+  }
+
+  /** Without room for it the lease stays behind: it counts for nothing once this process has ended. */
+  private async release(): Promise<boolean> {
+    if (this.broken) return false
+    const { meta } = this.store
+    try {
+      return await meta.ifVersion('writer', this.epoch, () => void meta.put('writer', null, this.epoch))
+    } catch (thrown) {
+      await causeOf(thrown)
+      return false
+    }
+  }
+
+  private add(stored: StoredTopic): void {
+    const partitions = Array.from({ length: stored.partitions }, (_, partition): Partition => {
+      const id = stored.id * 65_536 + partition
+      return { topic: stored.topic, partition, id, ...boundsOf(this.store, id), staged: [] }
+    })
+    const { topic, retentionMs } = stored
+    this.byName.set(topic, { stored, config: { topic, partitions: stored.partitions, retentionMs }, partitions })
+  }
+
+  private partition(topic: string, partition: number): Partition {
+    return this.byName.get(topic)!.partitions[partition]!
+  }
+
+  private write(bytes: number, stage: () => void): Promise<void> {
+    return new Promise((done, fail) => {
+      if (this.broken) return fail(this.broken)
+      if (this.waiting.length > 0 && this.waitingBytes + bytes > maxWaitingBytes) {
+        return fail(busErrors.overloaded(this.waitingBytes))
+      }
+      this.waiting.push({ bytes, stage, done, fail })
+      this.waitingBytes += bytes
+      this.running ??= this.run()
+    })
+  }
+
+  /** Writes until nothing waits. Those who are answered may ask again before the next transaction is put together. */
+  private async run(): Promise<void> {
+    await endOfTurn()
+    while (this.waiting.length > 0) {
+      const works = this.take()
+      const error = await this.transaction(works)
+      const grown = [...this.dirty]
+      this.dirty.clear()
+      for (const partition of grown) {
+        if (!error) partition.next += partition.staged.length
+        partition.staged = []
+      }
+      for (const work of works) {
+        if (error) work.fail(error)
+        else work.done()
+      }
+      if (!error) for (const { topic, partition } of grown) this.listener(topic, partition)
+      if (this.broken) for (const work of this.waiting.splice(0)) work.fail(this.broken)
+      await endOfTurn()
+    }
+    this.running = undefined
+  }
+
+  private take(): Work[] {
+    let bytes = 0
+    let count = 0
+    while (count < this.waiting.length && (count === 0 || bytes + this.waiting[count]!.bytes <= maxTransactionBytes)) {
+      bytes += this.waiting[count++]!.bytes
+    }
+    this.waitingBytes -= bytes
+    return this.waiting.splice(0, count)
+  }
+
+  /** Encodes first and hands over then: lmdb commits what a callback had put before it threw. */
+  private async transaction(works: readonly Work[]): Promise<TroupeError | undefined> {
+    const { meta, records, directory } = this.store
+    try {
+      this.writes = []
+      this.chunks.reset()
+      for (const work of works) work.stage()
+      for (const partition of this.dirty) this.encode(partition)
+      const ours = await meta.ifVersion('writer', this.epoch, () => {
+        for (const write of this.writes) {
+          if (write.table === 'meta') void meta.put(write.key, write.value)
+          else if (write.value) void records.put(write.key, write.value)
+          else void records.remove(write.key)
+        }
+      })
+      if (ours) return undefined
+      this.broken = lmdbErrors.fenced(directory)
+      return this.broken
+    } catch (thrown) {
+      const error = writeError(directory, await causeOf(thrown))
+      if (!error.retriable) this.broken = error
+      return error
+    }
+  }
+
+  private encode({ id, next, staged }: Partition): void {
+    for (let from = 0; from < staged.length; ) {
+      const { bytes, count } = this.chunks.encode(staged, from)
+      from += count
+      this.writes.push({ table: 'records', key: recordKey(id, next + from - 1), value: bytes })
+    }
+  }
+
+  /** Drops the oldest chunks of topics with a retention. What cannot be dropped now is dropped next time. */
+  private trim(): void {
+    const now = this.effects.now()
+    this.trimmedAt = now
+    for (const { config, partitions } of this.byName.values()) {
+      if (config.retentionMs === null) continue
+      for (const partition of partitions) this.trimPartition(partition, now - config.retentionMs)
+    }
+  }
+
+  private trimPartition(partition: Partition, before: number): void {
+    const keys: Buffer[] = []
+    for (const { key, value } of chunksFrom(this.store, partition.id, partition.oldest)) {
+      if (keys.length === trimChunks || chunkTimestamp(value) >= before) break
+      keys.push(key)
+    }
+    const last = keys[keys.length - 1]
+    if (!last) return
+    const oldest = offsetOf(last) + 1
+    this.write(0, () => {
+      for (const key of keys) this.writes.push({ table: 'records', key, value: undefined })
+      this.writes.push({ table: 'meta', key: oldestKey(partition.id), value: oldest })
+    }).then(
+      () => {
+        partition.oldest = oldest
+      },
+      () => {}, // a full or failing disk: the appends that wait say so themselves
+    )
+  }
+}
+
+/** Makes this process the writer, in one transaction, and returns the epoch that every later one is conditional on. */
+function takeLease({ meta, directory }: Store, ownsLease: boolean): number {
+  return meta.transactionSync(() => {
+    const me = thisProcess()
+    const entry = meta.getEntry('writer')
+    const holder = entry?.value as Holder | null | undefined
+    const mine = holder?.pid === me.pid && holder.startTime === me.startTime && ownsLease
+    if (holder && !mine && lives(holder, directory, me)) throw lmdbErrors.locked(directory, holder.pid)
+    const epoch = (entry?.version ?? 0) + 1
+    void meta.put('writer', me, epoch)
+    return epoch
+  })
+}
+
+/** What was behind a rejected write of lmdb, which tells only that the commit failed. */
+async function causeOf(thrown: unknown): Promise<unknown> {
+  const { commitError } = thrown as { commitError?: Promise<never> }
+  return commitError ? await commitError.catch(cause => cause) : thrown
+}
+
+/** After all promise callbacks of this turn of the event loop, so that they share a transaction. */
+const endOfTurn = (): Promise<void> => new Promise(resolve => queueMicrotask(() => process.nextTick(resolve)))

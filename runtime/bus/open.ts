@@ -1,0 +1,32 @@
+/**
+ * A bus from its address, as `--bus` and TROUPE_BUS give it.
+ *
+ * in   memory: | lmdb:DIRECTORY      out  an open Bus, or `bus.address_invalid` that names what there is
+ */
+import type { Effects } from '../effects'
+import { TroupeError } from '../errors'
+import type { Bus } from './bus'
+import { openLmdbBus } from './lmdb'
+import { openMemoryBus } from './memory'
+
+export interface OpenBusOptions {
+  /** Default 'write'. A memory bus has no other processes and ignores it. */
+  readonly mode?: 'write' | 'read'
+  readonly effects?: Pick<Effects, 'now'>
+}
+
+export async function openBus(address: string, options: OpenBusOptions = {}): Promise<Bus> {
+  const effects = options.effects ? { effects: options.effects } : {}
+  if (address === 'memory:') return openMemoryBus(effects)
+  if (address.startsWith('lmdb:') && address.length > 'lmdb:'.length) {
+    return openLmdbBus({ directory: address.slice('lmdb:'.length), mode: options.mode ?? 'write', ...effects })
+  }
+  throw new TroupeError('bus.address_invalid', {
+    boundary: 'bus',
+    retriable: false,
+    message: address.startsWith('kafka:')
+      ? `${address}: this build has no Kafka driver`
+      : `${JSON.stringify(address)} is no address of a bus`,
+    hint: 'use memory: or lmdb:DIRECTORY',
+  })
+}
