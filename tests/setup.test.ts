@@ -210,6 +210,19 @@ test('a lock whose pid belongs to a younger process is broken', () => {
   expect(setup({ TROUPE_PIP_ARGS: '--no-index' }).code).toBe(0)
 })
 
+test('the lock names the optional packages of every platform, or npm ci refuses it elsewhere', () => {
+  type Entry = { readonly optionalDependencies?: Readonly<Record<string, string>> }
+  const lock: { packages: Record<string, Entry> } = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8'))
+  const wanted = Object.entries(lock.packages).flatMap(([holder, entry]) =>
+    Object.keys(entry.optionalDependencies ?? {}).map(name => [
+      `node_modules/${name}`,
+      `${holder}/node_modules/${name}`,
+    ]),
+  )
+  expect(wanted.length).toBeGreaterThan(10)
+  expect(wanted.filter(places => !places.some(place => place in lock.packages))).toEqual([])
+})
+
 test('an unknown argument is wrong usage', () => {
   expect(setup({}, '--tset')).toMatchObject({ code: 2 })
 })

@@ -20,6 +20,11 @@ const faults = [
   ],
   [/from versions: none/, 'a package was not found at all: the index lacks it, or does not answer', () => offline],
   [
+    /package\.json and package-lock\.json .* are in sync/,
+    'package-lock.json does not fit package.json',
+    () => 'run npm install, which writes a fitting lock',
+  ],
+  [
     /ensurepip is not\s+available|No module named (?:venv|ensurepip)/,
     'this Python cannot make a venv',
     () => 'install its venv module (Debian, Ubuntu: apt install python3-venv), or name another with TROUPE_PYTHON',
@@ -65,7 +70,10 @@ function runTool(name, command, args, { cwd, logs }) {
         // the log may not fit on a full disk; the tool's own failure is what counts
       }
       output = (output + chunk).slice(-200_000)
-      last = String(chunk).trimEnd().split('\n').at(-1).trim() || last
+      const lines = String(chunk)
+        .split('\n')
+        .filter(line => line.trim() && !line.startsWith('npm warn'))
+      last = lines.at(-1)?.trim() ?? last
       if (terminal) process.stderr.write(`\r\u001b[K  ${last.slice(0, (process.stderr.columns || 80) - 4)}`)
     }
     child.stdout.on('data', onData)
