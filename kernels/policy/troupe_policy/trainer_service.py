@@ -1,0 +1,197 @@
+"""The Trainer service of policy.proto over trainer.py.
+
+In: streams of examples or sequences, save and load requests. Out: progress, metrics, errors with a code.
+Invariants: one call works on the model at a time, in one thread of its own, so that results do not depend on which gRPC
+thread took it; a second call is refused with trainer.busy and not queued; a caller that goes away stops its call at
+the next micro-batch, with weights and optimizer as they were.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import grpc
+import numpy as np
+import torch
+import transformers
+
+from .checkpoint import CheckpointError
+from .generated import policy_pb2 as pb
+from .generated import policy_pb2_grpc as rpc
+from .trainer import GrpoOptions, Metrics, SftExample, SftOptions, Trainer, TrainerError, TrainSequence
+
+T = TypeVar("T")
+
+# A call's tokens are held in memory before it starts: 2^27 of them are 1.2 GiB with masks and logprobs.
+MAX_CALL_TOKENS = 1 << 27
+PROGRESS_EVERY_S = 0.2
+
+
+class TrainerService(rpc.TrainerServicer):
+    """Serves one model. `threads`: CPU threads of torch, 0 leaves torch's choice; results depend on their number."""
+
+    def __init__(self, model_dir: str, device: str, dtype: str, seed: int, threads: int) -> None:
+        if threads > 0:
+            torch.set_num_threads(threads)
+        self._busy = threading.Lock()
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
+        self._trainer = self._worker.submit(Trainer, model_dir, device, dtype, seed).result()
+
+    def Describe(self, request: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.TrainerInfo:
+        trainer = self._trainer
+        return pb.TrainerInfo(
+            model=trainer.model_dir,
+            parameters=sum(p.numel() for p in trainer.parameters.values()),
+            device=str(trainer.device),
+            dtype=trainer.dtype,
+            versions={"torch": torch.__version__, "transformers": transformers.__version__},
+        )
+
+    def Sft(self, parts: Iterator[pb.SftPart], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
+        def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
+            given, received = None, []
+            budget = MAX_CALL_TOKENS
+            for part in parts:
+                if part.WhichOneof("part") == "options":
+                    given = part.options
+                    continue
+                example = part.example
+                budget = _spend(budget, len(example.mask))
+                received.append(SftExample(_array(example.tokens, "<i4"), _array(example.mask, "u1")))
+            if given is None:
+                raise TrainerError("trainer.bad_option", "the stream has no options")
+            options = SftOptions(
+                learning_rate=given.learning_rate,
+                epochs=given.epochs,
+                batch_sequences=given.batch_sequences,
+                warmup_share=given.warmup_share,
+                max_grad_norm=given.max_grad_norm,
+                seed=given.seed,
+            )
+            return lambda report: self._trainer.sft(received, options, report, lambda: not context.is_active())
+
+        return self._run(prepare)
+
+    def Step(self, parts: Iterator[pb.StepPart], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
+        def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
+            given, received = None, []
+            budget = MAX_CALL_TOKENS
+            for part in parts:
+                if part.WhichOneof("part") == "options":
+                    given = part.options
+                    continue
+                one = part.sequence
+                budget = _spend(budget, len(one.mask))
+                received.append(
+                    TrainSequence(
+                        trajectory=one.trajectory,
+                        tokens=_array(one.tokens, "<i4"),
+                        mask=_array(one.mask, "u1"),
+                        engine_logprobs=_array(one.engine_logprobs, "<f4"),
+                        advantage=one.advantage,
+                        group=one.group,
+                    )
+                )
+            if given is None:
+                raise TrainerError("trainer.bad_option", "the stream has no options")
+            options = GrpoOptions(
+                learning_rate=given.learning_rate,
+                clip_low=given.clip_low,
+                clip_high=given.clip_high,
+                loss_norm=given.loss_norm,
+                inner_steps=given.inner_steps,
+                micro_batch_tokens=given.micro_batch_tokens,
+                temperature=given.temperature,
+                tis_cap=given.tis_cap,
+                max_grad_norm=given.max_grad_norm,
+            )
+            return lambda _report: self._trainer.step(received, options, lambda: not context.is_active())
+
+        return self._run(prepare)
+
+    def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
+        digest, size = self._unary(context, lambda: self._trainer.save(request.directory, request.with_optimizer))
+        return pb.SaveReply(digest=digest, bytes=size)
+
+    def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.LoadReply:
+        started = time.perf_counter()
+        self._unary(context, lambda: self._trainer.load(request.directory))
+        return pb.LoadReply(seconds=time.perf_counter() - started)
+
+    def _run(self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]]) -> Iterator[pb.TrainEvent]:
+        """Progress while a call works, then its metrics or its error, as the last event."""
+        if not self._busy.acquire(blocking=False):
+            yield _failed("trainer.busy", "the trainer works on another call")
+            return
+        work: Future[Metrics] | None = None
+        try:
+            call = prepare()
+            # One place for progress: whoever reads slowly gets the newest, not all of it.
+            newest: list[tuple[float, float]] = []
+            wake = threading.Event()
+            sent = 0.0
+
+            def report(done: float, loss: float) -> None:
+                nonlocal sent
+                if time.monotonic() - sent >= PROGRESS_EVERY_S:
+                    sent = time.monotonic()
+                    newest[:] = [(done, loss)]
+                    wake.set()
+
+            work = self._worker.submit(call, report)
+            work.add_done_callback(lambda _: wake.set())
+            while not work.done():
+                wake.wait()
+                wake.clear()
+                if newest:
+                    done, loss = newest.pop()
+                    yield pb.TrainEvent(done=done, loss=loss)
+            metrics = work.result()
+            yield pb.TrainEvent(done=1.0, loss=metrics["loss"], metrics=metrics, last=True)
+        except (TrainerError, CheckpointError) as error:
+            yield _failed(error.code, str(error))
+        except (RuntimeError, MemoryError) as error:
+            # torch raises RuntimeError for what the device could not do, out of memory first of all
+            yield _failed("trainer.failed", str(error))
+        finally:
+            # A caller that left ends this generator; its work stops at the next micro-batch, and only then is it free.
+            if work is None or work.done():
+                self._busy.release()
+            else:
+                work.add_done_callback(lambda _: self._busy.release())
+
+    def _unary(self, context: grpc.ServicerContext, call: Callable[[], T]) -> T:
+        """Runs `call` in the trainer's thread. An error's code stands before its message in the status' details."""
+        if not self._busy.acquire(blocking=False):
+            context.abort(grpc.StatusCode.UNAVAILABLE, "trainer.busy: the trainer works on another call")
+        try:
+            return self._worker.submit(call).result()
+        except (TrainerError, CheckpointError) as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{error.code}: {error}")
+        except (OSError, RuntimeError, MemoryError) as error:
+            context.abort(grpc.StatusCode.INTERNAL, f"trainer.failed: {error}")
+        finally:
+            self._busy.release()
+        raise AssertionError("abort raises")
+
+
+def _array(data: bytes, kind: str) -> np.ndarray:
+    """The little-endian numbers in `data`; read-only. Raises TrainerError when bytes are left over."""
+    try:
+        return np.frombuffer(data, dtype=np.dtype(kind))
+    except ValueError as error:
+        raise TrainerError("trainer.bad_sequence", f"{len(data)} bytes are no whole number of {kind}") from error
+
+
+def _spend(budget: int, tokens: int) -> int:
+    if tokens > budget:
+        raise TrainerError("trainer.batch_too_large", f"a call takes at most {MAX_CALL_TOKENS} tokens")
+    return budget - tokens
+
+
+def _failed(code: str, message: str) -> pb.TrainEvent:
+    return pb.TrainEvent(last=True, error_code=code, error_message=message)
