@@ -9,6 +9,10 @@ import { readdirSync, readFileSync } from 'node:fs'
 /** The variable in a call's environment whose value is the call's own; every process it starts inherits it. */
 export const MARK = 'TROUPE_SANDBOX_CALL'
 
+/** Of a sweep, 2 ms apart. */
+const ROUNDS = 50
+const idle = new Int32Array(new SharedArrayBuffer(4))
+
 /** Sends a signal to a process, or to a group where `pid` is negative. False where there is none (or it is not ours). */
 export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
@@ -41,9 +45,10 @@ export function marked(mark: string): number[] {
 export function sweep(mark: string, launcher: number, child: number): void {
   if (child > 0) signalTo(-child, 'SIGKILL')
   if (launcher > 0) signalTo(-launcher, 'SIGKILL')
-  for (let round = 0; round < 10; round++) {
+  for (let round = 0; round < ROUNDS; round++) {
     const left = marked(mark).filter(pid => pid !== process.pid)
     if (left.length === 0) return
     for (const pid of left) signalTo(pid, 'SIGKILL')
+    Atomics.wait(idle, 0, 0, 2) // a process that was killed is listed until the kernel has torn it down
   }
 }

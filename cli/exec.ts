@@ -1,0 +1,132 @@
+/**
+ * `troupe exec --jsonl`: the sandbox alone, a line a call (DESIGN §9; the lines' form is in execLine.ts).
+ *
+ * in   requests on stdin      out  on stdout a line for each, as they finish
+ * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. At
+ * most `2 × lanes` calls are open, counting those whose answer waits to be written; stdin is not read beyond them.
+ */
+import { once } from 'node:events'
+import type { Readable, Writable } from 'node:stream'
+import { type Command, InvalidArgumentError } from 'commander'
+import { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES, openSandbox, type Sandbox } from '../sandbox'
+import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './execLine'
+import { readLines } from './readLines'
+
+interface ExecOptions {
+  readonly jsonl?: true
+  readonly lanes?: number
+  readonly timeoutMs: number
+  readonly maxOutput: number
+}
+
+/** Escapes make a byte of code into at most six of JSON; stdin may be as long again. */
+const MAX_LINE_BYTES = 16 * MAX_CODE_BYTES
+
+/** Adds the command. Its action sets `process.exitCode` where that is not 0. */
+export function registerExec(program: Command): void {
+  program
+    .command('exec')
+    .description('run Python in the sandbox: JSON lines in, JSON lines out as they finish')
+    .requiredOption('--jsonl', 'read {id, code, stdin?, timeoutMs?, memoryMb?, …} lines from stdin')
+    .option('--lanes <n>', 'calls that run at once (default: two a core)', wholeNumber(1, 4096))
+    .option('--timeout-ms <ms>', "of a line that doesn't say", wholeNumber(1, 3_600_000), DEFAULT_TIMEOUT_MS)
+    .option('--max-output <bytes>', 'captured of each stream', wholeNumber(0, 1 << 26), DEFAULT_MAX_OUTPUT_BYTES)
+    .action(async (options: ExecOptions) => {
+      const sandbox = await openSandbox(options.lanes === undefined ? {} : { lanes: options.lanes })
+      try {
+        process.stderr.write(`sandbox: level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
+        const code = await execUnderSignals(sandbox, options)
+        if (code !== 0) process.exitCode = code
+      } finally {
+        await sandbox.close()
+      }
+    })
+}
+
+/** The first signal stops reading and answers what runs; the second ends that too. Returns the exit code. */
+async function execUnderSignals(sandbox: Sandbox, options: ExecOptions): Promise<number> {
+  let code = 0
+  const abort = new AbortController()
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (code !== 0) abort.abort()
+    code = signal === 'SIGINT' ? 130 : 143
+    process.stdin.destroy()
+  }
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
+  try {
+    await execLines(sandbox, process.stdin, process.stdout, options, abort)
+    return code
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
+  }
+}
+
+/**
+ * Answers lines until the input ends or is destroyed.
+ * @param abort ends the running calls unanswered; it is also used when the output is closed by its reader
+ */
+export async function execLines(
+  sandbox: Sandbox,
+  input: Readable,
+  output: Writable,
+  { timeoutMs, maxOutput }: Pick<ExecOptions, 'timeoutMs' | 'maxOutput'>,
+  abort: AbortController = new AbortController(),
+): Promise<void> {
+  const { signal } = abort
+  const open = new Set<Promise<void>>()
+  let failure: Error | undefined
+  const onOutputError = (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') failure = error // a reader that went away is no fault
+    abort.abort()
+    input.destroy()
+  }
+  const write = async (line: string) => {
+    if (signal.aborted || output.write(line)) return
+    await once(output, 'drain', { signal }).catch(() => undefined) // aborted: nobody reads it any more
+  }
+  const answer = async (line: ExecLine) => {
+    try {
+      const limits = { timeoutMs, maxOutputBytes: maxOutput }
+      await write(resultLine(line, await sandbox.run({ ...limits, ...line.request }, signal)))
+    } catch (error) {
+      if (signal.aborted) return
+      await write(rejectedLine({ id: line.id, reason: (error as Error).message }))
+    }
+  }
+  output.on('error', onOutputError)
+  try {
+    for await (const line of untilDestroyed(input)) {
+      const parsed = 'text' in line ? parseExecLine(line.text) : { id: null, reason: tooLong(line.tooLong) }
+      if ('reason' in parsed) await write(rejectedLine(parsed))
+      else {
+        const call: Promise<void> = answer(parsed).finally(() => open.delete(call))
+        open.add(call)
+        if (open.size >= 2 * sandbox.lanes) await Promise.race(open)
+      }
+      if (signal.aborted) break
+    }
+    await Promise.all(open)
+  } finally {
+    output.off('error', onOutputError)
+  }
+  if (failure) throw failure
+}
+
+/** The lines of an input that may be destroyed while it is read, which is an end like any other. */
+async function* untilDestroyed(input: Readable): ReturnType<typeof readLines> {
+  try {
+    yield* readLines(input, MAX_LINE_BYTES)
+  } catch (error) {
+    if (!input.destroyed || (error as NodeJS.ErrnoException).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error
+  }
+}
+
+const tooLong = (bytes: number) => `a line of ${bytes} bytes is over the limit of ${MAX_LINE_BYTES}`
+
+function wholeNumber(least: number, most: number): (text: string) => number {
+  return text => {
+    const value = Number(text)
+    if (Number.isInteger(value) && text.trim() !== '' && value >= least && value <= most) return value
+    throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
+  }
+}

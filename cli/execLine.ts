@@ -1,0 +1,93 @@
+/**
+ * One line of `exec --jsonl`, in and out (DESIGN §9).
+ *
+ * in   a line of text, or a result of the sandbox      out  a request, or why it is none; a line to print
+ * Invariant: whatever the line holds there is an answer to it, with the line's own id where it has one.
+ */
+import { distance } from 'fastest-levenshtein'
+import type { RunRequest, RunResult } from '../sandbox'
+
+export type LineId = string | number | null
+
+export interface ExecLine {
+  readonly id: LineId
+  readonly request: RunRequest
+  readonly encoding: 'utf8' | 'base64'
+}
+
+export interface BadLine {
+  readonly id: LineId
+  readonly reason: string
+}
+
+const isNumber = (value: unknown) => typeof value === 'number'
+const isText = (value: unknown) => typeof value === 'string'
+const FIELDS: Readonly<Record<string, { readonly is: (value: unknown) => boolean; readonly what: string }>> = {
+  id: { is: value => isText(value) || isNumber(value), what: 'a string or a number' },
+  code: { is: isText, what: 'a string' },
+  stdin: { is: isText, what: 'a string' },
+  timeoutMs: { is: isNumber, what: 'a number' },
+  memoryMb: { is: isNumber, what: 'a number' },
+  maxProcesses: { is: isNumber, what: 'a number' },
+  session: { is: isSession, what: '{"id": string, "cell": number}' },
+  encoding: { is: value => value === 'utf8' || value === 'base64', what: '"utf8" or "base64"' },
+}
+const REQUIRED = ['id', 'code']
+/** A name further from every known one than this is not taken for a slip of the pen. */
+const NEAR = 4
+
+export function parseExecLine(text: string): ExecLine | BadLine {
+  let value: unknown
+  try {
+    value = JSON.parse(text)
+  } catch (error) {
+    return { id: null, reason: `not JSON: ${(error as Error).message}` }
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    return { id: null, reason: 'a line must be a JSON object' }
+  }
+  const fields = value as Readonly<Record<string, unknown>>
+  const id = Object.hasOwn(fields, 'id') && FIELDS.id!.is(fields.id) ? (fields.id as LineId) : null
+  for (const [name, given] of Object.entries(fields)) {
+    const field = Object.hasOwn(FIELDS, name) ? FIELDS[name] : undefined
+    if (!field) return { id, reason: `unknown field ${JSON.stringify(name)}${nearest(name)}` }
+    // null stands for "not given", as many writers of JSON have it.
+    const missing = given === null && !REQUIRED.includes(name)
+    if (!missing && !field.is(given)) return { id, reason: `${name} must be ${field.what}` }
+  }
+  for (const name of REQUIRED) if (!Object.hasOwn(fields, name)) return { id, reason: `${name} is missing` }
+  const { encoding, id: _, ...rest } = Object.fromEntries(Object.entries(fields).filter(([, given]) => given !== null))
+  const request = { ...rest, id: String(id) } as unknown as RunRequest
+  return { id, request, encoding: encoding === 'base64' ? 'base64' : 'utf8' }
+}
+
+/** The answer to a line that never ran. */
+export function rejectedLine({ id, reason }: BadLine): string {
+  const nothing = { stdout: '', stderr: '', stdoutBytes: 0, stderrBytes: 0, wallMs: 0, cpuMs: 0, maxRssBytes: 0 }
+  return `${JSON.stringify({ id, status: 'rejected', exitCode: null, signal: null, ...nothing, reason })}\n`
+}
+
+export function resultLine({ id, encoding }: ExecLine, result: RunResult): string {
+  const { status, exitCode, signal, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes, reason } = result
+  const stdout = encoded(result.stdout, encoding)
+  const stderr = encoded(result.stderr, encoding)
+  const ending = { id, status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes }
+  return `${JSON.stringify(reason === undefined ? ending : { ...ending, reason })}\n`
+}
+
+function encoded(bytes: Uint8Array, encoding: 'utf8' | 'base64'): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString(encoding)
+}
+
+function isSession(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  const { id, cell, ...rest } = value as Record<string, unknown>
+  return isText(id) && Number.isInteger(cell) && Number(cell) >= 0 && Object.keys(rest).length === 0
+}
+
+function nearest(name: string): string {
+  const [best] = Object.keys(FIELDS)
+    .map(field => ({ field, far: distance(name.toLowerCase(), field.toLowerCase()) }))
+    .sort((a, b) => a.far - b.far)
+  return best && best.far <= NEAR ? `; did you mean "${best.field}"?` : `; known are ${Object.keys(FIELDS).join(', ')}`
+}

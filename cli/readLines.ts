@@ -1,0 +1,39 @@
+/**
+ * Lines of a byte stream, in pieces that fit in memory whatever arrives.
+ *
+ * in   a readable stream of bytes      out  its lines without their ends, as text (invalid UTF-8 as U+FFFD)
+ * Invariant: at most `maxBytes` and one chunk are held; nothing is read ahead of the consumer; blank lines are skipped.
+ */
+import type { Readable } from 'node:stream'
+
+export type Line = { readonly text: string } | { readonly tooLong: number }
+
+export async function* readLines(input: Readable, maxBytes: number): AsyncGenerator<Line> {
+  let parts: Buffer[] = []
+  let bytes = 0
+  const take = (): Line | undefined => {
+    const line = bytes > maxBytes ? { tooLong: bytes } : { text: Buffer.concat(parts).toString('utf8') }
+    parts = []
+    bytes = 0
+    return 'text' in line && line.text.trim() === '' ? undefined : line
+  }
+  const add = (part: Buffer) => {
+    bytes += part.length
+    if (bytes > maxBytes)
+      parts = [] // it will not be used: only its length is still counted
+    else if (part.length > 0) parts.push(part)
+  }
+  for await (const chunk of input) {
+    const data = typeof chunk === 'string' ? Buffer.from(chunk) : (chunk as Buffer)
+    let start = 0
+    for (let end = data.indexOf(10); end >= 0; end = data.indexOf(10, start)) {
+      add(data.subarray(start, end))
+      start = end + 1
+      const line = take()
+      if (line) yield line
+    }
+    add(data.subarray(start))
+  }
+  const last = take()
+  if (last) yield last
+}
