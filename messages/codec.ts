@@ -24,6 +24,8 @@ export interface EncodeContext {
   readonly run: RunId
   /** W3C trace context of the work that the message belongs to. */
   readonly traceparent?: string
+  /** Largest value; default `maxRecordBytes`. A writer that puts large values elsewhere passes Infinity. */
+  readonly maxBytes?: number
 }
 
 /** A record as a bus appends it. */
@@ -57,14 +59,14 @@ export function encode(message: Message, context: EncodeContext): EncodedRecord 
   const entry = own.get(message.type)
   if (!entry) throw new MessageError('codec.unknown_type', `no message has the type '${String(message.type)}'`)
   const value = packr.pack(entry.write(message))
-  if (value.byteLength > maxRecordBytes) {
+  if (value.byteLength > (context.maxBytes ?? maxRecordBytes)) {
     throw new MessageError('codec.too_large', `${message.type} has ${value.byteLength} bytes, over ${maxRecordBytes}`)
   }
   const { topic, key } = routeOf(message, context.run)
   const headers =
     message.type === 'turn.assign'
       ? headersOf(generateEntry, message.type, message.ask, context)
-      : headersOf(entry, message.type, message as HeaderFields, context)
+      : headersOf(entry, message.type, message as HeaderFields, context, topic === 'trajectories' ? key : undefined)
   return { key, topic: topicNames(context.run)[topic], headers, value }
 }
 
@@ -79,12 +81,19 @@ interface HeaderFields {
   readonly segments?: readonly { readonly policyVersion: number }[]
 }
 
-function headersOf(entry: Entry, type: string, fields: HeaderFields, context: EncodeContext): Record<string, string> {
+/** `group`, where it is known already: taking a trajectory's name apart costs as much as the other headers together. */
+function headersOf(
+  entry: Entry,
+  type: string,
+  fields: HeaderFields,
+  context: EncodeContext,
+  group?: string,
+): Record<string, string> {
   const headers: Record<string, string> = { type, version: entry.versionText, run: context.run }
   const { has } = entry
   if (has.trajectory) {
     headers.trajectory = fields.trajectory!
-    headers.group = groupOf(fields.trajectory!)
+    headers.group = group ?? groupOf(fields.trajectory!)
   } else if (has.group) headers.group = fields.group!
   if (has.turn) headers.turn = String(fields.turn)
   if (has.call) headers.call = String(fields.call)

@@ -1,0 +1,39 @@
+/** Errors of actors: each names the actor by its path. */
+import { TroupeError } from '../errors'
+
+export type ActorErrorCode =
+  | 'actor.aborted'
+  | 'actor.ask_timeout'
+  | 'actor.bad_capacity'
+  | 'actor.bad_name'
+  | 'actor.defect'
+  | 'actor.escalated'
+  | 'actor.handler_failed'
+  | 'actor.name_taken'
+  | 'actor.overloaded'
+  | 'actor.start_failed'
+  | 'actor.stop_timeout'
+  | 'actor.stopped'
+  | 'actor.tell_timeout'
+  | 'actor.too_many_children'
+
+/** Worth another try later, with nothing changed. */
+const retriable: ReadonlySet<ActorErrorCode> = new Set<ActorErrorCode>([
+  'actor.ask_timeout',
+  'actor.overloaded',
+  'actor.tell_timeout',
+])
+
+export function actorError(
+  code: ActorErrorCode,
+  path: string,
+  text: string,
+  more: { readonly cause?: unknown; readonly hint?: string } = {},
+): TroupeError {
+  return new TroupeError(code, {
+    boundary: 'actor',
+    retriable: retriable.has(code),
+    message: `${path} ${text}`,
+    ...more,
+  })
+}

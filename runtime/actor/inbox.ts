@@ -1,0 +1,138 @@
+/**
+ * The senders' side of an actor: tryTell, tell and ask over a bounded mailbox.
+ *
+ * in   messages from anyone in the process          out  envelopes in the mailbox, or an error to the sender
+ * Invariant: a sender learns what became of its message: accepted, or refused with a reason. After `close` nothing is
+ * accepted, and whatever is still sent is a dead letter.
+ */
+import type { TroupeError } from '../errors'
+import { actorError } from './actorError'
+import { Mailbox } from './mailbox'
+import { aborted, Question } from './question'
+import type { AskOptions, Reply, TellOptions } from './spec'
+
+export interface Envelope<M> {
+  readonly message: M
+  /** When it was sent, on the host's monotonic clock; 0 where nobody measures. */
+  readonly at: number
+  readonly question: Question<never> | undefined
+  /** How often it has crashed the actor. */
+  attempts: number
+}
+
+/** What an inbox tells the actor it belongs to. */
+export interface InboxOwner<M> {
+  readonly path: string
+  arrived(): void
+  deadLetter(message: M, error: TroupeError): void
+  /** Stamp of a new envelope. */
+  stamp(): number
+}
+
+const tellDeadlineMs = 30_000
+const accepted = Promise.resolve()
+
+export class Inbox<M> {
+  readonly mailbox: Mailbox<Envelope<M>>
+  readonly #owner: InboxOwner<M>
+  #closed = false
+
+  constructor(owner: InboxOwner<M>, capacity: number, waiting = Math.max(capacity, 64)) {
+    if (!Number.isInteger(capacity) || capacity < 1) {
+      throw actorError('actor.bad_capacity', owner.path, `cannot have a mailbox for ${capacity} messages`)
+    }
+    this.#owner = owner
+    this.mailbox = new Mailbox(capacity, waiting)
+  }
+
+  /** Nothing is accepted any more. What was accepted, or waits for room, stays. */
+  close(): void {
+    this.#closed = true
+  }
+
+  /** What was accepted and what waited; those that waited are refused. */
+  empty(error: TroupeError): Envelope<M>[] {
+    return this.mailbox.clear(error)
+  }
+
+  tryTell(message: M): boolean {
+    if (this.#closed) {
+      this.#refuse(message)
+      return false
+    }
+    if (!this.mailbox.offer(this.#envelope(message, undefined))) return false
+    this.#owner.arrived()
+    return true
+  }
+
+  tell(message: M, options?: TellOptions): Promise<void> {
+    if (this.#closed) return Promise.reject(this.#refuse(message))
+    if (options?.signal?.aborted) return Promise.reject(aborted(this.#owner.path, options.signal))
+    const envelope = this.#envelope(message, undefined)
+    if (this.mailbox.offer(envelope)) {
+      this.#owner.arrived()
+      return accepted
+    }
+    return this.#waitForRoom(envelope, options?.deadlineMs ?? tellDeadlineMs, options?.signal)
+  }
+
+  ask<R>(make: (reply: Reply<R>) => M, options: AskOptions): Promise<R> {
+    const question = new Question<R>(this.#owner.path, options)
+    if (!question.settled) this.#put(question, make, options)
+    return question.promise
+  }
+
+  #put<R>(question: Question<R>, make: (reply: Reply<R>) => M, options: AskOptions): void {
+    let message: M
+    try {
+      message = make(question)
+    } catch (error) {
+      question.fail(error)
+      return
+    }
+    if (this.#closed) {
+      question.fail(this.#refuse(message))
+      return
+    }
+    const envelope = this.#envelope(message, question as unknown as Question<never>)
+    if (this.mailbox.offer(envelope)) this.#owner.arrived()
+    else this.#waitForRoom(envelope, options.deadlineMs, options.signal).catch(error => question.fail(error))
+  }
+
+  #envelope(message: M, question: Question<never> | undefined): Envelope<M> {
+    return { message, at: this.#owner.stamp(), question, attempts: 0 }
+  }
+
+  #refuse(message: M): TroupeError {
+    const error = actorError('actor.stopped', this.#owner.path, 'has stopped')
+    this.#owner.deadLetter(message, error)
+    return error
+  }
+
+  #waitForRoom(envelope: Envelope<M>, deadlineMs: number, signal: AbortSignal | undefined): Promise<void> {
+    const { path } = this.#owner
+    return new Promise((resolve, reject) => {
+      const settle = (error?: TroupeError) => {
+        clearTimeout(timer)
+        signal?.removeEventListener('abort', onAbort)
+        if (error) reject(error)
+        else resolve()
+      }
+      const leave = this.mailbox.wait(envelope, () => settle(), settle)
+      const giveUp = (error: TroupeError) => {
+        if (leave) leave()
+        settle(error)
+      }
+      const onAbort = () => giveUp(aborted(path, signal))
+      const timer = setTimeout(
+        () => giveUp(actorError('actor.tell_timeout', path, `had no room in its mailbox within ${deadlineMs} ms`)),
+        deadlineMs,
+      )
+      signal?.addEventListener('abort', onAbort, { once: true })
+      if (leave) return
+      const { capacity, maxWaiting } = this.mailbox
+      const text = `has ${capacity} messages in its mailbox and ${maxWaiting} senders waiting for room`
+      settle(actorError('actor.overloaded', path, text, { hint: 'await tell before sending more' }))
+    })
+  }
+}

@@ -1,0 +1,59 @@
+/**
+ * What is measured of actors: how long messages wait and take, how deep mailboxes are, restarts, dead letters.
+ * Invariant: the cost is a turn's, not a message's: counts are added up, and one message a turn is timed.
+ */
+import type { MetricsRegistry } from '../metrics'
+
+export interface ActorMeter {
+  /** Messages that were handled since the last call. */
+  handled(messages: number): void
+  /** One message: ms in the mailbox, ms in the handler. */
+  timed(waitMs: number, handleMs: number): void
+  restarted(): void
+  deadLetter(reason: string): void
+  ended(): void
+}
+
+export interface Instruments {
+  /** Of the actor at `path`; `depth` is read when somebody looks. */
+  of(path: string, depth: () => number): ActorMeter
+}
+
+const secondsBuckets = [0.0001, 0.001, 0.01, 0.1, 1, 10, 100]
+
+export function instruments(metrics: MetricsRegistry): Instruments {
+  const depths = new Map<string, () => number>()
+  const messages = metrics.counter('troupe_actor_messages_total', 'Messages handled.', ['actor'])
+  const restarts = metrics.counter('troupe_actor_restarts_total', 'Restarts after failures.', ['actor'])
+  const letters = metrics.counter('troupe_actor_dead_letters_total', 'Messages not handled.', ['actor', 'reason'])
+  const waits = metrics.histogram(
+    'troupe_actor_wait_seconds',
+    'Time in the mailbox, sampled.',
+    ['actor'],
+    secondsBuckets,
+  )
+  const takes = metrics.histogram(
+    'troupe_actor_handle_seconds',
+    'Time in the handler, sampled.',
+    ['actor'],
+    secondsBuckets,
+  )
+  metrics.gauge('troupe_actor_mailbox_depth', 'Messages accepted and not handled.', ['actor'], () =>
+    [...depths].map(([actor, depth]) => ({ labels: { actor }, value: depth() })),
+  )
+  return {
+    of(actor, depth) {
+      depths.set(actor, depth)
+      return {
+        handled: n => messages.add({ actor }, n),
+        timed(waitMs, handleMs) {
+          waits.observe({ actor }, waitMs / 1000)
+          takes.observe({ actor }, handleMs / 1000)
+        },
+        restarted: () => restarts.add({ actor }),
+        deadLetter: reason => letters.add({ actor, reason }),
+        ended: () => depths.delete(actor),
+      }
+    },
+  }
+}

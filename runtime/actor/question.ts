@@ -1,0 +1,65 @@
+/**
+ * A question: the asker's side of `ask`.
+ *
+ * in   an answer, a failure, a deadline, an abort: whichever comes first        out  one settled promise
+ * Invariant: it settles once, and its timer and listener are gone then. After it has settled nobody waits for the message.
+ */
+import { asError, type TroupeError } from '../errors'
+import { actorError } from './actorError'
+import type { AskOptions, Reply } from './spec'
+
+let asked = 0
+
+export class Question<R> implements Reply<R> {
+  readonly id = ++asked
+  readonly promise: Promise<R>
+  #settled = false
+  /** What the handler threw the last time. */
+  #crash: TroupeError | undefined
+  #settle!: (error: unknown, value?: R) => void
+
+  constructor(path: string, options: AskOptions) {
+    this.promise = new Promise<R>((resolve, reject) => {
+      const { deadlineMs, signal } = options
+      const onAbort = () => this.fail(aborted(path, signal))
+      const timer = setTimeout(() => this.abandon(late(path, this.id, deadlineMs)), deadlineMs)
+      signal?.addEventListener('abort', onAbort, { once: true })
+      this.#settle = (error, value) => {
+        if (this.#settled) return
+        this.#settled = true
+        clearTimeout(timer)
+        signal?.removeEventListener('abort', onAbort)
+        if (error === undefined) resolve(value as R)
+        else reject(error)
+      }
+    })
+    if (options.signal?.aborted) this.fail(aborted(path, options.signal))
+  }
+
+  get settled(): boolean {
+    return this.#settled
+  }
+
+  answer(value: R): void {
+    this.#settle(undefined, value)
+  }
+
+  fail(error: unknown): void {
+    this.#settle(asError(error))
+  }
+
+  /** Nobody will answer: the asker is told why, which is what the handler threw, if it did. */
+  abandon(error: TroupeError): void {
+    this.fail(this.#crash ?? error)
+  }
+
+  crashed(error: TroupeError): void {
+    this.#crash = error
+  }
+}
+
+export const aborted = (path: string, signal: AbortSignal | undefined): TroupeError =>
+  actorError('actor.aborted', path, 'is no longer waited for: the caller aborted', { cause: signal?.reason })
+
+const late = (path: string, id: number, deadlineMs: number): TroupeError =>
+  actorError('actor.ask_timeout', path, `did not answer question ${id} within ${deadlineMs} ms`)

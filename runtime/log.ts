@@ -1,0 +1,103 @@
+/**
+ * Logs, on stderr: stdout belongs to data. The only file that imports pino, which loads at the first log.
+ *
+ * in   fields and a text          out  JSON lines; on a terminal one readable line each
+ * Invariant: what looks like a secret is never written, wherever it stands in the fields. What a model or a tool wrote
+ * cannot move the cursor: control characters are escaped.
+ *
+ * TROUPE_LOG sets the level: trace, debug, info (default), warn, error, silent.
+ */
+import { inspect } from 'node:util'
+import type { DestinationStream, Logger } from 'pino'
+
+export interface Log {
+  trace(fields: object, text: string): void
+  debug(fields: object, text: string): void
+  info(fields: object, text: string): void
+  warn(fields: object, text: string): void
+  error(fields: object, text: string): void
+  /** The same log with these fields in every line. */
+  child(fields: object): Log
+}
+
+export interface LogOptions {
+  readonly level?: string
+  /** Readable lines instead of JSON. Default: whether stderr is a terminal. */
+  readonly pretty?: boolean
+  readonly write?: (line: string) => void
+}
+
+const levels = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']
+const secret = /(authorization|cookie|password|passphrase|secret|token|api[-_]?key|credential)$/i
+const maxDepth = 6
+
+export function createLog(name: string, options: LogOptions = {}): Log {
+  const pino = require('pino') as typeof import('pino')
+  const asked = options.level ?? process.env.TROUPE_LOG ?? 'info'
+  const write = options.write ?? (line => process.stderr.write(line))
+  const pretty = options.pretty ?? (options.write === undefined && process.stderr.isTTY === true)
+  const stream: DestinationStream = { write: pretty ? line => write(readable(line)) : write }
+  const logger = pino(
+    {
+      name,
+      level: levels.includes(asked) ? asked : 'info',
+      base: { pid: process.pid },
+      formatters: { level: label => ({ level: label }), log: fields => redact(fields, 0) as Record<string, unknown> },
+      serializers: { err: (error: unknown) => error },
+    },
+    stream,
+  )
+  if (!levels.includes(asked)) {
+    logger.warn({ asked }, `TROUPE_LOG is none of ${levels.join(', ')}: info is used`)
+  }
+  return adapt(logger)
+}
+
+function adapt(logger: Logger): Log {
+  return {
+    trace: (fields, text) => logger.trace(fields, text),
+    debug: (fields, text) => logger.debug(fields, text),
+    info: (fields, text) => logger.info(fields, text),
+    warn: (fields, text) => logger.warn(fields, text),
+    error: (fields, text) => logger.error(fields, text),
+    child: fields => adapt(logger.child(redact(fields, 0) as Record<string, unknown>)),
+  }
+}
+
+/** The value with secrets gone and errors as plain fields; cut below `maxDepth`, which also ends a cycle. */
+function redact(value: unknown, depth: number): unknown {
+  if (typeof value !== 'object' || value === null) return value
+  if (depth >= maxDepth) return '[…]'
+  if (ArrayBuffer.isView(value)) return `[${value.byteLength} bytes]`
+  if (Array.isArray(value)) return value.map(one => redact(one, depth + 1))
+  if (value instanceof Error) return redact(errorFields(value), depth)
+  const shown: Record<string, unknown> = {}
+  for (const [key, one] of Object.entries(value)) {
+    // A reference to a secret ({env: NAME}) may be seen; the names of numbers (maxTokens) are no secrets either.
+    const hidden = secret.test(key) && typeof one === 'string'
+    shown[key] = hidden ? '[redacted]' : redact(one, depth + 1)
+  }
+  return shown
+}
+
+function errorFields(error: Error): object {
+  const { name, message, stack, cause } = error
+  return { ...error, name, message, stack, ...(cause === undefined ? {} : { cause }) }
+}
+
+/** `12:30:05 WARN actor failed and restarts  actor=/run/grouper  err: what (code)`, from a line of JSON. */
+function readable(line: string): string {
+  const { level, time, name, msg, pid, err, ...fields } = JSON.parse(line) as Record<string, unknown>
+  const clock = new Date(Number(time)).toISOString().slice(11, 19)
+  const rest = Object.entries(fields).map(([key, value]) => `  ${key}=${short(value)}`)
+  const fault = err as { message?: string; code?: string; hint?: string } | undefined
+  const why = fault ? `  err: ${fault.message}${fault.code ? ` (${fault.code})` : ''}` : ''
+  const hint = fault?.hint ? `  hint: ${fault.hint}` : ''
+  return `${printable(`${clock} ${String(level).toUpperCase().padEnd(5)} ${msg}${rest.join('')}${why}${hint}`)}\n`
+}
+
+const short = (value: unknown): string =>
+  typeof value === 'string' ? value : inspect(value, { depth: 3, breakLength: Number.POSITIVE_INFINITY })
+
+const printable = (text: string): string =>
+  text.replace(/\p{Cc}/gu, control => `\\x${control.charCodeAt(0).toString(16).padStart(2, '0')}`)

@@ -1,0 +1,39 @@
+/**
+ * Supervision as arithmetic: what to do when an actor, or a process that an actor owns, has failed.
+ *
+ * in   a policy, the failures so far, the time         out  restart after a while, or escalate; the failures to remember
+ * Invariant: pure. More than `maxRestarts` failures within `withinMs` always escalate, so nothing restarts for ever.
+ */
+export interface RestartPolicy {
+  /** Restarts that are allowed within `withinMs`; one more failure escalates. */
+  readonly maxRestarts: number
+  readonly withinMs: number
+  /** Wait before the first restart; doubles with every failure that is still within `withinMs`. */
+  readonly backoffMs: number
+  readonly maxBackoffMs: number
+  /** How often one message may crash the actor before it is put aside. */
+  readonly attemptsPerMessage: number
+}
+
+export const defaultRestartPolicy: RestartPolicy = {
+  maxRestarts: 10,
+  withinMs: 60_000,
+  backoffMs: 50,
+  maxBackoffMs: 5_000,
+  attemptsPerMessage: 3,
+}
+
+/** Times of the failures that still count, oldest first, on a monotonic clock in ms. */
+export type Failures = readonly number[]
+
+export type Verdict =
+  | { readonly do: 'restart'; readonly afterMs: number; readonly failures: Failures }
+  | { readonly do: 'escalate'; readonly failures: Failures }
+
+/** What follows from a failure at `nowMs`, after the `failures` before it. */
+export function onFailure(policy: RestartPolicy, failures: Failures, nowMs: number): Verdict {
+  const counted = [...failures.filter(at => nowMs - at < policy.withinMs), nowMs]
+  if (counted.length > policy.maxRestarts) return { do: 'escalate', failures: counted }
+  const afterMs = Math.min(policy.backoffMs * 2 ** (counted.length - 1), policy.maxBackoffMs)
+  return { do: 'restart', afterMs, failures: counted }
+}
