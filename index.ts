@@ -1,0 +1,10 @@
+/**
+ * The public surface, folder by folder. The package's build turns each name into a getter that loads its folder at first
+ * use, so that `require('troupe')` is cheap; ES modules load what they name from `troupe/kernels` and its siblings.
+ */
+export * from './actors'
+export * from './kernels'
+export * from './messages'
+export * from './recipes'
+export * from './runtime'
+export * from './sandbox'

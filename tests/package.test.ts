@@ -1,0 +1,129 @@
+/**
+ * What a user gets: the tarball of `npm pack`, unpacked into an empty project whose node_modules holds only what the
+ * package declares. Every entry is required, imported and type-checked there, away from the checkout.
+ */
+import { type SpawnSyncReturns, spawnSync } from 'node:child_process'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+
+jest.setTimeout(300_000)
+
+const root = join(__dirname, '..')
+const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+  readonly version: string
+  readonly dependencies: Readonly<Record<string, string>>
+  readonly exports: Readonly<Record<string, unknown>>
+}
+const entries = Object.keys(manifest.exports)
+  .filter(entry => entry !== './package.json')
+  .map(entry => entry.replace(/^\./, 'troupe'))
+let project: string
+
+beforeAll(() => {
+  project = mkdtempSync(join(tmpdir(), 'troupe-package-'))
+  const modules = join(project, 'node_modules')
+  mkdirSync(modules)
+  // The declared dependencies and no others: one that is used but not declared cannot be found from here.
+  for (const name of [...Object.keys(manifest.dependencies), '@types/node', 'undici-types']) {
+    mkdirSync(dirname(join(modules, name)), { recursive: true })
+    symlinkSync(join(root, 'node_modules', name), join(modules, name))
+  }
+  run('npm', ['pack', '--pack-destination', project], root)
+  const tarball = readdirSync(project).find(name => name.endsWith('.tgz'))!
+  run('tar', ['-xzf', tarball])
+  run('mv', ['package', 'node_modules/troupe'])
+  writeFileSync(join(project, 'package.json'), '{ "name": "user", "private": true }')
+})
+afterAll(() => rmSync(project, { recursive: true, force: true }))
+
+function run(command: string, args: readonly string[], cwd = project): SpawnSyncReturns<string> {
+  const env = Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => !/^(TS_NODE|NODE_OPTIONS|npm_)/.test(name)),
+  )
+  const reply = spawnSync(command, args, { cwd, env, encoding: 'utf8', timeout: 240_000 })
+  if (reply.status !== 0)
+    throw new Error(`${command} ${args.join(' ')} ended with ${reply.status}\n${reply.stdout}\n${reply.stderr}`)
+  return reply
+}
+
+function namesBy(kind: 'require' | 'import'): Record<string, readonly string[]> {
+  const load = kind === 'require' ? 'require(entry)' : 'await import(entry)'
+  const script = `(async () => {
+    const names = {}
+    for (const entry of ${JSON.stringify(entries)}) {
+      const found = ${load}
+      names[entry] = Object.keys(found).filter(name => found[name] !== undefined && name !== 'default' && name !== 'module.exports').sort()
+    }
+    process.stdout.write(JSON.stringify(names), () => process.exit())
+  })()`
+  writeFileSync(join(project, `names-${kind}.cjs`), script)
+  return JSON.parse(run(process.execPath, [`names-${kind}.cjs`]).stdout)
+}
+
+test('every entry gives the same names to require and to import, and the root gives them all', () => {
+  const required = namesBy('require')
+  expect(namesBy('import')).toEqual(required)
+  const inFolders = entries.filter(entry => entry !== 'troupe').flatMap(entry => required[entry]!)
+  for (const entry of entries) expect(required[entry]!.length).toBeGreaterThan(0)
+  expect(required.troupe).toEqual([...new Set(inFolders)].sort())
+})
+
+test('require of the root loads no folder until a name is used', () => {
+  const script = `
+    const before = Object.keys(require.cache).length
+    const troupe = require('troupe')
+    const loaded = Object.keys(require.cache).filter(file => /dist.(runtime|actors|kernels|messages|sandbox|recipes)/.test(file))
+    console.log(JSON.stringify({ loaded, names: Object.keys(troupe).length }))`
+  const { loaded, names } = JSON.parse(run(process.execPath, ['-e', script]).stdout)
+  expect(loaded).toEqual([])
+  expect(names).toBeGreaterThan(0)
+})
+
+test.each(['cjs.ts', 'esm.mts'])('every entry has types, for CommonJS and for ES modules: %s', file => {
+  const lines = entries.map((entry, i) => `import * as e${i} from '${entry}'\nvoid e${i}`)
+  const wrong = "import { noSuchName } from 'troupe/messages'\nvoid noSuchName"
+  const tsc = join(root, 'node_modules/typescript/bin/tsc')
+  const flags = [
+    '--noEmit',
+    '--strict',
+    '--target',
+    'es2023',
+    '--module',
+    'node16',
+    '--types',
+    'node',
+    '--skipLibCheck',
+  ]
+  writeFileSync(join(project, file), lines.join('\n'))
+  run(process.execPath, [tsc, ...flags, file])
+  writeFileSync(join(project, `wrong-${file}`), wrong)
+  expect(() => run(process.execPath, [tsc, ...flags, `wrong-${file}`])).toThrow(/no exported member.*noSuchName/)
+})
+
+test('the command runs from the package, and set-up finds what to install', () => {
+  const bin = join(project, 'node_modules/troupe/cli/bin.js')
+  expect(run(process.execPath, [bin, '--version']).stdout).toContain(manifest.version)
+  expect(existsSync(join(project, 'node_modules/troupe/dist/kernels/policy/requirements.txt'))).toBe(true)
+  const script = "const { places } = require('troupe/cli/setup/places'); console.log(JSON.stringify(places()))"
+  writeFileSync(join(project, 'places.cjs'), script.replace('troupe/', './node_modules/troupe/'))
+  const where = JSON.parse(run(process.execPath, ['places.cjs']).stdout)
+  expect(where.checkout).toBe(false)
+  expect(existsSync(join(where.policy, 'troupe_policy/generated/policy_pb2_grpc.py'))).toBe(true)
+})
+
+test('the package carries no tests, no sources and no files of this machine', () => {
+  const files = readdirSync(join(project, 'node_modules/troupe'), { recursive: true, encoding: 'utf8' })
+  expect(
+    files.filter(file => /(^|\/)(tests|node_modules|\.venv|__pycache__|\.cache)(\/|$)|(?<!\.d)\.ts$|\.pyc$/.test(file)),
+  ).toEqual([])
+})
