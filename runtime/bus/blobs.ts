@@ -50,8 +50,8 @@ export async function openFileBlobs(directory: string): Promise<BlobStore> {
     await access(directory, constants.W_OK)
   })
   const pathOf = (sha256: string): string => join(directory, checked(sha256).slice(0, 2), sha256.slice(2))
-  const has = (sha256: string): Promise<boolean> =>
-    access(pathOf(sha256)).then(
+  const has = async (sha256: string): Promise<boolean> =>
+    await access(pathOf(sha256)).then(
       () => true,
       () => false,
     )

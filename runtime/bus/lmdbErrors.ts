@@ -2,7 +2,7 @@
  * What can be wrong with a directory of a log, and the refusals to open it: found before lmdb maps the file, because a
  * mapped file that is too short or not its own ends the process with a signal instead of an error.
  */
-import { closeSync, existsSync, fstatSync, openSync, readSync, statfsSync } from 'node:fs'
+import { closeSync, existsSync, fstatSync, openSync, readSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { TroupeError } from '../errors'
 
@@ -136,16 +136,24 @@ export function inspectDataFile(directory: string): DataFile | undefined {
 }
 
 const outOfSpace = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 27 /* EFBIG */, 28 /* ENOSPC */, 122 /* EDQUOT */])
-/** Less than this is no room: a commit writes its pages and a few of the trees. */
-const littleSpaceBytes = 1024 * 1024
+const probeBytes = 1024 * 1024
 
-/** The error of a failed write. One that was cut short for lack of space comes out of lmdb as EIO (5). */
+/** The error of a failed write. One that was cut short by a full disk or a quota comes out of lmdb as EIO (5). */
 export function writeError(directory: string, cause: unknown): TroupeError {
   const code = (cause as { code?: unknown } | undefined)?.code
-  if (outOfSpace.has(code)) return lmdbErrors.diskFull(directory, cause)
-  if (code === 5) {
-    const { bavail, bsize } = statfsSync(directory)
-    if (bavail * bsize < littleSpaceBytes) return lmdbErrors.diskFull(directory, cause)
+  const full = outOfSpace.has(code) || (code === 5 && outOfSpace.has(probe(directory)))
+  return full ? lmdbErrors.diskFull(directory, cause) : lmdbErrors.broken(directory, cause)
+}
+
+/** The code of the error that a write of ordinary size into `directory` meets now, if it meets one. */
+function probe(directory: string): unknown {
+  const path = join(directory, `.probe-${process.pid}`)
+  try {
+    writeFileSync(path, Buffer.alloc(probeBytes))
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code
+  } finally {
+    rmSync(path, { force: true })
   }
-  return lmdbErrors.broken(directory, cause)
+  return undefined
 }

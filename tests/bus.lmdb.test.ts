@@ -1,0 +1,329 @@
+/** The lmdb bus keeps the contract; and what it alone promises: durability, one writer, readers in other processes. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { open as openLmdb } from 'lmdb'
+import { type Bus, openBus, openLmdbBus } from '../runtime/bus'
+import { lives, startTimeOf, thisProcess } from '../runtime/bus/lease'
+import { requireLocalDisk } from '../runtime/bus/lmdbErrors'
+import { manualEffects } from '../runtime/effects'
+import { busContract, codeOf, record, textOf, until } from './busContract'
+
+busContract({
+  name: 'lmdb',
+  durable: true,
+  start: async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'troupe-bus-'))
+    return {
+      open: () => openLmdbBus({ directory, mode: 'write' }),
+      remove: async () => rmSync(directory, { recursive: true }),
+    }
+  },
+})
+
+interface Child {
+  readonly process: ChildProcess
+  readonly lines: string[]
+  readonly exited: Promise<number | string | null>
+}
+
+const nodeArguments = (task: string, directory: string): string[] => [
+  '-r',
+  'ts-node/register/transpile-only',
+  join(__dirname, 'children', 'busChild.ts'),
+  task,
+  directory,
+]
+
+describe('the lmdb bus alone', () => {
+  let directory: string
+  let children: Child[]
+  const buses: Bus[] = []
+
+  beforeEach(() => {
+    directory = mkdtempSync(join(tmpdir(), 'troupe-bus-'))
+    children = []
+  })
+  afterEach(async () => {
+    for (const child of children) {
+      child.process.kill('SIGKILL')
+      await child.exited
+    }
+    for (const bus of buses.splice(0)) await bus.close()
+    rmSync(directory, { recursive: true })
+  })
+
+  const child = (task: string): Child => {
+    const process_ = spawn(process.execPath, nodeArguments(task, directory), { stdio: ['ignore', 'pipe', 'inherit'] })
+    const lines: string[] = []
+    let rest = ''
+    process_.stdout.on('data', (data: Buffer) => {
+      const parts = (rest + data).split('\n')
+      rest = parts.pop()!
+      lines.push(...parts)
+    })
+    const exited = new Promise<number | string | null>(resolve => {
+      process_.on('close', (code, signal) => resolve(signal ?? code))
+    })
+    const started = { process: process_, lines, exited }
+    children.push(started)
+    return started
+  }
+  const open = async (mode: 'write' | 'read', at = directory, effects = manualEffects(Date.now())): Promise<Bus> => {
+    const bus = await openLmdbBus({ directory: at, mode, effects })
+    buses.push(bus)
+    return bus
+  }
+  const fill = async (bus: Bus, count: number): Promise<void> => {
+    await bus.createTopics([{ topic: 't', partitions: 1, retentionMs: null }])
+    for (let i = 0; i < count; i += 50) {
+      await bus.append(Array.from({ length: 50 }, (_, j) => record('t', 'k', `${i + j}`.padEnd(1000, '.'))))
+    }
+  }
+
+  test('kill -9 of a writer loses nothing that it had acknowledged', async () => {
+    const writer = child('write')
+    await until(() => writer.lines.length > 1500, 'the child acknowledged appends', 25_000)
+    writer.process.kill('SIGKILL')
+    expect(await writer.exited).toBe('SIGKILL')
+    const bus = await open('write')
+    const acknowledged = writer.lines.slice(1).map(line => line.split(' ') as [string, string, string])
+    expect(acknowledged.length).toBeGreaterThanOrEqual(1500)
+    for (const [partition, offset, text] of acknowledged) {
+      const [read] = await bus.read('t', Number(partition), Number(offset), 1)
+      expect(read!.headers.text).toBe(text)
+    }
+    const [position] = await bus.append([record('t', 'k', 'after', 0)])
+    expect(position!.offset).toBe((await bus.offsets('t', 0)).next - 1)
+  })
+
+  test('a second writer is refused by name of the first, from this process and from another', async () => {
+    const bus = await open('write')
+    const error = await openLmdbBus({ directory, mode: 'write' }).catch(thrown => thrown)
+    expect(error).toMatchObject({ code: 'bus.locked', boundary: 'bus' })
+    expect(error.message).toContain(`process ${process.pid} `)
+    const other = child('hold')
+    await until(() => other.lines.length === 1, 'the child was refused', 20_000)
+    expect(other.lines[0]).toContain(`error bus.locked process ${process.pid} `)
+    await fill(bus, 50)
+    await bus.close()
+    const again = await open('write')
+    expect((await again.offsets('t', 0)).next).toBe(50)
+  })
+
+  test('a lease of a living process holds, and that of a dead one is taken over', async () => {
+    const holder = child('hold')
+    await until(() => holder.lines[0] === 'open', 'the child holds the lease', 20_000)
+    const error = await openLmdbBus({ directory, mode: 'write' }).catch(thrown => thrown)
+    expect(error).toMatchObject({ code: 'bus.locked' })
+    expect(error.message).toContain(`process ${holder.process.pid} `)
+    holder.process.kill('SIGKILL')
+    await holder.exited
+    await fill(await open('write'), 50)
+  })
+
+  test('a pid that was given to another process, or that belongs to another boot, holds nothing', () => {
+    const me = thisProcess()
+    expect(me.startTime).toMatch(/^\d+$/)
+    expect(lives(me, directory)).toBe(true)
+    expect(lives({ ...me, startTime: '1' }, directory)).toBe(false)
+    expect(lives({ ...me, boot: 'another' }, directory)).toBe(false)
+    expect(startTimeOf(2 ** 22 + 1)).toBeNull()
+    // Another pid namespace cannot be looked into: its heartbeat decides.
+    expect(lives({ ...me, namespace: 'pid:[1]' }, directory)).toBe(false)
+    writeFileSync(join(directory, 'writer.heartbeat'), '')
+    expect(lives({ ...me, namespace: 'pid:[1]' }, directory)).toBe(true)
+  })
+
+  test('a writer that was taken over writes nothing more and says so', async () => {
+    const bus = await open('write')
+    await fill(bus, 50)
+    const root = openLmdb({ path: directory, noSubdir: false, overlappingSync: false })
+    const meta = root.openDB<unknown, string>({ name: 'troupe.meta', encoding: 'json', useVersions: true })
+    const { version } = meta.getEntry('writer')!
+    await meta.put('writer', { pid: 1 }, version! + 1)
+    await root.close()
+    expect(await codeOf(bus.append([record('t', 'k', 'late')]))).toBe('bus.fenced')
+    expect(await codeOf(bus.append([record('t', 'k', 'later')]))).toBe('bus.fenced')
+    expect(await bus.offsets('t', 0)).toEqual({ oldest: 0, next: 50 })
+    const reader = await open('read')
+    expect((await reader.offsets('t', 0)).next).toBe(50)
+  })
+
+  test('a reader in a second process tails what is written, and cannot write itself', async () => {
+    const bus = await open('write')
+    await fill(bus, 50)
+    const tail = child('tail')
+    await until(() => tail.lines.length === 51, 'the child read what was there', 20_000)
+    const lags: number[] = []
+    for (let i = 0; i < 10; i++) {
+      await bus.append([record('t', 'k', `live ${i}`)])
+      const before = performance.now()
+      await until(() => tail.lines.includes(`live ${i}`), 'the child saw it')
+      lags.push(performance.now() - before)
+    }
+    lags.sort((a, b) => a - b)
+    expect(lags[5]!).toBeLessThan(250)
+    // The file grows by far more than what the child had mapped.
+    for (let i = 0; i < 40; i++) {
+      await bus.append(Array.from({ length: 100 }, () => record('t', 'k', 'z'.repeat(4000))))
+    }
+    await until(() => tail.lines.length === 51 + 10 + 4000, 'the child followed the growing file', 20_000)
+    const reader = await open('read')
+    expect(textOf((await reader.read('t', 0, 50))[0]!)).toBe('live 0')
+    expect(await codeOf(reader.append([record('t', 'k', 'x')]))).toBe('bus.read_only')
+    expect(await codeOf(reader.createTopics([{ topic: 'u', partitions: 1, retentionMs: null }]))).toBe('bus.read_only')
+    await bus.createTopics([{ topic: 'u', partitions: 1, retentionMs: null }])
+    expect((await reader.listTopics()).map(topic => topic.topic)).toEqual(['t', 'u'])
+  })
+
+  test('records over age are dropped, at most some at once, and offsets go on, also after a reopen', async () => {
+    const effects = manualEffects(Date.now())
+    let bus = await open('write', directory, effects)
+    await bus.createTopics([
+      { topic: 'commands', partitions: 1, retentionMs: 1000 },
+      { topic: 'facts', partitions: 1, retentionMs: null },
+    ])
+    for (let i = 0; i < 300; i++) await bus.append([record('commands', 'k', `${i}`), record('facts', 'k', `${i}`)])
+    effects.advance(120_000)
+    await bus.append([record('commands', 'k', 'new')])
+    await bus.append([record('commands', 'k', 'newer')])
+    expect(await bus.offsets('commands', 0)).toEqual({ oldest: 256, next: 302 })
+    expect(await codeOf(bus.read('commands', 0, 255))).toBe('bus.offset_out_of_range')
+    expect(textOf((await bus.read('commands', 0, 256))[0]!)).toBe('256')
+    effects.advance(120_000)
+    await bus.close()
+    bus = await open('write', directory, effects)
+    await bus.append([record('facts', 'k', 'x')])
+    expect(await bus.offsets('commands', 0)).toEqual({ oldest: 302, next: 302 })
+    const [position] = await bus.append([record('commands', 'k', 'last')])
+    expect(position!.offset).toBe(302)
+    expect(await bus.offsets('facts', 0)).toEqual({ oldest: 0, next: 301 })
+    const seen: string[] = []
+    const options = {
+      topics: ['commands'],
+      group: 'g',
+      from: 'earliest',
+      onError: (error: Error) => seen.push(error.message),
+    } as const
+    const consumer = await bus.subscribe(options, async records => void seen.push(...records.map(textOf)))
+    await until(() => seen.length === 1, 'the consumer began at the oldest')
+    expect(seen).toEqual(['last'])
+    await consumer.close()
+  })
+
+  test('a directory that is not a log is refused, and left as it was', async () => {
+    writeFileSync(join(directory, 'data.mdb'), 'these are not the pages of a database '.repeat(1000))
+    const before = statSync(join(directory, 'data.mdb'))
+    expect(await codeOf(openLmdbBus({ directory, mode: 'write' }))).toBe('bus.not_a_log')
+    expect(statSync(join(directory, 'data.mdb')).mtimeMs).toBe(before.mtimeMs)
+    rmSync(join(directory, 'data.mdb'))
+    expect(await codeOf(openLmdbBus({ directory, mode: 'read' }))).toBe('bus.not_a_log')
+    expect(await codeOf(openLmdbBus({ directory: join(directory, 'none'), mode: 'read' }))).toBe('bus.not_a_log')
+    expect(existsSync(join(directory, 'none'))).toBe(false)
+    const foreign = openLmdb({ path: directory, noSubdir: false, overlappingSync: false })
+    await foreign.put('theirs', 1)
+    await foreign.close()
+    expect(await codeOf(openLmdbBus({ directory, mode: 'write' }))).toBe('bus.not_a_log')
+    expect(await codeOf(openLmdbBus({ directory, mode: 'read' }))).toBe('bus.not_a_log')
+  })
+
+  test('a copy that was cut off is refused as torn wherever it was cut, and never ends the process', async () => {
+    const bus = await open('write')
+    await fill(bus, 1000)
+    await bus.close()
+    const size = statSync(join(directory, 'data.mdb')).size
+    const copies = [0.02, 0.4, 0.97].map(share => {
+      const copy = join(directory, `copy-${share}`)
+      mkdirSync(copy)
+      copyFileSync(join(directory, 'data.mdb'), join(copy, 'data.mdb'))
+      truncateSync(join(copy, 'data.mdb'), Math.floor((size * share) / 4096) * 4096)
+      return copy
+    })
+    const [first, ...others] = copies
+    const checked = spawnSync(process.execPath, [...nodeArguments('check', first!), ...others], {
+      encoding: 'utf8',
+      timeout: 20_000,
+    })
+    expect(checked.stdout.match(/^error bus\.torn/gm)?.length).toBe(6)
+    expect(checked.status).toBe(0)
+    cpSync(join(directory, 'data.mdb'), join(directory, 'whole', 'data.mdb'))
+    const whole = await open('write', join(directory, 'whole'))
+    expect((await whole.offsets('t', 0)).next).toBe(1000)
+  }, 60_000)
+
+  test('a byte that changed on disk is reported as corrupt instead of being read', async () => {
+    const bus = await open('write')
+    await fill(bus, 50)
+    const root = openLmdb({ path: directory, noSubdir: false, overlappingSync: false })
+    const options = { name: 'troupe.records', encoding: 'binary', keyEncoding: 'binary' } as const
+    const records = root.openDB<Buffer, Buffer>(options)
+    const [first] = [...records.getRange({ limit: 1 })]
+    first!.value[200]! ^= 1
+    await records.put(first!.key, first!.value)
+    await root.close()
+    expect(await codeOf(bus.read('t', 0, 0))).toBe('bus.corrupt')
+  })
+
+  const inSmallDisk = 'mount -t tmpfs -o size=4m none "$0" && head -c 2000000 /dev/zero > "$0/filler" && exec "$@"'
+  const unshare = process.getuid?.() === 0 ? ['-m'] : ['-rm']
+  const canMount = spawnSync('unshare', [...unshare, 'mount', '-t', 'tmpfs', 'none', tmpdir()]).status === 0
+  const whereMountable = canMount ? test : test.skip
+
+  whereMountable(
+    'a full disk refuses the append by its code, keeps what was acknowledged, and goes on with room',
+    () => {
+      const run = ['sh', '-c', inSmallDisk, directory, process.execPath, ...nodeArguments('full', directory)]
+      const ran = spawnSync('unshare', [...unshare, ...run], { encoding: 'utf8', timeout: 25_000 })
+      const lines = ran.stdout.split('\n')
+      expect(lines[1]).toMatch(/^error bus\.disk_full /)
+      const [, acknowledged, next] = /^acknowledged (\d+) of (\d+)$/.exec(lines[2]!)!
+      expect(Number(acknowledged)).toBeGreaterThan(50)
+      expect(next).toBe(acknowledged)
+      expect(lines.slice(3, 5)).toEqual(['then 0', 'reopened 1'])
+    },
+  )
+
+  test('network file systems are refused with their name', () => {
+    for (const [type, name] of [
+      [0x6969, 'NFS'],
+      [-11317950, 'CIFS'],
+      [0x65735546, 'FUSE'],
+    ] as const) {
+      let error: unknown
+      try {
+        requireLocalDisk('/data', () => type)
+      } catch (thrown) {
+        error = thrown
+      }
+      expect(error).toMatchObject({ code: 'bus.network_file_system', message: expect.stringContaining(name) })
+    }
+    requireLocalDisk(directory)
+  })
+
+  test('openBus opens by address and names what there is where it cannot', async () => {
+    const bus = await openBus(`lmdb:${directory}`)
+    expect(bus.kind).toBe('lmdb')
+    const reader = await openBus(`lmdb:${directory}`, { mode: 'read' })
+    await reader.close()
+    await bus.close()
+    const memory = await openBus('memory:')
+    expect(memory.kind).toBe('memory')
+    await memory.close()
+    for (const address of ['kafka://localhost:9092', 'lmdb:', 'redis:']) {
+      const error = await openBus(address).catch(thrown => thrown)
+      expect(error).toMatchObject({ code: 'bus.address_invalid', hint: expect.stringContaining('lmdb:DIRECTORY') })
+    }
+  })
+})

@@ -1,0 +1,91 @@
+/**
+ * A second process for the bus tests: `write DIR` appends until it is killed and prints each acknowledged offset;
+ * `hold DIR` opens for writing and waits; `tail DIR` reads along and prints the beginning of each value; `check DIR…`
+ * opens each for reading and for writing and says what came of it. `full DIR` appends until the
+ * disk is full, makes room by removing DIR/filler, and goes on. An error is printed as `error CODE MESSAGE`.
+ */
+import { rmSync, writeSync } from 'node:fs'
+import { join } from 'node:path'
+import { openLmdbBus } from '../../runtime/bus'
+import { asError, TroupeError } from '../../runtime/errors'
+
+const [task, directory, ...more] = process.argv.slice(2) as [string, string, ...string[]]
+const say = (line: string): void => void writeSync(1, `${line}\n`)
+
+function errorLine(thrown: unknown): string {
+  const error = asError(thrown)
+  return `error ${error instanceof TroupeError ? error.code : error.name} ${error.message}`
+}
+
+async function check(): Promise<void> {
+  for (const each of [directory, ...more]) {
+    for (const mode of ['read', 'write'] as const) {
+      try {
+        const bus = await openLmdbBus({ directory: each, mode })
+        say('opened')
+        await bus.close()
+      } catch (thrown) {
+        say(errorLine(thrown))
+      }
+    }
+  }
+}
+
+async function main(): Promise<void> {
+  if (task === 'check') return await check()
+  const bus = await openLmdbBus({ directory, mode: task === 'tail' ? 'read' : 'write' })
+  say('open')
+  switch (task) {
+    case 'write': {
+      await bus.createTopics([{ topic: 't', partitions: 2, retentionMs: null }])
+      const producer = async (name: string): Promise<void> => {
+        for (let i = 0; ; i++) {
+          const text = `${name}.${i}`
+          const value = Buffer.from(text.padEnd(700, '.'))
+          const [position] = await bus.append([{ topic: 't', key: name, headers: { text }, value }])
+          say(`${position!.partition} ${position!.offset} ${text}`)
+        }
+      }
+      await Promise.all(Array.from({ length: 20 }, (_, i) => producer(`p${i}`)))
+      break
+    }
+    case 'full': {
+      await bus.createTopics([{ topic: 't', partitions: 1, retentionMs: null }])
+      const some = [{ topic: 't', key: 'k', headers: {}, value: Buffer.alloc(10_000, 1) }]
+      let acknowledged = 0
+      try {
+        for (;;) acknowledged = (await bus.append(some))[0]!.offset + 1
+      } catch (thrown) {
+        say(errorLine(thrown))
+      }
+      say(`acknowledged ${acknowledged} of ${(await bus.offsets('t', 0)).next}`)
+      rmSync(join(directory, 'filler'))
+      say(`then ${(await bus.append(some))[0]!.offset - acknowledged}`)
+      await bus.close()
+      const again = await openLmdbBus({ directory, mode: 'write' })
+      say(`reopened ${(await again.offsets('t', 0)).next - acknowledged}`)
+      await again.close()
+      break
+    }
+    case 'tail':
+      await bus.subscribe(
+        {
+          topics: ['t'],
+          group: 'tail',
+          from: 'earliest',
+          onError: error => say(`error ${error.message}`),
+        },
+        async records => {
+          process.stdout.write(records.map(({ value }) => `${Buffer.from(value).toString('utf8', 0, 20)}\n`).join(''))
+        },
+      )
+      break
+    default:
+      setInterval(() => {}, 1000)
+  }
+}
+
+main().catch(thrown => {
+  say(errorLine(thrown))
+  process.exitCode = 1
+})
