@@ -1,7 +1,56 @@
 /**
- * Lets this process require the checkout's TypeScript: `require('./register')`, or `node -r …/cli/register.js` for a
- * worker or child. Types are checked by `npm run lint`, never here. The project is named, since the user may be anywhere.
+ * Lets this process require TypeScript: the checkout's sources, and recipes of the user's. `require('./register')`, or
+ * `node -r …/cli/register.js` for a child. Types are checked by `npm run lint`, never here.
+ *
+ * ts-node compiles; what it made is kept by path, with the digest of source, options and versions in the first line,
+ * so that a second start neither compiles nor loads the compiler. A cache that cannot be written is done without.
  */
+const { createHash } = require('node:crypto')
+const fs = require('node:fs')
 const path = require('node:path')
+const { places } = require('./setup/places')
 
-require('ts-node').register({ transpileOnly: true, project: path.join(__dirname, '../tsconfig.json') })
+const { checkout, root, logs } = places()
+const cache = path.join(logs, 'ts')
+const project = path.join(root, 'tsconfig.json')
+const options = checkout
+  ? { project }
+  : { skipProject: true, compilerOptions: { module: 'commonjs', target: 'es2023', esModuleInterop: true } }
+const versionOf = name => JSON.parse(fs.readFileSync(require.resolve(`${name}/package.json`), 'utf8')).version
+const madeBy = [
+  versionOf('ts-node'),
+  versionOf('typescript'),
+  checkout ? fs.readFileSync(project, 'utf8') : JSON.stringify(options),
+]
+
+const hash = (...parts) => createHash('sha256').update(parts.join('\0')).digest('hex')
+
+let service
+function compile(source, file) {
+  service ??= require('ts-node').create({ ...options, transpileOnly: true })
+  return service.compile(source, file)
+}
+
+function compiled(source, file) {
+  const head = `/* ${hash(source, ...madeBy)} */ `
+  const kept = path.join(cache, `${hash(file).slice(0, 32)}.js`)
+  try {
+    const text = fs.readFileSync(kept, 'utf8')
+    if (text.startsWith(head)) return text
+  } catch {
+    // not compiled yet
+  }
+  const text = head + compile(source, file)
+  try {
+    fs.mkdirSync(cache, { recursive: true })
+    fs.writeFileSync(`${kept}.${process.pid}`, text)
+    fs.renameSync(`${kept}.${process.pid}`, kept)
+  } catch {
+    // read-only or full: the next start compiles again
+  }
+  return text
+}
+
+// The head stands on the first line, so that the lines of a stack trace stay right; the maps that ts-node appends do the rest.
+process.setSourceMapsEnabled(true)
+require.extensions['.ts'] = (module, file) => module._compile(compiled(fs.readFileSync(file, 'utf8'), file), file)
