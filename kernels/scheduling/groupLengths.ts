@@ -1,0 +1,78 @@
+/**
+ * What a trajectory will grow to, guessed from the lengths of its group.
+ *
+ * in   lengths of members as they run and finish        out  a quantile of the final length, given the present one
+ * Those that finish first are the short ones, so a quantile of finished lengths alone would be too small: members that
+ * still run count as "longer than now" (the product-limit estimate; Kaplan and Meier, 1958).
+ * Invariant: a guess lies between the present length and the bound. A group is forgotten with its last member.
+ */
+import type { GroupId, TrajectoryId } from '../../messages/ids'
+
+export interface GrowthOptions {
+  /** Share of members that should end within the guess; null: always the bound. Default 0.9. */
+  readonly quantile?: number | null
+  /** Finished members of a group before its lengths are believed. Default 4. */
+  readonly minFinished?: number
+}
+
+interface Group {
+  /** Ascending, tokens. */
+  readonly finished: number[]
+  readonly live: Map<TrajectoryId, number>
+}
+
+export class GroupLengths {
+  private readonly groups = new Map<GroupId, Group>()
+  private readonly quantile: number | null
+  private readonly minFinished: number
+
+  constructor(options: GrowthOptions = {}) {
+    this.quantile = options.quantile === undefined ? 0.9 : options.quantile
+    this.minFinished = options.minFinished ?? 4
+    if (this.quantile !== null && !(this.quantile > 0 && this.quantile < 1)) {
+      throw new RangeError(`a quantile of ${this.quantile}: it lies between 0 and 1`)
+    }
+  }
+
+  /** A member is known, or has grown. Prompt and response together, tokens. */
+  observe(group: GroupId, trajectory: TrajectoryId, tokens: number): void {
+    let known = this.groups.get(group)
+    if (known === undefined) {
+      known = { finished: [], live: new Map() }
+      this.groups.set(group, known)
+    }
+    known.live.set(trajectory, tokens)
+  }
+
+  /** A member ended with the length last observed; `counts` is false where that says nothing (it failed). */
+  finish(group: GroupId, trajectory: TrajectoryId, counts = true): void {
+    const known = this.groups.get(group)
+    const tokens = known?.live.get(trajectory)
+    if (known === undefined || tokens === undefined) return
+    known.live.delete(trajectory)
+    if (known.live.size === 0) this.groups.delete(group)
+    else if (counts) {
+      let at = known.finished.length
+      while (at > 0 && known.finished[at - 1]! > tokens) at--
+      known.finished.splice(at, 0, tokens)
+    }
+  }
+
+  /** What a member of `tokens` may still grow to. */
+  estimate(group: GroupId, trajectory: TrajectoryId, tokens: number, boundTokens: number): number {
+    const bound = Math.max(tokens, boundTokens)
+    const known = this.groups.get(group)
+    if (this.quantile === null || known === undefined || known.finished.length < this.minFinished) return bound
+    let surviving = 1
+    const { finished, live } = known
+    for (let i = 0; i < finished.length; i++) {
+      const length = finished[i]!
+      if (length <= tokens) continue
+      let atRisk = finished.length - i
+      for (const [other, reached] of live) if (reached >= length && other !== trajectory) atRisk++
+      surviving *= 1 - 1 / atRisk
+      if (surviving <= 1 - this.quantile + 1e-12) return Math.min(length, bound)
+    }
+    return bound
+  }
+}

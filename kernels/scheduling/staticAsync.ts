@@ -1,0 +1,22 @@
+/**
+ * `static-async`: equal shares as in `static`, without its barrier: each turn starts as soon as its tool has answered.
+ * It tells what of a scheduler's gain comes from asynchronous tools alone.
+ */
+import { hasSlot, type Policy, type SchedulerView, type Step } from './policy'
+import { placeEqually } from './static'
+
+/** Starts the oldest turn that waits on an engine with a free sequence. */
+export function startPlaced(view: SchedulerView): Step | null {
+  for (const engine of view.engines) {
+    if (engine.head !== undefined && hasSlot(engine)) {
+      return { kind: 'start', turn: engine.head, engine: engine.spec.engine }
+    }
+  }
+  return null
+}
+
+export const staticAsync: Policy = {
+  name: 'static-async',
+  barrier: false,
+  next: view => placeEqually(view) ?? startPlaced(view),
+}
