@@ -1,0 +1,67 @@
+/** cli/register.js in a checkout of its own, so that its cache is too. */
+import { spawnSync } from 'node:child_process'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+
+const root = join(__dirname, '..')
+let home: string
+
+beforeEach(() => {
+  home = mkdtempSync(join(tmpdir(), 'troupe-register-'))
+  mkdirSync(join(home, 'cli'))
+  cpSync(join(root, 'cli/register.js'), join(home, 'cli/register.js'))
+  cpSync(join(root, 'cli/setup'), join(home, 'cli/setup'), { recursive: true })
+  cpSync(join(root, 'tsconfig.json'), join(home, 'tsconfig.json'))
+  cpSync(join(root, 'package.json'), join(home, 'package.json'))
+  symlinkSync(join(root, 'node_modules'), join(home, 'node_modules'))
+})
+afterEach(() => rmSync(home, { recursive: true, force: true }))
+
+/** What `script` prints, and whether the TypeScript compiler was loaded for it. */
+function run(script: string): { readonly out: string; readonly compiled: boolean } {
+  const last = "console.log(Object.keys(require.cache).some(f => f.endsWith('typescript.js')))"
+  const flags = ['-r', join(home, 'cli/register.js'), '-e', `${script}\n${last}`]
+  const { stdout, stderr } = spawnSync(process.execPath, flags, { cwd: home, encoding: 'utf8', timeout: 25_000 })
+  const lines = stdout.trimEnd().split('\n')
+  if (lines.length < 2) throw new Error(stderr)
+  return { out: lines.slice(0, -1).join('\n'), compiled: lines.at(-1) === 'true' }
+}
+
+const source = (text: string) => writeFileSync(join(home, 'a.ts'), text)
+
+test('a source is compiled once, and again when it changes', () => {
+  source('export const said: string = "one"')
+  const print = "console.log(require('./a').said)"
+  expect(run(print)).toEqual({ out: 'one', compiled: true })
+  expect(run(print)).toEqual({ out: 'one', compiled: false })
+  source('export const said: string = "two"')
+  expect(run(print)).toEqual({ out: 'two', compiled: true })
+})
+
+test('other compiler options make what was kept stale', () => {
+  source('export const said: string = "one"')
+  run("console.log(require('./a').said)")
+  writeFileSync(join(home, 'tsconfig.json'), '{ "compilerOptions": { "module": "node16", "target": "es2022" } }')
+  expect(run("console.log(require('./a').said)").compiled).toBe(true)
+})
+
+test('a stack trace names the line of the source, compiled or kept', () => {
+  source(
+    'interface A {\n  readonly x: number\n}\n\nexport const boom = (a: A) => {\n  throw new Error(String(a.x))\n}\n',
+  )
+  const trace = "try { require('./a').boom({ x: 1 }) } catch (error) { console.log(error.stack.split('\\n')[1]) }"
+  for (const compiled of [true, false]) {
+    const reply = run(trace)
+    expect(reply.out).toContain('a.ts:6:')
+    expect(reply.compiled).toBe(compiled)
+  }
+})
+
+test('what was kept and cut off is compiled again', () => {
+  source('export const said: string = "one"')
+  run("console.log(require('./a').said)")
+  const cache = join(home, '.cache/ts')
+  for (const file of readdirSync(cache)) writeFileSync(join(cache, file), '/* ')
+  expect(run("console.log(require('./a').said)").out).toBe('one')
+})
