@@ -6,84 +6,23 @@
  * Invariant: the same calls give the same decisions; an engine never runs more than its maxSequences; messages that come
  * twice or late change nothing. It changes only itself; a simulator drives it exactly as the scheduler actor does.
  */
-import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
-import { GroupLengths, type GrowthOptions } from './groupLengths'
-import { Heap, type HeapItem } from './heap'
+import type { EngineId, TrajectoryId } from '../../messages/ids'
+import type { PolicyName, Scheduler, SchedulerDecision, SchedulerOptions, TurnAsk, TurnAssignment } from './contract'
+import { GroupLengths } from './groupLengths'
+import { Heap } from './heap'
 import { kvHeadroom } from './kvHeadroom'
 import { leastRequests } from './leastRequests'
-import { type EngineAccount, type EngineSpec, type KvReport, Ledger, type LedgerOptions } from './ledger'
-import {
-  type EngineView,
-  fits,
-  type Policy,
-  type PolicyOptions,
-  type SchedulerView,
-  type Step,
-  type WaitingTurn,
-} from './policy'
+import { type EngineSpec, type KvReport, Ledger } from './ledger'
+import { fits, type Policy, type PolicyOptions, type SchedulerView, type Step, type WaitingTurn } from './policy'
+import { type Member, oldestFirst, type Seat, Seen } from './seat'
 import { staticPolicy } from './static'
 import { staticAsync } from './staticAsync'
-
-export type PolicyName = 'static' | 'static-async' | 'least-requests' | 'kv-headroom'
 
 export const policies: Readonly<Record<PolicyName, Policy>> = {
   static: staticPolicy,
   'static-async': staticAsync,
   'least-requests': leastRequests,
   'kv-headroom': kvHeadroom,
-}
-
-export interface SchedulerOptions extends Partial<PolicyOptions>, LedgerOptions, GrowthOptions {}
-
-/** A turn that is asked for. */
-export interface TurnAsk {
-  readonly trajectory: TrajectoryId
-  readonly group: GroupId
-  /** 0-based: a scheduler that has just started takes a later turn for one of a trajectory that has begun. */
-  readonly turn: number
-  readonly contextTokens: number
-  readonly promptTokens: number
-  readonly boundTokens: number
-  readonly order: number
-  /** The engine that holds its KV, if one is known: believed when the scheduler does not know better. */
-  readonly engine: EngineId | null
-}
-
-export interface TurnAssignment {
-  readonly trajectory: TrajectoryId
-  readonly engine: EngineId
-  /** Start order: the request's priority. */
-  readonly order: number
-  /** The trajectory was on this engine before and has moved. */
-  readonly movedFrom: EngineId | null
-}
-
-export interface SchedulerDecision {
-  readonly assignments: readonly TurnAssignment[]
-  /** KV to drop: of trajectories that moved or were released. */
-  readonly evictions: readonly { readonly trajectory: TrajectoryId; readonly engine: EngineId }[]
-  /** Turns whose context no engine that is here could take, even empty. They are no longer queued. */
-  readonly unfit: readonly TrajectoryId[]
-}
-
-export interface Scheduler {
-  readonly policy: PolicyName
-  readonly ledger: Ledger
-  /** Turns that wait, for an engine of theirs or any. */
-  readonly waitingTurns: number
-  engineJoined(spec: EngineSpec): void
-  /** Returns the trajectories whose turn was running there: those are to be asked again. */
-  engineLeft(engine: EngineId): readonly TrajectoryId[]
-  engineStatus(status: KvReport & { readonly engine: EngineId }): void
-  /** Asked again, a turn keeps its place; asked while it runs, its generation is taken for lost. */
-  turnAsked(ask: TurnAsk): void
-  /** A turn that runs already, found after a restart. Its engine must have joined, else it is taken as asked. */
-  turnRunning(ask: TurnAsk, engine: EngineId): void
-  /** The turn ended, completed or interrupted, with `contextTokens` before and in it. */
-  turnEnded(trajectory: TrajectoryId, contextTokens: number, nowMs: number): void
-  /** The trajectory is over. `counts`: its length says something about its group's. Default true. */
-  trajectoryReleased(trajectory: TrajectoryId, counts?: boolean): void
-  decide(nowMs: number): SchedulerDecision
 }
 
 const defaults: PolicyOptions = { repinMargin: 0.3, reserveShare: 0, reserveShareWithoutPriority: 0.1 }
@@ -94,68 +33,6 @@ export function createScheduler(policy: PolicyName, options: SchedulerOptions = 
     throw new RangeError(`no scheduling policy '${policy}'; there are ${Object.keys(policies).join(', ')}`)
   }
   return new PolicyScheduler(policy, options)
-}
-
-/** fresh: never began. homeless: began, has no engine. placed: waits on its engine. lost: its engine left in a turn. */
-type Phase = 'fresh' | 'homeless' | 'placed' | 'running' | 'tool' | 'lost'
-
-interface Member extends HeapItem, WaitingTurn {
-  contextTokens: number
-  boundTokens: number
-  order: number
-  engine: EngineId | null
-  wave: number
-  phase: Phase
-}
-
-interface Seat {
-  readonly queue: Heap<Member>
-  placed: number
-  wave: number
-}
-
-const oldestFirst = (a: Member, b: Member): number =>
-  a.wave - b.wave || a.order - b.order || (a.trajectory < b.trajectory ? -1 : 1)
-
-/** An engine as a policy sees it: the ledger's account and the seat, without a copy of either. */
-class Seen implements EngineView {
-  constructor(
-    readonly account: EngineAccount,
-    readonly seat: Seat,
-  ) {}
-  get spec() {
-    return this.account.spec
-  }
-  get referencedTokens() {
-    return this.account.referencedTokens
-  }
-  get cachedTokens() {
-    return this.account.cachedTokens
-  }
-  get running() {
-    return this.account.running
-  }
-  get waiting() {
-    return this.account.waiting
-  }
-  get inTool() {
-    return this.account.inTool
-  }
-  get driftTokens() {
-    return this.account.driftTokens
-  }
-  get foreignTokens() {
-    return this.account.foreignTokens
-  }
-  get head() {
-    return this.seat.queue.peek()
-  }
-  get placed() {
-    return this.seat.placed
-  }
-  get wave() {
-    return this.seat.wave
-  }
 }
 
 class PolicyScheduler implements Scheduler, SchedulerView {

@@ -1,16 +1,10 @@
 /** The scheduling policies, driven event by event: what each promises, and that none ever stops with work left. */
 import fc from 'fast-check'
+import type { PolicyName, Scheduler, SchedulerOptions, TurnAsk } from '../../kernels/scheduling/contract'
 import { GroupLengths } from '../../kernels/scheduling/groupLengths'
 import { Heap, type HeapItem } from '../../kernels/scheduling/heap'
 import type { EngineSpec } from '../../kernels/scheduling/ledger'
-import {
-  createScheduler,
-  type PolicyName,
-  policies,
-  type Scheduler,
-  type SchedulerOptions,
-  type TurnAsk,
-} from '../../kernels/scheduling/scheduler'
+import { createScheduler, policies } from '../../kernels/scheduling/scheduler'
 import { type EngineId, engineId, groupId, partsOf, type TrajectoryId, trajectoryId } from '../../messages/ids'
 
 const names = Object.keys(policies) as PolicyName[]
