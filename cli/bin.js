@@ -7,14 +7,13 @@ const fs = require('node:fs')
 const path = require('node:path')
 
 function load() {
-  const built = path.join(__dirname, '../dist/cli/main.js')
-  if (!fs.existsSync(path.join(__dirname, 'main.ts'))) return require(built)
-  if (!fs.existsSync(path.join(__dirname, '../node_modules/ts-node'))) {
+  const checkout = fs.existsSync(path.join(__dirname, 'main.ts'))
+  if (checkout && !fs.existsSync(path.join(__dirname, '../node_modules/ts-node'))) {
     console.error('troupe: the packages of this checkout are not installed\n  hint: npm run setup')
     process.exit(1)
   }
-  require('./register')
-  return require('./main.ts')
+  require('./register') // in a package too: a user's recipe may be TypeScript
+  return require(checkout ? './main.ts' : '../dist/cli/main.js')
 }
 
 // A reader that went away (`troupe … | head`) is no fault of the command.

@@ -17,13 +17,18 @@ const options = checkout
   ? { project }
   : { skipProject: true, compilerOptions: { module: 'commonjs', target: 'es2023', esModuleInterop: true } }
 const versionOf = name => JSON.parse(fs.readFileSync(require.resolve(`${name}/package.json`), 'utf8')).version
-const madeBy = [
-  versionOf('ts-node'),
-  versionOf('typescript'),
-  checkout ? fs.readFileSync(project, 'utf8') : JSON.stringify(options),
-]
-
 const hash = (...parts) => createHash('sha256').update(parts.join('\0')).digest('hex')
+
+let tools
+/** What besides the source decides what is compiled. */
+function madeBy() {
+  tools ??= hash(
+    versionOf('ts-node'),
+    versionOf('typescript'),
+    checkout ? fs.readFileSync(project, 'utf8') : JSON.stringify(options),
+  )
+  return tools
+}
 
 let service
 function compile(source, file) {
@@ -32,7 +37,7 @@ function compile(source, file) {
 }
 
 function compiled(source, file) {
-  const head = `/* ${hash(source, ...madeBy)} */ `
+  const head = `/* ${hash(source, madeBy())} */ `
   const kept = path.join(cache, `${hash(file).slice(0, 32)}.js`)
   try {
     const text = fs.readFileSync(kept, 'utf8')

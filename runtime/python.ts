@@ -9,11 +9,11 @@ import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { TroupeError } from './errors'
 
-/** The folder of package.json: of the checkout, or of the package under node_modules. */
+/** The folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
 export function packageRoot(): string {
-  let folder = __dirname
-  while (!existsSync(join(folder, 'package.json'))) folder = dirname(folder)
-  return folder
+  const sources = join(__dirname, '..')
+  // dist mirrors the sources, down to a package.json: only a checkout's sources lie beside a tsconfig.json.
+  return existsSync(join(sources, 'tsconfig.json')) ? sources : dirname(sources)
 }
 
 /** Whether this is a checkout, which runs its sources, and not an installed package. */
