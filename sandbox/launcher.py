@@ -3,7 +3,8 @@
 in   argv: where and how much (see `Call`); descriptor 3: the code, `code_bytes` long
 out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or `failed WHY`
 Invariant: how the code ended is what wait4 and this clock say; the code holds no descriptor of ours, and whatever it
-started has this process as its reaper and is dead before `done` is written. A SIGTERM means: end the call now.
+started has this process as its reaper and is dead before `done` is written. SIGTERM (from the pool) and SIGHUP (from
+the kernel, when the thread that started us is gone) mean: end the call now.
 
 Runs as `python3 -I -S` (site's .pth files may cost more than the call). Only built-in or tiny modules are imported.
 """
@@ -19,6 +20,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS =
 CAPABILITY_VERSION_3 = 0x20080522
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 REAP_SECONDS = 2.0
+ORPHAN_SECONDS = 0.3
 
 
 class Call:
@@ -54,10 +56,10 @@ def libc():
 def main():
     call = Call(sys.argv)
     # Blocked from here on and read by sigtimedwait: there is no handler that could run at a wrong moment.
-    awaited = {signal.SIGCHLD, signal.SIGTERM}
+    awaited = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     c = libc()
-    c("prctl", PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    c("prctl", PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != call.parent:
         os._exit(1)  # the parent died before it could be watched
     c("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -86,13 +88,13 @@ def main():
     except OSError:
         pass  # nobody is listening
     remove(call.directory, descriptor)
-    if os.getppid() != call.parent:  # nobody is left to do it
-        remove(call.base, os.open(call.base, DIRECTORY))
+    if ending == "orphaned" and parent_dies(call.parent):
+        remove(call.base, os.open(call.base, DIRECTORY))  # nobody is left to do it
     os._exit(0)
 
 
 def wait(child, deadline, awaited):
-    """Until the child has exited ('exited'), the deadline has passed ('timeout') or a SIGTERM has come ('asked')."""
+    """Until the child has exited ('exited'), the deadline has passed ('timeout') or a signal has come ('asked', 'orphaned')."""
     while True:
         # WNOWAIT: its pid stays taken until its group has been killed.
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
@@ -101,8 +103,16 @@ def wait(child, deadline, awaited):
         if left <= 0:
             return "timeout"
         got = signal.sigtimedwait(awaited, left)
-        if got is not None and got.si_signo == signal.SIGTERM:
-            return "asked"
+        if got is not None and got.si_signo != signal.SIGCHLD:
+            return "asked" if got.si_signo == signal.SIGTERM else "orphaned"
+
+
+def parent_dies(parent):
+    """Whether not only a thread of it has ended. The signal may come before the rest of the process is gone."""
+    until = time.monotonic() + ORPHAN_SECONDS
+    while os.getppid() == parent and time.monotonic() < until:
+        time.sleep(0.01)
+    return os.getppid() != parent
 
 
 def end(child):

@@ -208,7 +208,7 @@ class ProcessPool implements Sandbox {
     if (pid > 0) signalTo(pid, 'SIGTERM')
   }
 
-  /** The launcher of a lost thread gets a SIGTERM from the kernel, ends its call and exits. Sees to it that it does. */
+  /** The launcher of a lost thread gets a SIGHUP from the kernel, ends its call and exits. Sees to it that it does. */
   async #endLost(mark: string, cells: Int32Array): Promise<void> {
     const launcher = Atomics.load(cells, SLOT.launcher)
     if (launcher === 0) return

@@ -103,9 +103,10 @@ test('--timeout-ms is for lines that do not say', async () => {
   expect(byId(answers, 'long').status).toBe('ok')
 })
 
-test('input is read no faster than it is worked off', async () => {
+test('input is read no faster than it is worked off, and a second signal ends what runs', async () => {
   const child = start(['--lanes', '1'])
   const line = `${JSON.stringify({ id: 1, code: `import time; time.sleep(30) #${'x'.repeat(100_000)}`, timeoutMs: 30_000 })}\n`
+  await once(child.stderr!, 'data') // it says its level when it is open
   let blocked = false
   for (let i = 0; i < 50 && !blocked; i++) {
     if (!child.stdin!.write(line)) {
@@ -117,9 +118,11 @@ test('input is read no faster than it is worked off', async () => {
   }
   expect(blocked).toBe(true)
   child.stdin!.on('error', () => undefined)
+  const end = ended(child)
   child.kill('SIGTERM')
+  await new Promise(resolve => setTimeout(resolve, 1000)) // two at once would be one
   child.kill('SIGTERM')
-  expect(await ended(child)).not.toBe(0)
+  expect(await end).toBe(143)
 })
 
 test('an interrupt answers what runs, then ends with 130', async () => {

@@ -254,14 +254,16 @@ require('./sandbox/index.ts').openSandbox().then(s => s.run({ id: 'x', timeoutMs
       daemon.replace('write(1,', 'write(os.open(OUT, os.O_WRONLY | os.O_APPEND),'),
     )}.replace('OUT', JSON.stringify(process.argv[1])) + 'time.sleep(60)' }))`
     const directory = mkdtempSync(join(tmpdir(), 'troupe-test-'))
+    const env = { ...nodeEnv, TMPDIR: directory }
     const out = join(directory, 'pid')
     writeFileSync(out, '')
-    const node = spawn(process.execPath, ['-e', script, out], { cwd: root, env: nodeEnv, stdio: 'ignore' })
+    const node = spawn(process.execPath, ['-e', script, out], { cwd: root, env, stdio: 'ignore' })
     await until(() => readFileSync(out, 'utf8').endsWith('\n'))
     expect(processesOf(node.pid!).length).toBeGreaterThanOrEqual(3)
     node.kill('SIGKILL')
     await until(() => processesOf(node.pid!).length === 0)
     expect(alive(Number(readFileSync(out, 'utf8')))).toBe(false)
+    await until(() => readdirSync(directory).join() === 'pid') // the launcher removes what Node could not
     rmSync(directory, { recursive: true })
   })
 })
