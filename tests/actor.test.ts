@@ -208,7 +208,7 @@ describe('ask', () => {
       if (n === 0) reply.fail(new RangeError('no such thing'))
       else await sleep(20)
     })
-    const ask = (n: number) => ref.ask<number>(reply => ({ reply, n }), { deadlineMs: 2000 })
+    const ask = (n: number) => ref.ask<number>(reply => ({ reply, n }), { deadlineMs: 300 })
     await expect(ask(0)).rejects.toBeInstanceOf(RangeError)
     const [inHand, queued] = [ask(1), ask(2)]
     const outcomes = Promise.allSettled([queued, ask(3)])
