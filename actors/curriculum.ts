@@ -21,6 +21,8 @@ export interface CurriculumPlan {
   readonly evaluation: { readonly problems: number; readonly every: number }
   /** Non-finite steps in a row after which the run stops. */
   readonly maxRejectedSteps: number
+  /** Without a learner a step is over when its groups are decided. */
+  readonly learns: boolean
 }
 
 interface Drawn {
@@ -115,7 +117,12 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       return over('failed', `${state.rejectedInARow} steps in a row were not finite; lower train.learningRate`)
     }
     const drawn = state.drawn.get(state.done + 1)
-    if (drawn !== undefined && drawn.groups.length >= largest && drawn.rejected.size === drawn.groups.length) {
+    if (
+      plan.learns &&
+      drawn !== undefined &&
+      drawn.groups.length >= largest &&
+      drawn.rejected.size === drawn.groups.length
+    ) {
       const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${reason}`)
       return over(
         'failed',
@@ -131,6 +138,15 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     commands: [],
     requests: drawMore(state),
   })
+
+  /** Steps that nobody trains on end by themselves. */
+  function settle(state: CurriculumState): CurriculumState {
+    const drawn = state.drawn.get(state.done + 1)
+    if (plan.learns || drawn === undefined) return state
+    const decided = drawn.selected.size + drawn.rejected.size
+    const enough = drawn.selected.size >= plan.groupsPerStep || drawn.groups.length >= largest
+    return enough && decided === drawn.groups.length ? over(state, state.done + 1, 0) : state
+  }
 
   return {
     name: 'curriculum',
@@ -149,11 +165,11 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         case 'weights.published':
           return { ...state, version: fact.version }
         case 'curriculum.advanced':
-          return advance(state, fact)
+          return settle(advance(state, fact))
         case 'group.selected':
-          return decided(state, fact.step, fact.group, 'selected', '')
+          return settle(decided(state, fact.step, fact.group, 'selected', ''))
         case 'group.rejected':
-          return decided(state, fact.step, fact.group, 'rejected', fact.reason)
+          return settle(decided(state, fact.step, fact.group, 'rejected', fact.reason))
         case 'step.completed':
           return fact.step <= state.done ? state : over(state, fact.step, 0)
         case 'step.rejected':

@@ -101,6 +101,9 @@ export interface EngineStatus {
   readonly prefilledTokens: number
   readonly preemptions: number
   readonly busyMs: number
+  /** CPU time and peak memory of the engine's process; 0 where it is not ours to see. */
+  readonly cpuMs: number
+  readonly maxRssBytes: number
 }
 
 export interface SandboxStatus {

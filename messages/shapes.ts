@@ -296,6 +296,8 @@ export const shapes = {
       blockTokens: 'int',
       maxSequences: 'int',
       contextTokens: 'int',
+      prefixSharing: 'boolean',
+      prioritySign: 'int',
     },
   },
   'engine.left': { version: 1, fields: { at: 'number', engine: 'string', reason: 'string' } },
@@ -376,6 +378,8 @@ export const shapes = {
       prefilledTokens: 'int',
       preemptions: 'int',
       busyMs: 'number',
+      cpuMs: 'number',
+      maxRssBytes: 'int',
     },
   },
   'sandbox.status': {

@@ -71,7 +71,7 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
   const groupOnBus = (group: string, from: Feed['from']) => `troupe.${run}.${group}.${from}`
 
   async function toRecord(message: Message): Promise<NewRecord> {
-    const { topic, key, headers, value } = encode(message, { run })
+    const { topic, key, headers, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
     if (value.byteLength <= maxRecordBytes) return { topic, key, headers, value }
     const { sha256, bytes } = await blobs.put(value)
     const claim = { sha256, bytes, preview: Buffer.from(value.subarray(0, previewBytes)).toString('latin1') }
@@ -93,7 +93,7 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
     const slot = ring[record.offset % rememberedPerPartition]
     if (slot?.offset === record.offset) return slot.entry
     try {
-      const blob = record.headers['blob']
+      const blob = record.headers.blob
       const value = blob === undefined ? record.value : await blobs.get(blob)
       const entry: Entry = {
         message: decode({ headers: record.headers, value }),

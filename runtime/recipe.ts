@@ -42,11 +42,13 @@ const model = z.discriminatedUnion('from', [
     config: z.record(z.string(), z.unknown()),
     /** Size of the BPE vocabulary that is trained on the demonstrations. */
     vocabulary: positive,
+    /** Texts that are one token each. */
+    addedTokens: z.array(z.string()).default([]),
     template: z.string(),
   }),
 ])
 
-export const recipeSchema = z.strictObject({
+const fields = z.strictObject({
   name: z.string(),
   seed: count.default(1),
   model,
@@ -151,6 +153,36 @@ export const recipeSchema = z.strictObject({
       every: count.default(0),
     })
     .prefault({}),
+})
+
+/** The fields, and what must hold between them. */
+export const recipeSchema = fields.superRefine((recipe, ctx) => {
+  const refuse = (path: string[], message: string) => ctx.addIssue({ code: 'custom', path, message })
+  const { rollout, selection, limits, engine } = recipe
+  const { topP, topK, minP, temperature } = rollout.sampling
+  if (topP < 1) refuse(['rollout', 'sampling', 'topP'], 'must be 1: the loss is of the whole distribution')
+  if (topK > 0) refuse(['rollout', 'sampling', 'topK'], 'must be 0: the loss is of the whole distribution')
+  if (minP > 0) refuse(['rollout', 'sampling', 'minP'], 'must be 0: the loss is of the whole distribution')
+  if (temperature === 0)
+    refuse(['rollout', 'sampling', 'temperature'], 'must be above 0: greedy rollouts of a group are equal')
+  if (selection.keep > rollout.groupSize) {
+    refuse(
+      ['selection', 'keep'],
+      `keeps ${selection.keep} of a group of ${rollout.groupSize}; lower it or raise rollout.groupSize`,
+    )
+  }
+  if (selection.minPositive + selection.minNegative > selection.keep) {
+    refuse(
+      ['selection', 'minPositive'],
+      `minPositive and minNegative are more than the ${selection.keep} that are kept`,
+    )
+  }
+  if (limits.contextTokens > engine.kvTokens) {
+    refuse(
+      ['limits', 'contextTokens'],
+      `a context of ${limits.contextTokens} does not fit engine.kvTokens (${engine.kvTokens})`,
+    )
+  }
 })
 
 /** A recipe's data with every default filled in. */

@@ -20,11 +20,11 @@ export interface Renderer {
   prompt(messages: readonly ChatMessage[], tools: readonly ToolSchema[]): Promise<Rendered>
   /** What follows the model's last token: tool responses and the next generation prompt, as a delta. */
   toolResponses(responses: readonly string[]): Promise<Rendered>
-  /** A whole conversation with a mask of the assistants' tokens, for SFT. */
-  conversation(
-    messages: readonly ChatMessage[],
+  /** Whole conversations, each with a mask of the assistant's tokens, for SFT. */
+  conversations(
+    conversations: readonly (readonly ChatMessage[])[],
     tools: readonly ToolSchema[],
-  ): Promise<Rendered & { readonly mask: Uint8Array }>
+  ): Promise<readonly (Rendered & { readonly mask: Uint8Array })[]>
   decode(tokens: Int32Array): Promise<string>
   /** Token ids that end an assistant's turn, and a digest of tokenizer and template. */
   describe(): Promise<{ readonly stopTokens: readonly number[]; readonly digest: string; readonly vocabulary: number }>

@@ -50,6 +50,10 @@ export interface EngineJoined {
   readonly blockTokens: number
   readonly maxSequences: number
   readonly contextTokens: number
+  /** One copy of a common prompt serves a whole group. */
+  readonly prefixSharing: boolean
+  /** `priority` chooses the victim of a preemption: -1 the largest value goes first, 1 the smallest, 0 it does not. */
+  readonly prioritySign: -1 | 0 | 1
 }
 
 export interface EngineLeft {

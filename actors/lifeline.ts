@@ -1,0 +1,80 @@
+/**
+ * Lifeline: keeps one outside process (an engine, a trainer) alive, and gives up when it dies too often.
+ *
+ * in   how to start it        out  the process that lives now; calls when one came and when one went
+ * Invariant: at most one lives at a time. Restarts back off and double; more than `maxRestarts` within `withinMs` is a
+ * failure of the run, said once, with the reason of the last death.
+ */
+import type { Effects } from '../runtime/effects'
+import { asError, TroupeError } from '../runtime/errors'
+
+export interface Living {
+  readonly lost: Promise<Error>
+  close(): Promise<void>
+}
+
+export interface LifelineOptions<P extends Living> {
+  readonly name: string
+  readonly start: () => Promise<P>
+  /** Runs after every start, before `current` resolves. */
+  readonly onUp?: (process: P) => Promise<void>
+  readonly onDown?: (error: Error) => Promise<void>
+  readonly onFailed: (error: Error) => void
+  readonly fx: Effects
+  readonly maxRestarts?: number
+  readonly withinMs?: number
+  readonly backoffMs?: number
+}
+
+export interface Lifeline<P extends Living> {
+  /** The process that lives, once there is one. */
+  current(): Promise<P>
+  close(): Promise<void>
+}
+
+export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifeline<P> {
+  const { maxRestarts = 5, withinMs = 60_000, backoffMs = 250, fx } = options
+  const deaths: number[] = []
+  let closing = false
+
+  async function up(): Promise<P> {
+    const process = await options.start()
+    await options.onUp?.(process)
+    void process.lost.then(error => down(error)).catch(thrown => options.onFailed(asError(thrown)))
+    return process
+  }
+
+  async function down(error: Error): Promise<void> {
+    if (closing) return
+    const now = fx.elapsed()
+    deaths.push(now)
+    while (deaths.length > 0 && now - deaths[0]! > withinMs) deaths.shift()
+    await options.onDown?.(error)
+    if (deaths.length > maxRestarts) {
+      options.onFailed(
+        new TroupeError('process.restarts_exceeded', {
+          boundary: 'process',
+          retriable: false,
+          message: `${options.name} died ${deaths.length} times within ${withinMs} ms; last: ${error.message}`,
+          cause: error,
+        }),
+      )
+      return
+    }
+    const wait = backoffMs * 2 ** (deaths.length - 1)
+    living = new Promise(resolve => setTimeout(resolve, wait)).then(up)
+    living.catch(thrown => down(asError(thrown)).catch(again => options.onFailed(asError(again))))
+  }
+
+  let living = up()
+  living.catch(() => {}) // the first start's failure is reported by `current`
+
+  return {
+    current: () => living,
+    async close() {
+      closing = true
+      const process = await living.catch(() => undefined)
+      await process?.close()
+    },
+  }
+}

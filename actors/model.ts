@@ -1,0 +1,67 @@
+/**
+ * The model that a run begins with: a directory that `transformers` loads.
+ *
+ * in   the recipe's model, and demonstrations to make a tokenizer from        out  the directory and the chat template
+ * Invariant: a random model is made once for a run, from the recipe and its seed alone.
+ */
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import type { ChatMessage } from '../messages/facts'
+import { asError, TroupeError } from '../runtime/errors'
+import { policyDirectory, pythonPath } from '../runtime/python'
+import type { RecipeConfig } from '../runtime/recipe'
+
+export interface ModelOnDisk {
+  readonly directory: string
+  /** A chat template to use instead of the directory's own. */
+  readonly template: string | undefined
+}
+
+const initDeadlineMs = 300_000
+
+export async function modelOf(
+  config: RecipeConfig,
+  directory: string,
+  demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>,
+): Promise<ModelOnDisk> {
+  const { model } = config
+  if (model.from === 'directory') {
+    const path = resolve(model.path)
+    if (!existsSync(join(path, 'config.json'))) {
+      throw new TroupeError('config.no_model', {
+        boundary: 'config',
+        retriable: false,
+        message: `model.path: '${path}' holds no config.json`,
+        hint: '`troupe setup smollm2` makes one, or give a directory that transformers can load: --set model.path=DIR',
+      })
+    }
+    return { directory: path, template: model.template }
+  }
+  if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
+  const corpus = join(dirname(directory), 'corpus.jsonl')
+  const spec = join(dirname(directory), 'model.json')
+  await mkdir(dirname(directory), { recursive: true })
+  const texts = (await demonstrations()).map(messages => JSON.stringify(messages.map(m => m.content)))
+  await writeFile(corpus, `${texts.join('\n')}\n`)
+  const { vocabulary, addedTokens, template } = model
+  const asked = { config: model.config, corpus, vocabulary, seed: config.seed, chatTemplate: template, addedTokens }
+  await writeFile(spec, JSON.stringify(asked))
+  try {
+    const args = ['-m', 'troupe_policy.init_model', '--out', directory, '--spec', `@${spec}`]
+    await promisify(execFile)(pythonPath(), args, { cwd: policyDirectory(), timeout: initDeadlineMs })
+  } catch (thrown) {
+    throw new TroupeError('config.model_not_made', {
+      boundary: 'config',
+      retriable: false,
+      message: `the model of recipe '${config.name}' could not be made: ${lastLine(asError(thrown).message)}`,
+      hint: 'look at model.config and model.vocabulary of the recipe',
+      cause: thrown,
+    })
+  }
+  return { directory, template: undefined }
+}
+
+const lastLine = (text: string) => text.trim().split('\n').at(-1) ?? text

@@ -1,0 +1,407 @@
+/**
+ * The root: one run's supervision tree, wired. The only place, with cli/, where things are put together.
+ *
+ *   root ── engines (a process each) ── inference
+ *        ├─ trainer (a process)      ── learner
+ *        ├─ sandbox                  ── tool executor, verifier
+ *        ├─ renderer (a process)     ── curriculum
+ *        └─ scheduler, evaluator, an owner (coordinator + grouper) a partition
+ *
+ * Invariant: everything that it starts ends with it, or with this process, whichever is first. Answerers are up before
+ * askers, so that what a refold asks again is heard.
+ */
+import { pathToFileURL } from 'node:url'
+import type { Message } from '../messages'
+import type { ChatMessage, RunFinished, WeightsPublished } from '../messages/facts'
+import { engineId, executorId, policyVersion, type RunId } from '../messages/ids'
+import { createActorSystem } from '../runtime/actor'
+import type { BlobStore } from '../runtime/bus/blobs'
+import type { Bus } from '../runtime/bus/bus'
+import { codeDigest, dataDigest } from '../runtime/digests'
+import type { Effects } from '../runtime/effects'
+import type { Engine } from '../runtime/engine'
+import { startLocalEngine } from '../runtime/engines/local'
+import { TroupeError } from '../runtime/errors'
+import { type Host, type HostOptions, startHost } from '../runtime/host'
+import { type Journal, openJournal } from '../runtime/journal'
+import type { Log } from '../runtime/log'
+import { pythonPath } from '../runtime/python'
+import type { Recipe, RecipeConfig } from '../runtime/recipe'
+import type { Renderer } from '../runtime/renderer'
+import { startRenderer } from '../runtime/rendererProcess'
+import type { Trainer } from '../runtime/trainer'
+import { startTrainer } from '../runtime/trainerProcess'
+import { openSandbox, pythonTool, runPythonTool } from '../sandbox'
+import { coordinator } from './coordinator'
+import { curriculum } from './curriculum'
+import { evaluator } from './evaluator'
+import { grouper } from './grouper'
+import { inference } from './inference'
+import { learner } from './learner'
+import { lifeline } from './lifeline'
+import { type ModelOnDisk, modelOf } from './model'
+import { oldestOpen, owner } from './owner'
+import { drawKey, drawPort } from './ports/drawPort'
+import { inferenceKey, inferencePort } from './ports/inferencePort'
+import { learnerKey, learnerPort } from './ports/learnerPort'
+import { mathGrader } from './ports/mathGrader'
+import { renderKey, renderPort } from './ports/renderPort'
+import { type Tool, toolKey, toolPort } from './ports/toolPort'
+import { verifierKey, verifierPort } from './ports/verifierPort'
+import { scheduler } from './scheduler'
+import { toolExecutor } from './toolExecutor'
+import { verifier } from './verifier'
+
+export interface RunOptions {
+  readonly run: RunId
+  readonly recipe: Recipe
+  readonly config: RecipeConfig
+  /** Of the run's files: model, checkpoints, weights. */
+  readonly directory: string
+  readonly modelDirectory: string
+  readonly bus: Bus
+  readonly blobs: BlobStore
+  readonly resume: boolean
+  /** false: rollouts are collected from the model as it is, and nothing is trained. */
+  readonly learns: boolean
+  readonly acceptCode: boolean
+  readonly fx: Effects
+  readonly log: Log
+  readonly versions: Readonly<Record<string, string>>
+  readonly onColdStart?: (done: number, loss: number) => void
+}
+
+export interface Run {
+  readonly journal: Journal
+  /** The run's last fact. Rejects when the tree can go no further. */
+  readonly finished: Promise<RunFinished>
+  /** Ends gently: what runs is finished or recorded as far as it got, so that a resume goes on from there. */
+  close(): Promise<void>
+}
+
+const partitions = 1
+const maxRejectedSteps = 3
+
+export async function startRun(options: RunOptions): Promise<Run> {
+  const { config, recipe, run, fx, log } = options
+  const journal = openJournal(options.bus, options.blobs, run)
+  const closers: (() => Promise<void>)[] = []
+  let fail: (error: Error) => void = () => {}
+  const failed = new Promise<never>((_, reject) => {
+    fail = reject
+  })
+  failed.catch(() => {}) // also seen through `finished`
+
+  const close = async () => {
+    for (const closer of closers.splice(0).reverse()) {
+      await closer().catch(thrown => log.warn({ err: thrown }, 'a part did not close cleanly'))
+    }
+  }
+
+  try {
+    await journal.create(partitions)
+    const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
+    const model = await modelOf(config, options.modelDirectory, demonstrations)
+    const renderer = await startRenderer({ modelDirectory: model.directory, template: model.template, log })
+    closers.push(() => renderer.close())
+    const tokenizer = await renderer.describe()
+    await announce(options, journal, tokenizer.digest)
+
+    const system = createActorSystem({ name: run, log, onDeadLetter: () => {} })
+    closers.push(() => system.stop())
+    const host: HostStarter = async spec => {
+      const name = spec.behaviour.name
+      const started = await startHost({ ...spec, name, journal, system, fx, log, onFailed: fail })
+      closers.push(() => started.close())
+      return started
+    }
+
+    // ---- what generates: processes of their own ----
+    await host({
+      behaviour: scheduler(config.scheduler.policy),
+      feeds: [
+        { topic: 'runs', from: 'oldest' },
+        { topic: 'trajectories', from: 'latest' },
+        { topic: 'turns', from: 'latest' },
+        { topic: 'telemetry', from: 'latest' },
+      ],
+    })
+    const engines = Array.from({ length: config.engine.count }, (_, k) => {
+      const id = engineId(`local-${k}`)
+      let inferenceHost: Host | undefined
+      const engine = lifeline<Engine>({
+        name: id,
+        start: () => startLocalEngine({ id, modelDirectory: model.directory, ...config.engine, log }),
+        onUp: async up => {
+          const { kind, model: name, ...sizes } = up.capabilities
+          const { kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign } = sizes
+          const joined = { kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign }
+          await journal.append([{ type: 'engine.joined', at: fx.now(), engine: id, kind, model: name, ...joined }])
+          inferenceHost = await startHost({
+            name: `inference.${id}`,
+            behaviour: inference(id),
+            feeds: [
+              { topic: 'learner', from: 'oldest' },
+              { topic: 'assignments', from: 'latest' },
+            ],
+            perform: inferencePort(up, false, fx),
+            keyOf: inferenceKey,
+            tickMs: 1000,
+            journal,
+            system,
+            fx,
+            log,
+            onFailed: fail,
+          })
+        },
+        onDown: async error => {
+          log.warn({ engine: id, err: error }, 'an engine went down')
+          await inferenceHost?.close()
+          await journal.append([{ type: 'engine.left', at: fx.now(), engine: id, reason: error.message }])
+        },
+        onFailed: fail,
+        fx,
+      })
+      closers.push(async () => {
+        await inferenceHost?.close()
+        await engine.close()
+      })
+      return engine
+    })
+
+    // ---- tools and rewards ----
+    const lanes = config.tools.lanes === undefined ? {} : { lanes: config.tools.lanes }
+    const sandbox = await openSandbox(lanes)
+    closers.push(() => sandbox.close())
+    const tools = new Map<string, Tool>([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]])
+    await host({
+      behaviour: toolExecutor(),
+      feeds: [{ topic: 'tool-calls', from: 'latest' }],
+      perform: toolPort(tools, executorId('local-tools'), fx),
+      keyOf: toolKey,
+    })
+    const graderSandbox = await openSandbox({ lanes: 1, python: pythonPath() })
+    closers.push(() => graderSandbox.close())
+    const { place, timeoutMs } = config.reward
+    await host({
+      behaviour: verifier(),
+      feeds: [{ topic: 'verifications', from: 'latest' }],
+      perform: verifierPort(new Map([['math', mathGrader(graderSandbox, { place, timeoutMs })]]), fx),
+      keyOf: verifierKey,
+    })
+
+    // ---- what asks ----
+    await host({
+      behaviour: owner(
+        coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs, verifyTimeoutMs: timeoutMs * 4 + 60_000 }),
+        grouper({ runSeed: config.seed, selection: config.selection }),
+      ),
+      feeds: [{ topic: 'trajectories', from: 'committed' }],
+      owner: `${run}.${fx.unique()}`,
+      perform: renderPort(renderer, fx),
+      keyOf: renderKey,
+      oldestOpen,
+    })
+    await host({
+      behaviour: evaluator(),
+      feeds: [
+        { topic: 'trajectories', from: 'oldest' },
+        { topic: 'runs', from: 'oldest' },
+        { topic: 'learner', from: 'oldest' },
+      ],
+    })
+    const { groupsPerStep, maxStaleness } = config.rollout
+    const { refillShare } = config.selection
+    const { steps } = config.train
+    const source = await recipe.tasks(config)
+    await host({
+      behaviour: curriculum({
+        run,
+        steps,
+        groupsPerStep,
+        refillShare,
+        maxStaleness,
+        maxRejectedSteps,
+        learns: options.learns,
+        evaluation: config.evaluation,
+      }),
+      feeds: [
+        { topic: 'trajectories', from: 'oldest' },
+        { topic: 'runs', from: 'oldest' },
+        { topic: 'learner', from: 'oldest' },
+      ],
+      perform: drawPort(source, renderer, drawOptions(options, tokenizer.stopTokens), fx),
+      keyOf: drawKey,
+    })
+    if (options.learns) await startLearner(options, { journal, renderer, host, closers, fail, demonstrations, model })
+    else if (!options.resume) await journal.append([publishedAsIs(model.directory, fx)])
+
+    return {
+      journal,
+      finished: Promise.race([failed, finishOf(journal, fail, closers)]),
+      close,
+    }
+  } catch (thrown) {
+    await close()
+    throw thrown
+  }
+}
+
+type HostStarter = <S, I extends Message, R>(
+  spec: Omit<HostOptions<S, I, R>, 'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed'>,
+) => Promise<Host>
+
+interface Parts {
+  readonly journal: Journal
+  readonly renderer: Renderer
+  readonly host: HostStarter
+  readonly closers: (() => Promise<void>)[]
+  readonly fail: (error: Error) => void
+  readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
+  readonly model: ModelOnDisk
+}
+
+async function startLearner(options: RunOptions, parts: Parts): Promise<void> {
+  const { config, fx, log, directory } = options
+  const { journal, renderer, host, closers, fail, demonstrations, model } = parts
+  const trainers = lifeline<Trainer>({
+    name: 'trainer',
+    start: () => startTrainer({ modelDirectory: model.directory, seed: config.seed, ...trainerOptions(config), log }),
+    onFailed: fail,
+    fx,
+  })
+  closers.push(() => trainers.close())
+
+  const { checkpointEvery, keepVersions } = config.train
+  const { coldStart } = config
+  await host({
+    behaviour: learner({
+      groupsPerStep: config.rollout.groupsPerStep,
+      refillShare: config.selection.refillShare,
+      steps: config.train.steps,
+    }),
+    feeds: [
+      { topic: 'trajectories', from: 'oldest' },
+      { topic: 'runs', from: 'oldest' },
+      { topic: 'learner', from: 'oldest' },
+    ],
+    perform: learnerPort({
+      trainer: () => trainers.current(),
+      journal,
+      directory,
+      grpo: { ...config.train, temperature: config.rollout.sampling.temperature },
+      checkpointEvery,
+      keepVersions,
+      onColdStart: options.onColdStart ?? (() => {}),
+      fx,
+      log,
+      ...(coldStart === undefined
+        ? {}
+        : {
+            coldStart: {
+              options: { ...coldStart, seed: config.seed },
+              examples: async () => renderer.conversations(await demonstrations(), shownTools(options)),
+            },
+          }),
+    }),
+    keyOf: learnerKey,
+  })
+}
+
+/** The model as it is, under version 0. */
+function publishedAsIs(directory: string, fx: Effects): WeightsPublished {
+  const url = pathToFileURL(directory).href
+  return { type: 'weights.published', at: fx.now(), version: policyVersion(0), step: 0, url, digest: '', bytes: 0 }
+}
+
+/** Writes run.started or run.resumed; refuses to go on under other code or another recipe than the run's. */
+async function announce(options: RunOptions, journal: Journal, tokenizerDigest: string): Promise<void> {
+  const { run, config, fx } = options
+  const recipeDigest = dataDigest(config)
+  const code = codeDigest()
+  const common = { at: fx.now(), run, recipeDigest, codeDigest: code, tokenizerDigest }
+  if (!options.resume) {
+    await journal.append([
+      {
+        type: 'run.started',
+        ...common,
+        recipe: config,
+        seed: config.seed,
+        versions: options.versions,
+        partitions: { trajectories: partitions },
+      },
+    ])
+    return
+  }
+  const [first] = await journal.read('runs', 0, 0, 1)
+  if (first?.message.type !== 'run.started') {
+    throw new TroupeError('bus.no_run', {
+      boundary: 'bus',
+      retriable: false,
+      message: `there is no run '${run}' to resume on this bus`,
+      hint: '`troupe replay ls` lists the runs of a bus',
+    })
+  }
+  const { message: started } = first
+  if (started.tokenizerDigest !== tokenizerDigest) {
+    throw new TroupeError('config.other_tokenizer', {
+      boundary: 'config',
+      retriable: false,
+      message: `run '${run}' was started with another tokenizer or chat template`,
+    })
+  }
+  if (started.codeDigest !== code && !options.acceptCode) {
+    throw new TroupeError('config.other_code', {
+      boundary: 'config',
+      retriable: false,
+      message: `run '${run}' was started by other code than this`,
+      hint: 'check out the code that started it, or go on all the same with --accept-code',
+    })
+  }
+  await journal.append([{ type: 'run.resumed', ...common }])
+}
+
+/** The run's end, from its topic. */
+async function finishOf(
+  journal: Journal,
+  onError: (error: Error) => void,
+  closers: (() => Promise<void>)[],
+): Promise<RunFinished> {
+  return new Promise((resolve, reject) => {
+    journal
+      .follow({ group: 'root', feeds: [{ topic: 'runs', from: 'latest' }], onError }, async entries => {
+        for (const { message } of entries) if (message.type === 'run.finished') resolve(message)
+      })
+      .then(following => closers.push(() => following.close()), reject)
+  })
+}
+
+const shownTools = ({ config, recipe }: RunOptions) => (config.tools.inPrompt ? recipe.tools : [])
+
+function drawOptions(options: RunOptions, stopTokens: readonly number[]) {
+  const { config, recipe } = options
+  return {
+    seed: config.seed,
+    groupSize: config.rollout.groupSize,
+    evaluationSamples: config.evaluation.samples,
+    limits: config.limits,
+    sampling: { ...config.rollout.sampling, stopTokens },
+    evaluationTemperature: config.evaluation.temperature,
+    deadlineMs: config.rollout.deadlineMs,
+    tools: recipe.tools.map(t => t.name),
+    shownTools: shownTools(options),
+  }
+}
+
+const trainerOptions = ({ train: { device, dtype, threads } }: RecipeConfig) => ({ device, dtype, threads })
+
+function pythonToolIn(sandbox: Awaited<ReturnType<typeof openSandbox>>, memoryMb: number): Tool {
+  return async ({ code, input }, { timeoutMs }, signal) => {
+    if (typeof code !== 'string' || (input !== undefined && typeof input !== 'string')) {
+      const reason = `${typeof code !== 'string' ? 'code' : 'input'} must be a string`
+      return { status: 'rejected', reason, exitCode: null, signal: null, stdout: '', stderr: '', wallMs: 0, cpuMs: 0 }
+    }
+    const result = await runPythonTool(sandbox, { code, input: input ?? '' }, { timeoutMs, memoryMb, signal })
+    return { ...result, signal: null, timeoutMs }
+  }
+}

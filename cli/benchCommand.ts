@@ -1,0 +1,43 @@
+/**
+ * `troupe bench NAME`: runs a benchmark and prints its figures beside its budgets; exit 1 where one falls short.
+ */
+import { existsSync, readdirSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Command } from 'commander'
+import { TroupeError } from '../runtime/errors'
+
+const folder = join(__dirname, '../bench')
+const notBenches = new Set(['report'])
+
+export function registerBench(program: Command): void {
+  program
+    .command('bench [names...]')
+    .description('run benchmarks (all, when none is named)')
+    .option('--json', 'a JSON line for each')
+    .action(async (names: string[], options: { json?: boolean }) => {
+      const known = benches()
+      for (const name of names) if (!known.includes(name)) throw noBench(name, known)
+      const { printReport } = require(join(folder, 'report')) as typeof import('../bench/report')
+      let code = 0
+      for (const name of names.length === 0 ? known : names) {
+        const { bench } = require(join(folder, name)) as { bench: () => Promise<import('../bench/report').BenchReport> }
+        code = Math.max(code, printReport(await bench(), options.json === true))
+      }
+      process.exitCode = code
+    })
+}
+
+function benches(): string[] {
+  if (!existsSync(folder)) return []
+  const files = readdirSync(folder).filter(name => /^[a-z][A-Za-z]*\.(ts|js)$/.test(name) && !name.endsWith('.d.ts'))
+  return files.map(name => name.replace(/\.(ts|js)$/, '')).filter(name => !notBenches.has(name))
+}
+
+function noBench(name: string, known: readonly string[]): TroupeError {
+  return new TroupeError('cli.no_bench', {
+    boundary: 'cli',
+    retriable: false,
+    message: `there is no benchmark '${name}'`,
+    hint: `benchmarks: ${known.join(', ')}`,
+  })
+}

@@ -1,0 +1,124 @@
+/**
+ * `troupe doctor`: what of this machine works, checked by trying.
+ */
+import { execFileSync } from 'node:child_process'
+import { accessSync, constants, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
+import { cpus, totalmem } from 'node:os'
+import { join, resolve } from 'node:path'
+import type { Command } from 'commander'
+import { version } from '../package.json'
+import { openBus } from '../runtime/bus/open'
+import { asError } from '../runtime/errors'
+import { pythonPath } from '../runtime/python'
+import { openSandbox } from '../sandbox'
+import { painter } from './terminal'
+
+interface Check {
+  readonly name: string
+  readonly ok: boolean
+  readonly says: string
+}
+
+export function registerDoctor(program: Command): void {
+  program
+    .command('doctor')
+    .description('check what of this machine works')
+    .option('--json', 'a JSON line for each check')
+    .action(async (options: { json?: boolean }) => {
+      const paint = painter(process.stdout)
+      let failed = 0
+      for (const [name, run] of checks) {
+        const check = await attempt(name, run)
+        if (!check.ok) failed++
+        const mark = check.ok ? paint('green', 'ok  ') : paint('red', 'FAIL')
+        process.stdout.write(
+          options.json ? `${JSON.stringify(check)}\n` : `${mark}  ${name.padEnd(10)}  ${check.says}\n`,
+        )
+      }
+      process.exitCode = failed === 0 ? 0 : 1
+    })
+}
+
+async function attempt(name: string, run: () => Promise<string> | string): Promise<Check> {
+  try {
+    return { name, ok: true, says: await run() }
+  } catch (thrown) {
+    return { name, ok: false, says: asError(thrown).message }
+  }
+}
+
+const gib = (bytes: number) => `${(bytes / 2 ** 30).toFixed(1)} GiB`
+
+const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
+  ['machine', () => `${cpus().length} × ${cpus()[0]?.model.trim() ?? 'CPU'}, ${gib(totalmem())} of memory`],
+  [
+    'disk',
+    () => {
+      const { bavail, bsize } = statfsSync(process.cwd())
+      if (bavail * bsize < 2 ** 30) throw new Error(`${gib(bavail * bsize)} free here; a run needs about 1 GiB`)
+      return `${gib(bavail * bsize)} free here`
+    },
+  ],
+  ['node', () => `${process.version}, troupe ${version}`],
+  [
+    'python',
+    () =>
+      Object.entries(pythonVersions())
+        .map(([name, v]) => `${name} ${v}`)
+        .join(', '),
+  ],
+  [
+    'sandbox',
+    async () => {
+      const sandbox = await openSandbox({ lanes: 1 })
+      try {
+        const result = await sandbox.run({ id: 'doctor', code: 'print(6 * 7)', timeoutMs: 10_000 })
+        if (result.status !== 'ok') throw new Error(`a call ended with ${result.status}`)
+        return `level '${sandbox.level}', a call took ${result.wallMs.toFixed(0)} ms`
+      } finally {
+        await sandbox.close()
+      }
+    },
+  ],
+  [
+    'bus',
+    async () => {
+      mkdirSync(resolve('.troupe'), { recursive: true })
+      accessSync(resolve('.troupe'), constants.W_OK)
+      const directory = mkdtempSync(join(resolve('.troupe'), 'doctor-'))
+      try {
+        const bus = await openBus(`lmdb:${directory}`)
+        await bus.createTopics([{ topic: 't', partitions: 1, retentionMs: null }])
+        await bus.append([{ topic: 't', key: 'k', headers: {}, value: Buffer.from('v') }])
+        const read = await bus.read('t', 0, 0)
+        await bus.close()
+        if (read.length !== 1) throw new Error('a record that was written could not be read')
+        return 'lmdb writes durably here'
+      } finally {
+        rmSync(directory, { recursive: true, force: true })
+      }
+    },
+  ],
+]
+
+const versionsProgram = `
+import json, platform, torch, transformers
+print(json.dumps({"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__,
+    "cuda": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"}))
+`
+
+function pythonVersions(): Record<string, string> {
+  const out = execFileSync(pythonPath(), ['-c', versionsProgram], { timeout: 120_000, encoding: 'utf8' })
+  return JSON.parse(out) as Record<string, string>
+}
+
+/** Versions for run.started. The packages' metadata is read, not the packages: importing torch takes seconds. */
+export function collectedVersions(): Readonly<Record<string, string>> {
+  const program =
+    'import json, platform, importlib.metadata as m; ' +
+    'print(json.dumps({"python": platform.python_version(), **{p: m.version(p) for p in ("torch", "transformers")}}))'
+  const python = JSON.parse(
+    execFileSync(pythonPath(), ['-c', program], { timeout: 30_000, encoding: 'utf8' }),
+  ) as Record<string, string>
+  return { troupe: version, node: process.version, ...python }
+}

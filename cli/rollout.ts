@@ -1,0 +1,12 @@
+/**
+ * `troupe rollout RECIPE`: collects trajectories from the recipe's model as it is, and trains nothing.
+ */
+import type { Command } from 'commander'
+import { type TrainOptions, train, withRunOptions } from './train'
+
+export function registerRollout(program: Command): void {
+  const command = program.command('rollout <recipe>').description('collect trajectories without learning')
+  withRunOptions(command).action(async (recipe: string, options: TrainOptions) => {
+    process.exitCode = await train(recipe, { ...options, learns: false })
+  })
+}

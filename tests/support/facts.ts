@@ -1,0 +1,64 @@
+/** Facts with sensible values, for tests to change where it matters. */
+import type { GenerateTurn } from '../../messages/commands'
+import type { PartitionClaimed, RolloutRequested, TurnCompleted } from '../../messages/facts'
+import { engineId, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
+
+export const toolName = 'execute_python_code_with_standard_io'
+
+export const claim = (owner = 'a'): PartitionClaimed => ({ type: 'partition.claimed', at: 0, partition: 0, owner })
+
+export function requested(group: string, member: number, change: Partial<RolloutRequested> = {}): RolloutRequested {
+  const id = groupId(group)
+  return {
+    type: 'rollout.requested',
+    at: 1000,
+    trajectory: trajectoryId(id, member),
+    group: id,
+    member,
+    groupSize: 4,
+    purpose: 'train',
+    step: 1,
+    order: member,
+    task: { id: taskId('t'), messages: [{ role: 'user', content: '2+2?' }], truth: '4', reward: 'math' },
+    tokens: Int32Array.of(1, 2, 3),
+    tools: [toolName],
+    limits: {
+      contextTokens: 512,
+      responseTokens: 400,
+      turns: 4,
+      callsPerTurn: 2,
+      toolTimeoutMs: 4000,
+      toolResponseChars: 500,
+    },
+    sampling: { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [0] },
+    seed: 7,
+    minVersion: policyVersion(0),
+    deadlineMs: 60_000,
+    ...change,
+  }
+}
+
+export const toolCall = (code: string) =>
+  `<tool_call>\n${JSON.stringify({ name: toolName, arguments: { code, input: '' } })}\n</tool_call>`
+export const answer = (text: string) => `<answer>\\boxed{${text}}</answer>`
+
+export function completed(ask: GenerateTurn, text: string, change: Partial<TurnCompleted> = {}): TurnCompleted {
+  const tokens = change.tokens ?? Int32Array.from({ length: 5 }, (_, i) => i + 10 * ask.turn)
+  return {
+    type: 'turn.completed',
+    at: 1000,
+    trajectory: ask.trajectory,
+    turn: ask.turn,
+    attempt: ask.attempt,
+    engine: engineId('e0'),
+    tokens,
+    logprobs: new Float32Array(tokens.length).fill(-0.5),
+    text,
+    finish: 'stop',
+    segments: [{ policyVersion: policyVersion(0), start: 0, end: tokens.length }],
+    cachedTokens: 0,
+    preemptions: 0,
+    timing: { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 },
+    ...change,
+  }
+}

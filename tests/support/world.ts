@@ -1,0 +1,77 @@
+/**
+ * A world without a bus: behaviours over one log in memory, and answerers that a test scripts. Answers come in an order
+ * that the test chooses, so that every interleaving can be tried.
+ */
+import type { Command } from '../../messages/commands'
+import type { Fact } from '../../messages/facts'
+import type { Behaviour, Decision, Origin } from '../../runtime/behaviour'
+import { manualEffects } from '../../runtime/effects'
+
+type Decided<R> = Decision & { readonly requests?: readonly R[] }
+
+export interface World<S, R> {
+  readonly log: readonly Fact[]
+  readonly commands: readonly Command[]
+  readonly requests: readonly R[]
+  state(): S
+  /** Appends facts, folds them, and lets the behaviour decide, until nothing more follows. */
+  append(...facts: readonly Fact[]): void
+  /** Takes the i-th open command or request away. */
+  takeCommand(index: number): Command
+  takeRequest(index: number): R
+  tick(ms: number): void
+  /** A new process: refolds the log and asks what is pending. `claim` is appended first. */
+  restart(claim?: Fact): void
+}
+
+export const originAt = (offset: number): Origin => ({ topic: 'trajectories', partition: 0, offset })
+
+export function refold<S, R>(behaviour: Behaviour<S, never, R>, log: readonly Fact[]): S {
+  return log.reduce((state, fact, offset) => behaviour.evolve(state, fact, originAt(offset)), behaviour.initial())
+}
+
+export function world<S, R>(behaviour: Behaviour<S, never, R>): World<S, R> {
+  const fx = manualEffects(1000)
+  const log: Fact[] = []
+  const commands: Command[] = []
+  const requests: R[] = []
+  let state = behaviour.initial()
+
+  function emit(decision: Decided<R>): void {
+    commands.push(...decision.commands)
+    requests.push(...(decision.requests ?? []))
+    append(...decision.facts)
+  }
+
+  function append(...facts: readonly Fact[]): void {
+    // As on a bus: all of a decision's facts are in the log before any of them is folded.
+    const from = log.length
+    log.push(...facts)
+    for (let offset = from; offset < from + facts.length; offset++) {
+      const before = state
+      state = behaviour.evolve(before, log[offset]!, originAt(offset))
+      if (state !== before) emit(behaviour.decide(state, log[offset]!, fx))
+    }
+  }
+
+  return {
+    log,
+    commands,
+    requests,
+    state: () => state,
+    append,
+    takeCommand: index => commands.splice(index, 1)[0]!,
+    takeRequest: index => requests.splice(index, 1)[0]!,
+    tick(ms) {
+      fx.advance(ms)
+      emit(behaviour.decide(state, { type: 'tick' }, fx))
+    },
+    restart(claim) {
+      commands.length = 0
+      requests.length = 0
+      if (claim !== undefined) log.push(claim)
+      state = refold(behaviour, log)
+      emit(behaviour.pending(state, fx))
+    },
+  }
+}
