@@ -1,0 +1,246 @@
+import { curriculum, type CurriculumPlan, type DrawRequest } from '../actors/curriculum'
+import { evaluator } from '../actors/evaluator'
+import { learner, type LearnerRequest } from '../actors/learner'
+import type { Fact, StepStarted } from '../messages/facts'
+import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
+import { requested } from './support/facts'
+import { refold, world } from './support/world'
+
+const plan: CurriculumPlan = {
+  run: runId('r'),
+  steps: 2,
+  groupsPerStep: 2,
+  refillShare: 1,
+  maxStaleness: 0,
+  evaluation: { problems: 0, every: 0 },
+  maxRejectedSteps: 3,
+  learns: true,
+}
+
+const published = (version: number): Fact => ({
+  type: 'weights.published',
+  at: 0,
+  version: policyVersion(version),
+  step: version,
+  url: 'file:///w',
+  digest: 'd',
+  bytes: 1,
+})
+const advanced = (request: DrawRequest): Fact => ({
+  type: 'curriculum.advanced',
+  at: 0,
+  step: request.step,
+  purpose: request.purpose,
+  groups: request.groups,
+  cursor: request.cursor + request.groups.length,
+  order: request.order + 4 * request.groups.length,
+})
+const selected = (group: string, step: number): Fact => ({
+  type: 'group.selected',
+  at: 0,
+  group: groupId(group),
+  epoch: epoch(0),
+  step,
+  selection: 'paper',
+  generator: 'pcg32',
+  seed: 1,
+  whole: false,
+  kept: [
+    { member: 2, reward: 0, advantage: -1, penalty: 0 },
+    { member: 0, reward: 1, advantage: 1, penalty: 0 },
+  ],
+  dropped: [],
+})
+const rejected = (group: string, step: number): Fact => ({
+  type: 'group.rejected',
+  at: 0,
+  group: groupId(group),
+  epoch: epoch(0),
+  step,
+  reason: 'equal-rewards',
+  rewarded: 4,
+  meanReward: 1,
+})
+const completedStep = (step: number): Fact => ({
+  type: 'step.completed',
+  at: 0,
+  step,
+  epoch: epoch(0),
+  version: policyVersion(step),
+  metrics: { loss: 0.1 },
+})
+const saved = (step: number): Fact => ({
+  type: 'checkpoint.saved',
+  at: 0,
+  step,
+  version: policyVersion(step),
+  name: `step-${step}`,
+  digest: 'd',
+})
+
+describe('curriculum', () => {
+  test('nothing is asked for before there are weights', () => {
+    const w = world(curriculum(plan))
+    w.tick(1)
+    expect(w.requests).toEqual([])
+  })
+
+  test('each rejected group is replaced by exactly one, up to the refill share', () => {
+    const w = world(curriculum(plan))
+    w.append(published(0))
+    expect(w.requests).toMatchObject([{ purpose: 'train', step: 1, groups: ['s0001.0000', 's0001.0001'], cursor: 0 }])
+    w.append(advanced(w.takeRequest(0)))
+    w.append(rejected('s0001.0001', 1))
+    expect(w.requests).toMatchObject([{ groups: ['s0001.0002'], cursor: 2, order: 8 }])
+    w.append(advanced(w.takeRequest(0)), rejected('s0001.0002', 1))
+    w.append(advanced(w.takeRequest(0)), rejected('s0001.0003', 1), selected('s0001.0000', 1))
+    expect(w.requests).toEqual([])
+    expect(w.log.filter(f => f.type === 'run.finished')).toEqual([])
+  })
+
+  test('a step of which every group was rejected ends the run and says why', () => {
+    const w = world(curriculum({ ...plan, refillShare: 0 }))
+    w.append(published(0))
+    w.append(advanced(w.takeRequest(0)), rejected('s0001.0000', 1), rejected('s0001.0001', 1))
+    expect(w.log.filter(f => f.type === 'run.finished')).toMatchObject([
+      { outcome: 'failed', reason: 'step 1 has no group to train on: 2 equal-rewards of 2' },
+    ])
+    expect(w.log.filter(f => f.type === 'alarm.raised')).toHaveLength(1)
+  })
+
+  test('the groups of a step are asked for only while it is at most maxStaleness ahead', () => {
+    const sync = world(curriculum(plan))
+    sync.append(published(0))
+    sync.append(advanced(sync.takeRequest(0)))
+    expect(sync.requests).toEqual([])
+    const ahead = world(curriculum({ ...plan, maxStaleness: 1 }))
+    ahead.append(published(0))
+    ahead.append(advanced(ahead.takeRequest(0)))
+    expect(ahead.requests).toMatchObject([{ step: 2, minVersion: 0 }])
+  })
+
+  test('an evaluation comes before the first step and after the last, under the version of then', () => {
+    const w = world(curriculum({ ...plan, steps: 1, evaluation: { problems: 3, every: 0 } }))
+    w.append(published(0))
+    expect(w.requests).toMatchObject([{ purpose: 'eval', step: 0, minVersion: 0 }])
+    const evaluated = (step: number): Fact => ({
+      type: 'evaluation.completed',
+      at: 0,
+      name: 'held-out',
+      step,
+      version: policyVersion(step),
+      passAt1: 0.5,
+      standardError: 0.1,
+      n: 3,
+      samples: 1,
+      metrics: {},
+    })
+    w.append(advanced(w.takeRequest(0)))
+    expect(w.requests).toEqual([])
+    w.append(evaluated(0))
+    w.append(advanced(w.takeRequest(0)), selected('s0001.0000', 1), selected('s0001.0001', 1), published(1), completedStep(1))
+    expect(w.requests).toMatchObject([{ purpose: 'eval', step: 1, minVersion: 1 }])
+    w.append(advanced(w.takeRequest(0)), evaluated(1))
+    expect(w.log.at(-1)).toMatchObject({ type: 'run.finished', outcome: 'done' })
+  })
+
+  test('three steps in a row that are not finite stop the run', () => {
+    const w = world(curriculum({ ...plan, steps: 9 }))
+    w.append(published(0))
+    for (let step = 1; step <= 3; step++) {
+      w.append({ type: 'step.rejected', at: 0, step, epoch: epoch(0), reason: 'nan', metrics: {} })
+    }
+    expect(w.log.at(-1)).toMatchObject({ type: 'run.finished', outcome: 'failed' })
+  })
+})
+
+describe('learner', () => {
+  const begin = () => {
+    const w = world(learner({ groupsPerStep: 2, refillShare: 1, steps: 2 }))
+    w.restart()
+    return w
+  }
+  const draw = (step: number, groups: readonly string[]): Fact => ({
+    type: 'curriculum.advanced',
+    at: 0,
+    step,
+    purpose: 'train',
+    groups: groups.map(groupId),
+    cursor: 0,
+    order: 0,
+  })
+  const trainOf = (requests: readonly LearnerRequest[]) =>
+    requests.find((r): r is Extract<LearnerRequest, { kind: 'train' }> => r.kind === 'train')
+
+  test('the cold start is asked for once, and again after a crash before its weights', () => {
+    const w = begin()
+    expect(w.requests).toEqual([{ kind: 'cold-start' }])
+    w.restart()
+    expect(w.requests).toEqual([{ kind: 'cold-start' }])
+    w.append(saved(0), published(0))
+    w.restart()
+    expect(w.requests).toEqual([])
+  })
+
+  test('a step starts when all its groups are decided, with its batch in the order of group and member', () => {
+    const w = begin()
+    w.append(saved(0), published(0), requested('b', 0), requested('a', 0), draw(1, ['a', 'b']))
+    w.append(selected('b', 1))
+    expect(w.log.some(f => f.type === 'step.started')).toBe(false)
+    w.append(selected('a', 1))
+    const begun = w.log.find((f): f is StepStarted => f.type === 'step.started')!
+    expect(begun.trajectories).toEqual(['a', 'b'].flatMap(g => [2, 0].map(m => trajectoryId(groupId(g), m))))
+    expect(trainOf(w.requests)).toMatchObject({ version: 0, checkpoint: { step: 0, name: 'step-0' }, since: [] })
+  })
+
+  test('a rejected group is waited for until its replacement is decided', () => {
+    const w = begin()
+    w.append(saved(0), published(0), draw(1, ['a', 'b']), selected('a', 1), rejected('b', 1))
+    expect(w.log.some(f => f.type === 'step.started')).toBe(false)
+    w.append(draw(1, ['c']), requested('a', 0), requested('c', 0), selected('c', 1))
+    expect(w.log.find(f => f.type === 'step.started')).toMatchObject({ step: 1 })
+  })
+
+  test('a step that was started is trained again after a crash, with the same batch; a finished one is not', () => {
+    const w = begin()
+    w.append(saved(0), published(0), requested('a', 0), requested('b', 0), draw(1, ['a', 'b']))
+    w.append(selected('a', 1), selected('b', 1))
+    const before = trainOf(w.requests)
+    w.restart()
+    expect(trainOf(w.requests)).toEqual(before)
+    expect(w.log.filter(f => f.type === 'step.started')).toHaveLength(1)
+    w.append(published(1), completedStep(1))
+    w.restart()
+    expect(w.requests).toEqual([])
+    w.append(requested('c', 0, { step: 2 }), requested('d', 0, { step: 2 }), draw(2, ['c', 'd']))
+    w.append(selected('c', 2), selected('d', 2))
+    const second = trainOf(w.requests)!
+    expect(second).toMatchObject({ version: 1, checkpoint: { step: 0 } })
+    expect(second.since.map(b => b.started.step)).toEqual([1])
+    expect(refold(learner({ groupsPerStep: 2, refillShare: 1, steps: 2 }), w.log)).toEqual(w.state())
+  })
+})
+
+describe('evaluator', () => {
+  test('pass@1 is the mean over problems, a failed rollout is left out and counted', () => {
+    const w = world(evaluator())
+    const groups = ['e0000.0000', 'e0000.0001', 'e0000.0002']
+    w.append({ type: 'curriculum.advanced', at: 0, step: 0, purpose: 'eval', groups: groups.map(groupId), cursor: 3, order: 12 })
+    const rewards: (number | null)[][] = [[1, 1], [1, 0], [0, null]]
+    rewards.forEach((group, g) => {
+      group.forEach((reward, member) => {
+        const trajectory = trajectoryId(groupId(groups[g]!), member)
+        const counts = { turns: 1, sampledTokens: 10, toolCalls: 2, toolErrors: member, answerTags: 1 }
+        const outcome = reward === null ? 'failed' : 'answered'
+        w.append({ type: 'rollout.finished', at: 0, trajectory, epoch: epoch(0), outcome, reason: '', ...counts })
+        if (reward !== null) {
+          w.append({ type: 'reward.assigned', at: 0, trajectory, attempt: 0, reward, answer: '', how: '' })
+        }
+      })
+      w.append({ type: 'group.closed', at: 0, group: groupId(groups[g]!), epoch: epoch(0), reason: 'complete', rewarded: [] })
+    })
+    const result = w.log.at(-1)
+    expect(result).toMatchObject({ type: 'evaluation.completed', passAt1: 0.5, n: 3, samples: 2, metrics: { failed: 1 } })
+    expect((result as { standardError: number }).standardError).toBeCloseTo(0.5 / Math.sqrt(3), 10)
+  })
+})
