@@ -153,8 +153,7 @@ test('a wrong option is a wrong usage', async () => {
 })
 
 function start(options: readonly string[]): ChildProcess {
-  const env = { ...process.env, TS_NODE_COMPILER_OPTIONS: JSON.stringify({ rootDir: root }) }
-  return spawn(process.execPath, ['-e', program, '--', 'exec', '--jsonl', ...options], { cwd: root, env })
+  return spawn(process.execPath, ['-e', program, '--', 'exec', '--jsonl', ...options], { cwd: root })
 }
 
 async function exec(lines: readonly (string | object)[], options: readonly string[] = []) {

@@ -254,7 +254,7 @@ require('./sandbox/index.ts').openSandbox().then(s => s.run({ id: 'x', timeoutMs
       daemon.replace('write(1,', 'write(os.open(OUT, os.O_WRONLY | os.O_APPEND),'),
     )}.replace('OUT', JSON.stringify(process.argv[1])) + 'time.sleep(60)' }))`
     const directory = mkdtempSync(join(tmpdir(), 'troupe-test-'))
-    const env = { ...nodeEnv, TMPDIR: directory }
+    const env = { ...process.env, TMPDIR: directory }
     const out = join(directory, 'pid')
     writeFileSync(out, '')
     const node = spawn(process.execPath, ['-e', script, out], { cwd: root, env, stdio: 'ignore' })
@@ -415,8 +415,6 @@ describe('the Python tool', () => {
 })
 
 const root = resolve(__dirname, '..')
-// The compiler wants to know the root of the sources when only some of them are loaded.
-const nodeEnv = { ...process.env, TS_NODE_COMPILER_OPTIONS: JSON.stringify({ rootDir: root }) }
 
 async function run(code: string, request: Partial<RunRequest> = {}) {
   const result = await sandbox.run({ id: 'call', code, timeoutMs: 10_000, ...request })
