@@ -1,0 +1,556 @@
+"""The engine: continuous batching of many sequences over one model.
+
+in   requests, aborts, releases, new weights, from any thread      out  events, a batch an iteration, on the loop's thread
+An iteration: take what came in, admit by priority, prefill what lacks keys, decode one token for every ready row.
+Invariant: a token is sampled from a decode of the token before it, with a random number that depends on the request's
+seed and the token's position alone. What is preempted keeps its tokens; only its keys are computed again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from .engine_forward import Forward
+from .engine_ledger import MAX_STOPS, Kept, Ledger
+from .engine_requests import Event, Finished, Partial, Refused, Request, Sequence
+from .kv import KvRows
+from .model import LoadedModel, update_weights
+from .sampling import SamplingRows, sample, uniforms
+
+# A prefill of few tokens is put off for at most so many iterations, in which others join it.
+PATIENCE = 4
+FIXED_WIDTH_STEP = 32
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """kv_tokens: budget of running and kept sequences together, rounded down to blocks.
+
+    max_sequences: rows decoded at once. context_tokens: prompt and response together, 0: what the model knows, at most
+    4096. prefill_tokens: padded tokens of one prefill. max_waiting: more are refused. deterministic: bit-equal answers.
+    """
+
+    kv_tokens: int = 65536
+    block_tokens: int = 16
+    max_sequences: int = 128
+    context_tokens: int = 0
+    prefill_tokens: int = 4096
+    max_waiting: int = 4096
+    deterministic: bool = False
+    version: int = 0
+
+
+class Engine:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        options: EngineOptions,
+        on_events: Callable[[list[tuple[Any, Event]]], None],
+    ) -> None:
+        self.loaded, self.options = loaded, options
+        known = loaded.positions
+        self.context_tokens = min(options.context_tokens or min(known, 4096), known)
+        capacity = -(-self.context_tokens // 32) * 32
+        kept_rows = max(options.max_sequences, options.kv_tokens // max(1, self.context_tokens))
+        rows = options.max_sequences + kept_rows
+        self.ledger = Ledger(rows, self.context_tokens, options.block_tokens, options.kv_tokens)
+        self._store = KvRows(loaded.shapes, rows, capacity, loaded.dtype, loaded.device)
+        self._forward = Forward(loaded, self._store)
+        self._on_events = on_events
+        self._events: list[tuple[Any, Event]] = []
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+        self._closed = False
+        self._waiting: list[tuple[tuple[int, int], Sequence]] = []
+        self._live: dict[tuple[int, str], Sequence] = {}
+        self._arrivals = 0
+        self._width = -(-options.max_sequences // FIXED_WIDTH_STEP) * FIXED_WIDTH_STEP
+        self.version = options.version
+        self.generated_tokens = self.prefilled_tokens = self.preemptions = 0
+        self.busy_ms = 0.0
+
+    # ---- from any thread ----
+    def submit(self, request: Request, sink: Any = None) -> None:
+        self._post(lambda: self._submit(request, sink))
+
+    def abort(self, request_id: str, sink: Any = None) -> None:
+        self._post(lambda: self._abort(self._live.get((id(sink), request_id))))
+
+    def abort_all(self, sink: Any) -> None:
+        """Everything that was asked through `sink`; its answers are not wanted any more."""
+        self._post(lambda: [self._abort(s) for s in list(self._live.values()) if s.sink is sink])
+
+    def release(self, trajectory: str) -> None:
+        self._post(lambda: self.ledger.drop(trajectory))
+
+    def update(self, version: int, directory: str, digest: str, keep_kv: bool) -> Future[float]:
+        """Resolves with the seconds it took, or fails with WeightsError and the old weights in place."""
+        return self._ask(lambda: self._update(version, directory, digest, keep_kv))
+
+    def status(self) -> dict[str, float]:
+        """Counts as of the last iteration; tokens of whole blocks. Reads only, so it answers during a long forward."""
+        for _ in range(8):
+            try:
+                return self._status()
+            except RuntimeError:  # a dictionary changed while the loop went on
+                continue
+        return self._ask(self._status).result(timeout=60)
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake.set()
+
+    def _post(self, action: Callable[[], None]) -> None:
+        self._inbox.append(action)
+        self._wake.set()
+
+    def _ask(self, action: Callable[[], Any]) -> Future:
+        future: Future = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(action())
+            except Exception as error:  # noqa: BLE001 — it belongs to whoever asked
+                future.set_exception(error)
+
+        self._post(run)
+        return future
+
+    # ---- the loop ----
+    def run(self) -> None:
+        """Until `close`; the caller's thread is the engine's."""
+        while not self._closed:
+            if not self.step():
+                self._wake.wait()
+            self._wake.clear()
+
+    def step(self) -> bool:
+        """One iteration. False when there is nothing left to do."""
+        started = time.perf_counter()
+        while self._inbox:
+            self._inbox.popleft()()
+        self._admit()
+        worked = len(self.ledger.running) > 0
+        if worked:
+            self.ledger.shrink(self._preempt)
+            if self.options.deterministic:
+                self._iterate_fixed()
+            else:
+                self._prefill()
+                self._compact()
+                self._decode()
+        if self._events:
+            events, self._events = self._events, []
+            self._on_events(events)
+        if worked:
+            self.busy_ms += (time.perf_counter() - started) * 1000
+        return worked or bool(self._inbox) or bool(self._waiting)
+
+    # ---- coming and going ----
+    def _submit(self, request: Request, sink: Any) -> None:
+        refused = self._refusal(request, sink)
+        if refused is not None:
+            self._events.append((sink, Refused(request, *refused)))
+            return
+        self._arrivals += 1
+        sequence = Sequence(request, sink, self._arrivals, _now(), self.version)
+        self._live[(id(sink), request.request_id)] = sequence
+        self._wait(sequence)
+
+    def _wait(self, sequence: Sequence) -> None:
+        heapq.heappush(self._waiting, (sequence.order, sequence))
+        kept = self.ledger.kept.get(sequence.request.trajectory)
+        if kept is not None:
+            kept.wanted += 1
+
+    def _refusal(self, request: Request, sink: Any) -> tuple[str, str] | None:
+        n = len(request.context)
+        tokens = request.context
+        if (id(sink), request.request_id) in self._live:
+            return "engine.bad_request", f"request {request.request_id} is already running"
+        if n == 0 or request.max_tokens < 1 or not 0 <= request.resumed_tokens <= n:
+            return "engine.bad_request", f"context of {n} tokens, max_tokens {request.max_tokens}"
+        if tokens.min() < 0 or tokens.max() >= self.loaded.vocabulary:
+            return "engine.bad_request", f"a token id is outside 0..{self.loaded.vocabulary - 1}"
+        if len(request.stop_tokens) > MAX_STOPS:
+            return "engine.bad_request", f"{len(request.stop_tokens)} stop tokens, at most {MAX_STOPS}"
+        options = (request.temperature, request.top_p, request.min_p)
+        if not (np.isfinite(options).all() and request.temperature >= 0 and 0 < request.top_p <= 1):
+            return "engine.bad_request", f"temperature {request.temperature}, top_p {request.top_p}"
+        if not 0 <= request.min_p <= 1 or request.top_k < 0:
+            return "engine.bad_request", f"min_p {request.min_p}, top_k {request.top_k}"
+        if n + 1 > self.context_tokens:
+            return "engine.context_exceeded", f"{n} tokens do not fit a context of {self.context_tokens}"
+        if self.ledger.blocks(n + 1) > self.ledger.total_blocks:
+            return "engine.context_exceeded", f"{n} tokens do not fit {self.options.kv_tokens} tokens of KV"
+        if len(self._waiting) >= self.options.max_waiting:
+            return "engine.busy", f"{len(self._waiting)} requests are waiting already"
+        return None
+
+    def _abort(self, sequence: Sequence | None) -> None:
+        if sequence is not None:
+            self._finish(sequence, "aborted")
+
+    def _admit(self) -> None:
+        ledger = self.ledger
+        while self._waiting and len(ledger.running) < self.options.max_sequences:
+            _, sequence = self._waiting[0]
+            if sequence.row is not None or self._live.get((id(sequence.sink), sequence.request.request_id)) is not sequence:
+                heapq.heappop(self._waiting)  # aborted while it waited
+                continue
+            if not self._place(sequence):
+                return
+            heapq.heappop(self._waiting)
+
+    def _place(self, sequence: Sequence) -> bool:
+        """A row for a sequence: the one where its trajectory was kept, or a free one. False where nothing fits."""
+        ledger, request = self.ledger, sequence.request
+        size = len(request.context) + len(sequence.tokens)
+        kept = ledger.kept.get(request.trajectory)
+        reuse = 0 if kept is None else int(_common(ledger.tokens[kept.row, : ledger.filled[kept.row]], request.context))
+        own = 0 if kept is None else ledger.blocks(int(ledger.filled[kept.row]))
+        running = len(ledger.running)
+        # One more block for each that runs, or the newcomer would be preempted at once. Alone, it may use everything.
+        need = ledger.blocks(size + 1) + running - own
+        if kept is not None:
+            kept.wanted += 1  # not its own victim
+        fits = ledger.make_room(need, even_wanted=running == 0)
+        if not fits and running == 0:
+            fits = ledger.make_room(ledger.blocks(size) - own, even_wanted=True)
+        kept = ledger.kept.get(request.trajectory)
+        if kept is not None:
+            kept.wanted -= 1
+        if not fits:
+            return False
+        if kept is not None:
+            row = ledger.take(kept)
+        else:
+            reuse = 0
+            found = ledger.free_row()
+            if found is None:
+                ledger.evict_one(even_wanted=True)
+                found = ledger.free_row()
+            if found is None:
+                return False
+            row = found
+        ledger.place(sequence, row, min(reuse, size - 1))
+        sequence.shared = reuse > 0
+        if sequence.cached_tokens is None:
+            sequence.cached_tokens, sequence.started_at = min(reuse, size - 1), _now()
+        sequence.waited = 0
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        ledger, row = self.ledger, sequence.row
+        if len(ledger.running) == 1:
+            self._finish(sequence, "length")  # alone, it has outgrown the whole budget
+            return
+        start, end = int(ledger.context[row]), int(ledger.size[row])
+        sequence.tokens = ledger.tokens[row, start:end].copy()
+        sequence.logprobs = ledger.logprobs[row, start:end].copy()
+        sequence.preemptions += 1
+        self.preemptions += 1
+        ledger.free(row)
+        self._wait(sequence)
+
+    def _finish(self, sequence: Sequence, how: str) -> None:
+        ledger, row, request = self.ledger, sequence.row, sequence.request
+        tokens, logprobs = sequence.tokens, sequence.logprobs
+        if row is not None:
+            start, end = int(ledger.context[row]), int(ledger.size[row])
+            tokens, logprobs = ledger.tokens[row, start:end].copy(), ledger.logprobs[row, start:end].copy()
+            if request.keep and ledger.filled[row] > 0:
+                ledger.keep(row, sequence)
+            else:
+                ledger.free(row)
+        else:
+            self._unwant(request.trajectory)
+        del self._live[(id(sequence.sink), request.request_id)]
+        now = _now()
+        self._events.append((sequence.sink, Finished(
+            request, tokens, logprobs, how, sequence.segments(len(tokens)), sequence.cached_tokens or 0,
+            sequence.preemptions, sequence.queued_at, sequence.started_at or now, sequence.first_token_at or now, now,
+        )))  # fmt: skip
+
+    def _unwant(self, trajectory: str) -> None:
+        kept = self.ledger.kept.get(trajectory)
+        if kept is not None:
+            kept.wanted = max(0, kept.wanted - 1)
+
+    def _refuse(self, sequence: Sequence, code: str, message: str) -> None:
+        self.ledger.free(sequence.row)
+        del self._live[(id(sequence.sink), sequence.request.request_id)]
+        self._events.append((sequence.sink, Refused(sequence.request, code, message)))
+
+    # ---- computing ----
+    def _pending(self) -> list[Sequence]:
+        """Running sequences that lack keys before their last token, in order of importance."""
+        ledger = self.ledger
+        rows = ledger.running
+        rows = rows[ledger.filled[rows] < ledger.size[rows] - 1]
+        return sorted((ledger.owner[row] for row in rows), key=lambda sequence: sequence.order)
+
+    def _prefill(self) -> None:
+        pending = self._pending()
+        if not pending:
+            return
+        ledger = self.ledger
+        lacking = sum(int(ledger.size[s.row] - 1 - ledger.filled[s.row]) for s in pending)
+        ready = len(ledger.running) - len(pending)
+        if ready > 0 and lacking < 512 and len(pending) * 8 < ready and max(s.waited for s in pending) < PATIENCE:
+            for sequence in pending:
+                sequence.waited += 1
+            return
+        budget = self.options.prefill_tokens
+        while pending and budget > 0:
+            batch = self._next_batch(pending, budget)
+            fresh = [item for item in batch if ledger.filled[item[0].row] == 0]
+            longer = [item for item in batch if ledger.filled[item[0].row] > 0]
+            budget -= self._prefill_part(fresh) + self._prefill_part(longer)
+            pending = [s for s in pending if ledger.filled[s.row] < ledger.size[s.row] - 1]
+
+    def _next_batch(self, pending: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
+        """Who is filled now and by how many tokens. One member of a group goes first; the others copy from it."""
+        ledger = self.ledger
+        batch: list[tuple[Sequence, int]] = []
+        groups: set[str] = set()
+        for sequence in pending:
+            if budget <= 0:
+                break
+            if sequence.group is not None:
+                if not sequence.shared:
+                    if sequence.group in groups:
+                        continue
+                    self._copy_prefix(sequence)
+                groups.add(sequence.group)
+            lacking = int(ledger.size[sequence.row] - 1 - ledger.filled[sequence.row])
+            if lacking > 0:
+                batch.append((sequence, min(lacking, budget)))
+                budget -= lacking
+        return batch
+
+    def _copy_prefix(self, sequence: Sequence) -> None:
+        """Copies keys from the row of its group that has most tokens in common; the storage is not shared."""
+        ledger, row = self.ledger, sequence.row
+        sequence.shared = True
+        context = ledger.tokens[row, : ledger.size[row] - 1]
+        best, best_row = int(ledger.filled[row]), None
+        for other in ledger.groups[sequence.group]:
+            if other != row and ledger.filled[other] > best:
+                common = _common(ledger.tokens[other, : ledger.filled[other]], context)
+                if common > best:
+                    best, best_row = common, other
+                    if best == len(context):
+                        break
+        if best_row is not None:
+            with torch.inference_mode():
+                self._store.copy(best_row, row, best)
+            ledger.filled[row] = best
+            if sequence.first_token_at == 0:
+                sequence.cached_tokens = max(sequence.cached_tokens or 0, best)
+
+    def _prefill_part(self, part: list[tuple[Sequence, int]]) -> int:
+        """Forwards over rows of similar length, each at most `prefill_tokens` padded; returns tokens computed."""
+        ledger, done = self.ledger, 0
+        part = sorted(part, key=lambda item: -item[1])
+        while part:
+            width = part[0][1]
+            most = max(1, self.options.prefill_tokens // width)
+            # Rows shorter than half the longest go in a forward of their own: padding costs as much as tokens.
+            count = next((i for i, (_, n) in enumerate(part) if i >= most or n * 2 < width), len(part))
+            now, part = part[:count], part[count:]
+            rows = np.array([s.row for s, _ in now], np.int64)
+            starts = ledger.filled[rows]
+            pieces = [ledger.tokens[s.row, a : a + n] for (s, n), a in zip(now, starts, strict=True)]
+            self._forward.prefill(rows, starts, pieces)
+            counts = np.array([n for _, n in now], np.int64)
+            ledger.filled[rows] += counts
+            done += int(counts.sum())
+        self.prefilled_tokens += done
+        return done
+
+    def _compact(self) -> None:
+        """Moves the highest rows into gaps when a decode over 0..top would compute too many rows for nothing."""
+        ledger = self.ledger
+        running = ledger.running
+        while len(running) and running[-1] + 1 - len(running) > max(2, len(running) // 4):
+            high = int(running[-1])
+            low = int(np.setdiff1d(np.arange(high), running)[0])
+            with torch.inference_mode():
+                if isinstance(ledger.owner[low], Kept):
+                    self._relocate_kept(low, high)
+                else:
+                    self._store.copy(high, low, int(ledger.filled[high]))
+                    ledger.move(high, low)
+            running = ledger.running
+
+    def _relocate_kept(self, low: int, high: int) -> None:
+        """Swaps a kept row with a running one, through scratch."""
+        ledger, store = self.ledger, self._store
+        kept = ledger.owner[low]
+        length, tokens = int(ledger.filled[low]), ledger.tokens[low].copy()
+        store.copy(low, store.scratch, length)
+        ledger._own(low, None)
+        store.copy(high, low, int(ledger.filled[high]))
+        ledger.move(high, low)
+        store.copy(store.scratch, high, length)
+        ledger.tokens[high] = tokens
+        ledger.size[high] = ledger.filled[high] = length
+        kept.row = high
+        ledger._own(high, kept)
+
+    def _decode(self) -> None:
+        ledger = self.ledger
+        rows = ledger.running
+        rows = rows[ledger.filled[rows] == ledger.size[rows] - 1]
+        if not len(rows):
+            return
+        top = int(rows[-1]) + 1
+        active = np.zeros(top, bool)
+        active[rows] = True
+        last = np.maximum(ledger.size[:top] - 1, 0)
+        logits = self._forward.decode(top, ledger.tokens[np.arange(top), last], last, active)
+        with torch.inference_mode():
+            if len(rows) < top:
+                logits = logits[torch.from_numpy(rows).to(logits.device)]
+            tokens, logprobs = sample(logits, self._sampling(rows), self._uniforms(rows))
+            self._append(rows, tokens.cpu().numpy(), logprobs.cpu().numpy())
+
+    def _iterate_fixed(self) -> None:
+        """Deterministic mode: one forward of constant shape, decoding rows first, then tokens of prefills."""
+        ledger, width = self.ledger, self._width
+        rows = ledger.running
+        decoding = rows[ledger.filled[rows] == ledger.size[rows] - 1]
+        lines, positions = [decoding], [ledger.size[decoding] - 1]
+        room = width - len(decoding)
+        filling: list[tuple[int, int]] = []
+        for sequence, count in self._next_batch(self._pending(), room):
+            count = min(count, room)
+            start = int(ledger.filled[sequence.row])
+            lines.append(np.full(count, sequence.row))
+            positions.append(np.arange(start, start + count))
+            filling.append((sequence.row, count))
+            room -= count
+        where, at = np.concatenate(lines), np.concatenate(positions)
+        if not len(where):
+            return
+        logits = self._forward.fixed(where, at, ledger.tokens[where, at], width)
+        for row, count in filling:
+            ledger.filled[row] += count
+            self.prefilled_tokens += count
+        if len(decoding):
+            with torch.inference_mode():
+                # The idle lines are sampled too: the shape of every operation stays the same.
+                spare = np.zeros(width - len(decoding), np.int64)
+                all_rows = np.concatenate([decoding, spare])
+                tokens, logprobs = sample(logits, self._sampling(all_rows), self._uniforms(all_rows))
+            n = len(decoding)
+            self._append(decoding, tokens.cpu().numpy()[:n], logprobs.cpu().numpy()[:n])
+
+    def _sampling(self, rows: np.ndarray) -> SamplingRows:
+        ledger = self.ledger
+        return SamplingRows(ledger.temperature[rows], ledger.top_k[rows], ledger.top_p[rows], ledger.min_p[rows])
+
+    def _uniforms(self, rows: np.ndarray) -> np.ndarray:
+        return uniforms(self.ledger.seed[rows], self.ledger.size[rows] - self.ledger.origin[rows])
+
+    def _append(self, rows: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray) -> None:
+        ledger = self.ledger
+        if np.isnan(logprobs).any():
+            self._drop_not_finite(rows[np.isnan(logprobs)])
+            good = ~np.isnan(logprobs)
+            rows, tokens, logprobs = rows[good], tokens[good], logprobs[good]
+        size = ledger.size[rows]
+        ledger.tokens[rows, size] = tokens
+        ledger.logprobs[rows, size] = logprobs
+        first = ledger.context[rows] == size
+        ledger.filled[rows] = size
+        ledger.size[rows] = size + 1
+        self.generated_tokens += len(rows)
+        stopped = (ledger.stops[rows] == tokens[:, None]).any(1)
+        full = size + 1 >= ledger.limit[rows]
+        if first.any():
+            now = _now()
+            for row in rows[first]:
+                ledger.owner[row].first_token_at = now
+        if self._streams():
+            self._report(rows, tokens)
+        for i in np.nonzero(stopped | full)[0]:
+            self._finish(ledger.owner[rows[i]], "stop" if stopped[i] else "length")
+
+    def _streams(self) -> bool:
+        return any(sequence.request.stream for sequence in self._live.values())
+
+    def _report(self, rows: np.ndarray, tokens: np.ndarray) -> None:
+        for row, token in zip(rows, tokens, strict=True):
+            sequence = self.ledger.owner[row]
+            if sequence.request.stream:
+                self._events.append((sequence.sink, Partial(sequence.request, np.array([token], np.int32))))
+
+    def _drop_not_finite(self, rows: np.ndarray) -> None:
+        for row in rows:
+            self._refuse(self.ledger.owner[row], "engine.not_finite", "the model's logits are not finite")
+        # Every kept or shared key may carry the same NaN.
+        for trajectory in list(self.ledger.kept):
+            self.ledger.drop(trajectory)
+        with torch.inference_mode():
+            self._store.clear()
+        running = self.ledger.running
+        self.ledger.filled[running] = 0
+
+    # ---- weights and counts ----
+    def _update(self, version: int, directory: str, digest: str, keep_kv: bool) -> float:
+        started = time.perf_counter()
+        update_weights(self.loaded, directory, digest)
+        self.version = version
+        ledger = self.ledger
+        for sequence in self._live.values():
+            row = sequence.row
+            sampled = len(sequence.tokens) if row is None else int(ledger.size[row] - ledger.context[row])
+            sequence.mark_version(version, sampled)
+        if not keep_kv:
+            for trajectory in list(ledger.kept):
+                ledger.drop(trajectory)
+            for row in ledger.running:
+                ledger.filled[row] = 0
+                ledger.owner[row].shared = False
+        return time.perf_counter() - started
+
+    def _status(self) -> dict[str, float]:
+        ledger = self.ledger
+        block = self.options.block_tokens
+        return {
+            "version": self.version,
+            "kv_tokens": ledger.total_blocks * block,
+            "referenced_tokens": (ledger.running_blocks() + ledger.kept_blocks(wanted=True)) * block,
+            "cached_tokens": ledger.kept_blocks(wanted=False) * block,
+            "running": len(ledger.running),
+            "waiting": max(0, len(self._live) - len(ledger.running)),
+            "generated_tokens": self.generated_tokens,
+            "prefilled_tokens": self.prefilled_tokens,
+            "preemptions": self.preemptions,
+            "busy_ms": self.busy_ms,
+        }
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    """How many tokens two sequences begin with alike."""
+    n = min(len(a), len(b))
+    if n and np.array_equal(a[:n], b[:n]):
+        return n
+    different = np.nonzero(a[:n] != b[:n])[0]
+    return int(different[0]) if len(different) else n
+
+
+def _now() -> float:
+    return time.time() * 1000

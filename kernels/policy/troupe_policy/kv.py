@@ -1,0 +1,189 @@
+"""KV storage: one row a sequence, allocated once, plugged into transformers as a `Cache` and an attention function.
+
+in   a `Pass`: which token of the forward stands in which row at which position
+out  keys and values written in place, and attention over rows without a mask of the model's own making
+Invariant: no forward concatenates or reallocates a cache. What stands behind a row's length is never attended to.
+
+Keys and values of a layer are [rows + 1, capacity, heads, dim]; the last row is scratch, where padding is written.
+A decode over the rows 0..n is a view of that storage. On Linux, pages that were never written take no memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.cache_utils import Cache
+from transformers.modeling_utils import AttentionInterface
+
+ATTENTION = "troupe_rows"
+_local = threading.local()
+
+
+class UnsupportedModel(RuntimeError):
+    """The model attends in a way that this storage does not compute."""
+
+
+@dataclass
+class Pass:
+    """One forward over [b, t] tokens.
+
+    write: int64 [b·t], where each token's keys go: row · capacity + position.
+    rows: None when the tokens attend only to one another (`fresh`), an int n for the rows 0..n in order, or int64 [b].
+    positions: int64 [b, t]; a token attends to what stands at or before its position.
+    length: positions 0..length of a row are read.
+    """
+
+    write: torch.Tensor
+    rows: torch.Tensor | int | None
+    positions: torch.Tensor
+    length: int
+    dtype: torch.dtype
+    _bias: dict[int | None, torch.Tensor] = field(default_factory=dict)
+
+    def bias(self, window: int | None) -> torch.Tensor:
+        """0 where a token may look, -inf elsewhere: [b, 1, t, length]."""
+        found = self._bias.get(window)
+        if found is None:
+            at = torch.arange(self.length, device=self.positions.device)
+            here = self.positions[:, None, :, None]
+            visible = at <= here
+            if window is not None:
+                visible &= at > here - window
+            found = torch.zeros(visible.shape, dtype=self.dtype, device=visible.device)
+            found.masked_fill_(~visible, float("-inf"))
+            self._bias[window] = found
+        return found
+
+
+def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
+    """Attention of the current pass. query [b, heads, t, dim]; key, value [b, kv_heads, length, dim]."""
+    now: Pass = _local.now
+    if options.get("softcap") is not None or options.get("s_aux") is not None:
+        raise UnsupportedModel("attention with soft capping or sinks is not supported")
+    window = options.get("sliding_window")
+    batch, heads, width, dim = query.shape
+    groups = heads // key.shape[1]
+    if now.rows is None and (window is None or window >= width):
+        out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1)
+    elif width == 1:
+        # The heads that share keys become queries of one head: nothing is repeated.
+        grouped = query.reshape(batch, key.shape[1], groups, dim)
+        out = scaled_dot_product_attention(grouped, key, value, attn_mask=now.bias(window), scale=scaling)
+        return out.reshape(batch, 1, heads, value.shape[-1]), None
+    else:
+        out = scaled_dot_product_attention(
+            query, key, value, attn_mask=now.bias(window), scale=scaling, enable_gqa=groups > 1
+        )
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(ATTENTION, attend)
+
+
+class KvRows(Cache):
+    """The storage of all layers. `shapes`: (kv heads, key dim, value dim) of each layer."""
+
+    def __init__(
+        self,
+        shapes: list[tuple[int, int, int]],
+        rows: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__(layers=[])
+        self.rows, self.capacity, self.dtype, self.device = rows, capacity, dtype, device
+        self._whole: torch.Tensor | None = None
+        if all(shape == shapes[0] and shape[1] == shape[2] for shape in shapes):
+            heads, dim, _ = shapes[0]
+            self._whole = _zeros((len(shapes), 2, rows + 1, capacity, heads, dim), dtype, device)
+            self.keys = [self._whole[layer, 0] for layer in range(len(shapes))]
+            self.values = [self._whole[layer, 1] for layer in range(len(shapes))]
+        else:
+            self.keys = [_zeros((rows + 1, capacity, heads, key), dtype, device) for heads, key, _ in shapes]
+            self.values = [_zeros((rows + 1, capacity, heads, value), dtype, device) for heads, _, value in shapes]
+        self._flat_keys = [store.view(-1, *store.shape[2:]) for store in self.keys]
+        self._flat_values = [store.view(-1, *store.shape[2:]) for store in self.values]
+
+    @property
+    def scratch(self) -> int:
+        """The row for what nobody reads."""
+        return self.rows
+
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        """Called by each layer: writes the new keys [b, heads, t, dim], returns those to attend to."""
+        now: Pass = _local.now
+        for flat, new in ((self._flat_keys[layer_idx], key_states), (self._flat_values[layer_idx], value_states)):
+            flat.index_copy_(0, now.write, new.transpose(1, 2).reshape(-1, *flat.shape[1:]))
+        if now.rows is None:
+            return key_states, value_states
+        keys, values = self.keys[layer_idx][:, : now.length], self.values[layer_idx][:, : now.length]
+        if isinstance(now.rows, int):
+            return keys[: now.rows].transpose(1, 2), values[: now.rows].transpose(1, 2)
+        return keys.index_select(0, now.rows).transpose(1, 2), values.index_select(0, now.rows).transpose(1, 2)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` positions of a row, in all layers."""
+        if self._whole is not None:
+            self._whole[:, :, target, :length].copy_(self._whole[:, :, source, :length])
+            return
+        for store in (*self.keys, *self.values):
+            store[target, :length].copy_(store[source, :length])
+
+    def clear(self) -> None:
+        """Zeroes everything: a masked NaN would still poison a sum."""
+        for store in (*self.keys, *self.values):
+            store.zero_()
+
+    def run(self, model: torch.nn.Module, now: Pass, tokens: torch.Tensor):
+        """The model's output for tokens [b, t] of one pass."""
+        _local.now = now
+        try:
+            return model(input_ids=tokens, position_ids=now.positions, past_key_values=self, use_cache=True)
+        finally:
+            _local.now = None
+
+
+class ShapeProbe(Cache):
+    """Learns the shapes of a model's keys and values from one forward, whatever its config calls them."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.shapes: dict[int, tuple[int, int, int]] = {}
+
+    def update(self, key_states, value_states, layer_idx, *args, **kwargs):
+        self.shapes[layer_idx] = (key_states.shape[1], key_states.shape[3], value_states.shape[3])
+        return key_states, value_states
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+
+def probe_shapes(model: torch.nn.Module, device: torch.device) -> list[tuple[int, int, int]]:
+    """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel where layers do not use a Cache."""
+    probe = ShapeProbe()
+    zero = torch.zeros((1, 1), dtype=torch.long, device=device)
+    _local.now = Pass(zero.view(-1), None, zero, 1, next(model.parameters()).dtype)
+    try:
+        model(input_ids=zero, position_ids=zero, past_key_values=probe, use_cache=True)
+    finally:
+        _local.now = None
+    layers = sorted(probe.shapes)
+    if not layers or layers != list(range(len(layers))):
+        raise UnsupportedModel("the model's layers do not keep their keys and values in a transformers Cache")
+    return [probe.shapes[layer] for layer in layers]
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # calloc: the kernel gives zeroed pages when they are first written, torch.zeros would write them all now
+    size = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)

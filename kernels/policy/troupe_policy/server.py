@@ -1,0 +1,140 @@
+"""`python -m troupe_policy.server --serve render|engine|trainer`: one service of a model on a unix socket.
+
+in   a model directory and options on the command line       out  {"ready": true, "socket": …} on stdout, logs on stderr
+Invariant: it ends with its parent. Without a model that can be served it says why on stdout and exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import grpc
+
+from .generated import policy_pb2_grpc as rpc
+from .process import announce, die_with_parent, fail, socket_address
+
+MESSAGE_BYTES = 256 * 1024 * 1024
+logger = logging.getLogger("troupe_policy")
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="troupe_policy.server")
+    parser.add_argument("--serve", choices=("render", "engine", "trainer"), required=True)
+    parser.add_argument("--model", required=True, help="a directory that transformers loads")
+    parser.add_argument("--socket", help="unix:PATH; chosen when not given")
+    parser.add_argument("--parent", type=int, help="pid of the parent, whose death ends this process")
+    parser.add_argument("--template", help="a Jinja chat template instead of the model's own")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 …")
+    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
+    parser.add_argument("--threads", type=int, default=0, help="of torch; 0: its own choice")
+    parser.add_argument("--seed", type=int, default=0, help="trainer: of its random numbers")
+    engine = parser.add_argument_group("engine")
+    engine.add_argument("--kv-tokens", type=int, default=65536)
+    engine.add_argument("--block-tokens", type=int, default=16)
+    engine.add_argument("--max-sequences", type=int, default=128)
+    engine.add_argument("--context-tokens", type=int, default=0, help="0: what the model knows, at most 4096")
+    engine.add_argument("--prefill-tokens", type=int, default=4096)
+    engine.add_argument("--max-waiting", type=int, default=4096)
+    engine.add_argument("--deterministic", action="store_true")
+    engine.add_argument("--version", type=int, default=0, help="policy version of the model directory")
+    return parser.parse_args(argv)
+
+
+async def serve(given: argparse.Namespace) -> None:
+    server = grpc.aio.server(options=[
+        ("grpc.max_receive_message_length", MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MESSAGE_BYTES),
+        # The parent pings while a generation is long; a server that minds would close the connection.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
+    ])  # fmt: skip
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    failed: list[bool] = []
+
+    def on_failure() -> None:
+        failed.append(True)
+        ended.set()
+
+    add_service(server, given, on_failure)
+    address = socket_address(given.socket)
+    # Whoever may connect may load weights: nobody but this user.
+    os.umask(0o077)
+    server.add_insecure_port(address)
+    await server.start()
+    announce(socket=address, pid=os.getpid())
+    await ended.wait()
+    await server.stop(grace=0.5)
+    # Threads of torch may be inside a long forward: nobody waits for them.
+    sys.stderr.flush()
+    os._exit(1 if failed else 0)
+
+
+def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
+    """Each service imports what it needs: the renderer starts without torch."""
+    if given.serve == "render":
+        from .render import Renderer
+        from .render_service import RenderService
+
+        rpc.add_RenderServicer_to_server(RenderService(Renderer(given.model, given.template)), server)
+        return
+    import torch
+
+    if given.threads > 0:
+        torch.set_num_threads(given.threads)
+    if given.serve == "trainer":
+        from .trainer_service import TrainerService
+
+        service = TrainerService(given.model, given.device, given.dtype, given.seed, given.threads)
+        rpc.add_TrainerServicer_to_server(service, server)
+        return
+    from .engine import EngineOptions
+    from .engine_service import EngineService
+    from .model import load_model
+    from .tokens import Tokens
+
+    if given.deterministic:
+        # cuBLAS reads it when it starts.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+    options = EngineOptions(
+        kv_tokens=given.kv_tokens,
+        block_tokens=given.block_tokens,
+        max_sequences=given.max_sequences,
+        context_tokens=given.context_tokens,
+        prefill_tokens=given.prefill_tokens,
+        max_waiting=given.max_waiting,
+        deterministic=given.deterministic,
+        version=given.version,
+    )
+    loaded = load_model(given.model, given.device, given.dtype)
+    name = os.path.basename(os.path.abspath(given.model))
+    service = EngineService(name, loaded, Tokens(given.model), options, on_failure)
+    rpc.add_EngineServicer_to_server(service, server)
+
+
+def main() -> None:
+    given = arguments()
+    die_with_parent(given.parent)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Models come from directories: nothing is looked up on the network.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    try:
+        asyncio.run(serve(given))
+    except Exception as error:
+        logger.exception("cannot serve %s", given.serve)
+        fail(f"policy.{type(error).__name__}", str(error))
+
+
+if __name__ == "__main__":
+    main()
