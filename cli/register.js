@@ -15,7 +15,10 @@ const cache = path.join(logs, 'ts')
 const project = path.join(root, 'tsconfig.json')
 const options = checkout
   ? { project }
-  : { skipProject: true, compilerOptions: { module: 'commonjs', target: 'es2023', esModuleInterop: true } }
+  : {
+      skipProject: true,
+      compilerOptions: { module: 'commonjs', moduleResolution: 'bundler', target: 'es2023', esModuleInterop: true },
+    }
 const versionOf = name => JSON.parse(fs.readFileSync(require.resolve(`${name}/package.json`), 'utf8')).version
 const hash = (...parts) => createHash('sha256').update(parts.join('\0')).digest('hex')
 

@@ -47,9 +47,8 @@ beforeAll(() => {
 afterAll(() => rmSync(project, { recursive: true, force: true }))
 
 function run(command: string, args: readonly string[], cwd = project): SpawnSyncReturns<string> {
-  const env = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !/^(TS_NODE|NODE_OPTIONS|npm_)/.test(name)),
-  )
+  const clean = Object.entries(process.env).filter(([name]) => !/^(TS_NODE|NODE_OPTIONS|npm_|TROUPE_)/.test(name))
+  const env = { ...Object.fromEntries(clean), TROUPE_HOME: join(project, 'home') }
   const reply = spawnSync(command, args, { cwd, env, encoding: 'utf8', timeout: 240_000 })
   if (reply.status !== 0)
     throw new Error(`${command} ${args.join(' ')} ended with ${reply.status}\n${reply.stdout}\n${reply.stderr}`)
@@ -119,6 +118,16 @@ test('the command runs from the package, and set-up finds what to install', () =
   const where = JSON.parse(run(process.execPath, ['places.cjs']).stdout)
   expect(where.checkout).toBe(false)
   expect(existsSync(join(where.policy, 'troupe_policy/generated/policy_pb2_grpc.py'))).toBe(true)
+})
+
+test("a user's TypeScript recipe is loaded from the package, with no tsconfig.json about", () => {
+  writeFileSync(
+    join(project, 'recipe.ts'),
+    "import { runId } from 'troupe/messages'\nexport const recipe: { id: string } = { id: runId('mine') }\n",
+  )
+  const script = "require('./node_modules/troupe/cli/register'); console.log(require('./recipe.ts').recipe.id)"
+  expect(run(process.execPath, ['-e', script]).stdout).toBe('mine\n')
+  expect(readdirSync(join(project, 'home/ts')).length).toBe(1)
 })
 
 test('the package carries no tests, no sources and no files of this machine', () => {
