@@ -2,11 +2,15 @@
  * Lifeline: keeps one outside process (an engine, a trainer) alive, and gives up when it dies too often.
  *
  * in   how to start it        out  the process that lives now; calls when one came and when one went
- * Invariant: at most one lives at a time. Restarts back off and double; more than `maxRestarts` within `withinMs` is a
- * failure of the run, said once, with the reason of the last death.
+ * Invariant: at most one lives at a time. Too many deaths in too short a time are a failure of the run, said once, with
+ * the reason of the last one.
  */
 import type { Effects } from '../runtime/effects'
 import { asError, TroupeError } from '../runtime/errors'
+import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from '../runtime/supervisor'
+
+/** A process takes seconds to start: fewer tries, further apart, than for an actor. */
+const processPolicy: RestartPolicy = { ...defaultRestartPolicy, maxRestarts: 5, backoffMs: 250 }
 
 export interface Living {
   readonly lost: Promise<Error>
@@ -21,9 +25,7 @@ export interface LifelineOptions<P extends Living> {
   readonly onDown?: (error: Error) => Promise<void>
   readonly onFailed: (error: Error) => void
   readonly fx: Effects
-  readonly maxRestarts?: number
-  readonly withinMs?: number
-  readonly backoffMs?: number
+  readonly restart?: Partial<RestartPolicy>
 }
 
 export interface Lifeline<P extends Living> {
@@ -33,8 +35,8 @@ export interface Lifeline<P extends Living> {
 }
 
 export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifeline<P> {
-  const { maxRestarts = 5, withinMs = 60_000, backoffMs = 250, fx } = options
-  const deaths: number[] = []
+  const policy = { ...processPolicy, ...options.restart }
+  let deaths: Failures = []
   let closing = false
 
   async function up(): Promise<P> {
@@ -46,23 +48,21 @@ export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifelin
 
   async function down(error: Error): Promise<void> {
     if (closing) return
-    const now = fx.elapsed()
-    deaths.push(now)
-    while (deaths.length > 0 && now - deaths[0]! > withinMs) deaths.shift()
+    const verdict = onFailure(policy, deaths, options.fx.elapsed())
+    deaths = verdict.failures
     await options.onDown?.(error)
-    if (deaths.length > maxRestarts) {
+    if (verdict.do === 'escalate') {
       options.onFailed(
         new TroupeError('process.restarts_exceeded', {
           boundary: 'process',
           retriable: false,
-          message: `${options.name} died ${deaths.length} times within ${withinMs} ms; last: ${error.message}`,
+          message: `${options.name} died ${deaths.length} times within ${policy.withinMs} ms; last: ${error.message}`,
           cause: error,
         }),
       )
       return
     }
-    const wait = backoffMs * 2 ** (deaths.length - 1)
-    living = new Promise(resolve => setTimeout(resolve, wait)).then(up)
+    living = new Promise(resolve => setTimeout(resolve, verdict.afterMs)).then(up)
     living.catch(thrown => down(asError(thrown)).catch(again => options.onFailed(asError(again))))
   }
 

@@ -126,7 +126,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
         { topic: 'telemetry', from: 'latest' },
       ],
     })
-    const engines = Array.from({ length: config.engine.count }, (_, k) => {
+    for (let k = 0; k < config.engine.count; k++) {
       const id = engineId(`local-${k}`)
       let inferenceHost: Host | undefined
       const engine = lifeline<Engine>({
@@ -166,8 +166,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
         await inferenceHost?.close()
         await engine.close()
       })
-      return engine
-    })
+    }
 
     // ---- tools and rewards ----
     const lanes = config.tools.lanes === undefined ? {} : { lanes: config.tools.lanes }

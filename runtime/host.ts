@@ -15,6 +15,7 @@ import type { Effects } from './effects'
 import { asError, TroupeError } from './errors'
 import type { Entry, Feed, Following, Journal } from './journal'
 import type { Log } from './log'
+import type { RestartPolicy } from './supervisor'
 
 /** Runs a request of a behaviour. What it resolves with is appended; what it rejects with restarts the actor. */
 export type Port<R> = (request: R, signal: AbortSignal) => Promise<Decision | undefined>
@@ -37,6 +38,7 @@ export interface HostOptions<S, I extends Message, R> {
   readonly tickMs?: number
   /** Offset from which a refold must begin to find everything that is open; committed at every tick. */
   readonly oldestOpen?: (state: S) => number | undefined
+  readonly restart?: Partial<RestartPolicy>
   /** The actor was restarted too often: it is gone. */
   readonly onFailed: (error: Error) => void
 }
@@ -244,6 +246,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       return handle
     },
     onEscalate: options.onFailed,
+    ...(options.restart === undefined ? {} : { restart: options.restart }),
   })
 
   async function assigned(topic: TopicName, partition: number): Promise<number> {

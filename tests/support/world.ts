@@ -11,8 +11,9 @@ type Decided<R> = Decision & { readonly requests?: readonly R[] }
 
 export interface World<S, R> {
   readonly log: readonly Fact[]
-  readonly commands: readonly Command[]
-  readonly requests: readonly R[]
+  /** Open ones; a test takes out what it answers, or loses it. */
+  readonly commands: Command[]
+  readonly requests: R[]
   state(): S
   /** Appends facts, folds them, and lets the behaviour decide, until nothing more follows. */
   append(...facts: readonly Fact[]): void

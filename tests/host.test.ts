@@ -1,0 +1,201 @@
+import type { Message } from '../messages'
+import type { Fact, StageChanged } from '../messages/facts'
+import { runId } from '../messages/ids'
+import { createActorSystem } from '../runtime/actor'
+import { type Behaviour, nothing } from '../runtime/behaviour'
+import { memoryBlobs } from '../runtime/bus/blobs'
+import { openMemoryBus } from '../runtime/bus/memory'
+import { systemEffects } from '../runtime/effects'
+import { type Host, type HostOptions, startHost } from '../runtime/host'
+import { type Journal, openJournal } from '../runtime/journal'
+import { createLog } from '../runtime/log'
+import { until } from './support/until'
+
+const stage = (name: string, step = 0): StageChanged => ({
+  type: 'stage.changed',
+  at: 0,
+  stage: name,
+  step,
+  reason: '',
+})
+const log = createLog('test', { level: 'silent' })
+
+/** Counts stages; answers `ask` with an `answer` through a request. */
+interface Seen {
+  readonly stages: readonly string[]
+}
+type Request = { readonly name: string }
+
+function recorder(crashOn?: string): Behaviour<Seen, never, Request> {
+  return {
+    name: 'recorder',
+    initial: () => ({ stages: [] }),
+    evolve(state, fact) {
+      if (fact.type !== 'stage.changed') return state
+      if (fact.stage === crashOn) throw new Error('cannot live with it')
+      return { stages: [...state.stages, fact.stage] }
+    },
+    decide: (_state, input) =>
+      input.type === 'stage.changed' && input.stage.startsWith('ask')
+        ? { ...nothing, requests: [{ name: input.stage }] }
+        : nothing,
+    pending: state => ({
+      ...nothing,
+      requests: state.stages
+        .filter(s => s.startsWith('ask') && !state.stages.includes(`answer ${s}`))
+        .map(name => ({ name })),
+    }),
+  }
+}
+
+interface Rig {
+  readonly journal: Journal
+  host(
+    behaviour: Behaviour<Seen, never, Request>,
+    change?: Partial<HostOptions<Seen, never & Message, Request>>,
+  ): Promise<Host>
+  learnerFacts(): Promise<Fact[]>
+  bus: ReturnType<typeof openMemoryBus>
+  failures: Error[]
+}
+
+const cleanups: (() => Promise<unknown>)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
+})
+
+async function rig(): Promise<Rig> {
+  const bus = openMemoryBus()
+  const journal = openJournal(bus, memoryBlobs(), runId('r'))
+  await journal.create(1)
+  const system = createActorSystem({ name: 'test', log, onDeadLetter: () => {} })
+  cleanups.push(
+    () => bus.close(),
+    () => system.stop(),
+  )
+  const failures: Error[] = []
+  return {
+    bus,
+    journal,
+    failures,
+    async host(behaviour, change = {}) {
+      const host = await startHost({
+        name: `${behaviour.name}-${cleanups.length}`,
+        behaviour,
+        journal,
+        system,
+        fx: systemEffects,
+        log,
+        feeds: [{ topic: 'learner', from: 'oldest' }],
+        keyOf: r => r.name,
+        onFailed: error => failures.push(error),
+        ...change,
+      })
+      cleanups.push(() => host.close())
+      return host
+    },
+    learnerFacts: async () => (await journal.read('learner', 0, 0, 1000)).map(e => e.message as Fact),
+  }
+}
+
+const answering = (name: string) => ({ facts: [stage(`answer ${name}`)], commands: [] })
+
+test('what was in the log before is folded and not decided on; what has no answer is asked again', async () => {
+  const { journal, host, learnerFacts } = await rig()
+  await journal.append([stage('ask 1'), stage('answer ask 1'), stage('ask 2')])
+  const asked: string[] = []
+  const started = await host(recorder(), {
+    perform: async ({ name }) => {
+      asked.push(name)
+      return answering(name)
+    },
+  })
+  await started.live
+  await until(async () => (await learnerFacts()).length === 4)
+  expect(asked).toEqual(['ask 2'])
+  await journal.append([stage('ask 3')])
+  await until(async () => (await learnerFacts()).length === 6)
+  expect(asked).toEqual(['ask 2', 'ask 3'])
+})
+
+test('a request that fails restarts the actor from the log and is asked again; its answer counts once', async () => {
+  const { journal, host, learnerFacts, failures } = await rig()
+  let tries = 0
+  const started = await host(recorder(), {
+    perform: async ({ name }) => {
+      if (++tries < 3) throw new Error('the port is down')
+      return answering(name)
+    },
+  })
+  await started.live
+  await journal.append([stage('ask 1')])
+  await until(async () => (await learnerFacts()).length === 2)
+  expect(tries).toBe(3)
+  expect(failures).toEqual([])
+})
+
+test('a record that nobody can read goes to the dead letters with its error and its origin, and the rest goes on', async () => {
+  const { bus, journal, host, learnerFacts } = await rig()
+  const seen: string[] = []
+  const started = await host(recorder(), {
+    perform: async ({ name }) => {
+      seen.push(name)
+      return undefined
+    },
+  })
+  await started.live
+  const topic = 'troupe.r.learner'
+  await bus.append([
+    { topic, key: 'k', headers: {}, value: Buffer.from('not ours') },
+    { topic, key: 'k', headers: { type: 'stage.changed', version: '99' }, value: Buffer.from([0xc0]) },
+  ])
+  await journal.append([stage('ask after')])
+  await until(async () => seen.length === 1)
+  const dead = await bus.read('troupe.r.dead-letters', 0, 0)
+  expect(dead.map(d => d.headers.origin)).toEqual([`${topic}:0:0`, `${topic}:0:1`])
+  expect(dead.every(d => (d.headers.error ?? '').length > 0)).toBe(true)
+  expect(Buffer.from(dead[0]!.value).toString()).toBe('not ours')
+  expect((await learnerFacts()).map(f => f.type)).toEqual(['stage.changed'])
+})
+
+test('a message that crashes its actor three times goes to the dead letters, and the actor goes on', async () => {
+  const { bus, journal, host, failures } = await rig()
+  const seen: string[] = []
+  const started = await host(recorder('poison'), {
+    perform: async ({ name }) => {
+      seen.push(name)
+      return undefined
+    },
+  })
+  await started.live
+  await journal.append([stage('ask before'), stage('poison'), stage('ask after')])
+  await until(async () => seen.includes('ask after'))
+  const dead = await bus.read('troupe.r.dead-letters', 0, 0)
+  expect(dead).toHaveLength(1)
+  expect(dead[0]!.headers).toMatchObject({ error: 'cannot live with it', origin: 'troupe.r.learner:0:1' })
+  expect(failures).toEqual([])
+})
+
+test('a message over the record limit goes through the blob store and comes back the same', async () => {
+  const { bus, journal } = await rig()
+  const large = stage('x'.repeat(1_500_000))
+  await journal.append([large])
+  const [record] = await bus.read('troupe.r.learner', 0, 0)
+  expect(record!.value.byteLength).toBeLessThan(2000)
+  expect(record!.headers.blob).toMatch(/^[0-9a-f]{64}$/)
+  expect((await journal.read('learner', 0, 0))[0]!.message).toEqual(large)
+})
+
+test('an actor that fails again and again is given up, and says so', async () => {
+  const { journal, host, failures } = await rig()
+  const started = await host(recorder(), {
+    restart: { maxRestarts: 3 },
+    perform: async () => {
+      throw new Error('for good')
+    },
+  })
+  await started.live
+  await journal.append([stage('ask 1')])
+  await until(async () => failures.length > 0)
+  expect(failures[0]!.message).toContain('for good')
+})
