@@ -295,6 +295,20 @@ describe('the lmdb bus alone', () => {
     },
   )
 
+  test('a write that the disk does not take in time is given up, and so is the bus', async () => {
+    await fill(await open('write'), 50)
+    await buses.pop()!.close()
+    const bus = await openLmdbBus({ directory, mode: 'write', writeTimeoutMs: 300 })
+    const blocker = child('stall')
+    await until(() => blocker.lines.includes('stalled'), 'the child holds the lock', 20_000)
+    expect(await codeOf(bus.append([record('t', 'k', 'x')]))).toBe('bus.write_stalled')
+    expect(await codeOf(bus.append([record('t', 'k', 'y')]))).toBe('bus.write_stalled')
+    expect((await bus.read('t', 0, 49)).length).toBe(1)
+    await bus.close()
+    blocker.process.kill('SIGKILL')
+    await blocker.exited
+  })
+
   test('network file systems are refused with their name', () => {
     for (const [type, name] of [
       [0x6969, 'NFS'],

@@ -10,6 +10,7 @@
 import { crc32 } from 'node:zlib'
 import { TroupeError } from '../errors'
 import type { BusRecord } from './bus'
+import { HeaderReader } from './headerReader'
 import type { PlacedRecord } from './log'
 
 const version = 1
@@ -118,6 +119,10 @@ export class ChunkWriter {
   }
 }
 
+const headerReader = new HeaderReader()
+/** Lengths of the names and values of the record that is being decoded. */
+const lengths: number[] = []
+
 /** When the first record of a chunk was appended, ms since 1970. */
 export function chunkTimestamp(chunk: Buffer): number {
   return chunk.readDoubleLE(5)
@@ -166,21 +171,11 @@ export function decodeChunk(
       const timestamp = base + varint()
       const headerCount = chunk[at++]!
       const keyLength = varint()
-      const lengthsAt = at
-      for (let i = 0; i < 2 * headerCount; i++) varint()
+      for (let i = 0; i < 2 * headerCount; i++) lengths[i] = varint()
       const text = chunk.toString('utf8', at, at + textBytes)
-      const value = chunk.subarray(at + textBytes, end)
-      at = lengthsAt
-      const headers: Record<string, string> = {}
-      let cut = keyLength
-      for (let i = 0; i < headerCount; i++) {
-        const nameLength = varint()
-        const name = text.substring(cut, cut + nameLength)
-        cut += nameLength
-        const length = varint()
-        set(headers, name, text.substring(cut, cut + length))
-        cut += length
-      }
+      at += textBytes
+      const value = new Uint8Array(chunk.buffer, chunk.byteOffset + at, end - at)
+      const headers = headerReader.read(text, keyLength, lengths, headerCount)
       out.push({ topic, partition, offset, timestamp, key: text.substring(0, keyLength), headers, value })
       valueBytes += value.length
       max--
@@ -188,9 +183,4 @@ export function decodeChunk(
     at = end
   }
   return valueBytes
-}
-
-function set(headers: Record<string, string>, name: string, value: string): void {
-  if (name !== '__proto__') headers[name] = value
-  else Object.defineProperty(headers, name, { value, enumerable: true, configurable: true, writable: true })
 }

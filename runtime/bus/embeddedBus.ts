@@ -38,9 +38,9 @@ export function embeddedBus(log: Log): Bus {
   const place = (record: NewRecord): PlacedRecord => {
     const { partitions } = topicOf(record.topic)
     checkSize(record)
-    if (record.partition === undefined) return { ...record, partition: partitionOf(record.key, partitions) }
-    check(record.topic, record.partition)
-    return record as PlacedRecord
+    const { topic, key, headers, value } = record
+    if (record.partition !== undefined) check(topic, record.partition)
+    return { topic, key, headers, value, partition: record.partition ?? partitionOf(key, partitions) }
   }
   const create = async (configs: readonly TopicConfig[]): Promise<void> => {
     open()

@@ -22,7 +22,11 @@ export interface LmdbBusOptions {
   readonly mode: 'write' | 'read'
   /** The clock of timestamps and retention. */
   readonly effects?: Pick<Effects, 'now'>
+  /** How long a transaction may take before the bus gives up on the disk (`bus.write_stalled`). Default 60,000. */
+  readonly writeTimeoutMs?: number
 }
+
+const defaultWriteTimeoutMs = 60_000
 
 /** Directories whose lease this process could not give back when it closed them, because the disk was full. */
 const abandoned = new Set<string>()
@@ -41,7 +45,12 @@ export async function openLmdbBus(options: LmdbBusOptions): Promise<Bus> {
     if (!released) abandoned.add(path)
   }
   try {
-    const writer = new LmdbWriter(store, options.effects ?? systemEffects, abandoned.has(path), onClosed)
+    const writer = new LmdbWriter(store, {
+      effects: options.effects ?? systemEffects,
+      writeTimeoutMs: options.writeTimeoutMs ?? defaultWriteTimeoutMs,
+      ownsLease: abandoned.has(path),
+      onClosed,
+    })
     abandoned.delete(path)
     return embeddedBus(writer)
   } catch (thrown) {

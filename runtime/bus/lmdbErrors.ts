@@ -74,6 +74,14 @@ export const lmdbErrors = {
       cause,
     }),
 
+  stalled: (directory: string, timeoutMs: number): TroupeError =>
+    new TroupeError('bus.write_stalled', {
+      boundary: 'bus',
+      retriable: false,
+      message: `the log in ${directory} did not take a write within ${timeoutMs} ms; whether it did later is not known`,
+      hint: 'look at the disk, and for a process that holds the log; then open the log again',
+    }),
+
   broken: (directory: string, cause: unknown): TroupeError =>
     new TroupeError('bus.write_failed', {
       boundary: 'bus',

@@ -138,12 +138,14 @@ export function readRecords(
 ): BusRecord[] {
   const records: BusRecord[] = []
   if (max <= 0) return records
-  let bytes = 0
-  for (const { key, value } of chunksFrom(store, partitionId, offset)) {
-    bytes += decodeChunk(value, topic, partition, offsetOf(key), offset, max - records.length, records)
-    if (records.length >= max || bytes >= maxBytes) break
-  }
-  return records
+  return attempt(store.directory, () => {
+    let bytes = 0
+    for (const { key, value } of chunksFrom(store, partitionId, offset)) {
+      bytes += decodeChunk(value, topic, partition, offsetOf(key), offset, max - records.length, records)
+      if (records.length >= max || bytes >= maxBytes) break
+    }
+    return records
+  })
 }
 
 /** Reads everything once. Throws `bus.torn` where something is missing. */

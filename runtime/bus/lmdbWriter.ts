@@ -6,7 +6,7 @@
  * transaction is conditional on our lease, so a writer that was taken over writes nothing; what waits is bounded.
  */
 import type { Effects } from '../effects'
-import type { TroupeError } from '../errors'
+import { TroupeError } from '../errors'
 import type { BusRecord, Position, TopicConfig } from './bus'
 import { busErrors } from './busErrors'
 import { ChunkWriter, chunkTimestamp, type StampedRecord } from './chunk'
@@ -51,6 +51,14 @@ interface Work {
   fail(error: TroupeError): void
 }
 
+export interface LmdbWriterOptions {
+  readonly effects: Pick<Effects, 'now'>
+  readonly writeTimeoutMs: number
+  /** The lease that this process left behind, if any, is its own. */
+  readonly ownsLease: boolean
+  readonly onClosed: (released: boolean) => void
+}
+
 type Write =
   | { readonly table: 'records'; readonly key: Buffer; readonly value: Buffer | undefined }
   | { readonly table: 'meta'; readonly key: string; readonly value: unknown }
@@ -79,15 +87,13 @@ export class LmdbWriter implements Log {
 
   constructor(
     private readonly store: Store,
-    private readonly effects: Pick<Effects, 'now'>,
-    ownsLease: boolean,
-    private readonly onClosed: (released: boolean) => void,
+    private readonly options: LmdbWriterOptions,
   ) {
-    this.epoch = takeLease(store, ownsLease)
+    this.epoch = takeLease(store, options.ownsLease)
     for (const stored of storedTopics(store)) this.add(stored)
     beat(store.directory)
     this.heartbeat = setInterval(() => beat(store.directory), heartbeatMs).unref()
-    this.trimmedAt = effects.now()
+    this.trimmedAt = options.effects.now()
     this.trim()
   }
 
@@ -109,7 +115,7 @@ export class LmdbWriter implements Log {
   }
 
   async append(records: readonly PlacedRecord[]): Promise<readonly Position[]> {
-    const timestamp = this.effects.now()
+    const timestamp = this.options.effects.now()
     if (timestamp - this.trimmedAt >= trimEveryMs) this.trim()
     let bytes = 0
     for (const record of records) bytes += record.value.length + 256
@@ -161,8 +167,10 @@ export class LmdbWriter implements Log {
     while (this.running) await this.running
     clearInterval(this.heartbeat)
     const released = await this.release()
-    await this.store.root.close()
-    this.onClosed(released)
+    // After a stall lmdb would wait for the write that does not end; the process may end without closing.
+    if (this.broken?.code === 'bus.write_stalled') void this.store.root.close()
+    else await this.store.root.close()
+    this.options.onClosed(released)
   }
 
   /** Without room for it the lease stays behind: it counts for nothing once this process has ended. */
@@ -243,20 +251,34 @@ export class LmdbWriter implements Log {
       this.chunks.reset()
       for (const work of works) work.stage()
       for (const partition of this.dirty) this.encode(partition)
-      const ours = await meta.ifVersion('writer', this.epoch, () => {
+      const written = meta.ifVersion('writer', this.epoch, () => {
         for (const write of this.writes) {
           if (write.table === 'meta') void meta.put(write.key, write.value)
           else if (write.value) void records.put(write.key, write.value)
           else void records.remove(write.key)
         }
       })
+      const ours = await this.inTime(written)
       if (ours) return undefined
       this.broken = lmdbErrors.fenced(directory)
       return this.broken
     } catch (thrown) {
-      const error = writeError(directory, await causeOf(thrown))
+      const error = thrown instanceof TroupeError ? thrown : writeError(directory, await causeOf(thrown))
       if (!error.retriable) this.broken = error
       return error
+    }
+  }
+
+  private async inTime<T>(written: Promise<T>): Promise<T> {
+    const { writeTimeoutMs } = this.options
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(lmdbErrors.stalled(this.store.directory, writeTimeoutMs)), writeTimeoutMs)
+    })
+    try {
+      return await Promise.race([written, late])
+    } finally {
+      clearTimeout(timer)
     }
   }
 
@@ -270,7 +292,7 @@ export class LmdbWriter implements Log {
 
   /** Drops the oldest chunks of topics with a retention. What cannot be dropped now is dropped next time. */
   private trim(): void {
-    const now = this.effects.now()
+    const now = this.options.effects.now()
     this.trimmedAt = now
     for (const { config, partitions } of this.byName.values()) {
       if (config.retentionMs === null) continue

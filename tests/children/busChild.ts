@@ -2,10 +2,11 @@
  * A second process for the bus tests: `write DIR` appends until it is killed and prints each acknowledged offset;
  * `hold DIR` opens for writing and waits; `tail DIR` reads along and prints the beginning of each value; `check DIR…`
  * opens each for reading and for writing and says what came of it. `full DIR` appends until the
- * disk is full, makes room by removing DIR/filler, and goes on. An error is printed as `error CODE MESSAGE`.
+ * disk is full, makes room by removing DIR/filler, and goes on; `stall DIR` blocks all writers for 20 s. An error is printed as `error CODE MESSAGE`.
  */
 import { rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
+import { open as openLmdb } from 'lmdb'
 import { openLmdbBus } from '../../runtime/bus'
 import { asError, TroupeError } from '../../runtime/errors'
 
@@ -31,7 +32,17 @@ async function check(): Promise<void> {
   }
 }
 
+/** Keeps lmdb's lock of the one writing transaction. */
+function stall(): void {
+  const root = openLmdb({ path: directory, noSubdir: false, overlappingSync: false })
+  root.transactionSync(() => {
+    say('stalled')
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20_000)
+  })
+}
+
 async function main(): Promise<void> {
+  if (task === 'stall') return stall()
   if (task === 'check') return await check()
   const bus = await openLmdbBus({ directory, mode: task === 'tail' ? 'read' : 'write' })
   say('open')
