@@ -9,12 +9,15 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import threading
 
 PR_SET_PDEATHSIG = 1
+# Directories of sockets that were chosen here.
+_own_folders: list[str] = []
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -33,7 +36,15 @@ def _end_with_stdin() -> None:
     # A descriptor of our own: nothing else reads from it, and a buffered reader would hold a lock at exit.
     while os.read(0, 4096):
         pass
-    os._exit(0)
+    end(0)
+
+
+def end(status: int) -> None:
+    """Ends at once, without waiting for threads that may be inside a long forward."""
+    for folder in _own_folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def socket_address(asked: str | None) -> str:
@@ -41,7 +52,9 @@ def socket_address(asked: str | None) -> str:
     if asked:
         path = asked.removeprefix("unix:")
     else:
-        path = os.path.join(tempfile.mkdtemp(prefix="troupe-"), "socket")
+        folder = tempfile.mkdtemp(prefix="troupe-")
+        _own_folders.append(folder)
+        path = os.path.join(folder, "socket")
     if len(os.fsencode(path)) > 107:
         raise ValueError(f"{path} is longer than the 107 bytes that a unix socket's path may have")
     return f"unix:{path}"

@@ -12,11 +12,13 @@ import logging
 import os
 import signal
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
 from .generated import policy_pb2_grpc as rpc
-from .process import announce, die_with_parent, fail, socket_address
+from .process import announce, die_with_parent, end, fail, socket_address
 
 MESSAGE_BYTES = 256 * 1024 * 1024
 logger = logging.getLogger("troupe_policy")
@@ -45,15 +47,19 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+SERVER_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    # The parent pings while a generation is long; a server that minds would close the connection.
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
+
+
 async def serve(given: argparse.Namespace) -> None:
-    server = grpc.aio.server(options=[
-        ("grpc.max_receive_message_length", MESSAGE_BYTES),
-        ("grpc.max_send_message_length", MESSAGE_BYTES),
-        # The parent pings while a generation is long; a server that minds would close the connection.
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-        ("grpc.http2.max_ping_strikes", 0),
-    ])  # fmt: skip
+    """The renderer and the engine: many small calls, one event loop."""
+    server = grpc.aio.server(options=SERVER_OPTIONS)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -65,17 +71,37 @@ async def serve(given: argparse.Namespace) -> None:
         ended.set()
 
     add_service(server, given, on_failure)
-    address = socket_address(given.socket)
-    # Whoever may connect may load weights: nobody but this user.
-    os.umask(0o077)
-    server.add_insecure_port(address)
+    listen(server, given)
     await server.start()
-    announce(socket=address, pid=os.getpid())
+    announce(socket=given.socket, pid=os.getpid())
     await ended.wait()
     await server.stop(grace=0.5)
-    # Threads of torch may be inside a long forward: nobody waits for them.
-    sys.stderr.flush()
-    os._exit(1 if failed else 0)
+    end(1 if failed else 0)
+
+
+def serve_trainer(given: argparse.Namespace) -> None:
+    """The trainer: one long call at a time, written with threads."""
+    from .trainer_service import TrainerService
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    server = grpc.server(ThreadPoolExecutor(max_workers=4), options=SERVER_OPTIONS)
+    service = TrainerService(given.model, given.device, given.dtype, given.seed, given.threads)
+    rpc.add_TrainerServicer_to_server(service, server)
+    listen(server, given)
+    server.start()
+    announce(socket=given.socket, pid=os.getpid())
+    ended.wait()
+    server.stop(grace=0.5).wait()
+    end(0)
+
+
+def listen(server, given: argparse.Namespace) -> None:
+    """Whoever may connect may load weights: nobody but this user."""
+    given.socket = socket_address(given.socket)
+    os.umask(0o077)
+    server.add_insecure_port(given.socket)
 
 
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
@@ -90,12 +116,6 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
     if given.threads > 0:
         torch.set_num_threads(given.threads)
-    if given.serve == "trainer":
-        from .trainer_service import TrainerService
-
-        service = TrainerService(given.model, given.device, given.dtype, given.seed, given.threads)
-        rpc.add_TrainerServicer_to_server(service, server)
-        return
     from .engine import EngineOptions
     from .engine_service import EngineService
     from .model import load_model
@@ -130,7 +150,10 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:
-        asyncio.run(serve(given))
+        if given.serve == "trainer":
+            serve_trainer(given)
+        else:
+            asyncio.run(serve(given))
     except Exception as error:
         logger.exception("cannot serve %s", given.serve)
         fail(f"policy.{type(error).__name__}", str(error))
