@@ -49,7 +49,7 @@ function setup(env: Record<string, string> = {}, ...args: string[]) {
   const reply = spawnSync(process.execPath, [join(home, 'cli/setup.js'), '--python-only', ...args], {
     env: environment({ TROUPE_DISK_MB: '1', ...env }),
     encoding: 'utf8',
-    timeout: 60_000,
+    timeout: 110_000,
   })
   return { code: reply.status, said: reply.stderr }
 }
@@ -201,6 +201,53 @@ test('a second set-up waits for the first; a lock whose owner died is broken', a
   expect(await ended).toBe(0)
   expect(existsSync(lock)).toBe(false)
 })
+
+/** An index that takes connections and never answers; it tells when pip has connected and when it has gone. */
+async function silentIndex() {
+  let come: () => void
+  let go: () => void
+  const connected = new Promise<void>(resolve => {
+    come = resolve
+  })
+  const gone = new Promise<void>(resolve => {
+    go = resolve
+  })
+  const server = createServer(socket => {
+    socket.on('error', () => undefined)
+    socket.once('close', () => go())
+    socket.resume()
+    come()
+  })
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as { port: number }
+  return { server, connected, gone, args: `--index-url http://127.0.0.1:${port}/simple` }
+}
+
+test.each(['SIGTERM', 'SIGKILL'] as const)(
+  'set-up ended by %s leaves no pip at work, and the next one goes on',
+  async signal => {
+    venvIsThere()
+    requirements('first==1.0\n')
+    const index = await silentIndex()
+    try {
+      const first = spawn(process.execPath, [join(home, 'cli/setup.js'), '--python-only'], {
+        env: environment({ TROUPE_DISK_MB: '1', TROUPE_PIP_ARGS: index.args }),
+      })
+      children.push(first)
+      const ended = new Promise(resolve => first.once('exit', resolve))
+      await index.connected
+      first.kill(signal)
+      await ended
+      generatedIsDone()
+      const next = setup({ TROUPE_PIP_ARGS: wheel('first') })
+      expect(next.code).toBe(0)
+      if (signal === 'SIGKILL') expect(next.said).toMatch(/ending what a killed set-up left running/)
+      await index.gone
+    } finally {
+      index.server.close()
+    }
+  },
+)
 
 test('a lock whose pid belongs to a younger process is broken', () => {
   venvIsThere()

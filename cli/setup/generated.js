@@ -26,7 +26,7 @@ function step(where) {
       try {
         const outs = ['--python_out', '--pyi_out', '--grpc_python_out'].map(flag => `${flag}=${fresh}`)
         const args = ['-m', 'grpc_tools.protoc', '-I', proto, ...outs, 'policy.proto']
-        await runTool('generated code', path.join(where.venv, 'bin/python'), args, { cwd: proto, logs: where.logs })
+        await runTool('generated code', path.join(where.venv, 'bin/python'), args, { cwd: proto, where })
         fs.writeFileSync(
           path.join(fresh, '__init__.py'),
           '"""Generated from proto/policy.proto by set-up. Do not edit."""\n',

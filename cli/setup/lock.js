@@ -1,6 +1,7 @@
 /**
- * One set-up at a time: a lock file that names its owner by pid and start time. A second set-up waits and says for
- * whom; a lock whose owner is gone (or whose pid now belongs to a younger process) is broken.
+ * One set-up at a time: a lock file whose first line names its owner by pid and start time, further lines the tools that
+ * it started. A second set-up waits and says for whom; a lock whose owner is gone (or whose pid now belongs to a younger
+ * process) is broken, and a pip that outlived a killed set-up is ended first: it would write into the venv still.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -8,29 +9,49 @@ const { SetupError, say } = require('./say')
 
 const waitLimitMs = 60 * 60_000
 
-/** When a process began, in clock ticks since boot; '' where /proc cannot say. */
-function startOf(pid) {
+/** State and start (clock ticks since boot) of a process; both '' where there is none, or no /proc. */
+function look(pid) {
   try {
     const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return { state: fields[0], start: fields[19] }
   } catch {
-    return ''
+    return { state: '', start: '' }
   }
 }
 
-function isAlive(pid) {
+const nameOf = pid => `${pid} ${look(pid).start}`
+
+function isAlive(line) {
+  const [pid, start] = line.split(' ')
   try {
-    process.kill(pid, 0)
-    return true
+    process.kill(Number(pid), 0)
   } catch (error) {
-    return error.code === 'EPERM'
+    if (error.code !== 'EPERM') return false
   }
+  const now = look(pid)
+  return now.state !== 'Z' && (!start || now.start === start)
 }
 
 function isStale(text, ageMs) {
-  const [pid, start] = text.split(' ')
-  if (!Number(pid)) return ageMs > 2_000 // created but not yet written
-  return !isAlive(Number(pid)) || (start !== '' && startOf(pid) !== start)
+  const owner = text.split('\n')[0]
+  if (!Number(owner.split(' ')[0])) return ageMs > 2_000 // created but not yet written
+  return !isAlive(owner)
+}
+
+async function endOrphans(text) {
+  for (const line of text.split('\n').slice(1).filter(Boolean)) {
+    const [pid, start] = line.split(' ')
+    if (!start || !isAlive(line)) continue // without a start time the pid may be anyone's
+    say(`ending what a killed set-up left running (pid ${pid})`)
+    process.kill(-Number(pid), 'SIGKILL')
+    while (isAlive(line)) await new Promise(resolve => setTimeout(resolve, 20))
+  }
+}
+
+/** Notes a tool in the lock, so that it is found should this process be killed. */
+function noteTool(file, pid) {
+  if (fs.existsSync(file)) fs.appendFileSync(file, `\n${nameOf(pid)}`)
 }
 
 /** Moves a stale lock aside; a live lock that was taken meanwhile is put back. */
@@ -51,7 +72,7 @@ async function withLock(file, work) {
   let told = false
   for (;;) {
     try {
-      fs.writeFileSync(file, `${process.pid} ${startOf(process.pid)}`, { flag: 'wx' })
+      fs.writeFileSync(file, nameOf(process.pid), { flag: 'wx' })
       break
     } catch (error) {
       if (error.code === 'ENOSPC') throw new SetupError('the disk is full', `free some space on ${path.dirname(file)}`)
@@ -67,6 +88,7 @@ async function withLock(file, work) {
       continue // released between the two calls
     }
     if (isStale(text, ageMs)) {
+      await endOrphans(text)
       breakLock(file, text)
       continue
     }
@@ -90,4 +112,4 @@ async function withLock(file, work) {
   }
 }
 
-module.exports = { withLock }
+module.exports = { withLock, noteTool }

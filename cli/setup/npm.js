@@ -38,7 +38,7 @@ function step(where) {
       const [command, before] = self.endsWith('npm-cli.js') ? [process.execPath, [self]] : ['npm', []]
       const verb = fs.existsSync(lock) ? 'ci' : 'install'
       const flags = ['--include=dev', '--no-audit', '--no-fund', '--no-progress']
-      await runTool('npm packages', command, [...before, verb, ...flags], { cwd: where.root, logs: where.logs })
+      await runTool('npm packages', command, [...before, verb, ...flags], { cwd: where.root, where })
       writeStamp(stamp, { digest: digest() })
     },
   }

@@ -110,7 +110,7 @@ function step(where, test) {
     }
     const present = fs.existsSync(python) ? ask(python) : undefined
     if (present && !present.fits) say(`Python: ${where.venv} is of Python ${present.version}, it is made anew`)
-    const tool = { cwd: where.policy, logs: where.logs }
+    const tool = { cwd: where.policy, where }
     if (!present?.fits) {
       const found = findPython()
       say(`Python: ${found.version}, ${found.executable}`)

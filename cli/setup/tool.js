@@ -5,6 +5,7 @@
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
 const path = require('node:path')
+const { noteTool } = require('./lock')
 const { SetupError, say, seconds } = require('./say')
 
 const offline =
@@ -53,13 +54,14 @@ function cleanEnv() {
 }
 
 /** @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails or was ended. */
-function runTool(name, command, args, { cwd, logs }) {
+function runTool(name, command, args, { cwd, where: { logs, lock } }) {
   fs.mkdirSync(logs, { recursive: true })
   const log = path.join(logs, `setup-${name.replaceAll(/\W+/g, '-')}.log`)
   const sink = fs.openSync(log, 'w')
   const terminal = process.stderr.isTTY
   return new Promise((resolve, reject) => {
     const child = spawn(command, args, { cwd, env: cleanEnv(), stdio: ['ignore', 'pipe', 'pipe'], detached: true })
+    if (child.pid) noteTool(lock, child.pid)
     const began = performance.now()
     let output = ''
     let last = ''
