@@ -13,7 +13,7 @@
 import { pathToFileURL } from 'node:url'
 import type { Message } from '../messages'
 import type { ChatMessage, RunFinished, WeightsPublished } from '../messages/facts'
-import { engineId, executorId, policyVersion, type RunId } from '../messages/ids'
+import { type EngineId, engineId, executorId, policyVersion, type RunId } from '../messages/ids'
 import { createActorSystem } from '../runtime/actor'
 import type { BlobStore } from '../runtime/bus/blobs'
 import type { Bus } from '../runtime/bus/bus'
@@ -30,7 +30,7 @@ import type { Recipe, RecipeConfig } from '../runtime/recipe'
 import type { Renderer } from '../runtime/renderer'
 import { startRenderer } from '../runtime/rendererProcess'
 import type { Trainer } from '../runtime/trainer'
-import { startTrainer } from '../runtime/trainerProcess'
+
 import { openSandbox, pythonTool, runPythonTool } from '../sandbox'
 import { coordinator } from './coordinator'
 import { curriculum } from './curriculum'
@@ -69,6 +69,9 @@ export interface RunOptions {
   readonly log: Log
   readonly versions: Readonly<Record<string, string>>
   readonly onColdStart?: (done: number, loss: number) => void
+  /** Engines and tools other than the recipe's: for embedding and benchmarks. */
+  readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
+  readonly tools?: ReadonlyMap<string, Tool>
 }
 
 export interface Run {
@@ -102,7 +105,11 @@ export async function startRun(options: RunOptions): Promise<Run> {
     await journal.create(partitions)
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
     const model = await modelOf(config, options.modelDirectory, demonstrations)
-    const renderer = await startRenderer({ modelDirectory: model.directory, template: model.template, log })
+    const renderer = await startRenderer({
+      modelDirectory: model.directory,
+      ...(model.template === undefined ? {} : { template: model.template }),
+      log,
+    })
     closers.push(() => renderer.close())
     const tokenizer = await renderer.describe()
     await announce(options, journal, tokenizer.digest)
@@ -131,7 +138,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
       let inferenceHost: Host | undefined
       const engine = lifeline<Engine>({
         name: id,
-        start: () => startLocalEngine({ id, modelDirectory: model.directory, ...config.engine, log }),
+        start: () => (options.startEngine ?? localEngine(options))(id, model.directory),
         onUp: async up => {
           const { kind, model: name, ...sizes } = up.capabilities
           const { kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign } = sizes
@@ -172,7 +179,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
     const lanes = config.tools.lanes === undefined ? {} : { lanes: config.tools.lanes }
     const sandbox = await openSandbox(lanes)
     closers.push(() => sandbox.close())
-    const tools = new Map<string, Tool>([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]])
+    const tools = options.tools ?? new Map([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]])
     await host({
       behaviour: toolExecutor(),
       feeds: [{ topic: 'tool-calls', from: 'latest' }],
@@ -265,7 +272,13 @@ async function startLearner(options: RunOptions, parts: Parts): Promise<void> {
   const { journal, renderer, host, closers, fail, demonstrations, model } = parts
   const trainers = lifeline<Trainer>({
     name: 'trainer',
-    start: () => startTrainer({ modelDirectory: model.directory, seed: config.seed, ...trainerOptions(config), log }),
+    start: async () =>
+      (await import('../runtime/trainerProcess')).startTrainer({
+        modelDirectory: model.directory,
+        seed: config.seed,
+        ...trainerOptions(config),
+        log,
+      }),
     onFailed: fail,
     fx,
   })
@@ -391,6 +404,13 @@ function drawOptions(options: RunOptions, stopTokens: readonly number[]) {
     shownTools: shownTools(options),
   }
 }
+
+const localEngine =
+  ({ config, log }: RunOptions) =>
+  (id: EngineId, modelDirectory: string): Promise<Engine> => {
+    const { contextTokens } = config.limits
+    return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
+  }
 
 const trainerOptions = ({ train: { device, dtype, threads } }: RecipeConfig) => ({ device, dtype, threads })
 

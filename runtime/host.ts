@@ -7,6 +7,7 @@
  * one at a time for each key, and go on over the actor's restart.
  */
 
+import { setMaxListeners } from 'node:events'
 import type { Message, TopicName } from '../messages'
 import type { Fact } from '../messages/facts'
 import type { ActorRef, ActorSystem } from './actor'
@@ -99,6 +100,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const crashes = new Map<string, number>()
   const committed = new Map<Place, number>()
   const aborter = new AbortController()
+  setMaxListeners(0, aborter.signal) // every request of this host listens to it
   let markLive: () => void = () => {}
   const live = new Promise<void>(resolve => {
     markLive = resolve
