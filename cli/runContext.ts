@@ -51,7 +51,8 @@ export function chooseRun(address: string, given: string | undefined): string {
   return newest
 }
 
-function noRun(directory: string, name: string | undefined): TroupeError {
+/** The error for a run that is not there. */
+export function noRun(directory: string, name: string | undefined): TroupeError {
   const runs = runsOf(directory)
   const known = runs.length === 0 ? 'it holds none' : `it holds ${runs.slice(-8).join(', ')}`
   return new TroupeError('cli.no_run', {

@@ -6,16 +6,18 @@ import type { Command } from 'commander'
 import { startRun } from '../actors/root'
 import type { EngineStatus } from '../messages/commands'
 import type { Fact } from '../messages/facts'
+import { resolveConfig } from '../runtime/config'
 import { systemEffects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
 import type { Journal } from '../runtime/journal'
 import { createLog } from '../runtime/log'
+import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
 import { runsOf } from '../runtime/runDirectory'
 import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
 import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
-import { directoryOf, openRun, withBus } from './runContext'
+import { directoryOf, noRun, openRun, withBus } from './runContext'
 import { stopSignals } from './signals'
 import { trainView } from './trainView'
 
@@ -59,21 +61,24 @@ const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T
 export async function train(name: string, options: TrainOptions): Promise<number> {
   const begun = systemEffects.elapsed()
   const overrides = options.steps === undefined ? options.set : [...options.set, `train.steps=${options.steps}`]
-  const { recipe, config } = loadRecipe(name, overrides)
-  const id = options.resume ?? options.run ?? `${config.value.name}-${timestamp()}`
-  refuseReuse(options, id)
+  const loaded = loadRecipe(name, options.resume === undefined ? overrides : [])
+  const { recipe } = loaded
+  const id = options.resume ?? options.run ?? `${loaded.config.value.name}-${timestamp()}`
+  refuseWrongName(options, id)
 
   const log = createLog('troupe')
   const context = await openRun(options.bus, id, 'write')
+  const config =
+    options.resume === undefined ? loaded.config.value : await recordedConfig(context.journal, name, overrides)
   const state = progress()
-  const view = trainView({ json: options.json === true, config: config.value, run: id, fx: systemEffects })
+  const view = trainView({ json: options.json === true, config, run: id, fx: systemEffects })
   const signals = stopSignals()
   view.begin()
   try {
     const run = await startRun({
       run: context.run,
       recipe,
-      config: config.value,
+      config,
       directory: context.files.root,
       modelDirectory: context.files.model,
       bus: context.bus,
@@ -111,9 +116,12 @@ export async function train(name: string, options: TrainOptions): Promise<number
   }
 }
 
-function refuseReuse(options: TrainOptions, id: string): void {
-  const exists = runsOf(directoryOf(options.bus)).includes(id)
-  if (options.resume === undefined && exists && options.bus !== 'memory:') {
+function refuseWrongName(options: TrainOptions, id: string): void {
+  if (options.bus === 'memory:') return
+  const directory = directoryOf(options.bus)
+  const exists = runsOf(directory).includes(id)
+  if (options.resume !== undefined && !exists) throw noRun(directory, id)
+  if (options.resume === undefined && exists) {
     throw new TroupeError('cli.run_exists', {
       boundary: 'cli',
       retriable: false,
@@ -121,6 +129,20 @@ function refuseReuse(options: TrainOptions, id: string): void {
       hint: `go on with it: --resume ${id}; or take another name: --run`,
     })
   }
+}
+
+/** A run goes on under the recipe that it was started with, and what the command line says now on top. */
+async function recordedConfig(journal: Journal, name: string, overrides: readonly string[]): Promise<RecipeConfig> {
+  const [first] = await journal.read('runs', 0, 0, 1)
+  if (first?.message.type !== 'run.started') {
+    throw new TroupeError('cli.run_empty', {
+      boundary: 'cli',
+      retriable: false,
+      message: `run '${journal.run}' holds no run.started: it ended before it began`,
+      hint: 'start it anew under another name',
+    })
+  }
+  return resolveConfig(recipeSchema, { what: `recipe ${name}`, recipe: first.message.recipe, overrides }).value
 }
 
 /** Every message of the run, from its first, to the view. */

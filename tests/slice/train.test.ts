@@ -1,0 +1,139 @@
+/** Whole runs of the quickstart, small: real engine, trainer, renderer and tool processes, driven by the command line. */
+import { mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { factKey, type Message, stripTimes, type TopicName } from '../../messages'
+import type { Fact } from '../../messages/facts'
+import { descendantsOf, isAlive, messagesOf, troupe } from '../support/cli'
+import { until } from '../support/until'
+
+jest.setTimeout(240_000)
+
+/** Small enough for seconds a step; groups of equal reward are kept, since an unschooled model is mostly wrong. */
+const small = [
+  ['coldStart.demonstrations', 600],
+  ['coldStart.epochs', 1],
+  ['rollout.groupSize', 4],
+  ['rollout.groupsPerStep', 4],
+  ['selection.keep', 2],
+  ['selection.minPositive', 1],
+  ['selection.minNegative', 1],
+  ['selection.rejectEqual', false],
+  ['evaluation.problems', 8],
+  ['limits.responseTokens', 96],
+].flatMap(([path, value]) => ['--set', `${path}=${value}`])
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const factTopics: readonly TopicName[] = ['runs', 'trajectories', 'learner']
+const allFacts = async (bus: string, run: string): Promise<Message[]> =>
+  (await Promise.all(factTopics.map(topic => messagesOf(bus, run, topic)))).flat()
+
+const pick = <T extends Fact['type']>(facts: readonly Message[], type: T) =>
+  facts.filter((f): f is Extract<Fact, { type: T }> => f.type === type)
+
+/** Facts by name, without times; which process owned a partition is no part of what happened. */
+function comparable(facts: readonly Message[]): Map<string, string> {
+  const plain = (_key: string, value: unknown) =>
+    value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
+  return new Map(
+    facts
+      .filter((f): f is Fact => f.type !== 'partition.claimed')
+      .map(fact => [factKey(fact), JSON.stringify(stripTimes(fact), plain)]),
+  )
+}
+
+test('two runs of 5 steps with one seed in deterministic mode have the same facts apart from times', async () => {
+  const bus = join(directory, 'same')
+  const outcomes: Map<string, string>[] = []
+  for (const name of ['first', 'second']) {
+    const args = ['train', 'quickstart', '--json', '--steps', '5', '--run', 'r', '--bus', `lmdb:${bus}`]
+    const { code, stdout, stderr } = await troupe([...args, '--set', 'engine.deterministic=true', ...small]).done
+    expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+    const lines = stdout
+      .trim()
+      .split('\n')
+      .map(line => JSON.parse(line) as { type: string; step?: number })
+    expect(lines.filter(l => l.type === 'step').map(l => l.step)).toEqual([1, 2, 3, 4, 5])
+    expect(lines.at(-1)).toMatchObject({
+      type: 'summary',
+      run: 'r',
+      evalBefore: { n: 8 },
+      evalAfter: { n: 8 },
+      wallSeconds: expect.any(Number),
+    })
+    outcomes.push(comparable(await allFacts(bus, 'r')))
+    // The paths of weights stand in facts: both runs must have lain at the same place.
+    renameSync(bus, `${bus}-${name}`)
+  }
+  const [first, second] = outcomes
+  expect(first!.size).toBeGreaterThan(500)
+  expect([...first!.keys()].sort()).toEqual([...second!.keys()].sort())
+  const differing = [...first!].filter(([key, fact]) => second!.get(key) !== fact).map(([key]) => key)
+  expect(differing).toEqual([])
+})
+
+test('a run that is killed in the middle of a rollout leaves no process, and goes on from its turns', async () => {
+  const bus = join(directory, 'killed')
+  const args = ['--json', '--steps', '3', '--bus', `lmdb:${bus}`, ...small]
+  const run = troupe(['train', 'quickstart', '--run', 'r', ...args])
+  let before: Message[] = []
+  await until(async () => {
+    if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
+    before = await messagesOf(bus, 'r', 'trajectories')
+    const inSecondStep = pick(before, 'turn.completed').filter(f => f.trajectory.startsWith('s0002'))
+    return inSecondStep.length >= 4
+  }, 180_000)
+  const children = descendantsOf(run.process.pid!)
+  expect(children.length).toBeGreaterThanOrEqual(3)
+  run.process.kill('SIGKILL')
+  await run.done
+  await until(() => !children.some(isAlive), 10_000)
+
+  const done = new Set(
+    pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.completed').map(f => `${f.trajectory}#${f.turn}`),
+  )
+  const asked = pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.asked').length
+  const { code, stdout, stderr } = await troupe(['train', 'quickstart', '--resume', 'r', ...args]).done
+  expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+
+  const after = await allFacts(bus, 'r')
+  // No turn that was finished is asked for again, none counts twice, and the curve goes on.
+  for (const ask of pick(after, 'turn.asked').slice(asked)) expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
+  const turns = pick(after, 'turn.completed').map(f => `${f.trajectory}#${f.turn}`)
+  expect(new Set(turns).size).toBe(turns.length)
+  expect(pick(after, 'step.completed').map(f => f.step)).toEqual([1, 2, 3])
+  expect(pick(after, 'step.started').map(f => f.step)).toEqual([1, 2, 3])
+  expect(pick(after, 'run.resumed')).toHaveLength(1)
+  expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps: 3 })
+})
+
+test('Ctrl-C ends a run with exit code 130; what was generated is recorded, and a resume finishes it', async () => {
+  const bus = join(directory, 'stopped')
+  const args = ['--json', '--steps', '2', '--bus', `lmdb:${bus}`, ...small]
+  const run = troupe(['train', 'quickstart', '--run', 'r', ...args])
+  await until(async () => {
+    if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
+    return pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.asked').some(f => f.trajectory.startsWith('s0001'))
+  }, 180_000)
+  const children = descendantsOf(run.process.pid!)
+  run.process.kill('SIGINT')
+  const stopped = await run.done
+  expect({ code: stopped.code, stderr: stopped.stderr.slice(-2000) }).toMatchObject({ code: 130 })
+  expect(children.some(isAlive)).toBe(false)
+
+  const { code, stderr } = await troupe(['train', 'quickstart', '--resume', 'r', ...args]).done
+  expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+  expect(pick(await allFacts(bus, 'r'), 'step.completed').map(f => f.step)).toEqual([1, 2])
+})
+
+test('a run cannot be started twice under one name, nor resumed when it is not there', async () => {
+  const bus = `lmdb:${join(directory, 'names')}`
+  const missing = await troupe(['train', 'quickstart', '--resume', 'nobody', '--bus', bus]).done
+  expect(missing.code).not.toBe(0)
+  expect(missing.stderr).toContain("no run 'nobody'")
+  const unknown = await troupe(['train', 'quickstart', '--set', 'train.stepz=3', '--bus', bus]).done
+  expect(unknown.code).toBe(2)
+  expect(unknown.stderr).toContain('steps')
+})

@@ -1,0 +1,89 @@
+/** The `troupe` command as a user runs it, from the checkout, and a reader of what it left in a run's log. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Message, TopicName } from '../../messages'
+import { runId } from '../../messages/ids'
+import { memoryBlobs } from '../../runtime/bus/blobs'
+import { openLmdbBus } from '../../runtime/bus/lmdb'
+import { openJournal } from '../../runtime/journal'
+import { runDirectory } from '../../runtime/runDirectory'
+
+export interface Finished {
+  readonly code: number | null
+  readonly signal: NodeJS.Signals | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+export interface Running {
+  readonly process: ChildProcess
+  readonly done: Promise<Finished>
+}
+
+const bin = join(__dirname, '../../cli/bin.js')
+
+export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
+  const child = spawn(process.execPath, [bin, ...args], {
+    env: { ...process.env, TROUPE_LOG: 'warn', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout.on('data', chunk => {
+    stdout += chunk
+  })
+  child.stderr.on('data', chunk => {
+    stderr += chunk
+  })
+  const done = new Promise<Finished>(resolve => {
+    child.on('close', (code, signal) => resolve({ code, signal, stdout, stderr }))
+  })
+  return { process: child, done }
+}
+
+/** All messages of a run's topic, partition 0, while or after it runs. */
+export async function messagesOf(directory: string, run: string, topic: TopicName): Promise<Message[]> {
+  const log = runDirectory(directory, runId(run)).log
+  if (!existsSync(log)) return []
+  const bus = await openLmdbBus({ directory: log, mode: 'read' })
+  try {
+    const journal = openJournal(bus, memoryBlobs(), runId(run))
+    const { oldest, next } = await journal.offsets(topic, 0)
+    const messages: Message[] = []
+    for (let at = oldest; at < next; ) {
+      const entries = await journal.read(topic, 0, at, 1000)
+      messages.push(...entries.map(e => e.message))
+      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
+    }
+    return messages
+  } finally {
+    await bus.close()
+  }
+}
+
+/** Processes that descend from one, while it lives. */
+export function descendantsOf(pid: number): number[] {
+  const parents = new Map<number, number>()
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue
+    try {
+      const stat = readFileSync(`/proc/${name}/stat`, 'utf8')
+      parents.set(Number(name), Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]))
+    } catch {
+      // It ended between the listing and the reading.
+    }
+  }
+  const found = [pid]
+  for (const parent of found) for (const [child, of] of parents) if (of === parent) found.push(child)
+  return found.slice(1)
+}
+
+export const isAlive = (pid: number): boolean => {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return stat.slice(stat.lastIndexOf(')') + 2)[0] !== 'Z'
+  } catch {
+    return false
+  }
+}
