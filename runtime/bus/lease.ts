@@ -48,7 +48,8 @@ export function hasHeartbeat(directory: string): boolean {
 export function beat(directory: string): void {
   const path = join(directory, heartbeatFile)
   const now = new Date()
-  if (attempt(() => utimesSync(path, now, now) ?? true) === null) writeFileSync(path, '')
+  // A full disk must not end the writer here: its appends say so, and the fence holds without a heartbeat.
+  if (attempt(() => utimesSync(path, now, now) ?? true) === null) attempt(() => writeFileSync(path, ''))
 }
 
 /** When a process started, or null when it is gone or only waits to be reaped. */

@@ -55,6 +55,8 @@ export async function openLmdbBus(options: LmdbBusOptions): Promise<Bus> {
     return embeddedBus(writer)
   } catch (thrown) {
     await store.root.close()
+    // Whatever went wrong came after the lease was taken, unless it was not to be had.
+    if (!(thrown instanceof TroupeError && thrown.code === 'bus.locked')) abandoned.add(path)
     throw thrown instanceof TroupeError ? thrown : writeError(directory, thrown)
   }
 }

@@ -43,7 +43,7 @@ interface Topic {
   readonly partitions: readonly Partition[]
 }
 
-/** A write that waits for its transaction. `stage` may be called again after a transaction that failed. */
+/** What waits for a transaction: `stage` adds to it, then either `done` or `fail` is called. */
 interface Work {
   readonly bytes: number
   stage(): void
