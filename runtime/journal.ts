@@ -64,14 +64,27 @@ export interface Journal {
   refuse(entry: Entry, error: Error): Promise<void>
 }
 
-export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
-  const nameOf = new Map<string, TopicName>(Object.values(topics).map(t => [topicOnBus(run, t.name), t.name]))
-  const memory = new Map<string, { offset: number; entry: Entry }[]>()
+/** Topics by what they are called on the bus, where that is not `troupe.<run>.<topic>`. */
+export type TopicsOnBus = Partial<Readonly<Record<TopicName, string>>>
+
+/** Throws TroupeError `config.topic_unknown`, or `config.topics_collide` when two topics would have one name on the bus. */
+export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: TopicsOnBus = {}): Journal {
+  const onBus = (topic: TopicName): string => names[topic] ?? topicOnBus(run, topic)
+  const nameOf = new Map<string, TopicName>(Object.values(topics).map(t => [onBus(t.name), t.name]))
+  const fault = faultOf(names, nameOf.size)
+  if (fault !== undefined) throw fault
+  // Where encode, which knows only the names of a run, would send a message.
+  const readdressed = new Map(
+    Object.entries(names).map(([topic, name]) => [topicOnBus(run, topic as TopicName), name] as const),
+  )
+  /** Without an entry: a record that went to the dead letters already. */
+  const memory = new Map<string, { offset: number; entry?: Entry }[]>()
 
   const groupOnBus = (group: string, from: Feed['from']) => `troupe.${run}.${group}.${from}`
 
   async function toRecord(message: Message): Promise<NewRecord> {
-    const { topic, key, headers, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
+    const { topic: usual, key, headers, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
+    const topic = readdressed.get(usual) ?? usual
     if (value.byteLength <= maxRecordBytes) return { topic, key, headers, value }
     const { sha256, bytes } = await blobs.put(value)
     const claim = { sha256, bytes, preview: Buffer.from(value.subarray(0, previewBytes)).toString('latin1') }
@@ -105,7 +118,15 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
       ring[record.offset % rememberedPerPartition] = { offset: record.offset, entry }
       return entry
     } catch (thrown) {
-      await journal.deadLetter(record, asError(thrown))
+      // Several followers and every refold meet it; it is reported once.
+      const reported = { offset: record.offset }
+      ring[record.offset % rememberedPerPartition] = reported
+      try {
+        await journal.deadLetter(record, asError(thrown))
+      } catch (unreported) {
+        reported.offset = -1
+        throw unreported
+      }
       return undefined
     }
   }
@@ -122,16 +143,17 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
   const journal: Journal = {
     run,
     async create(partitions) {
-      await bus.createTopics(
-        Object.values(topics).map(t => ({
-          topic: topicOnBus(run, t.name),
-          partitions: t.single ? 1 : partitions,
-          retentionMs: t.retentionMs,
-        })),
-      )
+      const there = new Map((await bus.listTopics()).map(config => [config.topic, config]))
+      const wanted = Object.values(topics).map(t => ({
+        topic: onBus(t.name),
+        // A topic of the user's own is taken as it is, unless it is one that has to be a single partition.
+        partitions: t.single ? 1 : names[t.name] ? (there.get(onBus(t.name))?.partitions ?? partitions) : partitions,
+        retentionMs: t.retentionMs,
+      }))
+      await bus.createTopics(wanted)
     },
     async partitionsOf(topic) {
-      const name = topicOnBus(run, topic)
+      const name = onBus(topic)
       const config = (await bus.listTopics()).find(c => c.topic === name)
       if (config === undefined) {
         throw new TroupeError('bus.no_topic', {
@@ -154,11 +176,10 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
       return positions[0]!
     },
     async read(topic, partition, offset, max) {
-      return toEntries(await bus.read(topicOnBus(run, topic), partition, offset, max))
+      return toEntries(await bus.read(onBus(topic), partition, offset, max))
     },
-    offsets: (topic, partition) => bus.offsets(topicOnBus(run, topic), partition),
-    committed: (group, topic, partition) =>
-      bus.committed(groupOnBus(group, 'committed'), topicOnBus(run, topic), partition),
+    offsets: (topic, partition) => bus.offsets(onBus(topic), partition),
+    committed: (group, topic, partition) => bus.committed(groupOnBus(group, 'committed'), onBus(topic), partition),
     async follow(options, handler) {
       const subscriptions = new Map<Feed['from'], Subscription>()
       // Feeds that begin alike share a subscription; a group's name says where it began, so that commits do not mix.
@@ -168,7 +189,7 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
           from,
           await bus.subscribe(
             {
-              topics: feeds.map(f => topicOnBus(run, f.topic)),
+              topics: feeds.map(f => onBus(f.topic)),
               group: groupOnBus(options.group, from),
               from: from === 'latest' ? 'latest' : 'earliest',
               onAssigned: async ({ topic, partition }) => {
@@ -191,7 +212,7 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
         async commit(topic, partition, offset) {
           const feed = options.feeds.find(f => f.topic === topic)
           if (feed === undefined) throw new RangeError(`group '${options.group}' does not follow '${topic}'`)
-          await subscriptions.get(feed.from)?.commit({ topic: topicOnBus(run, topic), partition, offset })
+          await subscriptions.get(feed.from)?.commit({ topic: onBus(topic), partition, offset })
         },
         async close() {
           for (const subscription of subscriptions.values()) await subscription.close()
@@ -201,14 +222,31 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId): Journal {
     async refuse(entry, error) {
       const { topic, partition, offset, timestamp } = entry
       const record = await toRecord(entry.message)
-      await journal.deadLetter({ ...record, topic: topicOnBus(run, topic), partition, offset, timestamp }, error)
+      await journal.deadLetter({ ...record, topic: onBus(topic), partition, offset, timestamp }, error)
     },
     async deadLetter(record, error) {
       const origin = `${record.topic}:${record.partition}:${record.offset}`
       const headers = { ...record.headers, origin, error: error.message.slice(0, 1000) }
       const value = record.value.byteLength <= maxRecordBytes ? record.value : record.value.subarray(0, maxRecordBytes)
-      await bus.append([{ topic: topicOnBus(run, 'dead-letters'), key: origin, headers, value }])
+      await bus.append([{ topic: onBus('dead-letters'), key: origin, headers, value }])
     },
   }
   return journal
+}
+
+function faultOf(names: TopicsOnBus, distinct: number): TroupeError | undefined {
+  const common = { boundary: 'config', retriable: false } as const
+  const known = Object.keys(topics)
+  const unknown = Object.keys(names).find(topic => !known.includes(topic))
+  if (unknown !== undefined) {
+    const message = `there is no topic '${unknown}' to be named`
+    return new TroupeError('config.topic_unknown', { ...common, message, hint: `the topics are ${known.join(', ')}` })
+  }
+  if (distinct === known.length) return undefined
+  const named = Object.entries(names).map(([topic, name]) => `${topic}: ${name}`)
+  return new TroupeError('config.topics_collide', {
+    ...common,
+    message: `two topics have one name on the bus: ${named.join(', ')}`,
+    hint: 'give each topic a name of its own',
+  })
 }

@@ -1,0 +1,143 @@
+/**
+ * What an actor needs to live in someone's process: a bus, a journal on it, an actor system; opened and closed as one.
+ *
+ * in   an address or an open bus, a run's name          out  a journal to append to and to follow, hosts of behaviours
+ * Invariant: `close` ends hosts before what they stand on, the youngest first, and the bus last and only where it was
+ * opened here; nothing that was opened keeps the process alive after it.
+ */
+import { join } from 'node:path'
+import type { Message } from '../messages'
+import { runId } from '../messages/ids'
+import { createActorSystem } from './actor'
+import { type BlobStore, memoryBlobs, openFileBlobs } from './bus/blobs'
+import type { Bus } from './bus/bus'
+import { openBus } from './bus/open'
+import { type Effects, systemEffects } from './effects'
+import { TroupeError } from './errors'
+import { type CloseOptions, type Host, type HostOptions, startHost } from './host'
+import { type Journal, openJournal, type TopicsOnBus } from './journal'
+import { createLog, type Log } from './log'
+
+export interface EmbedOptions {
+  /** `memory:`, `lmdb:DIRECTORY`, or a bus that is open already, which stays the caller's to close. */
+  readonly bus: string | Bus
+  /** Names the topics, `troupe.<run>.<topic>`, and the consumer groups. */
+  readonly run: string
+  /** Topics of the caller's own, by what they are to Troupe. Those that exist are taken as they are. */
+  readonly topics?: TopicsOnBus
+  /** Of topics that are created and not single. Default 1. */
+  readonly partitions?: number
+  /** For what is larger than a record. Default: beside the log, or in memory; an open durable bus needs one given. */
+  readonly blobs?: BlobStore
+  readonly fx?: Effects
+  /** Default: warnings and errors on stderr. */
+  readonly log?: Log
+  /** A host can go no further. Default: it is logged. */
+  readonly onFailed?: (error: Error) => void
+}
+
+/** A host's options, less what an embedding knows. The name is the behaviour's where none is given. */
+export type HostSpec<S, I extends Message, R> = Omit<
+  HostOptions<S, I, R>,
+  'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed'
+> & { readonly name?: string }
+
+export interface Embedded {
+  readonly bus: Bus
+  readonly journal: Journal
+  readonly fx: Effects
+  readonly log: Log
+  /** Starts a behaviour. Await its `live` before appending commands: those of earlier are not taken. */
+  host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
+  /** Again has no effect. Throws the first fault, after all is closed. */
+  close(options?: CloseOptions): Promise<void>
+}
+
+/**
+ * Throws what `openBus` throws, `config.no_blobs`, `config.topic_unknown`, `config.topics_collide`, and
+ * `bus.topic_mismatch` where a topic that must be a single partition has several.
+ */
+export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
+  const run = runId(options.run)
+  const fx = options.fx ?? systemEffects
+  const log = options.log ?? createLog(run, { level: process.env.TROUPE_LOG ?? 'warn' })
+  const onFailed = options.onFailed ?? ((error: Error) => log.error({ err: error }, 'an actor was given up'))
+  const given = typeof options.bus === 'string' ? undefined : options.bus
+  const bus = given ?? (await openBus(options.bus as string, { effects: fx }))
+  let journal: Journal
+  try {
+    journal = openJournal(bus, options.blobs ?? (await blobsOf(options.bus)), run, options.topics)
+    await journal.create(options.partitions ?? 1)
+  } catch (thrown) {
+    if (given === undefined) await bus.close()
+    throw thrown
+  }
+  const system = createActorSystem({
+    name: run,
+    log,
+    onDeadLetter: ({ actor, reason, error }) => log.debug({ actor, reason, err: error }, 'a message was not handled'),
+  })
+  const hosts = new Set<Host>()
+  let closing: Promise<void> | undefined
+
+  async function host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host> {
+    if (closing !== undefined) throw closed(run)
+    const started = await startHost({ name: spec.behaviour.name, ...spec, journal, system, fx, log, onFailed })
+    if (closing !== undefined) {
+      await started.close()
+      throw closed(run)
+    }
+    let ending: Promise<void> | undefined
+    const once: Host = {
+      live: started.live,
+      close(how) {
+        hosts.delete(once)
+        ending ??= started.close(how)
+        return ending
+      },
+    }
+    hosts.add(once)
+    return once
+  }
+
+  async function end(how: CloseOptions | undefined): Promise<void> {
+    const faults: unknown[] = []
+    const attempt = (work: Promise<void>) => work.catch(fault => faults.push(fault))
+    for (const one of [...hosts].reverse()) await attempt(one.close(how))
+    await attempt(system.stop())
+    if (given === undefined) await attempt(bus.close())
+    if (faults.length > 0) throw faults[0]
+  }
+
+  return {
+    bus,
+    journal,
+    fx,
+    log,
+    host,
+    close(how) {
+      closing ??= end(how)
+      return closing
+    },
+  }
+}
+
+async function blobsOf(bus: string | Bus): Promise<BlobStore> {
+  if (typeof bus === 'string') {
+    return bus.startsWith('lmdb:') ? openFileBlobs(join(bus.slice('lmdb:'.length), 'blobs')) : memoryBlobs()
+  }
+  if (bus.kind === 'memory') return memoryBlobs()
+  throw new TroupeError('config.no_blobs', {
+    boundary: 'config',
+    retriable: false,
+    message: `a ${bus.kind} bus outlives the process, and what is larger than a record would not`,
+    hint: 'give `blobs: await openFileBlobs(DIRECTORY)` beside the bus',
+  })
+}
+
+const closed = (run: string) =>
+  new TroupeError('actor.closed', {
+    boundary: 'actor',
+    retriable: false,
+    message: `'${run}' is closed, or about to be`,
+  })
