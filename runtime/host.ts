@@ -8,6 +8,7 @@
  */
 
 import { setMaxListeners } from 'node:events'
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Message, TopicName } from '../messages'
 import type { Fact } from '../messages/facts'
 import type { ActorRef, ActorSystem } from './actor'
@@ -47,7 +48,13 @@ export interface HostOptions<S, I extends Message, R> {
 export interface Host {
   /** Resolves when every partition was folded to the live point and what was pending was asked again. */
   readonly live: Promise<void>
-  close(): Promise<void>
+  /** Takes no more. Requests that run are aborted, after `drainMs` where that is given. */
+  close(options?: CloseOptions): Promise<void>
+}
+
+export interface CloseOptions {
+  /** How long requests that run may take to end by themselves, ms. Default 0. */
+  readonly drainMs?: number
 }
 
 interface Place {
@@ -286,10 +293,13 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
 
   return {
     live,
-    async close() {
+    async close({ drainMs = 0 } = {}) {
       clearInterval(ticking)
       await following.close()
       await ref.stop({ drain: true, deadlineMs: 10_000 })
+      const drained = new AbortController()
+      const ended = Promise.allSettled(running.values()).finally(() => drained.abort())
+      if (drainMs > 0) await Promise.race([ended, sleep(drainMs, undefined, drained).catch(() => {})])
       aborter.abort(
         new TroupeError('actor.closed', { boundary: 'actor', retriable: true, message: `${options.name} is closing` }),
       )
