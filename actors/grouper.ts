@@ -182,6 +182,12 @@ export function grouper(options: GrouperOptions): Behaviour<GrouperState> {
   }
 }
 
+/** Offset from which a refold finds every open group. */
+export function oldestOpenGroup(state: GrouperState): number | undefined {
+  const offsets = [...state.groups.values()].map(group => group.firstOffset)
+  return offsets.length === 0 ? undefined : Math.min(...offsets)
+}
+
 const rewardedOf = (group: GatheredGroup) =>
   [...group.members]
     .filter(([, m]) => m.reward !== null)

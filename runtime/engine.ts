@@ -9,7 +9,7 @@ import type { PolicySegment, Sampling, TurnTiming } from '../messages/facts'
 import type { EngineId, PolicyVersion, TrajectoryId } from '../messages/ids'
 
 export interface EngineCapabilities {
-  readonly kind: 'local' | 'vllm' | 'sglang' | 'openai' | 'recorded' | 'simulated'
+  readonly kind: 'local' | 'vllm' | 'sglang' | 'openai' | 'recorded' | 'simulated' | 'custom'
   readonly model: string
   readonly kvTokens: number
   readonly blockTokens: number

@@ -1,0 +1,30 @@
+/**
+ * Who acts: the behaviours, the ports to what they drive, and what puts them into someone's process. The public surface
+ * (`troupe/actors`). Nothing here loads an engine, a sandbox or a bus before it is used.
+ */
+import type { Run, RunOptions } from './root'
+
+export { type CoordinatorOptions, type CoordinatorState, coordinator, type RenderRequest } from './coordinator'
+export { type CurriculumPlan, type CurriculumState, curriculum, type DrawRequest } from './curriculum'
+export { type EvaluatorState, evaluator } from './evaluator'
+export { type GatheredGroup, type GrouperOptions, type GrouperState, grouper, oldestOpenGroup } from './grouper'
+export { type InferenceRequest, type InferenceState, inference } from './inference'
+export { type Joined, type JoinOptions, joinEngine } from './joinEngine'
+export { type LearnerPlan, type LearnerRequest, type LearnerState, learner } from './learner'
+export { type Lifeline, type LifelineOptions, type Living, lifeline } from './lifeline'
+export { type OwnerState, oldestOpen, owner } from './owner'
+export { inferenceKey, inferencePort } from './ports/inferencePort'
+export { mathGrader } from './ports/mathGrader'
+export { pythonToolIn } from './ports/pythonTool'
+export { renderKey, renderPort } from './ports/renderPort'
+export { type Tool, type ToolOutcome, toolKey, toolPort } from './ports/toolPort'
+export { type Grade, type Grader, verifierKey, verifierPort } from './ports/verifierPort'
+export { type RewardedOptions, type RewardedRollout, rewardedRollout } from './rewardedRollout'
+export type { Run, RunOptions } from './root'
+export { type SchedulerState, scheduler } from './scheduler'
+export { toolExecutor } from './toolExecutor'
+export { verifier } from './verifier'
+
+/** The whole tree of a run. */
+export const startRun = (options: RunOptions): Promise<Run> =>
+  (require('./root') as typeof import('./root')).startRun(options)
