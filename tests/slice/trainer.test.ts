@@ -1,0 +1,220 @@
+/**
+ * The real trainer process over gRPC, on a model of a few thousand parameters that the test makes.
+ */
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TroupeError } from '../../runtime/errors'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+import type { GrpoOptions, SftExample, SftOptions, TrainSequence } from '../../runtime/trainer'
+import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
+
+const folder = mkdtempSync(join(tmpdir(), 'troupe-trainer-test-'))
+const modelDirectory = join(folder, 'model')
+
+const grpo: GrpoOptions = {
+  learningRate: 1e-3,
+  clipLow: 0.2,
+  clipHigh: 0.28,
+  lossNorm: 'batch-tokens',
+  innerSteps: 1,
+  microBatchTokens: 256,
+  temperature: 1,
+  tisCap: 2,
+  maxGradNorm: 1,
+}
+const sft: SftOptions = {
+  learningRate: 5e-3,
+  epochs: 8,
+  batchSequences: 8,
+  warmupShare: 0.1,
+  maxGradNorm: 1,
+  seed: 1,
+}
+
+/** A small corpus: sentences that count, of 20 tokens. */
+const corpus: readonly SftExample[] = Array.from({ length: 64 }, (_, n) => ({
+  tokens: Int32Array.from({ length: 20 }, (_, at) => 60 + ((n + at) % 10)),
+  mask: Uint8Array.from({ length: 20 }, (_, at) => (at < 4 ? 0 : 1)),
+}))
+
+function sequences(advantage: (member: number) => number): readonly TrainSequence[] {
+  return corpus.slice(0, 8).map(({ tokens, mask }, member) => ({
+    trajectory: `g${member >> 2}/${member % 4}`,
+    tokens,
+    mask,
+    engineLogprobs: Float32Array.from(mask, trained => (trained ? -2 : 0)),
+    advantage: advantage(member),
+    group: member >> 2,
+  }))
+}
+
+const rejected = async (promise: Promise<unknown>): Promise<TroupeError> => {
+  const outcome = await promise.then(
+    () => undefined,
+    (error: TroupeError) => error,
+  )
+  if (outcome === undefined) throw new Error('it should have been refused')
+  return outcome
+}
+
+let trainer: TrainerProcess
+let saves = 0
+const digest = async () => (await trainer.save(join(folder, `digest-${saves++}`), false)).digest
+
+beforeAll(async () => {
+  const text = join(folder, 'corpus.txt')
+  writeFileSync(text, 'what is 12 times 34?\n'.repeat(20))
+  const spec = {
+    config: {
+      model_type: 'llama',
+      hidden_size: 32,
+      intermediate_size: 64,
+      num_hidden_layers: 2,
+      num_attention_heads: 4,
+      max_position_embeddings: 128,
+    },
+    corpus: text,
+    vocabulary: 280,
+    seed: 3,
+  }
+  const args = ['-m', 'troupe_policy.init_model', '--out', modelDirectory, '--spec', JSON.stringify(spec)]
+  execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
+  trainer = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 1 })
+}, 240_000)
+
+afterAll(async () => {
+  await trainer?.close()
+  rmSync(folder, { recursive: true, force: true })
+}, 30_000)
+
+test('the process says which model it trains, where and in what', () => {
+  expect(trainer.info).toMatchObject({ model: modelDirectory, device: 'cpu', dtype: 'float32' })
+  expect(trainer.info.parameters).toBeGreaterThan(10_000)
+  expect(Object.keys(trainer.info.versions).sort()).toEqual(['torch', 'transformers'])
+})
+
+test('fine-tuning on a small corpus lowers the loss and ends with its progress at one', async () => {
+  const before = await digest()
+  const seen: number[] = []
+  const metrics = await trainer.sft(corpus, sft, done => seen.push(done))
+  expect(metrics.loss).toBeLessThan(0.5 * metrics.firstLoss!)
+  expect(metrics).toMatchObject({ sequences: 64, steps: 64, trainedTokens: 8 * 64 * 16 })
+  expect(seen.at(-1)).toBe(1)
+  expect(seen).toEqual([...seen].sort((a, b) => a - b))
+  expect(await digest()).not.toBe(before)
+}, 120_000)
+
+test('a step changes the weights and answers with numbers that are all finite', async () => {
+  const before = await digest()
+  const metrics = await trainer.step(
+    sequences(member => (member % 2 ? 1 : -1)),
+    grpo,
+  )
+  expect(metrics).toMatchObject({ sequences: 8, trainedTokens: 8 * 16, clipFraction: 0, lr: 1e-3 })
+  expect(Object.values(metrics).filter(value => !Number.isFinite(value))).toEqual([])
+  expect(metrics.gradNorm).toBeGreaterThan(0)
+  expect(await digest()).not.toBe(before)
+}, 60_000)
+
+test('a step that is not finite is rejected by that name and leaves weights and optimizer as they were', async () => {
+  await trainer.save(join(folder, 'before'), true)
+  const error = await rejected(
+    trainer.step(
+      sequences(member => (member === 3 ? Number.NaN : 1)),
+      grpo,
+    ),
+  )
+  expect(error).toMatchObject({ code: 'trainer.not_finite', boundary: 'trainer', retriable: false })
+  await trainer.save(join(folder, 'after'), true)
+  for (const file of ['model.safetensors', 'optimizer.safetensors']) {
+    expect(readFileSync(join(folder, 'after', file)).equals(readFileSync(join(folder, 'before', file)))).toBe(true)
+  }
+}, 60_000)
+
+test('training goes on from a checkpoint as if nothing had happened, in another process, too', async () => {
+  const directory = join(folder, 'checkpoint')
+  const batch = sequences(member => (member % 2 ? 1 : -1))
+  await trainer.save(directory, true)
+  await trainer.step(batch, grpo)
+  const want = await digest()
+  await trainer.load(directory)
+  await trainer.step(batch, grpo)
+  expect(await digest()).toBe(want)
+
+  const other = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 9 })
+  try {
+    await other.load(directory)
+    await other.step(batch, grpo)
+    expect((await other.save(join(folder, 'other'), false)).digest).toBe(want)
+  } finally {
+    await other.close()
+  }
+}, 240_000)
+
+test('a checkpoint has what transformers needs, and its digest is that of the weights', async () => {
+  const directory = join(folder, 'complete')
+  const { digest: saved, bytes } = await trainer.save(directory, true)
+  expect(readdirSync(directory)).toEqual(
+    expect.arrayContaining(['config.json', 'model.safetensors', 'optimizer.safetensors', 'tokenizer.json']),
+  )
+  expect(JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8'))).toMatchObject({ digest: saved, bytes })
+}, 60_000)
+
+test('a checkpoint that is not there is refused with its name', async () => {
+  const error = await rejected(trainer.load(join(folder, 'nowhere')))
+  expect(error).toMatchObject({ code: 'trainer.no_checkpoint', boundary: 'trainer', retriable: false })
+  expect(error.message).toContain('nowhere')
+})
+
+test('a second call while one works is refused as busy, and the first one goes on', async () => {
+  const first = trainer.sft(corpus, { ...sft, epochs: 20 }, () => {})
+  await new Promise(resolve => setTimeout(resolve, 300))
+  const error = await rejected(
+    trainer.step(
+      sequences(() => 1),
+      grpo,
+    ),
+  )
+  expect(error).toMatchObject({ code: 'trainer.busy', retriable: true })
+  expect((await first).loss).toBeGreaterThan(0)
+}, 120_000)
+
+test('a call that is over its deadline ends with the weights as they were, and the trainer is free again', async () => {
+  const impatient = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, sftTimeoutMs: 1_500 })
+  try {
+    const before = (await impatient.save(join(folder, 'patient'), false)).digest
+    const error = await rejected(impatient.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
+    expect(error).toMatchObject({ code: 'trainer.timeout', retriable: true })
+    const saveWhenFree = async (): Promise<string> => {
+      try {
+        return (await impatient.save(join(folder, 'patient'), false)).digest
+      } catch (thrown) {
+        if ((thrown as TroupeError).code !== 'trainer.busy') throw thrown
+        await new Promise(resolve => setTimeout(resolve, 100))
+        return saveWhenFree()
+      }
+    }
+    expect(await saveWhenFree()).toBe(before)
+  } finally {
+    await impatient.close()
+  }
+}, 120_000)
+
+test('a trainer that dies in a call rejects it as lost, and no process stays', async () => {
+  const doomed = await startTrainer({ modelDirectory, device: 'cpu', threads: 1 })
+  const working = rejected(doomed.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
+  await new Promise(resolve => setTimeout(resolve, 300))
+  process.kill(doomed.pid, 'SIGKILL')
+  expect(await working).toMatchObject({ code: 'trainer.lost', retriable: true })
+  expect((await doomed.lost).message).toContain('SIGKILL')
+  expect(existsSync(`/proc/${doomed.pid}`)).toBe(false)
+  await doomed.close()
+}, 120_000)
+
+test('a directory without a model is refused at the start, and says why', async () => {
+  const error = await rejected(startTrainer({ modelDirectory: join(folder, 'empty'), device: 'cpu', threads: 1 }))
+  expect(error).toMatchObject({ code: 'process.start_failed' })
+  expect(error.message).toContain('empty')
+}, 120_000)
