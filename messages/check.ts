@@ -7,7 +7,8 @@
  * with the field's path. Fields that a shape does not name are let through on reading and left out on writing.
  *
  * The functions are generated, one a shape: V8 then knows the layout of each field it loads, which a loop over a table
- * hides from it (measured: 2 to 4 times the time, as much as the unpacking itself). The code comes from shapes alone.
+ * hides from it. By such a loop the checks took 20 to 70 % of the unpacking's own time, generated (without the copies of
+ * arrays) 2 to 7 %. The code comes from shapes alone.
  */
 import { MessageError } from './messageError'
 import type { Fields, Kind } from './shape'

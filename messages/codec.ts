@@ -10,11 +10,12 @@
  */
 import { Packr } from 'msgpackr'
 import { readerOf, writerOf } from './check'
-import { groupOf, type RunId, type TrajectoryId } from './ids'
+import { type HeaderWriter, headersOf } from './headers'
+import { groupOf, type RunId } from './ids'
 import { MessageError } from './messageError'
 import type { Fields } from './shape'
 import { shapes } from './shapes'
-import { type Message, routeOf, type TopicName, topicOnBus, topics } from './topics'
+import { type Message, routeOf, topicOnBus } from './topics'
 import { type UpcastTable, upcast, upcasts, type Value } from './upcast'
 
 /** What every bus carries; a message over it must put its large fields elsewhere first. */
@@ -48,8 +49,9 @@ interface Entry {
   readonly versionText: string
   readonly read: (value: unknown) => unknown
   readonly write: (value: unknown) => unknown
-  /** Which headers its messages have: those fields that they have. */
-  readonly has: Readonly<Record<'trajectory' | 'group' | 'turn' | 'call' | 'attempt' | 'version' | 'segments', boolean>>
+  readonly headers: HeaderWriter
+  /** The topic's name on the bus, for the run that was last written to: a process writes to one, as a rule. */
+  topic: { readonly run: RunId; readonly name: string } | undefined
 }
 
 const packr = new Packr({ useRecords: false })
@@ -65,45 +67,11 @@ export function encode(message: Message, context: EncodeContext): EncodedRecord 
   const { topic, key } = routeOf(message, context.run)
   const headers =
     message.type === 'turn.assign'
-      ? headersOf(generateEntry, message.type, message.ask, context)
-      : headersOf(entry, message.type, message as HeaderFields, context, topic === 'trajectories' ? key : undefined)
-  return { key, topic: topicNames(context.run)[topic], headers, value }
-}
-
-/** Any field that a header may repeat; `has` says which of them the message's type has. */
-interface HeaderFields {
-  readonly trajectory?: TrajectoryId
-  readonly group?: string
-  readonly turn?: number
-  readonly call?: number
-  readonly attempt?: number
-  readonly version?: number
-  readonly segments?: readonly { readonly policyVersion: number }[]
-}
-
-/** `group`, where it is known already: taking a trajectory's name apart costs as much as the other headers together. */
-function headersOf(
-  entry: Entry,
-  type: string,
-  fields: HeaderFields,
-  context: EncodeContext,
-  group?: string,
-): Record<string, string> {
-  const headers: Record<string, string> = { type, version: entry.versionText, run: context.run }
-  const { has } = entry
-  if (has.trajectory) {
-    headers.trajectory = fields.trajectory!
-    headers.group = group ?? groupOf(fields.trajectory!)
-  } else if (has.group) headers.group = fields.group!
-  if (has.turn) headers.turn = String(fields.turn)
-  if (has.call) headers.call = String(fields.call)
-  if (has.attempt) headers.attempt = String(fields.attempt)
-  if (has.version) headers.policyVersion = String(fields.version)
-  else if (has.segments && fields.segments!.length > 0) {
-    headers.policyVersion = String(fields.segments!.at(-1)!.policyVersion)
-  }
+      ? entry.headers(context.run, message.ask, groupOf(message.ask.trajectory))
+      : entry.headers(context.run, message, topic === 'trajectories' ? key : undefined)
   if (context.traceparent !== undefined) headers.traceparent = context.traceparent
-  return headers
+  if (entry.topic?.run !== context.run) entry.topic = { run: context.run, name: topicOnBus(context.run, topic) }
+  return { key, topic: entry.topic.name, headers, value }
 }
 
 /** The message of a record. Throws MessageError, whatever the record holds. */
@@ -150,29 +118,9 @@ function entryOf(type: string, version: number, own: Fields): Entry {
     versionText: String(version),
     read: readerOf(type, fields),
     write: writerOf(type, fields),
-    has: {
-      trajectory: 'trajectory' in own,
-      group: 'group' in own,
-      turn: 'turn' in own,
-      call: 'call' in own,
-      attempt: 'attempt' in own,
-      version: 'version' in own,
-      segments: 'segments' in own,
-    },
+    headers: headersOf(type, version, type === 'turn.assign' ? shapes['turn.generate'].fields : own),
+    topic: undefined,
   }
 }
 
 const own = entriesOf({ shapes, upcasts })
-const generateEntry = own.get('turn.generate')!
-
-type TopicNames = Readonly<Record<TopicName, string>>
-let lastNames: { readonly run: RunId; readonly names: TopicNames } | undefined
-
-/** Topic names of a run. Kept for the run that was last written to: a process writes to one, as a rule. */
-function topicNames(run: RunId): TopicNames {
-  if (lastNames?.run !== run) {
-    const names = Object.keys(topics).map(topic => [topic, topicOnBus(run, topic as TopicName)])
-    lastNames = { run, names: Object.fromEntries(names) as TopicNames }
-  }
-  return lastNames.names
-}

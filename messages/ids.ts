@@ -49,5 +49,14 @@ export function partsOf(trajectory: TrajectoryId): { readonly group: GroupId; re
   return { group: trajectory.slice(0, slash) as GroupId, member }
 }
 
-export const groupOf = (trajectory: TrajectoryId): GroupId => partsOf(trajectory).group
+/** The group of a trajectory id: `partsOf`, less the number, since every record that is written asks for it. */
+export function groupOf(trajectory: TrajectoryId): GroupId {
+  const slash = trajectory.indexOf('/')
+  for (let i = slash + 1; i < trajectory.length; i++) {
+    if (!isDigit(trajectory.charCodeAt(i))) return partsOf(trajectory).group
+  }
+  return slash < 1 ? partsOf(trajectory).group : (trajectory.slice(0, slash) as GroupId)
+}
+
+const isDigit = (code: number): boolean => code >= 48 && code <= 57
 export const memberOf = (trajectory: TrajectoryId): number => partsOf(trajectory).member

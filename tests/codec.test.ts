@@ -6,14 +6,17 @@ import {
   encode,
   type Fact,
   factKey,
+  groupOf,
   type Message,
   MessageError,
   type MessageType,
   maxRecordBytes,
+  partsOf,
   routeOf,
   runId,
   shapes,
   stripTimes,
+  type TrajectoryId,
   topicOnBus,
 } from '../messages'
 import type { Fields, Kind } from '../messages/shape'
@@ -227,6 +230,26 @@ describe('a record', () => {
     const more = packr.pack({ ...packr.unpack(value), colour: 'green' })
     expect(decode({ headers, value: more })).toMatchObject({ type: 'turn.completed', colour: 'green' })
   })
+})
+
+test('the group of a trajectory is the one that its parts have, and what is no trajectory has none', () => {
+  const id = fc.oneof(
+    fc.tuple(fc.stringMatching(/^[a-z0-9:.-]{1,9}$/), fc.nat(99)).map(parts => parts.join('/')),
+    text,
+  )
+  fc.assert(
+    fc.property(id, text => {
+      const outcome = (act: () => string) => {
+        try {
+          return act()
+        } catch (error) {
+          return (error as Error).name
+        }
+      }
+      const trajectory = text as TrajectoryId
+      expect(outcome(() => groupOf(trajectory))).toBe(outcome(() => partsOf(trajectory).group))
+    }),
+  )
 })
 
 describe('the key of a fact', () => {

@@ -1,0 +1,139 @@
+/**
+ * Our actors against bare nact: messages told to one actor and handled, all of them, in one run.
+ *
+ * The same handler on both sides. nact's arm dispatches everything at once into its unbounded mailbox; ours awaits every
+ * `tell` against 1,024 credits, so at most as many are queued. Rounds alternate; the median of the rounds' ratios is held
+ * to the budget, with metrics and without.
+ */
+import { dispatch, spawn, start, stop } from 'nact'
+import { type ActorRef, createActorSystem, type Reply } from '../runtime/actor'
+import { createMetrics, type MetricsRegistry } from '../runtime/metrics'
+import { atLeast, type BenchReport, describeMachine, median, printReport } from './report'
+
+const messages = 50_000
+const questions = 5_000
+const capacity = 1024
+const rounds = 15
+const warmUpRounds = 3
+
+interface Arm {
+  /** Handles `messages` messages; ms. */
+  round(): Promise<number>
+  close(): Promise<void>
+}
+
+/** Sums what it is told, and says when all has been handled. */
+function summing(): { handle(n: number): void; done(): Promise<void> } {
+  let sum = 0
+  let count = 0
+  let finish: (() => void) | undefined
+  return {
+    handle(n) {
+      sum += n
+      if (++count < messages) return
+      if (sum !== (messages * (messages - 1)) / 2) throw new Error('a message was lost or handled twice')
+      sum = 0
+      count = 0
+      finish?.()
+    },
+    done: () =>
+      new Promise(resolve => {
+        finish = resolve
+      }),
+  }
+}
+
+function nactArm(): Arm {
+  const { handle, done } = summing()
+  const system = start()
+  const ref = spawn(system, (state: null, n: number) => {
+    handle(n)
+    return state
+  })
+  return {
+    async round() {
+      const began = performance.now()
+      const all = done()
+      for (let n = 0; n < messages; n++) dispatch(ref, n)
+      await all
+      return performance.now() - began
+    },
+    close: async () => stop(system),
+  }
+}
+
+function system(metrics?: MetricsRegistry) {
+  return createActorSystem({
+    name: 'bench',
+    log: { warn: console.error, error: console.error },
+    onDeadLetter: letter => {
+      throw letter.error
+    },
+    ...(metrics && { metrics }),
+  })
+}
+
+function troupeArm(metrics?: MetricsRegistry): Arm {
+  const { handle, done } = summing()
+  const actors = system(metrics)
+  const ref: ActorRef<number> = actors.spawn({ name: 'sum', mailbox: { capacity }, start: () => handle })
+  return {
+    async round() {
+      const began = performance.now()
+      const all = done()
+      for (let n = 0; n < messages; n++) await ref.tell(n)
+      await all
+      return performance.now() - began
+    },
+    close: () => actors.stop(),
+  }
+}
+
+/** One question after the other; ms for each. */
+async function askMs(): Promise<number> {
+  const actors = system()
+  const ref = actors.spawn<Reply<number>>({
+    name: 'echo',
+    mailbox: { capacity },
+    start: () => reply => reply.answer(reply.id),
+  })
+  await ref.started
+  const began = performance.now()
+  for (let n = 0; n < questions; n++) await ref.ask<number>(reply => reply, { deadlineMs: 10_000 })
+  const took = performance.now() - began
+  await actors.stop()
+  return took / questions
+}
+
+export async function bench(): Promise<BenchReport> {
+  const arms = { nact: nactArm(), troupe: troupeArm(), measured: troupeArm(createMetrics()) }
+  const taken: { readonly nact: number; readonly troupe: number; readonly measured: number }[] = []
+  for (let i = 0; i < warmUpRounds + rounds; i++) {
+    const troupe = await arms.troupe.round()
+    const nact = await arms.nact.round()
+    taken.push({ troupe, nact, measured: await arms.measured.round() })
+  }
+  for (const arm of Object.values(arms)) await arm.close()
+  const kept = taken.slice(warmUpRounds)
+  const rate = (ms: number) => (messages / ms) * 1000
+  return {
+    bench: 'actors',
+    machine: describeMachine(),
+    metrics: {
+      nactMessagesPerSecond: rate(median(kept.map(({ nact }) => nact))),
+      troupeMessagesPerSecond: rate(median(kept.map(({ troupe }) => troupe))),
+      troupeWithMetricsMessagesPerSecond: rate(median(kept.map(({ measured }) => measured))),
+      troupeAsksPerSecond: 1000 / (await askMs()),
+    },
+    budgets: [
+      atLeast('tell, share of bare nact dispatch', median(kept.map(({ nact, troupe }) => nact / troupe)), 0.6),
+      atLeast('tell with metrics, share of bare nact', median(kept.map(({ nact, measured }) => nact / measured)), 0.6),
+    ],
+  }
+}
+
+if (require.main === module) {
+  void bench().then(report => {
+    process.exitCode = printReport(report, process.argv.includes('--json'))
+  })
+}
