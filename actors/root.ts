@@ -11,40 +11,38 @@
  * askers, so that what a refold asks again is heard.
  */
 import { pathToFileURL } from 'node:url'
-import type { Message } from '../messages'
 import type { ChatMessage, RunFinished, WeightsPublished } from '../messages/facts'
 import { type EngineId, engineId, executorId, policyVersion, type RunId } from '../messages/ids'
-import { createActorSystem } from '../runtime/actor'
 import type { BlobStore } from '../runtime/bus/blobs'
 import type { Bus } from '../runtime/bus/bus'
 import { codeDigest, dataDigest } from '../runtime/digests'
 import type { Effects } from '../runtime/effects'
+import { type Embedded, openTroupe } from '../runtime/embed'
 import type { Engine } from '../runtime/engine'
 import { startLocalEngine } from '../runtime/engines/local'
 import { TroupeError } from '../runtime/errors'
-import { type Host, type HostOptions, startHost } from '../runtime/host'
-import { type Journal, openJournal } from '../runtime/journal'
+import type { Journal } from '../runtime/journal'
 import type { Log } from '../runtime/log'
 import { pythonPath } from '../runtime/python'
 import type { Recipe, RecipeConfig } from '../runtime/recipe'
 import type { Renderer } from '../runtime/renderer'
 import { startRenderer } from '../runtime/rendererProcess'
 import type { Trainer } from '../runtime/trainer'
-
-import { openSandbox, pythonTool, runPythonTool } from '../sandbox'
+import { startTrainer } from '../runtime/trainerProcess'
+import { openSandbox, pythonTool } from '../sandbox'
 import { coordinator } from './coordinator'
 import { curriculum } from './curriculum'
 import { evaluator } from './evaluator'
 import { grouper } from './grouper'
-import { inference } from './inference'
+import { type Joined, joinEngine } from './joinEngine'
 import { learner } from './learner'
 import { lifeline } from './lifeline'
 import { type ModelOnDisk, modelOf } from './model'
 import { oldestOpen, owner } from './owner'
 import { drawKey, drawPort } from './ports/drawPort'
-import { inferenceKey, inferencePort } from './ports/inferencePort'
 import { learnerKey, learnerPort } from './ports/learnerPort'
 import { mathGrader } from './ports/mathGrader'
+import { pythonToolIn } from './ports/pythonTool'
 import { renderKey, renderPort } from './ports/renderPort'
 import { type Tool, toolKey, toolPort } from './ports/toolPort'
 import { verifierKey, verifierPort } from './ports/verifierPort'
@@ -87,7 +85,6 @@ const maxRejectedSteps = 3
 
 export async function startRun(options: RunOptions): Promise<Run> {
   const { config, recipe, run, fx, log } = options
-  const journal = openJournal(options.bus, options.blobs, run)
   const closers: (() => Promise<void>)[] = []
   let fail: (error: Error) => void = () => {}
   const failed = new Promise<never>((_, reject) => {
@@ -101,8 +98,16 @@ export async function startRun(options: RunOptions): Promise<Run> {
     }
   }
 
+  const troupe = await openTroupe({ bus: options.bus, blobs: options.blobs, run, partitions, fx, log, onFailed: fail })
+  const { journal } = troupe
+  closers.push(() => troupe.close())
+  const host: Embedded['host'] = async spec => {
+    const started = await troupe.host(spec)
+    closers.push(() => started.close())
+    return started
+  }
+
   try {
-    await journal.create(partitions)
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
     const model = await modelOf(config, options.modelDirectory, demonstrations)
     const renderer = await startRenderer({
@@ -113,15 +118,6 @@ export async function startRun(options: RunOptions): Promise<Run> {
     closers.push(() => renderer.close())
     const tokenizer = await renderer.describe()
     await announce(options, journal, tokenizer.digest)
-
-    const system = createActorSystem({ name: run, log, onDeadLetter: () => {} })
-    closers.push(() => system.stop())
-    const host: HostStarter = async spec => {
-      const name = spec.behaviour.name
-      const started = await startHost({ ...spec, name, journal, system, fx, log, onFailed: fail })
-      closers.push(() => started.close())
-      return started
-    }
 
     // ---- what generates: processes of their own ----
     await host({
@@ -135,42 +131,22 @@ export async function startRun(options: RunOptions): Promise<Run> {
     })
     for (let k = 0; k < config.engine.count; k++) {
       const id = engineId(`local-${k}`)
-      let inferenceHost: Host | undefined
+      let joined: Joined | undefined
       const engine = lifeline<Engine>({
         name: id,
         start: () => (options.startEngine ?? localEngine(options))(id, model.directory),
         onUp: async up => {
-          const { kind, model: name, ...sizes } = up.capabilities
-          const { kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign } = sizes
-          const joined = { kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign }
-          await journal.append([{ type: 'engine.joined', at: fx.now(), engine: id, kind, model: name, ...joined }])
-          inferenceHost = await startHost({
-            name: `inference.${id}`,
-            behaviour: inference(id),
-            feeds: [
-              { topic: 'learner', from: 'oldest' },
-              { topic: 'assignments', from: 'latest' },
-            ],
-            perform: inferencePort(up, false, fx),
-            keyOf: inferenceKey,
-            tickMs: 1000,
-            journal,
-            system,
-            fx,
-            log,
-            onFailed: fail,
-          })
+          joined = await joinEngine(troupe, up)
         },
         onDown: async error => {
           log.warn({ engine: id, err: error }, 'an engine went down')
-          await inferenceHost?.close()
-          await journal.append([{ type: 'engine.left', at: fx.now(), engine: id, reason: error.message }])
+          await joined?.leave(error.message)
         },
         onFailed: fail,
         fx,
       })
       closers.push(async () => {
-        await inferenceHost?.close()
+        await joined?.close()
         await engine.close()
       })
     }
@@ -253,14 +229,10 @@ export async function startRun(options: RunOptions): Promise<Run> {
   }
 }
 
-type HostStarter = <S, I extends Message, R>(
-  spec: Omit<HostOptions<S, I, R>, 'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed'>,
-) => Promise<Host>
-
 interface Parts {
   readonly journal: Journal
   readonly renderer: Renderer
-  readonly host: HostStarter
+  readonly host: Embedded['host']
   readonly closers: (() => Promise<void>)[]
   readonly fail: (error: Error) => void
   readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
@@ -272,13 +244,7 @@ async function startLearner(options: RunOptions, parts: Parts): Promise<void> {
   const { journal, renderer, host, closers, fail, demonstrations, model } = parts
   const trainers = lifeline<Trainer>({
     name: 'trainer',
-    start: async () =>
-      (await import('../runtime/trainerProcess')).startTrainer({
-        modelDirectory: model.directory,
-        seed: config.seed,
-        ...trainerOptions(config),
-        log,
-      }),
+    start: () => startTrainer({ modelDirectory: model.directory, seed: config.seed, ...trainerOptions(config), log }),
     onFailed: fail,
     fx,
   })
@@ -413,14 +379,3 @@ const localEngine =
   }
 
 const trainerOptions = ({ train: { device, dtype, threads } }: RecipeConfig) => ({ device, dtype, threads })
-
-function pythonToolIn(sandbox: Awaited<ReturnType<typeof openSandbox>>, memoryMb: number): Tool {
-  return async ({ code, input }, { timeoutMs }, signal) => {
-    if (typeof code !== 'string' || (input !== undefined && typeof input !== 'string')) {
-      const reason = `${typeof code !== 'string' ? 'code' : 'input'} must be a string`
-      return { status: 'rejected', reason, exitCode: null, signal: null, stdout: '', stderr: '', wallMs: 0, cpuMs: 0 }
-    }
-    const result = await runPythonTool(sandbox, { code, input: input ?? '' }, { timeoutMs, memoryMb, signal })
-    return { ...result, signal: null, timeoutMs }
-  }
-}

@@ -6,16 +6,17 @@
  * opened here; nothing that was opened keeps the process alive after it.
  */
 import { join } from 'node:path'
-import type { Message } from '../messages'
+import type { Message, TopicName } from '../messages'
 import { runId } from '../messages/ids'
 import { createActorSystem } from './actor'
 import { type BlobStore, memoryBlobs, openFileBlobs } from './bus/blobs'
 import type { Bus } from './bus/bus'
 import { openBus } from './bus/open'
 import { type Effects, systemEffects } from './effects'
+import { entriesOf } from './entries'
 import { TroupeError } from './errors'
 import { type CloseOptions, type Host, type HostOptions, startHost } from './host'
-import { type Journal, openJournal, type TopicsOnBus } from './journal'
+import { type Entry, type Feed, type Journal, openJournal, type TopicsOnBus } from './journal'
 import { createLog, type Log } from './log'
 
 export interface EmbedOptions {
@@ -49,6 +50,8 @@ export interface Embedded {
   readonly log: Log
   /** Starts a behaviour. Await its `live` before appending commands: those of earlier are not taken. */
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
+  /** What stands in these topics, then what comes; `close` ends the loop. `from: 'latest'`: only what comes. */
+  entries(topics: readonly TopicName[], from?: 'oldest' | 'latest'): AsyncGenerator<Entry, void, undefined>
   /** Again has no effect. Throws the first fault, after all is closed. */
   close(options?: CloseOptions): Promise<void>
 }
@@ -78,6 +81,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
     onDeadLetter: ({ actor, reason, error }) => log.debug({ actor, reason, err: error }, 'a message was not handled'),
   })
   const hosts = new Set<Host>()
+  const aborter = new AbortController()
   let closing: Promise<void> | undefined
 
   async function host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host> {
@@ -104,6 +108,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
     const faults: unknown[] = []
     const attempt = (work: Promise<void>) => work.catch(fault => faults.push(fault))
     for (const one of [...hosts].reverse()) await attempt(one.close(how))
+    aborter.abort()
     await attempt(system.stop())
     if (given === undefined) await attempt(bus.close())
     if (faults.length > 0) throw faults[0]
@@ -115,6 +120,10 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
     fx,
     log,
     host,
+    entries(topics, from = 'oldest') {
+      const feeds: readonly Feed[] = topics.map(topic => ({ topic, from }))
+      return entriesOf(journal, feeds, `entries.${fx.unique()}`, aborter.signal)
+    },
     close(how) {
       closing ??= end(how)
       return closing
