@@ -30,7 +30,7 @@ class Forward:
         """
         positions = np.where(active, positions, 0)
         capacity = self._store.capacity
-        write = np.where(active, np.arange(top), self._store.scratch) * capacity + positions
+        write = np.where(active, np.arange(top), self._store.scratch)[:, None]
         length = min(capacity, -(-int(positions.max() + 1) // LENGTH_STEP) * LENGTH_STEP)
         out = self._run(self._loaded.model, write, top, positions[:, None], length, tokens[:, None])
         return out.logits[:, -1]
@@ -44,10 +44,10 @@ class Forward:
         real = at[None, :] < np.array([len(piece) for piece in pieces])[:, None]
         tokens[real] = np.concatenate(pieces)
         positions = np.minimum(starts[:, None] + at[None, :], capacity - 1)
-        write = np.where(real, rows[:, None], self._store.scratch) * capacity + positions
+        write = np.where(real, rows[:, None], self._store.scratch)
         fresh = bool((starts == 0).all())
         length = width if fresh else min(capacity, -(-int(positions.max() + 1) // LENGTH_STEP) * LENGTH_STEP)
-        self._run(self._body, write.reshape(-1), None if fresh else rows, positions, length, tokens)
+        self._run(self._body, write, None if fresh else rows, positions, length, tokens)
 
     def fixed(self, rows: np.ndarray, positions: np.ndarray, tokens: np.ndarray, width: int) -> torch.Tensor:
         """Any mixture of prefill and decode, one token a line, always `width` lines over the whole capacity.
@@ -58,9 +58,8 @@ class Forward:
             return np.concatenate([values.astype(np.int64), np.full(width - len(values), fill, np.int64)])
 
         rows, positions = padded(rows, self._store.scratch), padded(positions, 0)
-        write = rows * self._store.capacity + positions
         tokens = padded(tokens, 0)[:, None]
-        out = self._run(self._loaded.model, write, rows, positions[:, None], self._store.capacity, tokens)
+        out = self._run(self._loaded.model, rows[:, None], rows, positions[:, None], self._store.capacity, tokens)
         return out.logits[:, -1]
 
     @torch.inference_mode()

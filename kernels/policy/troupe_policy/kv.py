@@ -4,7 +4,7 @@ in   a `Pass`: which token of the forward stands in which row at which position
 out  keys and values written in place, and attention over rows without a mask of the model's own making
 Invariant: no forward concatenates or reallocates a cache. What stands behind a row's length is never attended to.
 
-Keys and values of a layer are [rows + 1, capacity, heads, dim]; the last row is scratch, where padding is written.
+Keys and values of a layer are [rows + 1, heads, capacity, dim]; the last row is scratch, where padding is written.
 A decode over the rows 0..n is a view of that storage. On Linux, pages that were never written take no memory.
 """
 
@@ -31,7 +31,7 @@ class UnsupportedModel(RuntimeError):
 class Pass:
     """One forward over [b, t] tokens.
 
-    write: int64 [b·t], where each token's keys go: row · capacity + position.
+    write: int64 [b, t], the row where each token's keys go, at its position.
     rows: None when the tokens attend only to one another (`fresh`), an int n for the rows 0..n in order, or int64 [b].
     positions: int64 [b, t]; a token attends to what stands at or before its position.
     length: positions 0..length of a row are read.
@@ -43,6 +43,16 @@ class Pass:
     length: int
     dtype: torch.dtype
     _bias: dict[int | None, torch.Tensor] = field(default_factory=dict)
+    _targets: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def targets(self, heads: int, capacity: int) -> torch.Tensor:
+        """Where the keys [b, heads, t, dim] go in storage seen as [rows · heads · capacity, dim]: int64 [b · heads · t]."""
+        found = self._targets.get(heads)
+        if found is None:
+            head = torch.arange(heads, device=self.write.device)[:, None]
+            found = ((self.write[:, None] * heads + head) * capacity + self.positions[:, None]).view(-1)
+            self._targets[heads] = found
+        return found
 
     def bias(self, window: int | None) -> torch.Tensor:
         """0 where a token may look, -inf elsewhere: [b, 1, t, length]."""
@@ -72,13 +82,26 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
     elif width == 1:
         # The heads that share keys become queries of one head: nothing is repeated.
         grouped = query.reshape(batch, key.shape[1], groups, dim)
-        out = scaled_dot_product_attention(grouped, key, value, attn_mask=now.bias(window), scale=scaling)
+        if isinstance(now.rows, int) and query.device.type == "cpu" and query.dtype == torch.float32:
+            out = _decode_on_cpu(grouped, key, value, now.bias(window), dim**-0.5 if scaling is None else scaling)
+        else:
+            out = scaled_dot_product_attention(grouped, key, value, attn_mask=now.bias(window), scale=scaling)
         return out.reshape(batch, 1, heads, value.shape[-1]), None
     else:
         out = scaled_dot_product_attention(
             query, key, value, attn_mask=now.bias(window), scale=scaling, enable_gqa=groups > 1
         )
     return out.transpose(1, 2).contiguous(), None
+
+
+def _decode_on_cpu(query, key, value, bias, scaling: float) -> torch.Tensor:
+    """Few queries on many keys, [b, kv_heads, groups, dim]: two batched products, a third faster than the fused kernel."""
+    batch, heads, groups, dim = query.shape
+    keys, values = key.flatten(0, 1), value.flatten(0, 1)
+    length = keys.shape[1]
+    scores = bias.expand(batch, heads, groups, length).reshape(batch * heads, groups, length)
+    scores = torch.baddbmm(scores, query.reshape(batch * heads, groups, dim), keys.transpose(1, 2), alpha=scaling)
+    return torch.bmm(torch.softmax(scores, -1), values).view(batch, heads, groups, -1)
 
 
 AttentionInterface.register(ATTENTION, attend)
@@ -98,16 +121,17 @@ class KvRows(Cache):
         super().__init__(layers=[])
         self.rows, self.capacity, self.dtype, self.device = rows, capacity, dtype, device
         self._whole: torch.Tensor | None = None
+        self._gathered: list[torch.Tensor | None] = [None, None]
         if all(shape == shapes[0] and shape[1] == shape[2] for shape in shapes):
             heads, dim, _ = shapes[0]
-            self._whole = _zeros((len(shapes), 2, rows + 1, capacity, heads, dim), dtype, device)
+            self._whole = _zeros((len(shapes), 2, rows + 1, heads, capacity, dim), dtype, device)
             self.keys = [self._whole[layer, 0] for layer in range(len(shapes))]
             self.values = [self._whole[layer, 1] for layer in range(len(shapes))]
         else:
-            self.keys = [_zeros((rows + 1, capacity, heads, key), dtype, device) for heads, key, _ in shapes]
-            self.values = [_zeros((rows + 1, capacity, heads, value), dtype, device) for heads, _, value in shapes]
-        self._flat_keys = [store.view(-1, *store.shape[2:]) for store in self.keys]
-        self._flat_values = [store.view(-1, *store.shape[2:]) for store in self.values]
+            self.keys = [_zeros((rows + 1, heads, capacity, key), dtype, device) for heads, key, _ in shapes]
+            self.values = [_zeros((rows + 1, heads, capacity, value), dtype, device) for heads, _, value in shapes]
+        self._flat_keys = [store.view(-1, store.shape[-1]) for store in self.keys]
+        self._flat_values = [store.view(-1, store.shape[-1]) for store in self.values]
 
     @property
     def scratch(self) -> int:
@@ -117,14 +141,23 @@ class KvRows(Cache):
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
         """Called by each layer: writes the new keys [b, heads, t, dim], returns those to attend to."""
         now: Pass = _local.now
+        targets = now.targets(key_states.shape[1], self.capacity)
         for flat, new in ((self._flat_keys[layer_idx], key_states), (self._flat_values[layer_idx], value_states)):
-            flat.index_copy_(0, now.write, new.transpose(1, 2).reshape(-1, *flat.shape[1:]))
+            flat.index_copy_(0, targets, new.reshape(-1, flat.shape[-1]))
         if now.rows is None:
             return key_states, value_states
-        keys, values = self.keys[layer_idx][:, : now.length], self.values[layer_idx][:, : now.length]
+        keys, values = self.keys[layer_idx][:, :, : now.length], self.values[layer_idx][:, :, : now.length]
         if isinstance(now.rows, int):
-            return keys[: now.rows].transpose(1, 2), values[: now.rows].transpose(1, 2)
-        return keys.index_select(0, now.rows).transpose(1, 2), values.index_select(0, now.rows).transpose(1, 2)
+            return keys[: now.rows], values[: now.rows]
+        return self._gather(keys, now.rows, 0), self._gather(values, now.rows, 1)
+
+    def _gather(self, store: torch.Tensor, rows: torch.Tensor, which: int) -> torch.Tensor:
+        """Rows of keys (0) or values (1), in memory that every layer uses again: fresh pages cost more than the copy."""
+        shape = (len(rows), *store.shape[1:])
+        size = int(np.prod(shape))
+        if self._gathered[which] is None or self._gathered[which].numel() < size:
+            self._gathered[which] = torch.empty(size, dtype=self.dtype, device=self.device)
+        return torch.index_select(store, 0, rows, out=self._gathered[which][:size].view(shape))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return 0
@@ -132,10 +165,10 @@ class KvRows(Cache):
     def copy(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` positions of a row, in all layers."""
         if self._whole is not None:
-            self._whole[:, :, target, :length].copy_(self._whole[:, :, source, :length])
+            self._whole[:, :, target, :, :length].copy_(self._whole[:, :, source, :, :length])
             return
         for store in (*self.keys, *self.values):
-            store[target, :length].copy_(store[source, :length])
+            store[target, :, :length].copy_(store[source, :, :length])
 
     def clear(self) -> None:
         """Zeroes everything: a masked NaN would still poison a sum."""
@@ -170,7 +203,7 @@ def probe_shapes(model: torch.nn.Module, device: torch.device) -> list[tuple[int
     """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel where layers do not use a Cache."""
     probe = ShapeProbe()
     zero = torch.zeros((1, 1), dtype=torch.long, device=device)
-    _local.now = Pass(zero.view(-1), None, zero, 1, next(model.parameters()).dtype)
+    _local.now = Pass(zero, None, zero, 1, next(model.parameters()).dtype)
     try:
         model(input_ids=zero, position_ids=zero, past_key_values=probe, use_cache=True)
     finally:

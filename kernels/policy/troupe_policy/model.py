@@ -82,10 +82,13 @@ def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
     finally:
         model.set_attn_implementation(ATTENTION)
     store = KvRows(shapes, 1, 8, dtype, device)
-    got = store.run(model, Pass(at[:3], None, at[None, :3], 3, dtype), tokens[:, :3]).logits[0].float()
-    parts = [got]
-    for i in range(3, 6):
-        parts.append(store.run(model, Pass(at[i : i + 1], 1, at[None, i : i + 1], i + 1, dtype), tokens[:, i : i + 1]).logits[0].float())
+    row = torch.zeros_like(at)[None]
+
+    def piece(start: int, end: int, rows: int | None) -> torch.Tensor:
+        now = Pass(row[:, start:end], rows, at[None, start:end], end, dtype)
+        return store.run(model, now, tokens[:, start:end]).logits[0].float()
+
+    parts = [piece(0, 3, None), *(piece(i, i + 1, 1) for i in range(3, 6))]
     difference = (torch.cat(parts) - plain).abs().max().item()
     bound = (1e-3 if dtype == torch.float32 else 0.1) * max(1.0, plain.abs().max().item())
     if not difference <= bound:
