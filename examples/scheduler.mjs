@@ -23,7 +23,7 @@ const sampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }
 const start = { turn: 0, attempt: 0, epoch: 0, engine: null, seed: 1, resumedTokens: 0, minVersion: 0, sampling }
 const lengths = { maxTokens: 4, promptTokens: 11, boundTokens: 15 }
 for (let order = 0; order < 6; order++) {
-  const context = Int32Array.from(Buffer.from(`task ${order}: abc${order}`.slice(-11)))
+  const context = Int32Array.from(Buffer.from(`repeat abc${order}`))
   const trajectory = trajectoryId(groupId(`task-${order}`), 0)
   await troupe.journal.append([{ type: 'turn.generate', trajectory, context, order, ...start, ...lengths }])
 }

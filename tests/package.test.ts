@@ -2,58 +2,29 @@
  * What a user gets: the tarball of `npm pack`, unpacked into an empty project whose node_modules holds only what the
  * package declares. Every entry is required, imported and type-checked there, away from the checkout.
  */
-import { type SpawnSyncReturns, spawnSync } from 'node:child_process'
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type InstalledPackage, installPackage } from './support/installPackage'
 
 jest.setTimeout(300_000)
 
 const root = join(__dirname, '..')
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
   readonly version: string
-  readonly dependencies: Readonly<Record<string, string>>
   readonly exports: Readonly<Record<string, unknown>>
 }
 const entries = Object.keys(manifest.exports)
   .filter(entry => entry !== './package.json')
   .map(entry => entry.replace(/^\./, 'troupe'))
+let installed: InstalledPackage
 let project: string
+let run: InstalledPackage['run']
 
 beforeAll(() => {
-  project = mkdtempSync(join(tmpdir(), 'troupe-package-'))
-  const modules = join(project, 'node_modules')
-  mkdirSync(modules)
-  // The declared dependencies and no others: one that is used but not declared cannot be found from here.
-  for (const name of [...Object.keys(manifest.dependencies), '@types/node', 'undici-types']) {
-    mkdirSync(dirname(join(modules, name)), { recursive: true })
-    symlinkSync(join(root, 'node_modules', name), join(modules, name))
-  }
-  run('npm', ['pack', '--pack-destination', project], root)
-  const tarball = readdirSync(project).find(name => name.endsWith('.tgz'))!
-  run('tar', ['-xzf', tarball])
-  run('mv', ['package', 'node_modules/troupe'])
-  writeFileSync(join(project, 'package.json'), '{ "name": "user", "private": true }')
+  installed = installPackage()
+  ;({ project, run } = installed)
 })
-afterAll(() => rmSync(project, { recursive: true, force: true }))
-
-function run(command: string, args: readonly string[], cwd = project): SpawnSyncReturns<string> {
-  const clean = Object.entries(process.env).filter(([name]) => !/^(TS_NODE|NODE_OPTIONS|npm_|TROUPE_)/.test(name))
-  const env = { ...Object.fromEntries(clean), TROUPE_HOME: join(project, 'home') }
-  const reply = spawnSync(command, args, { cwd, env, encoding: 'utf8', timeout: 240_000 })
-  if (reply.status !== 0)
-    throw new Error(`${command} ${args.join(' ')} ended with ${reply.status}\n${reply.stdout}\n${reply.stderr}`)
-  return reply
-}
+afterAll(() => installed.remove())
 
 function namesBy(kind: 'require' | 'import'): Record<string, readonly string[]> {
   const load = kind === 'require' ? 'require(entry)' : 'await import(entry)'
