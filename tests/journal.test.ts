@@ -1,0 +1,150 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Fact, StageChanged } from '../messages/facts'
+import { runId } from '../messages/ids'
+import { memoryBlobs } from '../runtime/bus/blobs'
+import { openLmdbBus } from '../runtime/bus/lmdb'
+import { openMemoryBus } from '../runtime/bus/memory'
+import { type Following, type Journal, openJournal, type TopicsOnBus } from '../runtime/journal'
+import { requested } from './support/facts'
+import { until } from './support/until'
+
+const cleanups: (() => unknown)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
+})
+
+function memoryBus() {
+  const bus = openMemoryBus()
+  cleanups.push(() => bus.close())
+  return bus
+}
+
+const journalOn = (bus: ReturnType<typeof openMemoryBus>, names?: TopicsOnBus) =>
+  openJournal(bus, memoryBlobs(), runId('r'), names)
+
+const stage = (name: string): StageChanged => ({ type: 'stage.changed', at: 0, stage: name, step: 0, reason: '' })
+const namesOf = (facts: readonly { readonly message: unknown }[]) => facts.map(f => (f.message as StageChanged).stage)
+
+async function follow(journal: Journal, group: string, seen: string[], from: 'oldest' | 'committed' = 'committed') {
+  const onError = (error: Error) => seen.push(`error ${error.message}`)
+  const following: Following = await journal.follow(
+    { group, feeds: [{ topic: 'learner', from }], onError },
+    async entries => {
+      seen.push(...namesOf(entries))
+    },
+  )
+  cleanups.push(() => following.close())
+  return following
+}
+
+test('messages go to the topics that the user named, and come back under the names that Troupe gave them', async () => {
+  const bus = memoryBus()
+  const journal = journalOn(bus, { learner: 'acme.learner', 'dead-letters': 'acme.dead' })
+  await journal.create(2)
+  const onBus = (await bus.listTopics()).map(t => t.topic)
+  expect(onBus).toEqual(expect.arrayContaining(['acme.learner', 'acme.dead', 'troupe.r.trajectories']))
+  expect(onBus).not.toContain('troupe.r.learner')
+  const [position] = await journal.append([stage('one')])
+  expect(position).toEqual({ topic: 'acme.learner', partition: 0, offset: 0 })
+  expect(await journal.read('learner', 0, 0)).toMatchObject([{ topic: 'learner', offset: 0, message: stage('one') }])
+  const seen: string[] = []
+  await follow(journal, 'g', seen)
+  await until(() => seen.length === 1)
+
+  await bus.append([{ topic: 'acme.learner', key: 'k', headers: {}, value: Buffer.from('not ours') }])
+  await until(async () => (await bus.offsets('acme.dead', 0)).next === 1)
+  const [dead] = await bus.read('acme.dead', 0, 0)
+  expect(dead!.headers.origin).toBe('acme.learner:0:1')
+})
+
+test("a topic that the user made is taken as it is; one that has to be single is refused where it isn't", async () => {
+  const bus = memoryBus()
+  const config = { partitions: 3, retentionMs: 1000 }
+  await bus.createTopics([
+    { topic: 'acme.calls', ...config },
+    { topic: 'acme.learner', ...config },
+  ])
+  const journal = journalOn(bus, { 'tool-calls': 'acme.calls' })
+  await journal.create(1)
+  expect(await journal.partitionsOf('tool-calls')).toBe(3)
+  expect(await journal.partitionsOf('trajectories')).toBe(1)
+  await expect(journalOn(bus, { learner: 'acme.learner' }).create(1)).rejects.toMatchObject({
+    code: 'bus.topic_mismatch',
+  })
+})
+
+test('names that name no topic, or two topics alike, are refused before anything is written', () => {
+  const bus = memoryBus()
+  const misspelt = { trajectory: 'acme' } as TopicsOnBus
+  expect(() => journalOn(bus, misspelt)).toThrow(expect.objectContaining({ code: 'config.topic_unknown' }))
+  const alike: TopicsOnBus = { turns: 'acme', runs: 'acme' }
+  expect(() => journalOn(bus, alike)).toThrow(expect.objectContaining({ code: 'config.topics_collide' }))
+  expect(() => journalOn(bus, { turns: 'troupe.r.runs' })).toThrow(
+    expect.objectContaining({ code: 'config.topics_collide' }),
+  )
+})
+
+test('a group goes on where it committed, after the process too; another group begins at the oldest', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-journal-'))
+  cleanups.push(() => rmSync(directory, { recursive: true, force: true }))
+  const first = await openLmdbBus({ directory, mode: 'write' })
+  const before = openJournal(first, memoryBlobs(), runId('r'))
+  await before.create(1)
+  await before.append(['a', 'b', 'c'].map(stage))
+  const seen: string[] = []
+  const following = await follow(before, 'g', seen)
+  await until(() => seen.length === 3)
+  expect(await before.committed('g', 'learner', 0)).toBeUndefined()
+  await following.commit('learner', 0, 2)
+  await following.close()
+  await first.close()
+
+  const second = await openLmdbBus({ directory, mode: 'write' })
+  cleanups.push(() => second.close())
+  const after = openJournal(second, memoryBlobs(), runId('r'))
+  expect(await after.committed('g', 'learner', 0)).toBe(2)
+  const again: string[] = []
+  const other: string[] = []
+  const replayed: string[] = []
+  await follow(after, 'g', again)
+  await follow(after, 'other', other)
+  await follow(after, 'g', replayed, 'oldest')
+  await until(() => again.length === 1 && other.length === 3 && replayed.length === 3)
+  expect(again).toEqual(['c'])
+})
+
+test('a foreign record is put with the dead letters once, however many follow its topic and reread it', async () => {
+  const bus = memoryBus()
+  const journal = journalOn(bus)
+  await journal.create(1)
+  await bus.append([{ topic: 'troupe.r.learner', key: 'k', headers: {}, value: Buffer.from('not ours') }])
+  await journal.append([stage('after')])
+  const seen: string[][] = [[], [], []]
+  for (const [i, list] of seen.entries()) await follow(journal, `g${i}`, list)
+  await until(() => seen.every(list => list.length === 1))
+  for (let again = 0; again < 3; again++) {
+    expect(namesOf(await journal.read('learner', 0, 0))).toEqual(['after'])
+  }
+  expect(await bus.offsets('troupe.r.dead-letters', 0)).toMatchObject({ next: 1 })
+})
+
+test('all facts of a group come back from one partition in the order of their appends', async () => {
+  const bus = memoryBus()
+  const journal = journalOn(bus)
+  await journal.create(3)
+  const groups = ['g1', 'g2', 'g3', 'g4', 'g5']
+  for (let member = 0; member < 4; member++) await journal.append(groups.map(group => requested(group, member)))
+  const places = new Map<string, Set<number>>()
+  const members = new Map<string, number[]>()
+  for (let partition = 0; partition < 3; partition++) {
+    for (const { message } of await journal.read('trajectories', partition, 0)) {
+      const fact = message as Fact & { readonly type: 'rollout.requested' }
+      places.set(fact.group, (places.get(fact.group) ?? new Set()).add(partition))
+      members.set(fact.group, [...(members.get(fact.group) ?? []), fact.member])
+    }
+  }
+  expect([...places.values()].map(set => set.size)).toEqual([1, 1, 1, 1, 1])
+  expect([...members.values()]).toEqual(groups.map(() => [0, 1, 2, 3]))
+})
