@@ -66,7 +66,7 @@ def request(name: str, length: int = 12, max_tokens: int = 20, **changes: Any) -
 
 
 def forward_logits(directory: Path, tokens: np.ndarray) -> torch.Tensor:
-    """Logits of every position of `tokens`, from one forward of transformers' own attention, float32 [n, vocabulary]."""
+    """Logits at every position of `tokens`, from transformers' own eager attention, float32 [n, vocabulary]."""
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
         return model(input_ids=torch.from_numpy(tokens.astype(np.int64))[None], use_cache=False).logits[0].float()

@@ -98,7 +98,8 @@ def test_preempted_requests_end_with_the_right_tokens_and_the_youngest_is_the_vi
     assert answers[0].preemptions == 0
     for one, got in zip(asked, answers, strict=True):
         assert len(got.tokens) == 60
-        np.testing.assert_allclose(got.logprobs, forward_logprobs(directory, one.context, got.tokens), atol=1e-4, rtol=0)
+        expected = forward_logprobs(directory, one.context, got.tokens)
+        np.testing.assert_allclose(got.logprobs, expected, atol=1e-4, rtol=0)
 
 
 def test_kept_trajectories_go_before_a_running_one_is_preempted_the_oldest_first(tmp_path: Path) -> None:
@@ -243,8 +244,9 @@ def test_weights_that_are_not_finite_refuse_requests_until_better_ones_come(tmp_
     (before,) = driver.answers(request("a"))
     broken = tmp_path / "broken"
     broken.mkdir()
-    weights = {name: torch.full_like(value, float("nan")) for name, value in load_file(directory / "model.safetensors").items()}
-    save_file(weights, broken / "model.safetensors")
+    weights = load_file(directory / "model.safetensors")
+    nan = {name: torch.full_like(value, float("nan")) for name, value in weights.items()}
+    save_file(nan, broken / "model.safetensors")
     driver.engine.update(1, str(broken), "", keep_kv=False)
     (refused,) = driver.answers(request("a"))
     assert isinstance(refused, Refused) and refused.code == "engine.not_finite"

@@ -9,7 +9,10 @@ from troupe_policy.sampling import SamplingRows, sample, uniforms
 
 def options(n: int, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> SamplingRows:
     return SamplingRows(
-        np.full(n, temperature, np.float32), np.full(n, top_k), np.full(n, top_p, np.float32), np.full(n, min_p, np.float32)
+        np.full(n, temperature, np.float32),
+        np.full(n, top_k),
+        np.full(n, top_p, np.float32),
+        np.full(n, min_p, np.float32),
     )
 
 

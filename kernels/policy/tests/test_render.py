@@ -14,7 +14,8 @@ from troupe_policy.render import Renderer, RenderError
 from troupe_policy.render_service import _tools
 
 # Each message by itself; tools in the system message.
-PLAIN = """{%- if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}
+PLAIN = """{%- if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}
+{{- '<|im_end|>\n' }}{% endif %}
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
 {%- endfor %}
@@ -58,7 +59,9 @@ def test_a_prompt_is_what_transformers_renders(directory: Path) -> None:
     tools = _tools(json.dumps([TOOL]))
     for messages, given in ((TALK[:1], None), (TALK[:1], tools), (TALK[:4], tools)):
         piece = Renderer(directory).prompt(messages, given)
-        text = reference(directory).apply_chat_template(messages, tools=given, add_generation_prompt=True, tokenize=False)
+        text = reference(directory).apply_chat_template(
+            messages, tools=given, add_generation_prompt=True, tokenize=False
+        )
         assert piece.text == text
         assert piece.tokens == reference(directory)(text, add_special_tokens=False).input_ids
         assert piece.mask == [0] * len(piece.tokens)
@@ -73,7 +76,8 @@ def test_a_rollouts_pieces_are_the_conversation_that_sft_sees(directory: Path) -
     response = renderer.tool_responses([TALK[2]["content"], TALK[3]["content"]])
     whole = renderer.conversation(TALK, None)
     assert whole.tokens == prompt.tokens + answers[0] + response.tokens + answers[1]
-    assert whole.mask == [0] * len(prompt.tokens) + [1] * len(answers[0]) + [0] * len(response.tokens) + [1] * len(answers[1])
+    pieces = [(0, prompt.tokens), (1, answers[0]), (0, response.tokens), (1, answers[1])]
+    assert whole.mask == [bit for bit, tokens in pieces for _ in tokens]
     text = reference(directory).apply_chat_template(TALK, tokenize=False)
     assert text.startswith(whole.text) and text[len(whole.text) :] == "\n"
     assert renderer.decode(whole.tokens) == whole.text
@@ -122,9 +126,12 @@ def test_a_model_without_a_chat_template_is_refused_unless_one_is_given(director
 
 def test_the_renderer_does_not_import_torch(directory: Path) -> None:
     code = (
-        "import sys; from troupe_policy.render import Renderer; import troupe_policy.render_service, troupe_policy.server;"
-        f"Renderer({str(directory)!r}).prompt([{{'role': 'user', 'content': 'x'}}], None); print('torch' in sys.modules)"
+        "import sys; import troupe_policy.render_service, troupe_policy.server\n"
+        "from troupe_policy.render import Renderer\n"
+        f"Renderer({str(directory)!r}).prompt([{{'role': 'user', 'content': 'x'}}], None)\n"
+        "print('torch' in sys.modules)"
     )
     root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=120, check=True)
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, cwd=root, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "False"

@@ -1,6 +1,6 @@
 """The engine: continuous batching of many sequences over one model.
 
-in   requests, aborts, releases, new weights, from any thread      out  events, a batch an iteration, on the loop's thread
+in   requests, aborts, releases, new weights, from any thread     out  events, a batch an iteration, on its own thread
 An iteration: take what came in, admit by priority, prefill what lacks keys, decode one token for every ready row.
 Invariant: a token is sampled from a decode of the token before it, with a random number that depends on the request's
 seed and the token's position alone. What is preempted keeps its tokens; only its keys are computed again.
@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from .engine_admission import place, refusal
+from .engine_compact import compact
 from .engine_forward import Forward
-from .engine_ledger import MAX_STOPS, Kept, Ledger
+from .engine_ledger import Ledger
+from .engine_prefill import Prefill
 from .engine_requests import Event, Finished, Partial, Refused, Request, Sequence
 from .kv import KvRows
 from .model import LoadedModel, update_weights
 from .sampling import SamplingRows, sample, uniforms
 
-# A prefill of few tokens is put off for at most so many iterations, in which others join it.
-PATIENCE = 4
 FIXED_WIDTH_STEP = 32
 
 
@@ -66,6 +67,7 @@ class Engine:
         self.ledger = Ledger(rows, self.context_tokens, options.block_tokens, options.kv_tokens)
         self._store = KvRows(loaded.shapes, rows, capacity, loaded.dtype, loaded.device)
         self._forward = Forward(loaded, self._store)
+        self._prefill = Prefill(self.ledger, self._store, self._forward, options.prefill_tokens)
         self._on_events = on_events
         self._events: list[tuple[Any, Event]] = []
         self._inbox: deque[Callable[[], None]] = deque()
@@ -76,8 +78,12 @@ class Engine:
         self._arrivals = 0
         self._width = -(-options.max_sequences // FIXED_WIDTH_STEP) * FIXED_WIDTH_STEP
         self.version = options.version
-        self.generated_tokens = self.prefilled_tokens = self.preemptions = 0
+        self.generated_tokens = self.preemptions = 0
         self.busy_ms = 0.0
+
+    @property
+    def prefilled_tokens(self) -> int:
+        return self._prefill.computed
 
     # ---- from any thread ----
     def submit(self, request: Request, sink: Any = None) -> None:
@@ -146,8 +152,8 @@ class Engine:
             if self.options.deterministic:
                 self._iterate_fixed()
             else:
-                self._prefill()
-                self._compact()
+                self._prefill.run()
+                compact(self.ledger, self._store)
                 self._decode()
         if self._events:
             events, self._events = self._events, []
@@ -158,7 +164,7 @@ class Engine:
 
     # ---- coming and going ----
     def _submit(self, request: Request, sink: Any) -> None:
-        refused = self._refusal(request, sink)
+        refused = refusal(request, self.ledger, self.loaded.vocabulary) or self._not_now(request, sink)
         if refused is not None:
             self._events.append((sink, Refused(request, *refused)))
             return
@@ -173,26 +179,9 @@ class Engine:
         if kept is not None:
             kept.wanted += 1
 
-    def _refusal(self, request: Request, sink: Any) -> tuple[str, str] | None:
-        n = len(request.context)
-        tokens = request.context
+    def _not_now(self, request: Request, sink: Any) -> tuple[str, str] | None:
         if (id(sink), request.request_id) in self._live:
             return "engine.bad_request", f"request {request.request_id} is already running"
-        if n == 0 or request.max_tokens < 1 or not 0 <= request.resumed_tokens <= n:
-            return "engine.bad_request", f"context of {n} tokens, max_tokens {request.max_tokens}"
-        if tokens.min() < 0 or tokens.max() >= self.loaded.vocabulary:
-            return "engine.bad_request", f"a token id is outside 0..{self.loaded.vocabulary - 1}"
-        if len(request.stop_tokens) > MAX_STOPS:
-            return "engine.bad_request", f"{len(request.stop_tokens)} stop tokens, at most {MAX_STOPS}"
-        options = (request.temperature, request.top_p, request.min_p)
-        if not (np.isfinite(options).all() and request.temperature >= 0 and 0 < request.top_p <= 1):
-            return "engine.bad_request", f"temperature {request.temperature}, top_p {request.top_p}"
-        if not 0 <= request.min_p <= 1 or request.top_k < 0:
-            return "engine.bad_request", f"min_p {request.min_p}, top_k {request.top_k}"
-        if n + 1 > self.context_tokens:
-            return "engine.context_exceeded", f"{n} tokens do not fit a context of {self.context_tokens}"
-        if self.ledger.blocks(n + 1) > self.ledger.total_blocks:
-            return "engine.context_exceeded", f"{n} tokens do not fit {self.options.kv_tokens} tokens of KV"
         if len(self._waiting) >= self.options.max_waiting:
             return "engine.busy", f"{len(self._waiting)} requests are waiting already"
         return None
@@ -205,50 +194,15 @@ class Engine:
         ledger = self.ledger
         while self._waiting and len(ledger.running) < self.options.max_sequences:
             _, sequence = self._waiting[0]
-            if sequence.row is not None or self._live.get((id(sequence.sink), sequence.request.request_id)) is not sequence:
+            if self._live.get((id(sequence.sink), sequence.request.request_id)) is not sequence:
                 heapq.heappop(self._waiting)  # aborted while it waited
                 continue
-            if not self._place(sequence):
+            reused = place(sequence, ledger)
+            if reused is None:
                 return
             heapq.heappop(self._waiting)
-
-    def _place(self, sequence: Sequence) -> bool:
-        """A row for a sequence: the one where its trajectory was kept, or a free one. False where nothing fits."""
-        ledger, request = self.ledger, sequence.request
-        size = len(request.context) + len(sequence.tokens)
-        kept = ledger.kept.get(request.trajectory)
-        reuse = 0 if kept is None else int(_common(ledger.tokens[kept.row, : ledger.filled[kept.row]], request.context))
-        own = 0 if kept is None else ledger.blocks(int(ledger.filled[kept.row]))
-        running = len(ledger.running)
-        # One more block for each that runs, or the newcomer would be preempted at once. Alone, it may use everything.
-        need = ledger.blocks(size + 1) + running - own
-        if kept is not None:
-            kept.wanted += 1  # not its own victim
-        fits = ledger.make_room(need, even_wanted=running == 0)
-        if not fits and running == 0:
-            fits = ledger.make_room(ledger.blocks(size) - own, even_wanted=True)
-        kept = ledger.kept.get(request.trajectory)
-        if kept is not None:
-            kept.wanted -= 1
-        if not fits:
-            return False
-        if kept is not None:
-            row = ledger.take(kept)
-        else:
-            reuse = 0
-            found = ledger.free_row()
-            if found is None:
-                ledger.evict_one(even_wanted=True)
-                found = ledger.free_row()
-            if found is None:
-                return False
-            row = found
-        ledger.place(sequence, row, min(reuse, size - 1))
-        sequence.shared = reuse > 0
-        if sequence.cached_tokens is None:
-            sequence.cached_tokens, sequence.started_at = min(reuse, size - 1), _now()
-        sequence.waited = 0
-        return True
+            if sequence.cached_tokens is None:
+                sequence.cached_tokens, sequence.started_at = reused, _now()
 
     def _preempt(self, sequence: Sequence) -> None:
         ledger, row = self.ledger, sequence.row
@@ -293,122 +247,6 @@ class Engine:
         self._events.append((sequence.sink, Refused(sequence.request, code, message)))
 
     # ---- computing ----
-    def _pending(self) -> list[Sequence]:
-        """Running sequences that lack keys before their last token, in order of importance."""
-        ledger = self.ledger
-        rows = ledger.running
-        rows = rows[ledger.filled[rows] < ledger.size[rows] - 1]
-        return sorted((ledger.owner[row] for row in rows), key=lambda sequence: sequence.order)
-
-    def _prefill(self) -> None:
-        pending = self._pending()
-        if not pending:
-            return
-        ledger = self.ledger
-        lacking = sum(int(ledger.size[s.row] - 1 - ledger.filled[s.row]) for s in pending)
-        ready = len(ledger.running) - len(pending)
-        if ready > 0 and lacking < 512 and len(pending) * 8 < ready and max(s.waited for s in pending) < PATIENCE:
-            for sequence in pending:
-                sequence.waited += 1
-            return
-        budget = self.options.prefill_tokens
-        while pending and budget > 0:
-            batch = self._next_batch(pending, budget)
-            fresh = [item for item in batch if ledger.filled[item[0].row] == 0]
-            longer = [item for item in batch if ledger.filled[item[0].row] > 0]
-            budget -= self._prefill_part(fresh) + self._prefill_part(longer)
-            pending = [s for s in pending if ledger.filled[s.row] < ledger.size[s.row] - 1]
-
-    def _next_batch(self, pending: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
-        """Who is filled now and by how many tokens. One member of a group goes first; the others copy from it."""
-        ledger = self.ledger
-        batch: list[tuple[Sequence, int]] = []
-        groups: set[str] = set()
-        for sequence in pending:
-            if budget <= 0:
-                break
-            if sequence.group is not None:
-                if not sequence.shared:
-                    if sequence.group in groups:
-                        continue
-                    self._copy_prefix(sequence)
-                groups.add(sequence.group)
-            lacking = int(ledger.size[sequence.row] - 1 - ledger.filled[sequence.row])
-            if lacking > 0:
-                batch.append((sequence, min(lacking, budget)))
-                budget -= lacking
-        return batch
-
-    def _copy_prefix(self, sequence: Sequence) -> None:
-        """Copies keys from the row of its group that has most tokens in common; the storage is not shared."""
-        ledger, row = self.ledger, sequence.row
-        sequence.shared = True
-        context = ledger.tokens[row, : ledger.size[row] - 1]
-        best, best_row = int(ledger.filled[row]), None
-        for other in ledger.groups[sequence.group]:
-            if other != row and ledger.filled[other] > best:
-                common = _common(ledger.tokens[other, : ledger.filled[other]], context)
-                if common > best:
-                    best, best_row = common, other
-                    if best == len(context):
-                        break
-        if best_row is not None:
-            with torch.inference_mode():
-                self._store.copy(best_row, row, best)
-            ledger.filled[row] = best
-            if sequence.first_token_at == 0:
-                sequence.cached_tokens = max(sequence.cached_tokens or 0, best)
-
-    def _prefill_part(self, part: list[tuple[Sequence, int]]) -> int:
-        """Forwards over rows of similar length, each at most `prefill_tokens` padded; returns tokens computed."""
-        ledger, done = self.ledger, 0
-        part = sorted(part, key=lambda item: -item[1])
-        while part:
-            width = part[0][1]
-            most = max(1, self.options.prefill_tokens // width)
-            # Rows shorter than half the longest go in a forward of their own: padding costs as much as tokens.
-            count = next((i for i, (_, n) in enumerate(part) if i >= most or n * 2 < width), len(part))
-            now, part = part[:count], part[count:]
-            rows = np.array([s.row for s, _ in now], np.int64)
-            starts = ledger.filled[rows]
-            pieces = [ledger.tokens[s.row, a : a + n] for (s, n), a in zip(now, starts, strict=True)]
-            self._forward.prefill(rows, starts, pieces)
-            counts = np.array([n for _, n in now], np.int64)
-            ledger.filled[rows] += counts
-            done += int(counts.sum())
-        self.prefilled_tokens += done
-        return done
-
-    def _compact(self) -> None:
-        """Moves the highest rows into gaps when a decode over 0..top would compute too many rows for nothing."""
-        ledger = self.ledger
-        running = ledger.running
-        while len(running) and running[-1] + 1 - len(running) > max(2, len(running) // 4):
-            high = int(running[-1])
-            low = int(np.setdiff1d(np.arange(high), running)[0])
-            with torch.inference_mode():
-                if isinstance(ledger.owner[low], Kept):
-                    self._relocate_kept(low, high)
-                else:
-                    self._store.copy(high, low, int(ledger.filled[high]))
-                    ledger.move(high, low)
-            running = ledger.running
-
-    def _relocate_kept(self, low: int, high: int) -> None:
-        """Swaps a kept row with a running one, through scratch."""
-        ledger, store = self.ledger, self._store
-        kept = ledger.owner[low]
-        length, tokens = int(ledger.filled[low]), ledger.tokens[low].copy()
-        store.copy(low, store.scratch, length)
-        ledger._own(low, None)
-        store.copy(high, low, int(ledger.filled[high]))
-        ledger.move(high, low)
-        store.copy(store.scratch, high, length)
-        ledger.tokens[high] = tokens
-        ledger.size[high] = ledger.filled[high] = length
-        kept.row = high
-        ledger._own(high, kept)
-
     def _decode(self) -> None:
         ledger = self.ledger
         rows = ledger.running
@@ -434,7 +272,7 @@ class Engine:
         lines, positions = [decoding], [ledger.size[decoding] - 1]
         room = width - len(decoding)
         filling: list[tuple[int, int]] = []
-        for sequence, count in self._next_batch(self._pending(), room):
+        for sequence, count in self._prefill.next_batch(self._prefill.pending(), room):
             count = min(count, room)
             start = int(ledger.filled[sequence.row])
             lines.append(np.full(count, sequence.row))
@@ -447,7 +285,7 @@ class Engine:
         logits = self._forward.fixed(where, at, ledger.tokens[where, at], width)
         for row, count in filling:
             ledger.filled[row] += count
-            self.prefilled_tokens += count
+            self._prefill.computed += count
         if len(decoding):
             with torch.inference_mode():
                 # The idle lines are sampled too: the shape of every operation stays the same.
@@ -541,15 +379,6 @@ class Engine:
             "preemptions": self.preemptions,
             "busy_ms": self.busy_ms,
         }
-
-
-def _common(a: np.ndarray, b: np.ndarray) -> int:
-    """How many tokens two sequences begin with alike."""
-    n = min(len(a), len(b))
-    if n and np.array_equal(a[:n], b[:n]):
-        return n
-    different = np.nonzero(a[:n] != b[:n])[0]
-    return int(different[0]) if len(different) else n
 
 
 def _now() -> float:

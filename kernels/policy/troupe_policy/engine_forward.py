@@ -1,4 +1,4 @@
-"""The forwards of an engine: decode over rows, prefill of several rows at once, and the fixed shape of deterministic mode.
+"""The forwards of an engine: decode over rows, prefill of several rows at once, the fixed shape of deterministic mode.
 
 in   row numbers, positions and tokens as numpy arrays       out  logits, or nothing where only the cache is filled
 Invariant: `fixed` gives a token logits and keys that are a function of the tokens before it alone, to the bit.
@@ -52,7 +52,8 @@ class Forward:
     def fixed(self, rows: np.ndarray, positions: np.ndarray, tokens: np.ndarray, width: int) -> torch.Tensor:
         """Any mixture of prefill and decode, one token a line, always `width` lines over the whole capacity.
 
-        rows, positions, tokens: [n], n ≤ width; several tokens of one row may be among them. logits [width, vocabulary].
+        rows, positions, tokens: [n], n ≤ width; several tokens of one row may be among them.
+        Logits [width, vocabulary].
         """
         def padded(values: np.ndarray, fill: int) -> np.ndarray:
             return np.concatenate([values.astype(np.int64), np.full(width - len(values), fill, np.int64)])

@@ -149,6 +149,19 @@ class Ledger:
         if owner is not None:
             owner.row = target
 
+    def lift(self, row: int) -> tuple[Kept, np.ndarray]:
+        """Takes a kept trajectory off its row, with its tokens; `settle` puts it on another."""
+        kept = self.owner[row]
+        tokens = self.tokens[row, : self.filled[row]].copy()
+        self._own(row, None)
+        return kept, tokens
+
+    def settle(self, kept: Kept, row: int, tokens: np.ndarray) -> None:
+        self.tokens[row, : len(tokens)] = tokens
+        self.size[row] = self.filled[row] = len(tokens)
+        kept.row = row
+        self._own(row, kept)
+
     def _own(self, row: int, owner: Sequence | Kept | None) -> None:
         before = self.owner[row]
         if before is not None and before.group is not None:

@@ -46,7 +46,7 @@ class Pass:
     _targets: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def targets(self, heads: int, capacity: int) -> torch.Tensor:
-        """Where the keys [b, heads, t, dim] go in storage seen as [rows · heads · capacity, dim]: int64 [b · heads · t]."""
+        """Where keys [b, heads, t, dim] go in storage seen as [rows · heads · capacity, dim]: int64 [b · heads · t]."""
         found = self._targets.get(heads)
         if found is None:
             head = torch.arange(heads, device=self.write.device)[:, None]
@@ -95,7 +95,7 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
 
 
 def _decode_on_cpu(query, key, value, bias, scaling: float) -> torch.Tensor:
-    """Few queries on many keys, [b, kv_heads, groups, dim]: two batched products, a third faster than the fused kernel."""
+    """Few queries on many keys, [b, kv_heads, groups, dim]: two batched products, faster here than the fused kernel."""
     batch, heads, groups, dim = query.shape
     keys, values = key.flatten(0, 1), value.flatten(0, 1)
     length = keys.shape[1]
@@ -152,7 +152,7 @@ class KvRows(Cache):
         return self._gather(keys, now.rows, 0), self._gather(values, now.rows, 1)
 
     def _gather(self, store: torch.Tensor, rows: torch.Tensor, which: int) -> torch.Tensor:
-        """Rows of keys (0) or values (1), in memory that every layer uses again: fresh pages cost more than the copy."""
+        """Rows of keys (0) or values (1) in memory that every layer uses again: fresh pages cost more than the copy."""
         shape = (len(rows), *store.shape[1:])
         size = int(np.prod(shape))
         if self._gathered[which] is None or self._gathered[which].numel() < size:

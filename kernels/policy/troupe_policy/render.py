@@ -67,7 +67,10 @@ class Renderer:
 
     def __init__(self, directory: str | Path, template: str | Path | None = None) -> None:
         self.tokens = Tokens(directory)
-        source = Path(template).read_text(encoding="utf-8") if template else _find_template(Path(directory), self.tokens)
+        if template:
+            source = Path(template).read_text(encoding="utf-8")
+        else:
+            source = _find_template(Path(directory), self.tokens)
         names = ("bos_token", "eos_token", "pad_token", "unk_token")
         self._template = Template(source, {name: self.tokens.special(name) or "" for name in names})
         eos = self.tokens.special("eos_token")

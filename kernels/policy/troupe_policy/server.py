@@ -1,6 +1,6 @@
 """`python -m troupe_policy.server --serve render|engine|trainer`: one service of a model on a unix socket.
 
-in   a model directory and options on the command line       out  {"ready": true, "socket": …} on stdout, logs on stderr
+in   a model directory and options on the command line     out  {"ready": true, "socket": …} on stdout, logs on stderr
 Invariant: it ends with its parent. Without a model that can be served it says why on stdout and exits with 1.
 """
 
