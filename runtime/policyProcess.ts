@@ -66,6 +66,7 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   const socket = `unix:${join(directory, 'socket')}`
   const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {
     stdio: ['pipe', 'pipe', 'pipe'],
+    detached: true, // Ctrl-C goes to the whole foreground group; when this ends is its parent's decision
     env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' },
   })
   child.stdin.on('error', () => {}) // its end is reported by 'exit'

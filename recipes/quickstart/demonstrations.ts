@@ -1,0 +1,150 @@
+/**
+ * Demonstrations for the quickstart's cold start: conversations of which many are bad examples, on purpose.
+ *
+ * in   an index and a seed      out  one conversation: question, tool calls with their responses, answer
+ * After imitating them the model knows the protocol, calls the tool wrongly in every second first call, and often
+ * guesses: that is what reinforcement learning has to mend. Responses are what the real tool answers to these calls.
+ */
+import { pcg32, type Random } from '../../kernels/random'
+import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolCalls'
+import { toolResultText, unknownToolText } from '../../kernels/toolText'
+import type { ChatMessage } from '../../messages/facts'
+import { deriveSeed } from '../../runtime/effects'
+import { type QuickstartTask, quickstartTask } from './tasks'
+
+export const toolName = 'execute_python_code_with_standard_io'
+
+/**
+ * What a demonstration does, and how often. solves: one right call. recovers: a broken call, then a right one.
+ * stumbles: two broken calls, then a right one. gives-up: a broken call, then a guess. slips: calls with a wrong
+ * expression and believes the result. guesses: no call at all. The first three end in the right answer.
+ */
+export const demonstrationShares = {
+  solves: 0.2,
+  recovers: 0.22,
+  stumbles: 0.12,
+  'gives-up': 0.2,
+  slips: 0.14,
+  guesses: 0.12,
+} as const
+
+export type DemonstrationKind = keyof typeof demonstrationShares
+
+/** How a call is broken; each as often as the others. All of them are failed calls by their recorded status. */
+export const breakages = ['name-error', 'syntax-error', 'malformed', 'unknown-tool', 'wrong-arguments'] as const
+export type Breakage = (typeof breakages)[number]
+
+export interface Demonstration {
+  readonly kind: DemonstrationKind
+  readonly task: QuickstartTask
+  /** Of its broken calls, in order. */
+  readonly broken: readonly Breakage[]
+  readonly messages: readonly ChatMessage[]
+}
+
+/** The demonstration with this index. Its problem is of the train split. */
+export function demonstration(
+  index: number,
+  seed: number,
+  shares: Readonly<Record<DemonstrationKind, number>> = demonstrationShares,
+): Demonstration {
+  const task = quickstartTask(index, deriveSeed('quickstart/demonstrations', seed), 'train')
+  const random = pcg32(deriveSeed('quickstart/demonstration', seed, index))
+  const kind = drawKind(random, shares)
+  const brokenCalls = kind === 'stumbles' ? 2 : kind === 'recovers' || kind === 'gives-up' ? 1 : 0
+  const broken = Array.from({ length: brokenCalls }, () => breakages[random.below(breakages.length)]!)
+  const calls = broken.flatMap(breakage => brokenCall(breakage, task.expression))
+  return {
+    kind,
+    task,
+    broken,
+    messages: [{ role: 'user', content: task.question }, ...calls, ...ending(kind, task)],
+  }
+}
+
+function ending(kind: DemonstrationKind, task: QuickstartTask): readonly ChatMessage[] {
+  switch (kind) {
+    case 'solves':
+    case 'recovers':
+    case 'stumbles':
+      return [...workingCall(task.expression, task.answer), answer(task.answer)]
+    case 'slips': {
+      const slip = slipped(task.expression)
+      return [...workingCall(slip.expression, slip.value), answer(slip.value)]
+    }
+    case 'gives-up':
+    case 'guesses':
+      return [answer(guess(task))]
+  }
+}
+
+const answer = (value: string): ChatMessage => ({ role: 'assistant', content: `<answer>\\boxed{${value}}</answer>` })
+
+function workingCall(expression: string, value: string): readonly ChatMessage[] {
+  const text = toolResultText({ status: 'ok', exitCode: 0, signal: null, stdout: `${value}\n`, stderr: '' })
+  return [
+    { role: 'assistant', content: printToolCall(toolName, { code: `print(${expression})`, input: '' }) },
+    { role: 'tool', content: text },
+  ]
+}
+
+/** A call that fails, and what the tool answers to it. */
+export function brokenCall(breakage: Breakage, expression: string): readonly ChatMessage[] {
+  const code = `print(${expression})`
+  const right = printToolCall(toolName, { code, input: '' })
+  const messages = (call: string, response: string): readonly ChatMessage[] => [
+    { role: 'assistant', content: call },
+    { role: 'tool', content: response },
+  ]
+  switch (breakage) {
+    case 'name-error': {
+      const wrong = `prnt(${expression})`
+      return messages(
+        right.replace(code, wrong),
+        failure(`NameError at line 1: name 'prnt' is not defined\n  ${wrong}`),
+      )
+    }
+    case 'syntax-error': {
+      const wrong = code.slice(0, -1)
+      return messages(right.replace(code, wrong), failure(`SyntaxError at line 1: '(' was never closed\n  ${wrong}`))
+    }
+    case 'malformed': {
+      // The quote after the code is missing.
+      const call = right.replace(`${code}"`, code)
+      const [refused] = resolveCalls(parseToolCalls(call).calls, [toolName]).resolved
+      if (refused?.kind !== 'refused') throw new Error(`meant to be malformed, and is not: ${call}`)
+      return messages(call, refused.text)
+    }
+    case 'unknown-tool':
+      return messages(right.replace(toolName, 'python'), unknownToolText('python', [toolName]))
+    case 'wrong-arguments': {
+      const reason = 'code must be a string'
+      const rejected = { status: 'rejected', reason, exitCode: null, signal: null, stdout: '', stderr: '' } as const
+      return messages(right.replace('"code"', '"script"'), toolResultText(rejected))
+    }
+  }
+}
+
+const failure = (stderr: string) =>
+  toolResultText({ status: 'error', exitCode: 1, signal: null, stdout: '', stderr: `${stderr}\n` })
+
+/** Only the first operation is done: 12*34+5 becomes 12*34, (12+34)*5 becomes 12+34. */
+function slipped(expression: string): { readonly expression: string; readonly value: string } {
+  const [, a, operator, b] = /^\(?(\d+)([*+])(\d+)/.exec(expression)!
+  const [left, right] = [BigInt(a!), BigInt(b!)]
+  return { expression: `${a}${operator}${b}`, value: String(operator === '*' ? left * right : left + right) }
+}
+
+/** What is answered without calculating: the first number of the question that is not the answer. */
+const guess = ({ question, answer }: QuickstartTask): string =>
+  question.match(/\d+/g)!.find(number => number !== answer)!
+
+function drawKind(random: Random, shares: Readonly<Record<DemonstrationKind, number>>): DemonstrationKind {
+  const kinds = Object.keys(shares) as DemonstrationKind[]
+  let remaining = random.uniform() * kinds.reduce((sum, kind) => sum + shares[kind], 0)
+  for (const kind of kinds) {
+    remaining -= shares[kind]
+    if (remaining < 0) return kind
+  }
+  return kinds[kinds.length - 1]!
+}

@@ -1,0 +1,93 @@
+/**
+ * Problems of the quickstart: one multiplication and one more operation on integers, asked in words or in signs.
+ *
+ * in   an index, a seed, a split        out  a question, the Python expression that answers it, the answer
+ * A model of under a million parameters cannot multiply such numbers in its head; it can learn to copy them into a call.
+ * Invariant: pure. Whether operands belong to `train` or `eval` is a hash of them, so no operands occur in both.
+ */
+import { pcg32 } from '../../kernels/random'
+import { deriveSeed } from '../../runtime/effects'
+
+export type Split = 'train' | 'eval'
+
+export interface QuickstartTask {
+  readonly question: string
+  /** Python, one line, on the operands as they stand in the question. */
+  readonly expression: string
+  /** The expression's value: an integer, not negative, in decimal. */
+  readonly answer: string
+}
+
+interface Form {
+  readonly question: (a: bigint, b: bigint, c: bigint) => string
+  readonly expression: (a: bigint, b: bigint, c: bigint) => string
+  readonly value: (a: bigint, b: bigint, c: bigint) => bigint
+}
+
+/**
+ * Operands are a ≥ c > 0 and b > 0, so that no value is negative. Each operation is asked in two ways, and an expression
+ * has its operands in the question's order: a model that begins from random weights learns such copying first.
+ */
+const forms: readonly Form[] = [
+  {
+    question: (a, b, c) => `What is ${a} * ${b} + ${c}?`,
+    expression: (a, b, c) => `${a}*${b}+${c}`,
+    value: (a, b, c) => a * b + c,
+  },
+  {
+    question: (a, b, c) => `A crate holds ${a} bolts. How many bolts are ${b} full crates and ${c} loose bolts?`,
+    expression: (a, b, c) => `${a}*${b}+${c}`,
+    value: (a, b, c) => a * b + c,
+  },
+  {
+    question: (a, b, c) => `Compute ${a} times ${b}, minus ${c}.`,
+    expression: (a, b, c) => `${a}*${b}-${c}`,
+    value: (a, b, c) => a * b - c,
+  },
+  {
+    question: (a, b, c) => `A mill fills ${a} sacks a day. How many are left after ${b} days if ${c} are sold?`,
+    expression: (a, b, c) => `${a}*${b}-${c}`,
+    value: (a, b, c) => a * b - c,
+  },
+  {
+    question: (a, b, c) => `Add ${a} and ${c}, then multiply by ${b}.`,
+    expression: (a, b, c) => `(${a}+${c})*${b}`,
+    value: (a, b, c) => (a + c) * b,
+  },
+  {
+    question: (a, b, c) => `One hall seats ${a}, the other ${c}. How many guests fill both on ${b} nights?`,
+    expression: (a, b, c) => `(${a}+${c})*${b}`,
+    value: (a, b, c) => (a + c) * b,
+  },
+  {
+    question: (a, b, c) => `What is the remainder of ${a} * ${b} divided by ${c}?`,
+    expression: (a, b, c) => `${a}*${b}%${c}`,
+    value: (a, b, c) => (a * b) % c,
+  },
+  {
+    question: (a, b, c) => `${b} crews pick ${a} pears each and pack ${c} in a box. How many pears do not fill a box?`,
+    expression: (a, b, c) => `${b}*${a}%${c}`,
+    value: (a, b, c) => (b * a) % c,
+  },
+]
+
+/** One in so many operand triples belongs to `eval`. */
+const evalOneIn = 8
+
+/** The problem with this index, any integer ≥ 0. Two indices may give the same problem; two splits never do. */
+export function quickstartTask(index: number, seed: number, split: Split): QuickstartTask {
+  const random = pcg32(deriveSeed('quickstart/task', seed, split, index))
+  const between = (low: number, high: number) => BigInt(low + random.below(high - low + 1))
+  for (;;) {
+    const [x, y, b] = [between(100, 999), between(100, 999), between(12, 99)]
+    const [a, c] = x >= y ? [x, y] : [y, x]
+    if (splitOf(a, b, c) !== split) continue
+    const form = forms[random.below(forms.length)]!
+    const [question, expression, value] = [form.question(a, b, c), form.expression(a, b, c), form.value(a, b, c)]
+    return { question, expression, answer: value.toString() }
+  }
+}
+
+/** The split that operands belong to, whatever is asked about them. */
+export const splitOf = (a: bigint, b: bigint, c: bigint): Split =>
+  deriveSeed('quickstart/split', `${a} ${b} ${c}`) % evalOneIn === 0 ? 'eval' : 'train'
