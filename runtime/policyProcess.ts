@@ -13,6 +13,7 @@ import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
 import * as grpc from '@grpc/grpc-js'
 import { loadSync } from '@grpc/proto-loader'
+import { systemEffects } from './effects'
 import { TroupeError } from './errors'
 import { policyDirectory, pythonPath } from './python'
 
@@ -202,7 +203,7 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
       return new Promise((resolve, reject) => {
         if (signal?.aborted) return reject(signal.reason)
         const stop = () => call.cancel()
-        const call = methods[method]!(request, { deadline: Date.now() + timeoutMs }, (error, reply) => {
+        const call = methods[method]!(request, { deadline: systemEffects.now() + timeoutMs }, (error, reply) => {
           signal?.removeEventListener('abort', stop)
           if (error === null) return resolve(reply as Reply)
           if (signal?.aborted) return reject(signal.reason)

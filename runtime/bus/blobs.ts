@@ -4,10 +4,11 @@
  * in   bytes      out  their sha256; later the same bytes
  * Invariants: what `put` resolved is on disk; what `get` returns has the digest that was asked for, or it throws.
  */
-import { createHash, randomUUID } from 'node:crypto'
+import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
 import { access, mkdir, open, readFile, rename, rm } from 'node:fs/promises'
 import { join } from 'node:path'
+import { systemEffects } from '../effects'
 import { TroupeError } from '../errors'
 
 export interface BlobReference {
@@ -76,7 +77,7 @@ export async function openFileBlobs(directory: string): Promise<BlobStore> {
 async function write(root: string, path: string, bytes: Uint8Array): Promise<void> {
   const folder = join(path, '..')
   await mkdir(folder, { recursive: true })
-  const aside = join(root, `.${randomUUID()}.part`)
+  const aside = join(root, `.${systemEffects.unique()}.part`)
   try {
     const file = await open(aside, 'wx')
     try {

@@ -7,6 +7,7 @@
  */
 import { readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { systemEffects } from '../effects'
 
 export interface Holder {
   readonly pid: number
@@ -41,13 +42,13 @@ export function lives(holder: Holder, directory: string, me: Holder = thisProces
 /** Whether some writer of `directory` said lately that it lives. */
 export function hasHeartbeat(directory: string): boolean {
   const beat = attempt(() => statSync(join(directory, heartbeatFile)).mtimeMs)
-  return beat !== null && Date.now() - beat < heartbeatDeadMs
+  return beat !== null && systemEffects.now() - beat < heartbeatDeadMs
 }
 
 /** Says that this process lives, to those who cannot look it up. */
 export function beat(directory: string): void {
   const path = join(directory, heartbeatFile)
-  const now = new Date()
+  const now = new Date(systemEffects.now())
   // A full disk must not end the writer here: its appends say so, and the fence holds without a heartbeat.
   if (attempt(() => utimesSync(path, now, now) ?? true) === null) attempt(() => writeFileSync(path, ''))
 }

@@ -196,7 +196,13 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     },
     async status(): Promise<EngineStatus> {
       const reply = await client.unary<EngineStatus>('Status', {}, statusTimeoutMs)
-      return { ...reply, type: 'engine.status', at: Date.now(), engine: id, version: policyVersion(reply.version) }
+      return {
+        ...reply,
+        type: 'engine.status',
+        at: systemEffects.now(),
+        engine: id,
+        version: policyVersion(reply.version),
+      }
     },
     async close() {
       calls.cancel()
