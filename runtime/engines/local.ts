@@ -7,6 +7,7 @@
  */
 import type { EngineStatus } from '../../messages/commands'
 import { type EngineId, policyVersion } from '../../messages/ids'
+import { systemEffects } from '../effects'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
 import { asError, TroupeError } from '../errors'
 import { type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
