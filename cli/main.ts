@@ -5,14 +5,19 @@
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
 import { asError, TroupeError } from '../runtime/errors'
-import { registerBench } from './benchCommand'
-import { registerConfig } from './configCommand'
-import { registerDoctor } from './doctor'
-import { registerExec } from './exec'
-import { registerReplay } from './replay'
-import { registerRollout } from './rollout'
-import { registerSetup } from './setupCommand'
-import { registerTrain } from './train'
+
+type Register = (program: Command) => void
+
+const commands: Readonly<Record<string, () => Register>> = {
+  train: () => (require('./train') as typeof import('./train')).registerTrain,
+  rollout: () => (require('./rollout') as typeof import('./rollout')).registerRollout,
+  replay: () => (require('./replay') as typeof import('./replay')).registerReplay,
+  exec: () => (require('./exec') as typeof import('./exec')).registerExec,
+  config: () => (require('./configCommand') as typeof import('./configCommand')).registerConfig,
+  doctor: () => (require('./doctor') as typeof import('./doctor')).registerDoctor,
+  setup: () => (require('./setupCommand') as typeof import('./setupCommand')).registerSetup,
+  bench: () => (require('./benchCommand') as typeof import('./benchCommand')).registerBench,
+}
 
 export async function main(argv: readonly string[]): Promise<number> {
   const program = new Command('troupe')
@@ -20,14 +25,9 @@ export async function main(argv: readonly string[]): Promise<number> {
     .version(version)
     .exitOverride()
     .showHelpAfterError()
-  registerTrain(program)
-  registerRollout(program)
-  registerReplay(program)
-  registerExec(program)
-  registerConfig(program)
-  registerDoctor(program)
-  registerSetup(program)
-  registerBench(program)
+  // Only the named command's modules are loaded; help needs them all.
+  const named = commands[argv[0] ?? '']
+  for (const load of named === undefined ? Object.values(commands) : [named]) load()(program)
   try {
     process.exitCode = 0
     await program.parseAsync([...argv], { from: 'user' })

@@ -45,10 +45,11 @@ export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}): Ru
 /** All messages of a run's topic, partition 0, while or after it runs. */
 export async function messagesOf(directory: string, run: string, topic: TopicName): Promise<Message[]> {
   const log = runDirectory(directory, runId(run)).log
-  if (!existsSync(log)) return []
+  if (!existsSync(join(log, 'data.mdb'))) return []
   const bus = await openLmdbBus({ directory: log, mode: 'read' })
   try {
     const journal = openJournal(bus, memoryBlobs(), runId(run))
+    if ((await bus.listTopics()).length === 0) return []
     const { oldest, next } = await journal.offsets(topic, 0)
     const messages: Message[] = []
     for (let at = oldest; at < next; ) {

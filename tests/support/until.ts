@@ -1,8 +1,8 @@
 /** Waits until something holds; fails the test when it does not come true in time. */
-export async function until(holds: () => Promise<boolean> | boolean, timeoutMs = 10_000): Promise<void> {
+export async function until(holds: () => Promise<boolean> | boolean, timeoutMs = 10_000, everyMs = 10): Promise<void> {
   const deadline = performance.now() + timeoutMs
   while (!(await holds())) {
     if (performance.now() > deadline) throw new Error(`not true within ${timeoutMs} ms: ${holds}`)
-    await new Promise(resolve => setTimeout(resolve, 10))
+    await new Promise(resolve => setTimeout(resolve, everyMs))
   }
 }
