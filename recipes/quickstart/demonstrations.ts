@@ -10,9 +10,10 @@ import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolC
 import { toolResultText, unknownToolText } from '../../kernels/toolText'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
+import { pythonTool } from '../../sandbox/pythonTool'
 import { type QuickstartTask, quickstartTask } from './tasks'
 
-export const toolName = 'execute_python_code_with_standard_io'
+const toolName = pythonTool.name
 
 /**
  * What a demonstration does, and how often. solves: one right call. recovers: a broken call, then a right one.
@@ -21,11 +22,11 @@ export const toolName = 'execute_python_code_with_standard_io'
  */
 export const demonstrationShares = {
   solves: 0.2,
-  recovers: 0.22,
-  stumbles: 0.12,
+  recovers: 0.27,
+  stumbles: 0.155,
   'gives-up': 0.2,
-  slips: 0.14,
-  guesses: 0.12,
+  slips: 0.115,
+  guesses: 0.06,
 } as const
 
 export type DemonstrationKind = keyof typeof demonstrationShares
