@@ -23,6 +23,7 @@ import { startLocalEngine } from '../runtime/engines/local'
 import { TroupeError } from '../runtime/errors'
 import type { Journal } from '../runtime/journal'
 import type { Log } from '../runtime/log'
+import type { MetricsRegistry } from '../runtime/metrics'
 import { pythonPath } from '../runtime/python'
 import type { Recipe, RecipeConfig } from '../runtime/recipe'
 import type { Renderer } from '../runtime/renderer'
@@ -65,6 +66,7 @@ export interface RunOptions {
   readonly acceptCode: boolean
   readonly fx: Effects
   readonly log: Log
+  readonly metrics?: MetricsRegistry
   readonly versions: Readonly<Record<string, string>>
   readonly onColdStart?: (done: number, loss: number) => void
   /** Engines and tools other than the recipe's: for embedding and benchmarks. */
@@ -98,7 +100,9 @@ export async function startRun(options: RunOptions): Promise<Run> {
     }
   }
 
-  const troupe = await openTroupe({ bus: options.bus, blobs: options.blobs, run, partitions, fx, log, onFailed: fail })
+  const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
+  const { bus, blobs } = options
+  const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
   const { journal } = troupe
   closers.push(() => troupe.close())
   const host: Embedded['host'] = async spec => {

@@ -15,6 +15,7 @@ import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
 import { runsOf } from '../runtime/runDirectory'
 import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
+import { runMetrics, serveMetrics } from './metrics'
 import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
 import { directoryOf, noRun, openRun, withBus } from './runContext'
@@ -30,6 +31,7 @@ export interface TrainOptions {
   readonly steps?: number
   readonly dryRun?: boolean
   readonly acceptCode?: boolean
+  readonly metrics?: number
   /** false: `rollout`. */
   readonly learns?: boolean
 }
@@ -45,6 +47,7 @@ export function withRunOptions(command: Command): Command {
     .option('--resume <id>', 'go on with a run, from the turns it was at')
     .option('--steps <n>', 'end after this step', Number)
     .option('--accept-code', 'resume a run that other code started')
+    .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', Number)
 }
 
 export function registerTrain(program: Command): void {
@@ -72,6 +75,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     options.resume === undefined ? loaded.config.value : await recordedConfig(context.journal, name, overrides)
   const state = progress()
   const view = trainView({ json: options.json === true, config, run: id, fx: systemEffects })
+  const metrics = await serveMetrics(options.metrics)
   const signals = stopSignals()
   view.begin()
   let run: Run | undefined
@@ -89,12 +93,15 @@ export async function train(name: string, options: TrainOptions): Promise<number
       acceptCode: options.acceptCode === true,
       fx: systemEffects,
       log,
+      metrics: metrics.registry,
       versions: collectedVersions(),
       onColdStart: (done, loss) => view.coldStart(done, loss),
     })
     const usage = cpuUse()
+    const measure = runMetrics(metrics.registry)
     const stop = await watch(run.journal, message => {
       usage.take(message)
+      measure(message)
       const report = state.take(message)
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
@@ -113,6 +120,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   } finally {
     signals.release()
     view.close()
+    metrics.close()
     await run?.close() // closed already, unless something failed
     await context.bus.close()
   }

@@ -18,6 +18,7 @@ import { TroupeError } from './errors'
 import { type CloseOptions, type Host, type HostOptions, startHost } from './host'
 import { type Entry, type Feed, type Journal, openJournal, type TopicsOnBus } from './journal'
 import { createLog, type Log } from './log'
+import type { MetricsRegistry } from './metrics'
 
 export interface EmbedOptions {
   /** `memory:`, `lmdb:DIRECTORY`, or a bus that is open already, which stays the caller's to close. */
@@ -31,6 +32,8 @@ export interface EmbedOptions {
   /** For what is larger than a record. Default: beside the log, or in memory; an open durable bus needs one given. */
   readonly blobs?: BlobStore
   readonly fx?: Effects
+  /** Gets the actors' metrics: mailbox depths, waits, handling times, restarts, dead letters. */
+  readonly metrics?: MetricsRegistry
   /** Default: warnings and errors on stderr. */
   readonly log?: Log
   /** A host can go no further. Default: it is logged. */
@@ -78,6 +81,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const system = createActorSystem({
     name: run,
     log,
+    ...(options.metrics === undefined ? {} : { metrics: options.metrics }),
     onDeadLetter: ({ actor, reason, error }) => log.debug({ actor, reason, err: error }, 'a message was not handled'),
   })
   const hosts = new Set<Host>()

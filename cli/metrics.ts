@@ -1,0 +1,102 @@
+/**
+ * Metrics of a run for Prometheus: engines, turns, tools, steps, besides the actors' own. Served on loopback only.
+ *
+ * in   a run's facts and engine statuses        out  `GET /metrics` in the text exposition format
+ */
+import { createServer } from 'node:http'
+import type { EngineStatus } from '../messages/commands'
+import type { Fact } from '../messages/facts'
+import { TroupeError } from '../runtime/errors'
+import { createMetrics, type MetricsRegistry } from '../runtime/metrics'
+
+export interface MetricsServer {
+  readonly registry: MetricsRegistry
+  close(): void
+}
+
+/** Without a port nothing is served. @throws TroupeError cli.port_taken */
+export async function serveMetrics(port: number | undefined): Promise<MetricsServer> {
+  const registry = createMetrics()
+  if (port === undefined) return { registry, close: () => {} }
+  registry.processMetrics()
+  const server = createServer((request, response) => {
+    if (request.url !== '/metrics') {
+      response.writeHead(404).end('metrics are at /metrics\n')
+      return
+    }
+    registry.render().then(
+      text => response.writeHead(200, { 'content-type': registry.contentType }).end(text),
+      error => response.writeHead(500).end(String(error)),
+    )
+  })
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', cause =>
+      reject(
+        new TroupeError('cli.port_taken', {
+          boundary: 'cli',
+          retriable: false,
+          message: `metrics cannot be served on 127.0.0.1:${port}: ${cause.message}`,
+          hint: 'choose another --metrics port; 0 takes a free one',
+          cause,
+        }),
+      ),
+    )
+    server.listen(port, '127.0.0.1', resolve)
+  })
+  const address = server.address()
+  if (address !== null && typeof address === 'object') {
+    process.stderr.write(`metrics: http://127.0.0.1:${address.port}/metrics\n`)
+  }
+  return { registry, close: () => void server.close().closeAllConnections() }
+}
+
+const secondsBuckets = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
+
+/** Counts what a run's messages say. */
+export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineStatus) => void {
+  const kv = registry.gauge('troupe_engine_kv_tokens', 'KV cache by state.', ['engine', 'state'])
+  const requests = registry.gauge('troupe_engine_requests', 'Requests by state.', ['engine', 'state'])
+  const preemptions = registry.gauge('troupe_engine_preemptions', 'Preemptions since the engine started.', ['engine'])
+  const tokens = registry.counter('troupe_sampled_tokens_total', 'Tokens that models sampled.', ['engine'])
+  const turns = registry.histogram('troupe_turn_seconds', 'A turn, queueing included.', ['engine'], secondsBuckets)
+  const tools = registry.histogram('troupe_tool_seconds', 'A tool call.', ['tool', 'status'], secondsBuckets)
+  const rollouts = registry.counter('troupe_rollouts_total', 'Rollouts by outcome.', ['outcome'])
+  const groups = registry.counter('troupe_groups_total', 'Groups by decision.', ['decision'])
+  const step = registry.gauge('troupe_step', 'Steps completed.')
+  const training = registry.gauge('troupe_training', 'Metrics of the last step.', ['metric'])
+  return message => {
+    switch (message.type) {
+      case 'engine.status': {
+        const { engine } = message
+        kv.set({ engine, state: 'capacity' }, message.kvTokens)
+        kv.set({ engine, state: 'referenced' }, message.referencedTokens)
+        kv.set({ engine, state: 'cached' }, message.cachedTokens)
+        requests.set({ engine, state: 'running' }, message.running)
+        requests.set({ engine, state: 'waiting' }, message.waiting)
+        preemptions.set({ engine }, message.preemptions)
+        return
+      }
+      case 'turn.completed':
+        tokens.add({ engine: message.engine }, message.tokens.length)
+        turns.observe({ engine: message.engine }, (message.timing.endedAt - message.timing.queuedAt) / 1000)
+        return
+      case 'tool.completed':
+        tools.observe(
+          { tool: message.executor === null ? '' : message.tool, status: message.status },
+          message.wallMs / 1000,
+        )
+        return
+      case 'rollout.finished':
+        rollouts.add({ outcome: message.outcome })
+        return
+      case 'group.selected':
+      case 'group.rejected':
+        groups.add({ decision: message.type.slice('group.'.length) })
+        return
+      case 'step.completed':
+        step.set({}, message.step)
+        for (const [metric, value] of Object.entries(message.metrics)) training.set({ metric }, value)
+        return
+    }
+  }
+}

@@ -1,0 +1,26 @@
+import { runMetrics, serveMetrics } from '../cli/metrics'
+import type { GenerateTurn } from '../messages/commands'
+import { epoch, groupId, trajectoryId } from '../messages/ids'
+import { completed } from './support/facts'
+
+test('a run’s facts are served as Prometheus metrics on loopback, and only there', async () => {
+  const lines: string[] = []
+  const write = jest.spyOn(process.stderr, 'write').mockImplementation(text => lines.push(String(text)) > 0)
+  const server = await serveMetrics(0)
+  write.mockRestore()
+  try {
+    const measure = runMetrics(server.registry)
+    const trajectory = trajectoryId(groupId('g'), 0)
+    measure(completed({ trajectory, turn: 0, attempt: 0 } as GenerateTurn, 'x'))
+    measure({ type: 'step.completed', at: 0, step: 3, epoch: epoch(0), version: 3 as never, metrics: { loss: 0.25 } })
+    const url = /http:\/\/127\.0\.0\.1:\d+\/metrics/.exec(lines.join(''))![0]
+    const text = await (await fetch(url)).text()
+    expect(text).toContain('troupe_sampled_tokens_total{engine="e0"} 5')
+    expect(text).toContain('troupe_step 3')
+    expect(text).toContain('troupe_training{metric="loss"} 0.25')
+    expect((await fetch(url.replace('/metrics', '/other'))).status).toBe(404)
+    await expect(serveMetrics(Number(new URL(url).port))).rejects.toMatchObject({ code: 'cli.port_taken' })
+  } finally {
+    server.close()
+  }
+})
