@@ -1,45 +1,84 @@
 /**
- * Where a run's CPU time went: engine, trainer, tools, Node. From facts and statuses; Node's own from the process.
+ * Where a run's CPU time went, and how much memory it took: engine, trainer, renderer, tools, Node.
+ *
+ * in   the run's facts (tools end too soon to be looked at), /proc for the processes that are this one's children
+ * out  CPU seconds by part, peak resident memory of all together (each process's own peak, summed); 0 without /proc
  */
-import type { EngineStatus } from '../messages/commands'
-import type { Fact } from '../messages/facts'
+import { readdirSync, readFileSync } from 'node:fs'
+import type { Message } from '../messages'
 
 export interface CpuSplit {
-  /** CPU seconds by part. */
-  readonly seconds: Readonly<Record<'engine' | 'trainer' | 'tools' | 'node', number>>
-  /** Peak resident memory of the engines and trainer processes and of Node, MiB. */
+  readonly seconds: Readonly<Record<'engine' | 'trainer' | 'renderer' | 'tools' | 'node', number>>
   readonly peakMib: number
 }
 
-export function cpuUse(): { take(message: Fact | EngineStatus): void; split(): CpuSplit } {
-  const engines = new Map<string, { cpuMs: number; rss: number }>()
-  let trainerMs = 0
-  let trainerRss = 0
-  let toolsMs = 0
+const ticksPerSecond = 100 // USER_HZ: the same on every Linux that Node runs on
+const partOf = { engine: 'engine', trainer: 'trainer', render: 'renderer' } as const
+
+interface Use {
+  readonly part: 'engine' | 'trainer' | 'renderer'
+  readonly seconds: number
+  readonly peakKib: number
+}
+
+export function cpuUse(): { take(message: Message): void; sample(): void; split(): CpuSplit } {
+  const uses = new Map<number, Use>()
   const before = process.cpuUsage()
+  let toolsMs = 0
   return {
     take(message) {
-      if (message.type === 'engine.status') {
-        engines.set(message.engine, { cpuMs: message.cpuMs, rss: message.maxRssBytes })
-      } else if (message.type === 'step.completed') {
-        // The trainer reports its process's total, so the latest one counts.
-        trainerMs = Math.max(trainerMs, message.metrics.processCpuMs ?? trainerMs + (message.metrics.cpuMs ?? 0))
-        trainerRss = Math.max(trainerRss, message.metrics.maxRssBytes ?? 0)
-      } else if (message.type === 'tool.completed') toolsMs += message.cpuMs
+      if (message.type === 'tool.completed') toolsMs += message.cpuMs
+    },
+    /** Looks at the children that live now; what a process used before it died counts on. */
+    sample() {
+      for (const [pid, use] of children()) uses.set(pid, use)
     },
     split() {
+      this.sample()
       const node = process.cpuUsage(before)
-      const all = [...engines.values()]
-      const rss = all.reduce((sum, e) => sum + e.rss, 0) + trainerRss + process.resourceUsage().maxRSS * 1024
+      const of = (part: Use['part']) =>
+        [...uses.values()].filter(u => u.part === part).reduce((sum, u) => sum + u.seconds, 0)
+      const kib = [...uses.values()].reduce((sum, u) => sum + u.peakKib, process.resourceUsage().maxRSS)
       return {
         seconds: {
-          engine: all.reduce((sum, e) => sum + e.cpuMs, 0) / 1000,
-          trainer: trainerMs / 1000,
+          engine: of('engine'),
+          trainer: of('trainer'),
+          renderer: of('renderer'),
           tools: toolsMs / 1000,
           node: (node.user + node.system) / 1e6,
         },
-        peakMib: rss / 2 ** 20,
+        peakMib: kib / 1024,
       }
     },
+  }
+}
+
+function children(): [number, Use][] {
+  const found: [number, Use][] = []
+  for (const pid of pids()) {
+    try {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+      const [, parent, ...rest] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+      if (Number(parent) !== process.pid) continue
+      const served = /--serve\0(engine|trainer|render)\0/.exec(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
+      if (served === null) continue
+      const peak = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))
+      // Fields 14 and 15 of proc(5), counted from the state, which is field 3.
+      const seconds = (Number(rest[9]) + Number(rest[10])) / ticksPerSecond
+      found.push([pid, { part: partOf[served[1] as keyof typeof partOf], seconds, peakKib: Number(peak?.[1] ?? 0) }])
+    } catch {
+      // It ended while it was looked at; its last sample counts.
+    }
+  }
+  return found
+}
+
+function pids(): number[] {
+  try {
+    return readdirSync('/proc')
+      .filter(name => /^\d+$/.test(name))
+      .map(Number)
+  } catch {
+    return []
   }
 }

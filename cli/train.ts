@@ -59,6 +59,9 @@ export function registerTrain(program: Command): void {
   })
 }
 
+/** How often the children's CPU time and memory are looked at. */
+const sampleMs = 5000
+
 const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
 
 export async function train(name: string, options: TrainOptions): Promise<number> {
@@ -109,12 +112,14 @@ export async function train(name: string, options: TrainOptions): Promise<number
       else if (message.type === 'stage.changed') view.stage(message)
       view.tick(state)
     })
-    const ended = await Promise.race([run.finished, signals.stopped])
+    const sampling = setInterval(() => usage.sample(), sampleMs)
+    const ended = await Promise.race([run.finished, signals.stopped]).finally(() => clearInterval(sampling))
+    const used = usage.split()
     await stop()
     await run.close()
     const seconds = (systemEffects.elapsed() - begun) / 1000
     const [outcome, reason] = typeof ended === 'string' ? ['stopped', ended] : [ended.outcome, ended.reason]
-    view.end(summaryOf(state, id, outcome, reason, seconds), usage.split())
+    view.end(summaryOf(state, id, outcome, reason, seconds), used)
     if (typeof ended === 'string') return signals.exitCode()
     return ended.outcome === 'done' ? 0 : 1
   } finally {

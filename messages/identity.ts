@@ -69,7 +69,7 @@ export function factKey(fact: Fact): string {
 /** Measured times, by field. `timeoutMs` and `deadlineMs` are settings and stay. */
 const timed = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs'])
 /** Metrics of a step, an evaluation or a run's summary that were read off a clock. */
-const timedMetric = /(Ms|Seconds|PerSecond)$/
+const timedMetric = /(Ms|[sS]econds|PerSecond)$/
 
 /** The message without what a clock decided, for comparing two deterministic runs. The rest is shared, not copied. */
 export function stripTimes(message: Message): Readonly<Record<string, unknown>> {

@@ -130,7 +130,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     let metrics: Metrics
     try {
       held = undefined
-      metrics = await trainer.step(sequences, options.grpo)
+      metrics = withoutMemory(await trainer.step(sequences, options.grpo))
     } catch (thrown) {
       const error = asError(thrown)
       if (!(error instanceof TroupeError) || error.code !== 'trainer.not_finite') throw error
@@ -146,6 +146,9 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
 
   return request => (request.kind === 'cold-start' ? coldStart() : train(request))
 }
+
+/** A process's memory is no result of a step: two runs of one seed would differ in it. */
+const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metrics
 
 /** The facts of a batch's trajectories, read from where their groups begin; decisions of fenced owners are left out. */
 export async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {

@@ -82,7 +82,8 @@ test('two runs of 5 steps with one seed in deterministic mode have the same fact
   const [first, second] = outcomes
   expect(first!.length).toBeGreaterThan(500)
   const known = new Set(second)
-  expect(first!.filter(fact => !known.has(fact))).toEqual([])
+  const differing = first!.filter(fact => !known.has(fact))
+  expect(differing.slice(0, 3).map(fact => fact.slice(0, 500))).toEqual([])
   expect(first!.length).toBe(second!.length)
 })
 

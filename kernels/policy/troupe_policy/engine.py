@@ -67,7 +67,9 @@ class Engine:
         self.ledger = Ledger(rows, self.context_tokens, options.block_tokens, options.kv_tokens)
         self._store = KvRows(loaded.shapes, rows, capacity, loaded.dtype, loaded.device)
         self._forward = Forward(loaded, self._store)
-        self._prefill = Prefill(self.ledger, self._store, self._forward, options.prefill_tokens)
+        self._prefill = Prefill(
+            self.ledger, self._store, self._forward, options.prefill_tokens, copies=not options.deterministic
+        )
         self._on_events = on_events
         self._events: list[tuple[Any, Event]] = []
         self._inbox: deque[Callable[[], None]] = deque()

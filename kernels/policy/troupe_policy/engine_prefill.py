@@ -21,10 +21,15 @@ FEW_TOKENS = 512
 
 
 class Prefill:
-    """batch_tokens: padded tokens of one forward. `computed` counts real ones."""
+    """batch_tokens: padded tokens of one forward. `computed` counts real ones.
 
-    def __init__(self, ledger: Ledger, store: KvRows, forward: Forward, batch_tokens: int) -> None:
+    copies: members of a group copy their common prompt. Who copies from whom depends on who came first, and an answer
+    says how much was there already: a deterministic engine does without.
+    """
+
+    def __init__(self, ledger: Ledger, store: KvRows, forward: Forward, batch_tokens: int, copies: bool) -> None:
         self._ledger, self._store, self._forward, self._batch_tokens = ledger, store, forward, batch_tokens
+        self._copies = copies
         self.computed = 0
 
     def pending(self) -> list[Sequence]:
@@ -63,7 +68,7 @@ class Prefill:
         for sequence in pending:
             if budget <= 0:
                 break
-            if sequence.group is not None:
+            if self._copies and sequence.group is not None:
                 if not sequence.shared:
                     if sequence.group in groups:
                         continue
