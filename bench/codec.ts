@@ -1,10 +1,10 @@
 /**
  * The codec against bare msgpackr: messages to records and back, on a turn of 512 tokens and on small facts.
  *
- * The bare arm packs the same objects, their arrays already bytes. It unpacks in two ways: to views of those bytes, which
- * nobody can read numbers from, and, for the budget, to arrays (a plain copy each), which is what a reader gets from
- * ours. Ours also checks every field both ways and writes key, topic and headers. Rounds alternate; the median of the
- * rounds' ratios is held to the budget. `turnDecodeShareOfViews` is the share of unpacking that leaves the arrays alone.
+ * The bare arm packs the same objects, their arrays already bytes, and unpacks to views of those bytes, which nobody can
+ * read numbers from; ours copies them into arrays, checks every field both ways and writes key, topic and headers. Rounds
+ * alternate; the median of the rounds' ratios is held to the budget. `turnDecodeShareOfArrays` is beside it: the share of
+ * msgpackr's unpacking when that copies its arrays too.
  */
 import { Packr } from 'msgpackr'
 import {
@@ -195,7 +195,7 @@ export async function bench(): Promise<BenchReport> {
       turnDecodeNs: large.decode.oursNs,
       turnUnpackNs: large.decode.bareNs,
       turnUnpackToViewsNs: large.decodeToViews.bareNs,
-      turnDecodeShareOfViews: large.decodeToViews.share,
+      turnDecodeShareOfArrays: large.decode.share,
       smallEncodeNs: facts.encode.oursNs,
       smallPackNs: facts.encode.bareNs,
       smallDecodeNs: facts.decodeToViews.oursNs,
@@ -203,7 +203,7 @@ export async function bench(): Promise<BenchReport> {
     },
     budgets: [
       atLeast('encode a turn, share of bare msgpackr', large.encode.share, 0.8),
-      atLeast('decode a turn, share of bare msgpackr', large.decode.share, 0.8),
+      atLeast('decode a turn, share of bare msgpackr', large.decodeToViews.share, 0.8),
       atLeast('encode small facts, share of bare msgpackr', facts.encode.share, 0.8),
       atLeast('decode small facts, share of bare msgpackr', facts.decodeToViews.share, 0.8),
     ],
