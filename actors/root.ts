@@ -11,16 +11,15 @@
  * askers, so that what a refold asks again is heard.
  */
 import { pathToFileURL } from 'node:url'
+import type { Message } from '../messages'
 import type { ChatMessage, RunFinished, WeightsPublished } from '../messages/facts'
 import { type EngineId, engineId, executorId, policyVersion, type RunId } from '../messages/ids'
 import type { BlobStore } from '../runtime/bus/blobs'
 import type { Bus } from '../runtime/bus/bus'
-import { codeDigest, dataDigest } from '../runtime/digests'
 import type { Effects } from '../runtime/effects'
-import { type Embedded, openTroupe } from '../runtime/embed'
+import { type HostSpec, openTroupe } from '../runtime/embed'
 import type { Engine } from '../runtime/engine'
 import { startLocalEngine } from '../runtime/engines/local'
-import { TroupeError } from '../runtime/errors'
 import type { Journal } from '../runtime/journal'
 import type { Log } from '../runtime/log'
 import type { MetricsRegistry } from '../runtime/metrics'
@@ -31,6 +30,7 @@ import { startRenderer } from '../runtime/rendererProcess'
 import type { Trainer } from '../runtime/trainer'
 import { startTrainer } from '../runtime/trainerProcess'
 import { openSandbox, pythonTool } from '../sandbox'
+import { announce, endOf } from './announce'
 import { coordinator } from './coordinator'
 import { curriculum } from './curriculum'
 import { evaluator } from './evaluator'
@@ -84,6 +84,8 @@ export interface Run {
 
 const partitions = 1
 const maxRejectedSteps = 3
+/** Tool calls that run when a run is stopped have this long to end, so that their results are recorded. */
+const toolDrainMs = 5000
 
 export async function startRun(options: RunOptions): Promise<Run> {
   const { config, recipe, run, fx, log } = options
@@ -105,10 +107,9 @@ export async function startRun(options: RunOptions): Promise<Run> {
   const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
   const { journal } = troupe
   closers.push(() => troupe.close())
-  const host: Embedded['host'] = async spec => {
+  const host = async <S, I extends Message, R>(spec: HostSpec<S, I, R>, drainMs = 0): Promise<void> => {
     const started = await troupe.host(spec)
-    closers.push(() => started.close())
-    return started
+    closers.push(() => started.close({ drainMs }))
   }
 
   try {
@@ -121,7 +122,8 @@ export async function startRun(options: RunOptions): Promise<Run> {
     })
     closers.push(() => renderer.close())
     const tokenizer = await renderer.describe()
-    await announce(options, journal, tokenizer.digest)
+    await announce(journal, { ...options, partitions, tokenizerDigest: tokenizer.digest })
+    const finished = endOf(journal, fail, closers)
 
     // ---- what generates: processes of their own ----
     await host({
@@ -160,12 +162,15 @@ export async function startRun(options: RunOptions): Promise<Run> {
     const sandbox = await openSandbox(lanes)
     closers.push(() => sandbox.close())
     const tools = options.tools ?? new Map([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]])
-    await host({
-      behaviour: toolExecutor(),
-      feeds: [{ topic: 'tool-calls', from: 'latest' }],
-      perform: toolPort(tools, executorId('local-tools'), fx),
-      keyOf: toolKey,
-    })
+    await host(
+      {
+        behaviour: toolExecutor(),
+        feeds: [{ topic: 'tool-calls', from: 'latest' }],
+        perform: toolPort(tools, executorId('local-tools'), fx),
+        keyOf: toolKey,
+      },
+      toolDrainMs,
+    )
     const graderSandbox = await openSandbox({ lanes: 1, python: pythonPath() })
     closers.push(() => graderSandbox.close())
     const { place, timeoutMs } = config.reward
@@ -224,7 +229,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
 
     return {
       journal,
-      finished: Promise.race([failed, finishOf(journal, fail, closers)]),
+      finished: Promise.race([failed, finished]),
       close,
     }
   } catch (thrown) {
@@ -236,7 +241,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
 interface Parts {
   readonly journal: Journal
   readonly renderer: Renderer
-  readonly host: Embedded['host']
+  readonly host: <S, I extends Message, R>(spec: HostSpec<S, I, R>) => Promise<void>
   readonly closers: (() => Promise<void>)[]
   readonly fail: (error: Error) => void
   readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
@@ -294,68 +299,6 @@ async function startLearner(options: RunOptions, parts: Parts): Promise<void> {
 function publishedAsIs(directory: string, fx: Effects): WeightsPublished {
   const url = pathToFileURL(directory).href
   return { type: 'weights.published', at: fx.now(), version: policyVersion(0), step: 0, url, digest: '', bytes: 0 }
-}
-
-/** Writes run.started or run.resumed; refuses to go on under other code or another recipe than the run's. */
-async function announce(options: RunOptions, journal: Journal, tokenizerDigest: string): Promise<void> {
-  const { run, config, fx } = options
-  const recipeDigest = dataDigest(config)
-  const code = codeDigest()
-  const common = { at: fx.now(), run, recipeDigest, codeDigest: code, tokenizerDigest }
-  if (!options.resume) {
-    await journal.append([
-      {
-        type: 'run.started',
-        ...common,
-        recipe: config,
-        seed: config.seed,
-        versions: options.versions,
-        partitions: { trajectories: partitions },
-      },
-    ])
-    return
-  }
-  const [first] = await journal.read('runs', 0, 0, 1)
-  if (first?.message.type !== 'run.started') {
-    throw new TroupeError('bus.no_run', {
-      boundary: 'bus',
-      retriable: false,
-      message: `there is no run '${run}' to resume on this bus`,
-      hint: '`troupe replay ls` lists the runs of a bus',
-    })
-  }
-  const { message: started } = first
-  if (started.tokenizerDigest !== tokenizerDigest) {
-    throw new TroupeError('config.other_tokenizer', {
-      boundary: 'config',
-      retriable: false,
-      message: `run '${run}' was started with another tokenizer or chat template`,
-    })
-  }
-  if (started.codeDigest !== code && !options.acceptCode) {
-    throw new TroupeError('config.other_code', {
-      boundary: 'config',
-      retriable: false,
-      message: `run '${run}' was started by other code than this`,
-      hint: 'check out the code that started it, or go on all the same with --accept-code',
-    })
-  }
-  await journal.append([{ type: 'run.resumed', ...common }])
-}
-
-/** The run's end, from its topic. */
-async function finishOf(
-  journal: Journal,
-  onError: (error: Error) => void,
-  closers: (() => Promise<void>)[],
-): Promise<RunFinished> {
-  return new Promise((resolve, reject) => {
-    journal
-      .follow({ group: 'root', feeds: [{ topic: 'runs', from: 'latest' }], onError }, async entries => {
-        for (const { message } of entries) if (message.type === 'run.finished') resolve(message)
-      })
-      .then(following => closers.push(() => following.close()), reject)
-  })
 }
 
 const shownTools = ({ config, recipe }: RunOptions) => (config.tools.inPrompt ? recipe.tools : [])

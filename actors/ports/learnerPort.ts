@@ -144,7 +144,16 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
   }
 
-  return request => (request.kind === 'cold-start' ? coldStart() : train(request))
+  // A run that is stopped waits for its step, which is seconds from being durable, and not for a cold start.
+  return (request, signal) => (request.kind === 'cold-start' ? unlessAborted(coldStart(), signal) : train(request))
+}
+
+function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  work.catch(() => {}) // seen through the race, or no longer of interest
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(asError(signal.reason)), { once: true })
+  })
+  return Promise.race([work, aborted])
 }
 
 /** A process's memory is no result of a step: two runs of one seed would differ in it. */
