@@ -1,7 +1,11 @@
 /** Recipes by name, and what one writes a recipe with: the public surface (`troupe/recipes`). */
 import type { Recipe } from '../runtime/recipe'
+import { gsm8k } from './gsm8k'
 import { quickstart } from './quickstart'
 
 export { defineRecipe, type Recipe, type RecipeConfig, type RecipeInput, type TaskSource } from '../runtime/recipe'
 
-export const recipes: ReadonlyMap<string, Recipe> = new Map([['quickstart', quickstart]])
+export const recipes: ReadonlyMap<string, Recipe> = new Map([
+  ['quickstart', quickstart],
+  ['gsm8k', gsm8k],
+])

@@ -1,84 +1,140 @@
 /**
  * Cold-start demonstrations for GSM8K, derived from the calculator notes in its worked answers.
  *
- * in   a row with notes such as <<48/2=24>>     out  a conversation: one Python call that does the notes, the answer
+ * in   a row with notes such as <<48/2=24>>, a seed      out  a conversation: Python calls that do the notes, the answer
  * Invariant: pure. A row is only used when its notes are arithmetic, each gives exactly what it says, and the last one
- * gives the row's answer; so the printed number of every demonstration is the truth. Others are counted by reason.
+ * gives the row's answer; so the last number that a demonstration prints is the truth. Others are counted by reason.
  */
 import { printToolCall } from '../../kernels/toolCalls'
 import { toolResultText } from '../../kernels/toolText'
 import type { ChatMessage } from '../../messages/facts'
+import { deriveSeed } from '../../runtime/effects'
 import { pythonTool } from '../../sandbox/pythonTool'
-import { equal, evaluate } from './arithmetic'
-import type { Gsm8kRow } from './tasks'
+import { equal, evaluate, type Fraction } from './arithmetic'
+import type { Gsm8kRow } from './rows'
 
-const toolName = pythonTool.name
+/**
+ * What a demonstration does, and of how many of 100 rows. solves: one call. splits: one call for all notes but the last,
+ * a second for that one. repairs: a call that fails, then the right one. The last two are there so that the model has
+ * seen more than one call in a trajectory. A row that cannot be split is solved.
+ */
+export const demonstrationShares = { splits: 30, repairs: 15, solves: 55 } as const
+export type DemonstrationKind = keyof typeof demonstrationShares
 
-export interface Gsm8kDemonstrations {
-  readonly demonstrations: readonly { readonly line: number; readonly messages: readonly ChatMessage[] }[]
-  /** Rows that gave none, by reason, among those that were looked at. */
-  readonly dropped: Readonly<Record<string, number>>
+export interface Demonstration {
+  readonly kind: DemonstrationKind
+  /** The user's question first, the answer last. */
+  readonly messages: readonly ChatMessage[]
 }
 
-/** Demonstrations of the first rows that give one, `atMost` of them. */
-export function gsm8kDemonstrations(rows: readonly Gsm8kRow[], atMost: number): Gsm8kDemonstrations {
-  const demonstrations: { line: number; messages: readonly ChatMessage[] }[] = []
-  const dropped: Record<string, number> = {}
-  for (const row of rows) {
-    if (demonstrations.length >= atMost) break
-    const messages = gsm8kDemonstration(row)
-    if (typeof messages === 'string') dropped[messages] = (dropped[messages] ?? 0) + 1
-    else demonstrations.push({ line: row.line, messages })
-  }
-  return { demonstrations, dropped }
-}
-
-/** The conversation of a row, or why there is none. */
-export function gsm8kDemonstration(row: Gsm8kRow): readonly ChatMessage[] | string {
-  const code = codeOf(row)
-  if ('reason' in code) return code.reason
-  const stdout = `${row.truth}\n`
-  return [
-    { role: 'user', content: row.question },
-    { role: 'assistant', content: printToolCall(toolName, { code: code.text, input: '' }) },
-    { role: 'tool', content: toolResultText({ status: 'ok', exitCode: 0, signal: null, stdout, stderr: '' }) },
-    { role: 'assistant', content: `<answer>\\boxed{${row.truth}}</answer>` },
-  ]
+/** A note as a statement of Python. */
+interface Statement {
+  readonly name: string
+  /** With the names of earlier statements for what they gave, and with all numbers written out. */
+  readonly named: string
+  readonly plain: string
+  readonly value: Fraction
 }
 
 const longestCode = 400
 
-/** A statement a note. A number that an earlier note gave is written as that note's variable. */
-function codeOf(row: Gsm8kRow): { readonly text: string } | { readonly reason: string } {
-  const notes = [...row.solution.matchAll(/<<([^<>]*)>>/g)].map(found => found[1]!)
-  if (notes.length === 0) return { reason: 'no calculator notes' }
-  const truth = evaluate(row.truth)!
-  const lines: string[] = []
-  const variables = new Map<string, string>()
-  for (const [at, note] of notes.entries()) {
-    const split = note.lastIndexOf('=')
-    const [expression, result] = [note.slice(0, split).trim(), note.slice(split + 1).trim()]
-    const value = split < 0 ? undefined : evaluate(expression)
-    const noted = evaluate(result)
-    if (value === undefined || noted === undefined) return { reason: 'notes are not arithmetic' }
-    // Python's floats: 0.1*3 is not 0.3. A whole number survives the division that ends in one.
-    if (!equal(value, noted)) return { reason: 'a note is wrong or rounded' }
-    const name = `x${at + 1}`
-    lines.push(`${name} = ${inPython(expression, variables)}`)
-    variables.set(result, name)
-    if (at === notes.length - 1) {
-      if (!equal(value, truth)) return { reason: 'the last note is not the answer' }
-      lines.push(`print(round(${name}))`)
-    }
+/** The demonstration of a row, or why there is none. Which kind it is follows from the seed and the question. */
+export function demonstrationOf(row: Gsm8kRow, seed: number): Demonstration | string {
+  const read = statementsOf(row)
+  if (typeof read === 'string') return read
+  const kind = kindOf(deriveSeed('gsm8k/demonstration', seed, row.question) % 100, read)
+  const calls = callsOf(kind, read, deriveSeed('gsm8k/breakage', seed, row.question) % 2 === 0)
+  if (calls.some(call => call.code.length > longestCode)) return 'too long'
+  return {
+    kind,
+    messages: [
+      { role: 'user', content: row.question },
+      ...calls.flatMap(({ code, response }): ChatMessage[] => [
+        { role: 'assistant', content: printToolCall(pythonTool.name, { code, input: '' }) },
+        { role: 'tool', content: response },
+      ]),
+      { role: 'assistant', content: `<answer>\\boxed{${row.truth}}</answer>` },
+    ],
   }
-  const text = lines.join('\n')
-  return text.length > longestCode ? { reason: 'too long' } : { text }
+}
+
+function statementsOf(row: Gsm8kRow): readonly Statement[] | string {
+  const statements: Statement[] = []
+  const names = new Map<string, string>()
+  for (const note of row.notes) {
+    const split = note.lastIndexOf('=')
+    const [expression, result] = [note.slice(0, Math.max(0, split)).trim(), note.slice(split + 1).trim()]
+    const [value, noted] = [evaluate(expression), evaluate(result)]
+    if (value === undefined || noted === undefined) return 'notes are not arithmetic'
+    if (!equal(value, noted)) return 'a note is wrong or rounded'
+    if (!/[-+*/]/.test(expression)) return 'a note calculates nothing'
+    const name = `x${statements.length + 1}`
+    statements.push({ name, named: inPython(expression, names), plain: inPython(expression, new Map()), value })
+    names.set(result, name)
+  }
+  const last = statements.at(-1)
+  if (last === undefined) return 'no calculator notes'
+  return equal(last.value, evaluate(row.truth)!) ? statements : 'the last note is not the answer'
 }
 
 /** Numbers of Python have no leading zeros, and those that a variable holds are called by its name. */
-function inPython(expression: string, variables: ReadonlyMap<string, string>): string {
+function inPython(expression: string, names: ReadonlyMap<string, string>): string {
   return expression
-    .replace(/\d+(?:\.\d*)?|\.\d+/g, number => variables.get(number) ?? number.replace(/^0+(?=\d)/, ''))
+    .replace(/\d+(?:\.\d*)?|\.\d+/g, number => names.get(number) ?? number.replace(/^0+(?=\d)/, ''))
     .replace(/\s+/g, '')
     .replace(/([+*/]|(?<=[\w.)])-)/g, ' $1 ')
+}
+
+function kindOf(percent: number, statements: readonly Statement[]): DemonstrationKind {
+  const { splits, repairs } = demonstrationShares
+  if (percent < splits)
+    return statements.length > 1 && statements.at(-2)!.value.denominator === 1n ? 'splits' : 'solves'
+  return percent < splits + repairs ? 'repairs' : 'solves'
+}
+
+interface Call {
+  readonly code: string
+  readonly response: string
+}
+
+function callsOf(kind: DemonstrationKind, statements: readonly Statement[], byName: boolean): readonly Call[] {
+  const last = statements.at(-1)!
+  const whole = workingCall(statements.map(named), last)
+  switch (kind) {
+    case 'solves':
+      return [whole]
+    case 'repairs':
+      return [byName ? unknownName(statements) : unclosed(statements), whole]
+    case 'splits': {
+      const first = statements.slice(0, -1)
+      // A call knows nothing of the one before: the second has its numbers written out.
+      return [workingCall(first.map(named), first.at(-1)!), workingCall([`${last.name} = ${last.plain}`], last)]
+    }
+  }
+}
+
+const named = (statement: Statement) => `${statement.name} = ${statement.named}`
+
+/** Division gives floats, and 0.1*3 is not 0.3 there: round() prints the integer that it is. */
+function workingCall(lines: readonly string[], shown: Statement): Call {
+  const code = [...lines, `print(round(${shown.name}))`].join('\n')
+  const stdout = `${shown.value.numerator}\n`
+  return { code, response: toolResultText({ status: 'ok', exitCode: 0, signal: null, stdout, stderr: '' }) }
+}
+
+/** Prints what it has not computed. */
+function unknownName(statements: readonly Statement[]): Call {
+  return failingCall(statements, 'print(round(total))', 'NameError', "name 'total' is not defined")
+}
+
+function unclosed(statements: readonly Statement[]): Call {
+  return failingCall(statements, `print(round(${statements.at(-1)!.name})`, 'SyntaxError', "'(' was never closed")
+}
+
+function failingCall(statements: readonly Statement[], line: string, error: string, message: string): Call {
+  const stderr = `${error} at line ${statements.length + 1}: ${message}\n  ${line}\n`
+  return {
+    code: [...statements.map(named), line].join('\n'),
+    response: toolResultText({ status: 'error', exitCode: 1, signal: null, stdout: '', stderr }),
+  }
 }

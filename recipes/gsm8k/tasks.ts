@@ -1,54 +1,93 @@
 /**
- * GSM8K rows as tasks: `{"question": …, "answer": …}` a line, the answer ending in `#### N`.
+ * What a run on GSM8K trains on, demonstrates and is evaluated on, from the rows of one or two files.
  *
- * in   the text of a JSONL file       out  rows with an integer answer; what was left out, counted by reason
- * Invariant: pure, and no line can make it throw. Each line is either a row or counted once under one reason.
+ * in   rows, a seed, how many demonstrations       out  training rows in their order, evaluation rows, demonstrations
+ * Invariant: pure. Whether a row of the training file is set aside for evaluation is a hash of its question, so it never
+ * changes and equal questions stay together. No question that may be evaluated on is trained on or demonstrated.
  */
-import { normalizeInteger } from '../../kernels/answer'
+import type { Task } from '../../messages/facts'
+import { taskId } from '../../messages/ids'
+import { deriveSeed } from '../../runtime/effects'
+import { type Demonstration, demonstrationOf } from './demonstrations'
+import type { Gsm8kRow } from './rows'
 
-export interface Gsm8kRow {
-  /** 1-based line of the file: names the row for ever, also when others are left out. */
-  readonly line: number
-  readonly question: string
-  /** The worked answer, calculator notes and all. */
-  readonly solution: string
-  /** The number after `####`, as its shortest decimal form. */
-  readonly truth: string
+export interface Gsm8kOptions {
+  readonly seed: number
+  /** Demonstrations at most. */
+  readonly demonstrations: number
+  /** Rows with more calculator notes are left out; null: none are. */
+  readonly maxNotes: number | null
 }
 
-export interface Gsm8kRows {
-  readonly rows: readonly Gsm8kRow[]
-  /** Lines that are no rows, by reason. */
+export interface Gsm8kPlan {
+  /** Demonstrated rows come last: reinforcement learning begins with problems that were not imitated. */
+  readonly train: readonly Gsm8kRow[]
+  readonly evaluation: readonly Gsm8kRow[]
+  readonly demonstrations: readonly Demonstration[]
+  /** Rows that are left out, or that gave no demonstration when they were asked for one, by reason. */
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** Empty lines are not counted: a file may end in them. */
-export function parseGsm8k(jsonl: string): Gsm8kRows {
-  const rows: Gsm8kRow[] = []
+/** One in so many questions of the training file is set aside where there is no file for evaluation. */
+const evaluationOneIn = 10
+
+/** `evaluationRows`: of a file of their own; undefined sets some of `rows` aside. */
+export function planOf(
+  rows: readonly Gsm8kRow[],
+  evaluationRows: readonly Gsm8kRow[] | undefined,
+  options: Gsm8kOptions,
+): Gsm8kPlan {
+  const { seed, maxNotes } = options
   const dropped: Record<string, number> = {}
-  for (const [at, text] of jsonl.split('\n').entries()) {
-    if (text.trim() === '') continue
-    const row = parseRow(text)
-    if (typeof row === 'string') dropped[row] = (dropped[row] ?? 0) + 1
-    else rows.push({ line: at + 1, ...row })
+  const drop = (reason: string) => {
+    dropped[reason] = (dropped[reason] ?? 0) + 1
   }
-  return { rows, dropped }
+  const fits = (row: Gsm8kRow): boolean => {
+    const easy = maxNotes === null || row.notes.length <= maxNotes
+    if (!easy) drop(`more than ${maxNotes} calculator notes`)
+    return easy
+  }
+  const held = evaluationRows === undefined ? undefined : new Set(evaluationRows.map(row => keyOf(row.question)))
+  const isHeld = ({ question }: Gsm8kRow): boolean =>
+    held?.has(keyOf(question)) ?? deriveSeed('gsm8k/split', keyOf(question)) % evaluationOneIn === 0
+
+  const train: Gsm8kRow[] = []
+  const setAside: Gsm8kRow[] = []
+  for (const row of rows.filter(fits)) {
+    if (!isHeld(row)) train.push(row)
+    else if (held === undefined) setAside.push(row)
+    else drop('also in the file for evaluation')
+  }
+
+  const demonstrations: Demonstration[] = []
+  const [imitated, others]: [Gsm8kRow[], Gsm8kRow[]] = [[], []]
+  for (const row of shuffled(train, seed)) {
+    const made = demonstrations.length < options.demonstrations ? demonstrationOf(row, seed) : undefined
+    if (typeof made === 'string') drop(`no demonstration: ${made}`)
+    if (typeof made === 'object') {
+      demonstrations.push(made)
+      imitated.push(row)
+    } else others.push(row)
+  }
+  const evaluation = shuffled(evaluationRows?.filter(fits) ?? setAside, seed)
+  return { train: [...others, ...imitated], evaluation, demonstrations, dropped }
 }
 
-function parseRow(text: string): Omit<Gsm8kRow, 'line'> | string {
-  let row: unknown
-  try {
-    row = JSON.parse(text)
-  } catch {
-    return 'not JSON'
-  }
-  if (typeof row !== 'object' || row === null) return 'not an object'
-  const { question, answer } = row as Record<string, unknown>
-  if (typeof question !== 'string' || question.trim() === '') return 'no question'
-  if (typeof answer !== 'string') return 'no answer'
-  const mark = answer.lastIndexOf('####')
-  if (mark < 0) return 'no final answer'
-  const truth = normalizeInteger(answer.slice(mark + 4))
-  if (truth === undefined) return 'answer not an integer'
-  return { question: question.trim(), solution: answer.slice(0, mark).trim(), truth }
+export const taskOf = (row: Gsm8kRow, split: 'train' | 'eval', system: string): Task => ({
+  id: taskId(`gsm8k/${split}/${row.line}`),
+  messages: [
+    { role: 'system', content: system },
+    { role: 'user', content: row.question },
+  ],
+  truth: row.truth,
+  reward: 'math',
+})
+
+/** The same question in other spacing or case is the same question. */
+const keyOf = (question: string) => question.toLowerCase().replace(/\s+/g, ' ')
+
+/** By a hash of seed and question: a row's place among the others does not depend on how many there are. */
+function shuffled(rows: readonly Gsm8kRow[], seed: number): Gsm8kRow[] {
+  const placed = rows.map(row => ({ row, at: deriveSeed('gsm8k/order', seed, row.question) }))
+  return placed.sort((a, b) => a.at - b.at || a.row.line - b.row.line).map(({ row }) => row)
 }

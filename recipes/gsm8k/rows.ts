@@ -1,0 +1,58 @@
+/**
+ * GSM8K rows: `{"question": …, "answer": …}` a line, the answer ending in `#### N`.
+ *
+ * in   the text of a JSONL file       out  rows with an integer answer; what was left out, counted by reason
+ * Invariant: pure, and no line can make it throw. Each line is either a row or counted once under one reason.
+ */
+import { normalizeInteger } from '../../kernels/answer'
+
+export interface Gsm8kRow {
+  /** 1-based line of the file: names the row for ever, also when others are left out. */
+  readonly line: number
+  readonly question: string
+  /** The worked answer, calculator notes and all. */
+  readonly solution: string
+  /** What the calculator notes hold, in order: `48/2=24` for `<<48/2=24>>`. */
+  readonly notes: readonly string[]
+  /** The number after `####`, as its shortest decimal form. */
+  readonly truth: string
+}
+
+export interface Gsm8kRows {
+  readonly rows: readonly Gsm8kRow[]
+  /** Lines that are no rows, by reason. */
+  readonly dropped: Readonly<Record<string, number>>
+}
+
+/** Empty lines are not counted: a file may end in them. */
+export function parseGsm8k(jsonl: string): Gsm8kRows {
+  const rows: Gsm8kRow[] = []
+  const dropped: Record<string, number> = {}
+  for (const [at, text] of jsonl.split('\n').entries()) {
+    if (text.trim() === '') continue
+    const row = parseRow(text)
+    if (typeof row === 'string') dropped[row] = (dropped[row] ?? 0) + 1
+    else rows.push({ line: at + 1, ...row })
+  }
+  return { rows, dropped }
+}
+
+function parseRow(text: string): Omit<Gsm8kRow, 'line'> | string {
+  let row: unknown
+  try {
+    row = JSON.parse(text)
+  } catch {
+    return 'not JSON'
+  }
+  if (typeof row !== 'object' || row === null) return 'not an object'
+  const { question, answer } = row as Record<string, unknown>
+  if (typeof question !== 'string' || question.trim() === '') return 'no question'
+  if (typeof answer !== 'string') return 'no answer'
+  const mark = answer.lastIndexOf('####')
+  if (mark < 0) return 'no final answer'
+  const truth = normalizeInteger(answer.slice(mark + 4))
+  if (truth === undefined) return 'answer not an integer'
+  const solution = answer.slice(0, mark).trim()
+  const notes = [...solution.matchAll(/<<([^<>]*)>>/g)].map(found => found[1]!)
+  return { question: question.trim(), solution, notes, truth }
+}
