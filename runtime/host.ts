@@ -85,6 +85,8 @@ type Mail =
 const mailboxCapacity = 256
 const tellDeadlineMs = 60_000
 const maxCrashes = 3
+/** Records looked through at once for the claim before a refold's beginning. */
+const claimSearch = 4096
 
 const commandTypes = new Set<Message['type']>([
   'turn.generate',
@@ -183,6 +185,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     cell.state = behaviour.initial()
     for (const feed of options.feeds) {
       for (const place of [...cell.places.values()].filter(p => p.topic === feed.topic)) {
+        if (options.owner !== undefined) await foldClaimBefore(cell, place)
         for (let at = place.begin; at < place.next; ) {
           const entries = await journal.read(place.topic, place.partition, at, Math.min(1024, place.next - at))
           for (const entry of entries) {
@@ -195,6 +198,25 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       }
     }
     return [behaviour.pending(cell.state, fx)]
+  }
+
+  /**
+   * A refold that begins in the middle of a partition needs the claim under which its first decisions were taken. Every
+   * decision names it: the highest epoch among the decisions before is the latest claim, since each is a claim's offset.
+   */
+  async function foldClaimBefore(cell: Cell<S>, place: Place): Promise<void> {
+    const { oldest } = await journal.offsets(place.topic, place.partition)
+    let claim = -1
+    for (let end = place.begin; end > oldest && claim < 0; end -= claimSearch) {
+      const begin = Math.max(oldest, end - claimSearch)
+      for (const { message, offset } of await journal.read(place.topic, place.partition, begin, end - begin)) {
+        if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
+        else if ('epoch' in message) claim = Math.max(claim, message.epoch)
+      }
+    }
+    if (claim < 0) return
+    const [entry] = await journal.read(place.topic, place.partition, claim, 1)
+    if (entry?.message.type === 'partition.claimed') fold(cell, entry, entry.message)
   }
 
   async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {

@@ -111,7 +111,7 @@ async function call(
         if (event.errorCode !== '') reject(refused(event))
         else {
           onProgress(event.done, event.loss)
-          if (event.last) resolve(event.metrics)
+          if (event.last) resolve(inOrder(event.metrics))
         }
       })
       // A process that died says why a moment after its connection broke: `lost` is the better reason.
@@ -185,3 +185,7 @@ function broken(method: string, thrown: unknown): TroupeError {
     cause,
   })
 }
+
+/** A protobuf map comes in any order; facts of equal runs are to be equal bytes. */
+const inOrder = (metrics: Metrics): Metrics =>
+  Object.fromEntries(Object.entries(metrics).sort(([a], [b]) => (a < b ? -1 : 1)))

@@ -1,6 +1,6 @@
 import type { Message } from '../messages'
 import type { Fact, StageChanged } from '../messages/facts'
-import { runId } from '../messages/ids'
+import { epoch, groupId, runId, trajectoryId } from '../messages/ids'
 import { createActorSystem } from '../runtime/actor'
 import { type Behaviour, nothing } from '../runtime/behaviour'
 import { memoryBlobs } from '../runtime/bus/blobs'
@@ -198,4 +198,53 @@ test('an actor that fails again and again is given up, and says so', async () =>
   await journal.append([stage('ask 1')])
   await until(async () => failures.length > 0)
   expect(failures[0]!.message).toContain('for good')
+})
+
+/** Counts decisions of the current epoch, as the coordinator does. */
+const counting: Behaviour<{ readonly epoch: number; readonly finished: number }> = {
+  name: 'counting',
+  initial: () => ({ epoch: -1, finished: 0 }),
+  evolve(state, fact, origin) {
+    if (fact.type === 'partition.claimed') return { ...state, epoch: origin.offset }
+    if (fact.type === 'rollout.finished' && fact.epoch === state.epoch)
+      return { ...state, finished: state.finished + 1 }
+    return state
+  },
+  decide: () => nothing,
+  pending: () => nothing,
+}
+
+test('an owner that refolds from the middle of a partition knows the epoch of what it finds there', async () => {
+  const { journal, host } = await rig()
+  const trajectory = trajectoryId(groupId('g'), 0)
+  const counts = { turns: 1, sampledTokens: 1, toolCalls: 0, toolErrors: 0, answerTags: 1 }
+  const finished = (at: number): Fact => ({
+    type: 'rollout.finished',
+    at: 0,
+    trajectory,
+    epoch: epoch(at),
+    outcome: 'answered',
+    reason: '',
+    ...counts,
+  })
+  let last = { epoch: -1, finished: -1 }
+  const behaviour = {
+    ...counting,
+    pending: (state: typeof last) => {
+      last = state
+      return nothing
+    },
+  }
+  // Until offset 7 nothing is open any more: that is where the next owner begins.
+  const options = { feeds: [{ topic: 'trajectories', from: 'committed' }], group: 'owners', tickMs: 10 } as const
+  const first = await host(behaviour as never, { ...options, owner: 'a', oldestOpen: () => 7 })
+  await first.live
+  expect(last).toEqual({ epoch: 0, finished: 0 })
+  await journal.append([...Array.from({ length: 9 }, () => finished(0)), finished(-5)])
+  await until(async () => (await journal.committed('owners', 'trajectories', 0)) === 7)
+  await first.close()
+  const second = await host(behaviour as never, { ...options, owner: 'b', oldestOpen: () => 7 })
+  await second.live
+  // Offsets 7, 8 and 9 count, the stray at 10 does not; then comes the new claim.
+  expect(last).toEqual({ epoch: 11, finished: 3 })
 })
