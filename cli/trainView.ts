@@ -17,6 +17,8 @@ export interface TrainViewOptions {
 
 const barWidth = 24
 const redrawMs = 100
+/** Where no line can move, a cold start says this often how far it is: it may take minutes. */
+const coldStartLines = 4
 
 export function trainView(options: TrainViewOptions) {
   const { config, json, fx } = options
@@ -27,6 +29,7 @@ export function trainView(options: TrainViewOptions) {
   let drawnAt = 0
   let drawn = false
   let note = 'starting'
+  let quarters = 0
 
   const out = (text: string) => {
     erase()
@@ -62,7 +65,10 @@ export function trainView(options: TrainViewOptions) {
     },
     coldStart(done: number, loss: number) {
       note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}`
-      draw(note)
+      if (live || json) return draw(note)
+      if (Math.floor(done * coldStartLines) <= quarters) return
+      quarters = Math.floor(done * coldStartLines)
+      say(note)
     },
     stage(fact: StageChanged) {
       if (!json) say(`${fact.stage}: ${fact.reason}`)
