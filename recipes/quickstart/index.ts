@@ -40,6 +40,21 @@ export const quickstart = defineRecipe({
         initializer_range: 0.08,
       },
       vocabulary: 768,
+      // What every call and every answer is wrapped in: a token each, so that a turn is 20 tokens and not 50.
+      addedTokens: [
+        '<tool_call>',
+        '</tool_call>',
+        '<tool_response>',
+        '</tool_response>',
+        '<answer>',
+        '</answer>',
+        '\\boxed{',
+        '{"name":"',
+        pythonTool.name,
+        '","arguments":{"code":"',
+        '","input":""}}',
+        'print(',
+      ],
       template: join(__dirname, '../templates/hermes.jinja'),
     },
     // One torch thread each: matrices this small gain nothing from two, and the tools need the other core.
