@@ -131,7 +131,10 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       .catch(async thrown => {
         if (aborter.signal.aborted) return
         running.delete(key)
-        await ref.tell({ kind: 'failed', error: asError(thrown), reported: false }, { deadlineMs: tellDeadlineMs })
+        const error = asError(thrown)
+        // What can never succeed is said at once, not after ten restarts.
+        if (error instanceof TroupeError && !error.retriable) options.onFailed(error)
+        else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
       })
       .catch(thrown => log.error({ err: asError(thrown), key }, 'a failed request could not be reported'))
       .finally(() => running.delete(key))

@@ -6,6 +6,7 @@ import { type Behaviour, nothing } from '../runtime/behaviour'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openMemoryBus } from '../runtime/bus/memory'
 import { systemEffects } from '../runtime/effects'
+import { TroupeError } from '../runtime/errors'
 import { type Host, type HostOptions, startHost } from '../runtime/host'
 import { type Journal, openJournal } from '../runtime/journal'
 import { createLog } from '../runtime/log'
@@ -198,6 +199,22 @@ test('an actor that fails again and again is given up, and says so', async () =>
   await journal.append([stage('ask 1')])
   await until(async () => failures.length > 0)
   expect(failures[0]!.message).toContain('for good')
+})
+
+test('a request that can never succeed is given up at once', async () => {
+  const { journal, host, failures } = await rig()
+  let tries = 0
+  const started = await host(recorder(), {
+    perform: async () => {
+      tries++
+      throw new TroupeError('trainer.bad', { boundary: 'trainer', retriable: false, message: 'never' })
+    },
+  })
+  await started.live
+  await journal.append([stage('ask 1')])
+  await until(() => failures.length > 0)
+  expect(failures[0]).toMatchObject({ code: 'trainer.bad' })
+  expect(tries).toBe(1)
 })
 
 /** Counts decisions of the current epoch, as the coordinator does. */
