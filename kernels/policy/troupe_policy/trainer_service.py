@@ -34,6 +34,8 @@ T = TypeVar("T")
 # A call's tokens are held in memory before it starts: 2^27 of them are 1.2 GiB with masks and logprobs.
 MAX_CALL_TOKENS = 1 << 27
 PROGRESS_EVERY_S = 0.2
+# A call is over a moment after its last event was read: the next one waits that long before it is refused.
+LAST_CALL_S = 2.0
 
 
 class TrainerService(rpc.TrainerServicer):
@@ -129,7 +131,7 @@ class TrainerService(rpc.TrainerServicer):
 
     def _run(self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]]) -> Iterator[pb.TrainEvent]:
         """Progress while a call works, then its metrics or its error, as the last event."""
-        if not self._busy.acquire(blocking=False):
+        if not self._busy.acquire(timeout=LAST_CALL_S):
             yield _failed("trainer.busy", "the trainer works on another call")
             return
         work: Future[Metrics] | None = None
@@ -171,7 +173,7 @@ class TrainerService(rpc.TrainerServicer):
 
     def _unary(self, context: grpc.ServicerContext, call: Callable[[], T]) -> T:
         """Runs `call` in the trainer's thread. An error's code stands before its message in the status' details."""
-        if not self._busy.acquire(blocking=False):
+        if not self._busy.acquire(timeout=LAST_CALL_S):
             context.abort(grpc.StatusCode.UNAVAILABLE, "trainer.busy: the trainer works on another call")
         try:
             return self._worker.submit(call).result()
