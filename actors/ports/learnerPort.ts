@@ -10,7 +10,7 @@
 import { rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
-import { assembleSequence } from '../../kernels'
+import { type AssembledSequence, assembleSequence } from '../../kernels'
 import type { CheckpointSaved, Fact, Metrics, TrajectoryFact, WeightsPublished } from '../../messages/facts'
 import { groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
 import type { Decision } from '../../runtime/behaviour'
@@ -96,7 +96,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
       batch.groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
     )
     return batch.started.trajectories.map(trajectory => {
-      const { tokens, mask, engineLogprobs } = assembleSequence(facts.get(trajectory) ?? [])
+      const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
       const group = indexOf.get(groupOf(trajectory))!
       return { trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }
     })
@@ -154,6 +154,16 @@ function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
     signal.addEventListener('abort', () => reject(asError(signal.reason)), { once: true })
   })
   return Promise.race([work, aborted])
+}
+
+/** Up to the last sampled token: a tool response that ended the rollout, being over its budget, teaches nothing. */
+function trained({
+  tokens,
+  mask,
+  engineLogprobs,
+}: AssembledSequence): Pick<TrainSequence, 'tokens' | 'mask' | 'engineLogprobs'> {
+  const end = mask.lastIndexOf(1) + 1
+  return { tokens: tokens.slice(0, end), mask: mask.slice(0, end), engineLogprobs: engineLogprobs.slice(0, end) }
 }
 
 /** A process's memory is no result of a step: two runs of one seed would differ in it. */

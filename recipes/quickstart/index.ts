@@ -57,14 +57,14 @@ export const quickstart = defineRecipe({
       ],
       template: join(__dirname, '../templates/hermes.jinja'),
     },
-    // One torch thread each: matrices this small gain nothing from two, and the tools need the other core.
+    // One torch thread: matrices this small gain little from two, and the tools need the other core.
     engine: { kvTokens: 49_152, maxSequences: 128, threads: 1 },
     limits: { contextTokens: 320, responseTokens: 256, turns: 5, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },
     rollout: { groupSize: 16, groupsPerStep: 20, deadlineMs: 120_000, turnTimeoutMs: 60_000 },
     selection: { keep: 8, refillShare: 0.25 },
     coldStart: { demonstrations: 20_000, learningRate: 3e-3, epochs: 1, batchSequences: 8, warmupShare: 0.05 },
-    train: { steps: 18, learningRate: 6e-4, microBatchTokens: 16_384, threads: 1 },
+    train: { steps: 18, learningRate: 6e-4, microBatchTokens: 16_384 },
     evaluation: { problems: 256, samples: 1, temperature: 1 },
   },
   tools: [pythonTool],
