@@ -145,9 +145,10 @@ def main() -> None:
     given = arguments()
     die_with_parent(given.parent)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    # Read when torch is imported. Its threads would spin at every barrier; with sandboxes and Node on the same cores the
-    # one that is waited for then does not run: on two busy cores, work of 3 s was not done after 40 s.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Read when torch is imported. Its threads spin at every barrier: without end (the default is ms), the one that is
+    # waited for does not get a core that tools and Node want too (work of 3 s was not done after 40 s on two busy
+    # cores); not at all, every barrier costs a wake-up (20,000 tokens/s of training where this gives 36,000).
+    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     # Models come from directories: nothing is looked up on the network.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

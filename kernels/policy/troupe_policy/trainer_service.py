@@ -8,16 +8,11 @@ the next micro-batch, with weights and optimizer as they were.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
-
-# Read once, when torch brings its thread pool: threads that wait for their next piece of work sleep. Spinning ones take
-# the core from the engine and the tools beside them (twice the CPU time a step, measured on two busy cores).
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import grpc
 import numpy as np
