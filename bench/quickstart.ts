@@ -1,0 +1,109 @@
+/**
+ * The quickstart as a user runs it, against what it promises: time, learning curve, tool errors, memory.
+ *
+ * in   `troupe train quickstart --json` on a log of its own        out  its figures, where the CPU time went
+ * Set-up is done before. Memory is that of the whole process tree, looked at every second.
+ */
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { summaryOf } from '../cli/progress'
+import { atLeast, atMost, type BenchReport, describeMachine, printReport } from './report'
+import { processTree, pssBytes } from './support/processTree'
+
+/** The last line of `train --json`. */
+type Summary = ReturnType<typeof summaryOf> & {
+  readonly cpuSeconds: Readonly<Record<string, number>>
+}
+
+const bin = join(__dirname, '../cli/bin.js')
+const sampleEveryMs = 1000
+/** How many times fewer tool errors there must be at the end. */
+const errorsFallBy = 5
+
+interface Trained {
+  readonly summary: Summary
+  readonly peakBytes: number
+}
+
+async function train(directory: string): Promise<Trained> {
+  const child = spawn(process.execPath, [bin, 'train', 'quickstart', '--json', '--bus', `lmdb:${directory}`], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { TROUPE_LOG: 'warn', ...process.env },
+  })
+  const ended = new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', resolve)
+  })
+  let peakBytes = 0
+  const sampling = setInterval(() => {
+    const tree = processTree(child.pid!)
+    peakBytes = Math.max(
+      peakBytes,
+      tree.reduce((sum, { pid }) => sum + pssBytes(pid), 0),
+    )
+  }, sampleEveryMs)
+  try {
+    let summary: Summary | undefined
+    for await (const line of createInterface({ input: child.stdout })) {
+      const report = JSON.parse(line) as { readonly type: string }
+      if (report.type === 'summary') summary = report as Summary
+    }
+    const code = await ended
+    if (summary === undefined) throw new Error(`train quickstart ended with ${code} and without a summary`)
+    return { summary, peakBytes }
+  } finally {
+    clearInterval(sampling)
+    child.kill()
+  }
+}
+
+export async function bench(): Promise<BenchReport> {
+  const directory = mkdtempSync(join(process.env.TROUPE_BENCH_DIR ?? tmpdir(), 'troupe-bench-quickstart-'))
+  try {
+    return reportOf(await train(directory))
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+/** What the summary lacks, a run that ended early, is not a number and meets no budget. */
+export function reportOf({ summary, peakBytes }: Trained): BenchReport {
+  const { evalBefore, evalAfter, toolErrorsInPositives, wallSeconds, cpuSeconds, steps } = summary
+  const first = toolErrorsInPositives.first ?? Number.NaN
+  const last = toolErrorsInPositives.last ?? Number.NaN
+  const total = Object.values(cpuSeconds).reduce((a, b) => a + b, 0)
+  const cpu = Object.entries(cpuSeconds).flatMap(([part, seconds]) => [
+    [`cpuSeconds.${part}`, seconds] as const,
+    [`cpuShare.${part}`, seconds / total] as const,
+  ])
+  return {
+    bench: 'quickstart',
+    machine: describeMachine(),
+    metrics: {
+      steps,
+      passAt1BeforeStandardError: evalBefore?.standardError ?? Number.NaN,
+      passAt1AfterStandardError: evalAfter?.standardError ?? Number.NaN,
+      toolErrorsInPositivesFirst: first,
+      toolErrorsInPositivesLast: last,
+      ...Object.fromEntries(cpu),
+    },
+    budgets: [
+      atMost('wall time, seconds', wallSeconds, 300),
+      atMost('pass@1 before', evalBefore?.passAt1 ?? Number.NaN, 0.5),
+      atLeast('pass@1 after', evalAfter?.passAt1 ?? Number.NaN, 0.9),
+      atLeast('problems not trained on', evalAfter?.n ?? Number.NaN, 256),
+      // As a share of the first, so that a last rate of 0 is a number too.
+      atMost('tool errors in positives, last over first', last / first, 1 / errorsFallBy),
+      atMost('peak memory, GB', peakBytes / 1e9, 3),
+    ],
+  }
+}
+
+if (require.main === module) {
+  void bench().then(report => {
+    process.exitCode = printReport(report, process.argv.includes('--json'))
+  })
+}

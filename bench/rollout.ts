@@ -1,0 +1,237 @@
+/**
+ * Rollouts through Troupe against the same engine driven flat out without it: sampled tokens a second.
+ *
+ * One engine process serves both arms, which take turns round by round and do the same turns: prompts, lengths and tool
+ * delays are the same, no tool runs. Troupe's arm is a whole run on a durable bus; the other is a loop over the engine. A round
+ * lasts from the first turn asked for to the last rollout finished. SmolLM2 is measured where its directory is there.
+ */
+import { existsSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { smollm2Directory } from '../cli/setupCommand'
+import { memberOf } from '../messages/ids'
+import { atLeast, type BenchReport, type Budget, describeMachine, median, printReport } from './report'
+import { type BareRollout, bareRollouts, type DoneTurn } from './support/bareRollouts'
+import { processTree } from './support/processTree'
+import { type RecordedRollout, recordSteps } from './support/recordedStep'
+import { startTracedRun } from './support/tracedRun'
+import { indexOf, type Trace, type TraceShape, traces } from './support/traces'
+
+interface Setting {
+  readonly name: string
+  readonly bound: number
+  readonly groups: number
+  readonly groupSize: number
+  readonly shape: TraceShape
+  readonly set: readonly string[]
+  /** Rounds of each arm that count. */
+  readonly rounds: number
+}
+
+/** As the quickstart's own rollouts are: a call of some thirty tokens, a tool of some tens of ms. */
+const quickstart: Setting = {
+  name: 'quickstart',
+  bound: 0.85,
+  groups: 16,
+  groupSize: 16,
+  shape: { turns: [2, 3], newTokens: [16, 44], toolMs: [20, 60] },
+  set: [
+    'model.config.max_position_embeddings=512',
+    'coldStart.demonstrations=2000',
+    'engine.kvTokens=98304',
+    'limits.contextTokens=512',
+    'limits.responseTokens=448',
+    'limits.turns=4',
+  ],
+  rounds: 6,
+}
+
+const smollm2: Setting = {
+  name: 'smollm2',
+  bound: 0.95,
+  groups: 4,
+  groupSize: 4,
+  shape: { turns: [2, 3], newTokens: [48, 96], toolMs: [20, 60] },
+  set: [
+    `model=${JSON.stringify({ from: 'directory', path: process.env.TROUPE_SMOLLM2 ?? resolve(smollm2Directory) })}`,
+    'limits.contextTokens=768',
+    'limits.responseTokens=640',
+    'engine.maxSequences=16',
+    'engine.kvTokens=16384',
+    'selection.keep=4',
+  ],
+  rounds: 2,
+}
+
+interface Round {
+  readonly tokensPerSecond: number
+  readonly nodeCpuMsPerTurn: number
+  readonly engineCpuMsPerTurn: number
+  /** Of the other processes: the renderer, which puts tool answers into tokens. */
+  readonly otherCpuMsPerTurn: number
+  /** Between two turns of a trajectory, less the tool's delay: everything that is neither model nor tool. */
+  readonly gapMs: number
+  /** Sequences that the engine had under way, on average. */
+  readonly running: number
+  /** Tokens whose keys and values were still there from the turn before, a turn. */
+  readonly cachedTokensPerTurn: number
+}
+
+/** Warm-up rounds come before those that count. */
+const warmUps = 2
+
+async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round[] }> {
+  const { groups, groupSize, rounds } = setting
+  const plan = traces(groups * groupSize, setting.shape, 1)
+  const run = await startTracedRun({
+    bus: 'lmdb',
+    learns: false,
+    traces: plan,
+    set: [
+      ...setting.set,
+      `rollout.groupsPerStep=${groups}`,
+      `rollout.groupSize=${groupSize}`,
+      `train.steps=${rounds + warmUps}`,
+    ],
+  })
+  const recorded = await recordSteps(run.run)
+  const troupe: Round[] = []
+  const bare: Round[] = []
+  let rollouts: readonly BareRollout[] = []
+  async function timed(arm: Round[], act: () => Promise<{ turns: Turns; ms: number }>): Promise<void> {
+    const before = cpuOf(run.engine.pid)
+    const { turns, ms } = await act()
+    const after = cpuOf(run.engine.pid)
+    arm.push(
+      roundOf(
+        turns,
+        plan,
+        ms,
+        after.map((cpuMs, k) => cpuMs - before[k]!),
+      ),
+    )
+  }
+  const throughTroupe = (round: number) =>
+    timed(troupe, async () => {
+      const open = await run.nextDraw()
+      open()
+      const step = await recorded.step(round, groups)
+      const ordered = [...step].sort((a, b) => indexOf(a.trajectory, groupSize) - indexOf(b.trajectory, groupSize))
+      for (const { facts } of ordered) checkAnswered(facts)
+      rollouts = ordered.map((rollout, k) => recordingOf(rollout, plan[k]!))
+      return { turns: ordered.map(turnsOf), ms: spanOf(ordered) }
+    })
+  const withoutTroupe = (round: number) =>
+    timed(bare, async () => {
+      const started = performance.now()
+      const sampling = { ...run.config.rollout.sampling, stopTokens: [] }
+      const turns = await bareRollouts(run.engine, rollouts, sampling, round)
+      return { turns, ms: performance.now() - started }
+    })
+  try {
+    for (let round = 1; round <= rounds + warmUps; round++) {
+      // The first round of Troupe's says what prompts and tool answers are in tokens; later the arms take turns at going first.
+      const arms = round % 2 === 1 ? [throughTroupe, withoutTroupe] : [withoutTroupe, throughTroupe]
+      for (const arm of arms) await arm(round)
+    }
+    return { troupe: troupe.slice(warmUps), bare: bare.slice(warmUps) }
+  } finally {
+    await recorded.close()
+    await run.close()
+  }
+}
+
+/** CPU time so far of this process, of the engine, and of all others that descend from this one, ms. */
+function cpuOf(enginePid: number): readonly number[] {
+  const { user, system } = process.cpuUsage()
+  const [, ...rest] = processTree(process.pid)
+  const engineMs = rest.find(({ pid }) => pid === enginePid)?.cpuMs ?? 0
+  return [(user + system) / 1000, engineMs, rest.reduce((sum, { cpuMs }) => sum + cpuMs, 0) - engineMs]
+}
+
+type Turns = readonly (readonly DoneTurn[])[]
+
+function roundOf(turns: Turns, plan: readonly Trace[], ms: number, cpuMs: readonly number[]): Round {
+  const all = turns.flat()
+  for (const [k, { turns: wanted }] of plan.entries()) {
+    const did = turns[k]!.map(turn => turn.tokens).join()
+    const planned = wanted.map(turn => turn.newTokens).join()
+    if (did !== planned)
+      throw new Error(`rollout ${k} sampled ${did} tokens in its turns, and was to sample ${planned}`)
+  }
+  const gaps = turns.flatMap((done, k) =>
+    done.slice(1).map((turn, i) => turn.timing.startedAt - done[i]!.timing.endedAt - plan[k]!.turns[i]!.toolMs),
+  )
+  const busyMs = all.reduce((sum, { timing }) => sum + timing.endedAt - timing.startedAt, 0)
+  return {
+    tokensPerSecond: (all.reduce((sum, turn) => sum + turn.tokens, 0) / ms) * 1000,
+    nodeCpuMsPerTurn: cpuMs[0]! / all.length,
+    engineCpuMsPerTurn: cpuMs[1]! / all.length,
+    otherCpuMsPerTurn: cpuMs[2]! / all.length,
+    gapMs: gaps.reduce((a, b) => a + b, 0) / gaps.length,
+    running: busyMs / ms,
+    cachedTokensPerTurn: all.reduce((sum, turn) => sum + turn.cachedTokens, 0) / all.length,
+  }
+}
+
+function turnsOf({ facts }: RecordedRollout): DoneTurn[] {
+  return facts.flatMap(fact =>
+    fact.type === 'turn.completed'
+      ? [{ tokens: fact.tokens.length, cachedTokens: fact.cachedTokens, timing: fact.timing }]
+      : [],
+  )
+}
+
+/** A rollout that ended otherwise did not do what the other arm does. */
+function checkAnswered(facts: RecordedRollout['facts']): void {
+  for (const fact of facts) {
+    if (fact.type !== 'rollout.finished' || fact.outcome === 'answered') continue
+    throw new Error(`${fact.trajectory} ended ${fact.outcome}: ${fact.reason}`)
+  }
+}
+
+/** From the first turn asked for to the last rollout finished, ms. */
+function spanOf(rollouts: readonly RecordedRollout[]): number {
+  const facts = rollouts.flatMap(rollout => rollout.facts)
+  const asked = facts.flatMap(fact => (fact.type === 'turn.asked' ? [fact.at] : []))
+  const finished = facts.flatMap(fact => (fact.type === 'rollout.finished' ? [fact.at] : []))
+  return finished.reduce((a, b) => Math.max(a, b)) - asked.reduce((a, b) => Math.min(a, b))
+}
+
+function recordingOf({ trajectory, facts }: RecordedRollout, trace: Trace): BareRollout {
+  const prompt = facts.flatMap(fact => (fact.type === 'rollout.requested' ? [fact.tokens] : []))[0]!
+  const responses = facts.flatMap(fact => (fact.type === 'context.appended' ? [fact.tokens] : []))
+  if (responses.length !== trace.turns.length - 1) throw new Error(`member ${memberOf(trajectory)} lacks a tool answer`)
+  return { trace, prompt, responses }
+}
+
+const middle = (rounds: readonly Round[], of: keyof Round) => median(rounds.map(round => round[of]))
+
+export async function bench(): Promise<BenchReport> {
+  const settings = [quickstart]
+  const directory = process.env.TROUPE_SMOLLM2 ?? smollm2Directory
+  if (existsSync(join(directory, 'config.json'))) settings.push(smollm2)
+  else process.stderr.write(`smollm2 is not measured: ${directory} is not there; npx troupe setup smollm2\n`)
+  const metrics: Record<string, number> = {}
+  const budgets: Budget[] = []
+  for (const setting of settings) {
+    const { troupe, bare } = await measure(setting)
+    for (const [arm, rounds] of [
+      ['troupe', troupe],
+      ['bare', bare],
+    ] as const) {
+      for (const of of Object.keys(rounds[0]!) as (keyof Round)[]) {
+        metrics[`${setting.name}.${arm}.${of}`] = middle(rounds, of)
+      }
+    }
+    // Of neighbours in time: what else the machine does changes from one round to the next.
+    const ratio = median(troupe.map((round, k) => round.tokensPerSecond / bare[k]!.tokensPerSecond))
+    budgets.push(atLeast(`${setting.name}: tokens/s, share of the bare engine`, ratio, setting.bound))
+  }
+  return { bench: 'rollout', machine: describeMachine(), metrics, budgets }
+}
+
+if (require.main === module) {
+  void bench().then(report => {
+    process.exitCode = printReport(report, process.argv.includes('--json'))
+  })
+}

@@ -1,0 +1,69 @@
+/**
+ * The facts of a traced run, step by step, as a follower of the log sees them.
+ *
+ * in   a run        out  what the rollouts of a step did, once all its groups are decided
+ */
+
+import type { Run } from '../../actors/root'
+import type { Fact, TrajectoryFact } from '../../messages/facts'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+
+export interface RecordedRollout {
+  readonly trajectory: TrajectoryId
+  readonly facts: readonly TrajectoryFact[]
+}
+
+export interface RecordedSteps {
+  /** Resolves when the groups of the step, `count` of them, are selected or rejected. */
+  step(step: number, count: number): Promise<readonly RecordedRollout[]>
+  close(): Promise<void>
+}
+
+interface Gathering {
+  readonly rollouts: Map<TrajectoryId, TrajectoryFact[]>
+  decided: number
+  readonly wanted: { count: number; done: () => void }[]
+}
+
+export async function recordSteps(run: Run): Promise<RecordedSteps> {
+  const steps = new Map<number, Gathering>()
+  const stepOf = new Map<string, number>()
+  const gathering = (step: number): Gathering => {
+    const found = steps.get(step) ?? { rollouts: new Map(), decided: 0, wanted: [] }
+    steps.set(step, found)
+    return found
+  }
+  function take(fact: Fact): void {
+    if (fact.type === 'rollout.requested') stepOf.set(fact.group, fact.step)
+    if (fact.type === 'group.selected' || fact.type === 'group.rejected') {
+      const at = gathering(fact.step)
+      at.decided++
+      for (const { count, done } of at.wanted) if (at.decided === count) done()
+      return
+    }
+    if (!('trajectory' in fact)) return
+    const { rollouts } = gathering(stepOf.get(groupOf(fact.trajectory))!)
+    const facts = rollouts.get(fact.trajectory) ?? []
+    rollouts.set(fact.trajectory, facts)
+    facts.push(fact as TrajectoryFact)
+  }
+  const following = await run.journal.follow(
+    {
+      group: 'bench',
+      feeds: [{ topic: 'trajectories', from: 'oldest' }],
+      onError: error => process.stderr.write(`the bench lost the log: ${error.message}\n`),
+    },
+    async entries => {
+      for (const { message } of entries) take(message as Fact)
+    },
+  )
+  return {
+    async step(step, count) {
+      const at = gathering(step)
+      if (at.decided < count) await new Promise<void>(done => at.wanted.push({ count, done }))
+      steps.delete(step)
+      return [...at.rollouts].map(([trajectory, facts]) => ({ trajectory, facts }))
+    },
+    close: () => following.close(),
+  }
+}

@@ -1,0 +1,69 @@
+/**
+ * Traces: what rollouts did, as lengths and delays, so that two arms of a benchmark can do the same again.
+ *
+ * in   how many, their shape, a seed        out  for each rollout its turns, and the delay of the tool after each
+ * Invariant: a trace follows from its index and the seed. Every turn but the last calls the tool.
+ */
+
+import type { ToolOutcome } from '../../actors/ports/toolPort'
+import { pcg32 } from '../../kernels/random'
+import { printToolCall } from '../../kernels/toolCalls'
+import type { GroupId, TrajectoryId } from '../../messages/ids'
+import { groupOf, memberOf } from '../../messages/ids'
+import { deriveSeed } from '../../runtime/effects'
+
+export interface TracedTurn {
+  readonly newTokens: number
+  /** Until the tool that the turn called has answered; 0 in the last turn, which calls none. */
+  readonly toolMs: number
+}
+
+export interface Trace {
+  readonly turns: readonly TracedTurn[]
+  /** Whether it ends in the right answer. */
+  readonly right: boolean
+}
+
+/** Each drawn uniformly between two bounds, both included. */
+export interface TraceShape {
+  readonly turns: readonly [number, number]
+  readonly newTokens: readonly [number, number]
+  readonly toolMs: readonly [number, number]
+}
+
+/** The answer to every problem of a traced run. */
+export const tracedTruth = '42'
+export const tracedTool = 'execute_python_code_with_standard_io'
+
+export function traces(count: number, shape: TraceShape, seed: number): readonly Trace[] {
+  return Array.from({ length: count }, (_, index) => {
+    const random = pcg32(deriveSeed('bench/trace', seed, index))
+    const between = ([low, high]: readonly [number, number]) => low + random.below(high - low + 1)
+    const turns = Array.from({ length: between(shape.turns) }, () => ({
+      newTokens: between(shape.newTokens),
+      toolMs: between(shape.toolMs),
+    }))
+    turns[turns.length - 1]!.toolMs = 0
+    return { turns, right: index % 2 === 0 }
+  })
+}
+
+/** The place of a rollout within its step: groups are numbered behind the dot of their names (`s0002.0005`). */
+export function indexOf(trajectory: TrajectoryId, groupSize: number): number {
+  const group: GroupId = groupOf(trajectory)
+  return Number(group.slice(group.indexOf('.') + 1)) * groupSize + memberOf(trajectory)
+}
+
+/** What the model is taken to have written in a turn: a call that carries the tool's delay, or the answer. */
+export function textOf(trace: Trace, turn: number): string {
+  const { toolMs } = trace.turns[turn]!
+  if (turn < trace.turns.length - 1) return printToolCall(tracedTool, { code: 'print(6*7)', input: String(toolMs) })
+  return `<answer>\\boxed{${trace.right ? tracedTruth : '41'}}</answer>`
+}
+
+/** The tool of a traced run: nothing runs, and its answer comes after the delay that stands in the call. */
+export async function delayedTool(args: Readonly<Record<string, unknown>>): Promise<ToolOutcome> {
+  const wallMs = Number(args.input)
+  await new Promise(resolve => setTimeout(resolve, wallMs))
+  return { status: 'ok', exitCode: 0, signal: null, stdout: '42\n', stderr: '', wallMs, cpuMs: 0 }
+}
