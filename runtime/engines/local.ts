@@ -73,6 +73,8 @@ interface Pending {
   readonly onPartial: ((tokens: Int32Array, text: string) => void) | undefined
 }
 
+/** Requests that may wait in the process, as a share of the rows that it decodes at once. */
+const waitingShare = 1 / 8
 const statusTimeoutMs = 30_000
 const updateTimeoutMs = 600_000
 
@@ -98,7 +100,9 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     model,
     kvTokens: info.kvTokens,
     blockTokens: info.blockTokens,
-    maxSequences: info.maxSequences,
+    // A few more than it decodes at once wait in the process, so that a row that gets free is taken in the next iteration
+    // and not after the bus has carried the news to the scheduler and back.
+    maxSequences: info.maxSequences + Math.ceil(info.maxSequences * waitingShare),
     contextTokens: info.contextTokens,
     vocabulary,
     // A group's prompt is computed once and copied: every member's copy counts.
