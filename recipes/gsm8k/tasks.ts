@@ -20,7 +20,7 @@ export interface Gsm8kOptions {
 }
 
 export interface Gsm8kPlan {
-  /** Demonstrated rows come last: reinforcement learning begins with problems that were not imitated. */
+  /** Demonstrated rows come last, after those that could not be: reinforcement learning begins with other problems. */
   readonly train: readonly Gsm8kRow[]
   readonly evaluation: readonly Gsm8kRow[]
   readonly demonstrations: readonly Demonstration[]
@@ -60,17 +60,22 @@ export function planOf(
   }
 
   const demonstrations: Demonstration[] = []
-  const [imitated, others]: [Gsm8kRow[], Gsm8kRow[]] = [[], []]
+  const imitated: Gsm8kRow[] = []
+  // Rows whose notes do not lead to the answer are harder than most: a run that began with them would begin with zeros.
+  const odd: Gsm8kRow[] = []
+  const others: Gsm8kRow[] = []
   for (const row of shuffled(train, seed)) {
-    const made = demonstrations.length < options.demonstrations ? demonstrationOf(row, seed) : undefined
-    if (typeof made === 'string') drop(`no demonstration: ${made}`)
-    if (typeof made === 'object') {
+    const made = demonstrationOf(row, seed)
+    if (typeof made === 'string') {
+      drop(`no demonstration: ${made}`)
+      odd.push(row)
+    } else if (demonstrations.length < options.demonstrations) {
       demonstrations.push(made)
       imitated.push(row)
     } else others.push(row)
   }
   const evaluation = shuffled(evaluationRows?.filter(fits) ?? setAside, seed)
-  return { train: [...others, ...imitated], evaluation, demonstrations, dropped }
+  return { train: [...others, ...odd, ...imitated], evaluation, demonstrations, dropped }
 }
 
 export const taskOf = (row: Gsm8kRow, split: 'train' | 'eval', system: string): Task => ({
