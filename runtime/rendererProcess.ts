@@ -6,6 +6,7 @@
  */
 import type { ChatMessage } from '../messages/facts'
 import { TroupeError } from './errors'
+import { gather } from './gather'
 import { type PolicyProcessOptions, startPolicyProcess } from './policyProcess'
 import type { Rendered, Renderer, ToolSchema } from './renderer'
 import { bytesOfTokens, tokensOfBytes } from './tokenBytes'
@@ -22,6 +23,8 @@ type Demonstration = Rendered & { readonly mask: Uint8Array }
 
 // Conversations go in chunks: a reply stays far below the limit of a message, and a deadline holds for each.
 const conversationsPerCall = 256
+// A call costs ten times what it renders, in both processes: tool responses that wait at the same time go together.
+const toolResponsesPerCall = 128
 
 /** @throws TroupeError process.start_failed where the model has no tokenizer or no chat template */
 export async function startRenderer(
@@ -52,11 +55,22 @@ export async function startRenderer(
     return rendered
   }
 
+  const toolResponses = gather<readonly string[], Rendered>(
+    async lists => {
+      const items = lists.map(responses => ({ responses }))
+      return (await call<{ items: Reply[] }>('ToolResponsesList', { items })).items.map(renderedOf)
+    },
+    {
+      most: toolResponsesPerCall,
+      isOfOne: error => error instanceof TroupeError && error.code === 'render.refused',
+    },
+  )
+
   return {
     pid,
     lost,
     prompt: async (messages, tools) => renderedOf(await call<Reply>('Prompt', { messages, toolsJson: json(tools) })),
-    toolResponses: async responses => renderedOf(await call<Reply>('ToolResponses', { responses })),
+    toolResponses,
     conversations,
     decode: async tokens => (await call<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
     describe: async () => {

@@ -35,6 +35,13 @@ class RenderService(rpc.RenderServicer):
             context, lambda: _rendered(self._renderer.tool_responses(list(request.responses)))
         )
 
+    async def ToolResponsesList(self, request, context):
+        def render():
+            items = [self._renderer.tool_responses(list(item.responses)) for item in request.items]
+            return pb.RenderedList(items=[_rendered(item) for item in items])
+
+        return await self._rendered(context, render)
+
     async def Conversations(self, request, context):
         def render():
             tools = _tools(request.tools_json)
