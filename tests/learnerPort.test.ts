@@ -1,0 +1,123 @@
+import type { LearnerRequest } from '../actors/learner'
+import { type LearnerPortOptions, learnerPort } from '../actors/ports/learnerPort'
+import type { GenerateTurn } from '../messages/commands'
+import type { GroupSelected, StepStarted } from '../messages/facts'
+import { epoch, policyVersion, runId } from '../messages/ids'
+import { memoryBlobs } from '../runtime/bus/blobs'
+import { openMemoryBus } from '../runtime/bus/memory'
+import { systemEffects } from '../runtime/effects'
+import { TroupeError } from '../runtime/errors'
+import { openJournal } from '../runtime/journal'
+import { createLog } from '../runtime/log'
+import type { Trainer, TrainSequence } from '../runtime/trainer'
+import { completed, requested } from './support/facts'
+
+const { trajectory, group } = requested('g', 0)
+const started: StepStarted = {
+  type: 'step.started',
+  at: 0,
+  step: 3,
+  epoch: epoch(0),
+  baseVersion: policyVersion(2),
+  baseCheckpoint: 'step-000002',
+  trajectories: [trajectory],
+}
+const selected = {
+  type: 'group.selected',
+  group,
+  step: 3,
+  kept: [{ member: 0, reward: 1, advantage: 0.5, penalty: 0 }],
+} as unknown as GroupSelected
+const batch = (step: number, loss: number | null) => ({
+  started: { ...started, step },
+  groups: [selected],
+  places: new Map([[group, { partition: 0, offset: 0 }]]),
+  metrics: loss === null ? null : { loss },
+  rejected: false,
+})
+const request = (since: Extract<LearnerRequest, { kind: 'train' }>['since']): LearnerRequest => ({
+  kind: 'train',
+  batch: batch(3, null),
+  version: policyVersion(2),
+  checkpoint: { step: 1, name: 'step-000001' },
+  since,
+})
+
+interface Calls {
+  readonly loaded: string[]
+  readonly batches: (readonly TrainSequence[])[]
+  readonly saved: string[]
+}
+
+/** A journal that holds one rollout, whose last tool response was over its budget; a trainer that notes its calls. */
+async function rig(step: (n: number) => Promise<Readonly<Record<string, number>>>) {
+  const bus = openMemoryBus()
+  const journal = openJournal(bus, memoryBlobs(), runId('r'))
+  await journal.create(1)
+  const turn = completed({ trajectory, turn: 0, attempt: 0 } as GenerateTurn, 'call')
+  await journal.append([
+    requested('g', 0),
+    turn,
+    {
+      type: 'context.appended',
+      at: 0,
+      trajectory,
+      turn: 0,
+      epoch: epoch(0),
+      text: 'too long',
+      tokens: new Int32Array(99),
+    },
+  ])
+  const calls: Calls = { loaded: [], batches: [], saved: [] }
+  const trainer = {
+    step: async (sequences: readonly TrainSequence[]) => step(calls.batches.push(sequences)),
+    save: async (path: string) => {
+      calls.saved.push(path)
+      return { digest: 'd', bytes: 1 }
+    },
+    load: async (path: string) => void calls.loaded.push(path),
+  } as unknown as Trainer
+  const options: LearnerPortOptions = {
+    trainer: async () => trainer,
+    journal,
+    directory: '/run',
+    grpo: {} as LearnerPortOptions['grpo'],
+    checkpointEvery: 1,
+    keepVersions: 3,
+    onColdStart: () => {},
+    fx: systemEffects,
+    log: createLog('test', { level: 'silent' }),
+  }
+  return { port: learnerPort(options), calls, close: () => bus.close() }
+}
+
+test('a trainer that lost its state loads the newest checkpoint and goes through the batches since, then trains', async () => {
+  const { port, calls, close } = await rig(async () => ({ loss: 0.25, maxRssBytes: 7 }))
+  const decision = await port(request([batch(2, 0.25)]), new AbortController().signal)
+  expect(calls.loaded).toEqual(['/run/checkpoints/step-000001'])
+  expect(calls.batches).toHaveLength(2)
+  expect(decision!.facts.map(f => f.type)).toEqual(['checkpoint.saved', 'weights.published', 'step.completed'])
+  expect(decision!.facts.at(-1)).toMatchObject({ step: 3, version: 3, metrics: { loss: 0.25 } })
+  expect(decision!.facts.at(-1)).not.toHaveProperty('metrics.maxRssBytes')
+  await close()
+})
+
+test('a sequence ends with its last sampled token: what was over the budget is not trained through', async () => {
+  const { port, calls, close } = await rig(async () => ({ loss: 0 }))
+  await port(request([]), new AbortController().signal)
+  const [sequence] = calls.batches[0]!
+  expect([...sequence!.tokens]).toEqual([1, 2, 3, 0, 1, 2, 3, 4])
+  expect([...sequence!.mask]).toEqual([0, 0, 0, 1, 1, 1, 1, 1])
+  expect(sequence).toMatchObject({ trajectory, advantage: 0.5, group: 0 })
+  await close()
+})
+
+test('a step that is not finite is rejected, and publishes nothing', async () => {
+  const { port, calls, close } = await rig(async () => {
+    throw new TroupeError('trainer.not_finite', { boundary: 'trainer', retriable: false, message: 'loss is nan' })
+  })
+  const decision = await port(request([]), new AbortController().signal)
+  expect(decision!.facts).toMatchObject([{ type: 'step.rejected', step: 3, reason: 'loss is nan' }])
+  expect(calls.saved).toEqual([])
+  await close()
+})
