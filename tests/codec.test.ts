@@ -282,7 +282,10 @@ test('without its times a message is equal to the one that a second run would wr
   const again = { ...first, at: 9, timing: { queuedAt: 9, startedAt: 9, firstTokenAt: 9, endedAt: 9 } } as Message
   expect(stripTimes(again)).toEqual(stripTimes(first))
   expect(stripTimes({ ...again, text: 'other' } as Message)).not.toEqual(stripTimes(first))
-  const step = { ...sample('step.completed'), metrics: { loss: 0.5, trainMs: 3, seconds: 2, tokensPerSecond: 8 } } as Message
+  const step = {
+    ...sample('step.completed'),
+    metrics: { loss: 0.5, trainMs: 3, seconds: 2, tokensPerSecond: 8 },
+  } as Message
   expect(stripTimes(step)).toMatchObject({ metrics: { loss: 0.5 } })
   expect(stripTimes(step)).not.toHaveProperty('metrics.trainMs')
   expect(stripTimes(step)).not.toHaveProperty('metrics.seconds')

@@ -1,6 +1,6 @@
-import { curriculum, type CurriculumPlan, type DrawRequest } from '../actors/curriculum'
+import { type CurriculumPlan, curriculum, type DrawRequest } from '../actors/curriculum'
 import { evaluator } from '../actors/evaluator'
-import { learner, type LearnerRequest } from '../actors/learner'
+import { type LearnerRequest, learner } from '../actors/learner'
 import type { Fact, StepStarted } from '../messages/facts'
 import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
 import { requested } from './support/facts'
@@ -138,7 +138,13 @@ describe('curriculum', () => {
     w.append(advanced(w.takeRequest(0)))
     expect(w.requests).toEqual([])
     w.append(evaluated(0))
-    w.append(advanced(w.takeRequest(0)), selected('s0001.0000', 1), selected('s0001.0001', 1), published(1), completedStep(1))
+    w.append(
+      advanced(w.takeRequest(0)),
+      selected('s0001.0000', 1),
+      selected('s0001.0001', 1),
+      published(1),
+      completedStep(1),
+    )
     expect(w.requests).toMatchObject([{ purpose: 'eval', step: 1, minVersion: 1 }])
     w.append(advanced(w.takeRequest(0)), evaluated(1))
     expect(w.log.at(-1)).toMatchObject({ type: 'run.finished', outcome: 'done' })
@@ -225,8 +231,20 @@ describe('evaluator', () => {
   test('pass@1 is the mean over problems, a failed rollout is left out and counted', () => {
     const w = world(evaluator())
     const groups = ['e0000.0000', 'e0000.0001', 'e0000.0002']
-    w.append({ type: 'curriculum.advanced', at: 0, step: 0, purpose: 'eval', groups: groups.map(groupId), cursor: 3, order: 12 })
-    const rewards: (number | null)[][] = [[1, 1], [1, 0], [0, null]]
+    w.append({
+      type: 'curriculum.advanced',
+      at: 0,
+      step: 0,
+      purpose: 'eval',
+      groups: groups.map(groupId),
+      cursor: 3,
+      order: 12,
+    })
+    const rewards: (number | null)[][] = [
+      [1, 1],
+      [1, 0],
+      [0, null],
+    ]
     rewards.forEach((group, g) => {
       group.forEach((reward, member) => {
         const trajectory = trajectoryId(groupId(groups[g]!), member)
@@ -237,10 +255,23 @@ describe('evaluator', () => {
           w.append({ type: 'reward.assigned', at: 0, trajectory, attempt: 0, reward, answer: '', how: '' })
         }
       })
-      w.append({ type: 'group.closed', at: 0, group: groupId(groups[g]!), epoch: epoch(0), reason: 'complete', rewarded: [] })
+      w.append({
+        type: 'group.closed',
+        at: 0,
+        group: groupId(groups[g]!),
+        epoch: epoch(0),
+        reason: 'complete',
+        rewarded: [],
+      })
     })
     const result = w.log.at(-1)
-    expect(result).toMatchObject({ type: 'evaluation.completed', passAt1: 0.5, n: 3, samples: 2, metrics: { failed: 1 } })
+    expect(result).toMatchObject({
+      type: 'evaluation.completed',
+      passAt1: 0.5,
+      n: 3,
+      samples: 2,
+      metrics: { failed: 1 },
+    })
     expect((result as { standardError: number }).standardError).toBeCloseTo(0.5 / Math.sqrt(3), 10)
   })
 })
