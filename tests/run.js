@@ -25,7 +25,7 @@ const check = (title, command, args) => ({
 
 function jest(title, ...args) {
   const report = path.join(reports, `${title}.json`)
-  const all = ['--json', `--outputFile=${report}`, '--maxWorkers=2', ...args]
+  const all = ['--json', `--outputFile=${report}`, ...args]
   return { title, command: bin('jest'), args: all, count: () => countJest(JSON.parse(fs.readFileSync(report, 'utf8'))) }
 }
 
@@ -64,7 +64,7 @@ const suites = {
     limitMinutes: 5,
     commands: [check('biome', bin('biome'), ['check', '.']), check('types', bin('tsc'), ['--noEmit'])],
   },
-  unit: { limitMinutes: 15, commands: [jest('unit', '--testPathIgnorePatterns', '/tests/slice/')] },
+  unit: { limitMinutes: 15, commands: [jest('unit', '--maxWorkers=2', '--testPathIgnorePatterns', '/tests/slice/')] },
   pytest: { limitMinutes: 15, commands: [pytest()] },
   // Real engines and trainers: one file after the other, or two would measure and starve each other.
   slice: { limitMinutes: 25, commands: [jest('slice', '--runInBand', '--testPathPatterns', '/tests/slice/')] },
