@@ -67,7 +67,13 @@ export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifelin
   }
 
   let living = up()
-  living.catch(() => {}) // the first start's failure is reported by `current`
+  // Not only to who asks for `current`: nobody asks for an engine, and its run would wait for ever.
+  living.catch(thrown => {
+    const error = asError(thrown)
+    if (closing) return
+    if (error instanceof TroupeError && !error.retriable) options.onFailed(error)
+    else down(error).catch(again => options.onFailed(asError(again)))
+  })
 
   return {
     current: () => living,

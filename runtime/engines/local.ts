@@ -93,7 +93,10 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     ...(log === undefined ? {} : { log }),
   })
   const { client } = process
-  const info = await client.unary<EngineInfo>('Describe', {}, statusTimeoutMs)
+  const info = await client.unary<EngineInfo>('Describe', {}, statusTimeoutMs).catch(async thrown => {
+    await process.close()
+    throw thrown
+  })
   const { model, vocabulary } = info
   const capabilities: EngineCapabilities = {
     kind: 'local',
