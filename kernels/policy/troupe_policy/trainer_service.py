@@ -30,7 +30,7 @@ T = TypeVar("T")
 MAX_CALL_TOKENS = 1 << 27
 PROGRESS_EVERY_S = 0.2
 # A call is over a moment after its last event was read: the next one waits that long before it is refused.
-LAST_CALL_S = 2.0
+LAST_CALL_S = 0.25
 
 
 class TrainerService(rpc.TrainerServicer):
