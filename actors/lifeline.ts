@@ -41,7 +41,13 @@ export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifelin
 
   async function up(): Promise<P> {
     const process = await options.start()
-    await options.onUp?.(process)
+    try {
+      if (closing) throw closed(options.name)
+      await options.onUp?.(process)
+    } catch (thrown) {
+      await process.close() // or it would outlive everybody who knows of it
+      throw thrown
+    }
     void process.lost.then(error => down(error)).catch(thrown => options.onFailed(asError(thrown)))
     return process
   }
@@ -84,3 +90,6 @@ export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifelin
     },
   }
 }
+
+const closed = (name: string) =>
+  new TroupeError('process.closed', { boundary: 'process', retriable: true, message: `${name} is no longer wanted` })
