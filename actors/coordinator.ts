@@ -38,8 +38,6 @@ export interface RenderRequest {
 
 export interface CoordinatorOptions {
   readonly turnTimeoutMs: number
-  /** A reward that does not come is asked for again after this. */
-  readonly verifyTimeoutMs: number
 }
 
 /** On top of a tool's own deadline: queueing and the way over the bus. */
@@ -141,8 +139,6 @@ function isOverdue(rollout: Rollout, now: number, options: CoordinatorOptions): 
       return rollout.open && now - rollout.askedAt > options.turnTimeoutMs
     case 'tools':
       return rollout.calls.some(c => isLost(c, rollout, now))
-    case 'finished':
-      return awaitsReward(rollout) && now - rollout.askedAt > options.verifyTimeoutMs
     default:
       return false
   }

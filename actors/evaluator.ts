@@ -42,7 +42,9 @@ const empty: Evaluation = { groups: [], closed: new Set(), samples: new Map() }
 export function evaluator(): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
     if (step === undefined || state.completed.has(step)) return state
-    return { ...state, open: new Map(state.open).set(step, with_(state.open.get(step) ?? empty)) }
+    const before = state.open.get(step) ?? empty
+    const after = with_(before)
+    return after === before ? state : { ...state, open: new Map(state.open).set(step, after) }
   }
 
   function completedOf(state: EvaluatorState, fx: Effects): EvaluationCompleted[] {
@@ -71,17 +73,21 @@ export function evaluator(): Behaviour<EvaluatorState> {
           if (fact.purpose !== 'eval') return state
           return change(state, fact.step, e => ({ ...e, groups: fact.groups }))
         case 'rollout.finished':
-          return change(state, stepOf(groupOf(fact.trajectory)), e => ({
-            ...e,
-            samples: new Map(e.samples).set(fact.trajectory, {
-              reward: null,
-              failed: fact.outcome === 'failed',
-              truncated: fact.outcome === 'truncated',
-              tokens: fact.sampledTokens,
-              toolCalls: fact.toolCalls,
-              toolErrors: fact.toolErrors,
-            }),
-          }))
+          return change(state, stepOf(groupOf(fact.trajectory)), e =>
+            e.samples.has(fact.trajectory)
+              ? e
+              : {
+                  ...e,
+                  samples: new Map(e.samples).set(fact.trajectory, {
+                    reward: null,
+                    failed: fact.outcome === 'failed',
+                    truncated: fact.outcome === 'truncated',
+                    tokens: fact.sampledTokens,
+                    toolCalls: fact.toolCalls,
+                    toolErrors: fact.toolErrors,
+                  }),
+                },
+          )
         case 'reward.assigned':
           return change(state, stepOf(groupOf(fact.trajectory)), e => {
             const sample = e.samples.get(fact.trajectory)
@@ -89,7 +95,9 @@ export function evaluator(): Behaviour<EvaluatorState> {
             return { ...e, samples: new Map(e.samples).set(fact.trajectory, { ...sample, reward: fact.reward }) }
           })
         case 'group.closed':
-          return change(state, stepOf(fact.group), e => ({ ...e, closed: new Set(e.closed).add(fact.group) }))
+          return change(state, stepOf(fact.group), e =>
+            e.closed.has(fact.group) ? e : { ...e, closed: new Set(e.closed).add(fact.group) },
+          )
         case 'evaluation.completed': {
           const open = new Map(state.open)
           open.delete(fact.step)

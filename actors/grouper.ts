@@ -27,6 +27,8 @@ export interface GatheredGroup {
   readonly purpose: Purpose
   readonly step: number
   readonly size: number
+  readonly deadlineMs: number
+  /** Counted anew when an owner takes over: the time in which nobody was there is not the group's. */
   readonly deadlineAt: number
   readonly members: ReadonlyMap<number, Member>
   readonly closed: GroupClosed | null
@@ -97,8 +99,11 @@ export function grouper(options: GrouperOptions): Behaviour<GrouperState> {
     initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1 }),
     evolve(state, fact, origin) {
       switch (fact.type) {
-        case 'partition.claimed':
-          return { ...state, epoch: epoch(origin.offset) }
+        case 'partition.claimed': {
+          const groups = new Map<GroupId, GatheredGroup>()
+          for (const [id, group] of state.groups) groups.set(id, { ...group, deadlineAt: fact.at + group.deadlineMs })
+          return { ...state, epoch: epoch(origin.offset), groups }
+        }
         case 'rollout.requested': {
           const open = state.groups.get(fact.group)
           if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
@@ -107,6 +112,7 @@ export function grouper(options: GrouperOptions): Behaviour<GrouperState> {
             purpose: fact.purpose,
             step: fact.step,
             size: fact.groupSize,
+            deadlineMs: fact.deadlineMs,
             deadlineAt: fact.at + fact.deadlineMs,
             members: new Map(),
             closed: null,

@@ -120,10 +120,12 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           return gather(state, fact.step, g => ({ ...g, requested: new Set([...g.requested, ...fact.groups]) }))
         case 'group.selected':
           return gather(state, fact.step, g =>
-            g.selected.has(fact.group) ? g : { ...g, selected: new Map(g.selected).set(fact.group, fact) },
+            isDecided(g, fact.group) ? g : { ...g, selected: new Map(g.selected).set(fact.group, fact) },
           )
         case 'group.rejected':
-          return gather(state, fact.step, g => ({ ...g, rejected: new Set(g.rejected).add(fact.group) }))
+          return gather(state, fact.step, g =>
+            isDecided(g, fact.group) ? g : { ...g, rejected: new Set(g.rejected).add(fact.group) },
+          )
         case 'step.started':
           return started(state, fact)
         case 'step.completed':
@@ -166,6 +168,9 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
     },
   }
 }
+
+/** The first decision about a group counts. */
+const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(group) || gathered.rejected.has(group)
 
 const placeOf = (origin: Origin): GroupPlace => ({ partition: origin.partition, offset: origin.offset })
 

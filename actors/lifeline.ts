@@ -48,7 +48,13 @@ export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifelin
       await process.close() // or it would outlive everybody who knows of it
       throw thrown
     }
-    void process.lost.then(error => down(error)).catch(thrown => options.onFailed(asError(thrown)))
+    process.lost
+      .then(async error => {
+        if (closing) return
+        await process.close() // lost is not always dead: what cannot be reached keeps its memory until it is ended
+        await down(error)
+      })
+      .catch(thrown => options.onFailed(asError(thrown)))
     return process
   }
 

@@ -84,6 +84,8 @@ export interface Run {
 
 const partitions = 1
 const maxRejectedSteps = 3
+/** For those that follow every rollout and only act when a whole group, step or evaluation is over. */
+const countersLingerMs = 20
 /** Tool calls that run when a run is stopped have this long to end, so that their results are recorded. */
 const toolDrainMs = 5000
 
@@ -184,7 +186,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
     // ---- what asks ----
     await host({
       behaviour: owner(
-        coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs, verifyTimeoutMs: timeoutMs * 4 + 60_000 }),
+        coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
         grouper({ runSeed: config.seed, selection: config.selection }),
       ),
       feeds: [{ topic: 'trajectories', from: 'committed' }],
@@ -200,6 +202,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
         { topic: 'runs', from: 'oldest' },
         { topic: 'learner', from: 'oldest' },
       ],
+      lingerMs: countersLingerMs,
     })
     const { groupsPerStep, maxStaleness } = config.rollout
     const { refillShare } = config.selection
@@ -221,6 +224,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
         { topic: 'runs', from: 'oldest' },
         { topic: 'learner', from: 'oldest' },
       ],
+      lingerMs: countersLingerMs,
       perform: drawPort(source, renderer, drawOptions(options, tokenizer.stopTokens), fx),
       keyOf: drawKey,
     })
@@ -272,6 +276,7 @@ async function startLearner(options: RunOptions, parts: Parts): Promise<void> {
       { topic: 'runs', from: 'oldest' },
       { topic: 'learner', from: 'oldest' },
     ],
+    lingerMs: countersLingerMs,
     perform: learnerPort({
       trainer: () => trainers.current(),
       journal,

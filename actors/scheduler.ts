@@ -9,7 +9,7 @@
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../messages/commands'
-import type { Fact } from '../messages/facts'
+import type { EngineJoined, Fact } from '../messages/facts'
 import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
 import type { Behaviour, Decision } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
@@ -20,8 +20,10 @@ export interface SchedulerState {
   readonly asks: Map<TrajectoryId, GenerateTurn>
   /** Asks that wait for newer weights. */
   readonly early: Map<TrajectoryId, GenerateTurn>
-  /** Engines that are here, by the version that they sample under; -1 before the first. */
+  /** Engines that are here and have weights, by the version that they sample under. */
   readonly versions: Map<EngineId, number>
+  /** All that have joined. The kernel is told of one when it has weights. */
+  readonly joined: Map<EngineId, EngineJoined>
 }
 
 type SchedulerInput = GenerateTurn | ReleaseTrajectory | EngineStatus
@@ -34,23 +36,28 @@ export function scheduler(policy: PolicyName): Behaviour<SchedulerState, Schedul
       asks: new Map(),
       early: new Map(),
       versions: new Map(),
+      joined: new Map(),
     }),
     evolve(state, fact) {
       switch (fact.type) {
         case 'engine.joined':
-          state.versions.set(fact.engine, -1)
-          state.scheduler.engineJoined(fact)
+          leave(state, fact.engine) // one that comes again under its name has lost what it had
+          state.joined.set(fact.engine, fact)
           return { ...state }
         case 'engine.left':
           leave(state, fact.engine)
           return { ...state }
         case 'run.resumed':
           // What an earlier process left behind is gone with it.
-          for (const engine of [...state.versions.keys()]) leave(state, engine)
+          for (const engine of [...state.joined.keys()]) leave(state, engine)
           return { ...state }
-        case 'weights.applied':
-          if (state.versions.has(fact.engine)) state.versions.set(fact.engine, fact.version)
+        case 'weights.applied': {
+          const joined = state.joined.get(fact.engine)
+          if (joined === undefined) return state
+          if (!state.versions.has(fact.engine)) state.scheduler.engineJoined(joined)
+          state.versions.set(fact.engine, fact.version)
           return { ...state }
+        }
         case 'turn.completed':
         case 'turn.interrupted': {
           const ask = state.asks.get(fact.trajectory)
@@ -87,7 +94,9 @@ export function scheduler(policy: PolicyName): Behaviour<SchedulerState, Schedul
 }
 
 function leave(state: SchedulerState, engine: EngineId): void {
-  state.versions.delete(engine)
+  state.joined.delete(engine)
+  if (!state.versions.delete(engine)) return
+  // What ran there is asked again by its coordinator, who hears of the loss from the inference actor.
   state.scheduler.engineLeft(engine)
 }
 
@@ -96,7 +105,7 @@ function take(state: SchedulerState, ask: GenerateTurn): void {
   const known = state.asks.get(ask.trajectory)
   if (known !== undefined && (known.turn > ask.turn || (known.turn === ask.turn && known.attempt > ask.attempt))) return
   state.asks.set(ask.trajectory, ask)
-  if (Math.min(...state.versions.values()) < ask.minVersion) {
+  if (state.versions.size === 0 || Math.min(...state.versions.values()) < ask.minVersion) {
     state.early.set(ask.trajectory, ask)
     return
   }

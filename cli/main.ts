@@ -5,6 +5,7 @@
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
 import { asError, TroupeError } from '../runtime/errors'
+import { escapeForTerminal } from './terminal'
 
 type Register = (program: Command) => void
 
@@ -35,7 +36,7 @@ export async function main(argv: readonly string[]): Promise<number> {
   } catch (thrown) {
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : 2
     const error = asError(thrown)
-    process.stderr.write(`troupe: ${error.message}\n`)
+    process.stderr.write(`troupe: ${escapeForTerminal(error.message)}\n`)
     if (error instanceof TroupeError) {
       if (error.hint !== undefined) process.stderr.write(`  hint: ${error.hint}\n`)
       process.stderr.write(`  code: ${error.code}\n`)

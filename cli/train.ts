@@ -2,6 +2,7 @@
  * `troupe train RECIPE`: runs a recipe to its end, and says on the way how it goes.
  * stdout: with --json a line a step and a summary, else the learning curve; stderr: progress and logs.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { type Run, startRun } from '../actors/root'
 import type { EngineStatus } from '../messages/commands'
@@ -61,6 +62,8 @@ export function registerTrain(program: Command): void {
 
 /** How often the children's CPU time and memory are looked at. */
 const sampleMs = 5000
+/** How long the end of a run waits for its last facts to be shown. */
+const catchUpMs = 5000
 
 const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
 
@@ -102,10 +105,11 @@ export async function train(name: string, options: TrainOptions): Promise<number
     })
     const usage = cpuUse()
     const measure = runMetrics(metrics.registry)
-    const stop = await watch(run.journal, message => {
+    const stop = await watch(run.journal, (message, live) => {
       usage.take(message)
       measure(message)
       const report = state.take(message)
+      if (!live) return // an earlier process has shown it
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
       else if (message.type === 'alarm.raised') view.alarm(message)
@@ -160,22 +164,52 @@ async function recordedConfig(journal: Journal, name: string, overrides: readonl
   return resolveConfig(recipeSchema, { what: `recipe ${name}`, recipe: first.message.recipe, overrides }).value
 }
 
-/** Every message of the run, from its first, to the view. */
-async function watch(journal: Journal, take: (message: Fact | EngineStatus) => void): Promise<() => Promise<void>> {
+const watched = ['trajectories', 'runs', 'learner'] as const
+type Take = (message: Fact | EngineStatus, live: boolean) => void
+
+/**
+ * Every message of the run, from its first: what an earlier process left, topic after topic, then what comes.
+ * The function that it gives back waits until all that is in the log was taken, and ends it.
+ */
+async function watch(journal: Journal, take: Take): Promise<() => Promise<void>> {
+  const seen = new Map<string, number>()
+  const places = async () => {
+    const found: (readonly [(typeof watched)[number], number])[] = []
+    for (const topic of watched) {
+      for (let p = 0; p < (await journal.partitionsOf(topic)); p++) found.push([topic, p])
+    }
+    return found
+  }
+  for (const [topic, partition] of await places()) {
+    const { oldest, next } = await journal.offsets(topic, partition)
+    for (let at = oldest; at < next; ) {
+      const entries = await journal.read(topic, partition, at, 1024)
+      for (const { message } of entries) take(message as Fact, false)
+      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
+    }
+    seen.set(`${topic}#${partition}`, next)
+  }
   const following = await journal.follow(
     {
       group: 'train-view',
-      feeds: [
-        { topic: 'runs', from: 'oldest' },
-        { topic: 'learner', from: 'oldest' },
-        { topic: 'trajectories', from: 'oldest' },
-        { topic: 'telemetry', from: 'latest' },
-      ],
+      feeds: [...watched.map(topic => ({ topic, from: 'oldest' as const })), { topic: 'telemetry', from: 'latest' }],
       onError: error => process.stderr.write(`progress is no longer shown: ${error.message}\n`),
     },
     async entries => {
-      for (const { message } of entries) take(message as Fact | EngineStatus)
+      for (const { message, topic, partition, offset } of entries) {
+        const place = `${topic}#${partition}`
+        if (offset < (seen.get(place) ?? 0)) continue
+        seen.set(place, offset + 1)
+        take(message as Fact | EngineStatus, true)
+      }
     },
   )
-  return () => following.close()
+  return async () => {
+    const deadline = systemEffects.elapsed() + catchUpMs
+    for (const [topic, partition] of await places()) {
+      const { next } = await journal.offsets(topic, partition)
+      while ((seen.get(`${topic}#${partition}`) ?? 0) < next && systemEffects.elapsed() < deadline) await sleep(20)
+    }
+    await following.close()
+  }
 }

@@ -11,7 +11,7 @@ import { refold, type World, world } from './support/world'
 
 const behaviour = () =>
   owner(
-    coordinator({ turnTimeoutMs: 10_000, verifyTimeoutMs: 10_000 }),
+    coordinator({ turnTimeoutMs: 10_000 }),
     grouper({
       runSeed: 1,
       selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1, rejectEqual: true },

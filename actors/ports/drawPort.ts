@@ -27,10 +27,14 @@ export interface DrawOptions {
   readonly shownTools: readonly ToolSchema[]
 }
 
-export const drawKey = (request: DrawRequest): string => `${request.purpose} ${request.step}`
+/** One draw at a time: the next one begins at the cursor and the order that this one leaves. */
+export const drawKey = (_request: DrawRequest): string => 'draw'
 
 export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOptions, fx: Effects): Port<DrawRequest> {
+  let handedOut = -1
   return async request => {
+    // Decided before the last draw was folded: what is still missing is asked for again after it.
+    if (request.order < handedOut) return undefined
     const { purpose, step, groups, minVersion } = request
     const evaluation = purpose === 'eval'
     const members = evaluation ? options.evaluationSamples : options.groupSize
@@ -63,6 +67,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
       }
     }
     const cursor = request.cursor + groups.length
+    handedOut = order
     const advanced: Fact = { type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order }
     return { facts: [...requested, advanced], commands: [] }
   }

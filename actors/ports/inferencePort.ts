@@ -5,6 +5,7 @@
  * Invariant: whatever the engine does, a generation ends in a fact that echoes its attempt; a newer attempt of a
  * trajectory ends an older one, whose tokens so far are in its fact.
  */
+import { fileURLToPath } from 'node:url'
 import type { GenerateTurn } from '../../messages/commands'
 import type { TurnInterrupted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
@@ -74,7 +75,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
       }
       case 'update': {
         const { version, digest, url } = request.weights
-        await engine.updateWeights({ version, digest, directory: new URL(url).pathname, keepKv })
+        await engine.updateWeights({ version, digest, directory: fileURLToPath(url), keepKv })
         return {
           facts: [{ type: 'weights.applied', at: fx.now(), engine: engine.id, version, digest }],
           commands: [],

@@ -29,7 +29,10 @@ export function mathGrader(sandbox: Sandbox, options: { place: AnswerPlace; time
     const stdin = `${JSON.stringify({ answer, truth })}\n`
     const { timeoutMs } = options
     const result = await sandbox.run({ id: 'grade', code: program, stdin, timeoutMs, memoryMb: 2048 }, signal)
-    if (result.status === 'timeout') return { reward: 0, answer, how: 'math-verify-timeout' }
+    // What the answer itself brought about is a verdict; a program that never ran is none.
+    if (result.status !== 'ok' && result.status !== 'rejected') {
+      return { reward: 0, answer, how: `math-verify-${result.status}` }
+    }
     const said = Buffer.from(result.stdout).toString('utf8').trim()
     if (result.status !== 'ok' || (said !== 'true' && said !== 'false')) {
       const stderr = Buffer.from(result.stderr).toString('utf8').trim().split('\n').at(-1) ?? ''
