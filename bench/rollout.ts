@@ -23,6 +23,8 @@ interface Setting {
   readonly groupSize: number
   readonly shape: TraceShape
   readonly set: readonly string[]
+  /** Rounds that come before those that count: they measure the compiler. */
+  readonly warmUps: number
   /** Rounds of each arm that count. */
   readonly rounds: number
 }
@@ -42,6 +44,7 @@ const quickstart: Setting = {
     'limits.responseTokens=448',
     'limits.turns=4',
   ],
+  warmUps: 2,
   rounds: 6,
 }
 
@@ -50,7 +53,7 @@ const smollm2: Setting = {
   bound: 0.95,
   groups: 4,
   groupSize: 4,
-  shape: { turns: [2, 3], newTokens: [48, 96], toolMs: [20, 60] },
+  shape: { turns: [2, 2], newTokens: [32, 64], toolMs: [20, 60] },
   set: [
     `model=${JSON.stringify({ from: 'directory', path: process.env.TROUPE_SMOLLM2 ?? resolve(smollm2Directory) })}`,
     'limits.contextTokens=768',
@@ -59,6 +62,7 @@ const smollm2: Setting = {
     'engine.kvTokens=16384',
     'selection.keep=4',
   ],
+  warmUps: 1,
   rounds: 2,
 }
 
@@ -76,11 +80,8 @@ interface Round {
   readonly cachedTokensPerTurn: number
 }
 
-/** Warm-up rounds come before those that count. */
-const warmUps = 2
-
 async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round[] }> {
-  const { groups, groupSize, rounds } = setting
+  const { groups, groupSize, rounds, warmUps } = setting
   const plan = traces(groups * groupSize, setting.shape, 1)
   const run = await startTracedRun({
     bus: 'lmdb',
@@ -132,6 +133,8 @@ async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round
       // The first round of Troupe's says what prompts and tool answers are in tokens; later the arms take turns at going first.
       const arms = round % 2 === 1 ? [throughTroupe, withoutTroupe] : [withoutTroupe, throughTroupe]
       for (const arm of arms) await arm(round)
+      const [through, without] = [troupe, bare].map(rounds => Math.round(rounds.at(-1)!.tokensPerSecond))
+      process.stderr.write(`${setting.name} round ${round}: ${through} tokens/s, without Troupe ${without}\n`)
     }
     return { troupe: troupe.slice(warmUps), bare: bare.slice(warmUps) }
   } finally {

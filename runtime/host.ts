@@ -38,6 +38,11 @@ export interface HostOptions<S, I extends Message, R> {
   /** Two requests with one key are the same request. */
   readonly keyOf?: (request: R) => string
   readonly tickMs?: number
+  /**
+   * At least so long between two batches of a partition, ms: for who only counts what others do, and would be woken for
+   * every record. Default 0.
+   */
+  readonly lingerMs?: number
   /** Offset from which a refold must begin to find everything that is open; committed at every tick. */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>
@@ -156,19 +161,18 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     return cell.state !== before
   }
 
-  async function take(cell: Cell<S>, entry: Entry): Promise<readonly Decided<R>[]> {
-    const place = cell.places.get(placeKey(entry.topic, entry.partition))
-    if (place === undefined || entry.offset < place.next) return []
-    try {
-      const { message } = entry
-      const moves = isFact(message) ? fold(cell, entry, message) : true
-      const decisions = moves ? [behaviour.decide(cell.state, message as Fact | I, fx)] : []
+  async function take(cell: Cell<S>, entries: readonly Entry[], decisions: Decided<R>[]): Promise<void> {
+    for (const entry of entries) {
+      const place = cell.places.get(placeKey(entry.topic, entry.partition))
+      if (place === undefined || entry.offset < place.next) continue
+      try {
+        const { message } = entry
+        const moves = isFact(message) ? fold(cell, entry, message) : true
+        if (moves) decisions.push(behaviour.decide(cell.state, message as Fact | I, fx))
+      } catch (thrown) {
+        await survive(entry, asError(thrown))
+      }
       place.next = entry.offset + 1
-      return decisions
-    } catch (thrown) {
-      await survive(entry, asError(thrown))
-      place.next = entry.offset + 1
-      return []
     }
   }
 
@@ -225,7 +229,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]
     cell.live = true
-    for (const entry of cell.held) decisions.push(...(await take(cell, entry)))
+    await take(cell, cell.held, decisions)
     cell.held = []
     return decisions
   }
@@ -233,13 +237,14 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   async function handle(mail: Mail): Promise<void> {
     const decisions: Decided<R>[] = []
     switch (mail.kind) {
-      case 'entries':
-        for (const entry of mail.entries) {
-          const cell = cells.get(cellKey(entry.topic, entry.partition))
-          if (cell?.live) decisions.push(...(await take(cell, entry)))
-          else cell?.held.push(entry)
-        }
+      case 'entries': {
+        // All of one partition, and so of one cell.
+        const { topic, partition } = mail.entries[0]!
+        const cell = cells.get(cellKey(topic, partition))
+        if (cell?.live) await take(cell, mail.entries, decisions)
+        else cell?.held.push(...mail.entries)
         break
+      }
       case 'assigned':
         for (const cell of cells.values()) {
           if (!cell.live && isComplete(cell)) decisions.push(...(await goLive(cell)))
@@ -306,6 +311,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     {
       group: groupName,
       feeds: options.feeds,
+      ...(options.lingerMs === undefined ? {} : { lingerMs: options.lingerMs }),
       onAssigned: assigned,
       onRevoked: async (topic, partition) => {
         if (options.owner !== undefined) cells.delete(cellKey(topic, partition))

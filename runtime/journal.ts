@@ -33,6 +33,8 @@ export interface Feed {
 export interface FollowOptions {
   readonly group: string
   readonly feeds: readonly Feed[]
+  /** At least so long between two batches of a partition, ms. Default 0. */
+  readonly lingerMs?: number
   readonly onAssigned?: (topic: TopicName, partition: number) => Promise<number | undefined>
   readonly onRevoked?: (topic: TopicName, partition: number) => Promise<void>
   readonly onError: (error: Error) => void
@@ -192,6 +194,7 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: Topic
               topics: feeds.map(f => onBus(f.topic)),
               group: groupOnBus(options.group, from),
               from: from === 'latest' ? 'latest' : 'earliest',
+              ...(options.lingerMs === undefined ? {} : { lingerMs: options.lingerMs }),
               onAssigned: async ({ topic, partition }) => {
                 const chosen = await options.onAssigned?.(nameOf.get(topic)!, partition)
                 if (chosen !== undefined || from === 'committed') return chosen

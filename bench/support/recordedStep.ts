@@ -50,6 +50,7 @@ export async function recordSteps(run: Run): Promise<RecordedSteps> {
   const following = await run.journal.follow(
     {
       group: 'bench',
+      lingerMs: 20,
       feeds: [{ topic: 'trajectories', from: 'oldest' }],
       onError: error => process.stderr.write(`the bench lost the log: ${error.message}\n`),
     },

@@ -47,6 +47,8 @@ export interface SubscribeOptions {
   readonly from: 'earliest' | 'latest'
   /** Most records handed over at once. Default 512. */
   readonly maxBatch?: number
+  /** At least so long between two batches of a partition, ms: for those to whom fewer calls are worth more. Default 0. */
+  readonly lingerMs?: number
   /** Called before the first record of a newly owned partition; may return the offset to begin at instead. */
   readonly onAssigned?: (partition: { topic: string; partition: number }) => Promise<number | undefined>
   /** Called when a partition goes to another member. */

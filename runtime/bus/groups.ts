@@ -135,6 +135,7 @@ class Group {
       const maxBatch = member.options.maxBatch ?? defaultMaxBatch
       owned.pump = new PartitionPump({
         begin,
+        lingerMs: member.options.lingerMs ?? 0,
         read: offset => this.log.read(at.topic, at.partition, offset, maxBatch, maxBatchBytes),
         handler: member.handler,
         onFailure: thrown => this.fail(member, this.coded(thrown, at)),

@@ -8,6 +8,8 @@ import type { BatchHandler, BusRecord } from './bus'
 
 export interface PumpOptions {
   readonly begin: number
+  /** At least so long between two handler calls; records that come meanwhile go together. */
+  readonly lingerMs: number
   readonly read: (offset: number) => readonly BusRecord[]
   readonly handler: BatchHandler
   /** Called once, when reading or the handler throws; the pump has stopped by then. */
@@ -16,6 +18,7 @@ export interface PumpOptions {
 
 /** Ends the current turn of the event loop, so that a long replay leaves room for I/O and timers. */
 const nextTurn = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
+const sleep = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
 
 export class PartitionPump {
   private offset: number
@@ -58,7 +61,7 @@ export class PartitionPump {
         if (!last) break
         await this.options.handler(records)
         this.offset = last.offset + 1
-        await nextTurn()
+        await (this.options.lingerMs > 0 ? sleep(this.options.lingerMs) : nextTurn())
       }
     } catch (thrown) {
       this.stopped = true
