@@ -6,6 +6,7 @@ import type { Message, TopicName } from '../../messages'
 import { runId } from '../../messages/ids'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openLmdbBus } from '../../runtime/bus/lmdb'
+import type { TroupeError } from '../../runtime/errors'
 import { openJournal } from '../../runtime/journal'
 import { runDirectory } from '../../runtime/runDirectory'
 
@@ -46,7 +47,11 @@ export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}): Ru
 export async function messagesOf(directory: string, run: string, topic: TopicName): Promise<Message[]> {
   const log = runDirectory(directory, runId(run)).log
   if (!existsSync(join(log, 'data.mdb'))) return []
-  const bus = await openLmdbBus({ directory: log, mode: 'read' })
+  const bus = await openLmdbBus({ directory: log, mode: 'read' }).catch((error: TroupeError) => {
+    if (error.code === 'bus.not_a_log') return undefined // it is being made at this moment
+    throw error
+  })
+  if (bus === undefined) return []
   try {
     const journal = openJournal(bus, memoryBlobs(), runId(run))
     if ((await bus.listTopics()).length === 0) return []
