@@ -63,7 +63,7 @@ const smollm2: Setting = {
     'selection.keep=4',
   ],
   warmUps: 1,
-  rounds: 2,
+  rounds: 3,
 }
 
 interface Round {

@@ -55,7 +55,11 @@ export async function bench(): Promise<BenchReport> {
   try {
     const lmdb = await startArm('lmdb')
     try {
-      for (let k = 0; k < steps; k++) for (const arm of k % 2 === 0 ? [memory, lmdb] : [lmdb, memory]) await step(arm)
+      for (let k = 0; k < steps; k++) {
+        for (const arm of k % 2 === 0 ? [memory, lmdb] : [lmdb, memory]) await step(arm)
+        const [durable, volatile] = [lmdb, memory].map(arm => arm.seconds.at(-1)!.toFixed(2))
+        process.stderr.write(`step ${k + 1}: ${durable} s on lmdb, ${volatile} s on memory\n`)
+      }
       return reportOf(memory, lmdb)
     } finally {
       await lmdb.run.close()
