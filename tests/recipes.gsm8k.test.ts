@@ -208,17 +208,16 @@ test('which rows are set aside does not change with the other rows, the seed, or
   expect(held(half, 1, 10)).toEqual(all.filter(q => questions(half).includes(q)))
 })
 
-test('training begins with rows that were not demonstrated, and every row is in it once', () => {
+test('training begins with demonstrated rows, ends with those that could not be, and has every row once', () => {
   const odd = Array.from({ length: 30 }, (_, k) => row('No notes.', '1', `Is ${k} odd?`))
   const plan = planOf([...odd, ...many], undefined, { seed: 1, demonstrations: 40, maxNotes: null })
   const shown = plan.demonstrations.map(d => d.messages[0]!.content)
   expect(shown).toHaveLength(40)
-  expect(new Set(questions(plan.train).slice(-40))).toEqual(new Set(shown))
-  // Before these, what no demonstration could be made from: it is harder than the rest.
+  expect(questions(plan.train).slice(0, 40)).toEqual(shown)
   const noteless = plan.train.map(r => r.notes.length === 0)
   const first = noteless.indexOf(true)
   expect(first).toBeGreaterThan(200)
-  expect(noteless.slice(first, -40).every(Boolean)).toBe(true)
+  expect(noteless.slice(first).every(Boolean)).toBe(true)
   expect(new Set(questions(plan.train)).size).toBe(plan.train.length)
 })
 

@@ -42,8 +42,8 @@ export const gsm8k = defineRecipe({
     engine: { kvTokens: 16_384, maxSequences: 32 },
     limits: { contextTokens: 512, responseTokens: 320, turns: 4, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },
-    // This model solves few problems: of 128 rollouts at temperature 1 it solved 2 %, and most groups were all zeros.
-    // Cooler and larger groups are mixed more often, and up to 16 are asked for where a step needs 4.
+    // This model solves few problems. At temperature 1, 2 % of rollouts were right and 3 of 24 groups of 8 were mixed; at 0.6,
+    // 8 of 19 groups of 16 were. Up to 16 are asked for where a step needs 4.
     rollout: { groupSize: 16, groupsPerStep: 4, sampling: { temperature: 0.6 } },
     selection: { keep: 8, refillShare: 3 },
     coldStart: { demonstrations: 256, learningRate: 1e-4, epochs: 1, batchSequences: 8 },

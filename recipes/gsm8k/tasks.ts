@@ -20,7 +20,7 @@ export interface Gsm8kOptions {
 }
 
 export interface Gsm8kPlan {
-  /** Demonstrated rows come last, after those that could not be: reinforcement learning begins with other problems. */
+  /** Demonstrated rows come first, then others, last those that no demonstration could be made from. */
   readonly train: readonly Gsm8kRow[]
   readonly evaluation: readonly Gsm8kRow[]
   readonly demonstrations: readonly Demonstration[]
@@ -60,8 +60,9 @@ export function planOf(
   }
 
   const demonstrations: Demonstration[] = []
+  // A group needs a rollout that is right and one that is wrong. A model of this size, after one pass over them, solves the
+  // rows that it imitated now and then, other rows hardly ever, and rows whose notes do not lead to the answer never.
   const imitated: Gsm8kRow[] = []
-  // Rows whose notes do not lead to the answer are harder than most: a run that began with them would begin with zeros.
   const odd: Gsm8kRow[] = []
   const others: Gsm8kRow[] = []
   for (const row of shuffled(train, seed)) {
@@ -75,7 +76,7 @@ export function planOf(
     } else others.push(row)
   }
   const evaluation = shuffled(evaluationRows?.filter(fits) ?? setAside, seed)
-  return { train: [...others, ...odd, ...imitated], evaluation, demonstrations, dropped }
+  return { train: [...imitated, ...others, ...odd], evaluation, demonstrations, dropped }
 }
 
 export const taskOf = (row: Gsm8kRow, split: 'train' | 'eval', system: string): Task => ({
