@@ -11,7 +11,7 @@ import { traces } from './support/traces'
 
 const groups = 8
 const groupSize = 16
-const steps = 8
+const steps = 14
 /** Steps of each arm that are not counted: they measure the compiler. */
 const warmUps = 2
 const shape = { turns: [2, 3], newTokens: [16, 44], toolMs: [20, 60] } as const

@@ -37,6 +37,9 @@ export interface TrainOptions {
   readonly learns?: boolean
 }
 
+/** What a person watches need not move oftener. */
+const viewLingerMs = 20
+
 const gather = (value: string, before: readonly string[]) => [...before, value]
 
 /** The options that `train` and `rollout` share. */
@@ -192,6 +195,7 @@ async function watch(journal: Journal, take: Take): Promise<() => Promise<void>>
   const following = await journal.follow(
     {
       group: 'train-view',
+      lingerMs: viewLingerMs,
       feeds: [...watched.map(topic => ({ topic, from: 'oldest' as const })), { topic: 'telemetry', from: 'latest' }],
       onError: error => process.stderr.write(`progress is no longer shown: ${error.message}\n`),
     },

@@ -268,6 +268,22 @@ export function busContract(driver: BusDriver): void {
       expect(most).toBe(1)
     })
 
+    test('a consumer that lingers gets in one batch what came since the one before, and the first at once', async () => {
+      await create('t', 1)
+      const batches: string[][] = []
+      await bus.subscribe(
+        { topics: ['t'], group: 'g', from: 'earliest', lingerMs: 100, onError: fail },
+        async records => {
+          batches.push(records.map(textOf))
+        },
+      )
+      await bus.append([record('t', 'a', '0')])
+      await until(() => batches.length === 1, 'the first came')
+      for (const text of ['1', '2', '3']) await bus.append([record('t', 'a', text)])
+      await until(() => batches.flat().length === 4, 'all came')
+      expect(batches).toEqual([['0'], ['1', '2', '3']])
+    })
+
     test('partitions do not wait for each other', async () => {
       await create('t', 2)
       const stuck = gate()

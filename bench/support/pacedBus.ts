@@ -15,6 +15,8 @@ export interface PacedBus {
 }
 
 export function pacedBus(bus: Bus): PacedBus {
+  /** What stands at the gate, whether anybody has taken it up or not. */
+  const closed = new Set<() => void>()
   const drawn: (() => void)[] = []
   const waiting: ((open: () => void) => void)[] = []
   let gone = false
@@ -24,7 +26,10 @@ export function pacedBus(bus: Bus): PacedBus {
       append(records) {
         if (gone || !records.some(record => record.headers.type === 'rollout.requested')) return bus.append(records)
         return new Promise((resolve, reject) => {
-          const open = () => bus.append(records).then(resolve, reject)
+          const open = () => {
+            if (closed.delete(open)) bus.append(records).then(resolve, reject)
+          }
+          closed.add(open)
           const taker = waiting.shift()
           if (taker === undefined) drawn.push(open)
           else taker(open)
@@ -39,7 +44,7 @@ export function pacedBus(bus: Bus): PacedBus {
       }),
     openForGood() {
       gone = true
-      for (const open of drawn.splice(0)) open()
+      for (const open of closed) open()
     },
   }
 }

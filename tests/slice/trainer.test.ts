@@ -169,8 +169,12 @@ test('a checkpoint that is not there is refused with its name', async () => {
 })
 
 test('a second call while one works is refused as busy, and the first one goes on', async () => {
-  const first = trainer.sft(corpus, { ...sft, epochs: 20 }, () => {})
-  await new Promise(resolve => setTimeout(resolve, 300))
+  let begun = () => {}
+  const working = new Promise<void>(resolve => {
+    begun = resolve
+  })
+  const first = trainer.sft(corpus, { ...sft, epochs: 400 }, () => begun())
+  await working
   const error = await rejected(
     trainer.step(
       sequences(() => 1),
