@@ -1,0 +1,82 @@
+/**
+ * No scheduler could be done sooner: two bounds on the makespan of a load, of which the larger counts.
+ *
+ * in   a trace, an engine model, how many engines        out  ms
+ * 1. The longest chain: a trajectory alone on an engine, which keeps all of it between turns.
+ * 2. The work: every step's time is dealt to the tokens that it computes. A decoding sequence carries its own terms, and of
+ *    the step's fixed cost the larger of two shares that add up to no more than one over any batch that fits: one in
+ *    `maxSequences`, or its own tokens' share of the KV. hypot(f, x) ≥ a·f + b·x for a² + b² = 1 splits the dense part.
+ */
+import { capacityBlocks, decodeStepsMs, type EngineModel, stepMs } from './engineModel'
+import type { TracedTrajectory } from './trace'
+
+export interface LowerBound {
+  readonly chainMs: number
+  readonly workMs: number
+  readonly ms: number
+}
+
+export function lowerBoundMs(trace: readonly TracedTrajectory[], model: EngineModel, engines: number): LowerBound {
+  const first = trace.reduce((least, one) => Math.min(least, one.arrivalMs), Number.POSITIVE_INFINITY)
+  const chainMs = trace.reduce((most, one) => Math.max(most, one.arrivalMs - first + aloneMs(one, model)), 0)
+  const workMs = leastWorkMs(trace, model) / engines
+  return { chainMs, workMs, ms: Math.max(chainMs, workMs) }
+}
+
+/** A trajectory from its arrival to its end on an engine of its own, with everything of earlier turns cached. */
+function aloneMs({ promptTokens, turns }: TracedTrajectory, model: EngineModel): number {
+  let context = promptTokens
+  let cached = 0
+  let ms = 0
+  turns.forEach(({ newTokens, toolMs, toolTokens }, i) => {
+    // Prompts of others may be there before; no prefill is shorter than that of one token.
+    const tokens = i === 0 && model.prefixSharing ? 1 : context - cached
+    for (let done = 0; done < tokens; done += model.maxBatchTokens) {
+      const chunk = Math.min(model.maxBatchTokens, tokens - done)
+      // Beside decodes of others a step has no `prefillBase`.
+      ms += stepMs(model, 0, 0, [{ cachedTokens: context - tokens + done, tokens: chunk }]) - model.stepMs.prefillBase
+    }
+    if (newTokens > 1) ms += decodeStepsMs(model, 1, context + 1, newTokens - 1)
+    cached = context + newTokens - 1
+    context += newTokens + toolTokens
+    if (i < turns.length - 1) ms += toolMs
+  })
+  return ms
+}
+
+const angles = Array.from({ length: 19 }, (_, i) => (i * Math.PI) / 36)
+
+function leastWorkMs(trace: readonly TracedTrajectory[], model: EngineModel): number {
+  const { stepMs: c, maxSequences, maxBatchTokens, prefixSharing, blockTokens } = model
+  const most = Math.min(maxSequences, maxBatchTokens)
+  const room = capacityBlocks(model) * blockTokens
+  const sums = { decodes: 0, attended: 0, own: 0, prefilled: 0, pairs: 0 }
+  const seen = new Set<string>()
+  for (const { groupId, promptTokens, turns } of trace) {
+    let context = promptTokens
+    let cached = prefixSharing && seen.has(groupId) ? promptTokens - 1 : 0
+    seen.add(groupId)
+    for (const { newTokens, toolTokens } of turns) {
+      const chunk = context - cached
+      sums.prefilled += chunk
+      sums.pairs += chunk * (cached + chunk / 2)
+      // The k-th decode attends to context + k tokens.
+      const decodes = newTokens - 1
+      const attended = decodes * context + (decodes * (decodes + 1)) / 2
+      sums.decodes += decodes
+      sums.attended += attended
+      sums.own += prefixSharing ? attended - decodes * promptTokens : attended
+      cached = context + newTokens - 1
+      context += newTokens + toolTokens
+    }
+  }
+  const perToken = c.decodePerSequence * sums.decodes + c.decodePerKvToken * sums.attended
+  const prefill = c.prefillPerToken * sums.prefilled + c.prefillPerPair * sums.pairs
+  const fixed = c.overhead + c.decodeBase
+  const steps = Math.max(sums.decodes / most, sums.own / room)
+  const dense = angles.map(
+    angle =>
+      steps * Math.cos(angle) * c.denseFloor + Math.sin(angle) * c.densePerToken * (sums.decodes + sums.prefilled),
+  )
+  return perToken + prefill + steps * fixed + Math.max(...dense)
+}

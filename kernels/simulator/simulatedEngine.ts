@@ -1,0 +1,204 @@
+/**
+ * A simulated engine: requests in, steps of its family's rules, ended turns out.
+ *
+ * in   requests, and the time up to which its present batch goes        out  what ended, and when its next batch is done
+ * Invariant: a batch that has begun is done to the end of a step; a request that comes meanwhile is looked at then. Steps
+ * that only decode are taken as one, in closed form, and cut short where something comes.
+ */
+import { decodeStepsMs, type EngineModel, stepMs } from './engineModel'
+import { KvCache } from './kvCache'
+import { type EngineRules, type EngineState, slackOf } from './rules'
+import { type Batch, knownTokens, newSequence, type Sequence, type TurnRequest } from './sequence'
+import { sglangRules } from './sglangRules'
+import { vllmRules } from './vllmRules'
+
+export interface EndedTurn {
+  readonly request: TurnRequest
+  readonly firstTokenMs: number
+  readonly preemptions: number
+}
+
+export interface EngineTally {
+  busyMs: number
+  steps: number
+  preemptions: number
+  /** Computed in chunks, tokens; how many of them had been computed before. */
+  prefilledTokens: number
+  recomputedTokens: number
+  generatedTokens: number
+  peakKvTokens: number
+  /** Running sequences and referenced tokens, times ms. */
+  runningMs: number
+  kvTokenMs: number
+}
+
+const rulesOf: Readonly<Record<EngineModel['family'], (state: EngineState) => EngineRules>> = {
+  vllm: vllmRules,
+  sglang: sglangRules,
+}
+
+/** Tokens that the decodes of a batch attend to in its first step, themselves included. */
+const attended = ({ decodes }: Batch): number => decodes.reduce((sum, { computed }) => sum + computed + 1, 0)
+
+export class SimulatedEngine {
+  readonly cache: KvCache
+  readonly tally: EngineTally = {
+    busyMs: 0,
+    steps: 0,
+    preemptions: 0,
+    prefilledTokens: 0,
+    recomputedTokens: 0,
+    generatedTokens: 0,
+    peakKvTokens: 0,
+    runningMs: 0,
+    kvTokenMs: 0,
+  }
+  private readonly state: EngineState
+  private readonly rules: EngineRules
+  private arrivals = 0
+  private batch: Batch | null = null
+  private beganMs = 0
+  private steps = 0
+  private kvTokens = 0
+
+  constructor(
+    readonly model: EngineModel,
+    priority: boolean,
+    /** Take steps that only decode one by one: slower, and the same result. */
+    private readonly stepwise = false,
+  ) {
+    this.cache = new KvCache(model)
+    this.state = { model, cache: this.cache, waiting: [], running: [], priority }
+    this.rules = rulesOf[model.family](this.state)
+  }
+
+  get running(): number {
+    return this.state.running.length
+  }
+
+  get waiting(): number {
+    return this.state.waiting.length
+  }
+
+  /** When the present batch is done; Infinity while nothing runs. */
+  get endMs(): number {
+    return this.batch === null ? Number.POSITIVE_INFINITY : this.beganMs + this.lasts(this.steps)
+  }
+
+  submit(request: TurnRequest): void {
+    this.rules.enqueue(newSequence(request, this.arrivals++))
+  }
+
+  /** Begins a batch where none is under way; one that is ends with the step that is under way at `nowMs`. */
+  look(nowMs: number): void {
+    if (this.batch !== null) {
+      this.cut(nowMs)
+      return
+    }
+    if (this.state.running.length + this.state.waiting.length === 0) return
+    this.batch = this.rules.next()
+    if (this.batch === null) {
+      throw new Error(`engine ${this.model.name} has ${this.state.waiting.length} requests waiting and can run none`)
+    }
+    this.beganMs = nowMs
+    this.steps = this.stepwise ? 1 : this.batch.steps
+    this.kvTokens = attended(this.batch)
+  }
+
+  /** Ends the present batch at `nowMs`, its end. Returns the turns that ended with it. */
+  finish(nowMs: number): readonly EndedTurn[] {
+    const batch = this.batch!
+    this.batch = null
+    const { tally, cache } = this
+    const lasted = nowMs - this.beganMs
+    tally.busyMs += lasted
+    tally.steps += this.steps
+    tally.runningMs += lasted * (batch.chunks.length + batch.decodes.length)
+    tally.peakKvTokens = Math.max(tally.peakKvTokens, cache.referencedTokens)
+    const before = cache.referencedTokens
+    for (const { sequence, tokens } of batch.chunks) this.computed(sequence, tokens, nowMs)
+    for (const sequence of batch.decodes) {
+      sequence.computed += this.steps
+      sequence.generated += this.steps
+      sequence.request.history.computedTokens = Math.max(sequence.request.history.computedTokens, sequence.computed)
+      // The blocks of the first step were taken when it was planned, those of the others were seen to be there.
+      cache.grow(sequence, sequence.computed)
+    }
+    tally.generatedTokens += batch.decodes.length * this.steps
+    tally.kvTokenMs += (lasted * (before + cache.referencedTokens)) / 2
+    tally.peakKvTokens = Math.max(tally.peakKvTokens, cache.referencedTokens)
+    this.rules.stepped(batch.decodes.length > 0 ? this.steps : 0)
+    return this.takeEnded(batch)
+  }
+
+  /** What its running sequences refer to in the step that is under way. */
+  referencedTokens(nowMs: number): number {
+    const { batch, cache } = this
+    if (batch === null || this.steps === 1) return cache.referencedTokens
+    const { blockTokens } = cache
+    const slack = slackOf(cache, batch.decodes)
+    let blocks = cache.referencedBlocks
+    for (let step = 1; step < this.stepAt(nowMs); step++) blocks += slack[(step - 1) % blockTokens]!
+    return blocks * blockTokens
+  }
+
+  /** Weights have changed: what is kept is of no use any more. */
+  forget(): void {
+    this.cache.forget()
+  }
+
+  private computed(sequence: Sequence, tokens: number, nowMs: number): void {
+    const { tally } = this
+    const { history } = sequence.request
+    const before = sequence.computed
+    sequence.computed += tokens
+    tally.prefilledTokens += tokens
+    tally.recomputedTokens += Math.max(0, Math.min(sequence.computed, history.computedTokens) - before)
+    history.computedTokens = Math.max(history.computedTokens, sequence.computed)
+    if (sequence.computed < knownTokens(sequence)) return
+    sequence.decoding = true
+    sequence.generated++
+    tally.generatedTokens++
+    if (sequence.generated === 1) sequence.firstTokenMs = nowMs
+  }
+
+  private takeEnded({ chunks, decodes }: Batch): readonly EndedTurn[] {
+    const ended: EndedTurn[] = []
+    const { running } = this.state
+    const isOver = (one: Sequence) => one.generated >= one.request.newTokens
+    const over = [...chunks.map(chunk => chunk.sequence), ...decodes].filter(isOver)
+    if (over.length === 0) return ended
+    running.splice(0, running.length, ...running.filter(one => !isOver(one)))
+    for (const sequence of over) {
+      const { request, firstTokenMs, preemptions } = sequence
+      this.cache.close(sequence, sequence.computed)
+      this.tally.preemptions += preemptions
+      ended.push({ request, firstTokenMs, preemptions })
+    }
+    return ended
+  }
+
+  /** The batch ends with the first step that ends at `nowMs` or later. */
+  private cut(nowMs: number): void {
+    this.steps = this.stepAt(nowMs)
+  }
+
+  /** The step that is under way, or ends, at `nowMs`; the last one after that. From 1. */
+  private stepAt(nowMs: number): number {
+    let low = 1
+    let high = this.steps
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (this.beganMs + this.lasts(middle) >= nowMs) high = middle
+      else low = middle + 1
+    }
+    return low
+  }
+
+  private lasts(steps: number): number {
+    const batch = this.batch!
+    if (steps > 1) return decodeStepsMs(this.model, batch.decodes.length, this.kvTokens, steps)
+    const chunks = batch.chunks.map(({ sequence, tokens }) => ({ cachedTokens: sequence.computed, tokens }))
+    return stepMs(this.model, batch.decodes.length, this.kvTokens, chunks)
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * A load for the simulator: trajectories with their arrival, prompt, turns, and how long their tools take (DESIGN §9).
+ * Invariant of what `checkTrace` lets pass: every length is a whole number, no time is negative, ids are unique, and every
+ * trajectory fits the engine alone.
+ */
+import { capacityBlocks, type EngineModel } from './engineModel'
+
+export interface TracedTurn {
+  /** Sampled tokens; at least one. */
+  readonly newTokens: number
+  /** From the turn's end until the tool has answered. After the last turn nothing is waited for. */
+  readonly toolMs: number
+  /** What the tool's answer adds to the context. */
+  readonly toolTokens: number
+}
+
+/** A line of a trace file. */
+export interface TracedTrajectory {
+  readonly trajectoryId: string
+  /** Members of a group share their prompt. */
+  readonly groupId: string
+  readonly arrivalMs: number
+  readonly promptTokens: number
+  readonly turns: readonly TracedTurn[]
+}
+
+/** Prompt, sampled and tool tokens at its end; the last answer of a tool is never read. */
+export function finalTokens({ promptTokens, turns }: TracedTrajectory): number {
+  return turns.reduce((sum, { newTokens, toolTokens }, i) => {
+    return sum + newTokens + (i < turns.length - 1 ? toolTokens : 0)
+  }, promptTokens)
+}
+
+export const sampledTokens = ({ turns }: TracedTrajectory): number =>
+  turns.reduce((sum, { newTokens }) => sum + newTokens, 0)
+
+/** What is wrong with a trace for this engine, in the words of its reader; null where nothing is. */
+export function traceFault(trace: readonly TracedTrajectory[], model: EngineModel): string | null {
+  if (trace.length === 0) return 'it holds no trajectory'
+  const seen = new Set<string>()
+  const room = capacityBlocks(model) * model.blockTokens
+  for (const one of trace) {
+    if (seen.has(one.trajectoryId)) return `trajectoryId '${one.trajectoryId}' is there twice`
+    seen.add(one.trajectoryId)
+    // The token that is sampled last is never put into the cache.
+    const needs = finalTokens(one) - 1
+    if (needs > room) {
+      return `trajectory '${one.trajectoryId}' needs ${needs} tokens of KV, and engine ${model.name} has ${room} in whole blocks (kvTokens ${model.kvTokens}, blockTokens ${model.blockTokens})`
+    }
+  }
+  return null
+}
