@@ -7,10 +7,11 @@
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES, openSandbox, type Sandbox } from '../sandbox'
 import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './execLine'
 import { readLines } from './readLines'
+import { wholeNumber } from './wholeNumber'
 
 interface ExecOptions {
   readonly jsonl?: true
@@ -122,11 +123,3 @@ async function* untilDestroyed(input: Readable): ReturnType<typeof readLines> {
 }
 
 const tooLong = (bytes: number) => `a line of ${bytes} bytes is over the limit of ${MAX_LINE_BYTES}`
-
-function wholeNumber(least: number, most: number): (text: string) => number {
-  return text => {
-    const value = Number(text)
-    if (Number.isInteger(value) && text.trim() !== '' && value >= least && value <= most) return value
-    throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
-  }
-}

@@ -17,6 +17,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   config: () => (require('./configCommand') as typeof import('./configCommand')).registerConfig,
   doctor: () => (require('./doctor') as typeof import('./doctor')).registerDoctor,
   setup: () => (require('./setupCommand') as typeof import('./setupCommand')).registerSetup,
+  simulate: () => (require('./simulate') as typeof import('./simulate')).registerSimulate,
   bench: () => (require('./benchCommand') as typeof import('./benchCommand')).registerBench,
 }
 

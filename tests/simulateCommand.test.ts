@@ -1,0 +1,135 @@
+/** `troupe simulate` as a user runs it: its figures, its table, and how it refuses files that are not what they should be. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { readEngineModel, readTrace } from '../cli/simulate/inputs'
+import type { TroupeError } from '../runtime/errors'
+import { troupe } from './support/cli'
+
+const model = {
+  name: 'tiny',
+  family: 'vllm',
+  kvTokens: 640,
+  blockTokens: 16,
+  maxSequences: 8,
+  maxBatchTokens: 256,
+  prefixSharing: true,
+  stepMs: {
+    overhead: 1,
+    denseFloor: 0,
+    densePerToken: 0.5,
+    decodeBase: 0,
+    decodePerSequence: 0,
+    decodePerKvToken: 0,
+    prefillBase: 0,
+    prefillPerToken: 0,
+    prefillPerPair: 0,
+  },
+}
+const line = (member: number, change: object = {}) => ({
+  trajectoryId: `g/${member}`,
+  groupId: 'g',
+  arrivalMs: 0,
+  promptTokens: 10,
+  turns: [{ newTokens: 3, toolMs: 0, toolTokens: 0 }],
+  ...change,
+})
+
+let directory: string
+beforeAll(() => {
+  directory = mkdtempSync(join(tmpdir(), 'troupe-simulate-'))
+})
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+function file(name: string, content: unknown): string {
+  const path = join(directory, name)
+  const lines = Array.isArray(content) ? content : [content]
+  writeFileSync(path, lines.map(one => (typeof one === 'string' ? one : JSON.stringify(one))).join('\n'))
+  return path
+}
+
+test('it prints what the formula gives, the same each time, and a table of all policies', async () => {
+  const files = ['--engine-model', file('m.json', model), '--trace', file('t.jsonl', [line(0), '', line(1)])]
+  const args = ['simulate', ...files, '--engines', '1', '--policy', 'static-async', '--json']
+  const [first, second, table] = await Promise.all([
+    troupe(args).done,
+    troupe(args).done,
+    troupe(['simulate', ...files]).done,
+  ])
+  expect([first.code, first.stderr]).toEqual([0, expect.not.stringContaining('troupe:')])
+  const result = JSON.parse(first.stdout)
+  // A step of 20 tokens of prompts, then two of two decodes.
+  expect(result).toMatchObject({ policy: 'static-async', turns: 2, preemptions: 0, recomputedTokens: 0 })
+  expect(result.makespanMs).toBeCloseTo(11 + 2 + 2, 9)
+  expect(result.ttftMsMean).toBeCloseTo(11, 9)
+  expect(result.tpotMsMean).toBeCloseTo(2, 9)
+  expect(result.lowerBoundMs).toBeLessThanOrEqual(result.makespanMs)
+  expect(second.stdout).toBe(first.stdout)
+  expect(table.stdout).toMatch(/policy +makespan/)
+  for (const policy of ['static ', 'static-async', 'least-requests', 'kv-headroom']) {
+    expect(table.stdout).toContain(policy)
+  }
+})
+
+test('a wrong file or option ends with exit 2, the place, and what to do', async () => {
+  const good = file('good.jsonl', line(0))
+  const trace = file('bad.jsonl', [line(0), line(1, { arrivalMs: -5 })])
+  const [bad, missing, unknown] = await Promise.all([
+    troupe(['simulate', '--engine-model', file('m2.json', model), '--trace', trace]).done,
+    troupe(['simulate', '--engine-model', join(directory, 'none.json'), '--trace', good]).done,
+    troupe(['simulate', '--engine-model', file('m3.json', model), '--trace', good, '--policy', 'fifo']).done,
+  ])
+  expect([bad.code, missing.code, unknown.code]).toEqual([2, 2, 2])
+  expect(bad.stderr).toContain('bad.jsonl line 2: a problem\n  arrivalMs: ')
+  expect(bad.stderr).toContain('hint: docs/scheduling.md')
+  expect(missing.stderr).toContain('none.json cannot be read')
+  expect(unknown.stderr).toContain('kv-headroom')
+})
+
+const messageOf = (act: () => unknown): string => {
+  try {
+    act()
+  } catch (thrown) {
+    return (thrown as TroupeError).message
+  }
+  throw new Error('nothing was thrown')
+}
+
+test.each<[string, object | string, RegExp]>([
+  ['text', '{"name":', /this is no JSON/],
+  ['a field that is none', { ...model, kvTokns: 1 }, /kvTokns: unknown field, did you mean 'kvTokens'/],
+  ['a family that is none', { ...model, family: 'tgi' }, /family: /],
+  ['half a token', { ...model, kvTokens: 10.5 }, /kvTokens: /],
+  ['a negative time', { ...model, stepMs: { ...model.stepMs, overhead: -1 } }, /stepMs\.overhead: /],
+  ['a missing coefficient', { ...model, stepMs: { overhead: 1 } }, /stepMs\.prefillPerPair: /],
+  ['blocks larger than the cache', { ...model, blockTokens: 1000 }, /blockTokens: 1000 is more than kvTokens/],
+  ['µs for ms', { ...model, stepMs: { ...model.stepMs, overhead: 20e6 } }, /are the coefficients in ms/],
+])('an engine model with %s is refused by field', (_title, content, expected) => {
+  expect(messageOf(() => readEngineModel(file('engine.json', content)))).toMatch(expected)
+})
+
+test.each<[string, readonly (object | string)[], RegExp]>([
+  ['nothing', ['', ' '], /trace\.jsonl: it holds no trajectory/],
+  ['text', [line(0), 'turns'], /line 2: this is no JSON/],
+  ['a trajectory twice', [line(0), '', line(0)], /line 3: trajectoryId: 'g\/0' stands in line 1 already/],
+  ['no turns', [line(0, { turns: [] })], /line 1: a problem\n {2}turns: /],
+  [
+    'a turn of no tokens',
+    [line(0, { turns: [{ newTokens: 0, toolMs: 0, toolTokens: 0 }] })],
+    /line 1: a problem\n {2}turns\.0\.newTokens: /,
+  ],
+  [
+    'a field by another name',
+    [line(0, { turns: [{ tokens: 3, toolMs: 0, toolTokens: 0 }] })],
+    /turns\.0\.tokens: unknown/,
+  ],
+  [
+    'a context over the engine’s',
+    [line(0), line(1, { promptTokens: 700 })],
+    /line 2: turns: .* needs 702 tokens .* 640/,
+  ],
+])('a trace with %s is refused by line and field', (_title, lines, expected) => {
+  expect(messageOf(() => readTrace(file('trace.jsonl', lines), readEngineModel(file('e.json', model))))).toMatch(
+    expected,
+  )
+})
