@@ -5,7 +5,7 @@
  *        ├─ trainer (a process)      ── learner
  *        ├─ sandbox                  ── tool executor, verifier
  *        ├─ renderer (a process)     ── curriculum
- *        └─ scheduler, evaluator, an owner (coordinator + grouper) a partition
+ *        └─ scheduler, dispatcher, evaluator, an owner (coordinator + grouper) a partition
  *
  * Invariant: everything that it starts ends with it, or with this process, whichever is first. Answerers are up before
  * askers, so that what a refold asks again is heard.
@@ -33,9 +33,11 @@ import { openSandbox, pythonTool } from '../sandbox'
 import { announce, endOf } from './announce'
 import { coordinator } from './coordinator'
 import { curriculum } from './curriculum'
+import { dispatcher } from './dispatcher'
 import { evaluator } from './evaluator'
 import { grouper } from './grouper'
 import { type Joined, joinEngine } from './joinEngine'
+import { joinExecutor } from './joinExecutor'
 import { learner } from './learner'
 import { lifeline } from './lifeline'
 import { type ModelOnDisk, modelOf } from './model'
@@ -45,10 +47,9 @@ import { learnerKey, learnerPort } from './ports/learnerPort'
 import { mathGrader } from './ports/mathGrader'
 import { pythonToolIn } from './ports/pythonTool'
 import { renderKey, renderPort } from './ports/renderPort'
-import { type Tool, toolKey, toolPort } from './ports/toolPort'
+import type { Tool } from './ports/toolPort'
 import { verifierKey, verifierPort } from './ports/verifierPort'
 import { scheduler } from './scheduler'
-import { toolExecutor } from './toolExecutor'
 import { verifier } from './verifier'
 
 export interface RunOptions {
@@ -88,6 +89,7 @@ const maxRejectedSteps = 3
 const countersLingerMs = 20
 /** Tool calls that run when a run is stopped have this long to end, so that their results are recorded. */
 const toolDrainMs = 5000
+const givenToolLanes = 1024
 
 export async function startRun(options: RunOptions): Promise<Run> {
   const { config, recipe, run, fx, log } = options
@@ -109,9 +111,9 @@ export async function startRun(options: RunOptions): Promise<Run> {
   const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
   const { journal } = troupe
   closers.push(() => troupe.close())
-  const host = async <S, I extends Message, R>(spec: HostSpec<S, I, R>, drainMs = 0): Promise<void> => {
+  const host = async <S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<void> => {
     const started = await troupe.host(spec)
-    closers.push(() => started.close({ drainMs }))
+    closers.push(() => started.close())
   }
 
   try {
@@ -163,16 +165,14 @@ export async function startRun(options: RunOptions): Promise<Run> {
     const lanes = config.tools.lanes === undefined ? {} : { lanes: config.tools.lanes }
     const sandbox = await openSandbox(lanes)
     closers.push(() => sandbox.close())
-    const tools = options.tools ?? new Map([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]])
-    await host(
-      {
-        behaviour: toolExecutor(),
-        feeds: [{ topic: 'tool-calls', from: 'latest' }],
-        perform: toolPort(tools, executorId('local-tools'), fx),
-        keyOf: toolKey,
-      },
-      toolDrainMs,
-    )
+    await host({ behaviour: dispatcher(), feeds: [{ topic: 'tool-calls', from: 'latest' }] })
+    const executor = await joinExecutor(troupe, {
+      id: executorId('local-tools'),
+      // Tools that were given share nothing that we know of: they run as they come.
+      lanes: options.tools === undefined ? sandbox.lanes : givenToolLanes,
+      tools: options.tools ?? new Map([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]]),
+    })
+    closers.push(() => executor.leave({ drainMs: toolDrainMs }))
     const graderSandbox = await openSandbox({ lanes: 1, python: pythonPath() })
     closers.push(() => graderSandbox.close())
     const { place, timeoutMs } = config.reward

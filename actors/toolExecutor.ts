@@ -1,5 +1,6 @@
 /**
- * Tool executor: runs the tool calls of models.
+ * Tool executor: runs the tool calls of models, every one of its topic, as it comes. For calls that are shared out
+ * between executors see `joinExecutor`.
  *
  * in   tool.execute        out  tool.completed, through a request to the tool
  * Invariant: every call is answered once for each attempt. It holds no state: a call that is lost with its executor is

@@ -2,6 +2,7 @@
 export * from './advantages'
 export * from './answer'
 export { countAnswerTags, lastAnswer } from './answerTags'
+export { FairQueue } from './fairQueue'
 export * from './packing'
 export * from './random'
 export * from './roc'

@@ -4,7 +4,7 @@
  */
 
 import type { Sampling } from './facts/trajectory'
-import type { EngineId, Epoch, PolicyVersion, TrajectoryId } from './ids'
+import type { EngineId, Epoch, ExecutorId, PolicyVersion, TrajectoryId } from './ids'
 
 /** Coordinator → scheduler (`turns`): generate one turn somewhere. */
 export interface GenerateTurn {
@@ -50,7 +50,7 @@ export interface EvictTrajectory {
   readonly trajectory: TrajectoryId
 }
 
-/** Coordinator → tool executors (`tool-calls`). */
+/** Coordinator → dispatcher (`tool-calls`), or to the only executor where there is no dispatcher. */
 export interface ExecuteTool {
   readonly type: 'tool.execute'
   readonly trajectory: TrajectoryId
@@ -63,6 +63,44 @@ export interface ExecuteTool {
   readonly timeoutMs: number
   /** Characters of the answer that the model sees. */
   readonly responseChars: number
+}
+
+/** Coordinator → dispatcher (`tool-calls`): the trajectory ended; its calls that wait need not be made. */
+export interface CancelTools {
+  readonly type: 'tool.cancel'
+  readonly trajectory: TrajectoryId
+}
+
+/** Dispatcher → tool executor (`inboxes`): make these calls. Whoever does not say that it holds them loses them. */
+export interface AssignTools {
+  readonly type: 'tools.assign'
+  readonly executor: ExecutorId
+  /** The start of the executor that has offered the slots. */
+  readonly incarnation: string
+  /** 1 to 64. */
+  readonly calls: readonly ExecuteTool[]
+}
+
+/** Tool executor → dispatcher (`tool-calls`), one a second: what it offers, and the lease of what it holds. */
+export interface OfferSlots {
+  readonly type: 'executor.slots'
+  readonly executor: ExecutorId
+  /** A name that no other start of an executor has. */
+  readonly incarnation: string
+  /** Calls that it takes at once, those that it holds included; 0: it takes no more and is leaving. */
+  readonly slots: number
+  readonly tools: readonly string[]
+  /** Calls that it runs or is about to run, by their keys `group/member#turn#call#attempt`. */
+  readonly held: readonly string[]
+}
+
+/** Tool executor → dispatcher (`tool-calls`): these calls are answered, their slots are free. */
+export interface EndTools {
+  readonly type: 'tools.ended'
+  readonly executor: ExecutorId
+  readonly incarnation: string
+  readonly slots: number
+  readonly calls: readonly string[]
 }
 
 /** Coordinator → verifier (`verifications`). */
@@ -123,6 +161,10 @@ export type Command =
   | AssignTurn
   | EvictTrajectory
   | ExecuteTool
+  | CancelTools
+  | AssignTools
+  | OfferSlots
+  | EndTools
   | VerifyAnswer
   | ControlRun
   | EngineStatus

@@ -45,6 +45,18 @@ const generate = {
   minVersion: 'int',
 } as const
 
+const execute = {
+  trajectory: 'string',
+  turn: 'int',
+  call: 'int',
+  attempt: 'int',
+  epoch: 'int',
+  tool: 'string',
+  arguments: { map: 'unknown' },
+  timeoutMs: 'number',
+  responseChars: 'int',
+} as const
+
 export const shapes = {
   // trajectories
   'partition.claimed': { version: 1, fields: { at: 'number', partition: 'int', owner: 'string' } },
@@ -341,19 +353,29 @@ export const shapes = {
     },
   },
   'trajectory.evict': { version: 1, fields: { engine: 'string', trajectory: 'string' } },
-  'tool.execute': {
+  'tool.execute': { version: 1, fields: execute },
+  'tool.cancel': { version: 1, fields: { trajectory: 'string' } },
+  'tools.assign': {
     version: 1,
     fields: {
-      trajectory: 'string',
-      turn: 'int',
-      call: 'int',
-      attempt: 'int',
-      epoch: 'int',
-      tool: 'string',
-      arguments: { map: 'unknown' },
-      timeoutMs: 'number',
-      responseChars: 'int',
+      executor: 'string',
+      incarnation: 'string',
+      calls: { each: { fields: { type: { oneOf: { 'tool.execute': true } }, ...execute } } },
     },
+  },
+  'executor.slots': {
+    version: 1,
+    fields: {
+      executor: 'string',
+      incarnation: 'string',
+      slots: 'int',
+      tools: { each: 'string' },
+      held: { each: 'string' },
+    },
+  },
+  'tools.ended': {
+    version: 1,
+    fields: { executor: 'string', incarnation: 'string', slots: 'int', calls: { each: 'string' } },
   },
   'answer.verify': {
     version: 1,

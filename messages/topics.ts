@@ -29,6 +29,8 @@ export interface TopicSpec {
   readonly retentionMs: number | null
   /** One partition because one owner must see all of it in order; else as many as the run was started with. */
   readonly single: boolean
+  /** Of a single one: a topic of the user's own may have more partitions; who needs one then refuses to start. */
+  readonly ownMayBeMany?: true
 }
 
 const day = 24 * 3600 * 1000
@@ -38,7 +40,7 @@ export const topics: Readonly<Record<TopicName, TopicSpec>> = {
   trajectories: { name: 'trajectories', holds: 'facts', retentionMs: null, single: false },
   learner: { name: 'learner', holds: 'facts', retentionMs: null, single: true },
   turns: { name: 'turns', holds: 'commands', retentionMs: day, single: true },
-  'tool-calls': { name: 'tool-calls', holds: 'commands', retentionMs: day, single: false },
+  'tool-calls': { name: 'tool-calls', holds: 'commands', retentionMs: day, single: true, ownMayBeMany: true },
   verifications: { name: 'verifications', holds: 'commands', retentionMs: day, single: false },
   assignments: { name: 'assignments', holds: 'commands', retentionMs: day, single: false },
   inboxes: { name: 'inboxes', holds: 'commands', retentionMs: day, single: false },
@@ -94,7 +96,13 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'trajectory.evict':
       return { topic: 'assignments', key: message.engine }
     case 'tool.execute':
+    case 'tool.cancel':
       return { topic: 'tool-calls', key: message.trajectory }
+    case 'executor.slots':
+    case 'tools.ended':
+      return { topic: 'tool-calls', key: message.executor }
+    case 'tools.assign':
+      return { topic: 'inboxes', key: message.executor }
     case 'answer.verify':
       return { topic: 'verifications', key: message.trajectory }
     case 'run.control':

@@ -5,7 +5,16 @@
  * Invariant: a follower sees every readable message in order; a record that cannot be read goes to `dead-letters` with
  * its error and its origin, and the follower goes on.
  */
-import { decode, encode, type Message, maxRecordBytes, type TopicName, topicOnBus, topics } from '../messages'
+import {
+  decode,
+  encode,
+  type Message,
+  maxRecordBytes,
+  type TopicName,
+  type TopicSpec,
+  topicOnBus,
+  topics,
+} from '../messages'
 import type { RunId } from '../messages/ids'
 import type { BlobStore } from './bus/blobs'
 import type { Bus, BusRecord, NewRecord, Position, Subscription } from './bus/bus'
@@ -149,7 +158,11 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: Topic
       const wanted = Object.values(topics).map(t => ({
         topic: onBus(t.name),
         // A topic of the user's own is taken as it is, unless it is one that has to be a single partition.
-        partitions: t.single ? 1 : names[t.name] ? (there.get(onBus(t.name))?.partitions ?? partitions) : partitions,
+        partitions: partitionsFor(
+          t,
+          partitions,
+          names[t.name] === undefined ? undefined : there.get(onBus(t.name))?.partitions,
+        ),
         retentionMs: t.retentionMs,
       }))
       await bus.createTopics(wanted)
@@ -235,6 +248,12 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: Topic
     },
   }
   return journal
+}
+
+/** `own`: what a topic of the user's own has already. */
+function partitionsFor(topic: TopicSpec, wanted: number, own: number | undefined): number {
+  if (topic.single && !topic.ownMayBeMany) return 1
+  return own ?? (topic.single ? 1 : wanted)
 }
 
 function faultOf(names: TopicsOnBus, distinct: number): TroupeError | undefined {

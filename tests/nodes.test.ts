@@ -1,0 +1,153 @@
+/** Several nodes on one bus, each with a tool executor of its own; one of them dispatches. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { dispatcher, joinExecutor } from '../actors'
+import type { Tool } from '../actors/ports/toolPort'
+import type { ExecuteTool } from '../messages/commands'
+import type { ToolCompleted } from '../messages/facts'
+import { epoch, executorId, groupId, trajectoryId } from '../messages/ids'
+import type { Bus } from '../runtime/bus/bus'
+import { openMemoryBus } from '../runtime/bus/memory'
+import { type Embedded, openTroupe } from '../runtime/embed'
+import { createLog } from '../runtime/log'
+import { until } from './support/until'
+
+const log = createLog('test', { level: 'silent' })
+const cleanups: (() => unknown)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
+})
+
+const leaseMs = 600
+const offerEveryMs = 100
+const ran = { status: 'ok', exitCode: 0, signal: null, stdout: '', stderr: '', wallMs: 0, cpuMs: 0 } as const
+const call = (member: number, tool = 'wait'): ExecuteTool => ({
+  ...{ type: 'tool.execute', trajectory: trajectoryId(groupId('g'), member), turn: 0, call: 0, attempt: 0 },
+  ...{ epoch: epoch(0), tool, arguments: {}, timeoutMs: 1000, responseChars: 100 },
+})
+
+async function node(bus: Bus): Promise<Embedded> {
+  const troupe = await openTroupe({ bus, run: 'r', log })
+  cleanups.push(() => troupe.close())
+  return troupe
+}
+
+/** A node that dispatches, and what all executors have answered. */
+async function cluster() {
+  const bus = openMemoryBus()
+  cleanups.push(() => bus.close())
+  const head = await node(bus)
+  const feeds = [{ topic: 'tool-calls', from: 'latest' }] as const
+  await (await head.host({ behaviour: dispatcher({ leaseMs }), feeds })).live
+  const answers = async () =>
+    (await head.journal.read('trajectories', 0, 0, 100_000)).map(e => e.message as ToolCompleted)
+  return { bus, head, answers }
+}
+
+/** A tool that takes its time; in lanes, so that two calls of one lane never overlap. */
+function waiting(ms: number, seen: { running: number; most: number } = { running: 0, most: 0 }) {
+  const tool: Tool = async (_args, _limits, signal) => {
+    seen.most = Math.max(seen.most, ++seen.running)
+    await sleep(ms, undefined, { signal }).finally(() => seen.running--)
+    return ran
+  }
+  return new Map([['wait', tool]])
+}
+
+test('executors of 1 and of 4 lanes end a burst within 1.2 of each other, each within its lanes', async () => {
+  const { bus, head, answers } = await cluster()
+  const seen = [
+    { running: 0, most: 0 },
+    { running: 0, most: 0 },
+  ]
+  for (const [k, lanes] of [1, 4].entries()) {
+    const tools = waiting(20, seen[k])
+    await joinExecutor(await node(bus), { id: executorId(`x${lanes}`), lanes, tools, offerEveryMs })
+  }
+  await sleep(200) // both have offered
+  const started = Date.now()
+  const calls = 300
+  await head.journal.append(Array.from({ length: calls }, (_, member) => call(member)))
+  await until(async () => (await answers()).length === calls)
+  const done = await answers()
+  const spanOf = (id: string) => Math.max(...done.filter(f => f.executor === id).map(f => f.at)) - started
+  const [small, large] = [spanOf('x1'), spanOf('x4')]
+  expect(Math.max(small, large) / Math.min(small, large)).toBeLessThan(1.2)
+  expect(seen.map(s => s.most)).toEqual([1, 4])
+  expect(new Set(done.map(f => f.trajectory)).size).toBe(calls)
+})
+
+test('executors join and leave while calls run; each call is answered once', async () => {
+  const { bus, head, answers } = await cluster()
+  const first = await joinExecutor(await node(bus), { id: executorId('a'), lanes: 2, tools: waiting(30), offerEveryMs })
+  await head.journal.append(Array.from({ length: 60 }, (_, member) => call(member)))
+  await until(async () => (await answers()).length >= 5)
+  await joinExecutor(await node(bus), { id: executorId('b'), lanes: 2, tools: waiting(30), offerEveryMs })
+  await until(async () => (await answers()).some(f => f.executor === 'b'))
+  await first.leave({ drainMs: 5000 })
+  const atLeave = (await answers()).filter(f => f.executor === 'a').length
+  await until(async () => (await answers()).length === 60)
+  const done = await answers()
+  expect(done.filter(f => f.executor === 'a')).toHaveLength(atLeave)
+  expect(new Set(done.map(f => f.trajectory)).size).toBe(60)
+})
+
+test('calls of a node that is gone without a word are answered by another after the lease', async () => {
+  const { bus, head, answers } = await cluster()
+  const lost = await node(bus)
+  await joinExecutor(lost, { id: executorId('lost'), lanes: 3, tools: waiting(60_000), offerEveryMs })
+  await sleep(150)
+  await head.journal.append(Array.from({ length: 3 }, (_, member) => call(member)))
+  await sleep(150)
+  await joinExecutor(await node(bus), { id: executorId('b'), lanes: 1, tools: waiting(5), offerEveryMs })
+  await sleep(2 * leaseMs)
+  expect(await answers()).toEqual([]) // a lease is renewed as long as the call is held
+  await lost.close()
+  await until(async () => (await answers()).length === 3)
+  expect((await answers()).map(f => f.executor)).toEqual(['b', 'b', 'b'])
+})
+
+test('a tool that is broken on one node does not lose the call: it is made again when its lease has ended', async () => {
+  const { bus, head, answers } = await cluster()
+  let faults = 0
+  const tool: Tool = async () => {
+    if (faults++ === 0) throw new Error('out of order')
+    return ran
+  }
+  await joinExecutor(await node(bus), {
+    ...{ id: executorId('a'), lanes: 1, offerEveryMs },
+    tools: new Map([['wait', tool]]),
+  })
+  await head.journal.append([call(0)])
+  await until(async () => (await answers()).length === 1)
+  expect(faults).toBe(2)
+})
+
+test('short calls are asked for ahead of the lanes, long ones are not', async () => {
+  const { bus, head, answers } = await cluster()
+  const options = { lanes: 2, offerEveryMs, turnaroundMs: 20 }
+  const quick: Tool = async () => ran
+  const tools = new Map([['quick', quick]])
+  await joinExecutor(await node(bus), { ...options, id: executorId('quick'), tools })
+  await joinExecutor(await node(bus), { ...options, id: executorId('slow'), tools: waiting(400) })
+  const many = Array.from({ length: 20 }, (_, member) => call(member, 'quick'))
+  await head.journal.append([...many, ...Array.from({ length: 2 }, (_, member) => call(100 + member))])
+  await until(async () => (await answers()).length === 22)
+  await sleep(2 * offerEveryMs)
+  const entries = await head.journal.read('tool-calls', 0, 0, 10_000)
+  const slotsOf = (id: string) =>
+    entries.flatMap(({ message }) =>
+      message.type === 'executor.slots' && message.executor === id ? [message.slots] : [],
+    )
+  expect(slotsOf('quick').at(-1)).toBe(2 + 64)
+  expect(slotsOf('slow').at(-1)).toBe(2)
+})
+
+test('an executor refuses to join where the calls stand in several partitions', async () => {
+  const bus = openMemoryBus()
+  cleanups.push(() => bus.close())
+  await bus.createTopics([{ topic: 'acme.calls', partitions: 3, retentionMs: null }])
+  const troupe = await openTroupe({ bus, run: 'r', log, topics: { 'tool-calls': 'acme.calls' } })
+  cleanups.push(() => troupe.close())
+  const joining = joinExecutor(troupe, { id: executorId('a'), lanes: 1, tools: waiting(1) })
+  await expect(joining).rejects.toMatchObject({ code: 'config.calls_partitioned' })
+})
