@@ -5,6 +5,7 @@
 import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
 import { asError, TroupeError } from '../runtime/errors'
+import { SandboxError } from '../sandbox/errors'
 import { escapeForTerminal } from './terminal'
 
 type Register = (program: Command) => void
@@ -14,6 +15,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   rollout: () => (require('./rollout') as typeof import('./rollout')).registerRollout,
   replay: () => (require('./replay') as typeof import('./replay')).registerReplay,
   exec: () => (require('./exec') as typeof import('./exec')).registerExec,
+  judge: () => (require('./judge') as typeof import('./judge')).registerJudge,
   config: () => (require('./configCommand') as typeof import('./configCommand')).registerConfig,
   doctor: () => (require('./doctor') as typeof import('./doctor')).registerDoctor,
   setup: () => (require('./setupCommand') as typeof import('./setupCommand')).registerSetup,
@@ -38,7 +40,8 @@ export async function main(argv: readonly string[]): Promise<number> {
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : 2
     const error = asError(thrown)
     process.stderr.write(`troupe: ${escapeForTerminal(error.message)}\n`)
-    if (error instanceof TroupeError) {
+    // A SandboxError has the same fields; its floor knows no TroupeError.
+    if (error instanceof TroupeError || error instanceof SandboxError) {
       if (error.hint !== undefined) process.stderr.write(`  hint: ${error.hint}\n`)
       process.stderr.write(`  code: ${error.code}\n`)
       return error.boundary === 'config' || error.boundary === 'cli' ? 2 : 1

@@ -11,6 +11,9 @@ export type SandboxErrorCode =
   | 'sandbox.no_python'
   | 'sandbox.level_unmet'
   | 'sandbox.unsupported_platform'
+  | 'judge.unsafe_bind'
+  | 'judge.bad_token'
+  | 'judge.cannot_listen'
 
 export interface SandboxErrorDetails {
   /** Whether the same call may succeed later without anything being changed. */

@@ -1,0 +1,117 @@
+/**
+ * `troupe judge`: Code Judge's HTTP API over the sandbox (DESIGN §9), until a signal ends it.
+ *
+ * in   HTTP requests      out  on stderr where it listens and how it ends
+ * Invariant: the first signal stops taking requests and answers those that are there, at most `--drain-ms` long; the
+ * second ends them at once, which is an answer too.
+ */
+import { type Command, InvalidArgumentError } from 'commander'
+import { TroupeError } from '../runtime/errors'
+import { JUDGE_DEFAULTS, type JudgeOptions, openJudge, openSandbox, SandboxError, type SandboxLevel } from '../sandbox'
+
+interface Options {
+  readonly port: number
+  readonly host: string
+  readonly tokenFile?: string
+  readonly lanes?: number
+  readonly requireLevel?: SandboxLevel
+  readonly timeoutMs: number
+  readonly memoryMb: number
+  readonly maxOutputChars: number
+  readonly queueWaitMs: number
+  readonly longQueueWaitMs: number
+  readonly maxQueuedCalls: number
+  readonly maxClientCalls: number
+  readonly maxBodyMb: number
+  readonly maxHeldMb: number
+  readonly drainMs: number
+}
+
+const MIB = 1024 * 1024
+const LEVELS: readonly string[] = ['full', 'degraded', 'none'] satisfies SandboxLevel[]
+const defaults = JUDGE_DEFAULTS
+
+/** Adds the command. Its action sets `process.exitCode` where that is not 0. */
+export function registerJudge(program: Command): void {
+  const count = wholeNumber(1, 10_000_000)
+  const time = wholeNumber(1, 86_400_000)
+  program
+    .command('judge')
+    .description("serve Code Judge's HTTP API over the sandbox: /ping /status /run /judge, with /batch and /long-batch")
+    .option('--port <n>', '0 takes a free one', wholeNumber(0, 65_535), defaults.port)
+    .option('--host <address>', 'any but loopback needs a token', defaults.host)
+    .option('--token-file <file>', 'requests must carry this bearer token')
+    .option('--lanes <n>', 'calls that run at once', wholeNumber(1, 4096))
+    .option('--require-level <level>', `fail where the sandbox does not reach it: ${LEVELS.join(', ')}`, level)
+    .option('--timeout-ms <ms>', 'of a run', wholeNumber(1, 3_600_000), defaults.timeoutMs)
+    .option(
+      '--memory-mb <n>',
+      "address space of a run; C++ has two thirds of it, as Code Judge's",
+      count,
+      defaults.memoryMb,
+    )
+    .option('--max-output-chars <n>', 'of each stream in an answer', wholeNumber(0, 1_000_000), defaults.maxOutputChars)
+    .option('--queue-wait-ms <ms>', 'a call may wait for a lane', time, defaults.queueWaitMs)
+    .option('--long-queue-wait-ms <ms>', 'the same for /long-batch', time, defaults.longQueueWaitMs)
+    .option('--max-queued-calls <n>', 'that wait, of all clients', count, defaults.maxQueuedCalls)
+    .option('--max-client-calls <n>', 'that wait, of one address', count, defaults.maxClientCalls)
+    .option('--max-body-mb <n>', 'of one request', wholeNumber(1, 1024), defaults.maxBodyBytes / MIB)
+    .option('--max-held-mb <n>', 'of all requests that are open', wholeNumber(1, 65_536), defaults.maxHeldBytes / MIB)
+    .option('--drain-ms <ms>', 'to answer what is open after a signal', wholeNumber(0, 3_600_000), 60_000)
+    .action(async (options: Options) => {
+      const { lanes, requireLevel } = options
+      const sandbox = await openSandbox({ ...(lanes ? { lanes } : {}), ...(requireLevel ? { requireLevel } : {}) })
+      try {
+        const judge = await openJudge(sandbox, judgeOptions(options)).catch(wrongUsage)
+        process.stderr.write(`judge: ${judge.url}, sandbox level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
+        process.exitCode = await untilSignal(ms => judge.close(ms), options.drainMs)
+      } finally {
+        await sandbox.close()
+      }
+    })
+}
+
+function judgeOptions(options: Options): JudgeOptions {
+  const { maxBodyMb, maxHeldMb, drainMs: _, lanes: __, requireLevel: ___, ...rest } = options
+  const cppMemoryMb = Math.ceil((2 * options.memoryMb) / 3)
+  return { ...rest, cppMemoryMb, maxBodyBytes: maxBodyMb * MIB, maxHeldBytes: maxHeldMb * MIB }
+}
+
+/** The exit code of the signal that ended it. */
+function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number): Promise<number> {
+  return new Promise(resolve => {
+    let code = 0
+    const onSignal = (signal: NodeJS.Signals) => {
+      const first = code === 0
+      if (first) code = signal === 'SIGINT' ? 130 : 143
+      process.stderr.write(
+        first ? `judge: ${signal}: answering what is open; once more ends it at once\n` : `judge: ${signal} again\n`,
+      )
+      void close(first ? drainMs : 0).then(() => {
+        process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
+        resolve(code)
+      })
+    }
+    process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
+  })
+}
+
+/** What the options ask for and cannot be had is a wrong usage. */
+function wrongUsage(error: unknown): never {
+  if (!(error instanceof SandboxError) || !error.code.startsWith('judge.')) throw error
+  const { retriable, message, hint } = error
+  throw new TroupeError(error.code, { boundary: 'cli', retriable, message, ...(hint ? { hint } : {}), cause: error })
+}
+
+function level(text: string): string {
+  if (LEVELS.includes(text)) return text
+  throw new InvalidArgumentError(`It must be one of ${LEVELS.join(', ')}.`)
+}
+
+function wholeNumber(least: number, most: number): (text: string) => number {
+  return text => {
+    const value = Number(text)
+    if (Number.isInteger(value) && text.trim() !== '' && value >= least && value <= most) return value
+    throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
+  }
+}

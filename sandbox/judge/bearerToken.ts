@@ -1,0 +1,40 @@
+/**
+ * The bearer token of a judge: read from a file once, compared in constant time.
+ *
+ * in   a file, an Authorization header      out  whether the request may come in
+ * Invariant: the token is in no message, and how long a comparison takes says nothing about it.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { readFileSync } from 'node:fs'
+import { SandboxError } from '../errors'
+
+export type TokenCheck = (authorization: string | undefined) => boolean
+
+const digest = (text: string) => createHash('sha256').update(text).digest()
+
+/** @throws SandboxError judge.bad_token where the file cannot be read or holds no token */
+export function tokenCheck(file: string): TokenCheck {
+  let token: string
+  try {
+    token = readFileSync(file, 'utf8').trim()
+  } catch (cause) {
+    throw badToken(`the token file ${file} could not be read: ${(cause as Error).message}`, cause)
+  }
+  if (token === '') throw badToken(`the token file ${file} is empty`)
+  // RFC 6750 §2.1: what may stand in a header after "Bearer ".
+  if (!/^[A-Za-z0-9\-._~+/]+=*$/.test(token)) {
+    throw badToken(
+      `the token file ${file} holds something else than one token (letters, digits, -._~+/ and = at its end)`,
+    )
+  }
+  const expected = digest(token)
+  return authorization => {
+    const given = /^Bearer +(\S+) *$/i.exec(authorization ?? '')?.[1] ?? ''
+    return timingSafeEqual(digest(given), expected)
+  }
+}
+
+function badToken(message: string, cause?: unknown): SandboxError {
+  const hint = 'write one line, as `openssl rand -hex 32 > FILE` does'
+  return new SandboxError('judge.bad_token', { retriable: false, message, hint, cause })
+}

@@ -1,0 +1,31 @@
+/**
+ * Captured bytes as the text of an answer: at most so many characters, counted as Python counts them.
+ *
+ * in   bytes of a stream      out  its head or its tail; what is no UTF-8 stands as U+FFFD
+ * Invariant: no character is cut in two, and the text does not keep the stream's bytes in memory.
+ */
+const MAX_UTF8 = 4
+
+/** The first `chars` characters: of stdout, as Code Judge keeps them. */
+export function headText(bytes: Uint8Array, chars: number): string {
+  const text = decoded(bytes.subarray(0, MAX_UTF8 * chars))
+  // Only as many characters as UTF-16 units can be too many.
+  return text.length <= chars ? text : [...text].slice(0, chars).join('')
+}
+
+/** The last `chars` characters: of stderr, where a traceback ends with the error. */
+export function tailText(bytes: Uint8Array, chars: number): string {
+  if (chars === 0) return ''
+  let start = Math.max(0, bytes.length - MAX_UTF8 * chars)
+  // A character that begins before the window is left out, up to its last byte.
+  for (let skipped = 0; start > 0 && skipped < MAX_UTF8 - 1 && isContinuation(bytes[start]!); skipped++) start++
+  const text = decoded(bytes.subarray(start))
+  return text.length <= chars ? text : [...text].slice(-chars).join('')
+}
+
+/** All of it. */
+export function decoded(bytes: Uint8Array): string {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
+}
+
+const isContinuation = (byte: number) => (byte & 0xc0) === 0x80

@@ -1,0 +1,131 @@
+/**
+ * What a submission comes to: Code Judge's result, from the sandbox's.
+ *
+ * in   a submission with how its call ended, or why there was none      out  {sub_id, success, run_success, cost, …}
+ * Invariant: the fields are Code Judge's and no more, but for what it cannot say: `stdout_bytes` and `stderr_bytes` are
+ * there where a stream was cut, `detail` where the submission was no submission.
+ * Source: 0xWJ/code-judge app/model.py, app/judge.py.
+ */
+import type { RunResult } from '../sandbox'
+import { type CppOutcome, cppOutcome } from './cppProgram'
+import { decoded, headText, tailText } from './outputText'
+import { type BadSubmission, type Fault, faultLine, type Submission } from './submission'
+
+export type Reason = '' | 'worker_timeout' | 'queue_timeout' | 'internal_error' | 'invalid_input'
+
+export interface Verdict {
+  readonly sub_id: string
+  /** The run was one, and what it printed is what was expected, where anything was. */
+  readonly success: boolean
+  /** It ended with exit code 0. */
+  readonly run_success: boolean
+  /** Seconds that the code ran; of a call that never began, seconds that it waited. */
+  readonly cost: number
+  readonly stdout: string
+  readonly stderr: string
+  readonly reason: Reason
+  readonly stdout_bytes?: number
+  readonly stderr_bytes?: number
+  readonly detail?: readonly Fault[]
+}
+
+export interface VerdictLimits {
+  readonly timeoutMs: number
+  /** Characters of each stream in an answer. */
+  readonly maxOutputChars: number
+}
+
+/** Of a submission whose call has ended. */
+export function verdictOf(submission: Submission, result: RunResult, limits: VerdictLimits): Verdict {
+  if (result.status === 'rejected') {
+    // The sandbox refuses what a level does not allow, which is not the submission's fault in C++'s case.
+    const reason = submission.type === 'cpp' ? 'internal_error' : 'invalid_input'
+    return unrun(submission.subId, reason, result.reason ?? 'the sandbox rejected it', 0)
+  }
+  if (submission.type !== 'cpp') {
+    const late = result.status === 'timeout' || (result.status !== 'ok' && result.wallMs >= limits.timeoutMs)
+    const ended = { ok: result.status === 'ok', costMs: result.wallMs, reason: late ? 'worker_timeout' : '' } as const
+    const said = result.status === 'killed' ? `Killed by ${result.signal}\n` : ''
+    return answered(submission, result, { ...ended, said }, limits)
+  }
+  const outcome = cppOutcome(result)
+  if (outcome.kind === 'unavailable') {
+    return unrun(submission.subId, 'internal_error', decoded(outcome.stderr) || 'C++ could not be run', 0)
+  }
+  const ended = { ok: outcome.kind === 'ok', costMs: outcome.runMs, reason: cppReason(outcome) } as const
+  return answered(submission, { ...result, ...outcome }, { ...ended, said: '' }, limits)
+}
+
+/** Of a submission that never ran, with what a person should know on stderr. */
+export function unrun(subId: string, reason: Reason, why: string, waitedMs: number): Verdict {
+  const nothing = { success: false, run_success: false, cost: waitedMs / 1000, stdout: '' }
+  return { sub_id: subId, ...nothing, stderr: why.endsWith('\n') ? why : `${why}\n`, reason }
+}
+
+export function invalid({ subId, faults }: BadSubmission): Verdict {
+  return { ...unrun(subId, 'invalid_input', faults.map(faultLine).join('\n'), 0), detail: faults }
+}
+
+/** As `/judge` answers: without the streams. */
+export function withoutStreams(verdict: Verdict): Omit<Verdict, 'stdout' | 'stderr'> {
+  const { stdout: _, stderr: __, stdout_bytes: ___, stderr_bytes: ____, ...rest } = verdict
+  return rest
+}
+
+interface Ended {
+  readonly ok: boolean
+  readonly costMs: number
+  readonly reason: Reason
+  readonly said: string
+}
+
+type Streams = Pick<RunResult, 'stdout' | 'stderr' | 'stdoutBytes' | 'stderrBytes'>
+
+function answered(submission: Submission, streams: Streams, ended: Ended, limits: VerdictLimits): Verdict {
+  const { stdoutBytes, stderrBytes } = streams
+  const stdout = headText(streams.stdout, limits.maxOutputChars)
+  const stderr = tailText(said(streams.stderr, ended.said), limits.maxOutputChars)
+  return {
+    sub_id: submission.subId,
+    success: ended.ok && isExpected(submission.expectedOutput, streams),
+    run_success: ended.ok,
+    cost: ended.costMs / 1000,
+    stdout,
+    stderr,
+    reason: ended.reason,
+    ...(isWhole(stdout, streams.stdout, stdoutBytes) ? {} : { stdout_bytes: stdoutBytes }),
+    ...(isWhole(stderr, streams.stderr, stderrBytes) || ended.said !== '' ? {} : { stderr_bytes: stderrBytes }),
+  }
+}
+
+const cppReason = ({ kind }: CppOutcome): Reason => (kind === 'timeout' ? 'worker_timeout' : '')
+
+function said(stderr: Uint8Array, line: string): Uint8Array {
+  if (line === '') return stderr
+  const open = stderr.length > 0 && stderr.at(-1) !== 10
+  return Buffer.concat([stderr, Buffer.from(open ? `\n${line}` : line)])
+}
+
+/** Whether a text holds all of a stream: a stream of one-byte characters by its length, any other by decoding it. */
+function isWhole(text: string, bytes: Uint8Array, total: number): boolean {
+  if (bytes.length !== total || total > 4 * text.length) return false
+  return text.length === total || text === decoded(bytes)
+}
+
+/** What Python's str.strip() takes off: Unicode's white space, with U+0085 and the separators, without U+FEFF. */
+const SPACES = new Set('\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'.split(''))
+for (let code = 0x2000; code <= 0x200a; code++) SPACES.add(String.fromCharCode(code))
+
+/** By hand: an expression that ends in `\s+$` takes quadratic time on a megabyte of spaces. */
+function stripped(text: string): string {
+  let [start, end] = [0, text.length]
+  while (start < end && SPACES.has(text[start]!)) start++
+  while (end > start && SPACES.has(text[end - 1]!)) end--
+  return text.slice(start, end)
+}
+
+/** Compared as a whole, not as far as the answer shows it. A stream that was cut when captured is not what was expected. */
+function isExpected(expected: string | undefined, { stdout, stdoutBytes }: Streams): boolean {
+  if (expected === undefined) return true
+  return stdout.length === stdoutBytes && stripped(decoded(stdout)) === stripped(expected)
+}
