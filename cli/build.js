@@ -25,7 +25,7 @@ function compile() {
 
 /** Everything in the houses that is no TypeScript and no product of running it. */
 function copyAssets() {
-  const left = /(^|\/)(__pycache__|\.[^/]+|tests)(\/|$)|\.tsx?$|\.pyc$|requirements-test\.txt$/
+  const left = /(^|\/)(__pycache__|\.[^/]+|tests|build)(\/|$)|\.tsx?$|\.pyc$|requirements-test\.txt$/
   for (const house of houses.filter(name => fs.existsSync(path.join(root, name)))) {
     for (const file of fs.readdirSync(path.join(root, house), { recursive: true })) {
       const from = path.join(root, house, file)

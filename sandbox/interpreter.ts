@@ -15,6 +15,8 @@ export interface Interpreter {
   readonly version: string
   /** Directories with installed packages, `:` between them. */
   readonly packages: string
+  /** What it must be able to read: its standard library and shared libraries, installed packages. */
+  readonly readable: readonly string[]
   /** The launcher as byte code of this interpreter. */
   readonly launcher: string
 }
@@ -32,7 +34,11 @@ const PATHS = `
 import os, sys, sysconfig
 own = {sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')}
 own |= {os.path.join(path, 'lib-dynload') for path in own}
-print(os.pathsep.join(p for p in sys.path if os.path.isdir(p) and p not in own))
+packages = [p for p in sys.path if os.path.isdir(p) and p not in own]
+print(os.pathsep.join(packages))
+base = sys.base_prefix
+home = [base] if len(base.split('/')) > 2 or base == '/usr' else [p for p in own if os.path.isdir(p)]
+print(os.pathsep.join([*home, *packages]))
 `
 
 /** Starts of the interpreter behind a slow shim, on a busy machine. */
@@ -58,8 +64,8 @@ export async function findInterpreter(directory: string, python?: string): Promi
       hint: 'name another interpreter in TROUPE_SANDBOX_PYTHON',
     })
   }
-  const packages = (await ask(executable, [PATHS])).trim()
-  return { python: executable, version, packages, launcher }
+  const [packages = '', readable = ''] = (await ask(executable, [PATHS])).trim().split('\n')
+  return { python: executable, version, packages, readable: readable.split(':'), launcher }
 }
 
 async function ask(python: string, [program = '', ...rest]: readonly string[]): Promise<string> {

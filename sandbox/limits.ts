@@ -7,7 +7,6 @@ import type { RunRequest } from './sandbox'
 
 export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
-export const DEFAULT_MAX_PROCESSES = 64
 export const DEFAULT_MAX_OUTPUT_BYTES = 65_536
 export const MAX_CODE_BYTES = 8 * 1024 * 1024
 /** Of one file that a call writes. */
@@ -24,6 +23,7 @@ const BOUNDS = {
 
 /** A request that can be begun. Plain data: it crosses to the worker thread. */
 export interface Call {
+  readonly mode: 'script' | 'cell'
   readonly code: Uint8Array
   readonly stdin: Uint8Array
   readonly timeoutMs: number
@@ -32,8 +32,8 @@ export interface Call {
   readonly maxOutputBytes: number
 }
 
-/** The call, or the reason why the request is rejected. */
-export function callOf(request: RunRequest): Call | string {
+/** The call, or the reason why the request is rejected. `maxProcesses`: of a request that doesn't say. */
+export function callOf(request: RunRequest, maxProcesses: number): Call | string {
   for (const name of ['timeoutMs', 'memoryMb', 'maxProcesses', 'maxOutputBytes'] as const) {
     const value = request[name]
     const [least, most] = BOUNDS[name]
@@ -41,17 +41,18 @@ export function callOf(request: RunRequest): Call | string {
       return `${name} must be a whole number from ${least} to ${most}, not ${value}`
     }
   }
+  if (typeof request.code !== 'string') return `code must be a string, not ${typeof request.code}`
   const code = Buffer.from(request.code, 'utf8')
   if (code.length > MAX_CODE_BYTES) return `code of ${code.length} bytes is over the limit of ${MAX_CODE_BYTES}`
   const stdin = Buffer.from(request.stdin ?? '', 'utf8')
   if (stdin.length > MAX_STDIN_BYTES) return `stdin of ${stdin.length} bytes is over the limit of ${MAX_STDIN_BYTES}`
-  if (request.session) return 'sessions need a sandbox that forks warm interpreters; this one starts one for each call'
   return {
+    mode: request.mode ?? (request.session ? 'cell' : 'script'),
     code,
     stdin,
     timeoutMs: request.timeoutMs ?? DEFAULT_TIMEOUT_MS,
     memoryBytes: (request.memoryMb ?? DEFAULT_MEMORY_MB) * 1024 * 1024,
-    maxProcesses: request.maxProcesses ?? DEFAULT_MAX_PROCESSES,
+    maxProcesses: request.maxProcesses ?? maxProcesses,
     maxOutputBytes: request.maxOutputBytes ?? DEFAULT_MAX_OUTPUT_BYTES,
   }
 }

@@ -12,65 +12,36 @@
  * RLIMIT_NPROC, which the kernel does not enforce for root.
  */
 import { rmSync } from 'node:fs'
-import { mkdtemp } from 'node:fs/promises'
-import { availableParallelism, tmpdir } from 'node:os'
+import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Piscina } from 'piscina'
+import { aborted, closed, queueFull, rejected } from './answers'
+import { cellProgram } from './cellProgram'
 import { SandboxError } from './errors'
-import { findInterpreter } from './interpreter'
+import type { Interpreter } from './interpreter'
 import { type Call, callOf, MAX_FILE_BYTES, MAX_OPEN_FILES } from './limits'
+import { DEFAULT_QUEUE_LIMIT, type SandboxOptions } from './options'
 import { signalTo, sweep } from './processes'
 import type { RunRequest, RunResult, Sandbox, SandboxLevel } from './sandbox'
 import { userProcesses } from './userProcesses'
 import { type LaneOutcome, type LaneSetup, type LaneTask, SLOT } from './worker'
 import { workerFile } from './workerFile'
 
-export interface SandboxOptions {
-  /** Calls that run at once. Default: two a core, since some of them sleep. */
-  readonly lanes?: number
-  /** Calls that may wait for a lane; one more is refused with sandbox.queue_full. Default 4096. */
-  readonly queueLimit?: number
-  /** The interpreter. Default: TROUPE_SANDBOX_PYTHON, else the real interpreter behind `python3`. */
-  readonly python?: string
-  /** Fails where this level is not reached. */
-  readonly requireLevel?: SandboxLevel
-}
-
 const LEVEL: SandboxLevel = 'none'
+const DEFAULT_MAX_PROCESSES = 64
+const NO_SESSIONS = "sessions need warm interpreters that fork; at level 'none' each call starts one"
 /** A launcher whose thread was lost ends by itself; after this it is killed. */
 const LOST_MS = 3000
 
-/**
- * @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.unsupported_platform
- */
-export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
-  if (process.platform !== 'linux') {
-    throw new SandboxError('sandbox.unsupported_platform', {
-      retriable: false,
-      message: `the sandbox needs Linux, this is ${process.platform}`,
-      hint: 'run it in a Linux container',
-    })
-  }
-  if (options.requireLevel && options.requireLevel !== LEVEL) {
-    throw new SandboxError('sandbox.level_unmet', {
-      retriable: false,
-      message: `level '${options.requireLevel}' is required, this sandbox reaches '${LEVEL}' (rlimits only)`,
-      hint: "isolate the whole process (a container or VM of its own) and require 'none'",
-    })
-  }
-  const base = await mkdtemp(join(tmpdir(), 'troupe-sandbox-'))
-  try {
-    const { python, packages, launcher } = await findInterpreter(base, options.python)
-    const lanes = options.lanes ?? 2 * availableParallelism()
-    const table = new SharedArrayBuffer(lanes * SLOT.cells * 4)
-    const limits = { fileBytes: MAX_FILE_BYTES, openFiles: MAX_OPEN_FILES }
-    const setup = { python, packages, launcher, base, table, ...limits }
-    return new ProcessPool(lanes, options.queueLimit ?? 4096, setup, workerFile(base))
-  } catch (error) {
-    rmSync(base, { recursive: true, force: true })
-    throw error
-  }
+/** @param base the sandbox's own directory; the pool removes it when it closes */
+export function openProcessPool(options: SandboxOptions, interpreter: Interpreter, base: string): Sandbox {
+  const { python, packages, launcher } = interpreter
+  const lanes = options.lanes ?? 2 * availableParallelism()
+  const table = new SharedArrayBuffer(lanes * SLOT.cells * 4)
+  const limits = { fileBytes: MAX_FILE_BYTES, openFiles: MAX_OPEN_FILES }
+  const setup = { python, packages, launcher, base, table, ...limits }
+  return new ProcessPool(lanes, options.queueLimit ?? DEFAULT_QUEUE_LIMIT, setup, workerFile(base, 'worker'))
 }
 
 /** A call that waits for a lane. */
@@ -116,8 +87,10 @@ class ProcessPool implements Sandbox {
   }
 
   async run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
-    const call = callOf(request)
-    if (typeof call === 'string') return rejected(request.id, call)
+    if (request.session) return rejected(request.id, NO_SESSIONS)
+    const asked = callOf(request, DEFAULT_MAX_PROCESSES)
+    if (typeof asked === 'string') return rejected(request.id, asked)
+    const call = asked.mode === 'cell' ? { ...asked, code: Buffer.from(cellProgram(request.code), 'utf8') } : asked
     const slot = await this.#lane(signal)
     const running = this.#inSlot(slot, call)
     this.#running.add(running)
@@ -222,30 +195,4 @@ class ProcessPool implements Sandbox {
 
 function withoutKind({ kind: _, ...rest }: Extract<LaneOutcome, { kind: 'ended' }>): Omit<RunResult, 'id'> {
   return rest
-}
-
-function rejected(id: string, reason: string): RunResult {
-  const empty = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), stdoutBytes: 0, stderrBytes: 0 }
-  const ending = { status: 'rejected', exitCode: null, signal: null } as const
-  return { id, ...ending, ...empty, wallMs: 0, cpuMs: 0, maxRssBytes: 0, reason }
-}
-
-function aborted(signal: AbortSignal): SandboxError {
-  return new SandboxError('sandbox.aborted', {
-    retriable: false,
-    message: 'the call was aborted',
-    cause: signal.reason,
-  })
-}
-
-function queueFull(lanes: number, queueLimit: number): SandboxError {
-  return new SandboxError('sandbox.queue_full', {
-    retriable: true,
-    message: `${lanes} calls run and ${queueLimit} wait already`,
-    hint: 'wait for some of them, or open the sandbox with a larger queueLimit',
-  })
-}
-
-function closed(): SandboxError {
-  return new SandboxError('sandbox.closed', { retriable: false, message: 'the sandbox is closed' })
 }

@@ -50,7 +50,7 @@ export async function runPythonTool(
   call: { readonly code: string; readonly input: string },
   { id = 'tool', signal, ...limits }: PythonToolLimits = {},
 ): Promise<PythonToolResult> {
-  const result = await sandbox.run({ id, code: wrapped(call.code), stdin: call.input, ...limits }, signal)
+  const result = await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal)
   const { stdoutBytes, stderrBytes, exitCode, wallMs, cpuMs } = result
   const stdout = text(result.stdout)
   const stderr = text(result.stderr)
@@ -73,57 +73,4 @@ const text = (bytes: Uint8Array) => decoder.decode(bytes)
 
 function withLine(stderr: string, line: string): string {
   return stderr === '' || stderr.endsWith('\n') ? `${stderr}${line}\n` : `${stderr}\n${line}\n`
-}
-
-/**
- * The program that runs the model's code. It is a function, so that nothing of it is among the code's names, and it
- * takes the syntax tree apart with the built-in `_ast`: importing `ast` would cost as much as a short call.
- */
-const WRAPPER = `
-def run_cell(source):
-    import _ast, sys
-    cell = type(sys)('__main__')
-    cell.__builtins__ = __builtins__
-    sys.modules['__main__'] = cell
-    try:
-        tree = compile(source, '<cell>', 'exec', _ast.PyCF_ONLY_AST, True)
-        last = None
-        if tree.body and type(tree.body[-1]) is _ast.Expr:
-            last = _ast.Expression(tree.body.pop().value)
-        code = compile(tree, '<cell>', 'exec', 0, True)
-        echo = last and compile(last, '<cell>', 'eval', 0, True)
-        exec(code, cell.__dict__)
-        if echo:
-            value = eval(echo, cell.__dict__)
-            if value is not None:
-                print(repr(value))
-    except SystemExit:
-        raise
-    except BaseException as error:
-        line = getattr(error, 'lineno', None) if isinstance(error, SyntaxError) else None
-        trace = error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code.co_filename == '<cell>':
-                line = trace.tb_lineno
-            trace = trace.tb_next
-        try:
-            message = error.msg if isinstance(error, SyntaxError) else str(error)
-        except BaseException:
-            message = ''
-        where = '' if line is None else ' at line %d' % line
-        lines = source.splitlines()
-        shown = '\\n  ' + lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else ''
-        report = '%s%s%s%s\\n' % (type(error).__name__, where, ': ' + message if message else '', shown)
-        try:
-            sys.stdout.flush()
-        except BaseException:
-            pass
-        sys.stderr.write(report)
-        sys.exit(1)
-
-`
-
-function wrapped(code: string): string {
-  // A JSON string is a Python string as long as no character outside the basic plane is escaped, and none is.
-  return `${WRAPPER}run_cell(${JSON.stringify(code)})\n`
 }

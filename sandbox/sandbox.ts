@@ -7,11 +7,14 @@
 export interface RunRequest {
   readonly id: string
   readonly code: string
+  /** cell: the last expression is echoed and an error is one line, as in a notebook. Default script; cell in a session. */
+  readonly mode?: 'script' | 'cell'
   readonly stdin?: string
   /** Wall clock. Default 4000. */
   readonly timeoutMs?: number
   /** Address space, MiB. Default 512. */
   readonly memoryMb?: number
+  /** Processes that the code may start. Default 0 (level `none`: 64); levels `none` and `full` only. */
   readonly maxProcesses?: number
   /** Captured bytes a stream. Default 65536. */
   readonly maxOutputBytes?: number
@@ -36,8 +39,10 @@ export interface RunResult {
   readonly wallMs: number
   readonly cpuMs: number
   readonly maxRssBytes: number
-  /** Why a call was rejected. */
+  /** Why a call was rejected, or was killed though its code did nothing. */
   readonly reason?: string
+  /** How long it waited before it began. */
+  readonly queuedMs?: number
 }
 
 /** full: namespaces, seccomp, empty network. degraded: Landlock, seccomp, rlimits. none: rlimits only. */

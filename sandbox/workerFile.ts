@@ -7,16 +7,16 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** The worker and what it imports at run time. */
-const SOURCES = ['worker', 'processes']
+/** The workers, each with what it imports at run time. */
+const SOURCES = { worker: ['worker', 'processes'], zygoteWorker: ['zygoteWorker'] } as const
 
-export function workerFile(directory: string): string {
-  if (__filename.endsWith('.js')) return join(__dirname, 'worker.js')
+export function workerFile(directory: string, worker: keyof typeof SOURCES): string {
+  if (__filename.endsWith('.js')) return join(__dirname, `${worker}.js`)
   const { ModuleKind, ScriptTarget, transpileModule } = require('typescript') as typeof import('typescript')
   const compilerOptions = { module: ModuleKind.CommonJS, target: ScriptTarget.ES2022, esModuleInterop: true }
-  for (const name of SOURCES) {
+  for (const name of SOURCES[worker]) {
     const source = readFileSync(join(__dirname, `${name}.ts`), 'utf8')
     writeFileSync(join(directory, `${name}.js`), transpileModule(source, { compilerOptions }).outputText)
   }
-  return join(directory, 'worker.js')
+  return join(directory, `${worker}.js`)
 }

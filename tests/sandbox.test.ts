@@ -27,7 +27,7 @@ time.sleep(0.3)
 let sandbox: Sandbox
 beforeAll(async () => {
   process.env.TROUPE_TEST_SECRET = 'must-not-leak'
-  sandbox = await openSandbox({ lanes: 4 })
+  sandbox = await openSandbox({ level: 'none', lanes: 4 })
 })
 afterAll(() => sandbox.close())
 afterEach(() => expect(ours()).toEqual([]))
@@ -250,7 +250,7 @@ describe('processes', () => {
   test('of a killed Node die with it', async () => {
     const script = `
 require('./cli/register.js')
-require('./sandbox/index.ts').openSandbox().then(s => s.run({ id: 'x', timeoutMs: 60000, code: ${JSON.stringify(
+require('./sandbox/index.ts').openSandbox({ level: 'none' }).then(s => s.run({ id: 'x', timeoutMs: 60000, code: ${JSON.stringify(
       daemon.replace('write(1,', 'write(os.open(OUT, os.O_WRONLY | os.O_APPEND),'),
     )}.replace('OUT', JSON.stringify(process.argv[1])) + 'time.sleep(60)' }))`
     const directory = mkdtempSync(join(tmpdir(), 'troupe-test-'))
@@ -289,7 +289,7 @@ describe('the pool', () => {
   })
 
   test('runs a batch in order without filling its queue', async () => {
-    const small = await openSandbox({ lanes: 1, queueLimit: 1 })
+    const small = await openSandbox({ level: 'none', lanes: 1, queueLimit: 1 })
     const results = await runBatch(
       small,
       Array.from({ length: 8 }, (_, i) => ({ id: `${i}`, code: `print(${i})` })),
@@ -299,7 +299,7 @@ describe('the pool', () => {
   })
 
   test('refuses a call beyond its queue, and takes one again when there is room', async () => {
-    const small = await openSandbox({ lanes: 1, queueLimit: 1 })
+    const small = await openSandbox({ level: 'none', lanes: 1, queueLimit: 1 })
     const request = { id: 'q', code: 'import time; time.sleep(0.3)' }
     const both = [small.run(request), small.run(request)]
     await expect(small.run(request)).rejects.toMatchObject({
@@ -313,7 +313,7 @@ describe('the pool', () => {
   })
 
   test('ends an aborted call, running or waiting, and its neighbours never notice', async () => {
-    const small = await openSandbox({ lanes: 2 })
+    const small = await openSandbox({ level: 'none', lanes: 2 })
     const abort = new AbortController()
     const sleeper = { id: 's', code: 'import os, time\nos.fork()\ntime.sleep(60)', timeoutMs: 60_000 }
     const running = small.run(sleeper, abort.signal)
@@ -339,7 +339,7 @@ describe('the pool', () => {
         threads.push(this)
       }
     }
-    const small = await openSandbox({ lanes: 1 }).finally(() => {
+    const small = await openSandbox({ level: 'none', lanes: 1 }).finally(() => {
       workerThreads.Worker = Worker
     })
     const call = small.run({ id: 'w', code: `${daemon}\ntime.sleep(1.5)\nprint('second')`, timeoutMs: 20_000 })
@@ -354,7 +354,7 @@ describe('the pool', () => {
   })
 
   test('leaves nothing when it closes, and takes no more calls', async () => {
-    const small = await openSandbox({ lanes: 2 })
+    const small = await openSandbox({ level: 'none', lanes: 2 })
     const { stdout } = await small.run({ id: 'd', code: 'import os; print(os.path.dirname(os.getcwd()))' })
     const sleeper = { id: 's', code: `${daemon}\ntime.sleep(60)`, timeoutMs: 60_000 }
     const outcomes = Promise.allSettled([small.run(sleeper), small.run(sleeper), small.run(sleeper)])
@@ -369,7 +369,9 @@ describe('the pool', () => {
 
   test('fails closed where a level is required that it does not reach', async () => {
     expect(sandbox.level).toBe('none')
-    await expect(openSandbox({ requireLevel: 'full' })).rejects.toMatchObject({ code: 'sandbox.level_unmet' })
+    await expect(openSandbox({ level: 'none', requireLevel: 'full' })).rejects.toMatchObject({
+      code: 'sandbox.level_unmet',
+    })
     await expect(openSandbox({ python: '/no/such/python' })).rejects.toMatchObject({ code: 'sandbox.no_python' })
   })
 })

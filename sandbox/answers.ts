@@ -1,0 +1,31 @@
+/**
+ * The answers that both pools give to a call that they do not run to its end.
+ */
+import { SandboxError } from './errors'
+import type { RunResult } from './sandbox'
+
+export function rejected(id: string, reason: string): RunResult {
+  const empty = { stdout: new Uint8Array(0), stderr: new Uint8Array(0), stdoutBytes: 0, stderrBytes: 0 }
+  const ending = { status: 'rejected', exitCode: null, signal: null } as const
+  return { id, ...ending, ...empty, wallMs: 0, cpuMs: 0, maxRssBytes: 0, reason }
+}
+
+export function aborted(signal: AbortSignal): SandboxError {
+  return new SandboxError('sandbox.aborted', {
+    retriable: false,
+    message: 'the call was aborted',
+    cause: signal.reason,
+  })
+}
+
+export function queueFull(lanes: number, queueLimit: number): SandboxError {
+  return new SandboxError('sandbox.queue_full', {
+    retriable: true,
+    message: `${lanes} calls run and ${queueLimit} wait already`,
+    hint: 'wait for some of them, or open the sandbox with a larger queueLimit',
+  })
+}
+
+export function closed(): SandboxError {
+  return new SandboxError('sandbox.closed', { retriable: false, message: 'the sandbox is closed' })
+}

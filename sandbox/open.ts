@@ -1,0 +1,208 @@
+/**
+ * Opens a sandbox at the highest level that this machine reaches, found by trying: a zygote is started at the level and
+ * runs a program that tries to get out.
+ *
+ * in   options      out  a Sandbox that has answered a call; or SandboxError, which says for each level why not
+ * Invariant: a level is never claimed that was not tried in this process on this machine; `requireLevel` fails closed.
+ */
+import { rmSync } from 'node:fs'
+import { mkdtemp } from 'node:fs/promises'
+import { availableParallelism, tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { SandboxError } from './errors'
+import { findInterpreter, type Interpreter } from './interpreter'
+import { MAX_FILE_BYTES } from './limits'
+import { DEFAULT_QUEUE_LIMIT, preloads, type SandboxOptions } from './options'
+import { openProcessPool } from './pool'
+import type { Sandbox, SandboxLevel } from './sandbox'
+import { controlFrame } from './wire'
+import { workerFile } from './workerFile'
+import { ZygotePool } from './zygotePool'
+import type { ZygoteSetup } from './zygoteWorker'
+
+const { compileShim } = require('./zygote/compile.js') as { compileShim(): Promise<string | null> }
+
+const LEVELS: readonly SandboxLevel[] = ['full', 'degraded', 'none']
+const CHECK_MS = 30_000
+const LANES_A_ZYGOTE = 60
+/** Of a child: descriptors, and threads where it may start no processes. */
+const OPEN_FILES = 64
+const THREADS = 64
+const TMP_MB = 16
+/** A compiler needs room. */
+const TMP_MB_PROCESSES = 64
+/** Children that compute at once on one core: those that have just begun, and those that have for long. */
+const RUNNABLE = 2
+const LONG = 3
+/** The first of the users that code runs as where we are root; one a zygote. */
+const FIRST_UID = 210_000
+
+/** Each line is something that code must not be able to do. */
+const CHECK: Readonly<Record<'full' | 'degraded', string>> = {
+  full: `
+import os, socket
+tries = [socket.socket, os.fork, lambda: open('/etc/shadow'), lambda: open('/usr/troupe', 'w'), lambda: os.listdir('/proc')]
+`,
+  degraded: `
+import os, socket
+tries = [socket.socket, os.fork, lambda: os.listdir('/etc'), lambda: open('/tmp/troupe', 'w'), lambda: os.listdir('/proc'),
+  lambda: os.kill(os.getppid(), 0)]
+`,
+}
+const CHECK_EACH = `
+for n, attempt in enumerate(tries):
+    try: attempt()
+    except OSError: continue
+    print('attempt', n, 'succeeded')
+print('contained')
+`
+
+/** What was found at a level. */
+export interface LevelReport {
+  readonly level: SandboxLevel
+  readonly reached: boolean
+  /** Why not. */
+  readonly reason?: string
+}
+
+/** @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.start_failed, sandbox.unsupported_platform */
+export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
+  if (process.platform !== 'linux') {
+    throw new SandboxError('sandbox.unsupported_platform', {
+      retriable: false,
+      message: `the sandbox needs Linux, this is ${process.platform}`,
+      hint: 'run it in a Linux container',
+    })
+  }
+  const lowest = LEVELS.indexOf(options.requireLevel ?? 'none')
+  const wanted = (options.level ? [options.level] : LEVELS).filter(level => LEVELS.indexOf(level) <= lowest)
+  const why: string[] = []
+  for (const level of wanted) {
+    try {
+      return await openAt(level, options)
+    } catch (error) {
+      if (!(error instanceof SandboxError) || error.code !== 'sandbox.level_unmet') throw error
+      why.push(`${level}: ${error.message}`)
+    }
+  }
+  const asked = options.requireLevel ?? options.level
+  throw new SandboxError('sandbox.level_unmet', {
+    retriable: false,
+    message: `level '${asked}' is required and not reached (${why.join('; ') || `level '${options.level}' was asked for`})`,
+    hint: 'see `troupe doctor`; in Docker, run with the seccomp profile that comes with the package, or isolate the whole process and require less',
+  })
+}
+
+/** Tries every level. For people: `troupe doctor` prints it. */
+export async function probeLevels(options: SandboxOptions = {}): Promise<readonly LevelReport[]> {
+  const reports: LevelReport[] = []
+  for (const level of LEVELS) {
+    try {
+      const sandbox = await openAt(level, { ...options, lanes: 1 })
+      await sandbox.close()
+      reports.push({ level, reached: true })
+    } catch (error) {
+      reports.push({ level, reached: false, reason: (error as Error).message })
+    }
+  }
+  return reports
+}
+
+async function openAt(level: SandboxLevel, options: SandboxOptions): Promise<Sandbox> {
+  const base = await mkdtemp(join(tmpdir(), 'troupe-sandbox-'))
+  try {
+    const interpreter = await findInterpreter(base, options.python)
+    if (level === 'none' && !options.bare) return openProcessPool(options, interpreter, base)
+    return await openZygotes(level, options, interpreter, base)
+  } catch (error) {
+    rmSync(base, { recursive: true, force: true })
+    throw error
+  }
+}
+
+let firstCore = 0
+
+async function openZygotes(
+  level: SandboxLevel,
+  options: SandboxOptions,
+  interpreter: Interpreter,
+  base: string,
+): Promise<Sandbox> {
+  const shim = await compileShim()
+  const count = options.zygotes ?? Math.min(availableParallelism(), options.lanes ?? Number.POSITIVE_INFINITY)
+  const zygotes = Array.from({ length: count }, (_, n) =>
+    zygoteSetup(options.bare ? 'bare' : level, options, interpreter, base, shim, firstCore + n),
+  )
+  firstCore += count // sandboxes of one lane each do not all lie on the first core
+  const pool = new ZygotePool({
+    level: options.bare ? 'none' : level,
+    lanes: options.lanes ?? LANES_A_ZYGOTE * count,
+    queueLimit: options.queueLimit ?? DEFAULT_QUEUE_LIMIT,
+    workerFile: workerFile(base, 'zygoteWorker'),
+    zygotes,
+    base,
+  })
+  const program = level === 'none' ? "print('contained')" : CHECK[level] + CHECK_EACH
+  const said = await pool.run({ id: 'check', code: program, timeoutMs: CHECK_MS }).then(
+    result => Buffer.from(result.stdout).toString() || Buffer.from(result.stderr).toString() || result.status,
+    (error: Error) => error.message,
+  )
+  if (said === 'contained\n') return pool
+  await pool.close()
+  if (said.includes('preload of')) {
+    throw new SandboxError('sandbox.start_failed', {
+      retriable: false,
+      message: said,
+      hint: `install it for ${interpreter.python}, or name an interpreter that has it`,
+    })
+  }
+  throw new SandboxError('sandbox.level_unmet', { retriable: false, message: said.trim() })
+}
+
+function zygoteSetup(
+  level: SandboxLevel | 'bare',
+  options: SandboxOptions,
+  { python, packages, readable }: Interpreter,
+  base: string,
+  shim: string | null,
+  core: number,
+): ZygoteSetup {
+  const ours = readable.some(path => path === '/tmp' || path.startsWith('/tmp/'))
+  const scratch = ours ? '/scratch' : '/tmp' // packages under /tmp would be hidden by the code's own directory
+  return {
+    python,
+    args: ['-s', '-S', '-X', 'utf8', join(__dirname, 'zygote/zygote.py')],
+    ping: controlFrame('ping'),
+    env: {
+      PATH: '/usr/local/bin:/usr/bin:/bin',
+      LANG: 'C.UTF-8',
+      HOME: scratch,
+      TMPDIR: scratch,
+      // Sets print in the same order whichever zygote runs the code.
+      PYTHONHASHSEED: '0',
+      PYTHONDONTWRITEBYTECODE: '1',
+      // A library that starts a thread a core would meet the limits, and slow its neighbours.
+      OMP_NUM_THREADS: '1',
+      OPENBLAS_NUM_THREADS: '1',
+      MKL_NUM_THREADS: '1',
+    },
+    settings: {
+      level,
+      shim,
+      core,
+      base,
+      scratch,
+      readable,
+      packages: packages ? packages.split(':') : [],
+      preload: preloads(options),
+      uid: process.getuid?.() === 0 ? FIRST_UID + (core % 1000) : 0,
+      open_files: OPEN_FILES,
+      threads: THREADS,
+      tmp_mb: TMP_MB,
+      tmp_mb_processes: TMP_MB_PROCESSES,
+      runnable: RUNNABLE,
+      longest: LONG,
+      file_bytes: MAX_FILE_BYTES,
+    },
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * The frames between the pool and a zygote: a head of 32-bit numbers, little-endian, then bytes (see zygote/shim.c).
+ *
+ * in   calls      out  frames; and back: bytes cut into whole frames, replies
+ * Invariant: the first number of a frame is its length in bytes, head included.
+ */
+import { constants } from 'node:os'
+import type { Call } from './limits'
+
+const ASK = { head: 56, run: 1, stop: 2, drop: 3, ping: 4 } as const
+const FLAGS = { cell: 1, processes: 2, session: 4 } as const
+const HEAD_BYTES = 64
+const KINDS = { 1: 'ready', 2: 'begun', 3: 'done', 4: 'failed', 5: 'pong' } as const
+
+/** What the zygote says of a call: `id` is its number in the pool. */
+export type Reply =
+  | { readonly kind: 'ready' | 'begun' | 'pong'; readonly id: number; readonly pid: number }
+  | { readonly kind: 'failed'; readonly id: number; readonly error: number }
+  | ({ readonly kind: 'done'; readonly id: number } & Ending)
+
+export interface Ending {
+  readonly status: 'ok' | 'error' | 'timeout' | 'killed'
+  readonly exitCode: number | null
+  readonly signal: string | null
+  readonly stdout: Uint8Array
+  readonly stderr: Uint8Array
+  readonly stdoutBytes: number
+  readonly stderrBytes: number
+  readonly wallMs: number
+  readonly cpuMs: number
+  readonly maxRssBytes: number
+  /** The cell's process is paused, and the next may fork from it. */
+  readonly paused: boolean
+  /** It left files in its directory, which a fork from an earlier cell would see. */
+  readonly files: boolean
+  readonly stateBytes: number
+}
+
+export interface Place {
+  /** The state that the cell leaves behind, and the one that it forks from; 0 for none. */
+  readonly state: number
+  readonly parent: number
+  /** Of the random numbers; 0 takes the kernel's. */
+  readonly seed: bigint
+}
+
+export function runFrame(id: number, call: Call, place?: Place): Buffer {
+  const frame = Buffer.allocUnsafe(ASK.head + call.code.length + call.stdin.length)
+  let flags = call.mode === 'cell' ? FLAGS.cell : 0
+  if (call.maxProcesses > 0) flags |= FLAGS.processes
+  if (place) flags |= FLAGS.session
+  const seed = place?.seed ?? 0n
+  const numbers = [
+    frame.length,
+    ASK.run,
+    id,
+    flags,
+    call.timeoutMs,
+    call.maxProcesses,
+    call.memoryBytes / 2 ** 20,
+    call.maxOutputBytes,
+    place?.state ?? 0,
+    place?.parent ?? 0,
+    Number(seed & 0xffffffffn),
+    Number(seed >> 32n),
+    call.code.length,
+    call.stdin.length,
+  ]
+  numbers.forEach((number, at) => {
+    frame.writeUInt32LE(number, 4 * at)
+  })
+  frame.set(call.code, ASK.head)
+  frame.set(call.stdin, ASK.head + call.code.length)
+  return frame
+}
+
+/** `number`: of a call for stop, of a state for drop. */
+export function controlFrame(kind: 'stop' | 'drop' | 'ping', number = 0): Buffer {
+  const frame = Buffer.alloc(ASK.head)
+  frame.writeUInt32LE(ASK.head, 0)
+  frame.writeUInt32LE(ASK[kind], 4)
+  frame.writeUInt32LE(number, kind === 'drop' ? 32 : 8)
+  return frame
+}
+
+// Reversed, so that of two names for one number the first stands: SIGABRT, not SIGIOT.
+const signalNames = new Map(
+  Object.entries(constants.signals)
+    .reverse()
+    .map(([name, number]) => [number, name]),
+)
+
+/** The replies in a piece that holds whole frames. */
+export function* replies(piece: Uint8Array): Generator<Reply> {
+  const bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
+  for (let at = 0; at < bytes.length; at += bytes.readUInt32LE(at)) yield reply(bytes, at)
+}
+
+function reply(bytes: Buffer, at: number): Reply {
+  const number = (index: number) => bytes.readUInt32LE(at + 4 * index)
+  const kind = KINDS[number(1) as keyof typeof KINDS]
+  const id = number(2)
+  if (kind === 'failed') return { kind, id, error: number(15) }
+  if (kind !== 'done') return { kind, id, pid: number(3) }
+  const waitStatus = number(3)
+  const signalNumber = waitStatus & 0x7f
+  const signal = signalNumber === 0 ? null : (signalNames.get(signalNumber) ?? `SIG${signalNumber}`)
+  const exitCode = signalNumber === 0 ? waitStatus >> 8 : null
+  const outEnd = at + HEAD_BYTES + number(8)
+  const kept = number(12)
+  return {
+    kind,
+    id,
+    status: number(4) ? 'timeout' : signal ? 'killed' : exitCode === 0 ? 'ok' : 'error',
+    exitCode,
+    signal,
+    // Copies: a slice would keep the whole piece, with the output of other calls, alive.
+    stdout: new Uint8Array(bytes.subarray(at + HEAD_BYTES, outEnd)),
+    stderr: new Uint8Array(bytes.subarray(outEnd, outEnd + number(9))),
+    stdoutBytes: number(10),
+    stderrBytes: number(11),
+    wallMs: number(5) / 1000,
+    cpuMs: number(6) / 1000,
+    maxRssBytes: number(7) * 1024,
+    paused: (kept & 1) !== 0,
+    files: (kept & 2) !== 0,
+    stateBytes: number(13) * 1024,
+  }
+}

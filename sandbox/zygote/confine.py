@@ -1,0 +1,161 @@
+"""What the zygote does to itself once, so that its children have little left to do: user, namespaces, root, Landlock.
+
+in   the directories that code may read      out  a process in an empty network, with a read-only root of those directories
+Invariant: every step either holds or raises. Nothing here is undone; a zygote that fails here exits.
+"""
+
+import ctypes
+import os
+import stat
+import struct
+
+libc = ctypes.CDLL(None, use_errno=True)
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWNET = 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
+MNT_DETACH = 2
+SYS_PIVOT_ROOT, SYS_MOUNT_SETATTR = 155, 442
+SYS_LANDLOCK_CREATE, SYS_LANDLOCK_ADD = 444, 445
+AT_RECURSIVE, ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 0x8000, 1, 2, 4
+PR_SET_DUMPABLE, PR_CAP_AMBIENT = 4, 47
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
+DEVICES = ("null", "zero", "full", "random", "urandom")
+INSIDE = 1000  # the user and group that code sees
+
+
+def check(result, what):
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def mount(source, target, kind, flags, data=None):
+    encode = lambda text: None if text is None else text.encode()  # noqa: E731
+    check(libc.mount(encode(source), encode(target), encode(kind), ctypes.c_ulong(flags), encode(data)), f"mount {target}")
+
+
+def enter(config, proc):
+    """Into namespaces, under a root that holds the readable directories and nothing else. As root the code gets a user
+    of its own, since the kernel does not count the processes of uid 0; otherwise it runs as whoever started us."""
+    real_uid, real_gid = os.getuid(), os.getgid()
+    spaces = NEWNS | NEWNET | NEWIPC | NEWUTS | NEWCGROUP
+    if config["uid"] and real_uid == 0 and libc.unshare(spaces) == 0:
+        change_root(config)
+        os.setgroups([])
+        os.setresgid(config["uid"], config["uid"], config["uid"])
+        os.setresuid(config["uid"], config["uid"], config["uid"])
+        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or /proc/self/uid_map of the children would belong to root
+        return config["uid"]
+    check(libc.unshare(spaces | NEWUSER), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{INSIDE} {real_uid} 1"), ("gid_map", f"{INSIDE} {real_gid} 1")):
+        fd = os.open(f"self/{name}", os.O_WRONLY, dir_fd=proc)
+        os.write(fd, text.encode())
+        os.close(fd)
+    change_root(config)
+    return INSIDE
+
+
+def change_root(config):
+    root = config["base"]
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+    mount("root", root, "tmpfs", MS_NOSUID, "size=1m,mode=755")
+    bound = []
+    for path in SYSTEM + SETTINGS:
+        place(root, path, bound)
+    for path in config["readable"]:
+        place(root, os.path.realpath(path), bound)
+        if os.path.realpath(path) != path:
+            place(root, path, bound)
+    seal_tree(root, bound)
+    os.mkdir(f"{root}/tmp", 0o700)
+    os.makedirs(f"{root}/dev", exist_ok=True)
+    os.symlink("/tmp", f"{root}/dev/shm")
+    for name in DEVICES:
+        open(f"{root}/dev/{name}", "w").close()
+        mount(f"/dev/{name}", f"{root}/dev/{name}", None, MS_BIND)
+    os.makedirs(f"{root}/etc", exist_ok=True)
+    with open(f"{root}/etc/passwd", "w") as file:
+        file.write(f"user:x:{INSIDE}:{INSIDE}::/tmp:/bin/sh\n")
+    with open(f"{root}/etc/group", "w") as file:
+        file.write(f"user:x:{INSIDE}:\n")
+    hide(root, bound)
+    os.chdir(root)
+    check(libc.syscall(SYS_PIVOT_ROOT, b".", b"."), "pivot_root")
+    check(libc.umount2(b".", MNT_DETACH), "umount2")
+    os.chdir("/")
+    mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def place(root, path, bound):
+    """Binds a file or directory at its own path, or repeats a link; nothing where it is not there or is inside another."""
+    if not os.path.lexists(path) or any(path == other or path.startswith(other + "/") for other in bound):
+        return
+    target = root + path
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    if os.path.islink(path):
+        os.symlink(os.readlink(path), target)
+        return
+    if os.path.isdir(path):
+        os.makedirs(target, exist_ok=True)
+    else:
+        open(target, "w").close()
+    mount(path, target, None, MS_BIND | MS_REC)
+    bound.append(path)
+
+
+def seal_tree(root, bound):
+    for path in bound:
+        attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, 0, 0, 0)
+        done = libc.syscall(SYS_MOUNT_SETATTR, -100, (root + path).encode(), AT_RECURSIVE, attributes, len(attributes))
+        if done < 0:  # before Linux 5.12
+            mount(None, root + path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
+
+
+def hide(root, bound):
+    """The directories above a readable one can be passed, not listed."""
+    for path in bound:
+        above = os.path.dirname(path)
+        while above not in ("/", "/etc", "/usr"):
+            os.chmod(root + above, 0o111)
+            above = os.path.dirname(above)
+
+
+def landlock(readable):
+    """A ruleset under which only these directories can be read and nothing be written. OSError where there is none."""
+    abi = check(libc.syscall(SYS_LANDLOCK_CREATE, None, 0, 1), "landlock")
+    files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
+    attributes = struct.pack("=Q", files)
+    if abi >= 4:
+        attributes += struct.pack("=Q", 3)  # bind and connect
+    if abi >= 6:
+        attributes += struct.pack("=Q", 3)  # abstract sockets and signals stay inside
+    ruleset = check(libc.syscall(SYS_LANDLOCK_CREATE, attributes, len(attributes), 0), "landlock")
+    read_file, read_dir, write_file = 4, 8, 2
+    rules = [(path, read_file | read_dir) for path in (*SYSTEM, *SETTINGS, *readable)]
+    rules += [(f"/dev/{name}", read_file | write_file) for name in DEVICES]
+    for path, access in rules:
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            access &= ~read_dir
+        rule = struct.pack("=Qi", access, fd)
+        check(libc.syscall(SYS_LANDLOCK_ADD, ruleset, 1, rule, 0), f"landlock {path}")
+        os.close(fd)
+    return ruleset
+
+
+def reachable(paths, uid):
+    """Whether any user can pass to these directories: a private user of the code must still be able to import."""
+    for path in paths:
+        while path != "/":
+            try:
+                mode = os.stat(path)
+            except OSError:
+                break
+            if not mode.st_mode & 0o001:
+                return False
+            path = os.path.dirname(path)
+    return uid > 0

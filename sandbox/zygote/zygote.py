@@ -1,0 +1,234 @@
+"""The zygote: one warm interpreter, pinned to a core, that forks an isolated child for every call.
+
+in   argv: the configuration (JSON, see zygoteProcess.ts); descriptor 0: request frames     out  descriptor 3: reply frames
+Invariant: once it serves, this process runs no Python; the loop is shim.c (or fallback.py, which says the same frames).
+It ends when descriptor 0 ends or its parent dies, and its children die with it.
+
+Runs as `python3 -s -S` with a cleared environment. What is imported here is warm in every child.
+"""
+
+import ctypes
+import importlib
+import io
+import json
+import mmap
+import os
+import resource
+import sys
+
+OURS = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != OURS]
+NAMESPACES, SECCOMP, LANDLOCK, LIMITS = 1, 2, 4, 8
+LAYERS = {"full": NAMESPACES | SECCOMP | LIMITS, "degraded": SECCOMP | LANDLOCK | LIMITS, "bare": 0}
+CELL, PROCESSES, SESSION = 1, 2, 4
+PR_SET_PDEATHSIG, SIGKILL, MADV_COLLAPSE, HUGE = 1, 9, 25, 1 << 21
+REQUEST, REPLY, HELD = 0, 3, 20  # our descriptors are moved to HELD and above, out of the children's way
+MIB = 1 << 20
+INTERPRETER_BYTES = 24 * MIB  # of address space, that a limit is understood to include
+
+# What a short program is likely to import. An import that fails is left out.
+STANDARD = """abc array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy copyreg csv
+datetime decimal enum fractions functools gc hashlib heapq inspect io itertools json keyword linecache locale math
+numbers operator os pickle pprint queue random re reprlib select shutil signal sre_compile stat statistics string struct
+subprocess tempfile textwrap threading time timeit token tokenize traceback types typing unicodedata uuid warnings weakref
+zlib""".split()
+
+WARM = {
+    "std": "import math, re, collections\nprint(sum(math.sqrt(i) for i in range(9)), re.sub('a+', 'b', 'caat'))\n"
+    "print(f'{1/3:.3f}', sorted({'b': 1, 'a': 2}.items()), collections.Counter('abca'))\n[i * i for i in range(9)]\n",
+    "numpy": "import numpy as np\na = np.arange(12.0).reshape(3, 4)\nprint(a @ a.T, a.mean(), np.linalg.norm(a))\n"
+    "print(np.random.rand(2).shape, np.linalg.solve(np.eye(3), np.ones(3)), np.sort(a.ravel())[:2])\n",
+    "sympy": "import sympy as sp\nx, y = sp.symbols('x y')\nprint(sp.solve(x**2 - 3*x + 2, x), sp.solve([x + y - 3, x - y - 1]))\n"
+    "print(sp.simplify(sp.sin(x)**2 + sp.cos(x)**2), sp.factor(x**2 - 1), sp.expand((x + 1)**3), sp.Rational(1, 3))\n"
+    "print(sp.diff(x**3, x), sp.integrate(x**2, x), sp.factorint(360), sp.N(sp.pi, 20), sp.sqrt(8))\n",
+    "math_verify": "from math_verify import parse, verify\n"
+    "print(verify(parse('$\\\\frac{1}{2}$', parsing_timeout=None), parse('$0.5$', parsing_timeout=None), timeout_seconds=None))\n",
+}
+FAILS = "def f():\n    return 1 / 0\nf()\n"
+
+
+class Config(ctypes.Structure):
+    """struct config of shim.c."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in "input output proc self landlock layers uid runnable longest spare".split()),
+        *((name, ctypes.c_uint64) for name in "base_bytes file_bytes".split()),
+        *((name, ctypes.c_uint32) for name in "open_files tmp_mb tmp_mb_processes threads".split()),
+        *((name, ctypes.c_char_p) for name in "filter filter_processes filter_session".split()),
+        *((name, ctypes.c_uint32) for name in "length length_processes length_session".split()),
+        ("pid_at", ctypes.c_uint32 * 4),
+        ("uid_map", ctypes.c_char * 32),
+        ("gid_map", ctypes.c_char * 32),
+        ("scratch", ctypes.c_char * 64),
+    ]
+
+
+class Request(ctypes.Structure):
+    """struct request of shim.c: the head of a frame. All numbers are 32 bits, little-endian."""
+
+    _fields_ = [
+        (name, ctypes.c_uint32)
+        for name in "bytes kind id flags timeout_ms processes memory_mb max_output state parent seed seed_high "
+        "code_bytes stdin_bytes".split()
+    ]
+
+
+def ours(name):
+    """A module of this folder, which code will not find under its name."""
+    sys.path.insert(0, OURS)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(OURS)
+        sys.modules.pop(name, None)
+
+
+def main():
+    settings = json.loads(sys.argv[1])
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if os.getppid() != settings["parent"]:
+        os._exit(1)  # the parent died before it could be watched
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[settings["core"] % len(cores)]})
+    own = {path for path in sys.path}
+    sys.path += [path for path in settings["packages"] if path not in own]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    held = hold()
+    running = ours("running")
+    shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else ours("fallback")
+    try:
+        warm_up(settings["preload"], running)
+        config = isolate(settings, held, ours("confine"), ours("filter"))
+        settle(config, held)
+    except BaseException as error:
+        os.write(held["errors"], f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)
+    told = Request()
+    if shim.zygote_serve(ctypes.byref(config), ctypes.byref(told)) < 0:
+        os._exit(0)
+    act(running, told, shim)
+
+
+def hold():
+    """Moves our descriptors away from 0 to 3 and puts streams there that are like those of the children."""
+    held = {"input": REQUEST, "output": REPLY, "errors": 2, "proc": os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)}
+    for n, (name, fd) in enumerate(held.items()):
+        os.dup2(fd, HELD + n, inheritable=False)
+        held[name] = HELD + n
+    for fd in range(3):
+        os.dup2(os.memfd_create("stream"), fd)
+    os.closerange(3, HELD)
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
+    sys.stdout = sys.__stdout__ = writer(1, "<stdout>", line_buffering=False)
+    sys.stderr = sys.__stderr__ = writer(2, "<stderr>", line_buffering=True)
+    held["self"] = os.pidfd_open(os.getpid())
+    return held
+
+
+def writer(fd, name, line_buffering):
+    """Half a character, which no encoding has, is written as an escape."""
+    raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
+    stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=line_buffering)
+    stream.mode = "w"
+    return stream
+
+
+def warm_up(preload, running):
+    """Imports and runs a little of each: what is compiled, cached and imported lazily then is so in every child."""
+    for name in STANDARD:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            continue
+    for name in preload:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise ImportError(f"preload of {name}: {error}") from error
+    running.prepare()
+    running.reseed(0)
+    names = [name for name in WARM if name == "std" or any(p.split(".")[0] == name for p in preload)]
+    for source in [WARM[name] for name in names] + [FAILS]:
+        running.run_script(source.encode(), running.fresh_main(running.SCRIPT))
+        running.run_cell(source.encode(), running.fresh_main())
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for fd in (1, 2):
+        os.lseek(fd, 0, os.SEEK_SET)
+        os.ftruncate(fd, 0)
+    running.linecache.clearcache()
+
+
+def isolate(settings, held, confine, filters):
+    level = settings["level"]
+    config = Config(**{name: held[name] for name in ("input", "output", "proc", "self")})
+    config.layers, config.landlock, config.uid = LAYERS[level], -1, -1
+    for name in ("open_files", "tmp_mb", "tmp_mb_processes", "threads", "runnable", "longest", "file_bytes"):
+        setattr(config, name, settings[name])
+    config.scratch = settings["scratch"].encode()
+    if config.layers & LANDLOCK:
+        config.landlock = confine.landlock(settings["readable"])
+        if os.getuid() == 0 and confine.reachable(settings["readable"], settings["uid"]):
+            config.uid = settings["uid"]
+    if config.layers & NAMESPACES:
+        outside = confine.enter(settings, held["proc"])
+        outside_group = outside
+        config.uid_map = b"%d %d 1" % (confine.INSIDE, outside)
+        config.gid_map = b"%d %d 1" % (confine.INSIDE, outside_group)
+    if config.layers & SECCOMP:
+        degraded = level == "degraded"
+        plain = filters.build(degraded=degraded)
+        with_processes = filters.build(processes=True) if not degraded else plain
+        session = filters.build(session=True) if not degraded else plain
+        config.filter, config.length = plain.code, plain.length
+        config.filter_processes, config.length_processes = with_processes.code, with_processes.length
+        config.filter_session, config.length_session = session.code, session.length
+        config.pid_at = (ctypes.c_uint32 * 4)(*plain.pid_at)
+    return config
+
+
+def settle(config, held):
+    """Last things before serving: nothing of the warm-up is left to collect, and the memory lies in huge pages, which
+    makes a fork copy a page table a tenth as long."""
+    import gc
+
+    sys.argv = [""]
+    os.close(held["errors"])
+    gc.collect()
+    gc.freeze()
+    with open(os.open("self/maps", os.O_RDONLY, dir_fd=config.proc)) as maps:
+        spans = [line.split() for line in maps]
+    collapse = ctypes.CDLL(None).madvise
+    for where, access, _, _, inode, *name in spans:
+        if access == "rw-p" and inode == "0" and (not name or name == ["[heap]"]):
+            start, end = (int(text, 16) for text in where.split("-"))
+            start, end = -(-start // HUGE) * HUGE, end // HUGE * HUGE
+            if end > start:
+                collapse(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_COLLAPSE)
+    try:
+        with open(os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=config.proc), "w") as file:
+            file.write("800")  # short of memory, the kernel takes the largest of us first
+    except OSError:
+        pass
+    with open(os.open("self/statm", os.O_RDONLY, dir_fd=config.proc)) as file:
+        size = int(file.read().split()[0]) * mmap.PAGESIZE
+    config.base_bytes = max(size - INTERPRETER_BYTES, 0)
+
+
+def act(running, told, shim):
+    """In a child: run the code, end as an interpreter would. A session's cell pauses instead and goes on in its fork."""
+    main = running.fresh_main(None if told.flags & CELL else running.SCRIPT)
+    run = running.run_cell if told.flags & CELL else running.run_script
+    source = receive(told.code_bytes)
+    running.reseed(told.seed | told.seed_high << 32)
+    running.finish(run(source, main), main)
+
+
+def receive(size):
+    source = os.pread(3, size, 0)
+    os.close(3)
+    return source
+
+
+main()

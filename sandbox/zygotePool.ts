@@ -1,0 +1,254 @@
+/**
+ * ZygotePool: the sandbox of levels `full` and `degraded`. Warm interpreters, one a core, fork a child for each call.
+ *
+ * in   requests, at most lanes + queueLimit at once      out  results in the order in which calls end
+ * Invariant: a call is answered once, after everything that it started is dead. When a zygote dies, the calls that it
+ * had not begun run on another, and those that it had begun are answered as killed, with the reason; they are dead,
+ * because the kernel kills a zygote's children with it.
+ */
+import { setMaxListeners } from 'node:events'
+import { rmSync } from 'node:fs'
+import { aborted, closed, queueFull, rejected } from './answers'
+import { SandboxError } from './errors'
+import { type Call, callOf } from './limits'
+import type { RunRequest, RunResult, Sandbox, SandboxLevel } from './sandbox'
+import { controlFrame, type Ending, type Reply, runFrame } from './wire'
+import { ZygoteLink } from './zygoteLink'
+import type { ZygoteSetup } from './zygoteWorker'
+
+export interface PoolSetup {
+  readonly level: SandboxLevel
+  readonly lanes: number
+  readonly queueLimit: number
+  readonly zygotes: readonly ZygoteSetup[]
+  readonly workerFile: string
+  /** The sandbox's own directory; the pool removes it when it closes. */
+  readonly base: string
+}
+
+interface Job {
+  readonly id: string
+  readonly call: Call
+  readonly queuedAt: number
+  readonly answer: (result: RunResult) => void
+  readonly refuse: (error: SandboxError) => void
+  begunAt: number
+  attempts: number
+  /** Where it is, once it was sent. */
+  at: { readonly link: ZygoteLink<Job>; readonly number: number } | undefined
+  stopped: boolean
+}
+
+/** Calls that a zygote holds ready, so that it never waits for this process between two. */
+const AHEAD = 8
+/** Of one zygote: the lanes of shim.c. */
+const LANES = 60
+const ATTEMPTS = 3
+const CANCELED = 125
+
+export class ZygotePool implements Sandbox {
+  readonly level: SandboxLevel
+  readonly lanes: number
+  readonly #links: readonly ZygoteLink<Job>[]
+  /** Calls of a zygote that died before it began them come before the others. */
+  readonly #again: Job[] = []
+  /** First come, first served: a Set keeps the order and forgets an aborted call at once. */
+  readonly #queue = new Set<Job>()
+  readonly #removeBase = () => rmSync(this.setup.base, { recursive: true, force: true, maxRetries: 3 })
+  #numbers = 0
+  #running = 0
+  #open = 0
+  #closing: Promise<void> | undefined
+  /** Deaths of zygotes that never served, one after the other. */
+  #stillborn = 0
+
+  constructor(private readonly setup: PoolSetup) {
+    this.level = setup.level
+    this.lanes = setup.lanes
+    this.#links = setup.zygotes.map(zygote => {
+      const link: ZygoteLink<Job> = new ZygoteLink(setup.workerFile, zygote, {
+        reply: reply => this.#reply(link, reply),
+        down: reason => this.#down(link, reason),
+      })
+      return link
+    })
+    process.once('exit', this.#removeBase)
+  }
+
+  /** Process ids of the zygotes that serve now. */
+  get zygotePids(): readonly number[] {
+    return this.#links.filter(link => link.ready).map(link => link.pid)
+  }
+
+  run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
+    if (request.session) return Promise.resolve(rejected(request.id, 'sessions are not there yet'))
+    const call = callOf(request, 0)
+    if (typeof call === 'string') return Promise.resolve(rejected(request.id, call))
+    if (call.maxProcesses > 0 && this.level === 'degraded') {
+      const reason = "processes outlive their call at level 'degraded', so none are allowed there"
+      return Promise.resolve(rejected(request.id, `maxProcesses is ${call.maxProcesses}: ${reason}`))
+    }
+    if (this.#closing) return Promise.reject(closed())
+    if (signal?.aborted) return Promise.reject(aborted(signal))
+    if (this.#running + this.#queue.size >= this.lanes + this.setup.queueLimit) {
+      return Promise.reject(queueFull(this.lanes, this.setup.queueLimit))
+    }
+    this.#hold(1)
+    return new Promise<RunResult>((resolve, reject) => {
+      const onAbort = () => this.#stop(job)
+      const settle = <T>(how: (value: T) => void, value: T) => {
+        signal?.removeEventListener('abort', onAbort)
+        how(value)
+      }
+      const job: Job = {
+        id: request.id,
+        call,
+        queuedAt: performance.now(),
+        answer: result => settle(resolve, result),
+        refuse: error => settle(reject, error.code === 'sandbox.aborted' && signal ? aborted(signal) : error),
+        begunAt: 0,
+        attempts: 0,
+        at: undefined,
+        stopped: false,
+      }
+      if (signal) setMaxListeners(0, signal) // one for many calls is how it is meant to be used
+      signal?.addEventListener('abort', onAbort, { once: true })
+      this.#queue.add(job)
+      this.#pump()
+    }).finally(() => this.#hold(-1))
+  }
+
+  /** This process stays alive for open calls, not for an idle sandbox. */
+  #hold(more: 1 | -1): void {
+    this.#open += more
+    if (this.#open === 0 || (this.#open === 1 && more === 1)) for (const link of this.#links) link.hold(this.#open > 0)
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
+    for (const job of [...this.#queue, ...this.#again]) job.refuse(closed())
+    this.#queue.clear()
+    this.#again.length = 0
+    await Promise.all(this.#links.map(link => link.close()))
+    for (const link of this.#links) for (const job of link.calls.values()) job.refuse(closed())
+    process.off('exit', this.#removeBase)
+    this.#removeBase()
+  }
+
+  /** Sends what waits to the zygote with the fewest calls, while there is one that takes more. */
+  #pump(): void {
+    while (this.#running < this.lanes) {
+      const job = this.#again[0] ?? this.#queue.values().next().value
+      if (!job) return
+      let link: ZygoteLink<Job> | undefined
+      for (const other of this.#links) {
+        if (!other.ready || other.unbegun >= AHEAD || other.calls.size >= LANES) continue
+        if (!link || other.calls.size < link.calls.size) link = other
+      }
+      if (!link) return
+      if (job === this.#again[0]) this.#again.shift()
+      else this.#queue.delete(job)
+      this.#numbers = (this.#numbers + 1) >>> 0
+      const number = this.#numbers
+      job.at = { link, number }
+      job.attempts++
+      link.calls.set(number, job)
+      link.unbegun++
+      this.#running++
+      link.send(runFrame(number, job.call))
+    }
+  }
+
+  #reply(link: ZygoteLink<Job>, reply: Reply): void {
+    if (reply.kind === 'ready') {
+      this.#stillborn = 0
+      this.#pump()
+      return
+    }
+    const job = link.calls.get(reply.id)
+    if (!job) return
+    if (reply.kind === 'begun') {
+      job.begunAt = performance.now()
+      link.unbegun--
+      this.#pump()
+    } else if (reply.kind === 'done' || reply.kind === 'failed') {
+      this.#release(link, reply.id, job)
+      if (job.stopped) job.refuse(this.#closing ? closed() : new SandboxError('sandbox.aborted', ABORTED))
+      else if (reply.kind === 'done') job.answer(resultOf(job, reply))
+      else this.#failed(job, reply.error)
+      this.#pump()
+    }
+  }
+
+  #release(link: ZygoteLink<Job>, number: number, job: Job): void {
+    link.calls.delete(number)
+    if (job.begunAt === 0) link.unbegun--
+    job.at = undefined
+    this.#running--
+  }
+
+  /** The child could not be made or isolated: often for want of memory or processes, which passes. */
+  #failed(job: Job, error: number): void {
+    if (error !== CANCELED && job.attempts < ATTEMPTS) {
+      this.#again.push(job)
+      return
+    }
+    const step = Math.floor(error / 1000)
+    const where = step > 0 ? `step ${step} of its isolation, ` : ''
+    const message = `the zygote could not start the code: ${where}error ${error % 1000}`
+    job.refuse(new SandboxError('sandbox.start_failed', { retriable: true, message }))
+  }
+
+  #down(link: ZygoteLink<Job>, reason: string): void {
+    const calls = [...link.calls]
+    if (link.pid === 0) this.#stillborn++
+    link.pid = 0
+    for (const [number, job] of calls) {
+      const begun = job.begunAt > 0
+      this.#release(link, number, job)
+      if (job.stopped) job.refuse(new SandboxError('sandbox.aborted', ABORTED))
+      else if (begun) job.answer(lost(job, reason))
+      else if (job.attempts < ATTEMPTS) this.#again.push(job)
+      else job.refuse(startFailed(reason))
+    }
+    if (this.#stillborn < ATTEMPTS * this.#links.length || this.zygotePids.length > 0) {
+      this.#pump()
+      return
+    }
+    for (const job of [...this.#again, ...this.#queue]) job.refuse(startFailed(reason))
+    this.#again.length = 0
+    this.#queue.clear()
+  }
+
+  #stop(job: Job): void {
+    job.stopped = true
+    if (job.at) {
+      job.at.link.send(controlFrame('stop', job.at.number))
+      return
+    }
+    const again = this.#again.indexOf(job)
+    if (again >= 0) this.#again.splice(again, 1)
+    this.#queue.delete(job)
+    job.refuse(new SandboxError('sandbox.aborted', ABORTED))
+  }
+}
+
+const ABORTED = { retriable: false, message: 'the call was aborted' }
+
+const startFailed = (reason: string) =>
+  new SandboxError('sandbox.start_failed', { retriable: true, message: `no zygote starts: ${reason}` })
+
+function resultOf(job: Job, ending: Ending): RunResult {
+  const { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes } = ending
+  const result = { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes }
+  return { id: job.id, ...result, queuedMs: Math.max(0, job.begunAt - job.queuedAt) }
+}
+
+function lost(job: Job, reason: string): RunResult {
+  const rest = rejected(job.id, `the zygote of the call was lost: ${reason}`)
+  return { ...rest, status: 'killed', signal: 'SIGKILL', wallMs: performance.now() - job.begunAt }
+}

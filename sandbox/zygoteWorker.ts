@@ -1,0 +1,148 @@
+/**
+ * What a piscina thread does with a zygote: starts it, feeds it, watches it, starts it anew when it dies.
+ *
+ * in   over a port: frames for the zygote, `null` to end      out  over the port: whole reply frames, `down` with a reason
+ * Invariant: a zygote that says nothing for `SILENT_TICKS` of this thread's own ticks is killed, so no call waits for one
+ * that hangs; a thread that is itself starved does not count that as silence. The zygote dies with this thread.
+ *
+ * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import node: modules only.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import type { Readable, Writable } from 'node:stream'
+import type { MessagePort } from 'node:worker_threads'
+
+/** How a zygote is started. */
+export interface ZygoteSetup {
+  readonly python: string
+  readonly args: readonly string[]
+  /** JSON for its argv; `parent` is filled in here. */
+  readonly settings: Readonly<Record<string, unknown>>
+  readonly env: Readonly<Record<string, string>>
+  /** A frame that asks for a sign of life. */
+  readonly ping: Uint8Array
+}
+
+export type FromWorker =
+  | { readonly kind: 'frames'; readonly bytes: Uint8Array }
+  | { readonly kind: 'down'; readonly reason: string; readonly served: boolean }
+
+const TICK_MS = 250
+const SILENT_TICKS = 12
+/** Imports of a slow disk count into the start. */
+const BOOT_TICKS = 480
+const END_MS = 5000
+const AGAIN_MS = 50
+
+/** Returns at once; what it began goes on until the port is closed. */
+export default function attach({ port, setup }: { port: MessagePort; setup: ZygoteSetup }): void {
+  let zygote: Zygote | undefined
+  let ending = false
+  let wake = () => {}
+  const end = () => {
+    ending = true
+    zygote?.end()
+    wake()
+  }
+  port.on('message', (bytes: Uint8Array | null) => (bytes ? zygote?.write(bytes) : end()))
+  port.once('close', end)
+  const keep = async () => {
+    for (let quick = 0; !ending; ) {
+      const began = performance.now()
+      zygote = new Zygote(setup, bytes =>
+        port.postMessage({ kind: 'frames', bytes } satisfies FromWorker, [bytes.buffer]),
+      )
+      const down = await zygote.gone
+      if (ending) break
+      port.postMessage({ kind: 'down', ...down } satisfies FromWorker)
+      quick = performance.now() - began < 1000 ? quick + 1 : 0
+      await new Promise<void>(resolve => {
+        wake = resolve
+        setTimeout(resolve, quick > 3 ? 20 * AGAIN_MS : AGAIN_MS)
+      })
+    }
+    port.close()
+  }
+  void keep()
+}
+
+class Zygote {
+  readonly gone: Promise<{ reason: string; served: boolean }>
+  readonly #child: ChildProcess
+  #parts: Buffer[] = []
+  #size = 0
+  #needed = 4
+  #served = false
+  #silent = 0
+
+  constructor(setup: ZygoteSetup, said: (frames: Uint8Array<ArrayBuffer>) => void) {
+    const settings = JSON.stringify({ ...setup.settings, parent: process.pid })
+    this.#child = spawn(setup.python, [...setup.args, settings], {
+      cwd: '/',
+      stdio: ['pipe', 'ignore', 'pipe', 'pipe'],
+      env: setup.env,
+    })
+    let complaint = ''
+    let killed = ''
+    const [input, , errors, output] = this.#child.stdio as unknown as [Writable, null, Readable, Readable]
+    for (const stream of [input, errors, output]) stream?.on('error', () => undefined)
+    errors?.setEncoding('utf8').on('data', (text: string) => {
+      complaint = (complaint + text).slice(-2000)
+    })
+    output?.on('data', (chunk: Buffer) => {
+      this.#silent = 0
+      const frames = this.#whole(chunk)
+      if (!frames) return
+      this.#served = true
+      said(frames)
+    })
+    const watchdog = setInterval(() => {
+      if (this.#silent++ < (this.#served ? SILENT_TICKS : BOOT_TICKS)) {
+        if (this.#served) input.write(setup.ping)
+        return
+      }
+      killed = `it was silent for ${this.#silent * TICK_MS} ms`
+      this.#child.kill('SIGKILL')
+    }, TICK_MS)
+    this.gone = new Promise(resolve => {
+      const settle = (why: string) => {
+        clearInterval(watchdog)
+        for (const stream of [input, errors, output]) stream?.destroy()
+        resolve({ reason: complaint.trim() || killed || why, served: this.#served })
+      }
+      this.#child.once('error', error => settle(error.message))
+      this.#child.once('exit', (code, signal) => setImmediate(settle, `it ended with ${code ?? signal}`))
+    })
+  }
+
+  /** Frames for a zygote that does not serve were meant for the one before: the pool runs those calls again. */
+  write(bytes: Uint8Array): void {
+    if (this.#served) this.#child.stdin?.write(bytes)
+  }
+
+  end(): void {
+    this.#child.stdin?.destroy()
+    if (!this.#served) this.#child.kill('SIGKILL')
+    setTimeout(() => this.#child.kill('SIGKILL'), END_MS).unref()
+  }
+
+  /** The whole frames that are there now, in one piece of their own. A long one is put together once. */
+  #whole(chunk: Buffer): Uint8Array<ArrayBuffer> | undefined {
+    this.#parts.push(chunk)
+    this.#size += chunk.length
+    if (this.#size < this.#needed) return undefined
+    const all = this.#parts.length === 1 ? chunk : Buffer.concat(this.#parts)
+    let end = 0
+    this.#needed = 4
+    while (all.length - end >= 4) {
+      const length = all.readUInt32LE(end)
+      if (end + length > all.length) {
+        this.#needed = length
+        break
+      }
+      end += length
+    }
+    this.#parts = end < all.length ? [Buffer.from(all.subarray(end))] : []
+    this.#size = all.length - end
+    return end > 0 ? new Uint8Array(all.subarray(0, end)) : undefined
+  }
+}
