@@ -6,6 +6,7 @@ import type { Command } from 'commander'
 import { type RunId, runId } from '../messages/ids'
 import { type BlobStore, openFileBlobs } from '../runtime/bus/blobs'
 import type { Bus } from '../runtime/bus/bus'
+import { parseKafkaAddress } from '../runtime/bus/kafkaAddress'
 import { openBus } from '../runtime/bus/open'
 import { TroupeError } from '../runtime/errors'
 import { type Journal, openJournal } from '../runtime/journal'
@@ -23,10 +24,14 @@ export interface RunContext {
 
 /** Adds `--bus`. */
 export function withBus(command: Command): Command {
-  return command.option('--bus <address>', 'memory: or lmdb:DIR (env TROUPE_BUS)', process.env.TROUPE_BUS ?? defaultBus)
+  return command.option(
+    '--bus <address>',
+    'memory:, lmdb:DIR or kafka://HOST:PORT[,…] (env TROUPE_BUS)',
+    process.env.TROUPE_BUS ?? defaultBus,
+  )
 }
 
-/** The directory that an address keeps its runs in. A memory bus keeps its files where the default bus does. */
+/** The directory that an address keeps its runs' files in. A memory bus and Kafka keep them where the default bus does. */
 export function directoryOf(address: string): string {
   return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : '.troupe'
 }
@@ -36,10 +41,25 @@ export async function openRun(address: string, name: string, mode: 'write' | 're
   const run = runId(name)
   const directory = directoryOf(address)
   const files = runDirectory(directory, run)
-  if (mode === 'read' && !runsOf(directory).includes(name)) throw noRun(directory, name)
+  const isKafka = address.startsWith('kafka:')
+  if (mode === 'read' && !isKafka && !runsOf(directory).includes(name)) throw noRun(directory, name)
   const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${files.log}` : address, { mode })
-  const blobs = await openFileBlobs(files.blobs)
-  return { run, files, bus, blobs, journal: openJournal(bus, blobs, run) }
+  try {
+    if (mode === 'read' && isKafka && !(await runsOn(bus)).includes(name))
+      throw noRunOn(address, await runsOn(bus), name)
+    const shared = isKafka ? parseKafkaAddress(address).settings.blobs : undefined
+    const blobs = await openFileBlobs(shared ?? files.blobs)
+    return { run, files, bus, blobs, journal: openJournal(bus, blobs, run) }
+  } catch (thrown) {
+    await bus.close()
+    throw thrown
+  }
+}
+
+/** Names of the runs whose topics a bus holds; those of Kafka stand nowhere else. */
+export async function runsOn(bus: Bus): Promise<readonly string[]> {
+  const names = (await bus.listTopics()).map(({ topic }) => /^troupe\.(.+)\.runs$/.exec(topic)?.[1])
+  return names.filter(name => name !== undefined).sort()
 }
 
 /** The run that a command means when it was given none: the only one, or the newest. */
@@ -53,12 +73,16 @@ export function chooseRun(address: string, given: string | undefined): string {
 
 /** The error for a run that is not there. */
 export function noRun(directory: string, name: string | undefined): TroupeError {
-  const runs = runsOf(directory)
+  return noRunOn(join(directory, 'runs'), runsOf(directory), name)
+}
+
+/** As `noRun`, for a place that holds `runs`. */
+export function noRunOn(place: string, runs: readonly string[], name: string | undefined): TroupeError {
   const known = runs.length === 0 ? 'it holds none' : `it holds ${runs.slice(-8).join(', ')}`
   return new TroupeError('cli.no_run', {
     boundary: 'cli',
     retriable: false,
-    message: `no run${name === undefined ? '' : ` '${name}'`} in ${join(directory, 'runs')}; ${known}`,
-    hint: 'give --run ID and --bus lmdb:DIR, or start one: `troupe train quickstart`',
+    message: `no run${name === undefined ? '' : ` '${name}'`} in ${place}; ${known}`,
+    hint: 'give --run ID and --bus lmdb:DIR or kafka://HOST:PORT, or start one: `troupe train quickstart`',
   })
 }

@@ -12,14 +12,18 @@ const { withLock } = require('./setup/lock')
 const npm = require('./setup/npm')
 const python = require('./setup/python')
 const generated = require('./setup/generated')
+const kafka = require('./setup/kafka')
 
-const usage = `usage: node cli/setup.js [--test] [--python-only]
-  --test          also what only tests need (pytest)
+const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka
+  --test          also what only tests need (pytest, a Kafka broker)
   --python-only   leave node_modules alone
+  --kafka         a Kafka broker, and nothing else
 environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_VENV      where the venv is, or shall be
              TROUPE_HOME      where an installed package keeps its venv (default ~/.cache/troupe)
              TROUPE_PIP_ARGS  added to pip install, e.g. '--extra-index-url https://download.pytorch.org/whl/cpu'
+             TROUPE_MAVEN_ARGS  added to mvn, e.g. '-s settings.xml'
+             TROUPE_KAFKA_LIBS  the libs folder of an unpacked Kafka, instead of fetching one
              TROUPE_DISK_MB   free disk that set-up asks for before it installs torch`
 
 function checkMachine() {
@@ -33,19 +37,29 @@ function checkMachine() {
 async function setUp(options) {
   checkMachine()
   const where = places()
-  const steps = [
-    ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
-    python.step(where, options.test),
-    // A package carries the generated code; a checkout makes it.
-    ...(where.checkout ? [generated.step(where)] : []),
-  ]
+  const steps = options.kafka
+    ? [kafka.step(where)]
+    : [
+        ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
+        python.step(where, options.test),
+        // A package carries the generated code; a checkout makes it.
+        ...(where.checkout ? [generated.step(where)] : []),
+        // Without Java the other suites run all the same; the kafka suite then fails with the reason.
+        ...(options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : []),
+      ]
   if (steps.every(step => step.isDone())) return false
   await withLock(where.lock, async () => {
     for (const step of steps) {
       if (step.isDone()) continue // also what another set-up did while this one waited
       const began = performance.now()
       say(`${step.name}: ${step.says}`)
-      await step.run()
+      try {
+        await step.run()
+      } catch (error) {
+        if (!step.isOptional || !(error instanceof SetupError)) throw error
+        say(`${step.name}: left out: ${error.message}\n  hint: ${error.hint}`)
+        continue
+      }
       say(`${step.name}: done in ${seconds(performance.now() - began)}`)
     }
   })
@@ -53,7 +67,7 @@ async function setUp(options) {
 }
 
 async function main(argv) {
-  const known = new Set(['--test', '--python-only'])
+  const known = new Set(['--test', '--python-only', '--kafka'])
   if (argv.includes('--help') || argv.includes('-h')) {
     console.log(usage)
     return 0
@@ -65,7 +79,11 @@ async function main(argv) {
   }
   const began = performance.now()
   try {
-    const worked = await setUp({ test: argv.includes('--test'), pythonOnly: argv.includes('--python-only') })
+    const worked = await setUp({
+      test: argv.includes('--test'),
+      pythonOnly: argv.includes('--python-only'),
+      kafka: argv.includes('--kafka'),
+    })
     say(worked ? `ready after ${seconds(performance.now() - began)}` : 'up to date')
     return 0
   } catch (error) {

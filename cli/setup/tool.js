@@ -10,12 +10,12 @@ const { SetupError, say, seconds } = require('./say')
 
 const offline =
   'nothing could be fetched: check the network or the proxy. Without one, packages can come from a mirror or a folder: ' +
-  "TROUPE_PIP_ARGS='--index-url https://mirror/simple' or '--no-index --find-links DIR' for pip, 'npm config set registry' for npm"
+  "TROUPE_PIP_ARGS='--index-url https://mirror/simple' or '--no-index --find-links DIR' for pip, 'npm config set registry' for npm, TROUPE_MAVEN_ARGS='-s settings.xml' for Maven"
 
 const faults = [
   [/ENOSPC|No space left on device|Errno 28/, 'the disk is full', () => 'free some space and run it again'],
   [
-    /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|network (?:request|connectivity)|NewConnectionError|Failed to establish a new connection|name resolution|Network is unreachable|Connection refused|ConnectTimeout|ReadTimeout|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED/,
+    /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|network (?:request|connectivity)|NewConnectionError|Failed to establish a new connection|name resolution|Network is unreachable|Connection refused|ConnectTimeout|ReadTimeout|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED|UnknownHostException|Unknown host|Could not transfer artifact|in offline mode/,
     'no network, or the package index does not answer',
     () => offline,
   ],

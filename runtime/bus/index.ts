@@ -2,6 +2,8 @@
 export { type BlobReference, type BlobStore, memoryBlobs, openFileBlobs } from './blobs'
 export type * from './bus'
 export { maxRecordBytes } from './busErrors'
+export { openKafkaBus } from './kafka'
+export { type KafkaAddress, type KafkaSettings, parseKafkaAddress } from './kafkaAddress'
 export { type LmdbBusOptions, openLmdbBus } from './lmdb'
 export { type MemoryBusOptions, openMemoryBus } from './memory'
 export { type OpenBusOptions, openBus } from './open'

@@ -1,16 +1,17 @@
 /**
  * A bus from its address, as `--bus` and TROUPE_BUS give it.
  *
- * in   memory: | lmdb:DIRECTORY      out  an open Bus, or `bus.address_invalid` that names what there is
+ * in   memory: | lmdb:DIRECTORY | kafka://HOST:PORT[,…]      out  an open Bus, or `bus.address_invalid` that names what there is
  */
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 import type { Bus } from './bus'
+import { openKafkaBus } from './kafka'
 import { openLmdbBus } from './lmdb'
 import { openMemoryBus } from './memory'
 
 export interface OpenBusOptions {
-  /** Default 'write'. A memory bus has no other processes and ignores it. */
+  /** Default 'write'. A memory bus has no other processes, Kafka takes any number of writers: both ignore it. */
   readonly mode?: 'write' | 'read'
   readonly effects?: Pick<Effects, 'now'>
 }
@@ -21,12 +22,11 @@ export async function openBus(address: string, options: OpenBusOptions = {}): Pr
   if (address.startsWith('lmdb:') && address.length > 'lmdb:'.length) {
     return openLmdbBus({ directory: address.slice('lmdb:'.length), mode: options.mode ?? 'write', ...effects })
   }
+  if (address.startsWith('kafka:')) return openKafkaBus(address)
   throw new TroupeError('bus.address_invalid', {
     boundary: 'bus',
     retriable: false,
-    message: address.startsWith('kafka:')
-      ? `${address}: this build has no Kafka driver`
-      : `${JSON.stringify(address)} is no address of a bus`,
-    hint: 'use memory: or lmdb:DIRECTORY',
+    message: `${JSON.stringify(address)} is no address of a bus`,
+    hint: 'use memory:, lmdb:DIRECTORY or kafka://HOST:PORT',
   })
 }

@@ -1,0 +1,47 @@
+/**
+ * What every driver refuses before it does anything: bad topic settings, records over the limit, names of groups.
+ *
+ * Invariant: pure; a call that is refused here has changed nothing.
+ */
+import type { NewRecord, TopicConfig } from './bus'
+import { busErrors, maxRecordBytes } from './busErrors'
+
+const maxPartitions = 65_536
+const maxHeaders = 255
+
+/** @throws TroupeError bus.record_too_large, bus.record_invalid */
+export function checkRecord(record: NewRecord): void {
+  let characters = record.key.length
+  let headers = 0
+  for (const name in record.headers) {
+    characters += name.length + record.headers[name]!.length
+    headers++
+  }
+  if (headers > maxHeaders) {
+    throw busErrors.recordInvalid(record.topic, `${headers} headers; at most ${maxHeaders} are taken`)
+  }
+  // A UTF-16 unit is at most three bytes of UTF-8: only a record near the limit is measured.
+  if (record.value.length + 3 * characters <= maxRecordBytes) return
+  let bytes = record.value.length + Buffer.byteLength(record.key)
+  for (const [name, value] of Object.entries(record.headers))
+    bytes += Buffer.byteLength(name) + Buffer.byteLength(value)
+  if (bytes > maxRecordBytes) throw busErrors.recordTooLarge(record.topic, bytes)
+}
+
+/** @throws TroupeError bus.topic_invalid */
+export function checkTopicConfig({ topic, partitions, retentionMs }: TopicConfig): void {
+  if (!/^[A-Za-z0-9._-]{1,249}$/.test(topic)) {
+    throw busErrors.topicInvalid(topic, 'a name has 1 to 249 letters, digits, dots, dashes or underscores')
+  }
+  if (!Number.isInteger(partitions) || partitions < 1 || partitions > maxPartitions) {
+    throw busErrors.topicInvalid(topic, `${partitions} partitions; 1 to ${maxPartitions} are possible`)
+  }
+  if (retentionMs !== null && !(retentionMs >= 0)) {
+    throw busErrors.topicInvalid(topic, `a retention of ${retentionMs} ms`)
+  }
+}
+
+/** @throws TroupeError bus.group_invalid */
+export function checkGroup(group: string): void {
+  if (group.length < 1 || group.length > 249) throw busErrors.groupInvalid(group)
+}

@@ -1,0 +1,119 @@
+/**
+ * What kafkajs throws, as errors of the bus: a code, whether to try again, and what to do.
+ *
+ * in   an error of kafkajs      out  a TroupeError, or whether it passes by itself
+ */
+import { asError, TroupeError } from '../errors'
+
+interface KafkaFault {
+  readonly name: string
+  readonly message: string
+  /** Of a protocol error: TOPIC_AUTHORIZATION_FAILED and the like. */
+  readonly type?: string
+  /** Of a connection error: ECONNREFUSED and the like. */
+  readonly code?: string | number
+  readonly retriable?: boolean
+  readonly cause?: unknown
+}
+
+const connectionFaults = new Set([
+  'KafkaJSConnectionError',
+  'KafkaJSConnectionClosedError',
+  'KafkaJSRequestTimeoutError',
+  'KafkaJSBrokerNotFound',
+  'KafkaJSGroupCoordinatorNotFound',
+  'KafkaJSLockTimeout',
+])
+const staleFaults = new Set(['KafkaJSMetadataNotLoaded', 'KafkaJSTopicMetadataNotLoaded'])
+const passing = new Set([
+  'UNKNOWN_TOPIC_OR_PARTITION',
+  'LEADER_NOT_AVAILABLE',
+  'NOT_LEADER_FOR_PARTITION',
+  'REPLICA_NOT_AVAILABLE',
+  'BROKER_NOT_AVAILABLE',
+  'NETWORK_EXCEPTION',
+  'REQUEST_TIMED_OUT',
+  'OFFSET_NOT_AVAILABLE',
+  'FENCED_LEADER_EPOCH',
+  'UNKNOWN_LEADER_EPOCH',
+  'KAFKA_STORAGE_ERROR',
+  'GROUP_LOAD_IN_PROGRESS',
+  'GROUP_COORDINATOR_NOT_AVAILABLE',
+  'NOT_COORDINATOR_FOR_GROUP',
+  'NOT_ENOUGH_REPLICAS',
+  'NOT_ENOUGH_REPLICAS_AFTER_APPEND',
+  'NOT_CONTROLLER',
+  'UNSTABLE_OFFSET_COMMIT',
+])
+const tlsCodes = /^(ERR_TLS|ERR_SSL|DEPTH_ZERO|UNABLE_TO_|SELF_SIGNED|CERT_|EPROTO)/
+const tlsWords = /self[- ]signed certificate|unable to (?:verify|get)|wrong version number|certificate|alert number/i
+
+/** The error that stands behind kafkajs's wrappers. */
+export function rootOf(thrown: unknown): KafkaFault {
+  let error = asError(thrown) as KafkaFault
+  for (let depth = 0; depth < 5; depth++) {
+    const wraps = error.name === 'KafkaJSNumberOfRetriesExceeded' || error.name === 'KafkaJSNonRetriableError'
+    if (!wraps || !(error.cause instanceof Error)) break
+    error = error.cause as KafkaFault
+  }
+  return error
+}
+
+/** Whether the same request may succeed soon: a broker went, a leader moved, a coordinator loads. */
+export function passesByItself(thrown: unknown): boolean {
+  if (thrown instanceof TroupeError) return thrown.retriable
+  const error = rootOf(thrown)
+  if (error.type !== undefined && passing.has(error.type)) return true
+  if (isTls(error)) return false
+  return connectionFaults.has(error.name) || staleFaults.has(error.name)
+}
+
+const isTls = ({ code, message }: KafkaFault): boolean =>
+  (typeof code === 'string' && tlsCodes.test(code)) || tlsWords.test(message)
+
+/** The bus's error for what kafkajs threw; `doing` says what was tried. */
+export function kafkaError(thrown: unknown, doing: string, brokers: readonly string[]): TroupeError {
+  if (thrown instanceof TroupeError) return thrown
+  const error = rootOf(thrown)
+  const at = brokers.join(', ')
+  const make = (code: string, retriable: boolean, message: string, hint: string): TroupeError =>
+    new TroupeError(code, { boundary: 'bus', retriable, message, hint, cause: thrown })
+  if (error.name === 'KafkaJSSASLAuthenticationError' || error.type === 'SASL_AUTHENTICATION_FAILED') {
+    const hint = 'check sasl.username and what sasl.password refers to'
+    return make('bus.denied', false, `${at} refused the credentials (${doing}): ${error.message}`, hint)
+  }
+  if (error.type?.endsWith('_AUTHORIZATION_FAILED')) {
+    const hint =
+      'this user needs Create, Describe, DescribeConfigs, Read and Write on the topics, and Read on the groups'
+    return make('bus.denied', false, `${at} does not permit it (${doing}): ${error.type}`, hint)
+  }
+  if (isTls(error)) {
+    const hint = 'tls=true for a TLS listener, none for a plain one; tls.ca names the PEM file of its authority'
+    return make('bus.tls_failed', false, `no TLS connection to ${at} (${doing}): ${error.message}`, hint)
+  }
+  if (error.type === 'NOT_ENOUGH_REPLICAS' || error.type === 'NOT_ENOUGH_REPLICAS_AFTER_APPEND') {
+    const hint = 'start the brokers that are down: a partition takes records once min.insync.replicas of them are back'
+    return make('bus.not_enough_replicas', true, `too few replicas are in sync (${doing})`, hint)
+  }
+  if (error.type === 'MESSAGE_TOO_LARGE' || error.type === 'RECORD_LIST_TOO_LARGE') {
+    const hint = 'raise max.message.bytes of the topic to 1048588 or more'
+    return make('bus.record_too_large', false, `the broker takes smaller records only (${doing})`, hint)
+  }
+  if (error.name === 'KafkaJSNotImplemented') {
+    const hint =
+      'read it under Node 22.15 or newer for zstd; troupe itself writes gzip or none unless it is asked for zstd'
+    return make(
+      'bus.codec_missing',
+      false,
+      `records are compressed with a codec that is not here: ${error.message}`,
+      hint,
+    )
+  }
+  if (connectionFaults.has(error.name) || error.name === 'KafkaJSMetadataNotLoaded') {
+    const hint =
+      'check that the broker runs, that the address is the one it advertises, and whether it wants TLS or SASL'
+    return make('bus.unreachable', true, `no broker answers at ${at} (${doing}): ${error.message}`, hint)
+  }
+  const what = error.type === undefined ? error.message : `${error.type}: ${error.message}`
+  return make('bus.kafka_failed', passesByItself(thrown), `${doing}: ${what}`, "see the broker's own log")
+}

@@ -1,0 +1,166 @@
+/**
+ * Reads partitions by hand: records from an offset, oldest and next offset, what a group has committed.
+ *
+ * in   topic, partition, offset      out  records of that partition, in order
+ * Invariant: a request that fails because a broker went or a leader moved is asked again until its deadline; whatever
+ * else goes wrong is an error of the bus at once. Records are copies that the receiver owns.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { systemEffects } from '../effects'
+import type { BusRecord } from './bus'
+import { busErrors } from './busErrors'
+import type { FetchedPartition, FetchedRecord, KafkaBroker, KafkaClient, KafkaCluster } from './kafkaClient'
+import { kafkaError, passesByItself, rootOf } from './kafkaErrors'
+
+/** Over the largest batch that a topic takes unless it is set otherwise (1,048,588), so that one always fits. */
+export const partitionFetchBytes = 2 * 1024 * 1024
+const answerBytes = 16 * 1024 * 1024
+const deadlineMs = 30_000
+const oldestTimestamp = -2
+const nextTimestamp = -1
+
+export interface Fetched {
+  readonly records: readonly BusRecord[]
+  /** The offset that the next record of the partition will get. */
+  readonly end: number
+}
+
+export class KafkaReader {
+  private readonly coordinators = new Map<string, Promise<KafkaBroker>>()
+  private closed = false
+
+  constructor(
+    private readonly client: KafkaClient,
+    readonly cluster: KafkaCluster,
+    private readonly nameOf: (topicOnWire: string) => string,
+  ) {}
+
+  /** Asks nothing again: whoever waits for an answer gets the last error. */
+  close(): void {
+    this.closed = true
+  }
+
+  /** One request: what is there from `offset` on, at most about `partitionFetchBytes`. Throws bus.offset_out_of_range. */
+  async fetch(topic: string, partition: number, offset: number): Promise<Fetched> {
+    try {
+      return await this.onLeader(`reading ${topic}/${partition}`, topic, partition, async broker => {
+        const answer = await broker.fetch({
+          replicaId: -1,
+          isolationLevel: 0,
+          maxWaitTime: 0,
+          minBytes: 0,
+          maxBytes: answerBytes,
+          topics: [{ topic, partitions: [{ partition, fetchOffset: String(offset), maxBytes: partitionFetchBytes }] }],
+        })
+        const [found] = answer.responses[0]?.partitions ?? []
+        if (!found) return { records: [], end: offset }
+        return this.decoded(topic, found, offset)
+      })
+    } catch (thrown) {
+      if (rootOf((thrown as Error).cause).type !== 'OFFSET_OUT_OF_RANGE') throw thrown
+      const { oldest, next } = await this.offsets(topic, partition)
+      if (offset >= next) return { records: [], end: next }
+      throw busErrors.offsetOutOfRange(this.nameOf(topic), partition, offset, oldest, next)
+    }
+  }
+
+  /** A fetch's answer from `from` on: batches begin before the offset that was asked for. */
+  decoded(topic: string, { partition, messages, highWatermark }: FetchedPartition, from: number): Fetched {
+    const name = this.nameOf(topic)
+    const records: BusRecord[] = []
+    for (const message of messages) {
+      const offset = Number(message.offset)
+      if (offset >= from && !message.isControlRecord) records.push(toRecord(name, partition, offset, message))
+    }
+    return { records, end: Number(highWatermark) }
+  }
+
+  async offsets(topic: string, partition: number): Promise<{ oldest: number; next: number }> {
+    const at = (timestamp: number): Promise<number> =>
+      this.onLeader(`asking for offsets of ${topic}/${partition}`, topic, partition, async broker => {
+        const { responses } = await broker.listOffsets({
+          replicaId: -1,
+          isolationLevel: 0,
+          topics: [{ topic, partitions: [{ partition, timestamp }] }],
+        })
+        return Number(responses[0]!.partitions[0]!.offset)
+      })
+    const [oldest, next] = await Promise.all([at(oldestTimestamp), at(nextTimestamp)])
+    return { oldest, next }
+  }
+
+  async committed(groupId: string, topic: string, partition: number): Promise<number | undefined> {
+    const { responses } = await this.retrying(`asking what ${groupId} has committed`, async () => {
+      const coordinator = await this.coordinatorOf(groupId)
+      return await coordinator.offsetFetch({ groupId, topics: [{ topic, partitions: [{ partition }] }] })
+    })
+    const offset = Number(responses[0]?.partitions[0]?.offset ?? -1)
+    return offset < 0 ? undefined : offset
+  }
+
+  /** The broker that keeps the group's offsets; looked up once, and again after a fault. */
+  coordinatorOf(groupId: string): Promise<KafkaBroker> {
+    let found = this.coordinators.get(groupId)
+    if (!found) {
+      found = this.cluster.findGroupCoordinator({ groupId })
+      this.coordinators.set(groupId, found)
+      found.catch(() => this.coordinators.delete(groupId))
+    }
+    return found
+  }
+
+  /** Runs `act` on the partition's leader, wherever that is by then. */
+  async onLeader<T>(
+    doing: string,
+    topic: string,
+    partition: number,
+    act: (broker: KafkaBroker) => Promise<T>,
+  ): Promise<T> {
+    return await this.retrying(doing, async () => {
+      await this.cluster.addMultipleTargetTopics([topic])
+      const found = this.cluster.findTopicPartitionMetadata(topic).find(one => one.partitionId === partition)
+      return await act(await this.cluster.findBroker({ nodeId: found?.leader ?? -1 }))
+    })
+  }
+
+  /** Asks again, with growing pauses, while the fault is one that passes; throws a TroupeError. */
+  async retrying<T>(doing: string, act: () => Promise<T>): Promise<T> {
+    const end = systemEffects.elapsed() + deadlineMs
+    if (this.closed) throw busErrors.closed()
+    for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
+      try {
+        return await act()
+      } catch (thrown) {
+        if (this.closed || !passesByItself(thrown) || systemEffects.elapsed() + pauseMs > end) {
+          throw kafkaError(thrown, doing, this.client.brokers)
+        }
+        await sleep(pauseMs)
+        if (this.closed) throw busErrors.closed()
+        this.coordinators.clear()
+        await this.cluster.refreshMetadata().catch(() => {}) // the next try says what is wrong
+      }
+    }
+  }
+}
+
+function toRecord(topic: string, partition: number, offset: number, message: FetchedRecord): BusRecord {
+  const headers: Record<string, string> = {}
+  for (const name of Object.keys(message.headers)) {
+    const value = message.headers[name]
+    // kafkajs makes a list of a header named like a member of every object; ours stands last in it.
+    const bytes = Array.isArray(value) ? value.at(-1) : value
+    const text = bytes === null || bytes === undefined ? '' : (bytes as Buffer).toString()
+    if (name === '__proto__')
+      Object.defineProperty(headers, name, { value: text, enumerable: true, configurable: true, writable: true })
+    else headers[name] = text
+  }
+  return {
+    topic,
+    partition,
+    offset,
+    timestamp: Number(message.timestamp),
+    key: message.key?.toString() ?? '',
+    headers,
+    value: new Uint8Array(message.value ?? []),
+  }
+}

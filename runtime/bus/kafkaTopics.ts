@@ -1,0 +1,212 @@
+/**
+ * Topics of a cluster: makes those that are missing, refuses those with settings that would lose or reorder records.
+ *
+ * in   the topics that a run wants      out  topics with as many partitions, kept as long as was asked
+ * Invariant: a topic that exists is never changed. What is refused is named: topic, setting, found, wanted, and the
+ * command that mends it. Time in records is the broker's, so that a client's clock cannot make them old.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Admin, ITopicConfig } from 'kafkajs'
+import { TroupeError } from '../errors'
+import type { TopicConfig } from './bus'
+import { checkTopicConfig } from './busChecks'
+import { busErrors } from './busErrors'
+import type { KafkaClient, KafkaCluster } from './kafkaClient'
+import { kafkaError, rootOf } from './kafkaErrors'
+
+const topicResource = 2
+const usualReplication = 3
+/** A broker that was asked before it heard of a new topic. */
+const settleTries = 20
+const settlePauseMs = 50
+const createTimeoutMs = 20_000
+/** What a batch of the producer needs at least. */
+const minMessageBytes = 1_048_588
+
+type Settings = ReadonlyMap<string, string>
+
+export class KafkaTopics {
+  private readonly counts = new Map<string, number>()
+  private readonly retention = new Map<string, number | null>()
+  private admin: Promise<Admin> | undefined
+
+  constructor(
+    private readonly client: KafkaClient,
+    private readonly cluster: KafkaCluster,
+    private readonly toWire: (topic: string) => string,
+    private readonly fromWire: (topic: string) => string,
+  ) {}
+
+  /** As partitionsOf, where that is known already. */
+  known(topic: string): number | undefined {
+    return this.counts.get(topic)
+  }
+
+  /** Partitions of a topic, by its name on the wire. @throws TroupeError bus.topic_unknown */
+  async partitionsOf(topic: string): Promise<number> {
+    const known = this.counts.get(topic)
+    if (known !== undefined) return known
+    const { brokers, topics } = await this.lookUp()
+    // With several brokers, the one that answered may not have heard of a topic that another has just made.
+    for (let tries = brokers > 1 ? settleTries : 1; !topics.has(topic) && tries > 1; tries--) {
+      await sleep(settlePauseMs)
+      for (const [name, count] of (await this.lookUp()).topics) topics.set(name, count)
+    }
+    const count = topics.get(topic)
+    if (count === undefined) throw busErrors.topicUnknown(this.fromWire(topic))
+    await this.cluster.addMultipleTargetTopics([topic])
+    this.counts.set(topic, count)
+    return count
+  }
+
+  async list(): Promise<readonly TopicConfig[]> {
+    const { topics } = await this.lookUp()
+    const prefix = this.toWire('')
+    const ours = [...topics].filter(([name]) => name.startsWith(prefix) && !name.startsWith('__'))
+    const unknown = ours.map(([name]) => name).filter(name => !this.retention.has(name))
+    for (const [name, settings] of await this.settingsOf(unknown)) this.retention.set(name, retentionOf(settings))
+    return ours.map(([name, partitions]) => ({
+      topic: this.fromWire(name),
+      partitions,
+      retentionMs: this.retention.get(name) ?? null,
+    }))
+  }
+
+  async create(configs: readonly TopicConfig[]): Promise<void> {
+    const wanted = new Map<string, TopicConfig>()
+    for (const config of configs) {
+      checkTopicConfig(config)
+      const before = wanted.get(config.topic)
+      if (before && before.partitions !== config.partitions) {
+        throw busErrors.topicMismatch(config.topic, before.partitions, config.partitions)
+      }
+      wanted.set(config.topic, config)
+    }
+    const { brokers, topics } = await this.lookUp()
+    const missing = [...wanted.values()].filter(({ topic }) => !topics.has(this.toWire(topic)))
+    await this.check([...wanted.values()].filter(config => !missing.includes(config)))
+    if (missing.length === 0) return
+    const replication = this.client.settings.replication ?? Math.min(usualReplication, brokers)
+    const admin = await this.connected()
+    try {
+      await admin.createTopics({
+        topics: missing.map(config => this.newTopic(config, replication)),
+        waitForLeaders: true,
+        timeout: createTimeoutMs,
+      })
+    } catch (thrown) {
+      if (!isOnlyThere(thrown)) throw kafkaError(thrown, 'creating topics', this.client.brokers)
+      // Another process made them meanwhile: they must be what we would have made.
+      const found = await this.lookUp()
+      await this.check(missing.filter(({ topic }) => found.topics.has(this.toWire(topic))))
+    }
+    for (const { topic } of missing) await this.partitionsOf(this.toWire(topic))
+  }
+
+  async close(): Promise<void> {
+    await (await this.admin?.catch(() => undefined))?.disconnect()
+  }
+
+  private newTopic({ topic, partitions, retentionMs }: TopicConfig, replicationFactor: number): ITopicConfig {
+    const settings = {
+      'cleanup.policy': 'delete',
+      'retention.ms': String(retentionMs ?? -1),
+      'retention.bytes': '-1',
+      'message.timestamp.type': 'LogAppendTime',
+      'min.insync.replicas': String(replicationFactor >= usualReplication ? 2 : 1),
+    }
+    return {
+      topic: this.toWire(topic),
+      numPartitions: partitions,
+      replicationFactor,
+      configEntries: Object.entries(settings).map(([name, value]) => ({ name, value })),
+    }
+  }
+
+  private async check(configs: readonly TopicConfig[]): Promise<void> {
+    const { topics } = await this.lookUp()
+    const settings = await this.settingsOf(configs.map(({ topic }) => this.toWire(topic)))
+    for (const { topic, partitions, retentionMs } of configs) {
+      const name = this.toWire(topic)
+      const has = topics.get(name) ?? 0
+      if (has !== partitions) throw busErrors.topicMismatch(topic, has, partitions)
+      const found = settings.get(name) ?? new Map()
+      const refuse = (setting: string, wanted: string): never => {
+        throw this.wrongSetting(name, setting, found.get(setting) ?? 'nothing', wanted)
+      }
+      if (found.get('cleanup.policy') !== 'delete') refuse('cleanup.policy', 'delete')
+      const kept = retentionOf(found)
+      if (kept !== null && (retentionMs === null || kept < retentionMs))
+        refuse('retention.ms', String(retentionMs ?? -1))
+      if (retentionMs === null && Number(found.get('retention.bytes') ?? -1) >= 0) refuse('retention.bytes', '-1')
+      if (Number(found.get('max.message.bytes') ?? minMessageBytes) < minMessageBytes) {
+        refuse('max.message.bytes', String(minMessageBytes))
+      }
+    }
+  }
+
+  private wrongSetting(topic: string, setting: string, found: string, wanted: string): TroupeError {
+    const server = this.client.brokers[0]!
+    const change = `--alter --entity-type topics --entity-name ${topic} --add-config ${setting}=${wanted}`
+    return new TroupeError('bus.topic_mismatch', {
+      boundary: 'bus',
+      retriable: false,
+      message: `topic ${topic} has ${setting}=${found}, ${wanted} is wanted: records of a run would be lost`,
+      hint: `kafka-configs.sh --bootstrap-server ${server} ${change}`,
+    })
+  }
+
+  private async lookUp(): Promise<{ brokers: number; topics: Map<string, number> }> {
+    try {
+      await this.cluster.refreshMetadata()
+      const { brokers, topicMetadata } = await this.cluster.metadata({ topics: [] })
+      const topics = topicMetadata.map(({ topic, partitionMetadata }) => [topic, partitionMetadata.length] as const)
+      return { brokers: brokers.length, topics: new Map(topics) }
+    } catch (thrown) {
+      throw kafkaError(thrown, 'looking up topics', this.client.brokers)
+    }
+  }
+
+  private async settingsOf(topics: readonly string[]): Promise<ReadonlyMap<string, Settings>> {
+    if (topics.length === 0) return new Map()
+    try {
+      const admin = await this.connected()
+      const { resources } = await admin.describeConfigs({
+        includeSynonyms: false,
+        resources: topics.map(name => ({ type: topicResource, name })),
+      })
+      return new Map(
+        resources.map(({ resourceName, configEntries }) => [
+          resourceName,
+          new Map(configEntries.map(({ configName, configValue }) => [configName, configValue])),
+        ]),
+      )
+    } catch (thrown) {
+      throw kafkaError(thrown, 'reading the settings of topics', this.client.brokers)
+    }
+  }
+
+  private connected(): Promise<Admin> {
+    this.admin ??= (async () => {
+      const admin = this.client.admin()
+      await admin.connect()
+      return admin
+    })()
+    this.admin.catch(() => {
+      this.admin = undefined
+    })
+    return this.admin
+  }
+}
+
+function retentionOf(settings: Settings): number | null {
+  const ms = Number(settings.get('retention.ms') ?? -1)
+  return ms < 0 ? null : ms
+}
+
+/** Whether all that went wrong is that topics are there already. */
+function isOnlyThere(thrown: unknown): boolean {
+  const { errors } = rootOf(thrown) as { errors?: readonly { readonly type?: string }[] }
+  const faults = errors ?? [rootOf(thrown)]
+  return faults.every(({ type }) => type === 'TOPIC_ALREADY_EXISTS')
+}

@@ -1,0 +1,152 @@
+/**
+ * A real Kafka cluster on loopback: one broker, or several with a quorum, each a process with a directory of its own.
+ *
+ * in   how many, more properties      out  its address, and brokers that can be killed, stopped and started again
+ * Invariant: every broker ends with this process, however that ends: a shell between them kills it when its stdin closes.
+ */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { until } from './until'
+
+const { libsOf, isComplete, checkJava } = require('../../cli/setup/kafka') as {
+  libsOf(where: unknown): string
+  isComplete(folder: string): boolean
+  checkJava(): void
+}
+const { places } = require('../../cli/setup/places') as { places(): unknown }
+
+/** The first compiler alone and the simplest collector: up in 2 s instead of 8. */
+const jvm = ['-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-Djava.awt.headless=true']
+const clusterId = 'MkU3OEVBNTcwNTJENDM2Qk'
+const startTimeoutMs = 60_000
+
+export interface KafkaOptions {
+  readonly brokers?: number
+  /** Over the usual ones. */
+  readonly properties?: Readonly<Record<string, string>>
+  /** For StorageTool: --add-scram and the like. */
+  readonly format?: readonly string[]
+  readonly heapMb?: number
+  /** As in listener.security.protocol.map, of the listener that clients use. */
+  readonly protocol?: 'PLAINTEXT' | 'SASL_PLAINTEXT' | 'SSL'
+}
+
+export interface KafkaBroker {
+  readonly port: number
+  readonly pid: () => number
+  kill(signal: NodeJS.Signals): void
+  /** Starts it again over the data that it left. */
+  start(): Promise<void>
+}
+
+export interface KafkaServers {
+  /** kafka://127.0.0.1:PORT[,…] */
+  readonly address: string
+  readonly brokers: readonly KafkaBroker[]
+  stop(): Promise<void>
+}
+
+export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServers> {
+  checkJava()
+  const libs = libsOf(places())
+  if (!process.env.TROUPE_KAFKA_LIBS && !isComplete(libs)) {
+    throw new Error(`${libs} does not hold a Kafka: run node cli/setup.js --kafka`)
+  }
+  const count = options.brokers ?? 1
+  const root = mkdtempSync(join(tmpdir(), 'troupe-kafka-'))
+  const ports = await freePorts(2 * count)
+  const voters = Array.from({ length: count }, (_, i) => `${i + 1}@127.0.0.1:${ports[2 * i + 1]}`).join(',')
+  const shells: ChildProcess[] = []
+  const brokers = await Promise.all(
+    Array.from({ length: count }, async (_, i) => {
+      const port = ports[2 * i]!
+      const directory = join(root, String(i + 1))
+      mkdirSync(directory)
+      const file = join(directory, 'server.properties')
+      const copies = String(Math.min(3, count))
+      const properties = {
+        'process.roles': 'broker,controller',
+        'node.id': String(i + 1),
+        'controller.quorum.voters': voters,
+        listeners: `CLIENT://127.0.0.1:${port},CONTROLLER://127.0.0.1:${ports[2 * i + 1]}`,
+        'advertised.listeners': `CLIENT://127.0.0.1:${port}`,
+        'controller.listener.names': 'CONTROLLER',
+        'inter.broker.listener.name': 'CLIENT',
+        'listener.security.protocol.map': `CLIENT:${options.protocol ?? 'PLAINTEXT'},CONTROLLER:PLAINTEXT`,
+        'log.dirs': join(directory, 'data'),
+        'offsets.topic.replication.factor': copies,
+        'offsets.topic.num.partitions': '3',
+        'transaction.state.log.replication.factor': copies,
+        'transaction.state.log.num.partitions': '1',
+        'transaction.state.log.min.isr': '1',
+        'group.initial.rebalance.delay.ms': '0',
+        'group.min.session.timeout.ms': '1000',
+        'auto.create.topics.enable': 'false',
+        // A broker that is killed must be missed soon.
+        'broker.session.timeout.ms': '3000',
+        'broker.heartbeat.interval.ms': '500',
+        'replica.lag.time.max.ms': '3000',
+        'controller.quorum.election.timeout.ms': '500',
+        'controller.quorum.fetch.timeout.ms': '1000',
+        ...options.properties,
+      }
+      writeFileSync(file, Object.entries(properties).map(([name, value]) => `${name}=${value}\n`).join('')) // biome-ignore format: one line a property
+      const java = (...args: readonly string[]): string[] => [...jvm, '-cp', `${libs}/*`, ...args]
+      const format = ['kafka.tools.StorageTool', 'format', '-t', clusterId, '-c', file, ...(options.format ?? [])]
+      const made = spawnSync('java', java(...format), { encoding: 'utf8' })
+      if (made.status !== 0) throw new Error(`Kafka's storage could not be formatted: ${made.stdout}${made.stderr}`)
+      let pid = 0
+      const log = join(directory, 'broker.log')
+      const begin = async (): Promise<void> => {
+        const script = 'log=$1; shift; java "$@" >>"$log" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null'
+        const args = java(`-Xmx${options.heapMb ?? 384}m`, 'kafka.Kafka', file)
+        const shell = spawn('sh', ['-c', script, 'sh', log, ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
+        shells.push(shell)
+        pid = await new Promise<number>(resolve => shell.stdout!.once('data', chunk => resolve(Number(chunk))))
+        await until(() => listens(port), startTimeoutMs, 50).catch(() => {
+          throw new Error(
+            `a broker did not start within ${startTimeoutMs} ms: ${readFileSync(log, 'utf8').slice(-2000)}`,
+          )
+        })
+      }
+      await begin()
+      return { port, pid: () => pid, kill: (signal: NodeJS.Signals) => void process.kill(pid, signal), start: begin }
+    }),
+  )
+  return {
+    address: `kafka://${brokers.map(broker => `127.0.0.1:${broker.port}`).join(',')}`,
+    brokers,
+    async stop() {
+      const ended = shells.map(shell =>
+        shell.exitCode !== null ? Promise.resolve() : new Promise<void>(resolve => shell.once('exit', () => resolve())),
+      )
+      for (const shell of shells) shell.stdin?.end()
+      await Promise.all(ended)
+      rmSync(root, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 })
+    },
+  }
+}
+
+const listens = (port: number): Promise<boolean> =>
+  new Promise(resolve => {
+    const socket = connect(port, '127.0.0.1', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+
+async function freePorts(count: number): Promise<readonly number[]> {
+  const servers = await Promise.all(
+    Array.from({ length: count }, () => {
+      const server = createServer()
+      return new Promise<typeof server>(resolve => server.listen(0, '127.0.0.1', () => resolve(server)))
+    }),
+  )
+  const ports = servers.map(server => (server.address() as { port: number }).port)
+  await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))))
+  return ports
+}
