@@ -2,8 +2,8 @@
  * `troupe exec --jsonl`: the sandbox alone, a line a call (DESIGN §9; the lines' form is in execLine.ts).
  *
  * in   requests on stdin      out  on stdout a line for each, as they finish
- * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. At
- * most `2 × lanes` calls are open, counting those whose answer waits to be written; stdin is not read beyond them.
+ * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. What
+ * is open (lines, and answers that wait to be written) is bounded in calls and in bytes; stdin is not read beyond it.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
@@ -22,6 +22,8 @@ interface ExecOptions {
 
 /** Escapes make a byte of code into at most six of JSON; stdin may be as long again. */
 const MAX_LINE_BYTES = 16 * MAX_CODE_BYTES
+/** Of all lines that are open, and of all answers: one more is begun where they are fewer. */
+const MAX_OPEN_BYTES = 2 * MAX_LINE_BYTES
 
 /** Adds the command. Its action sets `process.exitCode` where that is not 0. */
 export function registerExec(program: Command): void {
@@ -75,6 +77,8 @@ export async function execLines(
 ): Promise<void> {
   const { signal } = abort
   const open = new Set<Promise<void>>()
+  const most = Math.max(1, Math.min(2 * sandbox.lanes, Math.floor(MAX_OPEN_BYTES / (2 * maxOutput + 1))))
+  let openBytes = 0
   let failure: Error | undefined
   const onOutputError = (error: NodeJS.ErrnoException) => {
     if (error.code !== 'EPIPE') failure = error // a reader that went away is no fault
@@ -100,9 +104,14 @@ export async function execLines(
       const parsed = 'text' in line ? parseExecLine(line.text) : { id: null, reason: tooLong(line.tooLong) }
       if ('reason' in parsed) await write(rejectedLine(parsed))
       else {
-        const call: Promise<void> = answer(parsed).finally(() => open.delete(call))
+        const bytes = 'text' in line ? line.bytes : 0
+        openBytes += bytes
+        const call: Promise<void> = answer(parsed).finally(() => {
+          open.delete(call)
+          openBytes -= bytes
+        })
         open.add(call)
-        if (open.size >= 2 * sandbox.lanes) await Promise.race(open)
+        while (open.size >= most || openBytes >= MAX_OPEN_BYTES) await Promise.race(open)
       }
       if (signal.aborted) break
     }

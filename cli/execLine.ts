@@ -5,7 +5,7 @@
  * Invariant: whatever the line holds there is an answer to it, with the line's own id where it has one.
  */
 import { distance } from 'fastest-levenshtein'
-import type { RunRequest, RunResult } from '../sandbox'
+import { notUnicode, type RunRequest, type RunResult } from '../sandbox'
 
 export type LineId = string | number | null
 
@@ -54,6 +54,9 @@ export function parseExecLine(text: string): ExecLine | BadLine {
     // null stands for "not given", as many writers of JSON have it.
     const missing = given === null && !REQUIRED.includes(name)
     if (!missing && !field.is(given)) return { id, reason: `${name} must be ${field.what}` }
+    // Python would be given another character in its place.
+    const wrong = isText(given) ? notUnicode(given as string) : undefined
+    if (wrong) return { id: name === 'id' ? null : id, reason: `${name} must be Unicode text; ${wrong}` }
   }
   for (const name of REQUIRED) if (!Object.hasOwn(fields, name)) return { id, reason: `${name} is missing` }
   const { encoding, id: _, ...rest } = Object.fromEntries(Object.entries(fields).filter(([, given]) => given !== null))

@@ -1,18 +1,19 @@
 /**
  * Lines of a byte stream, in pieces that fit in memory whatever arrives.
  *
- * in   a readable stream of bytes      out  its lines without their ends, as text (invalid UTF-8 as U+FFFD)
+ * in   a readable stream of bytes      out  its lines without their ends, as text (see escapedText for bytes that are none)
  * Invariant: at most `maxBytes` and one chunk are held; nothing is read ahead of the consumer; blank lines are skipped.
  */
 import type { Readable } from 'node:stream'
+import { escapedText } from '../sandbox'
 
-export type Line = { readonly text: string } | { readonly tooLong: number }
+export type Line = { readonly text: string; readonly bytes: number } | { readonly tooLong: number }
 
 export async function* readLines(input: Readable, maxBytes: number): AsyncGenerator<Line> {
   let parts: Buffer[] = []
   let bytes = 0
   const take = (): Line | undefined => {
-    const line = bytes > maxBytes ? { tooLong: bytes } : { text: Buffer.concat(parts).toString('utf8') }
+    const line = bytes > maxBytes ? { tooLong: bytes } : { text: escapedText(Buffer.concat(parts)), bytes }
     parts = []
     bytes = 0
     return 'text' in line && line.text.trim() === '' ? undefined : line

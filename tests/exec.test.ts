@@ -1,6 +1,7 @@
 /** `troupe exec --jsonl`, driven as a command: lines in, lines out. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 
 const root = resolve(__dirname, '..')
@@ -73,6 +74,44 @@ test('a line that cannot run is rejected with the reason, and the others run', a
     expect.stringContaining('null: not JSON: '),
     expect.stringContaining('null: not JSON: '),
   ])
+})
+
+test('a line that is no Unicode text is rejected with the byte that is none, and the others run', async () => {
+  const child = start([])
+  const out = collect(child)
+  child.stderr!.resume()
+  child.stdin!.write(Buffer.from('{"id":"a","code":"print(\'\xe9\')"}\n', 'latin1'))
+  child.stdin!.write('{"id":"b","code":"print(1)","stdin":"\\ud800"}\n{"id":"\\udfff","code":"1"}\n')
+  child.stdin!.end('{"id":"c","code":"print(\'é\')"}')
+  expect(await ended(child)).toBe(0)
+  const answers = answersOf(await out)
+  expect(answers).toHaveLength(4)
+  expect(byId(answers, 'a')).toMatchObject({ status: 'rejected', reason: expect.stringContaining('the byte 0xe9') })
+  expect(byId(answers, 'b').reason).toBe(
+    'stdin must be Unicode text; at character 0 it has half of a surrogate pair, U+D800',
+  )
+  expect(byId(answers, null).reason).toContain('id must be Unicode text')
+  expect(byId(answers, 'c')).toMatchObject({ status: 'ok', stdout: 'é\n' })
+})
+
+test('a reader that reads nothing stops the reading of lines, and memory stays bounded', async () => {
+  const child = start(['--max-output', '4000000'])
+  child.stdout!.pause()
+  child.stderr!.resume()
+  child.stdin!.on('error', () => undefined)
+  const line = `${JSON.stringify({ id: 1, code: `print("x" * 4_000_000) #${'y'.repeat(300_000)}` })}\n`
+  let written = 0
+  const feed = () => {
+    while (written < 4000 && child.stdin!.write(line)) written++
+  }
+  child.stdin!.on('drain', feed)
+  feed()
+  const rss = () => Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1]) / 1024
+  await new Promise(resolve => setTimeout(resolve, 5000))
+  expect(written).toBeLessThan(2000)
+  expect(rss()).toBeLessThan(1200)
+  child.kill('SIGKILL')
+  await ended(child)
 })
 
 test('bytes that are no text are replaced, or exact in base64; streams are cut at --max-output', async () => {

@@ -230,7 +230,7 @@ describe('the reasons', () => {
       "submissions.2.type: Input should be 'python', 'cpp' or 'math'\n",
       'submissions.3: Input should be a valid dictionary or object to extract fields from\n',
       'submissions.4: Input should be a valid dictionary or object to extract fields from\n',
-      'submissions.5.solution: Input should be Unicode text; at character 7 it has half a surrogate pair, U+D800\n',
+      'submissions.5.solution: Input should be Unicode text; at character 7 it has half of a surrogate pair, U+D800\n',
       'submissions.6.input: Input should be a valid string\n',
       'submissions.7.options.deep: Input should be a valid string\n',
       'submissions.8.solution: Code should have at most 8388608 bytes, not 8388609\n',

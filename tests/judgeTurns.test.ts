@@ -1,6 +1,6 @@
 /** Turns: whose call is next, whatever the others sent. */
 import fc from 'fast-check'
-import { escapedText } from '../sandbox/judge/escapedText'
+import { escapedText } from '../sandbox/escapedText'
 import { headText, tailText } from '../sandbox/judge/outputText'
 import { type Source, Turns } from '../sandbox/judge/turns'
 

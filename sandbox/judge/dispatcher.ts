@@ -38,6 +38,10 @@ interface Call {
   readonly index: number
 }
 
+/** A call that was begun in time has been ended by the sandbox this long after its limit. */
+const LATE_MS = 2000
+/** The more are with the sandbox, the longer waits who comes new. */
+const AHEAD = 16
 /** Streams are captured this far: the tail of stderr must be in it, and stdout is compared as a whole. */
 const CAPTURED_BYTES = 16 * DEFAULT_MAX_OUTPUT_BYTES
 
@@ -110,6 +114,15 @@ export class Dispatcher {
     for (const job of this.#jobs) this.tally.count('internalErrors', job.end(why))
   }
 
+  /** Calls that the sandbox has, and has not begun either, are given up once their own time would be over too. */
+  #expire(job: Job, waitMs: number): void {
+    this.tally.count('queueTimeouts', job.expire(waitMs))
+    const { timeoutMs, compileMs } = this.limits
+    const longest = timeoutMs + (job.items.some(item => 'type' in item && item.type === 'cpp') ? compileMs : 0)
+    if (job.isDone) return
+    job.expiry = setTimeout(() => this.tally.count('queueTimeouts', job.giveUp(waitMs)), longest + LATE_MS)
+  }
+
   #address(name: string) {
     const known = this.#addresses.get(name)
     if (known) return known
@@ -129,9 +142,10 @@ export class Dispatcher {
     this.#turns.add(turns)
   }
 
-  /** Twice the lanes are with the sandbox, so that a lane that becomes free has its next call at once. */
+  /** A few more than it has lanes are with the sandbox, so that a lane that becomes free has its next call at once. */
   #pump(): void {
-    while (this.#running < 2 * this.sandbox.lanes) {
+    const { lanes } = this.sandbox
+    while (this.#running < lanes + Math.min(lanes, AHEAD)) {
       const call = this.#turns.take()
       if (!call) return
       void this.#run(call)
@@ -232,18 +246,25 @@ class Job implements Source<Call> {
 
   /** Answers what still waits. Returns how many those were. */
   expire(waitMs: number): number {
-    const why = `no lane was free for it within ${waitMs} ms: send less at once, or use /long-batch`
-    return this.#settleWaiting(subId => unrun(subId, 'queue_timeout', why, this.ageMs))
+    const waiting = this.#takeWaiting()
+    for (const index of waiting) this.#fail(index, 'queue_timeout', waited(waitMs))
+    return waiting.length
   }
 
-  /** Answers what waits and what runs. */
+  /** Answers what was given out and has not ended, and ends it. Returns how many those were. */
+  giveUp(waitMs: number): number {
+    const open = this.#open
+    for (const index of this.items.keys()) this.#fail(index, 'queue_timeout', waited(waitMs))
+    this.#controller.abort(new Error('its time to wait is over'))
+    return open
+  }
+
+  /** Answers what waits and what runs, and ends it. Returns how many those were. */
   end(why: string): number {
     const open = this.#open
+    this.#takeWaiting()
+    for (const index of this.items.keys()) this.#fail(index, 'internal_error', why)
     this.#controller.abort(new Error(why))
-    this.#settleWaiting(subId => unrun(subId, 'internal_error', why, this.ageMs))
-    for (const [index, item] of this.items.entries()) {
-      this.settle(index, unrun(item.subId, 'internal_error', why, this.ageMs))
-    }
     return open
   }
 
@@ -258,10 +279,8 @@ class Job implements Source<Call> {
     return this.#open
   }
 
-  #settleWaiting(verdict: (subId: string) => Verdict): number {
-    const waiting = this.#takeWaiting()
-    for (const index of waiting) this.settle(index, verdict(this.items[index]!.subId))
-    return waiting.length
+  #fail(index: number, reason: 'queue_timeout' | 'internal_error', why: string): void {
+    this.settle(index, unrun(this.items[index]!.subId, reason, why, this.ageMs))
   }
 
   #takeWaiting(): readonly number[] {
@@ -271,6 +290,8 @@ class Job implements Source<Call> {
     return waiting
   }
 }
+
+const waited = (ms: number) => `no lane was free for it within ${ms} ms: send less at once, or use /long-batch`
 
 /** The verdict of what needs no lane to be judged. */
 function cannotRun(item: Submission | BadSubmission): Verdict | undefined {

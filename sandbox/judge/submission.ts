@@ -6,6 +6,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import { z } from 'zod'
+import { notUnicode } from '../escapedText'
 import { MAX_CODE_BYTES } from '../limits'
 
 /** One of FastAPI's `detail` entries. */
@@ -40,7 +41,7 @@ export interface Batch {
 const ECHO_CHARS = 200
 
 // A JSON string may hold half of a surrogate pair, and a body bytes that are no UTF-8 (see escapedText.ts).
-const text = z.string().refine(value => !/\p{Surrogate}/u.test(value), { params: { fault: 'string_unicode' } })
+const text = z.string().refine(value => notUnicode(value) === undefined, { params: { fault: 'string_unicode' } })
 const solution = text.refine(
   value => 3 * value.length <= MAX_CODE_BYTES || Buffer.byteLength(value) <= MAX_CODE_BYTES,
   {
@@ -87,7 +88,7 @@ export function faultLine({ loc, msg }: Fault): string {
 
 function idOf(value: unknown): string {
   const id = typeof value === 'object' && value !== null ? (value as { sub_id?: unknown }).sub_id : undefined
-  return typeof id === 'string' && id !== '' && !/\p{Surrogate}/u.test(id) ? id : randomUUID()
+  return typeof id === 'string' && id !== '' && notUnicode(id) === undefined ? id : randomUUID()
 }
 
 function faultsOf(error: z.ZodError, value: unknown, loc: Fault['loc']): Fault[] {
@@ -130,19 +131,11 @@ function named(issue: z.core.$ZodIssue, at: unknown): Pick<Fault, 'type' | 'msg'
       }
       return {
         type: 'string_unicode',
-        msg: `Input should be Unicode text; ${describeSurrogate(String(at))}`,
+        msg: `Input should be Unicode text; ${notUnicode(String(at))}`,
       }
     default:
       return { type: 'value_error', msg: issue.message }
   }
-}
-
-function describeSurrogate(value: string): string {
-  const index = /\p{Surrogate}/u.exec(value)?.index ?? 0
-  const code = value.charCodeAt(index)
-  return code >= 0xdc80 && code <= 0xdcff
-    ? `at character ${index} it has the byte 0x${(code - 0xdc00).toString(16)} or half a surrogate pair`
-    : `at character ${index} it has half a surrogate pair, U+${code.toString(16).toUpperCase()}`
 }
 
 /** A bad value as it came, unless that is long, deep or no text: an answer must be small, and valid itself. */

@@ -21,6 +21,16 @@ export function escapedText(bytes: Buffer): string {
   return parts.join('')
 }
 
+/** What of a text is no Unicode, in words: a byte that was no UTF-8, or half of a surrogate pair. Undefined where all is. */
+export function notUnicode(text: string): string | undefined {
+  const index = text.search(/\p{Surrogate}/u)
+  if (index < 0) return undefined
+  const code = text.charCodeAt(index)
+  const half = `half of a surrogate pair, U+${code.toString(16).toUpperCase()}`
+  const byte = code >= 0xdc80 && code <= 0xdcff ? `the byte 0x${(code - 0xdc00).toString(16)} or ` : ''
+  return `at character ${index} it has ${byte}${half}`
+}
+
 /** Length of the well-formed UTF-8 sequence at `at` (RFC 3629 §4), or 0. */
 function sequenceAt(bytes: Buffer, at: number): number {
   const first = bytes[at]!
