@@ -7,6 +7,8 @@ import type { Command } from 'commander'
 import { TroupeError } from '../runtime/errors'
 
 const folder = join(__dirname, '../bench')
+type Bench = (options: { readonly only?: readonly string[] }) => Promise<import('../bench/report').BenchReport>
+
 const notBenches = new Set(['report'])
 
 export function registerBench(program: Command): void {
@@ -14,14 +16,16 @@ export function registerBench(program: Command): void {
     .command('bench [names...]')
     .description('run benchmarks (all, when none is named)')
     .option('--json', 'a JSON line for each')
-    .action(async (names: string[], options: { json?: boolean }) => {
+    .option('--only <parts>', 'parts of a benchmark that has some, with commas between them', text => text.split(','))
+    .action(async (names: string[], options: { json?: boolean; only?: string[] }) => {
       const known = benches()
       for (const name of names) if (!known.includes(name)) throw noBench(name, known)
       const { printReport } = require(join(folder, 'report')) as typeof import('../bench/report')
       let code = 0
       for (const name of names.length === 0 ? known : names) {
-        const { bench } = require(join(folder, name)) as { bench: () => Promise<import('../bench/report').BenchReport> }
-        code = Math.max(code, printReport(await bench(), options.json === true))
+        const { bench } = require(join(folder, name)) as { bench: Bench }
+        const report = await bench(options.only ? { only: options.only } : {})
+        code = Math.max(code, printReport(report, options.json === true))
       }
       process.exitCode = code
     })

@@ -1,0 +1,53 @@
+/**
+ * The sandbox against what this machine's processes cost, and against workers after Code Judge's way, side by side.
+ *
+ * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; a burst
+ * of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts; sleepers; memory.
+ * Each prints its budgets. `--only PART,…` runs some of them. All of the load generator runs on the measured cores.
+ */
+import { type BenchReport, describeMachine, printReport } from './report'
+import { memory, sleepers, timeouts } from './support/sandbox/lanes'
+import { findPythons, type Pythons } from './support/sandbox/pythons'
+import { type Part, trivialRates, workloadRates } from './support/sandbox/rates'
+import { burst, latency, spinners, starvation } from './support/sandbox/service'
+
+const parts: Readonly<Record<string, (pythons: Pythons) => Promise<Part>>> = {
+  trivial: trivialRates,
+  wrapper: pythons => workloadRates('wrapper', pythons),
+  numpy: pythons => workloadRates('numpy', pythons),
+  sympy: pythons => workloadRates('sympy', pythons),
+  burst,
+  latency,
+  spinners,
+  starvation,
+  timeouts,
+  sleepers,
+  memory,
+}
+
+export async function bench({
+  only = Object.keys(parts),
+}: {
+  readonly only?: readonly string[]
+} = {}): Promise<BenchReport> {
+  const unknown = only.find(name => !Object.hasOwn(parts, name))
+  if (unknown !== undefined) throw new Error(`sandbox has no part '${unknown}': ${Object.keys(parts).join(', ')}`)
+  const pythons = findPythons()
+  const measured: Part[] = []
+  for (const name of only) {
+    process.stderr.write(`sandbox: ${name}\n`)
+    measured.push(await parts[name]!(pythons))
+  }
+  return {
+    bench: 'sandbox',
+    machine: describeMachine(),
+    metrics: Object.assign({}, ...measured.map(part => part.metrics)) as Record<string, number>,
+    budgets: measured.flatMap(part => part.budgets),
+  }
+}
+
+if (require.main === module) {
+  void bench().then(report => {
+    process.exitCode = printReport(report, process.argv.includes('--json'))
+  })
+}

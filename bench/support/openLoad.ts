@@ -1,0 +1,45 @@
+/**
+ * An open load: calls begin at their times, whether or not the earlier ones are answered, as independent users call.
+ *
+ * in   a rate and a length of time      out  each call's latency, from the time at which it should have begun
+ */
+export interface OpenLoad {
+  readonly perSecond: number
+  readonly seconds: number
+  readonly seed: number
+}
+
+/** Latencies in ms, in the order of the calls. Gaps are exponential (Poisson arrivals), the same for the same seed. */
+export async function openLoad(
+  { perSecond, seconds, seed }: OpenLoad,
+  call: (index: number) => Promise<void>,
+): Promise<readonly number[]> {
+  const random = mulberry32(seed)
+  const times: number[] = []
+  for (let at = 0; at < seconds * 1000; at += (-Math.log(1 - random()) * 1000) / perSecond) times.push(at)
+  const start = performance.now()
+  const latencies = times.map(async (at, index) => {
+    await delay(start + at - performance.now())
+    await call(index)
+    return performance.now() - start - at
+  })
+  return Promise.all(latencies)
+}
+
+export function quantile(values: readonly number[], q: number): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN
+}
+
+const delay = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, Math.max(0, ms)))
+
+/** A generator of 32 bits of state; source: T. Ettinger's mulberry32, public domain. */
+function mulberry32(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let t = Math.imul(state ^ (state >>> 15), state | 1)
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
+  }
+}

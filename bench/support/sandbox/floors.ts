@@ -1,0 +1,49 @@
+/**
+ * What everything else is held against: how fast this machine starts processes.
+ *
+ * out  a second, all cores that were asked for together: C's fork + _exit, posix_spawn of a command, the bare zygote
+ */
+import { execFile, execFileSync } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+
+const execute = promisify(execFile)
+
+export interface Floors {
+  /** A second on one core. */
+  fork(seconds: number): Promise<number>
+  /** A second, one loop a core. */
+  spawn(seconds: number, cores: number, command: readonly string[]): Promise<number>
+  /** A second, one zygote a core. */
+  zygote(seconds: number, cores: number, python: string, modules: string, program: string): Promise<number>
+  remove(): void
+}
+
+/** Compiles floor.c. */
+export function openFloors(): Floors {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-floor-'))
+  const floor = join(directory, 'floor')
+  execFileSync(process.env.CC ?? 'cc', ['-O2', '-o', floor, join(__dirname, 'floor.c')])
+  // As a call of the sandbox has it: nothing of this process's environment, no threads of a numeric library.
+  const env = { PATH: process.env.PATH ?? '', LANG: 'C.UTF-8', OPENBLAS_NUM_THREADS: '1', OMP_NUM_THREADS: '1' }
+  const both = async (cores: number, command: (core: number) => readonly [string, ...string[]]) => {
+    const loops = Array.from({ length: cores }, async (_, core) => {
+      const [program, ...rest] = command(core)
+      const [count = 0, seconds = 1] = (await execute(program, rest, { env })).stdout.split(' ').map(Number)
+      return count / seconds
+    })
+    return (await Promise.all(loops)).reduce((sum, rate) => sum + rate, 0)
+  }
+  return {
+    fork: seconds => both(1, core => [floor, String(seconds), String(core), 'fork']),
+    spawn: (seconds, cores, command) => both(cores, core => [floor, String(seconds), String(core), ...command]),
+    zygote: (seconds, cores, python, modules, program) =>
+      both(cores, core => [
+        python,
+        ...['-I', join(__dirname, 'bareZygote.py'), String(seconds), String(core), modules, program],
+      ]),
+    remove: () => rmSync(directory, { recursive: true }),
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * Lanes: what a timeout costs, how many calls may sleep at once, what an idle zygote and an idle session hold.
+ *
+ * in   our sandbox, as a library      out  what was measured and the budgets it is held to
+ */
+import { availableParallelism } from 'node:os'
+import { openSandbox, type RunRequest, runBatch, type Sandbox } from '../../../sandbox'
+import { atMost, median } from '../../report'
+import { processTree, pssBytes } from '../processTree'
+import type { Pythons } from './pythons'
+import type { Part } from './rates'
+
+const MIB = 1024 * 1024
+const SLEEPERS = 240
+const SESSIONS = 20
+
+const call = (code: string, rest: Partial<RunRequest> = {}): RunRequest => ({ id: 'bench', code, ...rest })
+
+/** Calls that never end, asleep or spinning, beside calls that do. */
+export async function timeouts({ base }: Pythons): Promise<Part> {
+  const sandbox = await openSandbox({ python: base })
+  try {
+    const limitMs = 400
+    const over: number[] = []
+    for (const code of ['import time; time.sleep(60)', 'while True: pass']) {
+      for (let i = 0; i < 8; i++) {
+        const start = performance.now()
+        const { status } = await sandbox.run(call(code, { timeoutMs: limitMs }))
+        if (status !== 'timeout') throw new Error(`a call without end ended with ${status}`)
+        over.push(performance.now() - start - limitMs)
+      }
+    }
+    // One core spins until its limit, the others' calls go on beside it.
+    const alone = await trivialMs(sandbox)
+    const spinning = sandbox.run(call('while True: pass', { timeoutMs: 4000 }))
+    const beside = await trivialMs(sandbox)
+    await spinning
+    return {
+      metrics: {
+        'timeouts.overLimitP50Ms': median(over),
+        'timeouts.overLimitMaxMs': Math.max(...over),
+        'timeouts.otherCallAloneP50Ms': median(alone),
+        'timeouts.otherCallBesideSpinnerP50Ms': median(beside),
+        'timeouts.otherCallBesideSpinnerMaxMs': Math.max(...beside),
+      },
+      budgets: [
+        atMost('a timeout: ms beyond its limit, at most', Math.max(...over), 20),
+        atMost('another lane beside a spinner: p50, times that alone', median(beside) / median(alone), 2),
+      ],
+    }
+  } finally {
+    await sandbox.close()
+  }
+}
+
+async function trivialMs(sandbox: Sandbox): Promise<readonly number[]> {
+  const times: number[] = []
+  for (let i = 0; i < 100; i++) {
+    const start = performance.now()
+    await sandbox.run(call('print(1)'))
+    times.push(performance.now() - start)
+  }
+  return times
+}
+
+/** 240 calls for each core that sleep half a second, all at once. */
+export async function sleepers({ base }: Pythons): Promise<Part> {
+  const sandbox = await openSandbox({ python: base })
+  try {
+    const cores = availableParallelism()
+    const requests = Array.from({ length: SLEEPERS * cores }, () => call('import time; time.sleep(0.5); print(1)'))
+    await runBatch(sandbox, requests.slice(0, 2 * sandbox.lanes)) // every lane has been used once
+    const start = performance.now()
+    const results = await runBatch(sandbox, requests)
+    const seconds = (performance.now() - start) / 1000
+    if (results.some(result => result.status !== 'ok')) throw new Error('a sleeper did not end ok')
+    return {
+      metrics: { 'sleepers.calls': requests.length, 'sleepers.seconds': seconds, 'sleepers.lanes': sandbox.lanes },
+      budgets: [atMost('240 calls a core that sleep 0.5 s: seconds', seconds, 3)],
+    }
+  } finally {
+    await sandbox.close()
+  }
+}
+
+/** Shared pages count once: what a zygote takes is its share, what a session takes is what one more adds. */
+export async function memory({ scientific }: Pythons): Promise<Part> {
+  const before = new Set(processTree(process.pid).map(use => use.pid))
+  const sandbox = await openSandbox({ python: scientific, preload: 'numpy+sympy', zygotes: 1 })
+  try {
+    await sandbox.run(call('print(1)'))
+    const ours = () => processTree(process.pid).filter(use => !before.has(use.pid))
+    const total = () => ours().reduce((sum, use) => sum + pssBytes(use.pid), 0) / MIB
+    const idleMiB = total()
+    let sessionMiB = Number.NaN
+    const cell = "import sympy\nx = sympy.Symbol('x')\nprint(sympy.expand((x + 1) ** 5))"
+    const started: number[] = []
+    for (let s = 0; s < SESSIONS; s++) {
+      const { status } = await sandbox.run(call(cell, { session: { id: `s${s}`, cell: 0 } }))
+      if (status !== 'ok') break // a level without sessions
+      started.push(total())
+    }
+    if (started.length === SESSIONS) sessionMiB = (started.at(-1)! - started[0]!) / (SESSIONS - 1)
+    return {
+      metrics: { 'memory.idleZygoteMiB': idleMiB, 'memory.sessionMiB': sessionMiB },
+      budgets: [
+        atMost('idle zygote with numpy and sympy, MiB', idleMiB, 80),
+        atMost('session that uses sympy, MiB', sessionMiB, 8),
+      ],
+    }
+  } finally {
+    await sandbox.close()
+  }
+}

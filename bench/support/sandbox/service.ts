@@ -1,0 +1,199 @@
+/**
+ * The judge as a service: a burst, latency under load, what spinning calls do to the others, calls that need their CPU.
+ *
+ * in   a judge of our sandbox, over HTTP      out  what was measured and the budgets it is held to
+ */
+import { availableParallelism } from 'node:os'
+import { atLeast, atMost } from '../../report'
+import { openLoad, quantile } from '../openLoad'
+import { processTree, pssBytes } from '../processTree'
+import { type JudgeClient, postBatch, type Result, startJudge } from './judgeClient'
+import { workloads } from './programs'
+import type { Pythons } from './pythons'
+import type { Part } from './rates'
+
+const BURST = 45_000
+const BATCH = 64
+const MIB = 1024 * 1024
+/** Loads that are held against one another last this long each. */
+const SECONDS = 12
+const SEED = 7
+
+interface Status {
+  readonly queue: number
+  readonly level: string
+  readonly queue_wait: { readonly p50: number; readonly p99: number }
+}
+
+async function withJudge(pythons: Pythons, measure: (judge: JudgeClient) => Promise<Part>): Promise<Part> {
+  const judge = await startJudge({ kind: 'sandbox', options: { python: pythons.base } })
+  try {
+    return await measure(judge)
+  } finally {
+    await judge.close()
+  }
+}
+
+/** 45,000 calls, posted at once in batches of 64, while a second client has one call after the other answered. */
+export const burst = (pythons: Pythons) =>
+  withJudge(pythons, async judge => {
+    const memory = watchMemory(judge.process.pid!)
+    const start = performance.now()
+    let open = true
+    const batches = Array.from({ length: Math.ceil(BURST / BATCH) }, (_, k) => {
+      const size = Math.min(BATCH, BURST - k * BATCH)
+      return postBatch(judge, workloads.trivial, k * BATCH, size).then(() => size)
+    })
+    const others: number[] = []
+    const other = async () => {
+      while (open) {
+        const asked = performance.now()
+        await single(judge, 'print("other")')
+        others.push(performance.now() - asked)
+      }
+    }
+    const otherEnds = other()
+    const answered = (await Promise.all(batches)).reduce((sum, size) => sum + size, 0)
+    const seconds = (performance.now() - start) / 1000
+    open = false
+    await otherEnds
+    const { peakMiB, restMiB } = await memory.stop()
+    return {
+      metrics: {
+        'burst.answeredRight': answered,
+        'burst.seconds': seconds,
+        'burst.callsPerSecond': answered / seconds,
+        'burst.peakMemoryMiB': peakMiB,
+        'burst.memoryBeforeMiB': restMiB,
+        'burst.otherClientCalls': others.length,
+        'burst.otherClientP50Ms': quantile(others, 0.5),
+        'burst.otherClientMaxMs': Math.max(...others),
+      },
+      budgets: [
+        atLeast('burst of 45,000: answered right', answered, BURST),
+        atMost('burst of 45,000: seconds', seconds, 60),
+        atMost('burst of 45,000: longest wait of another client, ms', Math.max(...others), 5000),
+        atMost('burst of 45,000: peak memory, MiB', peakMiB, 1024),
+      ],
+    }
+  })
+
+/** Single trivial calls at 70 % of the rate at which 32 senders of single calls saturate the judge. */
+export const latency = (pythons: Pythons) =>
+  withJudge(pythons, async judge => {
+    const most = await saturation(judge)
+    const idle: number[] = []
+    for (let i = 0; i < 100; i++) {
+      const asked = performance.now()
+      await single(judge, 'print(1)')
+      idle.push(performance.now() - asked)
+    }
+    const load = { perSecond: 0.7 * most, seconds: SECONDS, seed: SEED }
+    const latencies = await openLoad(load, () => single(judge, 'print(1)').then(() => undefined))
+    const { queue_wait } = await judge.get<Status>('/status')
+    const p50 = quantile(latencies, 0.5)
+    const p99 = quantile(latencies, 0.99)
+    return {
+      metrics: {
+        'latency.saturationPerSecond': most,
+        'latency.idleP50Ms': quantile(idle, 0.5),
+        'latency.calls': latencies.length,
+        'latency.p50Ms': p50,
+        'latency.p99Ms': p99,
+        'latency.queueWaitP50Ms': queue_wait.p50 * 1000,
+        'latency.queueWaitP99Ms': queue_wait.p99 * 1000,
+      },
+      budgets: [atMost('latency at 70 % load: p50, ms', p50, 5), atMost('latency at 70 % load: p99, ms', p99, 50)],
+    }
+  })
+
+/** The others' latency with and without 5 % of calls that spin to their limit, which takes a quarter of the CPU time. */
+export const spinners = async (pythons: Pythons): Promise<Part> => {
+  const limitMs = 250
+  const perSecond = (0.25 * availableParallelism()) / (0.05 * (limitMs / 1000))
+  const options = { python: pythons.base }
+  const judge = await startJudge({ kind: 'sandbox', options, timeoutMs: limitMs })
+  try {
+    const load = { perSecond, seconds: SECONDS, seed: SEED }
+    const measure = async (everyNth: number) => {
+      const others: boolean[] = []
+      const latencies = await openLoad(load, async index => {
+        others[index] = index % everyNth !== 0
+        const { reason } = await judge.post<Result>('/run', python(others[index] ? 'print(1)' : 'while True: pass'))
+        if ((reason === 'worker_timeout') === others[index]) throw new Error(`a call ended with reason '${reason}'`)
+      })
+      return latencies.filter((_, index) => index % 20 !== 0) // the same calls in both
+    }
+    const without = await measure(Number.POSITIVE_INFINITY)
+    const withThem = await measure(20)
+    const ratio = (q: number) => quantile(withThem, q) / quantile(without, q)
+    return {
+      metrics: {
+        'spinners.callsPerSecond': perSecond,
+        'spinners.withoutP50Ms': quantile(without, 0.5),
+        'spinners.withoutP99Ms': quantile(without, 0.99),
+        'spinners.withP50Ms': quantile(withThem, 0.5),
+        'spinners.withP99Ms': quantile(withThem, 0.99),
+      },
+      budgets: [
+        atMost('5 % spinners: p50 of the others, times that without', ratio(0.5), 2),
+        atMost('5 % spinners: p99 of the others, times that without', ratio(0.99), 2),
+      ],
+    }
+  } finally {
+    await judge.close()
+  }
+}
+
+/** Calls that need a CPU-second each under a limit of 4 s, so many that half of the CPU time is taken. */
+export const starvation = (pythons: Pythons) =>
+  withJudge(pythons, async judge => {
+    const program = 'import time\nwhile time.process_time() < 1.0: pass\nprint("done")'
+    const costs: number[] = []
+    const load = { perSecond: availableParallelism() / 2, seconds: 2 * SECONDS, seed: SEED }
+    let ended = 0
+    await openLoad(load, async () => {
+      const { cost, stdout } = await judge.post<Result>('/run', python(program))
+      costs.push(cost)
+      if (stdout === 'done\n') ended++
+    })
+    return {
+      metrics: { 'starvation.calls': costs.length, 'starvation.longestSeconds': Math.max(...costs) },
+      budgets: [atLeast('half load of CPU-second calls under 4 s: share that ended ok', ended / costs.length, 1)],
+    }
+  })
+
+const python = (solution: string) => ({ type: 'python', solution })
+
+async function single(judge: JudgeClient, code: string): Promise<Result> {
+  const result = await judge.post<Result>('/run', python(code))
+  if (!result.run_success) throw new Error(`a call failed: '${result.reason}' ${result.stderr}`)
+  return result
+}
+
+/** Single calls a second with 32 in flight. */
+async function saturation(judge: JudgeClient): Promise<number> {
+  const start = performance.now()
+  let calls = 0
+  const sender = async () => {
+    for (; performance.now() - start < 4000; calls++) await single(judge, 'print(1)')
+  }
+  await Promise.all(Array.from({ length: 32 }, sender))
+  return (1000 * calls) / (performance.now() - start)
+}
+
+/** The judge's memory with all that it starts: a page that several share counts once. */
+function watchMemory(pid: number) {
+  const now = () => processTree(pid).reduce((sum, use) => sum + pssBytes(use.pid), 0) / MIB
+  const restMiB = now()
+  let peakMiB = restMiB
+  const timer = setInterval(() => {
+    peakMiB = Math.max(peakMiB, now())
+  }, 1000)
+  return {
+    async stop() {
+      clearInterval(timer)
+      return { restMiB, peakMiB: Math.max(peakMiB, now()) }
+    },
+  }
+}
