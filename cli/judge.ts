@@ -7,7 +7,15 @@
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import { TroupeError } from '../runtime/errors'
-import { JUDGE_DEFAULTS, type JudgeOptions, openJudge, openSandbox, SandboxError, type SandboxLevel } from '../sandbox'
+import {
+  JUDGE_DEFAULTS,
+  type JudgeOptions,
+  openJudge,
+  openSandbox,
+  SandboxError,
+  type SandboxLevel,
+  type SandboxOptions,
+} from '../sandbox'
 
 interface Options {
   readonly port: number
@@ -15,6 +23,8 @@ interface Options {
   readonly tokenFile?: string
   readonly lanes?: number
   readonly requireLevel?: SandboxLevel
+  readonly preload?: (typeof PRELOADS)[number]
+  readonly python?: string
   readonly timeoutMs: number
   readonly memoryMb: number
   readonly maxOutputChars: number
@@ -29,6 +39,7 @@ interface Options {
 
 const MIB = 1024 * 1024
 const LEVELS: readonly string[] = ['full', 'degraded', 'none'] satisfies SandboxLevel[]
+const PRELOADS = ['std', 'numpy', 'numpy+sympy'] as const
 const defaults = JUDGE_DEFAULTS
 
 /** Adds the command. Its action sets `process.exitCode` where that is not 0. */
@@ -43,6 +54,8 @@ export function registerJudge(program: Command): void {
     .option('--token-file <file>', 'requests must carry this bearer token')
     .option('--lanes <n>', 'calls that run at once', wholeNumber(1, 4096))
     .option('--require-level <level>', `fail where the sandbox does not reach it: ${LEVELS.join(', ')}`, level)
+    .option('--preload <modules>', `warm before the first call: ${PRELOADS.join(', ')} (default: std)`, preload)
+    .option('--python <file>', 'the interpreter (default: TROUPE_SANDBOX_PYTHON, else the one behind python3)')
     .option('--timeout-ms <ms>', 'of a run', wholeNumber(1, 3_600_000), defaults.timeoutMs)
     .option(
       '--memory-mb <n>',
@@ -59,8 +72,7 @@ export function registerJudge(program: Command): void {
     .option('--max-held-mb <n>', 'of all requests that are open', wholeNumber(1, 65_536), defaults.maxHeldBytes / MIB)
     .option('--drain-ms <ms>', 'to answer what is open after a signal', wholeNumber(0, 3_600_000), 60_000)
     .action(async (options: Options) => {
-      const { lanes, requireLevel } = options
-      const sandbox = await openSandbox({ ...(lanes ? { lanes } : {}), ...(requireLevel ? { requireLevel } : {}) })
+      const sandbox = await openSandbox(sandboxOptions(options))
       try {
         const judge = await openJudge(sandbox, judgeOptions(options)).catch(wrongUsage)
         process.stderr.write(`judge: ${judge.url}, sandbox level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
@@ -71,10 +83,26 @@ export function registerJudge(program: Command): void {
     })
 }
 
+function sandboxOptions({ lanes, requireLevel, preload, python }: Options): SandboxOptions {
+  return {
+    ...(lanes ? { lanes } : {}),
+    ...(requireLevel ? { requireLevel } : {}),
+    ...(preload ? { preload } : {}),
+    ...(python ? { python } : {}),
+  }
+}
+
 function judgeOptions(options: Options): JudgeOptions {
-  const { maxBodyMb, maxHeldMb, drainMs: _, lanes: __, requireLevel: ___, ...rest } = options
-  const cppMemoryMb = Math.ceil((2 * options.memoryMb) / 3)
-  return { ...rest, cppMemoryMb, maxBodyBytes: maxBodyMb * MIB, maxHeldBytes: maxHeldMb * MIB }
+  const { port, host, tokenFile, timeoutMs, memoryMb, maxOutputChars, queueWaitMs, longQueueWaitMs } = options
+  return {
+    ...{ port, host, timeoutMs, memoryMb, maxOutputChars, queueWaitMs, longQueueWaitMs },
+    ...(tokenFile === undefined ? {} : { tokenFile }),
+    cppMemoryMb: Math.ceil((2 * memoryMb) / 3),
+    maxQueuedCalls: options.maxQueuedCalls,
+    maxClientCalls: options.maxClientCalls,
+    maxBodyBytes: options.maxBodyMb * MIB,
+    maxHeldBytes: options.maxHeldMb * MIB,
+  }
 }
 
 /** The exit code of the signal that ended it. */
@@ -101,6 +129,11 @@ function wrongUsage(error: unknown): never {
   if (!(error instanceof SandboxError) || !error.code.startsWith('judge.')) throw error
   const { retriable, message, hint } = error
   throw new TroupeError(error.code, { boundary: 'cli', retriable, message, ...(hint ? { hint } : {}), cause: error })
+}
+
+function preload(text: string): string {
+  if (PRELOADS.some(name => name === text)) return text
+  throw new InvalidArgumentError(`It must be one of ${PRELOADS.join(', ')}.`)
 }
 
 function level(text: string): string {

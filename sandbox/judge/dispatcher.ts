@@ -155,9 +155,10 @@ export class Dispatcher {
   async #run({ job, index }: Call): Promise<void> {
     const submission = job.items[index] as Submission
     this.#running++
-    this.tally.waited(job.ageMs)
+    const waitedMs = job.ageMs
     try {
       const result = await this.sandbox.run(this.#request(submission), job.stopped)
+      this.tally.waited(waitedMs + (result.queuedMs ?? 0))
       this.tally.count(result.status === 'timeout' ? 'timedOut' : 'answered')
       job.settle(index, verdictOf(submission, result, this.limits))
     } catch (error) {

@@ -26,7 +26,7 @@ export class Tally {
     this.counts[fate] += calls
   }
 
-  /** A call has left the queue for a lane after this long. */
+  /** A call that has ended had waited this long before it began. */
   waited(ms: number): void {
     this.#waits[this.#begun++ % KEPT] = ms
   }

@@ -68,8 +68,8 @@ export function invalid({ subId, faults }: BadSubmission): Verdict {
 
 /** As `/judge` answers: without the streams. */
 export function withoutStreams(verdict: Verdict): Omit<Verdict, 'stdout' | 'stderr'> {
-  const { stdout: _, stderr: __, stdout_bytes: ___, stderr_bytes: ____, ...rest } = verdict
-  return rest
+  const { sub_id, success, run_success, cost, reason, detail } = verdict
+  return { sub_id, success, run_success, cost, reason, ...(detail ? { detail } : {}) }
 }
 
 interface Ended {
