@@ -7,7 +7,6 @@ import { availableParallelism } from 'node:os'
 import { openSandbox, type RunRequest, runBatch, type Sandbox } from '../../../sandbox'
 import { atMost, median } from '../../report'
 import { processTree, pssBytes } from '../processTree'
-import type { Pythons } from './pythons'
 import type { Part } from './rates'
 
 const MIB = 1024 * 1024
@@ -17,8 +16,8 @@ const SESSIONS = 20
 const call = (code: string, rest: Partial<RunRequest> = {}): RunRequest => ({ id: 'bench', code, ...rest })
 
 /** Calls that never end, asleep or spinning, beside calls that do. */
-export async function timeouts({ base }: Pythons): Promise<Part> {
-  const sandbox = await openSandbox({ python: base })
+export async function timeouts(python: string): Promise<Part> {
+  const sandbox = await openSandbox({ python })
   try {
     const limitMs = 400
     const over: number[] = []
@@ -64,8 +63,8 @@ async function trivialMs(sandbox: Sandbox): Promise<readonly number[]> {
 }
 
 /** 240 calls for each core that sleep half a second, all at once. */
-export async function sleepers({ base }: Pythons): Promise<Part> {
-  const sandbox = await openSandbox({ python: base })
+export async function sleepers(python: string): Promise<Part> {
+  const sandbox = await openSandbox({ python })
   try {
     const cores = availableParallelism()
     const requests = Array.from({ length: SLEEPERS * cores }, () => call('import time; time.sleep(0.5); print(1)'))
@@ -84,9 +83,9 @@ export async function sleepers({ base }: Pythons): Promise<Part> {
 }
 
 /** Shared pages count once: what a zygote takes is its share, what a session takes is what one more adds. */
-export async function memory({ scientific }: Pythons): Promise<Part> {
+export async function memory(python: string): Promise<Part> {
   const before = new Set(processTree(process.pid).map(use => use.pid))
-  const sandbox = await openSandbox({ python: scientific, preload: 'numpy+sympy', zygotes: 1 })
+  const sandbox = await openSandbox({ python, preload: 'numpy+sympy', zygotes: 1 })
   try {
     await sandbox.run(call('print(1)'))
     const ours = () => processTree(process.pid).filter(use => !before.has(use.pid))

@@ -9,7 +9,6 @@ import { atLeast, type Budget, median } from '../../report'
 import { openFloors } from './floors'
 import { batchRate, startJudge } from './judgeClient'
 import { codeOf, type Workload, workloads } from './programs'
-import type { Pythons } from './pythons'
 
 export interface Part {
   readonly metrics: Readonly<Record<string, number>>
@@ -49,20 +48,20 @@ async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<number
 }
 
 /** `trivial`: everything there is to compare with. */
-export async function trivialRates({ base }: Pythons): Promise<Part> {
+export async function trivialRates(python: string): Promise<Part> {
   const cores = availableParallelism()
   const workload = workloads.trivial
   const floors = openFloors()
-  const one = await openSandbox({ python: base, zygotes: 1 })
-  const all = await openSandbox({ python: base })
-  const judge = await startJudge({ kind: 'sandbox', options: { python: base } })
-  const fresh = await startJudge({ kind: 'fresh', workers: cores, python: base })
+  const one = await openSandbox({ python, zygotes: 1 })
+  const all = await openSandbox({ python })
+  const judge = await startJudge({ kind: 'sandbox', options: { python } })
+  const fresh = await startJudge({ kind: 'fresh', workers: cores, python })
   try {
     const rates = await sideBySide({
-      spawn: () => floors.spawn(SECONDS, cores, [base, '-c', 'print(1)']),
+      spawn: () => floors.spawn(SECONDS, cores, [python, '-c', 'print(1)']),
       fork: () => floors.fork(1),
-      zygoteOne: () => floors.zygote(SECONDS, 1, base, '', workload.program),
-      zygoteAll: () => floors.zygote(SECONDS, cores, base, '', workload.program),
+      zygoteOne: () => floors.zygote(SECONDS, 1, python, '', workload.program),
+      zygoteAll: () => floors.zygote(SECONDS, cores, python, '', workload.program),
       libraryOne: () => libraryRate(one, workload),
       libraryAll: () => libraryRate(all, workload),
       http: () => batchRate(judge, workload, HTTP),
@@ -96,9 +95,9 @@ export async function trivialRates({ base }: Pythons): Promise<Part> {
 }
 
 /** A workload against the spawn that the peer cannot pass. */
-export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', pythons: Pythons): Promise<Part> {
+export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python: string): Promise<Part> {
   const cores = availableParallelism()
-  const { python, options, command, bound, against } = settings(name, pythons)
+  const { options, command, bound, against } = settings(name)
   const floors = openFloors()
   const judge = await startJudge({ kind: 'sandbox', options: { python, ...options } })
   const workload = workloads[name]
@@ -126,18 +125,17 @@ export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', pythons
 }
 
 interface Settings {
-  readonly python: string
   readonly options: SandboxOptions
   readonly command: string
   readonly bound: number
   readonly against: 'bareSpawn' | 'spawnAndImport'
 }
 
-function settings(name: 'wrapper' | 'numpy' | 'sympy', { base, scientific }: Pythons): Settings {
+function settings(name: 'wrapper' | 'numpy' | 'sympy'): Settings {
   if (name === 'wrapper') {
-    return { python: base, options: {}, command: 'print(1)', bound: 4.6, against: 'bareSpawn' }
+    return { options: {}, command: 'print(1)', bound: 4.6, against: 'bareSpawn' }
   }
   const bound = name === 'numpy' ? 32 : 93
   const options = { preload: 'numpy+sympy' } as const
-  return { python: scientific, options, command: `import ${name}`, bound, against: 'spawnAndImport' }
+  return { options, command: `import ${name}`, bound, against: 'spawnAndImport' }
 }

@@ -9,7 +9,6 @@ import { openLoad, quantile } from '../openLoad'
 import { processTree, pssBytes } from '../processTree'
 import { type JudgeClient, postBatch, type Result, startJudge } from './judgeClient'
 import { workloads } from './programs'
-import type { Pythons } from './pythons'
 import type { Part } from './rates'
 
 const BURST = 45_000
@@ -25,8 +24,8 @@ interface Status {
   readonly queue_wait: { readonly p50: number; readonly p99: number }
 }
 
-async function withJudge(pythons: Pythons, measure: (judge: JudgeClient) => Promise<Part>): Promise<Part> {
-  const judge = await startJudge({ kind: 'sandbox', options: { python: pythons.base } })
+async function withJudge(interpreter: string, measure: (judge: JudgeClient) => Promise<Part>): Promise<Part> {
+  const judge = await startJudge({ kind: 'sandbox', options: { python: interpreter } })
   try {
     return await measure(judge)
   } finally {
@@ -35,8 +34,8 @@ async function withJudge(pythons: Pythons, measure: (judge: JudgeClient) => Prom
 }
 
 /** 45,000 calls, posted at once in batches of 64, while a second client has one call after the other answered. */
-export const burst = (pythons: Pythons) =>
-  withJudge(pythons, async judge => {
+export const burst = (interpreter: string) =>
+  withJudge(interpreter, async judge => {
     const memory = watchMemory(judge.process.pid!)
     const start = performance.now()
     let open = true
@@ -79,8 +78,8 @@ export const burst = (pythons: Pythons) =>
   })
 
 /** Single trivial calls at 70 % of the rate at which 32 senders of single calls saturate the judge. */
-export const latency = (pythons: Pythons) =>
-  withJudge(pythons, async judge => {
+export const latency = (interpreter: string) =>
+  withJudge(interpreter, async judge => {
     const most = await saturation(judge)
     const idle: number[] = []
     for (let i = 0; i < 100; i++) {
@@ -108,10 +107,10 @@ export const latency = (pythons: Pythons) =>
   })
 
 /** The others' latency with and without 5 % of calls that spin to their limit, which takes a quarter of the CPU time. */
-export const spinners = async (pythons: Pythons): Promise<Part> => {
+export const spinners = async (interpreter: string): Promise<Part> => {
   const limitMs = 250
   const perSecond = (0.25 * availableParallelism()) / (0.05 * (limitMs / 1000))
-  const options = { python: pythons.base }
+  const options = { python: interpreter }
   const judge = await startJudge({ kind: 'sandbox', options, timeoutMs: limitMs })
   try {
     const load = { perSecond, seconds: SECONDS, seed: SEED }
@@ -146,8 +145,8 @@ export const spinners = async (pythons: Pythons): Promise<Part> => {
 }
 
 /** Calls that need a CPU-second each under a limit of 4 s, so many that half of the CPU time is taken. */
-export const starvation = (pythons: Pythons) =>
-  withJudge(pythons, async judge => {
+export const starvation = (interpreter: string) =>
+  withJudge(interpreter, async judge => {
     const program = 'import time\nwhile time.process_time() < 1.0: pass\nprint("done")'
     const costs: number[] = []
     const load = { perSecond: availableParallelism() / 2, seconds: 2 * SECONDS, seed: SEED }
