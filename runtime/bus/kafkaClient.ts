@@ -54,6 +54,8 @@ interface TopicPartitions<P> {
 
 /** One broker; every call is one request. Rejects with kafkajs's errors. */
 export interface KafkaBroker {
+  /** By number of the request: what the broker speaks. */
+  readonly versions: Readonly<Record<number, { readonly minVersion: number; maxVersion: number }>>
   fetch(request: {
     readonly replicaId: -1
     readonly isolationLevel: 0
@@ -126,6 +128,19 @@ export interface KafkaClient {
   readonly compression: number
   /** Ends what connections are left: kafkajs forgets one when two requests open it at once, or a broker hangs. */
   destroy(): void
+}
+
+const fetchKey = 1
+const lastLeaderOnlyFetch = 10
+
+/**
+ * The same broker, asked for records as its partitions' leader. From version 11 on a broker that no longer leads answers as
+ * a follower, without what the leader has acknowledged since, and without an error by which to notice.
+ */
+export function asLeader(broker: KafkaBroker): KafkaBroker {
+  const fetch = broker.versions[fetchKey]
+  if (fetch && fetch.maxVersion > lastLeaderOnlyFetch) fetch.maxVersion = lastLeaderOnlyFetch
+  return broker
 }
 
 /** Short, because whoever asks tries again by itself until its own deadline. */

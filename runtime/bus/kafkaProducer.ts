@@ -26,6 +26,8 @@ const maxWaitingBytes = 64 * 1024 * 1024
 const recordOverhead = 24
 const headerOverhead = 8
 const closeDeadlineMs = 15_000
+/** How long a leader waits for its followers. */
+const ackTimeoutMs = 10_000
 /** A request that took longer met a broker that went: leaders are looked up anew. */
 const slowMs = 1000
 /** Rounds of sending what an answer left out. */
@@ -188,22 +190,39 @@ export class KafkaProducer {
       producer = this.connected()
       const connected = await producer
       for (let round = 0; left.length > 0 && round < maxRounds; round++) {
-        const answers = await connected.sendBatch({
+        const sent = connected.sendBatch({
           acks: -1,
+          timeout: ackTimeoutMs,
           compression: this.client.compression,
           topicMessages: left.map(({ queue, items }) => ({
             topic: queue.topic,
             messages: items.map(({ message }) => message),
           })),
         })
+        const answers = await this.inTime(sent, left)
         // When a partition's leader moves to a broker that has answered already, kafkajs drops it without a word.
         left = left.filter(batch => !this.settle(batch, answers))
       }
-      if (left.length > 0) throw unanswered(left)
+      if (left.length > 0) throw unanswered(left, this.nameOf)
     } catch (thrown) {
       if (this.producer === producer) this.replace()
       const error = kafkaError(thrown, `appending to ${namesOf(left, this.nameOf)}`, this.client.brokers)
       for (const { items } of left) for (const { call } of items) call.reject(error)
+    }
+  }
+
+  /** kafkajs counts its tries, each of which may take long. What it still does after the deadline is at least once. */
+  private async inTime<T>(sent: Promise<T>, batches: readonly Batch[]): Promise<T> {
+    const done = new AbortController()
+    const late = sleep(this.client.settings.deliveryTimeoutMs, undefined, { signal: done.signal }).then(() => {
+      throw unanswered(batches, this.nameOf)
+    })
+    try {
+      return await Promise.race([sent, late])
+    } finally {
+      done.abort()
+      late.catch(() => {})
+      sent.catch(() => {})
     }
   }
 
@@ -280,11 +299,11 @@ function sizeOf({ key, headers, value }: PlacedRecord): number {
 const namesOf = (batches: readonly Batch[], nameOf: (topic: string) => string): string =>
   batches.map(({ queue }) => `${nameOf(queue.topic)}/${queue.partition}`).join(', ')
 
-function unanswered(batches: readonly Batch[]): TroupeError {
+function unanswered(batches: readonly Batch[], nameOf: (topic: string) => string): TroupeError {
   return new TroupeError('bus.append_unanswered', {
     boundary: 'bus',
     retriable: true,
-    message: `no broker said what became of the records for ${namesOf(batches, topic => topic)}`,
+    message: `no broker said what became of the records for ${namesOf(batches, nameOf)}`,
     hint: 'they may be there or not: append them again under the same ids',
   })
 }

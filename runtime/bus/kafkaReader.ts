@@ -9,7 +9,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
 import type { BusRecord } from './bus'
 import { busErrors } from './busErrors'
-import type { FetchedPartition, FetchedRecord, KafkaBroker, KafkaClient, KafkaCluster } from './kafkaClient'
+import {
+  asLeader,
+  type FetchedPartition,
+  type FetchedRecord,
+  type KafkaBroker,
+  type KafkaClient,
+  type KafkaCluster,
+} from './kafkaClient'
 import { kafkaError, passesByItself, rootOf } from './kafkaErrors'
 
 /** Over the largest batch that a topic takes unless it is set otherwise (1,048,588), so that one always fits. */
@@ -119,7 +126,7 @@ export class KafkaReader {
     return await this.retrying(doing, async () => {
       await this.cluster.addMultipleTargetTopics([topic])
       const found = this.cluster.findTopicPartitionMetadata(topic).find(one => one.partitionId === partition)
-      return await act(await this.cluster.findBroker({ nodeId: found?.leader ?? -1 }))
+      return await act(asLeader(await this.cluster.findBroker({ nodeId: found?.leader ?? -1 })))
     })
   }
 

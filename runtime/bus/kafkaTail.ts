@@ -10,7 +10,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
 import type { BusRecord } from './bus'
-import type { KafkaClient, KafkaCluster } from './kafkaClient'
+import { asLeader, type KafkaClient, type KafkaCluster } from './kafkaClient'
 import { kafkaError, passesByItself } from './kafkaErrors'
 import { type KafkaReader, partitionFetchBytes } from './kafkaReader'
 
@@ -168,7 +168,7 @@ export class KafkaTail {
   }
 
   private async pollOnce(leader: number, places: readonly Place[]): Promise<void> {
-    const broker = await this.cluster.findBroker({ nodeId: leader })
+    const broker = asLeader(await this.cluster.findBroker({ nodeId: leader }))
     const from = new Map<string, Map<number, number>>()
     for (const { topic, partition, next } of places) {
       const partitions = from.get(topic) ?? new Map<number, number>()
