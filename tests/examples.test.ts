@@ -27,7 +27,7 @@ function printed(file: string): readonly string[] {
 }
 
 test('each example has at most 40 lines, imports nothing but the package, and never forces its exit', () => {
-  expect(examples.map(name => name.slice(name.indexOf('.'))).sort()).toEqual(['.cjs', '.mjs', '.ts'])
+  expect(examples.map(name => name.slice(name.indexOf('.'))).sort()).toEqual(['.cjs', '.mjs', '.mjs', '.ts'])
   for (const name of examples) {
     const source = readFileSync(join(root, 'examples', name), 'utf8')
     expect(source.trimEnd().split('\n').length).toBeLessThanOrEqual(40)
@@ -71,4 +71,8 @@ test('to import the actors or the runtime loads no gRPC, lmdb, piscina, nact or 
     const heavy = /node_modules.(@grpc|lmdb|piscina|nact|pino|prom-client|typescript)./
     console.log(JSON.stringify(Object.keys(require.cache).filter(file => heavy.test(file))))`
   expect(JSON.parse(installed.run(process.execPath, ['-e', script], timeoutMs).stdout)).toEqual([])
+})
+
+test('ES modules: the sandbox alone answers calls and batches, and ends a call that does not end', () => {
+  expect(printed('sandbox.mjs')).toEqual(['100 of 100', 'ok 42', 'timeout true'])
 })

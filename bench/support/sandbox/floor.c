@@ -3,7 +3,7 @@
  *
  * floor SECONDS CORE fork             fork, _exit(0), wait
  * floor SECONDS CORE PROGRAM ARG...   posix_spawn with its output to /dev/null, wait
- * Prints the number of processes and the seconds that they took. Exits 1 where one of them fails.
+ * CORE -1 leaves it to the kernel. Prints the number of processes and the seconds that they took. Exits 1 where one of them fails.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -27,10 +27,12 @@ static double now(void) {
 int main(int argc, char **argv) {
   if (argc < 4) return 2;
   double seconds = atof(argv[1]);
-  cpu_set_t core;
-  CPU_ZERO(&core);
-  CPU_SET(atoi(argv[2]), &core);
-  sched_setaffinity(0, sizeof core, &core);
+  if (atoi(argv[2]) >= 0) {
+    cpu_set_t core;
+    CPU_ZERO(&core);
+    CPU_SET(atoi(argv[2]), &core);
+    sched_setaffinity(0, sizeof core, &core);
+  }
   posix_spawn_file_actions_t quiet;
   posix_spawn_file_actions_init(&quiet);
   posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);

@@ -14,7 +14,7 @@ const execute = promisify(execFile)
 export interface Floors {
   /** A second on one core. */
   fork(seconds: number): Promise<number>
-  /** A second, one loop a core. */
+  /** A second, one loop a core, which the kernel places: pinned, it does less on a machine with other work. */
   spawn(seconds: number, cores: number, command: readonly string[]): Promise<number>
   /** A second, one zygote a core. */
   zygote(seconds: number, cores: number, python: string, modules: string, program: string): Promise<number>
@@ -38,7 +38,7 @@ export function openFloors(): Floors {
   }
   return {
     fork: seconds => both(1, core => [floor, String(seconds), String(core), 'fork']),
-    spawn: (seconds, cores, command) => both(cores, core => [floor, String(seconds), String(core), ...command]),
+    spawn: (seconds, cores, command) => both(cores, () => [floor, String(seconds), '-1', ...command]),
     zygote: (seconds, cores, python, modules, program) =>
       both(cores, core => [
         python,
