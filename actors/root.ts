@@ -23,7 +23,6 @@ import { startLocalEngine } from '../runtime/engines/local'
 import type { Journal } from '../runtime/journal'
 import type { Log } from '../runtime/log'
 import type { MetricsRegistry } from '../runtime/metrics'
-import { pythonPath } from '../runtime/python'
 import type { Recipe, RecipeConfig } from '../runtime/recipe'
 import type { Renderer } from '../runtime/renderer'
 import { startRenderer } from '../runtime/rendererProcess'
@@ -43,6 +42,7 @@ import { lifeline } from './lifeline'
 import { type ModelOnDisk, modelOf } from './model'
 import { oldestOpen, owner } from './owner'
 import { drawKey, drawPort } from './ports/drawPort'
+import { openGraderSandbox } from './ports/graderSandbox'
 import { learnerKey, learnerPort } from './ports/learnerPort'
 import { mathGrader } from './ports/mathGrader'
 import { pythonToolIn } from './ports/pythonTool'
@@ -173,7 +173,7 @@ export async function startRun(options: RunOptions): Promise<Run> {
       tools: options.tools ?? new Map([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]]),
     })
     closers.push(() => executor.leave({ drainMs: toolDrainMs }))
-    const graderSandbox = await openSandbox({ lanes: 1, python: pythonPath() })
+    const graderSandbox = await openGraderSandbox()
     closers.push(() => graderSandbox.close())
     const { place, timeoutMs } = config.reward
     await host({

@@ -16,6 +16,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   replay: () => (require('./replay') as typeof import('./replay')).registerReplay,
   exec: () => (require('./exec') as typeof import('./exec')).registerExec,
   judge: () => (require('./judge') as typeof import('./judge')).registerJudge,
+  grade: () => (require('./grade') as typeof import('./grade')).registerGrade,
   config: () => (require('./configCommand') as typeof import('./configCommand')).registerConfig,
   doctor: () => (require('./doctor') as typeof import('./doctor')).registerDoctor,
   setup: () => (require('./setupCommand') as typeof import('./setupCommand')).registerSetup,

@@ -43,9 +43,11 @@ function braceAfterBoxed(text: string, at: number): number {
   if (!text.startsWith('\\boxed', at)) return -1
   let brace = at + 6
   // Bounded: a run of blanks after every \boxed would make this quadratic.
-  while (brace < at + 16 && (text[brace] === ' ' || text[brace] === '\n')) brace++
+  while (brace < at + 16 && isBlank(text[brace])) brace++
   return text[brace] === '{' ? brace : -1
 }
+
+const isBlank = (c: string | undefined) => c === ' ' || c === '\n' || c === '\t' || c === '\r'
 
 const longest = 10_000
 const thinSpace = /\\[,;:! ]|\{,\}|~/g

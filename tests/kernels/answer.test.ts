@@ -39,6 +39,57 @@ test('braces inside a box are balanced, escaped ones do not count, a box that is
   expect(answer('boxed{1}')).toBeNull()
 })
 
+/** The same, by definition: of all boxes whose own brace is closed, the one that begins last. */
+function lastBoxByDefinition(text: string): string | null {
+  const tokens = [...text.matchAll(/\\boxed[ \n\t\r]{0,9}\{|\\(?=\\boxed)|\\[\s\S]|[{}]/g)]
+  let found: string | null = null
+  tokens.forEach((box, at) => {
+    if (!box[0].startsWith('\\boxed')) return
+    let depth = 1
+    for (const token of tokens.slice(at + 1)) {
+      if (token[0] === '}') depth--
+      else if (token[0].endsWith('{') && token[0] !== '\\{') depth++
+      if (depth > 0) continue
+      found = text.slice(box.index + box[0].length, token.index).trim()
+      return
+    }
+  })
+  return found
+}
+
+test('the box that is taken is the last whose brace is closed, whatever stands around and inside', () => {
+  const pieces = fc.constantFrom(
+    '\\boxed{',
+    '\\boxed \n{',
+    '{',
+    '}',
+    '\\{',
+    '\\}',
+    '\\',
+    '\\\\',
+    '\\frac{',
+    '1',
+    'x',
+    ' ',
+  )
+  fc.assert(
+    fc.property(fc.array(pieces, { maxLength: 24 }), parts => {
+      const text = parts.join('')
+      expect(extractAnswer(text, 'anywhere')).toBe(lastBoxByDefinition(text))
+    }),
+    { numRuns: 3000 },
+  )
+})
+
+test('a box is found through blanks of any kind, and in every line of a response', () => {
+  for (const blank of ['', ' ', '\t', '\n', '\r\n']) {
+    expect(extractAnswer(`so\n\\boxed${blank}{${blank}5${blank}}.`, 'anywhere')).toBe('5')
+  }
+  expect(extractAnswer('<answer>\nThus\n$$\\boxed{\\text{a {b} c}}$$\n</answer>\n', 'answer-tag')).toBe(
+    '\\text{a {b} c}',
+  )
+})
+
 test('no response makes the extraction throw or take long', () => {
   const pieces = fc.constantFrom('\\boxed{', '\\boxed', '{', '}', '\\', '<answer>', '</answer>', ' ', '1')
   fc.assert(

@@ -1,0 +1,193 @@
+/**
+ * `troupe grade --jsonl`: the grader alone, a line an answer (DESIGN §9; the lines' form is in gradeLine.ts).
+ *
+ * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines
+ * Invariant: every line that was read is answered, unless the reader of stdout goes away. At most `maxOpen` answers and
+ * `maxOpenBytes` of them are held; stdin is not read beyond them. Answers that are settled without math-verify start no
+ * Python.
+ */
+import { once } from 'node:events'
+import type { Readable, Writable } from 'node:stream'
+import { type Command, Option } from 'commander'
+import { type AnswerGrader, answerGrader } from '../actors/ports/answerGrader'
+import { graderLanes, openGraderSandbox } from '../actors/ports/graderSandbox'
+import { asError } from '../runtime/errors'
+import type { Sandbox } from '../sandbox'
+import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './gradeLine'
+import { readLines } from './readLines'
+import { wholeNumber } from './wholeNumber'
+
+interface GradeOptions {
+  readonly jsonl?: true
+  readonly lanes: number
+  readonly timeoutMs: number
+  readonly place: GradePlace
+}
+
+const maxLineBytes = 4 * 1024 * 1024
+const maxOpen = 1024
+const maxOpenBytes = 64 * 1024 * 1024
+
+/** Adds the command. Its action sets `process.exitCode` where that is not 0. */
+export function registerGrade(program: Command): void {
+  program
+    .command('grade')
+    .description('compare answers with the truth: JSON lines in, JSON lines out in the same order')
+    .requiredOption('--jsonl', 'read {id?, answer, truth} lines from stdin')
+    .addOption(
+      new Option('--place <place>', 'where the answer stands in `answer`')
+        .choices(['as-given', 'answer-tag', 'anywhere'])
+        .default('as-given', 'as-given: the whole text, or its last answer tag, or its last box'),
+    )
+    .option('--lanes <n>', 'answers that math-verify looks at at once', wholeNumber(1, 4096), graderLanes)
+    .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000), 4000)
+    .action(async (options: GradeOptions) => {
+      const code = await gradeUnderSignals(options)
+      if (code !== 0) process.exitCode = code
+    })
+}
+
+async function gradeUnderSignals(options: GradeOptions): Promise<number> {
+  let code = 0
+  const abort = new AbortController()
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (code !== 0) abort.abort()
+    code = signal === 'SIGINT' ? 130 : 143
+    process.stdin.destroy()
+  }
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
+  const lazy = lazySandbox(options.lanes)
+  try {
+    const grade = answerGrader(lazy, { timeoutMs: options.timeoutMs })
+    const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort)
+    process.stderr.write(`graded ${counted.right + counted.wrong}: ${counted.right} right, ${counted.wrong} wrong`)
+    process.stderr.write(counted.ungraded === 0 ? '\n' : `; ${counted.ungraded} lines were not graded\n`)
+    return code
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
+    await lazy.close()
+  }
+}
+
+/** Opened by the first answer that needs it. */
+function lazySandbox(lanes: number): Pick<Sandbox, 'run' | 'lanes' | 'close'> {
+  let opening: Promise<Sandbox> | undefined
+  return {
+    lanes,
+    async run(request, signal) {
+      opening ??= openGraderSandbox(lanes)
+      return (await opening).run(request, signal)
+    },
+    async close() {
+      await (await opening?.catch(() => undefined))?.close()
+    },
+  }
+}
+
+export interface Graded {
+  readonly right: number
+  readonly wrong: number
+  /** Broken lines, and answers that a broken grader could not judge. */
+  readonly ungraded: number
+}
+
+/**
+ * Answers lines until the input ends or is destroyed.
+ * @param abort ends it with the answers that are open; it is also used when the output is closed by its reader
+ */
+export async function gradeLines(
+  grade: AnswerGrader,
+  input: Readable,
+  output: Writable,
+  place: GradePlace,
+  abort: AbortController = new AbortController(),
+): Promise<Graded> {
+  const { signal } = abort
+  const counts = { right: 0, wrong: 0, ungraded: 0 }
+  /** In the order of the lines. */
+  const open: { readonly bytes: number; readonly answer: Promise<string> }[] = []
+  let openBytes = 0
+  let failure: Error | undefined
+  const onOutputError = (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') failure = error // a reader that went away is no fault
+    abort.abort()
+    input.destroy()
+  }
+  async function answerTo(text: string): Promise<string> {
+    const line = parseGradeLine(text, place)
+    if ('reason' in line) {
+      counts.ungraded++
+      return ungradedLine(line.id, 'rejected', line.reason)
+    }
+    const { id, answer, truth } = line
+    if (answer === null) {
+      counts.wrong++
+      return verdictLine(id, { correct: false, how: 'no-answer', why: `there is no \\boxed{} ${where[place]}` })
+    }
+    try {
+      const verdict = await grade({ answer, truth }, signal)
+      counts[verdict.correct ? 'right' : 'wrong']++
+      return verdictLine(id, verdict)
+    } catch (thrown) {
+      counts.ungraded++
+      return ungradedLine(id, 'failed', asError(thrown).message)
+    }
+  }
+  let writing: Promise<void> | undefined
+  let onWritten: () => void = () => {}
+  /** One at a time, and each as soon as it and those before it are settled. */
+  async function writeAll(): Promise<void> {
+    for (let first = open[0]; first !== undefined; first = open[0]) {
+      const line = await first.answer
+      // Aborted: nobody reads it any more.
+      if (!signal.aborted && !output.write(line)) await once(output, 'drain', { signal }).catch(() => undefined)
+      open.shift()
+      openBytes -= first.bytes
+      onWritten()
+    }
+    writing = undefined
+  }
+  const isFull = () => open.length >= maxOpen || openBytes > maxOpenBytes
+  output.on('error', onOutputError)
+  try {
+    for await (const line of untilDestroyed(input)) {
+      const bytes = 'text' in line ? line.text.length : 0
+      const answer =
+        'text' in line
+          ? answerTo(line.text)
+          : Promise.resolve(ungradedLine(undefined, 'rejected', tooLong(line.tooLong)))
+      if (!('text' in line)) counts.ungraded++
+      open.push({ bytes, answer })
+      openBytes += bytes
+      writing ??= writeAll()
+      while (isFull()) {
+        await new Promise<void>(resolve => {
+          onWritten = resolve
+        })
+      }
+      if (signal.aborted) break
+    }
+    await writing
+  } finally {
+    output.off('error', onOutputError)
+  }
+  if (failure) throw failure
+  return counts
+}
+
+const where: Readonly<Record<GradePlace, string>> = {
+  'as-given': '',
+  'answer-tag': 'in its last answer tag',
+  anywhere: 'in it',
+}
+
+/** The lines of an input that may be destroyed while it is read, which is an end like any other. */
+async function* untilDestroyed(input: Readable): ReturnType<typeof readLines> {
+  try {
+    yield* readLines(input, maxLineBytes)
+  } catch (error) {
+    if (!input.destroyed || (error as NodeJS.ErrnoException).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error
+  }
+}
+
+const tooLong = (bytes: number) => `a line of ${bytes} bytes is over the limit of ${maxLineBytes}`

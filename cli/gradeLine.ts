@@ -1,0 +1,82 @@
+/**
+ * One line of `grade --jsonl`, in and out (DESIGN §9).
+ *
+ * in   a line of text, or a verdict      out  an answer and a truth, or why the line has none; a line to print
+ * Invariant: whatever the line holds there is an answer to it, with the line's own id where it has one. Fields that are
+ * not of ours are left alone, so that rows of a data set can be graded as they are.
+ */
+import { distance } from 'fastest-levenshtein'
+import type { Verdict } from '../actors/ports/answerGrader'
+import { type AnswerPlace, extractAnswer, lastAnswer } from '../kernels'
+
+export type GradeLineId = string | number | undefined
+
+/** as-given: the last answer tag's, if there is one, and of that the last box's, if there is one. */
+export type GradePlace = AnswerPlace | 'as-given'
+
+export interface GradeLine {
+  readonly id: GradeLineId
+  /** null: there is no box where one has to be. */
+  readonly answer: string | null
+  readonly truth: string
+}
+
+export interface BadGradeLine {
+  readonly id: GradeLineId
+  readonly reason: string
+}
+
+/** A name further from the one that is missing than this is not taken for a slip of the pen. */
+const near = 2
+
+export function parseGradeLine(line: string, place: GradePlace): GradeLine | BadGradeLine {
+  let value: unknown
+  try {
+    value = JSON.parse(line)
+  } catch (error) {
+    return { id: undefined, reason: `not JSON: ${(error as Error).message}` }
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    return { id: undefined, reason: 'a line must be a JSON object {"answer": …, "truth": …}' }
+  }
+  const fields = new Map(Object.entries(value))
+  const given = fields.get('id')
+  const id = typeof given === 'string' || typeof given === 'number' ? given : undefined
+  if (given !== undefined && given !== null && id === undefined) {
+    return { id, reason: 'id must be a string or a number' }
+  }
+  const texts: string[] = []
+  for (const name of ['answer', 'truth']) {
+    const text = fields.get(name)
+    if (text === undefined) return { id, reason: `${name} is missing${misspelt(name, [...fields.keys()])}` }
+    if (typeof text !== 'string' && typeof text !== 'number') {
+      return { id, reason: `${name} must be a string or a number, not ${kindOf(text)}` }
+    }
+    texts.push(String(text))
+  }
+  const [answer = '', truth = ''] = texts
+  if (truth.trim() === '') return { id, reason: 'truth is empty' }
+  return { id, answer: answerIn(answer, place), truth: extractAnswer(truth, 'anywhere') ?? truth }
+}
+
+function answerIn(text: string, place: GradePlace): string | null {
+  if (place !== 'as-given') return extractAnswer(text, place)
+  const tagged = lastAnswer(text) ?? text
+  return extractAnswer(tagged, 'anywhere') ?? tagged
+}
+
+const kindOf = (value: unknown) => (value === null ? 'null' : Array.isArray(value) ? 'an array' : `a ${typeof value}`)
+
+function misspelt(wanted: string, names: readonly string[]): string {
+  const found = names.find(name => distance(name.toLowerCase(), wanted) <= near)
+  return found === undefined ? '' : `; is ${JSON.stringify(found)} meant?`
+}
+
+export const verdictLine = (id: GradeLineId, { correct, how, why }: Verdict): string => printed(id, correct, how, why)
+
+/** The answer to a line that has no verdict. `correct` is null: it is no wrong answer. */
+export const ungradedLine = (id: GradeLineId, how: 'rejected' | 'failed', why: string): string =>
+  printed(id, null, how, why)
+
+const printed = (id: GradeLineId, correct: boolean | null, how: string, why: string) =>
+  `${JSON.stringify({ ...(id === undefined ? {} : { id }), correct, how, why })}\n`
