@@ -43,6 +43,8 @@ test('answers in other words are taken for the truth, and different ones are not
     ['$\\pi/2$', '\\frac{\\pi}{2}'],
     ['\\begin{pmatrix}1\\\\2\\end{pmatrix}', '\\begin{bmatrix}\n1\\\\\n2\n\\end{bmatrix}'],
     ['\\$32,000', '32000'],
+    ['(6,31,-1)', '{{(6,31,-1)}}'],
+    ['\\{1,2\\}', '{ \\{2,1\\} }'],
   ] as const
   const wrong = [
     ['\\frac{1}{2}', '0.4'],
@@ -50,6 +52,8 @@ test('answers in other words are taken for the truth, and different ones are not
     ['5', '5$ or $6'],
     ['\\text{east}', '\\text{seat}'],
     ['x+1', 'y+1'],
+    ['\\frac{12}{5}', '{1}{2}'],
+    ['\\frac{1}{2}', '{2{1}'],
   ] as const
   const verdicts = (pairs: readonly (readonly [string, string])[]) =>
     Promise.all(pairs.map(async ([truth, answer]) => [truth, answer, (await grade({ truth, answer })).correct]))

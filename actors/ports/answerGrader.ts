@@ -131,10 +131,26 @@ export function answerGrader(
   }
 }
 
-/** In `$…$` a line break ends the formula, for math-verify, and a `$` does. */
+/** In `$…$` a line break or a `$` would end the formula for math-verify; braces around all of it would make it a set. */
 function inMathMode(text: string): string {
-  const inner = /^\$+([^$]*)\$+$/.exec(text)?.[1] ?? text
-  return inner.replace(/\s+/g, ' ').trim()
+  let inner = text.replace(/\s+/g, ' ').trim()
+  for (let before = ''; before !== inner; ) {
+    before = inner
+    inner = (/^\$+([^$]*)\$+$/.exec(inner)?.[1] ?? withoutBraces(inner)).trim()
+  }
+  return inner
+}
+
+/** `{…}` is a group of TeX's that says nothing, where its braces belong together. */
+function withoutBraces(text: string): string {
+  if (!text.startsWith('{') || !text.endsWith('}')) return text
+  let depth = 0
+  for (let at = 0; at < text.length - 1; at++) {
+    if (text[at] === '\\') at++
+    else if (text[at] === '{') depth++
+    else if (text[at] === '}' && --depth === 0) return text
+  }
+  return depth === 1 && text.at(-2) !== '\\' ? text.slice(1, -1) : text
 }
 
 function verdictOf(result: RunResult, timeoutMs: number): Verdict {
