@@ -1,5 +1,5 @@
 /**
- * The sandbox that math-verify runs in: the project's own Python, which has it.
+ * The sandbox that math-verify runs in: the project's own Python, which has it, warm.
  *
  * in   how many answers may be looked at at once        out  a sandbox for `answerGrader`
  */
@@ -11,4 +11,4 @@ export const graderLanes = 4
 
 /** @throws what `openSandbox` does, and TroupeError where the Python environment is not set up. */
 export const openGraderSandbox = (lanes: number = graderLanes): Promise<Sandbox> =>
-  openSandbox({ lanes, python: pythonPath() })
+  openSandbox({ lanes, python: pythonPath(), preload: ['math_verify'] })
