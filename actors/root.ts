@@ -42,7 +42,7 @@ import { lifeline } from './lifeline'
 import { type ModelOnDisk, modelOf } from './model'
 import { oldestOpen, owner } from './owner'
 import { drawKey, drawPort } from './ports/drawPort'
-import { openGraderSandbox } from './ports/graderSandbox'
+import { graderSandbox } from './ports/graderSandbox'
 import { learnerKey, learnerPort } from './ports/learnerPort'
 import { mathGrader } from './ports/mathGrader'
 import { pythonToolIn } from './ports/pythonTool'
@@ -173,13 +173,13 @@ export async function startRun(options: RunOptions): Promise<Run> {
       tools: options.tools ?? new Map([[pythonTool.name, pythonToolIn(sandbox, config.tools.memoryMb)]]),
     })
     closers.push(() => executor.leave({ drainMs: toolDrainMs }))
-    const graderSandbox = await openGraderSandbox()
-    closers.push(() => graderSandbox.close())
+    const forGrading = graderSandbox()
+    closers.push(() => forGrading.close())
     const { place, timeoutMs } = config.reward
     await host({
       behaviour: verifier(),
       feeds: [{ topic: 'verifications', from: 'latest' }],
-      perform: verifierPort(new Map([['math', mathGrader(graderSandbox, { place, timeoutMs })]]), fx),
+      perform: verifierPort(new Map([['math', mathGrader(forGrading, { place, timeoutMs })]]), fx),
       keyOf: verifierKey,
     })
 

@@ -10,9 +10,8 @@ import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { type AnswerGrader, answerGrader } from '../actors/ports/answerGrader'
-import { graderLanes, openGraderSandbox } from '../actors/ports/graderSandbox'
+import { graderLanes, graderSandbox } from '../actors/ports/graderSandbox'
 import { asError } from '../runtime/errors'
-import type { Sandbox } from '../sandbox'
 import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './gradeLine'
 import { readLines } from './readLines'
 import { wholeNumber } from './wholeNumber'
@@ -56,31 +55,16 @@ async function gradeUnderSignals(options: GradeOptions): Promise<number> {
     process.stdin.destroy()
   }
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
-  const lazy = lazySandbox(options.lanes)
+  const sandbox = graderSandbox(options.lanes)
   try {
-    const grade = answerGrader(lazy, { timeoutMs: options.timeoutMs })
+    const grade = answerGrader(sandbox, { timeoutMs: options.timeoutMs })
     const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort)
     process.stderr.write(`graded ${counted.right + counted.wrong}: ${counted.right} right, ${counted.wrong} wrong`)
     process.stderr.write(counted.ungraded === 0 ? '\n' : `; ${counted.ungraded} lines were not graded\n`)
     return code
   } finally {
     process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
-    await lazy.close()
-  }
-}
-
-/** Opened by the first answer that needs it. */
-function lazySandbox(lanes: number): Pick<Sandbox, 'run' | 'lanes' | 'close'> {
-  let opening: Promise<Sandbox> | undefined
-  return {
-    lanes,
-    async run(request, signal) {
-      opening ??= openGraderSandbox(lanes)
-      return (await opening).run(request, signal)
-    },
-    async close() {
-      await (await opening?.catch(() => undefined))?.close()
-    },
+    await sandbox.close()
   }
 }
 

@@ -1,19 +1,19 @@
 /** The grader with the real math-verify, in a sandbox: verdicts, and answers that were made to hang it. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { answerGrader } from '../actors/ports/answerGrader'
-import { openGraderSandbox } from '../actors/ports/graderSandbox'
+import { type GraderSandbox, graderSandbox } from '../actors/ports/graderSandbox'
 import { mathGrader } from '../actors/ports/mathGrader'
 import { pythonPath } from '../runtime/python'
-import { openSandbox, type RunRequest, type RunResult, type Sandbox } from '../sandbox'
+import { openSandbox, type RunRequest, type RunResult } from '../sandbox'
 import { descendantsOf } from './support/cli'
 import { until } from './support/until'
 
 jest.setTimeout(180_000)
 
-let sandbox: Sandbox
+let sandbox: GraderSandbox
 const results: RunResult[] = []
-beforeAll(async () => {
-  sandbox = await openGraderSandbox(4)
+beforeAll(() => {
+  sandbox = graderSandbox(4)
 })
 afterAll(() => sandbox.close())
 beforeEach(() => {
