@@ -147,7 +147,6 @@ export function asLeader(broker: KafkaBroker): KafkaBroker {
 const shortRetry: RetryOptions = { initialRetryTime: 50, maxRetryTime: 500, retries: 3 }
 const connectionTimeoutMs = 3_000
 const requestTimeoutMs = 10_000
-const retryPauseMs = 1_000
 const keepAliveMs = 60_000
 
 type CreateCluster = (options: {
@@ -178,7 +177,6 @@ export function createKafkaClient({ brokers, settings }: KafkaAddress): KafkaCli
   const types = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP, zstd: CompressionTypes.ZSTD }
   const hasZstd = registerZstd(CompressionCodecs as Record<number, unknown>, CompressionTypes.ZSTD)
   if (settings.compression === 'zstd' && !hasZstd) throw noZstd()
-  const retries = Math.ceil(settings.deliveryTimeoutMs / retryPauseMs)
   return {
     brokers,
     settings,
@@ -190,7 +188,7 @@ export function createKafkaClient({ brokers, settings }: KafkaAddress): KafkaCli
         allowAutoTopicCreation: false,
         createPartitioner: givenPartition,
         metadataMaxAge: 60_000,
-        retry: { initialRetryTime: 50, maxRetryTime: retryPauseMs, retries },
+        retry: shortRetry,
       }),
     admin: () => kafka.admin({ retry: shortRetry }),
     destroy() {

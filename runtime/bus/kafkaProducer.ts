@@ -13,7 +13,7 @@ import { TroupeError } from '../errors'
 import type { Position } from './bus'
 import { busErrors } from './busErrors'
 import type { KafkaClient, KafkaCluster } from './kafkaClient'
-import { kafkaError } from './kafkaErrors'
+import { kafkaError, passesByItself } from './kafkaErrors'
 import type { PlacedRecord } from './log'
 
 /** Of one partition in one request: a topic takes batches up to 1,048,588 bytes unless it is set otherwise. */
@@ -30,8 +30,9 @@ const closeDeadlineMs = 15_000
 const ackTimeoutMs = 10_000
 /** A request that took longer met a broker that went: leaders are looked up anew. */
 const slowMs = 1000
-/** Rounds of sending what an answer left out. */
-const maxRounds = 5
+const maxPauseMs = 1000
+
+type Connecting = () => Promise<Producer>
 
 interface Call {
   readonly positions: Position[]
@@ -62,7 +63,7 @@ interface Batch {
 
 export class KafkaProducer {
   private readonly queues = new Map<string, Queue>()
-  private producer: Promise<Producer> | undefined
+  private producer: Connecting | undefined
   private waitingBytes = 0
   private timer: NodeJS.Timeout | undefined
   private readonly sending = new Set<Promise<void>>()
@@ -95,10 +96,11 @@ export class KafkaProducer {
     late.abort()
     clearTimeout(this.timer)
     for (const { waiting } of this.queues.values()) for (const { call } of waiting) call.reject(busErrors.closed())
-    const producer = this.producer
+    const { producer } = this
     this.producer = undefined
-    if (this.sending.size === 0) await (await producer?.catch(() => undefined))?.disconnect()
-    else void producer?.then(one => one.disconnect()).catch(() => {}) // it waits for an answer that may never come
+    if (!producer) return
+    if (this.sending.size === 0) await disconnect(producer)
+    else void disconnect(producer) // it waits for an answer that may never come
   }
 
   private async drained(): Promise<void> {
@@ -184,37 +186,46 @@ export class KafkaProducer {
 
   /** Settles the calls of every batch; never rejects. */
   private async send(batches: readonly Batch[]): Promise<void> {
+    const end = systemEffects.elapsed() + this.client.settings.deliveryTimeoutMs
+    const producer = this.connected()
     let left = batches
-    let producer: Promise<Producer> | undefined
-    try {
-      producer = this.connected()
-      const connected = await producer
-      for (let round = 0; left.length > 0 && round < maxRounds; round++) {
-        const sent = connected.sendBatch({
-          acks: -1,
-          timeout: ackTimeoutMs,
-          compression: this.client.compression,
-          topicMessages: left.map(({ queue, items }) => ({
-            topic: queue.topic,
-            messages: items.map(({ message }) => message),
-          })),
-        })
-        const answers = await this.inTime(sent, left)
+    for (let pauseMs = 20; left.length > 0; pauseMs = Math.min(pauseMs * 2, maxPauseMs)) {
+      try {
+        const answers = await this.inTime(this.sendOnce(producer, left), left, end - systemEffects.elapsed())
         // When a partition's leader moves to a broker that has answered already, kafkajs drops it without a word.
         left = left.filter(batch => !this.settle(batch, answers))
+        if (left.length > 0) throw unanswered(left, this.nameOf)
+      } catch (thrown) {
+        // kafkajs gives up at the first connection that is refused. The same producer again: the same sequence numbers.
+        if (passesByItself(thrown) && systemEffects.elapsed() + pauseMs < end) {
+          await sleep(pauseMs)
+          continue
+        }
+        if (this.producer === producer) this.replace()
+        const error = kafkaError(thrown, `appending to ${namesOf(left, this.nameOf)}`, this.client.brokers)
+        for (const { items } of left) for (const { call } of items) call.reject(error)
+        return
       }
-      if (left.length > 0) throw unanswered(left, this.nameOf)
-    } catch (thrown) {
-      if (this.producer === producer) this.replace()
-      const error = kafkaError(thrown, `appending to ${namesOf(left, this.nameOf)}`, this.client.brokers)
-      for (const { items } of left) for (const { call } of items) call.reject(error)
     }
   }
 
+  private async sendOnce(producer: Connecting, batches: readonly Batch[]): Promise<readonly RecordMetadata[]> {
+    const connected = await producer()
+    return await connected.sendBatch({
+      acks: -1,
+      timeout: ackTimeoutMs,
+      compression: this.client.compression,
+      topicMessages: batches.map(({ queue, items }) => ({
+        topic: queue.topic,
+        messages: items.map(({ message }) => message),
+      })),
+    })
+  }
+
   /** kafkajs counts its tries, each of which may take long. What it still does after the deadline is at least once. */
-  private async inTime<T>(sent: Promise<T>, batches: readonly Batch[]): Promise<T> {
+  private async inTime<T>(sent: Promise<T>, batches: readonly Batch[], ms: number): Promise<T> {
     const done = new AbortController()
-    const late = sleep(this.client.settings.deliveryTimeoutMs, undefined, { signal: done.signal }).then(() => {
+    const late = sleep(Math.max(0, ms), undefined, { signal: done.signal }).then(() => {
       throw unanswered(batches, this.nameOf)
     })
     try {
@@ -238,12 +249,18 @@ export class KafkaProducer {
     return true
   }
 
-  private connected(): Promise<Producer> {
-    this.producer ??= (async () => {
-      const producer = this.client.producer()
-      await producer.connect()
-      return producer
-    })()
+  /** The producer in use, which connects when it is first asked, and again where that failed. */
+  private connected(): Connecting {
+    if (this.producer) return this.producer
+    const made = this.client.producer()
+    let connecting: Promise<Producer> | undefined
+    this.producer = () => {
+      connecting ??= made.connect().then(() => made)
+      connecting.catch(() => {
+        connecting = undefined
+      })
+      return connecting
+    }
     return this.producer
   }
 
@@ -251,9 +268,15 @@ export class KafkaProducer {
     const old = this.producer
     this.producer = undefined
     // Other batches may be on their way with it: it is left to end by itself.
-    void old?.then(producer => Promise.allSettled([...this.sending]).then(() => producer.disconnect())).catch(() => {})
+    void Promise.allSettled([...this.sending]).then(() => old && disconnect(old))
   }
 }
+
+const disconnect = (producer: Connecting): Promise<void> =>
+  producer().then(
+    connected => connected.disconnect(),
+    () => {},
+  )
 
 /** From the front, as much as a batch holds; at least one. */
 function cut(waiting: Item[]): readonly Item[] {
