@@ -52,6 +52,11 @@ const tlsWords = /self[- ]signed certificate|unable to (?:verify|get)|wrong vers
 export function rootOf(thrown: unknown): KafkaFault {
   let error = asError(thrown) as KafkaFault
   for (let depth = 0; depth < 5; depth++) {
+    const [first] = (error as { errors?: readonly KafkaFault[] }).errors ?? []
+    if (first !== undefined) {
+      error = first
+      continue
+    }
     const wraps = error.name === 'KafkaJSNumberOfRetriesExceeded' || error.name === 'KafkaJSNonRetriableError'
     if (!wraps || !(error.cause instanceof Error)) break
     error = error.cause as KafkaFault
@@ -94,6 +99,10 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
   if (error.type === 'NOT_ENOUGH_REPLICAS' || error.type === 'NOT_ENOUGH_REPLICAS_AFTER_APPEND') {
     const hint = 'start the brokers that are down: a partition takes records once min.insync.replicas of them are back'
     return make('bus.not_enough_replicas', true, `too few replicas are in sync (${doing})`, hint)
+  }
+  if (error.type === 'INVALID_REPLICATION_FACTOR') {
+    const hint = 'start more brokers, or ask for fewer copies: ?replication=1'
+    return make('bus.topic_invalid', false, `replication is more than there are brokers (${doing})`, hint)
   }
   if (error.type === 'MESSAGE_TOO_LARGE' || error.type === 'RECORD_LIST_TOO_LARGE') {
     const hint = 'raise max.message.bytes of the topic to 1048588 or more'

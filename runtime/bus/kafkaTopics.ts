@@ -12,7 +12,7 @@ import type { TopicConfig } from './bus'
 import { checkTopicConfig } from './busChecks'
 import { busErrors } from './busErrors'
 import type { KafkaClient, KafkaCluster } from './kafkaClient'
-import { kafkaError, rootOf } from './kafkaErrors'
+import { kafkaError } from './kafkaErrors'
 
 const topicResource = 2
 const usualReplication = 3
@@ -89,16 +89,15 @@ export class KafkaTopics {
     const replication = this.client.settings.replication ?? Math.min(usualReplication, brokers)
     const admin = await this.connected()
     try {
-      await admin.createTopics({
+      const made = await admin.createTopics({
         topics: missing.map(config => this.newTopic(config, replication)),
         waitForLeaders: true,
         timeout: createTimeoutMs,
       })
-    } catch (thrown) {
-      if (!isOnlyThere(thrown)) throw kafkaError(thrown, 'creating topics', this.client.brokers)
       // Another process made them meanwhile: they must be what we would have made.
-      const found = await this.lookUp()
-      await this.check(missing.filter(({ topic }) => found.topics.has(this.toWire(topic))))
+      if (!made) await this.check(missing)
+    } catch (thrown) {
+      throw kafkaError(thrown, 'creating topics', this.client.brokers)
     }
     for (const { topic } of missing) await this.partitionsOf(this.toWire(topic))
   }
@@ -202,11 +201,4 @@ export class KafkaTopics {
 function retentionOf(settings: Settings): number | null {
   const ms = Number(settings.get('retention.ms') ?? -1)
   return ms < 0 ? null : ms
-}
-
-/** Whether all that went wrong is that topics are there already. */
-function isOnlyThere(thrown: unknown): boolean {
-  const { errors } = rootOf(thrown) as { errors?: readonly { readonly type?: string }[] }
-  const faults = errors ?? [rootOf(thrown)]
-  return faults.every(({ type }) => type === 'TOPIC_ALREADY_EXISTS')
 }
