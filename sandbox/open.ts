@@ -25,6 +25,7 @@ const { compileShim } = require('./zygote/compile.js') as { compileShim(): Promi
 const LEVELS: readonly SandboxLevel[] = ['full', 'degraded', 'none']
 const CHECK_MS = 30_000
 const LANES_A_ZYGOTE = 60
+const SESSION_MEMORY_MB = 1024
 /** Of a child: descriptors, and threads where it may start no processes. */
 const OPEN_FILES = 64
 const THREADS = 64
@@ -138,6 +139,7 @@ async function openZygotes(
     level: options.bare ? 'none' : level,
     lanes: options.lanes ?? LANES_A_ZYGOTE * count,
     queueLimit: options.queueLimit ?? DEFAULT_QUEUE_LIMIT,
+    sessionMemoryMb: options.sessionMemoryMb ?? SESSION_MEMORY_MB,
     workerFile: workerFile(base, 'zygoteWorker'),
     zygotes,
     base,

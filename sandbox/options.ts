@@ -14,6 +14,8 @@ export interface SandboxOptions {
   readonly python?: string
   /** Modules that are imported and warm before the first call. Default `std`: what short programs import. */
   readonly preload?: 'std' | 'numpy' | 'numpy+sympy' | readonly string[]
+  /** Memory that paused sessions may hold before those that rest longest give theirs up. Default 1024. */
+  readonly sessionMemoryMb?: number
   /** Exactly this level. Default: the highest that this machine reaches. */
   readonly level?: SandboxLevel
   /** Fails where this level is not reached. */

@@ -18,8 +18,21 @@ export interface RunRequest {
   readonly maxProcesses?: number
   /** Captured bytes a stream. Default 65536. */
   readonly maxOutputBytes?: number
-  /** Cell k of a session forks from cell k-1. */
-  readonly session?: { readonly id: string; readonly cell: number }
+  /** Cell k of a session forks from what cell k-1 left behind; asked again, it does so again. Levels `full` only. */
+  readonly session?: SessionPlace
+}
+
+export interface SessionPlace {
+  readonly id: string
+  readonly cell: number
+  /** Cells 0 to k-1, for a sandbox that does not know them: it runs them first. */
+  readonly history?: readonly SessionCell[]
+}
+
+/** What a cell was given; running it again makes the same state, as far as it does not ask for the time. */
+export interface SessionCell {
+  readonly code: string
+  readonly stdin?: string
 }
 
 /** ok: exit 0. error: any other exit. timeout: out of time. killed: by a signal or a limit. rejected: never begun. */
@@ -54,5 +67,9 @@ export interface Sandbox {
   readonly lanes: number
   /** Resolves for every outcome of the code; throws only when the sandbox itself is broken or its queue is full. */
   run(request: RunRequest, signal?: AbortSignal): Promise<RunResult>
+  /** Makes `to` a session whose cells 0 to `cell` are those of `from`; its next is `cell + 1`. False: `from` has no such cell. */
+  forkSession?(from: string, cell: number, to: string): boolean
+  /** Forgets a session and what it kept. */
+  endSession?(id: string): void
   close(): Promise<void>
 }

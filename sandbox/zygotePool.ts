@@ -12,7 +12,8 @@ import { aborted, closed, queueFull, rejected } from './answers'
 import { SandboxError } from './errors'
 import { type Call, callOf } from './limits'
 import type { RunRequest, RunResult, Sandbox, SandboxLevel } from './sandbox'
-import { controlFrame, type Ending, type Reply, runFrame } from './wire'
+import { Sessions } from './sessions'
+import { controlFrame, type Ending, type Place, type Reply, runFrame } from './wire'
 import { ZygoteLink } from './zygoteLink'
 import type { ZygoteSetup } from './zygoteWorker'
 
@@ -20,17 +21,20 @@ export interface PoolSetup {
   readonly level: SandboxLevel
   readonly lanes: number
   readonly queueLimit: number
+  readonly sessionMemoryMb: number
   readonly zygotes: readonly ZygoteSetup[]
   readonly workerFile: string
   /** The sandbox's own directory; the pool removes it when it closes. */
   readonly base: string
 }
 
-interface Job {
+export interface Job {
   readonly id: string
   readonly call: Call
   readonly queuedAt: number
-  readonly answer: (result: RunResult) => void
+  /** Where a session's cell belongs. */
+  readonly place: Placed | undefined
+  readonly answer: (outcome: Outcome) => void
   readonly refuse: (error: SandboxError) => void
   begunAt: number
   attempts: number
@@ -39,12 +43,28 @@ interface Job {
   stopped: boolean
 }
 
+/** A place in a session, and the zygote that has its parent; any will do where there is none. */
+export interface Placed extends Place {
+  readonly link: ZygoteLink<Job> | undefined
+}
+
+export interface Outcome {
+  readonly result: RunResult
+  /** Of a session's cell whose process is kept. */
+  readonly kept: { readonly link: ZygoteLink<Job>; readonly bytes: number } | undefined
+  /** The session's directory is not empty. */
+  readonly files: boolean
+  /** The state to fork from is not there (any more). */
+  readonly orphan?: true
+}
+
 /** Calls that a zygote holds ready, so that it never waits for this process between two. */
 const AHEAD = 8
 /** Of one zygote: the lanes of shim.c. */
 const LANES = 60
 const ATTEMPTS = 3
 const CANCELED = 125
+const GONE = 2
 
 export class ZygotePool implements Sandbox {
   readonly level: SandboxLevel
@@ -54,6 +74,9 @@ export class ZygotePool implements Sandbox {
   readonly #again: Job[] = []
   /** First come, first served: a Set keeps the order and forgets an aborted call at once. */
   readonly #queue = new Set<Job>()
+  /** Cells whose state is with one zygote. */
+  readonly #bound = new Map<ZygoteLink<Job>, Set<Job>>()
+  readonly #sessions: Sessions<ZygoteLink<Job>>
   readonly #removeBase = () => rmSync(this.setup.base, { recursive: true, force: true, maxRetries: 3 })
   #numbers = 0
   #running = 0
@@ -72,6 +95,12 @@ export class ZygotePool implements Sandbox {
       })
       return link
     })
+    this.#sessions = new Sessions({
+      memoryBytes: setup.sessionMemoryMb * 2 ** 20,
+      level: setup.level,
+      submit: (id, call, place, signal) => this.#submit(id, call, place, signal),
+      drop: (link, state) => link.send(controlFrame('drop', state)),
+    })
     process.once('exit', this.#removeBase)
   }
 
@@ -80,31 +109,49 @@ export class ZygotePool implements Sandbox {
     return this.#links.filter(link => link.ready).map(link => link.pid)
   }
 
+  /** Memory of paused sessions. */
+  get sessionBytes(): number {
+    return this.#sessions.bytes
+  }
+
   run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
-    if (request.session) return Promise.resolve(rejected(request.id, 'sessions are not there yet'))
+    if (request.session) return this.#sessions.run(request, request.session, signal)
     const call = callOf(request, 0)
     if (typeof call === 'string') return Promise.resolve(rejected(request.id, call))
     if (call.maxProcesses > 0 && this.level === 'degraded') {
       const reason = "processes outlive their call at level 'degraded', so none are allowed there"
       return Promise.resolve(rejected(request.id, `maxProcesses is ${call.maxProcesses}: ${reason}`))
     }
+    return this.#submit(request.id, call, undefined, signal).then(({ result }) => result)
+  }
+
+  forkSession(from: string, cell: number, to: string): boolean {
+    return this.#sessions.fork(from, cell, to)
+  }
+
+  endSession(id: string): void {
+    this.#sessions.end(id)
+  }
+
+  #submit(id: string, call: Call, place: Placed | undefined, signal: AbortSignal | undefined): Promise<Outcome> {
     if (this.#closing) return Promise.reject(closed())
     if (signal?.aborted) return Promise.reject(aborted(signal))
-    if (this.#running + this.#queue.size >= this.lanes + this.setup.queueLimit) {
+    if (this.#running + this.#waiting >= this.lanes + this.setup.queueLimit) {
       return Promise.reject(queueFull(this.lanes, this.setup.queueLimit))
     }
     this.#hold(1)
-    return new Promise<RunResult>((resolve, reject) => {
+    return new Promise<Outcome>((resolve, reject) => {
       const onAbort = () => this.#stop(job)
       const settle = <T>(how: (value: T) => void, value: T) => {
         signal?.removeEventListener('abort', onAbort)
         how(value)
       }
       const job: Job = {
-        id: request.id,
+        id,
         call,
+        place,
         queuedAt: performance.now(),
-        answer: result => settle(resolve, result),
+        answer: outcome => settle(resolve, outcome),
         refuse: error => settle(reject, error.code === 'sandbox.aborted' && signal ? aborted(signal) : error),
         begunAt: 0,
         attempts: 0,
@@ -113,7 +160,7 @@ export class ZygotePool implements Sandbox {
       }
       if (signal) setMaxListeners(0, signal) // one for many calls is how it is meant to be used
       signal?.addEventListener('abort', onAbort, { once: true })
-      this.#queue.add(job)
+      this.#enqueue(job)
       this.#pump()
     }).finally(() => this.#hold(-1))
   }
@@ -130,8 +177,9 @@ export class ZygotePool implements Sandbox {
   }
 
   async #close(): Promise<void> {
-    for (const job of [...this.#queue, ...this.#again]) job.refuse(closed())
+    for (const jobs of [this.#queue, this.#again, ...this.#bound.values()]) for (const job of jobs) job.refuse(closed())
     this.#queue.clear()
+    this.#bound.clear()
     this.#again.length = 0
     await Promise.all(this.#links.map(link => link.close()))
     for (const link of this.#links) for (const job of link.calls.values()) job.refuse(closed())
@@ -139,28 +187,54 @@ export class ZygotePool implements Sandbox {
     this.#removeBase()
   }
 
+  #enqueue(job: Job): void {
+    const link = job.place?.link
+    if (!link) {
+      this.#queue.add(job)
+      return
+    }
+    if (!this.#bound.has(link)) this.#bound.set(link, new Set())
+    this.#bound.get(link)?.add(job)
+  }
+
+  get #waiting(): number {
+    let waiting = this.#queue.size + this.#again.length
+    for (const jobs of this.#bound.values()) waiting += jobs.size
+    return waiting
+  }
+
   /** Sends what waits to the zygote with the fewest calls, while there is one that takes more. */
   #pump(): void {
+    for (const [link, jobs] of this.#bound) {
+      for (const job of jobs) {
+        if (!takes(link) || this.#running >= this.lanes) break
+        jobs.delete(job)
+        this.#send(link, job)
+      }
+    }
     while (this.#running < this.lanes) {
       const job = this.#again[0] ?? this.#queue.values().next().value
       if (!job) return
       let link: ZygoteLink<Job> | undefined
       for (const other of this.#links) {
-        if (!other.ready || other.unbegun >= AHEAD || other.calls.size >= LANES) continue
-        if (!link || other.calls.size < link.calls.size) link = other
+        if (takes(other) && (!link || other.calls.size < link.calls.size)) link = other
       }
       if (!link) return
       if (job === this.#again[0]) this.#again.shift()
       else this.#queue.delete(job)
-      this.#numbers = (this.#numbers + 1) >>> 0
-      const number = this.#numbers
-      job.at = { link, number }
-      job.attempts++
-      link.calls.set(number, job)
-      link.unbegun++
-      this.#running++
-      link.send(runFrame(number, job.call))
+      this.#send(link, job)
     }
+  }
+
+  #send(link: ZygoteLink<Job>, job: Job): void {
+    this.#numbers = (this.#numbers + 1) >>> 0
+    const number = this.#numbers
+    job.at = { link, number }
+    job.attempts++
+    link.calls.set(number, job)
+    link.unbegun++
+    this.#running++
+    link.send(runFrame(number, job.call, job.place))
   }
 
   #reply(link: ZygoteLink<Job>, reply: Reply): void {
@@ -178,7 +252,7 @@ export class ZygotePool implements Sandbox {
     } else if (reply.kind === 'done' || reply.kind === 'failed') {
       this.#release(link, reply.id, job)
       if (job.stopped) job.refuse(this.#closing ? closed() : new SandboxError('sandbox.aborted', ABORTED))
-      else if (reply.kind === 'done') job.answer(resultOf(job, reply))
+      else if (reply.kind === 'done') job.answer(outcomeOf(link, job, reply))
       else this.#failed(job, reply.error)
       this.#pump()
     }
@@ -193,6 +267,10 @@ export class ZygotePool implements Sandbox {
 
   /** The child could not be made or isolated: often for want of memory or processes, which passes. */
   #failed(job: Job, error: number): void {
+    if (error === GONE || (job.place?.link && error !== CANCELED)) {
+      job.answer(orphan(job))
+      return
+    }
     if (error !== CANCELED && job.attempts < ATTEMPTS) {
       this.#again.push(job)
       return
@@ -205,13 +283,17 @@ export class ZygotePool implements Sandbox {
 
   #down(link: ZygoteLink<Job>, reason: string): void {
     const calls = [...link.calls]
+    this.#sessions.lost(link)
+    for (const job of this.#bound.get(link) ?? []) job.answer(orphan(job))
+    this.#bound.delete(link)
     if (link.pid === 0) this.#stillborn++
     link.pid = 0
     for (const [number, job] of calls) {
       const begun = job.begunAt > 0
       this.#release(link, number, job)
       if (job.stopped) job.refuse(new SandboxError('sandbox.aborted', ABORTED))
-      else if (begun) job.answer(lost(job, reason))
+      else if (begun) job.answer({ result: lost(job, reason), files: false, kept: undefined })
+      else if (job.place?.link) job.answer(orphan(job))
       else if (job.attempts < ATTEMPTS) this.#again.push(job)
       else job.refuse(startFailed(reason))
     }
@@ -233,19 +315,33 @@ export class ZygotePool implements Sandbox {
     const again = this.#again.indexOf(job)
     if (again >= 0) this.#again.splice(again, 1)
     this.#queue.delete(job)
+    if (job.place?.link) this.#bound.get(job.place.link)?.delete(job)
     job.refuse(new SandboxError('sandbox.aborted', ABORTED))
   }
 }
+
+const takes = (link: ZygoteLink<Job>) => link.ready && link.unbegun < AHEAD && link.calls.size < LANES
+
+const orphan = (job: Job): Outcome => ({
+  result: rejected(job.id, 'its state was lost'),
+  files: false,
+  kept: undefined,
+  orphan: true,
+})
 
 const ABORTED = { retriable: false, message: 'the call was aborted' }
 
 const startFailed = (reason: string) =>
   new SandboxError('sandbox.start_failed', { retriable: true, message: `no zygote starts: ${reason}` })
 
-function resultOf(job: Job, ending: Ending): RunResult {
+function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outcome {
   const { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes } = ending
   const result = { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes }
-  return { id: job.id, ...result, queuedMs: Math.max(0, job.begunAt - job.queuedAt) }
+  return {
+    result: { id: job.id, ...result, queuedMs: Math.max(0, job.begunAt - job.queuedAt) },
+    files: ending.files,
+    kept: ending.paused ? { link, bytes: ending.stateBytes } : undefined,
+  }
 }
 
 function lost(job: Job, reason: string): RunResult {

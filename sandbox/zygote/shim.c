@@ -74,11 +74,14 @@ struct call {
   int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, session;
   uint64_t queued, began, deadline, sampled, cpu;
 };
-struct session { /* a namespace with a trusted init; its cells are the init's children, stopped between turns */
-  int init, pidfd, events, cells, living;
+struct session { /* a namespace with a trusted first process; `far` are its ends of the sockets */
+  int used, init, pidfd, events, cells, lane, far[2];
 };
-struct state { uint32_t key; int session, pid, pidfd; };
-struct event { int32_t pid, status; uint64_t cpu_us, rss_kib; };
+struct state { /* a cell's process, stopped: the next cell forks from it */
+  uint32_t key;
+  int session, inner, pidfd, awake, dropped;
+};
+struct event { int32_t pid, status, files; uint64_t cpu_us, rss_kib; };
 struct buffer { char *at; size_t size, used; };
 
 static const struct config *config;
@@ -89,7 +92,6 @@ static struct state states[STATES];
 static struct buffer in, out;
 static volatile uint32_t *stages; /* one word a lane, shared with the child until it is ready */
 static pid_t *tid_address;
-static int cell_channel = -1;
 
 static uint64_t now(void) {
   struct timespec t;
@@ -232,14 +234,14 @@ static void fail_child(int lane, int step) {
   _exit(1);
 }
 
-static int begin_session(struct call *c, int lane, int parent_event);
+static int begin_session(struct call *c, int lane);
 
 /* In the child: isolate, then hand over to Python. */
 static int become(struct call *c, int lane) {
   int step = orphaned() ? 99 : 0;
   setsid();
   if (!step && config->layers & NAMESPACES) step = enter_namespaces(&c->ask);
-  if (!step && c->ask.flags & SESSION) return begin_session(c, lane, c->session);
+  if (!step && c->ask.flags & SESSION) return begin_session(c, lane);
   if (!step) step = streams(c->input, c->out, c->err, c->code); /* before the limit of descriptors */
   if (!step) step = confine(&c->ask);
   if (!step && syscall(SYS_close_range, 4u, ~0u, 0)) step = 8;
@@ -270,47 +272,6 @@ static void watch(int fd, uint32_t events, uint64_t tag) {
 static void refuse(struct call *c, int error) {
   say(FAILED, c->ask.id, 0)->error = error;
   release(c);
-}
-
-#include "sessions.h"
-
-/* Starts a call. 1 in the child. */
-static int begin(struct call *waiting) {
-  int lane = 0;
-  while (lanes[lane].busy) lane++;
-  struct call *c = &lanes[lane];
-  *c = *waiting;
-  c->out = memfd_create("stdout", MFD_CLOEXEC);
-  c->err = memfd_create("stderr", MFD_CLOEXEC);
-  c->pidfd = c->session = -1;
-  c->timed_out = c->asleep = c->is_long = 0;
-  c->began = c->sampled = now();
-  c->deadline = c->began + c->ask.timeout_ms * 1000000ull;
-  c->cpu = 0;
-  if (c->out < 0 || c->err < 0) return refuse(c, errno), 0;
-  if (c->ask.flags & SESSION && c->ask.parent) {
-    if (resume(c)) return 0;
-  } else {
-    if (c->ask.flags & SESSION && open_session(c)) return refuse(c, errno), 0;
-    unsigned long flags = CLONE_PIDFD;
-    if (config->layers & NAMESPACES) flags |= CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC;
-    stages[lane] = 0;
-    c->pid = fork_raw(flags, &c->pidfd);
-    if (c->pid == 0) return become(c, lane), 1;
-    if (c->pid < 0) {
-      int error = errno;
-      if (c->session >= 0) end_session(c->session);
-      return refuse(c, error), 0;
-    }
-    if (c->session >= 0) started_session(c);
-    else watch(c->pidfd, EPOLLIN, lane);
-  }
-  c->busy = 1;
-  close(c->code);
-  if (c->input >= 0) close(c->input);
-  c->code = c->input = -1;
-  say(BEGUN, c->ask.id, 0);
-  return 0;
 }
 
 /* What a stream holds: the head goes into the reply, the true size beside it. */
@@ -356,6 +317,47 @@ static uint64_t cpu_us(const struct rusage *u) {
   return (u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1000000ull + u->ru_utime.tv_usec + u->ru_stime.tv_usec;
 }
 
+#include "sessions.h"
+
+/* Starts a call. 1 in the child. */
+static int begin(struct call *waiting) {
+  int lane = 0;
+  while (lanes[lane].busy) lane++;
+  struct call *c = &lanes[lane];
+  *c = *waiting;
+  c->out = memfd_create("stdout", MFD_CLOEXEC);
+  c->err = memfd_create("stderr", MFD_CLOEXEC);
+  c->pidfd = c->session = -1;
+  c->timed_out = c->asleep = c->is_long = 0;
+  c->began = c->sampled = now();
+  c->deadline = c->began + c->ask.timeout_ms * 1000000ull;
+  c->cpu = 0;
+  if (c->out < 0 || c->err < 0) return refuse(c, errno), 0;
+  if (c->ask.flags & SESSION && c->ask.parent) {
+    if (resume(c)) return 0;
+  } else {
+    if (c->ask.flags & SESSION && open_session(c)) return refuse(c, errno), 0;
+    unsigned long flags = CLONE_PIDFD;
+    if (config->layers & NAMESPACES) flags |= CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC;
+    stages[lane] = 0;
+    c->pid = fork_raw(flags, &c->pidfd);
+    if (c->pid == 0) return become(c, lane), 1;
+    if (c->pid < 0) {
+      int error = errno;
+      if (c->session >= 0) end_session(c->session);
+      return refuse(c, error), 0;
+    }
+    if (c->session >= 0) started_session(c);
+    else watch(c->pidfd, EPOLLIN, lane);
+  }
+  c->busy = 1;
+  close(c->code);
+  if (c->input >= 0) close(c->input);
+  c->code = c->input = -1;
+  say(BEGUN, c->ask.id, 0);
+  return 0;
+}
+
 static void ended(int lane) {
   struct call *c = &lanes[lane];
   struct rusage usage;
@@ -392,7 +394,9 @@ static char doing(int pid) {
 static void sample(uint64_t at) {
   for (int i = 0; i < LANES; i++) {
     struct call *c = &lanes[i];
-    if (!c->busy || at - c->sampled < SAMPLE_NS || c->pid <= 0) continue;
+    if (!c->busy || at - c->sampled < SAMPLE_NS) continue;
+    if (c->session >= 0 && c->pid == 0) c->pid = running_cell(c->session);
+    if (c->pid <= 0) continue;
     struct timespec t;
     if (clock_gettime((~(clockid_t)c->pid) << 3 | 2, &t)) continue;
     uint64_t cpu = t.tv_sec * 1000000000ull + t.tv_nsec;
@@ -472,9 +476,11 @@ static int wait_ms(uint64_t at) {
 /* Nothing is left behind: every child is dead and reaped when the zygote ends. */
 static int end(void) {
   for (int i = 0; i < LANES; i++)
-    if (lanes[i].busy) stop(&lanes[i]);
+    if (lanes[i].busy && lanes[i].session < 0) stop(&lanes[i]);
   for (int i = 0; i < LANES; i++)
-    if (lanes[i].busy && lanes[i].pid > 0) waitpid(lanes[i].pid, 0, __WALL);
+    if (lanes[i].busy && lanes[i].session < 0) waitpid(lanes[i].pid, 0, __WALL);
+  for (int i = 0; i < STATES; i++)
+    if (sessions[i].used) end_session(i);
   return -1;
 }
 
@@ -483,7 +489,6 @@ int zygote_serve(const struct config *given, struct request *told) {
   config = given;
   stages = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (prctl(PR_GET_TID_ADDRESS, &tid_address, 0, 0, 0)) tid_address = 0;
-  for (int i = 0; i < STATES; i++) sessions[i].init = states[i].pid = 0;
   epoll = epoll_create1(EPOLL_CLOEXEC);
   fcntl(config->in, F_SETFL, fcntl(config->in, F_GETFL) | O_NONBLOCK);
   fcntl(config->out, F_SETFL, fcntl(config->out, F_GETFL) | O_NONBLOCK);

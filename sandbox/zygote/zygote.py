@@ -258,10 +258,17 @@ def settle(config, held):
 def act(running, told, shim):
     """In a child: run the code, end as an interpreter would. A session's cell pauses instead and goes on in its fork."""
     main = running.fresh_main(None if told.flags & CELL else running.SCRIPT)
-    run = running.run_cell if told.flags & CELL else running.run_script
-    source = receive(told.code_bytes)
-    running.reseed(told.seed | told.seed_high << 32)
-    running.finish(run(source, main), main)
+    while True:
+        run = running.run_cell if told.flags & CELL else running.run_script
+        source = receive(told.code_bytes)
+        running.reseed(told.seed | told.seed_high << 32)
+        code = run(source, main)
+        if not told.flags & SESSION:
+            running.finish(code, main)
+        running.flush(sys.stdout)
+        running.flush(sys.stderr)
+        shim.zygote_pause(code, ctypes.byref(told))  # what follows runs in the next cell's process
+        sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
 
 
 def receive(size):
