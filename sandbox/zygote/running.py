@@ -18,6 +18,7 @@ import threading
 import traceback
 
 SCRIPT, CELL = "main.py", "<cell>"
+TRACE_FRAMES = 1000  # as many as the interpreter itself prints
 
 
 def fresh_main(name=None):
@@ -55,7 +56,7 @@ def run_script(source, main):
         trace = error.__traceback__.tb_next  # without this frame
         error.__traceback__ = trace
         if sys.excepthook is sys.__excepthook__:
-            traceback.print_exception(type(error), error, trace)
+            traceback.print_exception(type(error), error, trace, limit=-TRACE_FRAMES)
         else:
             sys.excepthook(type(error), error, trace)
         return 1

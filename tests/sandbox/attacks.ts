@@ -1,0 +1,362 @@
+/**
+ * What code may try, and what has to come of it. Data for attacks.test.ts: each is bounded in time and in number.
+ *
+ * `says`: what it prints, where it is not stopped earlier. `in`: the levels where it applies; both where nothing is said.
+ */
+import type { RunRequest, RunResult, RunStatus, SandboxLevel } from '../../sandbox'
+
+export interface Attack {
+  readonly title: string
+  readonly code: string
+  readonly status: RunStatus | readonly RunStatus[]
+  readonly says?: string | RegExp
+  readonly complains?: string | RegExp
+  readonly at?: SandboxLevel
+  readonly more?: Partial<RunRequest>
+  readonly check?: (result: RunResult) => void
+}
+
+/** Python that tries something and says only what kind of refusal it met. */
+const refused = (attempt: string, setup = '') => `
+import os, sys, ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+def syscall(*arguments):
+    if libc.syscall(*[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]) < 0:
+        raise OSError(ctypes.get_errno(), 'refused')
+${setup}
+try:
+    ${attempt.trim().replaceAll('\n', '\n    ')}
+    print('SUCCEEDED')
+except (OSError, ValueError, ImportError) as error:
+    print('refused', type(error).__name__, errno.errorcode.get(getattr(error, 'errno', None), ''))
+`
+const REFUSED = /^refused (?!.*SUCCEEDED)/
+const late = { timeoutMs: 400 }
+const ended = ['ok', 'error', 'killed', 'timeout'] as const
+const stopped = (title: string, code: string): Attack => ({ title, code, status: 'timeout', more: late })
+const denied = (title: string, attempt: string, setup = ''): Attack => ({
+  title,
+  code: refused(attempt, setup),
+  status: 'ok',
+  says: REFUSED,
+})
+
+export const attacks: readonly Attack[] = [
+  // CPU
+  stopped('a loop', 'while True: pass'),
+  stopped('a loop that catches everything', 'while True:\n  try:\n    while True: pass\n  except BaseException: pass'),
+  stopped('a power tower', '9**9**9'),
+  stopped('a backtracking expression', 'import re; re.match(r"(a+)+$", "a" * 40 + "b")'),
+  stopped(
+    'ignored signals',
+    'import signal\nfor n in range(1, 32):\n  try: signal.signal(n, signal.SIG_IGN)\n  except (OSError, ValueError): pass\nwhile True: pass',
+  ),
+  stopped('a long sleep', 'import time; time.sleep(1e6)'),
+  stopped(
+    'a cancelled alarm',
+    'import signal\nsignal.alarm(0)\nsignal.setitimer(signal.ITIMER_REAL, 0)\nwhile True: pass',
+  ),
+  {
+    title: 'daemon threads that spin',
+    code: 'import threading\ndef spin():\n  while True: pass\nfor _ in range(3): threading.Thread(target=spin, daemon=True).start()\nprint("done")',
+    status: 'ok',
+    says: 'done\n',
+  },
+  {
+    title: 'a CPU limit of its own',
+    code: 'import resource\nresource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass',
+    status: ['killed', 'timeout'],
+    more: { timeoutMs: 3000 },
+  },
+  // memory
+  {
+    title: 'a list that grows',
+    code: 'x = []\nwhile True: x.append(bytearray(10**6))',
+    status: 'error',
+    complains: 'MemoryError',
+    more: { memoryMb: 128, timeoutMs: 10_000 },
+  },
+  { title: 'one enormous array', code: 'bytearray(1 << 40)', status: 'error', complains: 'MemoryError' },
+  {
+    title: 'mappings without end',
+    code: 'import mmap\nm = []\nwhile True: m.append(mmap.mmap(-1, 1 << 24))',
+    status: 'error',
+    complains: /Error/,
+  },
+  {
+    title: 'a raised memory limit',
+    code: 'import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))',
+    status: 'error',
+    complains: /ValueError|PermissionError|OSError/,
+  },
+  {
+    title: 'recursion without end',
+    code: 'import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()',
+    status: ['error', 'killed', 'timeout'],
+    more: { timeoutMs: 3000, memoryMb: 128 },
+  },
+  {
+    title: 'memory files',
+    code: 'import os\nfds = []\nfor i in range(200):\n  fds.append(os.memfd_create("x"))\n  os.write(fds[-1], b"x" * (1 << 26))',
+    status: 'error',
+    complains: /OSError/,
+  },
+  {
+    title: 'mappings by many threads',
+    code: 'import mmap, threading\nm = []\ndef take():\n  try:\n    while True:\n      x = mmap.mmap(-1, 1 << 22); x[::4096] = b"x" * 1024; m.append(x)\n  except (OSError, MemoryError, ValueError): pass\nts = [threading.Thread(target=take) for _ in range(8)]\nfor t in ts: t.start()\nfor t in ts: t.join()\nprint("bounded")',
+    status: ['ok', 'error', 'killed'],
+    more: { memoryMb: 128, timeoutMs: 10_000 },
+  },
+  // processes
+  denied('fork', 'os.fork()'),
+  denied('a subprocess', "import subprocess\nsubprocess.run(['true'])"),
+  {
+    title: 'a fork bomb, where processes are allowed',
+    code: 'import os\nwhile True:\n  try: os.fork()\n  except OSError: pass',
+    status: 'timeout',
+    at: 'full',
+    more: { maxProcesses: 12, timeoutMs: 600 },
+  },
+  {
+    title: 'a daemon with two forks and a session of its own',
+    code: 'import os, time\nif os.fork() == 0:\n  os.setsid()\n  if os.fork() == 0:\n    time.sleep(999)\n  os._exit(0)\ntime.sleep(0.1)\nprint("left")',
+    status: 'ok',
+    says: 'left\n',
+    at: 'full',
+    more: { maxProcesses: 12 },
+  },
+  {
+    title: 'a thread bomb',
+    code: 'import threading, time\nn = 0\ntry:\n  while n < 5000:\n    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n    n += 1\nexcept (RuntimeError, MemoryError): pass\nprint(n < 200)',
+    status: 'ok',
+    says: 'True\n',
+    more: { timeoutMs: 10_000 },
+  },
+  {
+    title: 'a signal to everybody',
+    code: 'import os, signal\nn = 0\nfor pid in [-1, *range(2, 5000)]:\n  if pid == os.getpid(): continue\n  try:\n    os.kill(pid, signal.SIGKILL); n += 1\n  except OSError: pass\nprint(n)',
+    status: 'ok',
+    says: /^[01]\n$/, // -1 alone may "succeed": there is nobody else
+  },
+  {
+    title: 'a signal to its parent',
+    code: refused('os.kill(os.getppid() or 99999, 9)'),
+    status: 'ok',
+    says: REFUSED,
+  },
+  denied('ptrace', 'syscall(101, 16, os.getppid(), 0, 0)'),
+  denied('reading the memory of another', 'syscall(310, os.getppid() or 2, 0, 0, 0, 0, 0)'),
+  denied('the memory file of its parent', "open(f'/proc/{os.getppid()}/mem', 'rb')"),
+  denied('a descriptor of another', 'syscall(438, syscall(434, os.getppid() or 2, 0) or 0, 0, 0)'),
+  // file system
+  denied('the shadow file', "open('/etc/shadow')"),
+  denied('the home directories', "print(os.listdir('/root'), os.listdir('/home'))"),
+  {
+    title: 'secrets in the environment',
+    code: 'import os\nprint("must-not-leak" in str(dict(os.environ)))',
+    status: 'ok',
+    says: 'False\n',
+  },
+  denied('the environment of process 1', "print(open('/proc/1/environ').read())"),
+  denied('a file in /usr', "open('/usr/x', 'w')"),
+  denied('a change of the standard library', "open(os.__file__, 'a')"),
+  {
+    ...denied('filling /tmp', "with open('/tmp/x', 'wb') as f:\n  while True: f.write(b'x' * (1 << 20))"),
+    says: /refused OSError (ENOSPC|EFBIG)|refused PermissionError/,
+  },
+  {
+    ...denied('many files', "for i in range(100_000): open(f'/tmp/{i}', 'w').close()"),
+    says: /refused OSError ENOSPC|refused PermissionError/,
+  },
+  {
+    ...denied('a file of 10 GB', "f = open('/tmp/big', 'wb')\nf.truncate(10 << 30)"),
+    says: /refused OSError (ENOSPC|EFBIG)|refused PermissionError/,
+  },
+  {
+    title: 'a file left for the next call',
+    code: "open('/tmp/left', 'w').write('x')\nprint('written')",
+    status: 'ok',
+    says: 'written\n',
+    at: 'full',
+  },
+  {
+    title: 'what the call before has left',
+    code: "import os\nprint(os.listdir('/tmp'))",
+    status: 'ok',
+    says: '[]\n',
+    at: 'full',
+  },
+  denied('mount', "syscall(165, b'x', b'/tmp', b'tmpfs', 0, 0)"),
+  denied('chroot', "os.chroot('/')"),
+  denied('a device node', "os.mknod('/tmp/sda', 0o60600, os.makedev(8, 0))"),
+  denied('open by handle', 'syscall(304, -100, 0, 0)'),
+  denied('a setuid program', "os.execv('/bin/su', ['su'])"),
+  denied('a link to a file outside', "os.symlink('/etc/shadow', '/tmp/link')\nopen('/tmp/link')"),
+  // network
+  denied('TCP', "import socket\nsocket.create_connection(('1.1.1.1', 80), 1)"),
+  denied('a listener on loopback', "import socket\nsocket.socket().bind(('127.0.0.1', 0))"),
+  denied('DNS', "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('8.8.8.8', 53))"),
+  denied('an abstract socket', "import socket\nsocket.socket(socket.AF_UNIX).connect('\\0x')"),
+  denied('netlink', 'import socket\nsocket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)'),
+  denied('the metadata service', "import urllib.request\nurllib.request.urlopen('http://169.254.169.254/', timeout=1)"),
+  // output
+  {
+    title: 'a flood on standard output',
+    code: 'import sys\nfor _ in range(40): sys.stdout.write("x" * 1_000_000)',
+    status: 'ok',
+    check: result => {
+      expect([result.stdout.length, result.stdoutBytes]).toEqual([65_536, 40_000_000])
+    },
+    more: { timeoutMs: 10_000 },
+  },
+  {
+    title: 'a flood on standard error that never ends',
+    code: 'import os\nwhile True: os.write(2, b"x" * (1 << 20))',
+    status: 'error',
+    more: { timeoutMs: 20_000, maxOutputBytes: 1000 },
+    check: result => {
+      expect([result.stderr.length, result.stderrBytes >= 1 << 26]).toEqual([1000, true])
+    },
+  },
+  {
+    title: 'bytes that are no text',
+    code: 'import sys; sys.stdout.buffer.write(bytes(range(256)))',
+    status: 'ok',
+    check: result => {
+      expect([...result.stdout]).toEqual(Array.from({ length: 256 }, (_, byte) => byte))
+    },
+  },
+  { title: 'half a character', code: 'print("\\ud800")', status: 'ok', says: '\\ud800\n' },
+  {
+    title: 'a forged frame on every descriptor',
+    code: 'import os, struct\nn = 0\nfor fd in range(3, 256):\n  try:\n    os.write(fd, struct.pack("<16I", 64, 3, 1, *[0] * 13)); n += 1\n  except OSError: pass\nprint(n)',
+    status: 'ok',
+    says: '0\n',
+  },
+  { title: 'closed descriptors', code: 'import os; os.closerange(0, 256)', status: ended },
+  {
+    title: 'markers of a protocol',
+    code: 'print("@@E\\n@@D\\ndone 0 0 1 1 1")',
+    status: 'ok',
+    says: '@@E\n@@D\ndone 0 0 1 1 1\n',
+  },
+  { title: 'an early exit', code: 'import os\nprint("part", flush=True)\nos._exit(0)', status: 'ok', says: 'part\n' },
+  {
+    title: 'an exit code',
+    code: 'raise SystemExit(3)',
+    status: 'error',
+    check: result => {
+      expect(result.exitCode).toBe(3)
+    },
+  },
+  denied('a seal on its output', 'import fcntl\nfcntl.fcntl(1, 1033, 1)'),
+  {
+    title: 'flags and locks on its output',
+    code: 'import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)\nfcntl.flock(1, fcntl.LOCK_EX)\nprint("set")',
+    status: 'ok',
+    says: 'set\n',
+  },
+  {
+    title: 'reading where nothing was given',
+    code: 'import sys; print(repr(sys.stdin.read()))',
+    status: 'ok',
+    says: "''\n",
+  },
+  {
+    title: 'a megabyte of input that is never read',
+    code: 'print("done")',
+    status: 'ok',
+    says: 'done\n',
+    more: { stdin: 'x'.repeat(1_000_000) },
+  },
+  // kernel
+  denied('a user namespace', 'syscall(272, 0x10000000)'),
+  denied('clone into a namespace', 'syscall(56, 0x20000011, 0, 0, 0, 0)'),
+  denied('clone3', 'syscall(435, ctypes.create_string_buffer(88), 88)'),
+  ...(
+    [
+      ['bpf', 321],
+      ['perf', 298],
+      ['userfaultfd', 323],
+      ['io_uring', 425],
+      ['keyctl', 250],
+    ] as const
+  ).map(([name, number]) => denied(name, `syscall(${number}, 0, 0, 0, 0, 0)`)),
+  {
+    title: 'the x32 interface',
+    code: 'import ctypes\nctypes.CDLL(None).syscall(0x40000000 + 39)\nprint("SUCCEEDED")',
+    status: 'killed',
+    check: result => {
+      expect(result.signal).toBe('SIGSYS')
+    },
+  },
+  ...(
+    [
+      ['shared memory', 29],
+      ['semaphores', 64],
+      ['message queues', 68],
+      ['POSIX message queues', 240],
+    ] as const
+  ).map(([name, number]) => denied(name, `syscall(${number}, 0, 4096, 0o1600, 0)`)),
+  denied('characters for a terminal', "import fcntl\nfcntl.ioctl(0, 0x5412, b'x')"),
+  denied('real-time scheduling', 'os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))'),
+  denied('another personality', 'syscall(135, 0x0040000)'),
+  // poison
+  {
+    title: 'patched builtins',
+    code: 'import builtins, json\nbuiltins.print = None\njson.dumps = None\nbuiltins.len = lambda x: 0',
+    status: 'ok',
+  },
+  {
+    title: 'what patched builtins leave to the next call',
+    code: 'import json\nprint(json.dumps([len("abc")]))',
+    status: 'ok',
+    says: '[3]\n',
+  },
+  {
+    title: "a search of its memory for another's code",
+    code: 'import gc, sys\nneedle = "CAN" + "ARY"\nfound = [x for x in gc.get_objects() if isinstance(x, (str, bytes)) and needle in str(x)]\nprint(len(found))',
+    status: 'ok',
+    says: '0\n',
+  },
+  {
+    title: 'random numbers of one call',
+    code: 'import random; print(random.random() == 0.8444218515250481)',
+    status: 'ok',
+    says: 'False\n',
+  },
+  {
+    title: 'a module in the place of another',
+    code: "import sys\nopen('/tmp/numpy.py', 'w').write('x = 1')\nsys.path.insert(0, '/tmp')\nimport numpy\nprint(numpy.x)",
+    status: ['ok', 'error'],
+  },
+  {
+    title: 'what that leaves to the next call',
+    code: 'import sys\nprint("/tmp" in sys.path, "numpy" in sys.modules)',
+    status: 'ok',
+    says: 'False False\n',
+  },
+  // faults
+  { title: 'a syntax error', code: 'x = 1\ny = (', status: 'error', complains: /line 2\n {4}y = \([\s\S]*SyntaxError/ },
+  {
+    title: 'a null pointer',
+    code: 'import ctypes; ctypes.string_at(0)',
+    status: 'killed',
+    check: result => {
+      expect(result.signal).toBe('SIGSEGV')
+    },
+  },
+  { title: 'abort', code: 'import os; os.abort()', status: 'killed' },
+  { title: 'a signal to itself', code: 'import os; os.kill(os.getpid(), 9)\nprint("on")', status: ['ok', 'killed'] },
+  { title: 'no code', code: '', status: 'ok', says: '' },
+  { title: 'a NUL in the code', code: 'print("a\0b")', status: 'error', complains: /null byte/ },
+  { title: 'code of more than 8 MiB', code: 'x'.repeat(8 * 2 ** 20 + 1), status: 'rejected' },
+  {
+    title: 'objects that act at their end',
+    code: 'import atexit, pickle\nclass A:\n  def __del__(self): print("del")\n  def __reduce__(self): return (print, ("reduced",))\na = A()\natexit.register(print, "exit")\npickle.loads(pickle.dumps(A()))',
+    status: 'ok',
+    check: result => {
+      expect(Buffer.from(result.stdout).toString().split('\n').sort()).toEqual(['', 'del', 'del', 'exit', 'reduced'])
+    },
+  },
+]
