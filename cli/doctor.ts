@@ -10,7 +10,7 @@ import { version } from '../package.json'
 import { openBus } from '../runtime/bus/open'
 import { asError } from '../runtime/errors'
 import { pythonPath } from '../runtime/python'
-import { openSandbox } from '../sandbox'
+import { openSandbox, probeLevels } from '../sandbox'
 import { painter } from './terminal'
 
 interface Check {
@@ -74,7 +74,10 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
       try {
         const result = await sandbox.run({ id: 'doctor', code: 'print(6 * 7)', timeoutMs: 10_000 })
         if (result.status !== 'ok') throw new Error(`a call ended with ${result.status}`)
-        return `level '${sandbox.level}', a call took ${result.wallMs.toFixed(0)} ms`
+        const levels = (await probeLevels()).map(({ level, reached, reason }) =>
+          reached ? `${level}: works` : `${level}: ${reason?.split('\n')[0]}`,
+        )
+        return `level '${sandbox.level}', a call took ${result.wallMs.toFixed(1)} ms (${levels.join('; ')})`
       } finally {
         await sandbox.close()
       }

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * Set-up: npm packages, a Python venv with torch, and the code generated from policy.proto.
+ * Set-up: npm packages, a Python venv with torch, the code generated from policy.proto, and the sandbox's C shim.
  *
  * in   package-lock.json, kernels/policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
  * It runs before any package is there, so it uses Node alone. Every step leaves a stamp with the digest of what it was
@@ -12,6 +12,7 @@ const { withLock } = require('./setup/lock')
 const npm = require('./setup/npm')
 const python = require('./setup/python')
 const generated = require('./setup/generated')
+const shim = require('./setup/shim')
 const kafka = require('./setup/kafka')
 
 const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka
@@ -44,6 +45,7 @@ async function setUp(options) {
         python.step(where, options.test),
         // A package carries the generated code; a checkout makes it.
         ...(where.checkout ? [generated.step(where)] : []),
+        shim.step(where),
         // Without Java the other suites run all the same; the kafka suite then fails with the reason.
         ...(options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : []),
       ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * Every suite, one after the other: lint, unit, pytest, kafka, slice. Usage: node tests/run.js [SUITE …]
+ * Every suite, one after the other: lint, unit, sandbox, pytest, kafka, slice. Usage: node tests/run.js [SUITE …]
  *
  * in   the runners' own reports (jest's JSON, pytest's JUnit XML)     out  a table, and last the line "N passed, N failed, N skipped"
  * Invariant: a runner that crashes, hangs or reports no test at all is a failure, never silence.
@@ -66,8 +66,9 @@ const suites = {
   },
   unit: {
     limitMinutes: 15,
-    commands: [jest('unit', '--maxWorkers=2', '--testPathIgnorePatterns', '/tests/(slice|kafka)/')],
+    commands: [jest('unit', '--maxWorkers=2', '--testPathIgnorePatterns', '/tests/(slice|kafka|sandbox)/')],
   },
+  sandbox: { limitMinutes: 5, commands: [jest('sandbox', '--maxWorkers=2', '--testPathPatterns', '/tests/sandbox/')] },
   pytest: { limitMinutes: 15, commands: [pytest()] },
   // Real brokers: one cluster after the other, or they would take each other's time for a fault.
   kafka: { limitMinutes: 12, commands: [jest('kafka', '--runInBand', '--testPathPatterns', '/tests/kafka/')] },
