@@ -24,8 +24,9 @@ export interface Running {
 
 const bin = join(__dirname, '../../cli/bin.js')
 
-export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
+export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd?: string): Running {
   const child = spawn(process.execPath, [bin, ...args], {
+    ...(cwd === undefined ? {} : { cwd }),
     env: { ...process.env, TROUPE_LOG: 'warn', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   })

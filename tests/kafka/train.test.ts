@@ -1,0 +1,111 @@
+/** A whole run of the quickstart on a real broker, small: killed in the middle, it goes on from its turns. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Message, TopicName } from '../../messages'
+import type { Fact } from '../../messages/facts'
+import { runId } from '../../messages/ids'
+import { openKafkaBus } from '../../runtime/bus'
+import { memoryBlobs } from '../../runtime/bus/blobs'
+import { openJournal } from '../../runtime/journal'
+import { descendantsOf, isAlive, type Running, troupe as start } from '../support/cli'
+import { type KafkaServers, startKafka } from '../support/kafka'
+import { until } from '../support/until'
+
+jest.setTimeout(400_000)
+
+/** As in tests/slice/train.test.ts, with a cold start that teaches next to nothing. */
+const small = [
+  ['coldStart.demonstrations', 64],
+  ['coldStart.epochs', 1],
+  ['rollout.groupSize', 4],
+  ['rollout.groupsPerStep', 4],
+  ['selection.keep', 2],
+  ['selection.minPositive', 1],
+  ['selection.minNegative', 1],
+  ['selection.rejectEqual', false],
+  ['evaluation.problems', 8],
+  ['limits.responseTokens', 96],
+].flatMap(([path, value]) => ['--set', `${path}=${value}`])
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-kafka-train-'))
+const started: Running[] = []
+let kafka: KafkaServers
+beforeAll(async () => {
+  kafka = await startKafka()
+})
+afterAll(async () => {
+  for (const run of started) {
+    run.process.kill('SIGKILL') // a run that a failed test left behind
+    await run.done
+  }
+  await kafka?.stop()
+  rmSync(directory, { recursive: true, force: true })
+})
+
+/** Its files lie in the test's directory: a run on Kafka keeps models and checkpoints in .troupe of where it was started. */
+function troupe(...args: readonly string[]): Running {
+  const run = start(args, {}, directory)
+  started.push(run)
+  return run
+}
+
+const address = (): string => `${kafka.address}?sessionTimeoutMs=3000`
+
+async function messagesOf(topic: TopicName): Promise<Message[]> {
+  const bus = await openKafkaBus(kafka.address)
+  try {
+    const journal = openJournal(bus, memoryBlobs(), runId('r'))
+    if (!(await bus.listTopics()).some(config => config.topic === `troupe.r.${topic}`)) return []
+    const { oldest, next } = await journal.offsets(topic, 0)
+    const messages: Message[] = []
+    for (let at = oldest; at < next; ) {
+      const entries = await journal.read(topic, 0, at, 1000)
+      messages.push(...entries.map(entry => entry.message))
+      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
+    }
+    return messages
+  } finally {
+    await bus.close()
+  }
+}
+
+const pick = <T extends Fact['type']>(facts: readonly Message[], type: T) =>
+  facts.filter((fact): fact is Extract<Fact, { type: T }> => fact.type === type)
+
+test('a run on Kafka that is killed in the middle of a rollout goes on from its turns, and each counts once', async () => {
+  const args = ['train', 'quickstart', '--json', '--steps', '2', '--bus', address(), ...small]
+  const run = troupe(...args, '--run', 'r')
+  await until(
+    async () => {
+      if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
+      const turns = pick(await messagesOf('trajectories'), 'turn.completed')
+      return turns.filter(turn => turn.trajectory.startsWith('s0002')).length >= 4
+    },
+    300_000,
+    500,
+  )
+  const children = descendantsOf(run.process.pid!)
+  run.process.kill('SIGKILL')
+  await run.done
+  await until(() => !children.some(isAlive), 10_000)
+
+  const before = await messagesOf('trajectories')
+  const done = new Set(pick(before, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`))
+  const taken = await troupe(...args, '--run', 'r').done
+  expect(taken).toMatchObject({ code: 2, stderr: expect.stringContaining("there is a run 'r' already") })
+  const missing = await troupe(...args, '--resume', 'nobody').done
+  expect(missing).toMatchObject({ code: 2, stderr: expect.stringMatching(/no run 'nobody' in kafka:.*it holds r/) })
+
+  const { code, stdout, stderr } = await troupe(...args, '--resume', 'r').done
+  expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+  const after = await messagesOf('trajectories')
+  const asked = pick(before, 'turn.asked').length
+  for (const ask of pick(after, 'turn.asked').slice(asked)) expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
+  const turns = pick(after, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`)
+  expect(new Set(turns).size).toBe(turns.length)
+  expect(pick(await messagesOf('learner'), 'step.completed').map(step => step.step)).toEqual([1, 2])
+  expect(pick(await messagesOf('runs'), 'run.resumed')).toHaveLength(1)
+  expect(await messagesOf('dead-letters')).toEqual([])
+  expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps: 2 })
+})
