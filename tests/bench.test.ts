@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { reportOf } from '../bench/quickstart'
 import type { BenchReport } from '../bench/report'
+import { openLoad, quantile } from '../bench/support/openLoad'
 import { pacedBus } from '../bench/support/pacedBus'
 import { processTree, pssBytes } from '../bench/support/processTree'
 import { tracedEngine } from '../bench/support/tracedEngine'
@@ -42,6 +43,22 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['rollout', /name: 'quickstart',\s+bound: 0\.85/],
   ['rollout', /name: 'smollm2',\s+bound: 0\.95/],
   ['step', /atMost\('step on lmdb.*, 1\.05\)/],
+  ['support/sandbox/rates', /atLeast\('trivial: judge over HTTP.*, 5\.3\)/],
+  ['support/sandbox/rates', /bound: 4\.6/],
+  ['support/sandbox/rates', /\? 32 : 93/],
+  ['support/sandbox/rates', /fresh-process worker[^)]*\),\s+0\.5,/],
+  ['support/sandbox/rates', /atLeast\('trivial: library, share of the bare zygote'.*, 0\.45\)/],
+  ['support/sandbox/rates', /fork and _exit[^)]*\) \/ cores,\s+0\.05,/],
+  ['support/sandbox/rates', /atLeast\('trivial: HTTP, share of the library'.*, 0\.75\)/],
+  ['support/sandbox/rates', /0\.9 \* cores/],
+  ['support/sandbox/service', /atMost\('burst of 45,000: seconds', seconds, 60\)/],
+  ['support/sandbox/service', /atMost\('latency at 70 % load: p50, ms', p50, 5\).*p99, 50\)/],
+  ['support/sandbox/service', /5 % spinners: p99[^\n]*, 2\)/],
+  ['support/sandbox/service', /share that ended ok', [^,]*, 1\)/],
+  ['support/sandbox/lanes', /beyond its limit[^\n]*, 20\)/],
+  ['support/sandbox/lanes', /sleep 0\.5 s: seconds', seconds, 3\)/],
+  ['support/sandbox/lanes', /idleMiB, 80\)/],
+  ['support/sandbox/lanes', /sessionMiB, 8\)/],
 ]
 
 test.each(promised)('bench %s prints a budget for %s', (name, budget) => {
@@ -172,4 +189,22 @@ test('a process tree holds this process with the CPU time and memory that it has
   expect(self!.cpuMs).toBeGreaterThan((user + system) / 1000 - 100)
   expect(pssBytes(process.pid)).toBeGreaterThan(10e6)
   expect(pssBytes(2 ** 30)).toBe(0)
+})
+
+test('an open load begins its calls at the same times for the same seed, whether or not they are answered', async () => {
+  const load = { perSecond: 200, seconds: 0.5, seed: 3 }
+  const at = async () => {
+    const begun: number[] = []
+    const start = performance.now()
+    await openLoad(load, async index => {
+      begun[index] = performance.now() - start
+      await new Promise(resolve => setTimeout(resolve, 100))
+    })
+    return begun
+  }
+  const [one, other] = [await at(), await at()]
+  expect(one.length).toBe(other.length)
+  expect(one.length).toBeGreaterThan(60)
+  for (const [i, ms] of one.entries()) expect(Math.abs(ms - other[i]!)).toBeLessThan(60)
+  expect([quantile([3, 1, 2], 0.5), quantile([5], 0.99)]).toEqual([2, 5])
 })

@@ -1,7 +1,7 @@
 /**
  * What everything else is held against: how fast this machine starts processes.
  *
- * out  a second, all cores that were asked for together: C's fork + _exit, posix_spawn of a command, the bare zygote
+ * out  rates, of all cores that were asked for together: C's fork + _exit, posix_spawn of a command, the bare zygote
  */
 import { execFile, execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -11,13 +11,19 @@ import { promisify } from 'node:util'
 
 const execute = promisify(execFile)
 
+/** How fast calls ended, and what one of them cost in CPU time, which other work on the machine hardly changes. */
+export interface Rate {
+  readonly perSecond: number
+  readonly cpuMs: number
+}
+
 export interface Floors {
   /** A second on one core. */
-  fork(seconds: number): Promise<number>
+  fork(seconds: number): Promise<Rate>
   /** A second, one loop a core, which the kernel places: pinned, it does less on a machine with other work. */
-  spawn(seconds: number, cores: number, command: readonly string[]): Promise<number>
+  spawn(seconds: number, cores: number, command: readonly string[]): Promise<Rate>
   /** A second, one zygote a core. */
-  zygote(seconds: number, cores: number, python: string, modules: string, program: string): Promise<number>
+  zygote(seconds: number, cores: number, python: string, modules: string, program: string): Promise<Rate>
   remove(): void
 }
 
@@ -31,10 +37,12 @@ export function openFloors(): Floors {
   const both = async (cores: number, command: (core: number) => readonly [string, ...string[]]) => {
     const loops = Array.from({ length: cores }, async (_, core) => {
       const [program, ...rest] = command(core)
-      const [count = 0, seconds = 1] = (await execute(program, rest, { env })).stdout.split(' ').map(Number)
-      return count / seconds
+      const [count = 0, seconds = 1, cpu = 0] = (await execute(program, rest, { env })).stdout.split(' ').map(Number)
+      return { count, cpu, perSecond: count / seconds }
     })
-    return (await Promise.all(loops)).reduce((sum, rate) => sum + rate, 0)
+    const all = await Promise.all(loops)
+    const sum = (of: 'count' | 'cpu' | 'perSecond') => all.reduce((total, loop) => total + loop[of], 0)
+    return { perSecond: sum('perSecond'), cpuMs: (1000 * sum('cpu')) / sum('count') }
   }
   return {
     fork: seconds => both(1, core => [floor, String(seconds), String(core), 'fork']),

@@ -7,6 +7,8 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { Agent, request } from 'node:http'
 import { join } from 'node:path'
+import { processTree } from '../processTree'
+import type { Rate } from './floors'
 import type { JudgeSetup } from './judgeProcess'
 import { codeOf, type Workload } from './programs'
 
@@ -89,9 +91,10 @@ export interface LoadShape {
 
 let number = 1000
 
-/** Calls a second: each sender posts its next batch when its last is answered. Counted until the last is. */
-export async function batchRate(judge: JudgeClient, workload: Workload, shape: LoadShape): Promise<number> {
+/** Each sender posts its next batch when its last is answered; counted until the last is. The client's CPU time is not. */
+export async function batchRate(judge: JudgeClient, workload: Workload, shape: LoadShape): Promise<Rate> {
   const { senders, batch, seconds } = shape
+  const cpuBefore = treeCpuMs(judge.process.pid!)
   const start = performance.now()
   let calls = 0
   const sender = async () => {
@@ -103,5 +106,9 @@ export async function batchRate(judge: JudgeClient, workload: Workload, shape: L
     }
   }
   await Promise.all(Array.from({ length: senders }, sender))
-  return (1000 * calls) / (performance.now() - start)
+  const perSecond = (1000 * calls) / (performance.now() - start)
+  return { perSecond, cpuMs: (treeCpuMs(judge.process.pid!) - cpuBefore) / calls }
 }
+
+/** CPU time of a process and all that it started, also of those that have ended and were waited for. */
+export const treeCpuMs = (pid: number): number => processTree(pid).reduce((sum, use) => sum + use.cpuMs, 0)

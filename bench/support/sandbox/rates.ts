@@ -6,8 +6,8 @@
 import { availableParallelism } from 'node:os'
 import { openSandbox, runBatch, type Sandbox, type SandboxOptions } from '../../../sandbox'
 import { atLeast, type Budget, median } from '../../report'
-import { openFloors } from './floors'
-import { batchRate, startJudge } from './judgeClient'
+import { openFloors, type Rate } from './floors'
+import { batchRate, startJudge, treeCpuMs } from './judgeClient'
 import { codeOf, type Workload, workloads } from './programs'
 
 export interface Part {
@@ -19,18 +19,36 @@ const ROUNDS = 3
 const SECONDS = 2.5
 const HTTP = { senders: 8, batch: 64, seconds: SECONDS }
 
-type Ways = Readonly<Record<string, () => Promise<number>>>
+type Ways = Readonly<Record<string, () => Promise<Rate>>>
 
 /** Every way once a round, in turn, so that a slow moment of the machine meets them all. */
-async function sideBySide<W extends Ways>(ways: W): Promise<Record<keyof W, number>> {
-  const rates = new Map<string, number[]>(Object.keys(ways).map(name => [name, []]))
+async function sideBySide<W extends Ways>(ways: W): Promise<Record<keyof W, Rate>> {
+  const rates = new Map<string, Rate[]>(Object.keys(ways).map(name => [name, []]))
   for (let round = 0; round < ROUNDS; round++) {
     for (const [name, measure] of Object.entries(ways)) rates.get(name)!.push(await measure())
   }
-  return Object.fromEntries([...rates].map(([name, values]) => [name, median(values)])) as Record<keyof W, number>
+  const middle = (values: readonly Rate[], of: keyof Rate) => median(values.map(rate => rate[of]))
+  return Object.fromEntries(
+    [...rates].map(([name, values]) => [
+      name,
+      { perSecond: middle(values, 'perSecond'), cpuMs: middle(values, 'cpuMs') },
+    ]),
+  ) as Record<keyof W, Rate>
 }
 
-async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<number> {
+const times = (one: Rate, other: Rate): number => one.perSecond / other.perSecond
+
+/** Rates and costs under the part's name: `trivial.judgeOverHttpPerSecond`, `trivial.judgeOverHttpCpuMs`. */
+function rateMetrics(part: string, rates: Readonly<Record<string, Rate>>): Record<string, number> {
+  const entries = Object.entries(rates)
+  return Object.fromEntries([
+    ...entries.map(([name, rate]) => [`${part}.${name}PerSecond`, rate.perSecond]),
+    ...entries.map(([name, rate]) => [`${part}.${name}CpuMs`, rate.cpuMs]),
+  ])
+}
+
+async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<Rate> {
+  const cpuBefore = treeCpuMs(process.pid)
   const start = performance.now()
   let calls = 0
   const sender = async (first: number) => {
@@ -44,7 +62,8 @@ async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<number
     }
   }
   await Promise.all(Array.from({ length: 4 }, (_, k) => sender(1_000_000 * (k + 1))))
-  return (1000 * calls) / (performance.now() - start)
+  const perSecond = (1000 * calls) / (performance.now() - start)
+  return { perSecond, cpuMs: (treeCpuMs(process.pid) - cpuBefore) / calls }
 }
 
 /** `trivial`: everything there is to compare with. */
@@ -58,34 +77,39 @@ export async function trivialRates(python: string): Promise<Part> {
   const fresh = await startJudge({ kind: 'fresh', workers: cores, python })
   try {
     const rates = await sideBySide({
-      spawn: () => floors.spawn(SECONDS, cores, [python, '-c', 'print(1)']),
-      fork: () => floors.fork(1),
-      zygoteOne: () => floors.zygote(SECONDS, 1, python, '', workload.program),
-      zygoteAll: () => floors.zygote(SECONDS, cores, python, '', workload.program),
-      libraryOne: () => libraryRate(one, workload),
-      libraryAll: () => libraryRate(all, workload),
-      http: () => batchRate(judge, workload, HTTP),
-      fresh: () => batchRate(fresh, workload, { ...HTTP, senders: 1 }),
+      bareSpawn: () => floors.spawn(SECONDS, cores, [python, '-c', 'print(1)']),
+      forkExit: () => floors.fork(1),
+      bareZygoteOneCore: () => floors.zygote(SECONDS, 1, python, '', workload.program),
+      bareZygote: () => floors.zygote(SECONDS, cores, python, '', workload.program),
+      libraryOneCore: () => libraryRate(one, workload),
+      library: () => libraryRate(all, workload),
+      judgeOverHttp: () => batchRate(judge, workload, HTTP),
+      freshProcessesOverHttp: () => batchRate(fresh, workload, { ...HTTP, senders: 1 }),
     })
     return {
       metrics: {
-        'trivial.bareSpawnPerSecond': rates.spawn,
-        'trivial.freshProcessesOverHttpPerSecond': rates.fresh,
-        'trivial.judgeOverHttpPerSecond': rates.http,
-        'trivial.libraryPerSecond': rates.libraryAll,
-        'trivial.libraryOneCorePerSecond': rates.libraryOne,
-        'trivial.bareZygotePerSecond': rates.zygoteAll,
-        'trivial.bareZygoteOneCorePerSecond': rates.zygoteOne,
-        'trivial.forkExitPerSecondPerCore': rates.fork,
-        'trivial.judgeOverFreshProcesses': rates.http / rates.fresh,
+        ...rateMetrics('trivial', rates),
+        'trivial.judgeOverFreshProcesses': times(rates.judgeOverHttp, rates.freshProcessesOverHttp),
       },
       budgets: [
-        atLeast('trivial: judge over HTTP, times the bare spawn', rates.http / rates.spawn, 5.3),
-        atLeast('trivial: the fresh-process worker over HTTP, share of the bare spawn', rates.fresh / rates.spawn, 0.5),
-        atLeast('trivial: library, share of the bare zygote', rates.libraryAll / rates.zygoteAll, 0.45),
-        atLeast("trivial: library, share of C's fork and _exit, per core", rates.libraryAll / cores / rates.fork, 0.05),
-        atLeast('trivial: HTTP, share of the library', rates.http / rates.libraryAll, 0.75),
-        atLeast(`trivial: library on ${cores} cores, times one core`, rates.libraryAll / rates.libraryOne, 0.9 * cores),
+        atLeast('trivial: judge over HTTP, times the bare spawn', times(rates.judgeOverHttp, rates.bareSpawn), 5.3),
+        atLeast(
+          'trivial: the fresh-process worker over HTTP, share of the bare spawn',
+          times(rates.freshProcessesOverHttp, rates.bareSpawn),
+          0.5,
+        ),
+        atLeast('trivial: library, share of the bare zygote', times(rates.library, rates.bareZygote), 0.45),
+        atLeast(
+          "trivial: library, share of C's fork and _exit, per core",
+          times(rates.library, rates.forkExit) / cores,
+          0.05,
+        ),
+        atLeast('trivial: HTTP, share of the library', times(rates.judgeOverHttp, rates.library), 0.75),
+        atLeast(
+          `trivial: library on ${cores} cores, times one core`,
+          times(rates.library, rates.libraryOneCore),
+          0.9 * cores,
+        ),
       ],
     }
   } finally {
@@ -104,19 +128,17 @@ export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python:
   const fresh = await startJudge({ kind: 'fresh', workers: cores, python })
   const few = { senders: 1, batch: 2 * cores, seconds: SECONDS } // of a slow worker's calls, a batch of 64 takes long
   try {
-    const rates = await sideBySide({
+    const { spawn, ...rates } = await sideBySide({
       spawn: () => floors.spawn(SECONDS, cores, [python, '-c', command]),
-      fresh: () => batchRate(fresh, workload, name === 'wrapper' ? { ...HTTP, senders: 1 } : few),
-      http: () => batchRate(judge, workload, HTTP),
+      freshProcessesOverHttp: () => batchRate(fresh, workload, name === 'wrapper' ? { ...HTTP, senders: 1 } : few),
+      judgeOverHttp: () => batchRate(judge, workload, HTTP),
     })
     return {
       metrics: {
-        [`${name}.${against}PerSecond`]: rates.spawn,
-        [`${name}.freshProcessesOverHttpPerSecond`]: rates.fresh,
-        [`${name}.judgeOverHttpPerSecond`]: rates.http,
-        [`${name}.judgeOverFreshProcesses`]: rates.http / rates.fresh,
+        ...rateMetrics(name, { [against]: spawn, ...rates }),
+        [`${name}.judgeOverFreshProcesses`]: times(rates.judgeOverHttp, rates.freshProcessesOverHttp),
       },
-      budgets: [atLeast(`${name}: judge over HTTP, times the ${against}`, rates.http / rates.spawn, bound)],
+      budgets: [atLeast(`${name}: judge over HTTP, times the ${against}`, times(rates.judgeOverHttp, spawn), bound)],
     }
   } finally {
     floors.remove()
