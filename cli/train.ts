@@ -8,6 +8,7 @@ import { type Run, startRun } from '../actors/root'
 import type { EngineStatus } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import type { Bus } from '../runtime/bus/bus'
+import { holdRun } from '../runtime/bus/hold'
 import { resolveConfig } from '../runtime/config'
 import { systemEffects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
@@ -81,9 +82,21 @@ export async function train(name: string, options: TrainOptions): Promise<number
 
   const log = createLog('troupe')
   const context = await openRun(options.bus, id, 'write')
-  if (options.bus.startsWith('kafka:')) await refuseWrongNameOn(context.bus, options, id)
-  const config =
-    options.resume === undefined ? loaded.config.value : await recordedConfig(context.journal, name, overrides)
+  let lose: (error: Error) => void = () => {}
+  const lost = new Promise<never>((_, reject) => {
+    lose = reject
+  })
+  lost.catch(() => {}) // seen through the race below
+  const opening = async () => {
+    if (isShared(options)) await refuseWrongNameOn(context.bus, options, id)
+    const resolved =
+      options.resume === undefined ? loaded.config.value : await recordedConfig(context.journal, name, overrides)
+    return { config: resolved, hold: isShared(options) ? await holdRun(context.bus, context.run, lose) : undefined }
+  }
+  const { config, hold } = await opening().catch(async thrown => {
+    await context.bus.close()
+    throw thrown
+  })
   const state = progress()
   const view = trainView({ json: options.json === true, config, run: id, fx: systemEffects })
   const metrics = await serveMetrics(options.metrics)
@@ -122,7 +135,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
       view.tick(state)
     })
     const sampling = setInterval(() => usage.sample(), sampleMs)
-    const ended = await Promise.race([run.finished, signals.stopped]).finally(() => clearInterval(sampling))
+    const ended = await Promise.race([run.finished, signals.stopped, lost]).finally(() => clearInterval(sampling))
     const used = usage.split()
     await stop()
     await run.close()
@@ -136,6 +149,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     view.close()
     metrics.close()
     await run?.close() // closed already, unless something failed
+    await hold?.release()
     await context.bus.close()
   }
 }
@@ -148,16 +162,14 @@ function refuseWrongName(options: TrainOptions, id: string): void {
   if (options.resume === undefined && exists) throw runExists(id)
 }
 
+/** Whether other processes, and other runs, may be on the same bus: an embedded log is one run's and has a lease. */
+const isShared = (options: TrainOptions): boolean => options.bus.startsWith('kafka:')
+
 /** On a bus that several runs share, its topics say which there are. */
 async function refuseWrongNameOn(bus: Bus, options: TrainOptions, id: string): Promise<void> {
-  try {
-    const runs = await runsOn(bus)
-    if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)
-    if (options.resume === undefined && runs.includes(id)) throw runExists(id)
-  } catch (thrown) {
-    await bus.close()
-    throw thrown
-  }
+  const runs = await runsOn(bus)
+  if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)
+  if (options.resume === undefined && runs.includes(id)) throw runExists(id)
 }
 
 function runExists(id: string): TroupeError {

@@ -50,7 +50,7 @@ function troupe(...args: readonly string[]): Running {
   return run
 }
 
-const address = (): string => `${kafka.address}?sessionTimeoutMs=3000`
+const address = (): string => `${kafka.address}?sessionTimeoutMs=6000`
 
 async function messagesOf(topic: TopicName): Promise<Message[]> {
   const bus = await openKafkaBus(kafka.address)
@@ -85,6 +85,9 @@ test('a run on Kafka that is killed in the middle of a rollout goes on from its 
     300_000,
     500,
   )
+  // Two processes would share the groups' partitions, and neither would see the whole run.
+  const second = await troupe(...args, '--resume', 'r').done
+  expect(second).toMatchObject({ code: 1, stderr: expect.stringContaining("another process drives the run 'r'") })
   const children = descendantsOf(run.process.pid!)
   run.process.kill('SIGKILL')
   await run.done

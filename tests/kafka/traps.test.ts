@@ -5,7 +5,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'
 import { Kafka, logLevel } from 'kafkajs'
+import { runId } from '../../messages/ids'
 import { type Bus, type BusRecord, type NewRecord, openBus, type Subscription } from '../../runtime/bus'
+import { holdRun } from '../../runtime/bus/hold'
 import { parseKafkaAddress } from '../../runtime/bus/kafkaAddress'
 import { createKafkaClient } from '../../runtime/bus/kafkaClient'
 import { codeOf, gate, record, textOf } from '../busContract'
@@ -281,6 +283,33 @@ test('an owner that is stopped and wakes up hands nothing more out, cannot commi
   await bus.append([record('t', 'k', 'c')])
   await until(() => said.includes('took c'), 20_000)
   expect(said).not.toContain('took b')
+})
+
+test('a process that was stopped for longer than a session learns that it lost the run it drives', async () => {
+  const script = `
+    const { openBus } = require('./runtime/bus'), { holdRun } = require('./runtime/bus/hold')
+    void openBus(${JSON.stringify(address('&sessionTimeoutMs=1500'))}).then(async bus => {
+      await holdRun(bus, 'r', error => console.log(error.code))
+      console.log('holds')
+    })`
+  const child = spawn(process.execPath, ['-r', 'ts-node/register/transpile-only', '-e', script], {
+    cwd: join(__dirname, '../..'),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  children.push(child)
+  let said = ''
+  child.stdout.on('data', data => {
+    said += data
+  })
+  await until(() => said.includes('holds'), 20_000)
+  const bus = await open('&sessionTimeoutMs=1500')
+  const refused = await holdRun(bus, runId('r'), fail).catch(thrown => thrown)
+  expect(refused).toMatchObject({ code: 'bus.run_held' })
+  child.kill('SIGSTOP')
+  const mine = await holdRun(bus, runId('r'), fail)
+  child.kill('SIGCONT')
+  await until(() => said.includes('bus.run_lost'), 20_000)
+  await mine.release()
 })
 
 test('what a group committed is gone from a topic with a retention: it goes on with the oldest that is left', async () => {
