@@ -129,7 +129,7 @@ async function openZygotes(
   interpreter: Interpreter,
   base: string,
 ): Promise<Sandbox> {
-  const shim = await compileShim()
+  const shim = options.noShim ? null : await compileShim()
   const count = options.zygotes ?? Math.min(availableParallelism(), options.lanes ?? Number.POSITIVE_INFINITY)
   const zygotes = Array.from({ length: count }, (_, n) =>
     zygoteSetup(options.bare ? 'bare' : level, options, interpreter, base, shim, firstCore + n),

@@ -20,6 +20,8 @@ export interface SandboxOptions {
   readonly level?: SandboxLevel
   /** Fails where this level is not reached. */
   readonly requireLevel?: SandboxLevel
+  /** The serve loop in Python, as where there is no C compiler. Slower, and without sessions. */
+  readonly noShim?: boolean
   /** No isolation at all: what a bench compares with. Never for code that is not your own. */
   readonly bare?: boolean
 }

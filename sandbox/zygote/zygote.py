@@ -8,6 +8,7 @@ Runs as `python3 -s -S` with a cleared environment. What is imported here is war
 """
 
 import ctypes
+import fcntl
 import importlib
 import io
 import json
@@ -155,13 +156,14 @@ def hold():
     for n, (name, fd) in enumerate(held.items()):
         os.dup2(fd, HELD + n, inheritable=False)
         held[name] = HELD + n
-    for fd in range(3):
+    for fd in range(4):  # 3 is where a child finds its code: nothing of ours may lie there
         os.dup2(os.memfd_create("stream"), fd)
-    os.closerange(3, HELD)
+    os.closerange(4, HELD)
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
     sys.stdout = sys.__stdout__ = writer(1, "<stdout>", line_buffering=False)
     sys.stderr = sys.__stderr__ = writer(2, "<stderr>", line_buffering=True)
-    held["self"] = os.pidfd_open(os.getpid())
+    held["self"] = fcntl.fcntl(os.pidfd_open(os.getpid()), fcntl.F_DUPFD_CLOEXEC, HELD + len(held))
+    os.close(4)  # as which the kernel had opened it
     return held
 
 

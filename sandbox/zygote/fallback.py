@@ -1,0 +1,285 @@
+"""The serve loop of shim.c in Python, for machines without a C compiler: the same frames, the same isolation, about half
+the speed, and no sessions.
+
+in   request frames, struct config      out  reply frames
+Invariant: as in shim.c, a child's status comes from wait4 and this clock, its output from memfds, and code travels in
+memfds. What passes through this process lies in mappings that are not forked, never on Python's heap.
+"""
+
+import ctypes
+import mmap
+import os
+import resource
+import select
+import signal
+import struct
+import time
+
+libc = ctypes.CDLL(None, use_errno=True)
+NAMESPACES, SECCOMP, LANDLOCK, LIMITS = 1, 2, 4, 8
+PROCESSES, SESSION = 2, 4
+RUN, STOP, DROP, PING = 1, 2, 3, 4
+READY, BEGUN, DONE, FAILED, PONG = 1, 2, 3, 4, 5
+NEW_SPACES = 0x10000000 | 0x20000000 | 0x20000 | 0x8000000
+SYS_CLONE, SYS_CAPSET, SYS_CLOSE_RANGE, SYS_LANDLOCK_RESTRICT = 56, 126, 436, 446
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+ENOENT, ECANCELED, ENOMEM = 2, 125, 12
+LANES, HEAD = 60, struct.Struct("<14I")
+
+
+class SockFilter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+
+class Box:
+    """Bytes that come and go, in memory that no child gets. As large as the largest frame; pages come when written."""
+
+    def __init__(self):
+        self.map = mmap.mmap(-1, 256 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.map.madvise(mmap.MADV_DONTFORK)
+        self.view, self.used = memoryview(self.map), 0
+
+    def room(self):
+        return self.view[self.used : self.used + (1 << 20)]
+
+    def drop(self, count):
+        self.map.move(0, count, self.used - count)
+        self.used -= count
+
+
+class Call:
+    def __init__(self, head, code, stdin):
+        (_, _, self.id, self.flags, self.timeout_ms, self.processes, self.memory_mb, self.max_output) = head[:8]
+        self.head, self.code, self.stdin = head, code, stdin
+        self.queued, self.timed_out, self.stopped = time.monotonic(), False, False
+
+
+def memory_file(data=b""):
+    fd = os.memfd_create("stream")
+    at = 0
+    while at < len(data):
+        at += os.pwrite(fd, data[at : at + (1 << 20)], at)
+    return fd
+
+
+def zygote_serve(config, told):
+    """Returns 0 in a child, whose code is on descriptor 3, and -1 in the zygote, when its input ends."""
+    config, told = config._obj, told._obj
+    poll, inbox, outbox = select.epoll(), Box(), Box()
+    waiting, lanes = [], {}
+    os.set_blocking(config.input, False)
+    poll.register(config.input, select.EPOLLIN)
+    reply(outbox, READY, config.layers, status=os.getpid())
+    while True:
+        flush(config, outbox)
+        for fd, _ in poll.poll(until(lanes, waiting)):
+            if fd in lanes:
+                poll.unregister(fd)
+                finish(outbox, lanes.pop(fd), fd)
+            elif fd == config.input and not receive(config, inbox):
+                for pidfd in lanes:
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                for call in lanes.values():
+                    os.waitpid(call.pid, 0)
+                return -1
+        take(inbox, outbox, waiting, lanes)
+        now = time.monotonic()
+        for fd, call in lanes.items():
+            if call.deadline <= now and not call.timed_out:
+                call.timed_out = True
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+        while waiting and room(config, lanes, now):
+            call = waiting.pop(0)
+            if call.stopped or call.flags & SESSION:
+                reply(outbox, FAILED, call.id, error=ECANCELED if call.stopped else ENOENT)
+                release(call.code, call.stdin)
+            elif begin(config, poll, outbox, lanes, call):
+                for n, (name, _) in enumerate(told._fields_):
+                    setattr(told, name, call.head[n])
+                return 0
+
+
+def receive(config, inbox):
+    try:
+        count = os.readv(config.input, [inbox.room()])
+    except BlockingIOError:
+        return True
+    inbox.used += count
+    return count > 0
+
+
+def take(inbox, outbox, waiting, lanes):
+    """Whole frames out of what was read; their bytes go into memfds."""
+    while inbox.used >= 4 and inbox.used >= (length := int.from_bytes(inbox.view[:4], "little")):
+        head = HEAD.unpack_from(inbox.view)
+        kind, number, code_end = head[1], head[2], HEAD.size + head[12]
+        if kind == RUN:
+            code = memory_file(inbox.view[HEAD.size : code_end])
+            stdin = memory_file(inbox.view[code_end:length]) if head[13] else -1
+            waiting.append(Call(head, code, stdin))
+        elif kind == STOP:
+            for fd, call in lanes.items():
+                if call.id == number:
+                    signal.pidfd_send_signal(fd, signal.SIGKILL)
+            for call in waiting:
+                call.stopped |= call.id == number
+        elif kind == PING:
+            reply(outbox, PONG, number)
+        inbox.drop(length)
+
+
+def room(config, lanes, now):
+    """Who has run for a while and sleeps gives way; the kernel says who sleeps."""
+    awake = 0
+    for call in lanes.values():
+        if now - call.began < 0.01:
+            awake += 1
+            continue
+        try:
+            fd = os.open(f"{call.pid}/stat", os.O_RDONLY, dir_fd=config.proc)
+            awake += os.read(fd, 512).rpartition(b") ")[2][:1] == b"R"
+            os.close(fd)
+        except OSError:
+            pass
+    return len(lanes) < LANES and awake < config.runnable + config.longest
+
+
+def until(lanes, waiting):
+    if not lanes:
+        return -1
+    left = min((call.deadline for call in lanes.values() if not call.timed_out), default=time.monotonic() + 1)
+    return max(0.0, min(left - time.monotonic(), 0.005 if waiting else 1.0))
+
+
+def begin(config, poll, outbox, lanes, call):
+    """True in the child."""
+    call.out, call.err = memory_file(), memory_file()
+    call.ready, ready = os.pipe()
+    flags = signal.SIGCHLD | 0x1000 | (NEW_SPACES if config.layers & NAMESPACES else 0)
+    pidfd = ctypes.c_int(-1)
+    call.began = time.monotonic()
+    call.deadline = call.began + call.timeout_ms / 1000
+    pid = libc.syscall(SYS_CLONE, ctypes.c_long(flags), None, ctypes.byref(pidfd), None, None)
+    if pid == 0:
+        try:
+            become(config, call)
+        except BaseException as error:
+            os.write(2 if ready < 3 else ready, b"%d" % (getattr(error, "errno", 0) or ENOMEM))
+            os._exit(1)
+        return True
+    os.close(ready)
+    release(call.code, call.stdin)
+    if pid < 0:
+        release(call.out, call.err, call.ready)
+        reply(outbox, FAILED, call.id, error=ctypes.get_errno())
+        return False
+    call.pid = pid
+    lanes[pidfd.value] = call
+    poll.register(pidfd.value, select.EPOLLIN)
+    reply(outbox, BEGUN, call.id)
+    return False
+
+
+def become(config, call):
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    watch = select.poll()
+    watch.register(config.self, select.POLLIN)
+    if watch.poll(0):
+        os._exit(1)
+    os.setsid()
+    run = call.flags & PROCESSES
+    if config.layers & NAMESPACES:
+        for name, text in (("setgroups", b"deny"), ("uid_map", config.uid_map), ("gid_map", config.gid_map)):
+            fd = os.open(f"self/{name}", os.O_WRONLY, dir_fd=config.proc)
+            os.write(fd, text)
+            os.close(fd)
+        size, files = (config.tmp_mb_processes, 4096) if run else (config.tmp_mb, 512)
+        flags = MS_NOSUID | MS_NODEV | (0 if run else MS_NOEXEC)
+        options = b"size=%dm,nr_inodes=%d,mode=700" % (size, files)
+        held(libc.mount(b"tmp", config.scratch, b"tmpfs", ctypes.c_ulong(flags), options))
+        os.chdir(config.scratch)
+    stdin = call.stdin if call.stdin >= 0 else os.open("/dev/null", os.O_RDONLY)
+    for fd, target in ((stdin, 0), (call.out, 1), (call.err, 2), (call.code, 3)):
+        os.dup2(fd, target)
+    if config.layers & LIMITS:
+        limits = {
+            "AS": config.base_bytes + (call.memory_mb << 20),
+            "CPU": call.timeout_ms // 1000 + 2,
+            "FSIZE": config.file_bytes,
+            "NOFILE": config.open_files,
+            "NPROC": call.processes + 1 if run else config.threads,
+            **{"CORE": 0, "MEMLOCK": 0, "MSGQUEUE": 0},
+        }
+        numbers = {"MSGQUEUE": 12}
+        for name, most in limits.items():
+            kind = numbers.get(name) or getattr(resource, f"RLIMIT_{name}")
+            hard = resource.getrlimit(kind)[1]
+            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+            resource.setrlimit(kind, (most, most))
+    if config.uid > 0 and not config.layers & NAMESPACES:
+        os.setresgid(config.uid, config.uid, config.uid)
+        os.setresuid(config.uid, config.uid, config.uid)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    held(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if config.layers & LANDLOCK:
+        held(libc.syscall(SYS_LANDLOCK_RESTRICT, config.landlock, 0))
+    held(libc.syscall(SYS_CLOSE_RANGE, ctypes.c_uint(4), ctypes.c_uint(0xFFFFFFFF), 0))
+    if config.layers & (NAMESPACES | LANDLOCK):
+        held(libc.syscall(SYS_CAPSET, struct.pack("=Ii", 0x20080522, 0), bytes(24)))
+    if config.layers & SECCOMP:
+        name, length = ("filter_processes", config.length_processes) if run else ("filter", config.length)
+        held(libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(own_filter(config, name, length)), 0, 0))
+
+
+def own_filter(config, name, length):
+    """The filter with this process's id written into it. Read by address: as bytes it would end at its first zero."""
+    address = ctypes.c_void_p.from_address(ctypes.addressof(config) + getattr(type(config), name).offset).value
+    program = bytearray(ctypes.string_at(address, 8 * length))
+    for at in filter(None, config.pid_at):
+        struct.pack_into("=I", program, 8 * at + 4, os.getpid())
+    return SockFilter(length, bytes(program))
+
+
+def held(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+
+
+def finish(outbox, call, pidfd):
+    _, status, usage = os.wait4(call.pid, 0)
+    os.close(pidfd)
+    error = os.read(call.ready, 16)
+    if error:
+        reply(outbox, FAILED, call.id, error=int(error))
+        return release(call.out, call.err, call.ready)
+    totals = [min(os.fstat(fd).st_size, 0xFFFFFFFF) for fd in (call.out, call.err)]
+    lengths = [min(total, call.max_output) for total in totals]
+    micros = (time.monotonic() - call.began, usage.ru_utime + usage.ru_stime, call.began - call.queued)
+    wall, cpu, wait = (int(seconds * 1e6) for seconds in micros)
+    late = int(call.timed_out and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
+    reply(outbox, DONE, call.id, status, late, (wall, cpu, usage.ru_maxrss, *lengths, *totals, 0, 0, wait, 0))
+    for fd, length in zip((call.out, call.err), lengths):
+        os.preadv(fd, [outbox.view[outbox.used : outbox.used + length]], 0)
+        outbox.used += length
+    release(call.out, call.err, call.ready)
+
+
+def reply(outbox, kind, number, status=0, late=0, rest=(0,) * 11, error=None):
+    rest = rest if error is None else (*rest[:10], error)
+    struct.pack_into("<16I", outbox.view, outbox.used, 64 + rest[3] + rest[4], kind, number, status, late, *rest)
+    outbox.used += 64
+
+
+def flush(config, outbox):
+    while outbox.used:
+        try:
+            outbox.drop(os.write(config.output, outbox.view[: outbox.used]))
+        except BrokenPipeError:
+            os._exit(0)
+
+
+def release(*fds):
+    for fd in fds:
+        if fd >= 0:
+            os.close(fd)
