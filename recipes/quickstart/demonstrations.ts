@@ -21,12 +21,12 @@ const toolName = pythonTool.name
  * expression and believes the result. guesses: no call at all. The first three end in the right answer.
  */
 export const demonstrationShares = {
-  solves: 0.2,
-  recovers: 0.27,
-  stumbles: 0.155,
-  'gives-up': 0.2,
-  slips: 0.115,
-  guesses: 0.06,
+  solves: 0.16,
+  recovers: 0.22,
+  stumbles: 0.13,
+  'gives-up': 0.24,
+  slips: 0.15,
+  guesses: 0.1,
 } as const
 
 export type DemonstrationKind = keyof typeof demonstrationShares
