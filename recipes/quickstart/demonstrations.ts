@@ -21,11 +21,11 @@ const toolName = pythonTool.name
  * expression and believes the result. guesses: no call at all. The first three end in the right answer.
  */
 export const demonstrationShares = {
-  solves: 0.16,
-  recovers: 0.22,
-  stumbles: 0.13,
-  'gives-up': 0.24,
-  slips: 0.15,
+  solves: 0.15,
+  recovers: 0.2,
+  stumbles: 0.12,
+  'gives-up': 0.27,
+  slips: 0.16,
   guesses: 0.1,
 } as const
 
