@@ -169,8 +169,6 @@ function zygoteSetup(
   shim: string | null,
   core: number,
 ): ZygoteSetup {
-  const ours = readable.some(path => path === '/tmp' || path.startsWith('/tmp/'))
-  const scratch = ours ? '/scratch' : '/tmp' // packages under /tmp would be hidden by the code's own directory
   return {
     python,
     args: ['-s', '-S', '-X', 'utf8', join(__dirname, 'zygote/zygote.py')],
@@ -178,8 +176,8 @@ function zygoteSetup(
     env: {
       PATH: '/usr/local/bin:/usr/bin:/bin',
       LANG: 'C.UTF-8',
-      HOME: scratch,
-      TMPDIR: scratch,
+      HOME: '/tmp',
+      TMPDIR: '/tmp',
       // Sets print in the same order whichever zygote runs the code.
       PYTHONHASHSEED: '0',
       PYTHONDONTWRITEBYTECODE: '1',
@@ -193,7 +191,6 @@ function zygoteSetup(
       shim,
       core,
       base,
-      scratch,
       readable,
       packages: packages ? packages.split(':') : [],
       preload: preloads(options),

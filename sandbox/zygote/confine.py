@@ -21,6 +21,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
 INSIDE = 1000  # the user and group that code sees
+SCRATCH, MOVED = "/tmp", "/packages"
 
 
 def check(result, what):
@@ -35,17 +36,22 @@ def mount(source, target, kind, flags, data=None):
     check(libc.mount(encode(source), encode(target), encode(kind), ctypes.c_ulong(flags), encode(data)), f"mount {target}")
 
 
+def seen(path, readable):
+    """Where code finds what is at `path`: a call's own /tmp hides the machine's, so what lies there is moved."""
+    for n, directory in enumerate(readable):
+        if directory.startswith(SCRATCH + "/") and (path == directory or path.startswith(directory + "/")):
+            return f"{MOVED}/{n}{path[len(directory):]}"
+    return path
+
+
 def enter(config, proc):
     """Into namespaces, under a root that holds the readable directories and nothing else. As root the code gets a user
-    of its own, since the kernel does not count the processes of uid 0; otherwise it runs as whoever started us."""
+    of its own, since the kernel does not count the processes of uid 0; otherwise it runs as whoever started us.
+    Returns the user outside, which `drop` changes to where it is not ours already."""
     real_uid, real_gid = os.getuid(), os.getgid()
     spaces = NEWNS | NEWNET | NEWIPC | NEWUTS | NEWCGROUP
     if config["uid"] and real_uid == 0 and libc.unshare(spaces) == 0:
         change_root(config)
-        os.setgroups([])
-        os.setresgid(config["uid"], config["uid"], config["uid"])
-        os.setresuid(config["uid"], config["uid"], config["uid"])
-        libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or /proc/self/uid_map of the children would belong to root
         return config["uid"]
     check(libc.unshare(spaces | NEWUSER), "unshare")
     for name, text in (("setgroups", "deny"), ("uid_map", f"{INSIDE} {real_uid} 1"), ("gid_map", f"{INSIDE} {real_gid} 1")):
@@ -56,6 +62,16 @@ def enter(config, proc):
     return INSIDE
 
 
+def drop(uid):
+    """Gives up root, after everything that only root may read has been read."""
+    if os.getuid() in (uid, INSIDE):
+        return
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or /proc/self/uid_map of the children would belong to root
+
+
 def change_root(config):
     root = config["base"]
     mount(None, "/", None, MS_REC | MS_PRIVATE)
@@ -64,11 +80,10 @@ def change_root(config):
     for path in SYSTEM + SETTINGS:
         place(root, path, bound)
     for path in config["readable"]:
-        place(root, os.path.realpath(path), bound)
-        if os.path.realpath(path) != path:
-            place(root, path, bound)
+        for name in dict.fromkeys((os.path.realpath(path), path)):
+            place(root, name, bound, seen(name, config["readable"]))
     seal_tree(root, bound)
-    os.mkdir(f"{root}/tmp", 0o700)
+    os.mkdir(root + SCRATCH, 0o700)
     os.makedirs(f"{root}/dev", exist_ok=True)
     os.symlink("/tmp", f"{root}/dev/shm")
     for name in DEVICES:
@@ -87,11 +102,14 @@ def change_root(config):
     mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
-def place(root, path, bound):
-    """Binds a file or directory at its own path, or repeats a link; nothing where it is not there or is inside another."""
-    if not os.path.lexists(path) or any(path == other or path.startswith(other + "/") for other in bound):
+def place(root, path, bound, at=None):
+    """Binds a file or directory at its own path or `at` another, or repeats a link; nothing where it is not there, is
+    inside another, or would lie where each call has a directory of its own."""
+    at = at or path
+    inside = any(at == other or at.startswith(other + "/") for other in (*bound, SCRATCH))
+    if inside or not os.path.lexists(path):
         return
-    target = root + path
+    target = root + at
     os.makedirs(os.path.dirname(target), exist_ok=True)
     if os.path.islink(path):
         os.symlink(os.readlink(path), target)
@@ -101,7 +119,7 @@ def place(root, path, bound):
     else:
         open(target, "w").close()
     mount(path, target, None, MS_BIND | MS_REC)
-    bound.append(path)
+    bound.append(at)
 
 
 def seal_tree(root, bound):

@@ -131,15 +131,16 @@ def main():
         os._exit(1)  # the parent died before it could be watched
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[settings["core"] % len(cores)]})
-    own = {path for path in sys.path}
+    own = set(sys.path)
     sys.path += [path for path in settings["packages"] if path not in own]
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     held = hold()
-    running = ours("running")
+    running, confine, filters = ours("running"), ours("confine"), ours("filter")
     shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else ours("fallback")
     try:
+        config, user = isolate(settings, held, confine, filters)
         warm_up(settings["preload"], running)
-        config = isolate(settings, held, ours("confine"), ours("filter"))
+        confine.drop(user)
         settle(config, held)
     except BaseException as error:
         os.write(held["errors"], f"{type(error).__name__}: {error}\n".encode())
@@ -207,16 +208,16 @@ def isolate(settings, held, confine, filters):
     config.layers, config.landlock, config.uid = LAYERS[level], -1, -1
     for name in ("open_files", "tmp_mb", "tmp_mb_processes", "threads", "runnable", "longest", "file_bytes"):
         setattr(config, name, settings[name])
-    config.scratch = settings["scratch"].encode()
+    config.scratch = confine.SCRATCH.encode()
+    user = os.getuid()
     if config.layers & LANDLOCK:
         config.landlock = confine.landlock(settings["readable"])
         if os.getuid() == 0 and confine.reachable(settings["readable"], settings["uid"]):
             config.uid = settings["uid"]
     if config.layers & NAMESPACES:
-        outside = confine.enter(settings, held["proc"])
-        outside_group = outside
-        config.uid_map = b"%d %d 1" % (confine.INSIDE, outside)
-        config.gid_map = b"%d %d 1" % (confine.INSIDE, outside_group)
+        user = confine.enter(settings, held["proc"])
+        config.uid_map = config.gid_map = b"%d %d 1" % (confine.INSIDE, user)
+        move(lambda path: confine.seen(path, settings["readable"]))
     if config.layers & SECCOMP:
         degraded = level == "degraded"
         plain = filters.build(degraded=degraded)
@@ -226,7 +227,15 @@ def isolate(settings, held, confine, filters):
         config.filter_processes, config.length_processes = with_processes.code, with_processes.length
         config.filter_session, config.length_session = session.code, session.length
         config.pid_at = (ctypes.c_uint32 * 4)(*plain.pid_at)
-    return config
+    return config, user
+
+
+def move(seen):
+    """Imports go on from where the directories are seen now."""
+    sys.path[:] = map(seen, sys.path)
+    for module in list(sys.modules.values()):
+        if isinstance(getattr(module, "__path__", None), list):
+            module.__path__[:] = map(seen, module.__path__)
 
 
 def settle(config, held):

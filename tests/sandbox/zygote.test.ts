@@ -1,7 +1,9 @@
 /**
  * What warm interpreters promise beyond single calls: their levels, their lanes, their deaths.
  */
-import { readdirSync, readFileSync } from 'node:fs'
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { openSandbox, probeLevels, type RunRequest, runPythonTool, type Sandbox } from '../../sandbox'
 
@@ -175,3 +177,33 @@ const sleepers = () =>
       return false
     }
   })
+
+test("packages that are installed under /tmp can be imported, before and after a call begins, and /tmp is the call's", async () => {
+  const directory = mkdtempSync('/tmp/troupe-packages-')
+  execFileSync('python3', ['-m', 'venv', '--without-pip', directory], { timeout: 60_000 })
+  const lib = join(directory, 'lib')
+  const packages = join(lib, readdirSync(lib)[0]!, 'site-packages')
+  mkdirSync(join(packages, 'early'))
+  writeFileSync(join(packages, 'early/__init__.py'), 'import os\nhere = os.path.dirname(__file__)\n')
+  writeFileSync(join(packages, 'early/part.py'), 'value = 41\n')
+  writeFileSync(join(packages, 'later.py'), 'value = 1\n')
+  const own = await openSandbox({
+    requireLevel: 'full',
+    lanes: 1,
+    python: join(directory, 'bin/python'),
+    preload: ['early'],
+  })
+  try {
+    const code = `
+import early, early.part, later, os, sys
+open('/tmp/own', 'w').write('x')
+print(early.part.value + later.value, os.listdir('/tmp'), os.path.isdir(early.here), any('troupe-packages' in p for p in sys.path))
+`
+    const result = await own.run({ id: 'call', code, timeoutMs: 20_000 })
+    expect(text(result.stderr)).toBe('')
+    expect(text(result.stdout)).toBe("42 ['own'] True False\n")
+  } finally {
+    await own.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+}, 120_000)
