@@ -1,11 +1,13 @@
 /**
- * `kv-headroom`, the default: a trajectory begins where what all placed trajectories may grow to leaves room for what it
- * may grow to (the paper's dynamic scheduler, arXiv 2508.20722 §3.2, for trajectories in place of requests).
+ * `kv-headroom`, the default: what all placed trajectories are expected to hold at once has to fit an engine's KV before
+ * another begins there (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, for trajectories in place of requests).
  *
- * - A turn of a trajectory that has begun goes ahead of those that have not, on its engine, where its prefix is.
- * - It moves only here, between two turns, and only away from an engine whose load is above another's by a margin.
- * - An engine with nothing on it takes the oldest that waits, however large: nothing waits for ever.
- * - The oldest goes first; none overtakes it, so that a large one is not starved by small ones.
+ * - A turn of a placed trajectory goes ahead of those that have not begun, on its engine, where its prefix is.
+ * - Where it finds no KV it is paused: it gives up its place and goes on where there is room, those that have had least
+ *   first. So all get on at about one speed, and the long ones, which nobody can tell beforehand, do not come last.
+ * - Of those that have not begun, the groups that seem to become longest go first, after a few of each group.
+ * - A trajectory moves between two turns only: when it was paused, or its engine's load is above another's by a margin.
+ * - An engine with nothing on it takes the first that waits, however large: nothing waits for ever.
  */
 import {
   type EngineView,
@@ -18,17 +20,25 @@ import {
   type WaitingTurn,
 } from './policy'
 
+/** A turn that goes on may use this much of the reserve, so that the next to begin does not pause it at once. */
+const reserveOfTurns = 0.5
+/**
+ * Trajectories of one turn cannot be paused, but an engine that is full preempts the newest, which has little to lose:
+ * where nearly all turns are the last of theirs, so much more is begun.
+ */
+const singleTurnOvercommit = 3
+
 export const kvHeadroom: Policy = {
   name: 'kv-headroom',
   barrier: false,
+  startOrder: 'longest',
   next(view) {
     for (const engine of view.engines) {
       if (engine.head === undefined) continue
       const step = goOn(view, engine, engine.head)
       if (step) return step
     }
-    const turn = view.homeless ?? view.fresh
-    return turn === undefined ? null : begin(view, turn)
+    return begin(view)
   },
 }
 
@@ -36,34 +46,49 @@ export const kvHeadroom: Policy = {
 function goOn(view: SchedulerView, engine: EngineView, turn: WaitingTurn): Step | null {
   const load = loadOf(view, engine)
   if (load >= view.options.repinMargin) {
-    const other = roomiest(view, turn, view.needTokens(turn), load - view.options.repinMargin, load)
+    const other = roomiest(view, turn, load - view.options.repinMargin, load, 1)
     if (other) return { kind: 'start', turn, engine: other.spec.engine }
   }
   if (!hasSlot(engine)) return null
-  // Its growth was reserved when it began. Where guesses were too small, wait for others rather than preempt them.
-  const referenced = engine.referencedTokens + engine.foreignTokens + view.startTokens(turn) + engine.spec.blockTokens
-  const goes = engine.running === 0 || referenced <= roundedCapacity(engine)
-  return goes ? { kind: 'start', turn, engine: engine.spec.engine } : null
+  const someoneWaits = view.fresh !== undefined || view.homeless !== undefined
+  const reserve = someoneWaits ? reserveOfTurns * reserveOf(view, engine) : 0
+  const held = view.heldTokensWith(engine, turn) + engine.foreignTokens
+  if (engine.running === 0 || held <= roundedCapacity(engine) - reserve) {
+    return { kind: 'start', turn, engine: engine.spec.engine }
+  }
+  // Where growth was reserved in full, those ahead of it will end before long.
+  return view.forecasts ? { kind: 'pause', turn } : null
 }
 
-/** The first turn of a trajectory, or the next one of a trajectory that has lost its engine. */
-function begin(view: SchedulerView, turn: WaitingTurn): Step | null {
+/** The first turn of a trajectory, or the next one of a trajectory that has no engine. */
+function begin(view: SchedulerView): Step | null {
+  const turn = nextToBegin(view)
+  if (turn === undefined) return null
+  const single = view.forecasts ? Math.max(0, 2 * view.lastTurnShare - 1) : 0
+  const most = turn === view.fresh ? view.options.overcommit + singleTurnOvercommit * single : 1
+  const anyLoad = Number.POSITIVE_INFINITY
   const engine =
-    roomiest(view, turn, view.needTokens(turn), Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY) ??
-    view.engines.find(one => isEmpty(one) && fits(one, turn))
+    roomiest(view, turn, anyLoad, anyLoad, most) ?? view.engines.find(one => isEmpty(one) && fits(one, turn))
   return engine ? { kind: 'start', turn, engine: engine.spec.engine } : null
 }
 
+/** Those that have lost their engine, then fresh ones, then paused ones; but a paused one that has waited too long goes ahead. */
+function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): WaitingTurn | undefined {
+  if (homeless === undefined || fresh === undefined) return homeless ?? fresh
+  const { pausedMs } = homeless
+  return pausedMs === null || nowMs - pausedMs > patienceMs ? homeless : fresh
+}
+
 /**
- * Of the engines with room for all that the trajectory may need, the one that is least loaded with it: whose load is at
- * most `maxLoad` without it and below `belowLoad` with it.
+ * Of the engines whose KV holds `most` times over what all their trajectories and this one are expected to need, the one
+ * that is least loaded with it: whose load is at most `maxLoad` without it and below `belowLoad` with it.
  */
 function roomiest(
   view: SchedulerView,
   turn: WaitingTurn,
-  need: number,
   maxLoad: number,
   belowLoad: number,
+  most: number,
 ): EngineView | null {
   let best: EngineView | null = null
   let bestLoad = belowLoad
@@ -72,10 +97,11 @@ function roomiest(
     if (engine.head !== undefined || !hasSlot(engine)) continue
     const { kvTokens } = engine.spec
     const room = roundedCapacity(engine) - reserveOf(view, engine)
-    const taken = view.committedTokens(engine) + engine.foreignTokens
-    if (taken > room || taken > maxLoad * kvTokens || taken >= bestLoad * kvTokens) continue
-    const tokens = taken + view.addedTokens(engine, turn, need)
-    if (tokens > room || tokens >= bestLoad * kvTokens || !fits(engine, turn)) continue
+    const taken = view.demandTokens(engine) + engine.foreignTokens
+    if (taken > room * most || taken > maxLoad * kvTokens || taken >= bestLoad * kvTokens) continue
+    const tokens = view.demandTokensWith(engine, turn) + engine.foreignTokens
+    if (tokens > room * most || tokens >= bestLoad * kvTokens || !fits(engine, turn)) continue
+    if (view.heldTokensWith(engine, turn) + engine.foreignTokens > room) continue
     best = engine
     bestLoad = tokens / kvTokens
   }
@@ -85,7 +111,7 @@ function roomiest(
 const isEmpty = (engine: EngineView): boolean => engine.running === 0 && engine.waiting === 0 && engine.inTool === 0
 
 const loadOf = (view: SchedulerView, engine: EngineView): number =>
-  (view.committedTokens(engine) + engine.foreignTokens) / engine.spec.kvTokens
+  (view.demandTokens(engine) + engine.foreignTokens) / engine.spec.kvTokens
 
 /** Without priorities the engine's victim may be an old trajectory: stay further away from preemption. */
 const reserveOf = (view: SchedulerView, engine: EngineView): number => {

@@ -21,6 +21,10 @@ export interface WaitingTurn {
   readonly boundTokens: number
   /** Where the trajectory is placed; null for one that is not, or whose engine has left. */
   readonly engine: EngineId | null
+  /** Where it was before it was paused, and may have left its prefix. */
+  readonly lastEngine: EngineId | null
+  /** Since when it is paused; null for one that is not, or that has lost its engine. */
+  readonly pausedMs: number | null
   /** The wave of its engine that it belongs to (policies with a barrier), else 0. */
   readonly wave: number
 }
@@ -35,9 +39,14 @@ export interface EngineView extends EngineAccount {
 }
 
 export interface PolicyOptions {
-  /** An engine is out by a margin when its load, a share of its KV, is this much above another's. Default 0.3. */
+  /** An engine is out by a margin when its load, a share of its KV, is this much above another's. Default 0.2. */
   readonly repinMargin: number
-  /** Share of the KV kept free of new trajectories: where priority chooses the victim of a preemption, and elsewhere. */
+  /** How many times its KV what an engine's trajectories are expected to need may be when one begins. Default 1.35. */
+  readonly overcommit: number
+  /**
+   * Share of the KV kept free of new trajectories: where priority chooses the victim of a preemption, and elsewhere.
+   * Default 0.06 and 0.1.
+   */
   readonly reserveShare: number
   readonly reserveShareWithoutPriority: number
 }
@@ -46,28 +55,42 @@ export interface SchedulerView {
   readonly nowMs: number
   readonly options: PolicyOptions
   readonly engines: readonly EngineView[]
-  /** Oldest turn of a trajectory that had begun and whose engine has left: goes ahead of `fresh`. */
+  /** First of the trajectories that had begun and have no engine: it has left, or they were paused. */
   readonly homeless: WaitingTurn | undefined
-  /** Oldest trajectory that has not begun. */
+  /** Of the trajectories that have not begun, the one that the policy's start order names. */
   readonly fresh: WaitingTurn | undefined
-  /** What the turn's trajectory is expected to need in all, tokens. */
-  needTokens(turn: WaitingTurn): number
-  committedTokens(engine: EngineView): number
-  /** What placing the turn's trajectory would add to that. */
-  addedTokens(engine: EngineView, turn: WaitingTurn, needTokens: number): number
-  /** What starting a turn that is placed here would add to the engine's referenced tokens. */
-  startTokens(turn: WaitingTurn): number
+  /** Demand is what is expected to be held at once; otherwise it is the sum of what each trajectory may grow to. */
+  readonly forecasts: boolean
+  /** Whoever has waited longer goes ahead of all. */
+  readonly patienceMs: number
+  /** Of the turns that have ended, the share that was the last of its trajectory. 0 before any has. */
+  readonly lastTurnShare: number
+  /** The most that the trajectories placed here are expected to hold at once, from now on. */
+  demandTokens(engine: EngineView): number
+  /** That, were the turn's trajectory placed here too. */
+  demandTokensWith(engine: EngineView, turn: WaitingTurn): number
+  /** What they are thought to hold now, with the turn's context. */
+  heldTokensWith(engine: EngineView, turn: WaitingTurn): number
 }
 
-/** start: generate the turn there, moving its trajectory where it is placed elsewhere. place: it will wait there. */
+/**
+ * start: generate the turn there, moving its trajectory where it is placed elsewhere. place: it will wait there. pause: it
+ * gives up its place, and will go on where there is room.
+ */
 export type Step =
   | { readonly kind: 'start'; readonly turn: WaitingTurn; readonly engine: EngineId; readonly opensWave?: boolean }
   | { readonly kind: 'place'; readonly turn: WaitingTurn; readonly engine: EngineId }
+  | { readonly kind: 'pause'; readonly turn: WaitingTurn }
+
+/** oldest: in start order. longest: a few of each group, then those of groups that seem to become longest. */
+export type StartOrder = 'oldest' | 'longest'
 
 export interface Policy {
   readonly name: string
   /** Turns are stamped with waves: a turn that is asked while a wave is under way belongs to the next one. */
   readonly barrier: boolean
+  /** In which order trajectories begin. Default: oldest first. */
+  readonly startOrder?: StartOrder
   next(view: SchedulerView): Step | null
 }
 

@@ -8,11 +8,12 @@
  */
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 import type { PolicyName, Scheduler, SchedulerDecision, SchedulerOptions, TurnAsk, TurnAssignment } from './contract'
-import { GroupLengths } from './groupLengths'
+import { FreshQueue } from './freshQueue'
 import { Heap } from './heap'
 import { kvHeadroom } from './kvHeadroom'
 import { leastRequests } from './leastRequests'
 import { type EngineSpec, type KvReport, Ledger } from './ledger'
+import { Outlook } from './outlook'
 import { fits, type Policy, type PolicyOptions, type SchedulerView, type Step, type WaitingTurn } from './policy'
 import { type Member, oldestFirst, type Seat, Seen } from './seat'
 import { staticPolicy } from './static'
@@ -25,7 +26,12 @@ export const policies: Readonly<Record<PolicyName, Policy>> = {
   'kv-headroom': kvHeadroom,
 }
 
-const defaults: PolicyOptions = { repinMargin: 0.3, reserveShare: 0, reserveShareWithoutPriority: 0.1 }
+const defaults: PolicyOptions = {
+  repinMargin: 0.2,
+  overcommit: 1.35,
+  reserveShare: 0.06,
+  reserveShareWithoutPriority: 0.1,
+}
 
 /** Throws RangeError on an unknown policy or an option out of range. */
 export function createScheduler(policy: PolicyName, options: SchedulerOptions = {}): Scheduler {
@@ -41,10 +47,10 @@ class PolicyScheduler implements Scheduler, SchedulerView {
   nowMs = 0
   engines: readonly Seen[] = []
   private readonly rule: Policy
-  private readonly lengths: GroupLengths
+  private readonly outlook: Outlook
   private readonly seats = new Map<EngineId, Seat>()
   private readonly members = new Map<TrajectoryId, Member>()
-  private readonly freshQueue = new Heap<Member>(oldestFirst)
+  private readonly freshQueue: FreshQueue
   private readonly homelessQueue = new Heap<Member>(oldestFirst)
   private evictions: { trajectory: TrajectoryId; engine: EngineId }[] = []
 
@@ -54,14 +60,18 @@ class PolicyScheduler implements Scheduler, SchedulerView {
   ) {
     this.rule = policies[policy]
     this.ledger = new Ledger(options)
-    this.lengths = new GroupLengths(options)
+    this.outlook = new Outlook(this.ledger, options)
+    this.freshQueue = new FreshQueue(this.rule.startOrder ?? 'oldest', this.outlook.lives)
     this.options = {
       repinMargin: options.repinMargin ?? defaults.repinMargin,
-      reserveShare: options.reserveShare ?? defaults.reserveShare,
+      overcommit: options.overcommit ?? (this.outlook.forecasts ? defaults.overcommit : 1),
+      reserveShare: options.reserveShare ?? (this.outlook.forecasts ? defaults.reserveShare : 0),
       reserveShareWithoutPriority: options.reserveShareWithoutPriority ?? defaults.reserveShareWithoutPriority,
     }
     for (const [name, value] of Object.entries(this.options)) {
-      if (!(value >= 0 && value <= 1)) throw new RangeError(`${name} is a share between 0 and 1, not ${value}`)
+      if (name === 'overcommit' ? !(value >= 0) : !(value >= 0 && value <= 1)) {
+        throw new RangeError(`${name} is a share ${name === 'overcommit' ? 'from 0' : 'between 0 and 1'}, not ${value}`)
+      }
     }
   }
 
@@ -72,23 +82,31 @@ class PolicyScheduler implements Scheduler, SchedulerView {
   }
 
   get fresh(): WaitingTurn | undefined {
-    return this.freshQueue.peek()
+    return this.freshQueue.peek(this.nowMs)
   }
 
-  needTokens(turn: WaitingTurn): number {
-    return this.lengths.estimate(turn.group, turn.trajectory, turn.contextTokens, turn.boundTokens)
+  get patienceMs(): number {
+    return this.freshQueue.patienceMs
   }
 
-  committedTokens(engine: Seen): number {
-    return this.ledger.committedTokens(engine.account, this.nowMs)
+  get forecasts(): boolean {
+    return this.outlook.forecasts
   }
 
-  addedTokens(engine: Seen, turn: WaitingTurn, needTokens: number): number {
-    return this.ledger.addedTokens(engine.account, turn.group, turn.promptTokens, needTokens)
+  get lastTurnShare(): number {
+    return this.outlook.lastTurnShare
   }
 
-  startTokens(turn: WaitingTurn): number {
-    return this.ledger.startTokens(turn.trajectory, turn.contextTokens)
+  demandTokens(engine: Seen): number {
+    return this.outlook.demandTokens(engine, this.nowMs)
+  }
+
+  demandTokensWith(engine: Seen, turn: WaitingTurn): number {
+    return this.outlook.demandTokensWith(engine, this.members.get(turn.trajectory)!, this.nowMs)
+  }
+
+  heldTokensWith(engine: Seen, turn: WaitingTurn): number {
+    return this.outlook.heldTokensWith(engine, this.members.get(turn.trajectory)!, this.nowMs)
   }
 
   // ---- events ----
@@ -104,7 +122,8 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     this.ledger.join(spec)
     // Shares are equal from here on; the newcomer does not make up for what it missed.
     for (const seat of this.seats.values()) seat.placed = 0
-    this.seats.set(spec.engine, { queue: new Heap(oldestFirst), placed: 0, wave: 0 })
+    const forecast = this.outlook.newForecast(spec)
+    this.seats.set(spec.engine, { queue: new Heap(oldestFirst), forecast, placed: 0, wave: 0 })
     this.look()
   }
 
@@ -137,21 +156,22 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     const member = this.members.get(ask.trajectory) ?? this.newMember(ask)
     member.contextTokens = ask.contextTokens
     member.boundTokens = ask.boundTokens
-    this.lengths.observe(member.group, member.trajectory, ask.contextTokens)
+    this.learn(member)
     switch (member.phase) {
       case 'fresh':
       case 'homeless':
         return
       case 'placed':
-        this.ledger.grow(member.trajectory, { needTokens: this.needTokens(member) })
+        this.ledger.grow(member.trajectory, { needTokens: this.outlook.needTokens(member) })
         return
       case 'lost':
         this.enqueue(member, 'homeless')
         return
       case 'running':
       case 'tool':
-        this.ledger.return(member.trajectory, this.needTokens(member))
+        this.ledger.return(member.trajectory, this.outlook.needTokens(member))
         this.enqueue(member, 'placed')
+        this.seats.get(member.engine!)!.forecast.put(member, this.nowMs)
     }
   }
 
@@ -164,11 +184,17 @@ class PolicyScheduler implements Scheduler, SchedulerView {
   turnEnded(trajectory: TrajectoryId, contextTokens: number, nowMs: number): void {
     const member = this.members.get(trajectory)
     if (member?.phase !== 'running') return
+    const { forecast } = this.seats.get(member.engine!)!
+    this.outlook.turnEnded()
+    forecast.grew(contextTokens - member.contextTokens, nowMs - member.sinceMs)
     member.phase = 'tool'
+    member.sinceMs = nowMs
     member.contextTokens = contextTokens
-    this.lengths.observe(member.group, trajectory, contextTokens)
+    this.nowMs = nowMs
+    this.learn(member)
+    forecast.put(member, nowMs)
     this.ledger.toTool(trajectory, contextTokens, nowMs)
-    this.ledger.grow(trajectory, { needTokens: this.needTokens(member) })
+    this.ledger.grow(trajectory, { needTokens: this.outlook.needTokens(member) })
   }
 
   trajectoryReleased(trajectory: TrajectoryId, counts = true): void {
@@ -176,9 +202,13 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     if (member === undefined) return
     this.queueOf(member)?.remove(member)
     const holding = this.ledger.holding(trajectory)
-    if (holding !== undefined && holding.tokens > 0) this.evictions.push({ trajectory, engine: holding.engine })
+    const engine = holding !== undefined && holding.tokens > 0 ? holding.engine : member.lastEngine
+    if (engine !== null && this.seats.has(engine)) this.evictions.push({ trajectory, engine })
     this.ledger.release(trajectory)
-    this.lengths.finish(member.group, trajectory, counts)
+    if (member.engine !== null) this.seats.get(member.engine)!.forecast.take(member)
+    if (member.begunMs !== null) this.freshQueue.lived(this.nowMs - member.begunMs)
+    this.outlook.lifeEnded(member.group, trajectory, counts, member.begunMs !== null)
+    this.freshQueue.learnt(member.group)
     this.members.delete(trajectory)
   }
 
@@ -211,8 +241,13 @@ class PolicyScheduler implements Scheduler, SchedulerView {
       promptTokens,
       boundTokens,
       engine: null,
+      lastEngine: null,
+      pausedMs: null,
       wave: 0,
+      rank: 0,
       phase: 'lost',
+      sinceMs: this.nowMs,
+      begunMs: null,
       heapIndex: -1,
     }
     this.members.set(trajectory, member)
@@ -226,15 +261,24 @@ class PolicyScheduler implements Scheduler, SchedulerView {
   private carryOut(step: Step, assignments: TurnAssignment[]): void {
     // A view's turns are the scheduler's own members.
     const member = this.members.get(step.turn.trajectory)!
-    const from = member.engine
     this.queueOf(member)!.remove(member)
-    if (from !== step.engine) {
-      if (from !== null) {
-        if (this.ledger.holding(member.trajectory)!.tokens > 0) {
-          this.evictions.push({ trajectory: member.trajectory, engine: from })
-        }
-        this.ledger.release(member.trajectory)
-      }
+    if (step.kind === 'pause') {
+      this.leaveEngine(member)
+      member.pausedMs = this.nowMs
+      this.enqueue(member, 'homeless')
+      return
+    }
+    const from = member.engine ?? member.lastEngine
+    const moves = from !== null && from !== step.engine
+    if (
+      moves &&
+      this.seats.has(from) &&
+      (member.engine === null || this.ledger.holding(member.trajectory)!.tokens > 0)
+    ) {
+      this.evictions.push({ trajectory: member.trajectory, engine: from })
+    }
+    if (member.engine !== step.engine) {
+      if (member.engine !== null) this.leaveEngine(member)
       this.put(member, step.engine, 0)
     }
     if (step.kind === 'place') {
@@ -243,16 +287,31 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     }
     if (step.opensWave) this.seats.get(step.engine)!.wave = member.wave
     this.start(member, step.engine)
-    const movedFrom = from !== null && from !== step.engine ? from : null
-    assignments.push({ trajectory: member.trajectory, engine: step.engine, order: member.order, movedFrom })
+    assignments.push({
+      trajectory: member.trajectory,
+      engine: step.engine,
+      order: member.order,
+      movedFrom: moves ? from : null,
+    })
+  }
+
+  /** It is on no engine any more, and may come back to the one it was on. */
+  private leaveEngine(member: Member): void {
+    const engine = member.engine!
+    member.lastEngine = this.ledger.holding(member.trajectory)!.tokens > 0 ? engine : null
+    this.ledger.release(member.trajectory)
+    this.seats.get(engine)!.forecast.take(member)
+    member.engine = null
   }
 
   private put(member: Member, engine: EngineId, heldTokens: number): void {
     const { trajectory, group, promptTokens } = member
-    const needTokens = this.needTokens(member)
+    const needTokens = this.outlook.needTokens(member)
     this.ledger.admit({ trajectory, group, engine, promptTokens, needTokens, heldTokens })
-    this.seats.get(engine)!.placed++
+    const seat = this.seats.get(engine)!
+    seat.placed++
     member.engine = engine
+    seat.forecast.put(member, this.nowMs)
   }
 
   private start(member: Member, engine: EngineId): void {
@@ -260,16 +319,36 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     this.ledger.run(member.trajectory, member.contextTokens)
     member.engine = engine
     member.phase = 'running'
+    member.sinceMs = this.nowMs
+    member.begunMs ??= this.nowMs
+    member.lastEngine = null
+    member.pausedMs = null
+    this.seats.get(engine)!.forecast.put(member, this.nowMs)
+  }
+
+  private learn(member: Member): void {
+    this.outlook.learn(member)
+    this.freshQueue.learnt(member.group)
   }
 
   private enqueue(member: Member, phase: 'fresh' | 'homeless' | 'placed'): void {
     member.phase = phase
     const seat = phase === 'placed' ? this.seats.get(member.engine!)! : undefined
     member.wave = seat !== undefined && this.rule.barrier ? seat.wave + 1 : 0
+    member.rank = this.rankOf(member)
     this.queueOf(member)!.push(member)
   }
 
-  private queueOf(member: Member): Heap<Member> | undefined {
+  /**
+   * Paused trajectories go on in the order of what they have had, those of lost engines before them. Time counts a little,
+   * so that a stream of younger ones does not hold one back for ever.
+   */
+  private rankOf({ phase, pausedMs, contextTokens, promptTokens }: Member): number {
+    if (phase !== 'homeless' || pausedMs === null) return 0
+    return 1 + contextTokens - promptTokens + (pausedMs * this.outlook.longestBudget) / this.patienceMs
+  }
+
+  private queueOf(member: Member): Pick<Heap<Member>, 'push' | 'remove'> | undefined {
     switch (member.phase) {
       case 'fresh':
         return this.freshQueue
@@ -291,20 +370,21 @@ class PolicyScheduler implements Scheduler, SchedulerView {
         engine.seat.queue.remove(head)
         this.evictions.push({ trajectory: head.trajectory, engine: engine.spec.engine })
         this.ledger.release(head.trajectory)
+        engine.seat.forecast.take(head)
         head.engine = null
         this.enqueue(head, 'homeless')
         head = engine.seat.queue.peek()
       }
     }
-    for (const queue of [this.homelessQueue, this.freshQueue]) {
-      let head = queue.peek()
-      while (head !== undefined && !fitsSome(head)) {
+    const takeOut = (queue: Pick<Heap<Member>, 'remove'>, peek: () => Member | undefined): void => {
+      for (let head = peek(); head !== undefined && !fitsSome(head); head = peek()) {
         queue.remove(head)
         head.phase = 'lost'
         unfit.push(head.trajectory)
-        head = queue.peek()
       }
     }
+    takeOut(this.homelessQueue, () => this.homelessQueue.peek())
+    takeOut(this.freshQueue, () => this.freshQueue.peek(this.nowMs))
   }
 
   private look(): void {

@@ -3,6 +3,7 @@
  * Invariant: a member is in at most one heap, and its phase says in which.
  */
 import type { EngineId } from '../../messages/ids'
+import type { Forecast } from './forecast'
 import type { Heap, HeapItem } from './heap'
 import type { EngineAccount } from './ledger'
 import type { EngineView, WaitingTurn } from './policy'
@@ -15,18 +16,26 @@ export interface Member extends HeapItem, WaitingTurn {
   boundTokens: number
   order: number
   engine: EngineId | null
+  lastEngine: EngineId | null
+  pausedMs: number | null
   wave: number
+  /** Smaller goes first in its queue, before its start order counts. */
+  rank: number
   phase: Phase
+  /** When it was put where its phase says; when it first began, null before. */
+  sinceMs: number
+  begunMs: number | null
 }
 
 export interface Seat {
   readonly queue: Heap<Member>
+  readonly forecast: Forecast<Member>
   placed: number
   wave: number
 }
 
 export const oldestFirst = (a: Member, b: Member): number =>
-  a.wave - b.wave || a.order - b.order || (a.trajectory < b.trajectory ? -1 : 1)
+  a.wave - b.wave || a.rank - b.rank || a.order - b.order || (a.trajectory < b.trajectory ? -1 : 1)
 
 /** An engine as a policy sees it: the ledger's account and the seat, without a copy of either. */
 export class Seen implements EngineView {

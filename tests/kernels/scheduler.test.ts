@@ -44,8 +44,8 @@ function scheduler(policy: PolicyName, engines: readonly EngineSpec[], options: 
 const started = (one: Scheduler, nowMs = 0) =>
   one.decide(nowMs).assignments.map(({ trajectory, engine }) => `${partsOf(trajectory).member}@${engine}`)
 
-test('kv-headroom admits in start order as many as may surely grow to their bound', () => {
-  const one = scheduler('kv-headroom', [spec('a')])
+test('kv-headroom with bounds admits in start order as many as may surely grow to them', () => {
+  const one = scheduler('kv-headroom', [spec('a')], { quantile: null })
   for (const member of [4, 2, 0, 3, 1]) one.turnAsked(ask(member))
   expect(started(one)).toEqual(['0@a', '1@a', '2@a'])
   one.turnEnded(t(1), 50, 0)
@@ -171,7 +171,7 @@ test('a trajectory stays with its engine, and moves between turns only when that
     [1, '0@a'],
     [0.3, '0@b'],
   ] as const) {
-    const one = scheduler('kv-headroom', [spec('a')], { repinMargin })
+    const one = scheduler('kv-headroom', [spec('a')], { repinMargin, quantile: null })
     for (const member of [0, 1, 2]) one.turnAsked(ask(member))
     one.decide(0)
     one.engineJoined(spec('b'))
@@ -186,7 +186,7 @@ test('a trajectory stays with its engine, and moves between turns only when that
 })
 
 test('a turn that its engine has no KV for waits, though its trajectory has begun, until another one ends', () => {
-  const one = scheduler('kv-headroom', [spec('a', { kvTokens: 400 })], { repinMargin: 1 })
+  const one = scheduler('kv-headroom', [spec('a', { kvTokens: 400 })], { repinMargin: 1, quantile: null })
   for (const member of [0, 1]) one.turnAsked(ask(member, { boundTokens: 200 }))
   expect(started(one)).toEqual(['0@a', '1@a'])
   // Both outgrow what they were admitted for.
@@ -242,7 +242,7 @@ test('a new scheduler takes over running turns and the places that asks name', (
 })
 
 test('a report of foreign requests keeps room for them', () => {
-  const one = scheduler('kv-headroom', [spec('a')])
+  const one = scheduler('kv-headroom', [spec('a')], { quantile: null })
   one.turnAsked(ask(0))
   expect(started(one)).toEqual(['0@a'])
   one.engineStatus({ engine: engineId('a'), kvTokens: 1000, referencedTokens: 900 })
@@ -254,7 +254,7 @@ test('a report of foreign requests keeps room for them', () => {
 
 test('where priority does not choose the victim, a larger share stays free', () => {
   const admitted = (prioritySign: -1 | 0) => {
-    const one = scheduler('kv-headroom', [spec('a', { prioritySign })])
+    const one = scheduler('kv-headroom', [spec('a', { prioritySign })], { quantile: null })
     for (let member = 0; member < 10; member++) one.turnAsked(ask(member, { boundTokens: 100 }))
     return one.decide(0).assignments.length
   }

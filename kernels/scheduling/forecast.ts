@@ -1,0 +1,171 @@
+/**
+ * What the trajectories of an engine are expected to hold of its KV, now and as they grow: some end on the way and give
+ * back what they held, so that the sum of what each may grow to is far more than there ever is at once.
+ *
+ * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the most at any time ahead
+ * Invariant: sums equal what a recount gives, at the latest a second after anything has grown; none is negative.
+ */
+import type { GroupId } from '../../messages/ids'
+import type { EngineSpec } from './ledger'
+import type { LengthModel } from './lengthModel'
+
+/** Growth ahead, as shares of the longest budget that is known. */
+const horizons = [0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8] as const
+const staleMs = 1000
+/** Weight of the latest turn in the estimate of how fast an engine's sequences grow. */
+const newest = 0.1
+
+/** What of a trajectory counts. */
+export interface Growing {
+  readonly group: GroupId
+  readonly promptTokens: number
+  readonly boundTokens: number
+  readonly contextTokens: number
+  readonly phase: string
+  /** When its turn began, or its tool. */
+  readonly sinceMs: number
+}
+
+interface Counted {
+  /** At each horizon. */
+  readonly tokens: Float64Array
+  readonly sharedTokens: number
+}
+
+export class Forecast<T extends Growing> {
+  private readonly counted = new Map<T, Counted>()
+  private readonly prompts = new Map<GroupId, number>()
+  private readonly sums = new Float64Array(horizons.length)
+  private readonly scratch = new Float64Array(horizons.length)
+  private promptTokens = 0
+  private countedMs = Number.NEGATIVE_INFINITY
+  /** Of a sequence while it runs, tokens a ms. 0 until a turn has ended. */
+  private speed = 0
+
+  constructor(
+    private readonly spec: EngineSpec,
+    private readonly lengths: LengthModel,
+    private readonly toolHalfLifeMs: number,
+    /** The longest budget after a prompt that is known, tokens. */
+    private readonly longestBudget: () => number,
+  ) {}
+
+  /** What is thought to be held now. */
+  heldTokens(nowMs: number): number {
+    this.recount(nowMs)
+    return this.sums[0]! + this.promptTokens
+  }
+
+  /** That, with one more, as it is now. */
+  heldTokensWith(one: T, nowMs: number): number {
+    return this.heldTokens(nowMs) + this.own(one, one.contextTokens) + this.newPromptTokens(one)
+  }
+
+  /** The most that is expected to be held at once until all that are here have ended. */
+  peakTokens(nowMs: number): number {
+    this.recount(nowMs)
+    let most = 0
+    for (const tokens of this.sums) if (tokens > most) most = tokens
+    return most + this.promptTokens
+  }
+
+  /** That, with one more. */
+  peakTokensWith(one: T, nowMs: number): number {
+    this.recount(nowMs)
+    this.expect(this.scratch, one, 0, 1)
+    let most = 0
+    for (let k = 0; k < horizons.length; k++) most = Math.max(most, this.sums[k]! + this.scratch[k]!)
+    return most + this.promptTokens + this.newPromptTokens(one)
+  }
+
+  /** It is here, or something of it has changed. */
+  put(one: T, nowMs: number): void {
+    let counted = this.counted.get(one)
+    if (counted === undefined) {
+      counted = { tokens: new Float64Array(horizons.length), sharedTokens: this.shared(one) }
+      this.counted.set(one, counted)
+      this.holdPrompt(one.group, counted.sharedTokens, 1)
+    } else this.add(counted, -1)
+    this.count(one, counted, nowMs)
+  }
+
+  /** It is here no longer. */
+  take(one: T): void {
+    const counted = this.counted.get(one)
+    if (counted === undefined) return
+    this.counted.delete(one)
+    this.add(counted, -1)
+    this.holdPrompt(one.group, counted.sharedTokens, -1)
+  }
+
+  /** A turn took so long for so many tokens. */
+  grew(tokens: number, ms: number): void {
+    if (tokens < 2 || !(ms > 0)) return
+    const speed = tokens / ms
+    this.speed = this.speed === 0 ? speed : this.speed + newest * (speed - this.speed)
+  }
+
+  private count(one: T, counted: Counted, nowMs: number): void {
+    const sinceMs = Math.max(0, nowMs - one.sinceMs)
+    if (one.phase === 'running') {
+      const most = Math.max(1, one.boundTokens - one.contextTokens)
+      this.expect(counted.tokens, one, Math.min(most, sinceMs * this.speed), 1)
+    } else {
+      // What rests in a tool may be evicted: the longer it rests, the less it is counted on.
+      this.expect(counted.tokens, one, 0, one.phase === 'tool' ? 2 ** (-sinceMs / this.toolHalfLifeMs) : 1)
+    }
+    this.add(counted, 1)
+  }
+
+  /** What a trajectory that has `grown` since it was last heard of is expected to hold at each horizon, its own part. */
+  private expect(into: Float64Array, one: T, grown: number, weight: number): void {
+    const { lengths } = this
+    const budget = Math.max(1, one.boundTokens - one.promptTokens)
+    const left = Math.max(0, one.boundTokens - one.contextTokens - grown)
+    const share = 1 - Math.min(1, left / budget)
+    const longest = this.longestBudget()
+    const before = lengths.cumulative(share)
+    const survival = lengths.survivalOf(one.group)
+    const own = this.own(one, one.contextTokens + grown)
+    into[0] = weight * own
+    for (let k = 1; k < horizons.length; k++) {
+      const more = horizons[k]! * longest
+      const alive = more >= left ? 0 : survival(lengths.cumulative(share + more / budget) - before)
+      into[k] = weight * alive * (own + more)
+    }
+  }
+
+  /** Half a block on average is taken and not used. */
+  private own(one: T, tokens: number): number {
+    return tokens - this.shared(one) + this.spec.blockTokens / 2
+  }
+
+  private shared({ promptTokens }: T): number {
+    const { prefixSharing, blockTokens } = this.spec
+    return prefixSharing ? Math.floor(promptTokens / blockTokens) * blockTokens : 0
+  }
+
+  private newPromptTokens(one: T): number {
+    return this.prompts.has(one.group) ? 0 : this.shared(one)
+  }
+
+  private holdPrompt(group: GroupId, tokens: number, sign: 1 | -1): void {
+    if (tokens === 0) return
+    const before = this.prompts.get(group) ?? 0
+    const after = before + sign
+    if (after === 0) this.prompts.delete(group)
+    else this.prompts.set(group, after)
+    if (before === 0 || after === 0) this.promptTokens += sign * tokens
+  }
+
+  private add({ tokens }: Counted, sign: 1 | -1): void {
+    for (let k = 0; k < horizons.length; k++) this.sums[k]! += sign * tokens[k]!
+  }
+
+  private recount(nowMs: number): void {
+    if (nowMs - this.countedMs < staleMs) return
+    this.countedMs = nowMs
+    this.sums.fill(0)
+    for (const [one, counted] of this.counted) this.count(one, counted, nowMs)
+  }
+}
