@@ -21,11 +21,11 @@ const toolName = pythonTool.name
  * expression and believes the result. guesses: no call at all. The first three end in the right answer.
  */
 export const demonstrationShares = {
-  solves: 0.15,
-  recovers: 0.2,
+  solves: 0.14,
+  recovers: 0.19,
   stumbles: 0.12,
-  'gives-up': 0.27,
-  slips: 0.16,
+  'gives-up': 0.28,
+  slips: 0.17,
   guesses: 0.1,
 } as const
 

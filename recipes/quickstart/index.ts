@@ -64,7 +64,7 @@ export const quickstart = defineRecipe({
     rollout: { groupSize: 16, groupsPerStep: 24, deadlineMs: 120_000, turnTimeoutMs: 60_000 },
     selection: { keep: 8, refillShare: 0.5 },
     coldStart: { demonstrations: 20_000, learningRate: 3e-3, epochs: 1, batchSequences: 8, warmupShare: 0.05 },
-    train: { steps: 14, learningRate: 1e-3, microBatchTokens: 16_384 },
+    train: { steps: 16, learningRate: 1e-3, microBatchTokens: 16_384 },
     // The temperature that the paper evaluates at (arXiv 2508.20722 §5.1).
     evaluation: { problems: 256, samples: 1, temperature: 0.6 },
   },
