@@ -10,7 +10,7 @@ import type { EngineSpec } from './ledger'
 import type { LengthModel } from './lengthModel'
 
 /** Growth ahead, as shares of the longest budget that is known. */
-const horizons = [0, 1 / 64, 1 / 32, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4, 7 / 8] as const
+const horizons = [0, 1 / 32, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4] as const
 const staleMs = 1000
 /** Weight of the latest turn in the estimate of how fast an engine's sequences grow. */
 const newest = 0.1
@@ -36,8 +36,9 @@ export class Forecast<T extends Growing> {
   private readonly counted = new Map<T, Counted>()
   private readonly prompts = new Map<GroupId, number>()
   private readonly sums = new Float64Array(horizons.length)
-  private readonly scratch = new Float64Array(horizons.length)
   private promptTokens = 0
+  /** The largest of the sums; −1 where they have changed since. */
+  private peak = -1
   private countedMs = Number.NEGATIVE_INFINITY
   /** Of a sequence while it runs, tokens a ms. 0 until a turn has ended. */
   private speed = 0
@@ -64,18 +65,29 @@ export class Forecast<T extends Growing> {
   /** The most that is expected to be held at once until all that are here have ended. */
   peakTokens(nowMs: number): number {
     this.recount(nowMs)
-    let most = 0
-    for (const tokens of this.sums) if (tokens > most) most = tokens
-    return most + this.promptTokens
+    if (this.peak < 0) {
+      this.peak = 0
+      for (const tokens of this.sums) if (tokens > this.peak) this.peak = tokens
+    }
+    return this.peak + this.promptTokens
   }
 
-  /** That, with one more. */
-  peakTokensWith(one: T, nowMs: number): number {
+  /** That, with one more, of which `expected` is expected. */
+  peakTokensWith(one: T, expected: Float64Array, nowMs: number): number {
     this.recount(nowMs)
-    this.expect(this.scratch, one, 0, 1)
     let most = 0
-    for (let k = 0; k < horizons.length; k++) most = Math.max(most, this.sums[k]! + this.scratch[k]!)
+    for (let k = 0; k < horizons.length; k++) {
+      const tokens = this.sums[k]! + expected[k]!
+      if (tokens > most) most = tokens
+    }
     return most + this.promptTokens + this.newPromptTokens(one)
+  }
+
+  /** What a trajectory that is about to begin is expected to hold at each horizon; the same on engines of one kind. */
+  expected(one: T): Float64Array {
+    const tokens = new Float64Array(horizons.length)
+    this.expect(tokens, one, 0, 1)
+    return tokens
   }
 
   /** It is here, or something of it has changed. */
@@ -159,12 +171,14 @@ export class Forecast<T extends Growing> {
   }
 
   private add({ tokens }: Counted, sign: 1 | -1): void {
+    this.peak = -1
     for (let k = 0; k < horizons.length; k++) this.sums[k]! += sign * tokens[k]!
   }
 
   private recount(nowMs: number): void {
     if (nowMs - this.countedMs < staleMs) return
     this.countedMs = nowMs
+    this.peak = -1
     this.sums.fill(0)
     for (const [one, counted] of this.counted) this.count(one, counted, nowMs)
   }

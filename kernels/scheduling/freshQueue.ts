@@ -29,12 +29,12 @@ interface Place extends HeapItem {
   sinceMs: number
 }
 
-const probing = ({ begun }: Waiting): number => Math.min(begun, probes)
+const probed = ({ begun }: Waiting): number => (begun < probes ? 0 : 1)
 
 export class FreshQueue {
   private readonly groups = new Map<GroupId, Waiting>()
   private readonly byGroup = new Heap<Waiting>(
-    (a, b) => probing(a) - probing(b) || a.factor - b.factor || oldestFirst(a.members.peek()!, b.members.peek()!),
+    (a, b) => probed(a) - probed(b) || a.factor - b.factor || oldestFirst(a.members.peek()!, b.members.peek()!),
   )
   private readonly places = new Map<Member, Place>()
   private readonly byAge = new Heap<Place>((a, b) => oldestFirst(a.member, b.member))

@@ -27,6 +27,8 @@ const reserveOfTurns = 0.5
  * where nearly all turns are the last of theirs, so much more is begun.
  */
 const singleTurnOvercommit = 3
+/** And so much where all that have not begun would then be under way, and none is paused: a few left over come last. */
+const lastOvercommit = 1.5
 
 export const kvHeadroom: Policy = {
   name: 'kv-headroom',
@@ -80,8 +82,8 @@ function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): Wai
 }
 
 /**
- * Of the engines whose KV holds `most` times over what all their trajectories and this one are expected to need, the one
- * that is least loaded with it: whose load is at most `maxLoad` without it and below `belowLoad` with it.
+ * Of the engines whose KV, times `most`, holds what all their trajectories and this one are expected to need, the one that
+ * is least loaded with it: whose load is at most `maxLoad` without it and below `belowLoad` with it.
  */
 function roomiest(
   view: SchedulerView,
@@ -98,14 +100,22 @@ function roomiest(
     const { kvTokens } = engine.spec
     const room = roundedCapacity(engine) - reserveOf(view, engine)
     const taken = view.demandTokens(engine) + engine.foreignTokens
-    if (taken > room * most || taken > maxLoad * kvTokens || taken >= bestLoad * kvTokens) continue
+    if (taken > room * Math.max(most, lastOvercommit) || taken > maxLoad * kvTokens) continue
+    if (taken >= bestLoad * kvTokens) continue
     const tokens = view.demandTokensWith(engine, turn) + engine.foreignTokens
-    if (tokens > room * most || tokens >= bestLoad * kvTokens || !fits(engine, turn)) continue
+    if (tokens >= bestLoad * kvTokens || !fits(engine, turn)) continue
+    if (tokens > room * most && !isOfTheLast(view, turn, taken, tokens - taken, room)) continue
     if (view.heldTokensWith(engine, turn) + engine.foreignTokens > room) continue
     best = engine
     bestLoad = tokens / kvTokens
   }
   return best
+}
+
+/** Whether an engine's share of all that have not begun, each like this one, may begin at once. */
+function isOfTheLast(view: SchedulerView, turn: WaitingTurn, taken: number, added: number, room: number): boolean {
+  if (turn !== view.fresh || !view.forecasts || view.homeless !== undefined) return false
+  return taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit
 }
 
 const isEmpty = (engine: EngineView): boolean => engine.running === 0 && engine.waiting === 0 && engine.inTool === 0

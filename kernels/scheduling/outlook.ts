@@ -20,6 +20,9 @@ export class Outlook {
   longestBudget = 1
   private readonly lengths: GroupLengths
   private readonly toolHalfLifeMs: number
+  /** What the trajectory that engines are being looked at for is expected to hold: by kind of engine. */
+  private readonly expected = new Map<number, Float64Array>()
+  private expectedOf: Member | null = null
   private turnsEnded = 0
   private livesEnded = 0
 
@@ -69,7 +72,9 @@ export class Outlook {
   }
 
   demandTokensWith(engine: Seen, member: Member, nowMs: number): number {
-    if (this.forecasts) return engine.seat.forecast.peakTokensWith(member, nowMs)
+    if (this.forecasts) {
+      return engine.seat.forecast.peakTokensWith(member, this.expectedTokens(engine, member), nowMs)
+    }
     const { group, promptTokens } = member
     const added = this.ledger.addedTokens(engine.account, group, promptTokens, this.needTokens(member))
     return this.demandTokens(engine, nowMs) + added
@@ -80,5 +85,25 @@ export class Outlook {
     const isHere = member.engine === account.spec.engine
     const starts = isHere ? this.ledger.startTokens(member.trajectory, member.contextTokens) : 0
     return account.referencedTokens + starts + account.spec.blockTokens
+  }
+
+  /** Lengths may have been learnt since the last decision. */
+  decides(): void {
+    this.expectedOf = null
+  }
+
+  private expectedTokens({ seat, account }: Seen, member: Member): Float64Array {
+    if (this.expectedOf !== member) {
+      this.expectedOf = member
+      this.expected.clear()
+    }
+    const { prefixSharing, blockTokens } = account.spec
+    const kind = prefixSharing ? -blockTokens : blockTokens
+    let tokens = this.expected.get(kind)
+    if (tokens === undefined) {
+      tokens = seat.forecast.expected(member)
+      this.expected.set(kind, tokens)
+    }
+    return tokens
   }
 }

@@ -45,7 +45,7 @@ export interface PolicyOptions {
   readonly overcommit: number
   /**
    * Share of the KV kept free of new trajectories: where priority chooses the victim of a preemption, and elsewhere.
-   * Default 0.06 and 0.1.
+   * Default 0.07 and 0.1.
    */
   readonly reserveShare: number
   readonly reserveShareWithoutPriority: number
@@ -59,6 +59,8 @@ export interface SchedulerView {
   readonly homeless: WaitingTurn | undefined
   /** Of the trajectories that have not begun, the one that the policy's start order names. */
   readonly fresh: WaitingTurn | undefined
+  /** Trajectories that have not begun. */
+  readonly freshCount: number
   /** Demand is what is expected to be held at once; otherwise it is the sum of what each trajectory may grow to. */
   readonly forecasts: boolean
   /** Whoever has waited longer goes ahead of all. */

@@ -29,7 +29,7 @@ export const policies: Readonly<Record<PolicyName, Policy>> = {
 const defaults: PolicyOptions = {
   repinMargin: 0.2,
   overcommit: 1.35,
-  reserveShare: 0.06,
+  reserveShare: 0.07,
   reserveShareWithoutPriority: 0.1,
 }
 
@@ -83,6 +83,10 @@ class PolicyScheduler implements Scheduler, SchedulerView {
 
   get fresh(): WaitingTurn | undefined {
     return this.freshQueue.peek(this.nowMs)
+  }
+
+  get freshCount(): number {
+    return this.freshQueue.size
   }
 
   get patienceMs(): number {
@@ -214,6 +218,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
 
   decide(nowMs: number): SchedulerDecision {
     this.nowMs = nowMs
+    this.outlook.decides()
     const assignments: TurnAssignment[] = []
     const unfit: TrajectoryId[] = []
     if (this.engines.length > 0) {
