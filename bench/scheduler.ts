@@ -22,7 +22,7 @@ function runAll({ trace, model, engines }: Load): Results {
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`
 
 /** µs for a turn that ends, the next one that is asked for, and the decision about it, with so many trajectories queued. */
-export function microsecondsOfDecision(queued: number, engines: number): number {
+function microsecondsOfDecision(queued: number, engines: number): number {
   const scheduler = createScheduler('kv-headroom')
   for (let i = 0; i < engines; i++) {
     scheduler.engineJoined({ ...h100, engine: engineId(`e${i}`), contextTokens: 16_384, prioritySign: -1 })
@@ -91,6 +91,8 @@ function orderFrom(trajectory: TrajectoryId): number {
 }
 
 export async function bench(): Promise<BenchReport> {
+  // First, while the heap is that of a scheduler and not of finished simulations.
+  const decisionMicroseconds = microsecondsOfDecision(10_000, 64)
   const base = baseLoad()
   const began = performance.now()
   const baseResult = runAll(base)
@@ -133,7 +135,7 @@ export async function bench(): Promise<BenchReport> {
       atMost('base: seconds a simulation', simulationSeconds, 60),
       atMost('sweep: mean over least-requests', ratios.reduce((a, b) => a + b, 0) / ratios.length, 0.9),
       atMost('sweep: worst over the best of the others', Math.max(...worst), 1.01),
-      atMost('µs a decision, 10,000 queued', microsecondsOfDecision(10_000, 64), 20),
+      atMost('µs a decision, 10,000 queued', decisionMicroseconds, 20),
     ],
   }
 }
