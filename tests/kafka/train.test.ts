@@ -74,8 +74,8 @@ const pick = <T extends Fact['type']>(facts: readonly Message[], type: T) =>
   facts.filter((fact): fact is Extract<Fact, { type: T }> => fact.type === type)
 
 test('a run on Kafka that is killed in the middle of a rollout goes on from its turns, and each counts once', async () => {
-  const args = ['train', 'quickstart', '--json', '--steps', '2', '--bus', address(), ...small]
-  const run = troupe(...args, '--run', 'r')
+  const args = ['train', 'quickstart', '--json', '--bus', address(), ...small]
+  const run = troupe(...args, '--run', 'r', '--steps', '400') // it must not end before it is killed
   await until(
     async () => {
       if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
@@ -100,15 +100,17 @@ test('a run on Kafka that is killed in the middle of a rollout goes on from its 
   const missing = await troupe(...args, '--resume', 'nobody').done
   expect(missing).toMatchObject({ code: 2, stderr: expect.stringMatching(/no run 'nobody' in kafka:.*it holds r/) })
 
-  const { code, stdout, stderr } = await troupe(...args, '--resume', 'r').done
+  const steps = pick(await messagesOf('learner'), 'step.completed').length + 2
+  const { code, stdout, stderr } = await troupe(...args, '--resume', 'r', '--steps', `${steps}`).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
   const after = await messagesOf('trajectories')
   const asked = pick(before, 'turn.asked').length
   for (const ask of pick(after, 'turn.asked').slice(asked)) expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
   const turns = pick(after, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`)
   expect(new Set(turns).size).toBe(turns.length)
-  expect(pick(await messagesOf('learner'), 'step.completed').map(step => step.step)).toEqual([1, 2])
+  const completed = pick(await messagesOf('learner'), 'step.completed').map(step => step.step)
+  expect(completed).toEqual(Array.from({ length: steps }, (_, n) => n + 1))
   expect(pick(await messagesOf('runs'), 'run.resumed')).toHaveLength(1)
   expect(await messagesOf('dead-letters')).toEqual([])
-  expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps: 2 })
+  expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps })
 })
