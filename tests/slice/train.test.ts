@@ -56,6 +56,9 @@ function comparable(facts: readonly Message[]): string[] {
     .sort()
 }
 
+/** How many steps the run on this log has completed. */
+const stepsOf = async (bus: string) => pick(await messagesOf(bus, 'r', 'learner'), 'step.completed').length
+
 test('two runs of 5 steps with one seed in deterministic mode have the same facts apart from times', async () => {
   const bus = join(directory, 'same')
   const outcomes: string[][] = []
@@ -89,8 +92,8 @@ test('two runs of 5 steps with one seed in deterministic mode have the same fact
 
 test('a run that is killed in the middle of a rollout leaves no process, and goes on from its turns', async () => {
   const bus = join(directory, 'killed')
-  const args = ['--json', '--steps', '3', '--bus', `lmdb:${bus}`, ...small]
-  const run = troupe(['train', 'quickstart', '--run', 'r', ...args])
+  const args = ['--json', '--bus', `lmdb:${bus}`, ...small]
+  const run = troupe(['train', 'quickstart', '--run', 'r', '--steps', '400', ...args]) // it must not end by itself
   let before: Message[] = []
   await until(
     async () => {
@@ -112,7 +115,16 @@ test('a run that is killed in the middle of a rollout leaves no process, and goe
     pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.completed').map(f => `${f.trajectory}#${f.turn}`),
   )
   const asked = pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.asked').length
-  const { code, stdout, stderr } = await troupe(['train', 'quickstart', '--resume', 'r', ...args]).done
+  const steps = (await stepsOf(bus)) + 2
+  const { code, stdout, stderr } = await troupe([
+    'train',
+    'quickstart',
+    '--resume',
+    'r',
+    '--steps',
+    `${steps}`,
+    ...args,
+  ]).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
 
   const after = await allFacts(bus, 'r')
@@ -120,16 +132,17 @@ test('a run that is killed in the middle of a rollout leaves no process, and goe
   for (const ask of pick(after, 'turn.asked').slice(asked)) expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
   const turns = pick(after, 'turn.completed').map(f => `${f.trajectory}#${f.turn}`)
   expect(new Set(turns).size).toBe(turns.length)
-  expect(pick(after, 'step.completed').map(f => f.step)).toEqual([1, 2, 3])
-  expect(pick(after, 'step.started').map(f => f.step)).toEqual([1, 2, 3])
+  const each = Array.from({ length: steps }, (_, n) => n + 1)
+  expect(pick(after, 'step.completed').map(f => f.step)).toEqual(each)
+  expect(pick(after, 'step.started').map(f => f.step)).toEqual(each)
   expect(pick(after, 'run.resumed')).toHaveLength(1)
-  expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps: 3 })
+  expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps })
 })
 
 test('Ctrl-C ends a run with exit code 130; what was generated is recorded, and a resume finishes it', async () => {
   const bus = join(directory, 'stopped')
-  const args = ['--json', '--steps', '2', '--bus', `lmdb:${bus}`, ...small]
-  const run = troupe(['train', 'quickstart', '--run', 'r', ...args])
+  const args = ['--json', '--bus', `lmdb:${bus}`, ...small]
+  const run = troupe(['train', 'quickstart', '--run', 'r', '--steps', '400', ...args])
   await until(
     async () => {
       if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
@@ -144,9 +157,11 @@ test('Ctrl-C ends a run with exit code 130; what was generated is recorded, and 
   expect({ code: stopped.code, stderr: stopped.stderr.slice(-2000) }).toMatchObject({ code: 130 })
   expect(children.some(isAlive)).toBe(false)
 
-  const { code, stderr } = await troupe(['train', 'quickstart', '--resume', 'r', ...args]).done
+  const steps = (await stepsOf(bus)) + 2
+  const { code, stderr } = await troupe(['train', 'quickstart', '--resume', 'r', '--steps', `${steps}`, ...args]).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
-  expect(pick(await allFacts(bus, 'r'), 'step.completed').map(f => f.step)).toEqual([1, 2])
+  const completed = pick(await allFacts(bus, 'r'), 'step.completed').map(f => f.step)
+  expect(completed).toEqual(Array.from({ length: steps }, (_, n) => n + 1))
 })
 
 test('a run cannot be started twice under one name, nor resumed when it is not there', async () => {
