@@ -3,8 +3,14 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readEngineModel, readTrace } from '../cli/simulate/inputs'
+import { readLoad, sizesOf } from '../cli/simulate/recorded'
+import { engineId, epoch, groupId, runId, trajectoryId } from '../messages/ids'
+import { memoryBlobs } from '../runtime/bus/blobs'
+import { openMemoryBus } from '../runtime/bus/memory'
 import type { TroupeError } from '../runtime/errors'
+import { openJournal } from '../runtime/journal'
 import { troupe } from './support/cli'
+import { completed, requested } from './support/facts'
 
 const model = {
   name: 'tiny',
@@ -132,4 +138,73 @@ test.each<[string, readonly (object | string)[], RegExp]>([
   expect(messageOf(() => readTrace(file('trace.jsonl', lines), readEngineModel(file('e.json', model))))).toMatch(
     expected,
   )
+})
+
+test('a recorded run gives its load and its turns’ measures; a turn that was interrupted counts for the load alone', async () => {
+  const bus = openMemoryBus()
+  const journal = openJournal(bus, memoryBlobs(), runId('r'))
+  await journal.create(1)
+  const engine = engineId('e0')
+  const trajectory = trajectoryId(groupId('g'), 0)
+  const asked = (turn: number, attempt: number, at: number, contextTokens: number) => ({
+    ...{ type: 'turn.asked' as const, at, trajectory, turn, attempt, epoch: epoch(0), engine: null, seed: 0 },
+    ...{ sampling: requested('g', 0).sampling, maxTokens: 100, contextTokens, contextDigest: '' },
+  })
+  const done = (turn: number, attempt: number, at: number, tokens: number) =>
+    completed({ trajectory, turn, attempt } as Parameters<typeof completed>[0], '', {
+      at,
+      tokens: new Int32Array(tokens),
+      cachedTokens: 2,
+      timing: { queuedAt: at - 50, startedAt: at - 40, firstTokenAt: at - 30, endedAt: at - 1 },
+    })
+  const common = { trajectory, turn: 1, engine, logprobs: new Float32Array(4), segments: [], error: '' }
+  await journal.append([
+    {
+      ...{ type: 'engine.joined', at: 0, engine, kind: 'sglang', model: 'm', kvTokens: 640, blockTokens: 16 },
+      ...{ maxSequences: 8, contextTokens: 640, prefixSharing: true, prioritySign: 0 },
+    },
+    requested('g', 0, { at: 1000 }),
+    requested('g', 1, { at: 1000 }),
+    asked(0, 0, 1001, 3),
+    done(0, 0, 1100, 9),
+    { type: 'context.appended', at: 1300, trajectory, turn: 0, epoch: epoch(0), text: '', tokens: new Int32Array(7) },
+    asked(1, 0, 1310, 19),
+    { ...common, type: 'turn.interrupted', at: 1400, attempt: 0, tokens: new Int32Array(4), reason: 'engine-lost' },
+    asked(1, 1, 1410, 23),
+    done(1, 1, 1500, 6),
+  ])
+  const load = await readLoad(journal)
+  await bus.close()
+  expect(load.trace).toEqual([
+    {
+      trajectoryId: 'g/0',
+      groupId: 'g',
+      arrivalMs: 0,
+      promptTokens: 3,
+      turns: [
+        { newTokens: 9, toolMs: 210, toolTokens: 7 },
+        { newTokens: 10, toolMs: 0, toolTokens: 0 },
+      ],
+    },
+  ])
+  expect(load.measured).toEqual([
+    {
+      ...{ engine, startedMs: 1060, firstTokenMs: 1070, endedMs: 1099 },
+      ...{ contextTokens: 3, cachedTokens: 2, newTokens: 9 },
+    },
+  ])
+  expect(load.makespanMs).toBe(500)
+  expect(sizesOf(load.joined[0]!)).toEqual({
+    ...{ family: 'sglang', kvTokens: 640, blockTokens: 16, maxSequences: 8, prefixSharing: true },
+  })
+})
+
+test('without files, or with a run that is not there, it says what to give', async () => {
+  const [nothing, noRun] = await Promise.all([
+    troupe(['simulate']).done,
+    troupe(['simulate', '--calibrate', 'none', '--bus', `lmdb:${directory}`]).done,
+  ])
+  expect([nothing.code, noRun.code]).toEqual([2, 2])
+  expect(nothing.stderr).toContain('give --engine-model F.json and --trace F.jsonl')
+  expect(noRun.stderr).toContain("no run 'none'")
 })

@@ -2,18 +2,27 @@
  * `troupe simulate`: what a load would take on a fleet of engines, under each scheduling policy (DESIGN §9).
  *
  * in   an engine model and a trace        out  a JSON line a policy, or a table
+ * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error; `--write-trace` its load
  * The policies are those that run live; nothing is read from the clock, so the same files give the same figures.
  */
+import { writeFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { lowerBoundMs, type PolicyName, policies, simulate } from '../../kernels'
+import { calibrate, type EngineModel, lowerBoundMs, type PolicyName, policies, simulate } from '../../kernels'
 import { asError, TroupeError } from '../../runtime/errors'
+import { openRun, withBus } from '../runContext'
+import { percent } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { readEngineModel, readTrace } from './inputs'
+import { readLoad, sizesOf } from './recorded'
 import { tableOf } from './table'
 
 interface SimulateOptions {
-  readonly engineModel: string
-  readonly trace: string
+  readonly engineModel?: string
+  readonly trace?: string
+  readonly calibrate?: string
+  readonly writeTrace?: string
+  readonly maxBatchTokens: number
+  readonly bus: string
   readonly policy: PolicyName | 'all'
   readonly engines: number
   readonly boundTokens?: number
@@ -27,11 +36,11 @@ interface SimulateOptions {
 const names = Object.keys(policies) as PolicyName[]
 
 export function registerSimulate(program: Command): void {
-  program
+  const command = program
     .command('simulate')
     .description('predict what a load takes on a fleet of engines under each scheduling policy')
-    .requiredOption('--engine-model <file>', 'JSON: sizes, rules and step times of the engine')
-    .requiredOption('--trace <file>', 'JSON lines: a trajectory each')
+    .option('--engine-model <file>', 'JSON: sizes, rules and step times of the engine')
+    .option('--trace <file>', 'JSON lines: a trajectory each')
     .addOption(
       new Option('--policy <policy>', 'the scheduling policy, or all of them')
         .choices([...names, 'all'])
@@ -53,12 +62,20 @@ export function registerSimulate(program: Command): void {
     .option('--weights-every-ms <ms>', 'new weights come this often', atLeastZero)
     .option('--weights-pause-ms <ms>', 'and pause every engine for so long', atLeastZero, 0)
     .option('--json', 'a JSON line for each policy')
-    .action((options: SimulateOptions) => run(options))
+    .option('--calibrate <run>', 'write the engine model that fits a recorded run to the file of --engine-model')
+    .option('--write-trace <file>', 'with --calibrate: write its load as a trace')
+    .option('--max-batch-tokens <n>', 'with --calibrate: what a step computes at most', wholeNumber(1, 2 ** 24), 8192)
+  withBus(command).action((options: SimulateOptions) =>
+    options.calibrate === undefined ? run(options) : calibrateRun(options, options.calibrate),
+  )
 }
 
 function run(options: SimulateOptions): void {
-  const model = readEngineModel(options.engineModel)
-  const trace = readTrace(options.trace, model)
+  const { engineModel, trace: traceFile } = options
+  if (engineModel === undefined || traceFile === undefined)
+    throw usage('give --engine-model F.json and --trace F.jsonl')
+  const model = readEngineModel(engineModel)
+  const trace = readTrace(traceFile, model)
   const { engines, boundTokens, statusMs, weightsEveryMs, weightsPauseMs } = options
   const bound = lowerBoundMs(trace, model, engines)
   const wanted = options.policy === 'all' ? names : [options.policy]
@@ -78,6 +95,49 @@ function run(options: SimulateOptions): void {
     return result
   })
   if (!options.json) process.stdout.write(tableOf(results, bound))
+}
+
+/** Writes the model, and says how far it is off: turn by turn, and for the whole run when that is simulated. */
+async function calibrateRun(options: SimulateOptions, name: string): Promise<void> {
+  const context = await openRun(options.bus, name, 'read')
+  const load = await readLoad(context.journal).finally(() => context.bus.close())
+  const [joined] = load.joined
+  if (joined === undefined) throw usage(`run '${name}' has no engine: there is nothing to calibrate`)
+  const { stepMs, turns, decodeError, firstTokenError } = refusing(() => calibrate(load.measured))
+  const sizes = sizesOf(joined)
+  const model: EngineModel = {
+    name: `${name}-${joined.engine}`,
+    ...sizes,
+    maxBatchTokens: options.maxBatchTokens,
+    stepMs,
+  }
+  const engines = new Set(load.measured.map(turn => turn.engine)).size
+  const result = refusing(() => simulate(load.trace, { model, engines, policy: 'kv-headroom' }))
+  const { makespanMs } = load
+  const report = {
+    ...{ run: name, engines, turns, decodeError, firstTokenError },
+    ...{ makespanMs, simulatedMakespanMs: result.makespanMs, makespanError: result.makespanMs / makespanMs - 1 },
+  }
+  if (options.engineModel !== undefined) writeFileSync(options.engineModel, `${JSON.stringify(model, null, 2)}\n`)
+  if (options.writeTrace !== undefined) {
+    writeFileSync(options.writeTrace, load.trace.map(line => `${JSON.stringify(line)}\n`).join(''))
+  }
+  const text = [
+    `${turns} turns on ${engines} engine${engines === 1 ? '' : 's'} fitted; mean error of a turn:`,
+    `${percent(decodeError)} of its further tokens' time, ${percent(firstTokenError)} of its first token's`,
+    `makespan: recorded ${(makespanMs / 1000).toFixed(1)} s, simulated ${(result.makespanMs / 1000).toFixed(1)} s\n`,
+  ].join('\n')
+  if (options.json) process.stdout.write(`${JSON.stringify({ ...report, model })}\n`)
+  else process.stdout.write(options.engineModel === undefined ? `${text}${JSON.stringify(model, null, 2)}\n` : text)
+}
+
+function usage(message: string): TroupeError {
+  return new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message,
+    hint: 'troupe simulate --help',
+  })
 }
 
 /** What the kernel refuses is wrong usage. */

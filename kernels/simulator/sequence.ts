@@ -31,6 +31,9 @@ export interface Sequence extends Hold {
   computed: number
   generated: number
   decoding: boolean
+  /** When its first step began, and what of its context was there; −1 before. */
+  startedMs: number
+  cachedTokens: number
   firstTokenMs: number
   preemptions: number
 }
@@ -49,6 +52,8 @@ export function newSequence(request: TurnRequest, arrival: number): Sequence {
     computed: 0,
     generated: 0,
     decoding: false,
+    startedMs: -1,
+    cachedTokens: 0,
     firstTokenMs: -1,
     preemptions: 0,
   }

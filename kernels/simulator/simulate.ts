@@ -41,7 +41,7 @@ export interface SimulationOptions {
 
 export type SchedulerEvent =
   | { readonly kind: 'asked'; readonly atMs: number; readonly trajectory: string; readonly turn: number }
-  | { readonly kind: 'ended'; readonly atMs: number; readonly trajectory: string; readonly turn: number }
+  | ({ readonly kind: 'ended'; readonly atMs: number; readonly trajectory: string; readonly turn: number } & EndedTurn)
   | { readonly kind: 'status'; readonly atMs: number; readonly engine: EngineId; readonly referencedTokens: number }
   | { readonly kind: 'decided'; readonly atMs: number; readonly assignments: readonly TurnAssignment[] }
 
@@ -206,12 +206,13 @@ class Simulation {
     })
   }
 
-  private turnEnded({ request, firstTokenMs }: EndedTurn): void {
+  private turnEnded(ended: EndedTurn): void {
+    const { request, firstTokenMs } = ended
     const rollout = this.rollouts.get(request.trajectory)!
     const { traced, turn } = rollout
     const trajectory = traced.trajectoryId as TrajectoryId
     this.tally.turn(request, rollout.askedMs, firstTokenMs, this.nowMs)
-    this.options.observe?.({ kind: 'ended', atMs: this.nowMs, trajectory, turn })
+    this.options.observe?.({ kind: 'ended', atMs: this.nowMs, trajectory, turn, ...ended })
     rollout.contextTokens += request.newTokens
     this.scheduler.turnEnded(trajectory, rollout.contextTokens, this.nowMs)
     if (turn === traced.turns.length - 1) {

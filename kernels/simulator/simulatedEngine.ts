@@ -14,6 +14,9 @@ import { vllmRules } from './vllmRules'
 
 export interface EndedTurn {
   readonly request: TurnRequest
+  /** When its first step began, and what of its context was found there. */
+  readonly startedMs: number
+  readonly cachedTokens: number
   readonly firstTokenMs: number
   readonly preemptions: number
 }
@@ -101,6 +104,11 @@ export class SimulatedEngine {
       throw new Error(`engine ${this.model.name} has ${this.state.waiting.length} requests waiting and can run none`)
     }
     this.beganMs = nowMs
+    for (const { sequence } of this.batch.chunks) {
+      if (sequence.startedMs >= 0) continue
+      sequence.startedMs = nowMs
+      sequence.cachedTokens = sequence.computed
+    }
     this.steps = this.stepwise ? 1 : this.batch.steps
     this.kvTokens = attended(this.batch)
   }
@@ -170,10 +178,10 @@ export class SimulatedEngine {
     if (over.length === 0) return ended
     running.splice(0, running.length, ...running.filter(one => !isOver(one)))
     for (const sequence of over) {
-      const { request, firstTokenMs, preemptions } = sequence
+      const { request, startedMs, cachedTokens, firstTokenMs, preemptions } = sequence
       this.cache.close(sequence, sequence.computed)
       this.tally.preemptions += preemptions
-      ended.push({ request, firstTokenMs, preemptions })
+      ended.push({ request, startedMs, cachedTokens, firstTokenMs, preemptions })
     }
     return ended
   }

@@ -1,0 +1,108 @@
+/**
+ * A run's facts as what a simulation needs: the load as a trace, and its turns as measurements of the engine.
+ *
+ * in   a run's log        out  trajectories with arrivals, lengths and tool times; turns with their timing; the engine's sizes
+ * A tool's time is what lay between a turn's end and the next one being asked for: the tool, the bus, and rendering.
+ */
+import type { EngineModel, MeasuredTurn, TracedTrajectory, TracedTurn } from '../../kernels'
+import type { EngineJoined, RunFact, TrajectoryFact } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
+import { groupOf } from '../../messages/ids'
+import type { Journal } from '../../runtime/journal'
+import { readFacts } from '../replay/trajectories'
+
+export interface RecordedLoad {
+  readonly trace: readonly TracedTrajectory[]
+  readonly measured: readonly MeasuredTurn[]
+  /** From the first rollout asked for to the last turn's end, ms. */
+  readonly makespanMs: number
+  readonly joined: readonly EngineJoined[]
+}
+
+type Sizes = Pick<EngineModel, 'family' | 'kvTokens' | 'blockTokens' | 'maxSequences' | 'prefixSharing'>
+
+export async function readLoad(journal: Journal): Promise<RecordedLoad> {
+  const facts = new Map<TrajectoryId, TrajectoryFact[]>()
+  await readFacts(journal, fact => {
+    if (!('trajectory' in fact)) return
+    const known = facts.get(fact.trajectory)
+    if (known === undefined) facts.set(fact.trajectory, [fact])
+    else known.push(fact)
+  })
+  const joined: EngineJoined[] = []
+  const { oldest, next } = await journal.offsets('runs', 0)
+  for (let at = oldest; at < next; ) {
+    const entries = await journal.read('runs', 0, at, 1024)
+    for (const { message } of entries)
+      if ((message as RunFact).type === 'engine.joined') joined.push(message as EngineJoined)
+    at = entries.length === 0 ? next : entries[entries.length - 1]!.offset + 1
+  }
+  const read = [...facts.values()].flatMap(rolloutOf)
+  const first = read.reduce((least, { requestedAt }) => Math.min(least, requestedAt), Number.POSITIVE_INFINITY)
+  const last = read.reduce((most, { endedAt }) => Math.max(most, endedAt), 0)
+  return {
+    trace: read.map(({ line, requestedAt }) => ({ ...line, arrivalMs: requestedAt - first })),
+    measured: read.flatMap(({ measured }) => measured),
+    makespanMs: last - first,
+    joined,
+  }
+}
+
+/** An engine's sizes as it said them when it joined. */
+export function sizesOf({ kind, kvTokens, blockTokens, maxSequences, prefixSharing }: EngineJoined): Sizes {
+  return { family: kind === 'sglang' ? 'sglang' : 'vllm', kvTokens, blockTokens, maxSequences, prefixSharing }
+}
+
+/** A rollout that has a turn, from its own facts; one that was interrupted is not measured, but counts for the load. */
+function rolloutOf(facts: readonly TrajectoryFact[]) {
+  const requested = facts.find(fact => fact.type === 'rollout.requested')
+  if (requested === undefined) return []
+  const turns: TracedTurn[] = []
+  const measured: MeasuredTurn[] = []
+  let contextTokens = 0
+  let partialTokens = 0
+  let endedAt = 0
+  let toolTokens = 0
+  const closeTool = (toolMs: number) => {
+    const before = turns.pop()
+    if (before !== undefined) turns.push({ ...before, toolMs: Math.max(0, toolMs), toolTokens })
+    toolTokens = 0
+  }
+  for (const fact of facts) {
+    switch (fact.type) {
+      case 'turn.asked':
+        if (partialTokens === 0 && turns.length === fact.turn && fact.turn > 0) closeTool(fact.at - endedAt)
+        contextTokens = fact.contextTokens
+        break
+      case 'turn.interrupted':
+        partialTokens += fact.tokens.length
+        break
+      case 'context.appended':
+        toolTokens = fact.tokens.length
+        break
+      case 'turn.completed': {
+        if (turns.length > fact.turn || fact.tokens.length + partialTokens === 0) break
+        turns.push({ newTokens: fact.tokens.length + partialTokens, toolMs: 0, toolTokens: 0 })
+        endedAt = fact.at
+        const { startedAt, firstTokenAt, endedAt: endedMs } = fact.timing
+        if (partialTokens === 0 && fact.preemptions === 0) {
+          measured.push({
+            engine: fact.engine,
+            startedMs: startedAt,
+            firstTokenMs: firstTokenAt,
+            endedMs,
+            contextTokens,
+            cachedTokens: fact.cachedTokens,
+            newTokens: fact.tokens.length,
+          })
+        }
+        partialTokens = 0
+        break
+      }
+    }
+  }
+  if (turns.length === 0) return []
+  const { trajectory, tokens, at } = requested
+  const line = { trajectoryId: trajectory, groupId: groupOf(trajectory), promptTokens: tokens.length, turns }
+  return [{ line, measured, requestedAt: at, endedAt }]
+}
