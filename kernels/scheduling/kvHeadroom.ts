@@ -94,17 +94,18 @@ function roomiest(
 ): EngineView | null {
   let best: EngineView | null = null
   let bestLoad = belowLoad
+  const mayBeOfTheLast = turn === view.fresh && view.forecasts && view.homeless === undefined
+  const limit = mayBeOfTheLast ? Math.max(most, lastOvercommit) : most
   for (const engine of view.engines) {
     // A turn that waits here has begun: it goes ahead.
     if (engine.head !== undefined || !hasSlot(engine)) continue
     const { kvTokens } = engine.spec
     const room = roundedCapacity(engine) - reserveOf(view, engine)
     const taken = view.demandTokens(engine) + engine.foreignTokens
-    if (taken > room * Math.max(most, lastOvercommit) || taken > maxLoad * kvTokens) continue
-    if (taken >= bestLoad * kvTokens) continue
+    if (taken > room * limit || taken > maxLoad * kvTokens || taken >= bestLoad * kvTokens) continue
     const tokens = view.demandTokensWith(engine, turn) + engine.foreignTokens
     if (tokens >= bestLoad * kvTokens || !fits(engine, turn)) continue
-    if (tokens > room * most && !isOfTheLast(view, turn, taken, tokens - taken, room)) continue
+    if (tokens > room * most && !(mayBeOfTheLast && allMayBegin(view, taken, tokens - taken, room))) continue
     if (view.heldTokensWith(engine, turn) + engine.foreignTokens > room) continue
     best = engine
     bestLoad = tokens / kvTokens
@@ -112,11 +113,9 @@ function roomiest(
   return best
 }
 
-/** Whether an engine's share of all that have not begun, each like this one, may begin at once. */
-function isOfTheLast(view: SchedulerView, turn: WaitingTurn, taken: number, added: number, room: number): boolean {
-  if (turn !== view.fresh || !view.forecasts || view.homeless !== undefined) return false
-  return taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit
-}
+/** Whether an engine's share of all that have not begun may begin at once, if each adds so much to what is taken. */
+const allMayBegin = (view: SchedulerView, taken: number, added: number, room: number): boolean =>
+  taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit
 
 const isEmpty = (engine: EngineView): boolean => engine.running === 0 && engine.waiting === 0 && engine.inTool === 0
 

@@ -137,7 +137,7 @@ class Simulation {
     const { kvTokens, blockTokens, maxSequences, prefixSharing } = model
     this.engines.set(engine, new SimulatedEngine(model, this.priority, this.options.stepwise))
     const contextTokens = Math.max(kvTokens, this.boundTokens) + 1
-    const prioritySign = this.priority ? -1 : 0
+    const prioritySign = this.priority && model.family === 'vllm' ? -1 : 0
     this.scheduler.engineJoined({
       engine,
       kvTokens,
