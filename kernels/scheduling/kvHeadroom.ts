@@ -27,7 +27,7 @@ const reserveOfTurns = 0.5
  * where nearly all turns are the last of theirs, so much more is begun.
  */
 const singleTurnOvercommit = 3
-/** And so much where all that have not begun would then be under way, and none is paused: a few left over come last. */
+/** And so much before any has ended, where all would then be under way: a few that are left over come last. */
 const lastOvercommit = 1.5
 
 export const kvHeadroom: Policy = {
@@ -94,8 +94,8 @@ function roomiest(
 ): EngineView | null {
   let best: EngineView | null = null
   let bestLoad = belowLoad
-  const mayBeOfTheLast = turn === view.fresh && view.forecasts && view.homeless === undefined
-  const limit = mayBeOfTheLast ? Math.max(most, lastOvercommit) : most
+  const nothingIsKnown = turn === view.fresh && view.forecasts && view.lastTurnShare === 0
+  const limit = nothingIsKnown ? Math.max(most, lastOvercommit) : most
   for (const engine of view.engines) {
     // A turn that waits here has begun: it goes ahead.
     if (engine.head !== undefined || !hasSlot(engine)) continue
@@ -105,7 +105,7 @@ function roomiest(
     if (taken > room * limit || taken > maxLoad * kvTokens || taken >= bestLoad * kvTokens) continue
     const tokens = view.demandTokensWith(engine, turn) + engine.foreignTokens
     if (tokens >= bestLoad * kvTokens || !fits(engine, turn)) continue
-    if (tokens > room * most && !(mayBeOfTheLast && allMayBegin(view, taken, tokens - taken, room))) continue
+    if (tokens > room * most && !(nothingIsKnown && allMayBegin(view, taken, tokens - taken, room))) continue
     if (view.heldTokensWith(engine, turn) + engine.foreignTokens > room) continue
     best = engine
     bestLoad = tokens / kvTokens
