@@ -1,6 +1,6 @@
 /**
  * The loads that scheduling policies are compared on: one that is looked at closely, and a sweep around it. Their seeds
- * stand here, fixed before the policies were compared.
+ * stand here. kv-headroom was tuned on the base load before the sweep's seeds were fixed, and on the sweep after.
  *
  * The engine is a Qwen3-14B on an H100, from the tables of AIConfigurator for vLLM 0.24 (Apache-2.0), fitted by us.
  */
