@@ -12,6 +12,7 @@ import { join } from 'node:path'
 import { open } from 'lmdb'
 import { type Bus, openLmdbBus } from '../runtime/bus'
 import { atLeast, type BenchReport, describeMachine, median, printReport } from './report'
+import { headersOf } from './support/turnHeaders'
 
 const partitions = 8
 const producers = 256
@@ -24,18 +25,6 @@ const oneByOneBlocks = 40
 const warmUpBlocks = 5
 
 const value = Buffer.alloc(1024, 'abcdefg')
-/** As the codec writes them: some the same for all, some a group's, some a record's. */
-const headersOf = (producer: number, index: number): Record<string, string> => ({
-  type: 'turn.completed',
-  version: '1',
-  run: 'bench-run',
-  trajectory: `group-${producer}/${index % 16}`,
-  group: `group-${producer}`,
-  turn: String(index),
-  attempt: '0',
-  policyVersion: '12',
-})
-
 interface Arm {
   append(producer: number, index: number): Promise<unknown>
   /** Touches every value; returns their bytes. */

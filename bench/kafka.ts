@@ -10,6 +10,7 @@ import { Kafka, logLevel, type Message } from 'kafkajs'
 import { type Bus, openKafkaBus } from '../runtime/bus'
 import { type KafkaServers, startKafka } from '../tests/support/kafka'
 import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from './report'
+import { headersOf } from './support/turnHeaders'
 
 const partitions = 8
 const producers = 64
@@ -21,17 +22,6 @@ const warmUpBlocks = 3
 const sizes = [1024, 6 * 1024] as const
 const eventsPerSecond = 500
 const latencySeconds = 8
-
-const headersOf = (producer: number, index: number): Record<string, string> => ({
-  type: 'turn.completed',
-  version: '1',
-  run: 'bench-run',
-  trajectory: `group-${producer}/${index % 16}`,
-  group: `group-${producer}`,
-  turn: String(index),
-  attempt: '0',
-  policyVersion: '12',
-})
 
 interface Arm {
   append(producer: number, index: number, value: Buffer): Promise<unknown>

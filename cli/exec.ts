@@ -10,6 +10,7 @@ import type { Readable, Writable } from 'node:stream'
 import type { Command } from 'commander'
 import { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES, openSandbox, type Sandbox } from '../sandbox'
 import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './execLine'
+import { underSignals, whileWritable } from './lineCommand'
 import { readLines } from './readLines'
 import { wholeNumber } from './wholeNumber'
 
@@ -31,37 +32,25 @@ export function registerExec(program: Command): void {
     .command('exec')
     .description('run Python in the sandbox: JSON lines in, JSON lines out as they finish')
     .requiredOption('--jsonl', 'read {id, code, stdin?, timeoutMs?, memoryMb?, …} lines from stdin')
-    .option('--lanes <n>', 'calls that run at once (default: two a core)', wholeNumber(1, 4096))
+    .option(
+      '--lanes <n>',
+      'calls that run at once (default: 60 a core, two a core at level none)',
+      wholeNumber(1, 4096),
+    )
     .option('--timeout-ms <ms>', "of a line that doesn't say", wholeNumber(1, 3_600_000), DEFAULT_TIMEOUT_MS)
     .option('--max-output <bytes>', 'captured of each stream', wholeNumber(0, 1 << 26), DEFAULT_MAX_OUTPUT_BYTES)
     .action(async (options: ExecOptions) => {
       const sandbox = await openSandbox(options.lanes === undefined ? {} : { lanes: options.lanes })
       try {
         process.stderr.write(`sandbox: level ${sandbox.level}, ${sandbox.lanes} lanes\n`)
-        const code = await execUnderSignals(sandbox, options)
+        const code = await underSignals(process.stdin, abort =>
+          execLines(sandbox, process.stdin, process.stdout, options, abort),
+        )
         if (code !== 0) process.exitCode = code
       } finally {
         await sandbox.close()
       }
     })
-}
-
-/** The first signal stops reading and answers what runs; the second ends that too. Returns the exit code. */
-async function execUnderSignals(sandbox: Sandbox, options: ExecOptions): Promise<number> {
-  let code = 0
-  const abort = new AbortController()
-  const onSignal = (signal: NodeJS.Signals) => {
-    if (code !== 0) abort.abort()
-    code = signal === 'SIGINT' ? 130 : 143
-    process.stdin.destroy()
-  }
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
-  try {
-    await execLines(sandbox, process.stdin, process.stdout, options, abort)
-    return code
-  } finally {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
-  }
 }
 
 /**
@@ -79,12 +68,6 @@ export async function execLines(
   const open = new Set<Promise<void>>()
   const most = Math.max(1, Math.min(2 * sandbox.lanes, Math.floor(MAX_OPEN_BYTES / (2 * maxOutput + 1))))
   let openBytes = 0
-  let failure: Error | undefined
-  const onOutputError = (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') failure = error // a reader that went away is no fault
-    abort.abort()
-    input.destroy()
-  }
   const write = async (line: string) => {
     if (signal.aborted || output.write(line)) return
     await once(output, 'drain', { signal }).catch(() => undefined) // aborted: nobody reads it any more
@@ -98,10 +81,9 @@ export async function execLines(
       await write(rejectedLine({ id: line.id, reason: (error as Error).message }))
     }
   }
-  output.on('error', onOutputError)
-  try {
-    for await (const line of untilDestroyed(input)) {
-      const parsed = 'text' in line ? parseExecLine(line.text) : { id: null, reason: tooLong(line.tooLong) }
+  await whileWritable(input, output, abort, async () => {
+    for await (const line of readLines(input, MAX_LINE_BYTES)) {
+      const parsed = 'text' in line ? parseExecLine(line.text) : { id: null, reason: line.reason }
       if ('reason' in parsed) await write(rejectedLine(parsed))
       else {
         const bytes = 'text' in line ? line.bytes : 0
@@ -116,19 +98,5 @@ export async function execLines(
       if (signal.aborted) break
     }
     await Promise.all(open)
-  } finally {
-    output.off('error', onOutputError)
-  }
-  if (failure) throw failure
+  })
 }
-
-/** The lines of an input that may be destroyed while it is read, which is an end like any other. */
-async function* untilDestroyed(input: Readable): ReturnType<typeof readLines> {
-  try {
-    yield* readLines(input, MAX_LINE_BYTES)
-  } catch (error) {
-    if (!input.destroyed || (error as NodeJS.ErrnoException).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error
-  }
-}
-
-const tooLong = (bytes: number) => `a line of ${bytes} bytes is over the limit of ${MAX_LINE_BYTES}`

@@ -13,6 +13,7 @@ import { type AnswerGrader, answerGrader } from '../actors/ports/answerGrader'
 import { graderLanes, graderSandbox } from '../actors/ports/graderSandbox'
 import { asError } from '../runtime/errors'
 import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './gradeLine'
+import { underSignals, whileWritable } from './lineCommand'
 import { readLines } from './readLines'
 import { wholeNumber } from './wholeNumber'
 
@@ -47,23 +48,15 @@ export function registerGrade(program: Command): void {
 }
 
 async function gradeUnderSignals(options: GradeOptions): Promise<number> {
-  let code = 0
-  const abort = new AbortController()
-  const onSignal = (signal: NodeJS.Signals) => {
-    if (code !== 0) abort.abort()
-    code = signal === 'SIGINT' ? 130 : 143
-    process.stdin.destroy()
-  }
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
   const sandbox = graderSandbox(options.lanes)
   try {
     const grade = answerGrader(sandbox, { timeoutMs: options.timeoutMs })
-    const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort)
-    process.stderr.write(`graded ${counted.right + counted.wrong}: ${counted.right} right, ${counted.wrong} wrong`)
-    process.stderr.write(counted.ungraded === 0 ? '\n' : `; ${counted.ungraded} lines were not graded\n`)
-    return code
+    return await underSignals(process.stdin, async abort => {
+      const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort)
+      process.stderr.write(`graded ${counted.right + counted.wrong}: ${counted.right} right, ${counted.wrong} wrong`)
+      process.stderr.write(counted.ungraded === 0 ? '\n' : `; ${counted.ungraded} lines were not graded\n`)
+    })
   } finally {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
     await sandbox.close()
   }
 }
@@ -91,12 +84,6 @@ export async function gradeLines(
   /** In the order of the lines. */
   const open: { readonly bytes: number; readonly answer: Promise<string> }[] = []
   let openBytes = 0
-  let failure: Error | undefined
-  const onOutputError = (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') failure = error // a reader that went away is no fault
-    abort.abort()
-    input.destroy()
-  }
   async function answerTo(text: string): Promise<string> {
     const line = parseGradeLine(text, place)
     if ('reason' in line) {
@@ -132,14 +119,11 @@ export async function gradeLines(
     writing = undefined
   }
   const isFull = () => open.length >= maxOpen || openBytes > maxOpenBytes
-  output.on('error', onOutputError)
-  try {
-    for await (const line of untilDestroyed(input)) {
+  await whileWritable(input, output, abort, async () => {
+    for await (const line of readLines(input, maxLineBytes)) {
       const bytes = 'text' in line ? line.text.length : 0
       const answer =
-        'text' in line
-          ? answerTo(line.text)
-          : Promise.resolve(ungradedLine(undefined, 'rejected', tooLong(line.tooLong)))
+        'text' in line ? answerTo(line.text) : Promise.resolve(ungradedLine(undefined, 'rejected', line.reason))
       if (!('text' in line)) counts.ungraded++
       open.push({ bytes, answer })
       openBytes += bytes
@@ -152,10 +136,7 @@ export async function gradeLines(
       if (signal.aborted) break
     }
     await writing
-  } finally {
-    output.off('error', onOutputError)
-  }
-  if (failure) throw failure
+  })
   return counts
 }
 
@@ -164,14 +145,3 @@ const where: Readonly<Record<GradePlace, string>> = {
   'answer-tag': 'in its last answer tag',
   anywhere: 'in it',
 }
-
-/** The lines of an input that may be destroyed while it is read, which is an end like any other. */
-async function* untilDestroyed(input: Readable): ReturnType<typeof readLines> {
-  try {
-    yield* readLines(input, maxLineBytes)
-  } catch (error) {
-    if (!input.destroyed || (error as NodeJS.ErrnoException).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error
-  }
-}
-
-const tooLong = (bytes: number) => `a line of ${bytes} bytes is over the limit of ${maxLineBytes}`

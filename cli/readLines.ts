@@ -2,18 +2,31 @@
  * Lines of a byte stream, in pieces that fit in memory whatever arrives.
  *
  * in   a readable stream of bytes      out  its lines without their ends, as text (see escapedText for bytes that are none)
- * Invariant: at most `maxBytes` and one chunk are held; nothing is read ahead of the consumer; blank lines are skipped.
+ * Invariant: at most `maxBytes` and one chunk are held; nothing is read ahead of the consumer; blank lines are skipped. A
+ * stream that is destroyed while it is read ends like any other; what it had begun of a line is dropped.
  */
 import type { Readable } from 'node:stream'
 import { escapedText } from '../sandbox'
 
-export type Line = { readonly text: string; readonly bytes: number } | { readonly tooLong: number }
+/** reason: why the line was not kept. */
+export type Line = { readonly text: string; readonly bytes: number } | { readonly reason: string }
 
 export async function* readLines(input: Readable, maxBytes: number): AsyncGenerator<Line> {
+  try {
+    yield* wholeLines(input, maxBytes)
+  } catch (error) {
+    if (!input.destroyed || (error as NodeJS.ErrnoException).code !== 'ERR_STREAM_PREMATURE_CLOSE') throw error
+  }
+}
+
+async function* wholeLines(input: Readable, maxBytes: number): AsyncGenerator<Line> {
   let parts: Buffer[] = []
   let bytes = 0
   const take = (): Line | undefined => {
-    const line = bytes > maxBytes ? { tooLong: bytes } : { text: escapedText(Buffer.concat(parts)), bytes }
+    const line =
+      bytes > maxBytes
+        ? { reason: `a line of ${bytes} bytes is over the limit of ${maxBytes}` }
+        : { text: escapedText(Buffer.concat(parts)), bytes }
     parts = []
     bytes = 0
     return 'text' in line && line.text.trim() === '' ? undefined : line

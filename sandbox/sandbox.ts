@@ -38,9 +38,9 @@ export interface SessionCell {
 /** ok: exit 0. error: any other exit. timeout: out of time. killed: by a signal or a limit. rejected: never begun. */
 export type RunStatus = 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
 
-export interface RunResult {
-  readonly id: string
-  readonly status: RunStatus
+/** How code that was begun ended. */
+export interface RunEnding {
+  readonly status: Exclude<RunStatus, 'rejected'>
   readonly exitCode: number | null
   readonly signal: string | null
   /** Captured head of the stream, at most `maxOutputBytes`. */
@@ -52,6 +52,11 @@ export interface RunResult {
   readonly wallMs: number
   readonly cpuMs: number
   readonly maxRssBytes: number
+}
+
+export interface RunResult extends Omit<RunEnding, 'status'> {
+  readonly id: string
+  readonly status: RunStatus
   /** Why a call was rejected, or was killed though its code did nothing. */
   readonly reason?: string
   /** How long it waited before it began. */

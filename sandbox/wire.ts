@@ -4,8 +4,9 @@
  * in   calls      out  frames; and back: bytes cut into whole frames, replies
  * Invariant: the first number of a frame is its length in bytes, head included.
  */
-import { constants } from 'node:os'
 import type { Call } from './limits'
+import { endingOf } from './processes'
+import type { RunEnding } from './sandbox'
 
 const ASK = { head: 56, run: 1, stop: 2, drop: 3, ping: 4 } as const
 const FLAGS = { cell: 1, processes: 2, session: 4 } as const
@@ -18,17 +19,7 @@ export type Reply =
   | { readonly kind: 'failed'; readonly id: number; readonly error: number }
   | ({ readonly kind: 'done'; readonly id: number } & Ending)
 
-export interface Ending {
-  readonly status: 'ok' | 'error' | 'timeout' | 'killed'
-  readonly exitCode: number | null
-  readonly signal: string | null
-  readonly stdout: Uint8Array
-  readonly stderr: Uint8Array
-  readonly stdoutBytes: number
-  readonly stderrBytes: number
-  readonly wallMs: number
-  readonly cpuMs: number
-  readonly maxRssBytes: number
+export interface Ending extends RunEnding {
   /** The cell's process is paused, and the next may fork from it. */
   readonly paused: boolean
   /** It left files in its directory, which a fork from an earlier cell would see. */
@@ -83,13 +74,6 @@ export function controlFrame(kind: 'stop' | 'drop' | 'ping', number = 0): Buffer
   return frame
 }
 
-// Reversed, so that of two names for one number the first stands: SIGABRT, not SIGIOT.
-const signalNames = new Map(
-  Object.entries(constants.signals)
-    .reverse()
-    .map(([name, number]) => [number, name]),
-)
-
 /** The replies in a piece that holds whole frames. */
 export function* replies(piece: Uint8Array): Generator<Reply> {
   const bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
@@ -102,18 +86,12 @@ function reply(bytes: Buffer, at: number): Reply {
   const id = number(2)
   if (kind === 'failed') return { kind, id, error: number(15) }
   if (kind !== 'done') return { kind, id, pid: number(3) }
-  const waitStatus = number(3)
-  const signalNumber = waitStatus & 0x7f
-  const signal = signalNumber === 0 ? null : (signalNames.get(signalNumber) ?? `SIG${signalNumber}`)
-  const exitCode = signalNumber === 0 ? waitStatus >> 8 : null
   const outEnd = at + HEAD_BYTES + number(8)
   const kept = number(12)
   return {
     kind,
     id,
-    status: number(4) ? 'timeout' : signal ? 'killed' : exitCode === 0 ? 'ok' : 'error',
-    exitCode,
-    signal,
+    ...endingOf(number(3), number(4) !== 0),
     // Copies: a slice would keep the whole piece, with the output of other calls, alive.
     stdout: new Uint8Array(bytes.subarray(at + HEAD_BYTES, outEnd)),
     stderr: new Uint8Array(bytes.subarray(outEnd, outEnd + number(9))),

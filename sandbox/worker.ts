@@ -9,12 +9,12 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
-import { constants } from 'node:os'
 import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { workerData } from 'node:worker_threads'
 import type { Call } from './limits'
-import { MARK, signalTo, sweep } from './processes'
+import { endingOf, MARK, signalTo, sweep } from './processes'
+import type { RunEnding } from './sandbox'
 
 /** The same for all calls of a pool; given to the threads once. */
 export interface LaneSetup {
@@ -43,18 +43,8 @@ export interface LaneTask {
   readonly processLimit: number
 }
 
-export interface Ended {
+export interface Ended extends RunEnding {
   readonly kind: 'ended'
-  readonly status: 'ok' | 'error' | 'timeout' | 'killed'
-  readonly exitCode: number | null
-  readonly signal: string | null
-  readonly stdout: Uint8Array
-  readonly stderr: Uint8Array
-  readonly stdoutBytes: number
-  readonly stderrBytes: number
-  readonly wallMs: number
-  readonly cpuMs: number
-  readonly maxRssBytes: number
 }
 
 /** stopped: the pool asked for it. failed: the code was never begun. */
@@ -68,13 +58,6 @@ const LATE_MS = 2500
 const CLEAN_MS = 10_000
 /** Output that is still open after the launcher has exited is held by a process that escaped; it is not waited for. */
 const DRAIN_MS = 300
-
-// Reversed, so that of two names for one number the first stands: SIGABRT, not SIGIOT.
-const signalNames = new Map(
-  Object.entries(constants.signals)
-    .reverse()
-    .map(([name, number]) => [number, name]),
-)
 
 export default function run(task: LaneTask): Promise<LaneOutcome> {
   const setup = workerData as LaneSetup
@@ -214,9 +197,6 @@ function readReport(stream: Readable, onLine: (line: string) => void): { done?: 
 
 function parseDone(numbers: readonly number[]): Report {
   const [waitStatus = 0, timedOut = 0, wallUs = 0, cpuUs = 0, maxRssKib = 0] = numbers
-  const signalNumber = waitStatus & 0x7f
-  const signal = signalNumber === 0 ? null : (signalNames.get(signalNumber) ?? `SIG${signalNumber}`)
-  const exitCode = signalNumber === 0 ? waitStatus >> 8 : null
-  const status = timedOut ? 'timeout' : signal ? 'killed' : exitCode === 0 ? 'ok' : 'error'
-  return { status, exitCode, signal, wallMs: wallUs / 1000, cpuMs: cpuUs / 1000, maxRssBytes: maxRssKib * 1024 }
+  const ending = endingOf(waitStatus, timedOut !== 0)
+  return { ...ending, wallMs: wallUs / 1000, cpuMs: cpuUs / 1000, maxRssBytes: maxRssKib * 1024 }
 }

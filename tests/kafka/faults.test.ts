@@ -107,13 +107,19 @@ async function checkAll(writer: Bus, acked: readonly (readonly string[])[], seen
   }
 }
 
-test('a broker that is killed in the middle of a stream loses nothing that was acknowledged, and no order', async () => {
+/** A stream that a consumer follows, some way in; `before`: how much of each partition was acknowledged by then. */
+async function streaming() {
   const bus = await open()
   await bus.createTopics([{ topic: 't', partitions, retentionMs: null }])
   const { seen, errors } = await follow(await open())
   const running = stream(bus)
   await until(() => seen.length > 200, 20_000)
   const before = running.acked.map(list => list.length)
+  return { bus, seen, errors, running, before }
+}
+
+test('a broker that is killed in the middle of a stream loses nothing that was acknowledged, and no order', async () => {
+  const { bus, seen, errors, running, before } = await streaming()
   kafka.brokers[1]!.kill('SIGKILL')
   // Every partition goes on without it, those that it led too.
   await until(() => running.acked.every((list, i) => list.length > before[i]! + 50), 60_000, 50)
@@ -125,12 +131,7 @@ test('a broker that is killed in the middle of a stream loses nothing that was a
 })
 
 test('a broker that hangs and wakes up again costs time, and nothing else', async () => {
-  const bus = await open()
-  await bus.createTopics([{ topic: 't', partitions, retentionMs: null }])
-  const { seen, errors } = await follow(await open())
-  const running = stream(bus)
-  await until(() => seen.length > 200, 20_000)
-  const before = running.acked.map(list => list.length)
+  const { bus, seen, errors, running, before } = await streaming()
   kafka.brokers[2]!.kill('SIGSTOP')
   await pause(6000)
   kafka.brokers[2]!.kill('SIGCONT')

@@ -10,23 +10,12 @@ import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openJournal } from '../../runtime/journal'
 import { descendantsOf, isAlive, type Running, troupe as start } from '../support/cli'
 import { type KafkaServers, startKafka } from '../support/kafka'
+import { smallRun } from '../support/smallRun'
 import { until } from '../support/until'
 
 jest.setTimeout(400_000)
 
-/** As in tests/slice/train.test.ts, with a cold start that teaches next to nothing. */
-const small = [
-  ['coldStart.demonstrations', 64],
-  ['coldStart.epochs', 1],
-  ['rollout.groupSize', 4],
-  ['rollout.groupsPerStep', 4],
-  ['selection.keep', 2],
-  ['selection.minPositive', 1],
-  ['selection.minNegative', 1],
-  ['selection.rejectEqual', false],
-  ['evaluation.problems', 8],
-  ['limits.responseTokens', 96],
-].flatMap(([path, value]) => ['--set', `${path}=${value}`])
+const small = smallRun(64) // a cold start that teaches next to nothing
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-kafka-train-'))
 const started: Running[] = []

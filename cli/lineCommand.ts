@@ -1,0 +1,53 @@
+/**
+ * What the commands that answer lines of stdin share: how signals and a reader that goes away end them.
+ *
+ * in   the streams and an AbortController      out  the exit code; the input destroyed, the work aborted
+ * Invariant: the first signal stops the reading, so that what was read is answered; the second ends that too.
+ */
+import type { Readable, Writable } from 'node:stream'
+
+/** Runs `act` under signals. Returns the exit code: 0, 130 after SIGINT, 143 after SIGTERM. */
+export async function underSignals(
+  input: Readable,
+  act: (abort: AbortController) => Promise<unknown>,
+): Promise<number> {
+  let code = 0
+  const abort = new AbortController()
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (code !== 0) abort.abort()
+    code = signal === 'SIGINT' ? 130 : 143
+    input.destroy()
+  }
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
+  try {
+    await act(abort)
+    return code
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
+  }
+}
+
+/**
+ * Runs `act`, and aborts it where the output can no longer be written to.
+ * @throws the output's error, unless its reader went away, which is no fault
+ */
+export async function whileWritable(
+  input: Readable,
+  output: Writable,
+  abort: AbortController,
+  act: () => Promise<void>,
+): Promise<void> {
+  let failure: Error | undefined
+  const onError = (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') failure = error
+    abort.abort()
+    input.destroy()
+  }
+  output.on('error', onError)
+  try {
+    await act()
+  } finally {
+    output.off('error', onError)
+  }
+  if (failure) throw failure
+}
