@@ -10,7 +10,7 @@ import { createHash } from 'node:crypto'
 import type { Command } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../messages/ids'
-import { type Behaviour, nothing } from '../runtime/behaviour'
+import { nothing, type Reactive } from '../runtime/behaviour'
 import { deriveSeed, type Effects } from '../runtime/effects'
 import { answerTags, type Call, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
 
@@ -45,7 +45,7 @@ const toolGraceMs = 60_000
 
 type Out = { facts: Fact[]; commands: Command[]; requests: RenderRequest[] }
 
-export function coordinator(options: CoordinatorOptions): Behaviour<CoordinatorState, never, RenderRequest> {
+export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
   return {
     name: 'coordinator',
     initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1 }),

@@ -133,12 +133,6 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     return []
   }
 
-  const next = (state: CurriculumState, fx: Effects) => ({
-    facts: finish(state, fx),
-    commands: [],
-    requests: drawMore(state),
-  })
-
   /** Steps that nobody trains on end by themselves. */
   function settle(state: CurriculumState): CurriculumState {
     const drawn = state.drawn.get(state.done + 1)
@@ -184,8 +178,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
           return state
       }
     },
-    decide: (state, _input, fx) => next(state, fx),
-    pending: next,
+    pending: (state, fx) => ({ facts: finish(state, fx), commands: [], requests: drawMore(state) }),
   }
 }
 

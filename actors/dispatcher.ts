@@ -11,7 +11,7 @@
 import { FairQueue } from '../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../messages/commands'
 import type { ExecutorId } from '../messages/ids'
-import { type Behaviour, type Decision, nothing } from '../runtime/behaviour'
+import { type Decision, nothing, type Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 import { argumentBytes } from './argumentBytes'
 import { toolKey } from './ports/toolPort'
@@ -69,7 +69,7 @@ const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 102
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 
-export function dispatcher(options: DispatcherOptions = {}): Behaviour<DispatcherState, DispatcherInput> {
+export function dispatcher(options: DispatcherOptions = {}): Reactive<DispatcherState, DispatcherInput> {
   const limits = { ...defaults, ...options }
   return {
     name: 'dispatcher',

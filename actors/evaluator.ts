@@ -7,7 +7,7 @@
  */
 import type { EvaluationCompleted } from '../messages/facts'
 import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../messages/ids'
-import { type Behaviour, nothing } from '../runtime/behaviour'
+import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 
 interface Sample {
@@ -107,10 +107,6 @@ export function evaluator(): Behaviour<EvaluatorState> {
           return state
       }
     },
-    decide: (state, input, fx) =>
-      input.type === 'group.closed' || input.type === 'curriculum.advanced'
-        ? { facts: completedOf(state, fx), commands: [] }
-        : nothing,
     pending: (state, fx) => ({ facts: completedOf(state, fx), commands: [] }),
   }
 }

@@ -9,7 +9,7 @@
 import { type SelectionOptions, selectGroup } from '../kernels'
 import type { Fact, GroupClosed, Purpose } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../messages/ids'
-import { type Behaviour, nothing } from '../runtime/behaviour'
+import { nothing, type Reactive } from '../runtime/behaviour'
 import { deriveSeed, type Effects } from '../runtime/effects'
 
 interface Member {
@@ -55,7 +55,7 @@ const absent: Member = {
   turns: 0,
 }
 
-export function grouper(options: GrouperOptions): Behaviour<GrouperState> {
+export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {
     const rewarded = group.closed?.rewarded ?? rewardedOf(group)
     if (group.purpose !== 'train') return []

@@ -8,7 +8,7 @@
  */
 import type { GroupSelected, Metrics, StepStarted } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../messages/ids'
-import { type Behaviour, nothing, type Origin } from '../runtime/behaviour'
+import type { Behaviour, Origin } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 
 export interface LearnerPlan {
@@ -144,22 +144,6 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
           return { ...state, finished: false }
         default:
           return state
-      }
-    },
-    decide(state, input, fx) {
-      switch (input.type) {
-        case 'step.started':
-          return { ...nothing, requests: trainRequests(state) }
-        case 'curriculum.advanced':
-        case 'group.selected':
-        case 'group.rejected':
-        case 'step.completed':
-        case 'step.rejected': {
-          const fact = start(state, fx)
-          return fact === undefined ? nothing : { facts: [fact], commands: [] }
-        }
-        default:
-          return nothing
       }
     },
     pending(state, fx) {

@@ -2,7 +2,7 @@
  * Owner of a partition: coordinator and grouper on one feed, so that a group is led and decided in one place.
  * Two behaviours side by side: each folds every fact, and each decides what it is for.
  */
-import type { Behaviour, Decision } from '../runtime/behaviour'
+import type { Decision, Reactive } from '../runtime/behaviour'
 import type { CoordinatorState, RenderRequest } from './coordinator'
 import type { GrouperState } from './grouper'
 
@@ -14,9 +14,9 @@ export interface OwnerState {
 type Decided = Decision & { readonly requests?: readonly RenderRequest[] }
 
 export function owner(
-  coordinator: Behaviour<CoordinatorState, never, RenderRequest>,
-  grouper: Behaviour<GrouperState>,
-): Behaviour<OwnerState, never, RenderRequest> {
+  coordinator: Reactive<CoordinatorState, never, RenderRequest>,
+  grouper: Reactive<GrouperState>,
+): Reactive<OwnerState, never, RenderRequest> {
   return {
     name: 'owner',
     initial: () => ({ coordinator: coordinator.initial(), grouper: grouper.initial() }),

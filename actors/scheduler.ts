@@ -11,7 +11,7 @@ import { createScheduler, type PolicyName, type Scheduler } from '../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../messages/commands'
 import type { EngineJoined, Fact } from '../messages/facts'
 import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
-import type { Behaviour, Decision } from '../runtime/behaviour'
+import type { Decision, Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 
 export interface SchedulerState {
@@ -28,7 +28,7 @@ export interface SchedulerState {
 
 type SchedulerInput = GenerateTurn | ReleaseTrajectory | EngineStatus
 
-export function scheduler(policy: PolicyName): Behaviour<SchedulerState, SchedulerInput> {
+export function scheduler(policy: PolicyName): Reactive<SchedulerState, SchedulerInput> {
   return {
     name: 'scheduler',
     initial: () => ({

@@ -37,8 +37,16 @@ export interface Behaviour<S, I = never, R = never> {
   initial(): S
   /** Folds one fact. Returns the same object when the fact is not of interest, or not accepted. */
   evolve(state: S, fact: Fact, origin: Origin): S
-  /** What to do about an input. A fact that `evolve` did not accept never gets here. */
-  decide(state: S, input: Fact | I | Tick, fx: Effects): Decision & { readonly requests?: readonly R[] }
+  /**
+   * What to do about an input. A fact that `evolve` did not accept never gets here. Left out by a behaviour that decides by
+   * its state alone: then `pending` is asked when the state has moved and everything that it said itself is folded.
+   */
+  decide?(state: S, input: Fact | I | Tick, fx: Effects): Decision & { readonly requests?: readonly R[] }
   /** After a refold: what was asked and has no answer. */
   pending(state: S, fx: Effects): Decision & { readonly requests?: readonly R[] }
+}
+
+/** A behaviour that decides about every input. */
+export interface Reactive<S, I = never, R = never> extends Behaviour<S, I, R> {
+  decide: NonNullable<Behaviour<S, I, R>['decide']>
 }

@@ -4,12 +4,13 @@
  * in   facts and commands of the feeds, ticks         out  the facts and commands that the behaviour decides, appended
  * Invariant: facts are folded in the log's order and each once; decisions are taken only from the live point on, which is
  * the offset of the claim (owners of partitions) or the log's end at the start. Requests to ports run beside the actor,
- * one at a time for each key, and go on over the actor's restart.
+ * one at a time for each key, and go on over the actor's restart. A behaviour without `decide` is asked what is pending only
+ * when all that it said is folded, so that it says nothing twice.
  */
 
 import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Message, TopicName } from '../messages'
+import { type Message, routeOf, type TopicName } from '../messages'
 import type { Fact } from '../messages/facts'
 import type { ActorRef, ActorSystem } from './actor'
 import type { Behaviour, Decision, Origin } from './behaviour'
@@ -77,6 +78,8 @@ interface Cell<S> {
   state: S
   live: boolean
   held: Entry[]
+  /** What is pending is to be asked, for a behaviour that decides by its state alone. */
+  due: boolean
 }
 
 type Decided<R> = Decision & { readonly requests?: readonly R[] }
@@ -85,6 +88,7 @@ type Mail =
   | { readonly kind: 'entries'; readonly entries: readonly Entry[] }
   | { readonly kind: 'assigned' }
   | { readonly kind: 'tick' }
+  | { readonly kind: 'answered' }
   | { readonly kind: 'failed'; readonly error: Error; reported: boolean }
 
 const mailboxCapacity = 256
@@ -117,6 +121,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const running = new Map<string, Promise<void>>()
   const crashes = new Map<string, number>()
   const committed = new Map<Place, number>()
+  /** The furthest fact of this host's own in every partition. It outlives restarts. */
+  const said = new Map<string, number>()
   const aborter = new AbortController()
   setMaxListeners(0, aborter.signal) // every request of this host listens to it
   let markLive: () => void = () => {}
@@ -135,7 +141,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     const work = options
       .perform(asked, aborter.signal)
       .then(async decision => {
-        if (decision !== undefined) await journal.append([...decision.facts, ...decision.commands])
+        if (decision !== undefined) await say([...decision.facts, ...decision.commands])
       })
       .catch(async thrown => {
         if (aborter.signal.aborted) return
@@ -146,16 +152,43 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
       })
       .catch(thrown => log.error({ err: asError(thrown), key }, 'a failed request could not be reported'))
-      .finally(() => running.delete(key))
+      .finally(() => {
+        running.delete(key)
+        // Its answer may have been folded before it was over, when it could not be asked again.
+        for (const cell of cells.values()) cell.due = true
+        ref.tryTell({ kind: 'answered' })
+      })
     running.set(key, work)
+  }
+
+  async function say(messages: readonly Message[]): Promise<void> {
+    if (messages.length === 0) return
+    const positions = await journal.append(messages)
+    positions.forEach(({ partition, offset }, k) => {
+      const key = placeKey(routeOf(messages[k]!, journal.run).topic, partition)
+      said.set(key, Math.max(said.get(key) ?? -1, offset))
+    })
+  }
+
+  const isBehind = (cell: Cell<S>) => [...cell.places].some(([key, { next }]) => (said.get(key) ?? -1) >= next)
+
+  /** What a behaviour that decides by its state alone has to say now. */
+  function settle(): Decided<R>[] {
+    if (behaviour.decide !== undefined) return []
+    const settled = [...cells.values()].filter(cell => cell.live && cell.due && !isBehind(cell))
+    for (const cell of settled) cell.due = false
+    return settled.map(cell => behaviour.pending(cell.state, fx))
   }
 
   async function emit(decisions: readonly Decided<R>[]): Promise<void> {
     // Facts first: on a bus without transactions a command must not overtake the fact that it follows from.
     const facts = decisions.flatMap(d => d.facts)
     const commands = decisions.flatMap(d => d.commands)
-    if (facts.length + commands.length > 0) await journal.append([...facts, ...commands])
-    for (const decision of decisions) for (const asked of decision.requests ?? []) request(asked)
+    await say([...facts, ...commands])
+    const requests = decisions.flatMap(d => d.requests ?? [])
+    // By its state alone: as long as that lacks what was just said, what it asks for may be out of date.
+    if (behaviour.decide !== undefined || ![...cells.values()].some(isBehind)) requests.forEach(request)
+    else for (const cell of cells.values()) cell.due = true
   }
 
   function fold(cell: Cell<S>, entry: Entry, fact: Fact): boolean {
@@ -172,7 +205,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       try {
         const { message } = entry
         const moves = isFact(message) ? fold(cell, entry, message) : true
-        if (moves) decisions.push(behaviour.decide(cell.state, message as Fact | I, fx))
+        if (moves && behaviour.decide === undefined) cell.due = true
+        else if (moves) decisions.push(behaviour.decide!(cell.state, message as Fact | I, fx))
       } catch (thrown) {
         await survive(entry, asError(thrown))
       }
@@ -208,7 +242,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         }
       }
     }
-    return [behaviour.pending(cell.state, fx)]
+    cell.due = true
+    return behaviour.decide === undefined ? [] : [behaviour.pending(cell.state, fx)]
   }
 
   /**
@@ -257,7 +292,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       case 'tick':
         for (const cell of cells.values()) {
           if (!cell.live) continue
-          decisions.push(behaviour.decide(cell.state, { type: 'tick' }, fx))
+          if (behaviour.decide !== undefined) decisions.push(behaviour.decide(cell.state, { type: 'tick' }, fx))
           await commit(cell)
         }
         break
@@ -266,7 +301,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         mail.reported = true
         throw mail.error
     }
-    await emit(decisions)
+    await emit([...decisions, ...settle()])
     if (cells.size > 0 && [...cells.values()].every(c => c.live)) markLive()
   }
 
@@ -286,6 +321,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     mailbox: { capacity: mailboxCapacity },
     async start() {
       for (const cell of cells.values()) if (cell.live) await emit(await refold(cell))
+      await emit(settle())
       return handle
     },
     onEscalate: options.onFailed,
@@ -303,7 +339,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     }
     const begin = feed.from === 'latest' ? liveFrom : Math.max(oldest, from ?? oldest)
     const key = cellKey(topic, partition)
-    const cell = cells.get(key) ?? { places: new Map(), state: behaviour.initial(), live: false, held: [] }
+    const cell = cells.get(key) ?? { places: new Map(), state: behaviour.initial(), live: false, held: [], due: false }
     cells.set(key, cell)
     cell.places.set(placeKey(topic, partition), { topic, partition, begin, next: liveFrom })
     await ref.tell({ kind: 'assigned' }, { deadlineMs: tellDeadlineMs })

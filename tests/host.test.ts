@@ -265,3 +265,51 @@ test('an owner that refolds from the middle of a partition knows the epoch of wh
   // Offsets 7, 8 and 9 count, the stray at 10 does not; then comes the new claim.
   expect(last).toEqual({ epoch: 11, finished: 3 })
 })
+
+/** Decides by its state alone: answers every `ask` with a request, and says `over` itself when three are answered. */
+function byState(): Behaviour<Seen, never, Request> {
+  const { initial, evolve, pending } = recorder()
+  return {
+    name: 'by-state',
+    initial,
+    evolve,
+    pending(state, fx) {
+      const isOver = state.stages.filter(s => s.startsWith('answer')).length >= 3 && !state.stages.includes('over')
+      return { ...pending(state, fx), facts: isOver ? [stage('over')] : [] }
+    },
+  }
+}
+
+test.each([0, 30])(
+  'a behaviour that decides by its state says and asks nothing twice, with %d ms between its batches',
+  async lingerMs => {
+    const { journal, host, learnerFacts } = await rig()
+    let performed = 0
+    const started = await host(byState(), {
+      lingerMs,
+      tickMs: 1,
+      perform: async ({ name }) => {
+        performed++
+        return answering(name)
+      },
+    })
+    await started.live
+    const said = async (name: string) =>
+      (await learnerFacts()).filter(f => f.type === 'stage.changed' && f.stage === name)
+    await journal.append([stage('ask 1'), stage('noise'), stage('ask 2'), stage('noise')])
+    let noise = 0
+    await until(async () => {
+      // Facts that move the state come all the time, also between what is said and its fold.
+      await journal.append([stage(`noise ${noise++}`), ...(noise === 10 ? [stage('ask 3')] : [])])
+      return (await said('over')).length > 0 && noise > 10
+    })
+    for (let k = 0; k < 20; k++) await journal.append([stage('late noise')])
+    const { next } = await journal.offsets('learner', 0)
+    await journal.append([stage('ask 4')])
+    await until(async () => (await said('answer ask 4')).length > 0)
+    expect(next).toBeGreaterThan(30)
+    expect(performed).toBe(4)
+    expect(await said('over')).toHaveLength(1)
+    for (const k of [1, 2, 3, 4]) expect(await said(`answer ask ${k}`)).toHaveLength(1)
+  },
+)

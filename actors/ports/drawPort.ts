@@ -31,10 +31,7 @@ export interface DrawOptions {
 export const drawKey = (_request: DrawRequest): string => 'draw'
 
 export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOptions, fx: Effects): Port<DrawRequest> {
-  let handedOut = -1
   return async request => {
-    // Decided before the last draw was folded: what is still missing is asked for again after it.
-    if (request.order < handedOut) return undefined
     const { purpose, step, groups, minVersion } = request
     const evaluation = purpose === 'eval'
     const members = evaluation ? options.evaluationSamples : options.groupSize
@@ -67,7 +64,6 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
       }
     }
     const cursor = request.cursor + groups.length
-    handedOut = order
     const advanced: Fact = { type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order }
     return { facts: [...requested, advanced], commands: [] }
   }

@@ -80,7 +80,9 @@ test('two runs of 5 steps with one seed in deterministic mode have the same fact
       evalAfter: { n: 8 },
       wallSeconds: expect.any(Number),
     })
-    outcomes.push(comparable(await allFacts(bus, 'r')))
+    const facts = await allFacts(bus, 'r')
+    expect(pick(facts, 'run.finished')).toHaveLength(1)
+    outcomes.push(comparable(facts))
     // The paths of weights stand in facts: both runs must have lain at the same place.
     renameSync(bus, `${bus}-${name}`)
   }

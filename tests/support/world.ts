@@ -2,6 +2,7 @@
  * A world without a bus: behaviours over one log in memory, and answerers that a test scripts. Answers come in an order
  * that the test chooses, so that every interleaving can be tried.
  */
+import { isDeepStrictEqual } from 'node:util'
 import type { Command } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
 import type { Behaviour, Decision, Origin } from '../../runtime/behaviour'
@@ -40,7 +41,9 @@ export function world<S, R>(behaviour: Behaviour<S, never, R>): World<S, R> {
 
   function emit(decision: Decided<R>): void {
     commands.push(...decision.commands)
-    requests.push(...(decision.requests ?? []))
+    // The host performs one request of a kind at a time.
+    for (const asked of decision.requests ?? [])
+      if (!requests.some(open => isDeepStrictEqual(open, asked))) requests.push(asked)
     append(...decision.facts)
   }
 
@@ -51,8 +54,9 @@ export function world<S, R>(behaviour: Behaviour<S, never, R>): World<S, R> {
     for (let offset = from; offset < from + facts.length; offset++) {
       const before = state
       state = behaviour.evolve(before, log[offset]!, originAt(offset))
-      if (state !== before) emit(behaviour.decide(state, log[offset]!, fx))
+      if (state !== before && behaviour.decide !== undefined) emit(behaviour.decide(state, log[offset]!, fx))
     }
+    if (behaviour.decide === undefined && facts.length > 0) emit(behaviour.pending(state, fx))
   }
 
   return {
@@ -65,7 +69,7 @@ export function world<S, R>(behaviour: Behaviour<S, never, R>): World<S, R> {
     takeRequest: index => requests.splice(index, 1)[0]!,
     tick(ms) {
       fx.advance(ms)
-      emit(behaviour.decide(state, { type: 'tick' }, fx))
+      if (behaviour.decide !== undefined) emit(behaviour.decide(state, { type: 'tick' }, fx))
     },
     restart(claim) {
       commands.length = 0
