@@ -63,7 +63,7 @@ const smollm2: Setting = {
     'selection.keep=4',
   ],
   warmUps: 1,
-  rounds: 3,
+  rounds: 8,
 }
 
 interface Round {

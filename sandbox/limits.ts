@@ -11,6 +11,8 @@ export const DEFAULT_MAX_OUTPUT_BYTES = 65_536
 export const MAX_CODE_BYTES = 8 * 1024 * 1024
 /** Of one file that a call writes. */
 export const MAX_FILE_BYTES = 64 * 1024 * 1024
+/** Of what a zygote's call writes to a stream: only its head is kept in memory. */
+export const MAX_STREAM_BYTES = 2 ** 40
 export const MAX_OPEN_FILES = 128
 
 const MAX_STDIN_BYTES = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SandboxError } from './errors'
 import { findInterpreter, type Interpreter } from './interpreter'
-import { MAX_FILE_BYTES } from './limits'
+import { MAX_STREAM_BYTES } from './limits'
 import { DEFAULT_QUEUE_LIMIT, preloads, type SandboxOptions } from './options'
 import { openProcessPool } from './pool'
 import type { Sandbox, SandboxLevel } from './sandbox'
@@ -201,7 +201,7 @@ function zygoteSetup(
       tmp_mb_processes: TMP_MB_PROCESSES,
       runnable: RUNNABLE,
       longest: LONG,
-      file_bytes: MAX_FILE_BYTES,
+      file_bytes: MAX_STREAM_BYTES,
     },
   }
 }

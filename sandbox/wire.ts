@@ -10,7 +10,7 @@ import type { RunEnding } from './sandbox'
 
 const ASK = { head: 56, run: 1, stop: 2, drop: 3, ping: 4 } as const
 const FLAGS = { cell: 1, processes: 2, session: 4 } as const
-const HEAD_BYTES = 64
+const HEAD_BYTES = 72
 const KINDS = { 1: 'ready', 2: 'begun', 3: 'done', 4: 'failed', 5: 'pong' } as const
 
 /** What the zygote says of a call: `id` is its number in the pool. */
@@ -95,8 +95,8 @@ function reply(bytes: Buffer, at: number): Reply {
     // Copies: a slice would keep the whole piece, with the output of other calls, alive.
     stdout: new Uint8Array(bytes.subarray(at + HEAD_BYTES, outEnd)),
     stderr: new Uint8Array(bytes.subarray(outEnd, outEnd + number(9))),
-    stdoutBytes: number(10),
-    stderrBytes: number(11),
+    stdoutBytes: number(10) + number(16) * 2 ** 32,
+    stderrBytes: number(11) + number(17) * 2 ** 32,
     wallMs: number(5) / 1000,
     cpuMs: number(6) / 1000,
     maxRssBytes: number(7) * 1024,

@@ -23,25 +23,26 @@ export class ZygoteLink<Job> {
   /** Of `calls`, those that have not begun. */
   unbegun = 0
   pid = 0
-  readonly #piscina: Piscina
+  #piscina: Piscina | undefined
   #port: MessagePort | undefined
   #held = false
   #frames: Buffer[] = []
   #closing: Promise<void> | undefined
 
   constructor(
-    filename: string,
+    private readonly filename: string,
     private readonly setup: ZygoteSetup,
     private readonly events: LinkEvents,
   ) {
-    const options = { minThreads: 1, maxThreads: 1, concurrentTasksPerWorker: 8, execArgv: [], env: {} }
-    // atomics: otherwise an idle thread blocks its event loop, and with it its zygote's replies
-    this.#piscina = new Piscina({ filename, atomics: 'disabled', ...options })
-    this.#piscina.on('error', () => undefined) // a lost thread closes its port, which is what counts
     this.#attach()
   }
 
   #attach(): void {
+    const options = { minThreads: 1, maxThreads: 1, concurrentTasksPerWorker: 8, execArgv: [], env: {} }
+    // atomics: otherwise an idle thread blocks its event loop, and with it its zygote's replies
+    const piscina = new Piscina({ filename: this.filename, atomics: 'disabled', ...options })
+    piscina.on('error', () => undefined) // a lost thread closes its port, which is what counts
+    this.#piscina = piscina
     const { port1, port2 } = new MessageChannel()
     this.#port = port1
     port1.on('message', (message: FromWorker) => {
@@ -52,10 +53,11 @@ export class ZygoteLink<Job> {
     port1.once('close', () => {
       if (this.#closing) return
       this.#down('its worker thread was lost')
+      void piscina.destroy() // it gives work to a thread that ended by itself
       this.#attach()
     })
     this.hold(this.#held)
-    this.#piscina.run({ port: port2, setup: this.setup }, { transferList: [port2] }).catch(() => port1.close())
+    piscina.run({ port: port2, setup: this.setup }, { transferList: [port2] }).catch(() => port1.close())
   }
 
   #reply(reply: Reply): void {
@@ -99,7 +101,7 @@ export class ZygoteLink<Job> {
         port.postMessage(null)
         await closed
       }
-      await this.#piscina.destroy()
+      await this.#piscina?.destroy()
     })()
     return this.#closing
   }

@@ -25,7 +25,8 @@ SYS_CLONE, SYS_CAPSET, SYS_CLOSE_RANGE, SYS_LANDLOCK_RESTRICT = 56, 126, 436, 44
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 ENOENT, ECANCELED, ENOMEM = 2, 125, 12
-LANES, HEAD = 60, struct.Struct("<14I")
+LANES, HEAD, REPLY = 60, struct.Struct("<14I"), struct.Struct("<18I")
+TRIM_S, SPARE_BYTES, PUNCH_HOLE = 0.002, 1 << 20, 3
 
 
 class SockFilter(ctypes.Structure):
@@ -89,6 +90,8 @@ def zygote_serve(config, told):
             if call.deadline <= now and not call.timed_out:
                 call.timed_out = True
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
+        for call in lanes.values():
+            trim(call, now)
         while waiting and room(config, lanes, now):
             call = waiting.pop(0)
             if call.stopped or call.flags & SESSION:
@@ -98,6 +101,19 @@ def zygote_serve(config, told):
                 for n, (name, _) in enumerate(told._fields_):
                     setattr(told, name, call.head[n])
                 return 0
+
+
+def trim(call, now):
+    """Gives back the memory of what was written past the part that is told: the size still says how much it was."""
+    if now - call.trimmed < TRIM_S:
+        return
+    call.trimmed, call.loud = now, False
+    told = -(-call.max_output // mmap.PAGESIZE) * mmap.PAGESIZE
+    for fd in (call.out, call.err):
+        stat = os.fstat(fd)
+        if stat.st_blocks * 512 > told + SPARE_BYTES and stat.st_size > told:
+            libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(told), ctypes.c_long(stat.st_size - told))
+            call.loud = True
 
 
 def receive(config, inbox):
@@ -149,7 +165,8 @@ def until(lanes, waiting):
     if not lanes:
         return -1
     left = min((call.deadline for call in lanes.values() if not call.timed_out), default=time.monotonic() + 1)
-    return max(0.0, min(left - time.monotonic(), 0.005 if waiting else 1.0))
+    often = TRIM_S if any(call.loud for call in lanes.values()) else 0.005 if waiting else 0.02
+    return max(0.0, min(left - time.monotonic(), often))
 
 
 def begin(config, poll, outbox, lanes, call):
@@ -158,7 +175,8 @@ def begin(config, poll, outbox, lanes, call):
     call.ready, ready = os.pipe()
     flags = signal.SIGCHLD | 0x1000 | (NEW_SPACES if config.layers & NAMESPACES else 0)
     pidfd = ctypes.c_int(-1)
-    call.began = time.monotonic()
+    call.began = call.trimmed = time.monotonic()
+    call.loud = False
     call.deadline = call.began + call.timeout_ms / 1000
     pid = libc.syscall(SYS_CLONE, ctypes.c_long(flags), None, ctypes.byref(pidfd), None, None)
     if pid == 0:
@@ -253,22 +271,23 @@ def finish(outbox, call, pidfd):
     if error:
         reply(outbox, FAILED, call.id, error=int(error))
         return release(call.out, call.err, call.ready)
-    totals = [min(os.fstat(fd).st_size, 0xFFFFFFFF) for fd in (call.out, call.err)]
+    totals = [os.fstat(fd).st_size for fd in (call.out, call.err)]
+    highs, lows = zip(*(divmod(total, 1 << 32) for total in totals))
     lengths = [min(total, call.max_output) for total in totals]
     micros = (time.monotonic() - call.began, usage.ru_utime + usage.ru_stime, call.began - call.queued)
     wall, cpu, wait = (int(seconds * 1e6) for seconds in micros)
     late = int(call.timed_out and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
-    reply(outbox, DONE, call.id, status, late, (wall, cpu, usage.ru_maxrss, *lengths, *totals, 0, 0, wait, 0))
+    reply(outbox, DONE, call.id, status, late, (wall, cpu, usage.ru_maxrss, *lengths, *lows, 0, 0, wait, 0, *highs))
     for fd, length in zip((call.out, call.err), lengths):
         os.preadv(fd, [outbox.view[outbox.used : outbox.used + length]], 0)
         outbox.used += length
     release(call.out, call.err, call.ready)
 
 
-def reply(outbox, kind, number, status=0, late=0, rest=(0,) * 11, error=None):
-    rest = rest if error is None else (*rest[:10], error)
-    struct.pack_into("<16I", outbox.view, outbox.used, 64 + rest[3] + rest[4], kind, number, status, late, *rest)
-    outbox.used += 64
+def reply(outbox, kind, number, status=0, late=0, rest=(0,) * 13, error=None):
+    rest = rest if error is None else (*rest[:10], error, 0, 0)
+    REPLY.pack_into(outbox.view, outbox.used, REPLY.size + rest[3] + rest[4], kind, number, status, late, *rest)
+    outbox.used += REPLY.size
 
 
 def flush(config, outbox):

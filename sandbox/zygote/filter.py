@@ -19,7 +19,7 @@ READ = {
     "gettid": 186, "getppid": 110, "getuid": 102, "geteuid": 107, "getgid": 104, "getegid": 108, "getresuid": 118,
     "getresgid": 120, "getgroups": 115, "getpgrp": 111, "getpgid": 121, "getsid": 124, "setsid": 112, "setpgid": 109,
     "exit": 60, "exit_group": 231, "wait4": 61, "waitid": 247, "uname": 63, "fsync": 74, "fdatasync": 75,
-    "sync_file_range": 277, "fadvise64": 221, "fallocate": 285, "flock": 73, "ftruncate": 77, "getcwd": 79,
+    "sync_file_range": 277, "fadvise64": 221, "flock": 73, "getcwd": 79,
     "chdir": 80, "fchdir": 81, "umask": 95, "stat": 4, "lstat": 6, "newfstatat": 262, "statx": 332, "access": 21,
     "faccessat": 269, "faccessat2": 439, "open": 2, "openat": 257, "openat2": 437, "readlink": 89, "readlinkat": 267,
     "getdents": 78, "getdents64": 217, "statfs": 137, "fstatfs": 138, "gettimeofday": 96, "time": 201, "times": 100,
@@ -37,7 +37,7 @@ READ = {
     "llistxattr": 195, "flistxattr": 196, "restart_syscall": 219,
 }
 WRITE = {
-    "truncate": 76, "rename": 82, "renameat": 264, "renameat2": 316, "mkdir": 83, "mkdirat": 258, "rmdir": 84,
+    "rename": 82, "renameat": 264, "renameat2": 316, "mkdir": 83, "mkdirat": 258, "rmdir": 84,
     "creat": 85, "link": 86, "linkat": 265, "unlink": 87, "unlinkat": 263, "symlink": 88, "symlinkat": 266,
     "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "chown": 92, "fchown": 93, "lchown": 94,
     "fchownat": 260, "utime": 132, "utimes": 235, "utimensat": 280, "futimesat": 261, "setxattr": 188,
@@ -46,16 +46,17 @@ WRITE = {
 CHECKED = {
     "clone": 56, "clone3": 435, "fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "prctl": 157, "ioctl": 16,
     "fcntl": 72, "socketpair": 53, "prlimit64": 302, "personality": 135, "kill": 62, "tgkill": 234, "tkill": 200,
-    "memfd_create": 319,
+    "memfd_create": 319, "ftruncate": 77, "truncate": 76, "fallocate": 285,
 }
 
-EPERM, ENOSYS, ENOTTY = 1, 38, 25
+EPERM, ENOSYS, ENOTTY, EFBIG = 1, 38, 25, 27
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
-LD, JEQ, JGE, JSET, JA, RET, AND = 0x20, 0x15, 0x35, 0x45, 0x05, 0x06, 0x54
+LD, JEQ, JGT, JGE, JSET, JA, RET, AND = 0x20, 0x15, 0x25, 0x35, 0x45, 0x05, 0x06, 0x54
 NUMBER, ARCH, ARGUMENT = 0, 4, 16
 X86_64, X32 = 0xC000003E, 0x40000000
 CLONE_THREAD, CLONE_PARENT, SIGCHLD = 0x10000, 0x8000, 17
 NEW_NAMESPACE = 0x7E020000
+FILE_BYTES = 64 << 20  # that a file may be made at once; a stream grows further, written bit by bit
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 PRCTLS = (15, 16, 3, 23, 0x53564D41)  # SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
 OWNERS = (8, 10, 15)  # F_SETOWN F_SETSIG F_SETOWN_EX: a way to send signals
@@ -100,6 +101,9 @@ def checks(processes, degraded, session):
         "clone": [*thread, ret(ALLOW)],
         "clone3": [ret(ERROR | ENOSYS)],  # its flags are in memory; the C library falls back to clone
         "memfd_create": [ret(ERROR | ENOSYS)],
+        "ftruncate": at_most(FILE_BYTES, at=1),
+        "truncate": refuse if degraded else at_most(FILE_BYTES, at=1),
+        "fallocate": [*at_most(FILE_BYTES, at=2)[:-1], *at_most(FILE_BYTES, at=3)],
         "fork": process,
         "vfork": process,
         "execve": process,
@@ -124,6 +128,12 @@ def argument_is(values, at=0, then=ALLOW, otherwise=EPERM):
     """`then` where the low half of the argument is one of the values, else the error, or leave where there is none."""
     tests = [(JEQ, len(values) - n, 0, value) for n, value in enumerate(values)]
     return [(LD, 0, 0, ARGUMENT + 8 * at), *tests, ret(ALLOW if otherwise is None else ERROR | otherwise), ret(then)]
+
+
+def at_most(most, at):
+    """Whether all 64 bits of the argument are no more than that."""
+    high = [(LD, 0, 0, ARGUMENT + 8 * at + 4), (JEQ, 0, 2, 0)]
+    return [*high, (LD, 0, 0, ARGUMENT + 8 * at), (JGT, 0, 1, most), ret(ERROR | EFBIG), ret(ALLOW)]
 
 
 def search(leaves):

@@ -52,7 +52,7 @@ enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                                  
 enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                                   /* request.kind */
 enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };                    /* reply.kind */
 enum { PAUSED = 1, FILES = 2 };                                                   /* reply.kept */
-enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 };
+enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5, TRIM_NS = 2000000, SPARE_BYTES = 1 << 20 };
 
 struct config {
   int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare;  /* descriptors, then numbers */
@@ -67,12 +67,12 @@ struct request {
 };
 struct reply {
   uint32_t bytes, kind, id, status, timed_out, wall_us, cpu_us, rss_kib, out_len, err_len, out_total, err_total;
-  uint32_t kept, kept_kib, wait_us, error;
+  uint32_t kept, kept_kib, wait_us, error, out_high, err_high; /* sizes are 64 bits */
 };
 struct call {
   struct request ask;
-  int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, session;
-  uint64_t queued, began, deadline, sampled, cpu;
+  int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session;
+  uint64_t queued, began, deadline, sampled, trimmed, cpu;
 };
 struct session { /* a namespace with a trusted first process; `far` are its ends of the sockets */
   int used, init, pidfd, events, cells, lane, far[2];
@@ -275,10 +275,10 @@ static void refuse(struct call *c, int error) {
 }
 
 /* What a stream holds: the head goes into the reply, the true size beside it. */
-static uint32_t collect(int fd, uint32_t most, uint32_t *total) {
+static uint32_t collect(int fd, uint32_t most, uint64_t *total) {
   struct stat s;
   fstat(fd, &s);
-  *total = s.st_size > UINT32_MAX ? UINT32_MAX : s.st_size;
+  *total = s.st_size;
   uint32_t length = *total < most ? *total : most, done = 0;
   if (reserve(&out, length)) exit(1);
   while (done < length) {
@@ -293,7 +293,8 @@ static uint32_t collect(int fd, uint32_t most, uint32_t *total) {
 static struct reply *finish(struct call *c, int status, uint64_t cpu_us, uint64_t rss_kib) {
   size_t at = out.used;
   say(DONE, c->ask.id, 0);
-  uint32_t totals[2], lengths[2];
+  uint64_t totals[2];
+  uint32_t lengths[2];
   lengths[0] = collect(c->out, c->ask.max_output, &totals[0]);
   lengths[1] = collect(c->err, c->ask.max_output, &totals[1]);
   struct reply *r = (struct reply *)(out.at + at); /* the buffer may have moved */
@@ -308,6 +309,8 @@ static struct reply *finish(struct call *c, int status, uint64_t cpu_us, uint64_
   r->err_len = lengths[1];
   r->out_total = totals[0];
   r->err_total = totals[1];
+  r->out_high = totals[0] >> 32;
+  r->err_high = totals[1] >> 32;
   release(c);
   c->busy = 0;
   return r;
@@ -328,8 +331,8 @@ static int begin(struct call *waiting) {
   c->out = memfd_create("stdout", MFD_CLOEXEC);
   c->err = memfd_create("stderr", MFD_CLOEXEC);
   c->pidfd = c->session = -1;
-  c->timed_out = c->asleep = c->is_long = 0;
-  c->began = c->sampled = now();
+  c->timed_out = c->asleep = c->is_long = c->is_loud = 0;
+  c->began = c->sampled = c->trimmed = now();
   c->deadline = c->began + c->ask.timeout_ms * 1000000ull;
   c->cpu = 0;
   if (c->out < 0 || c->err < 0) return refuse(c, errno), 0;
@@ -411,6 +414,24 @@ static void sample(uint64_t at) {
   }
 }
 
+/* Gives back the memory of what was written past the part that is told: the size still says how much it was. */
+static void trim(uint64_t at) {
+  for (int i = 0; i < LANES; i++) {
+    struct call *c = &lanes[i];
+    if (!c->busy || at - c->trimmed < TRIM_NS) continue;
+    c->trimmed = at;
+    c->is_loud = 0;
+    uint64_t told = (c->ask.max_output + 4095ull) & ~4095ull;
+    for (int k = 0; k < 2; k++) {
+      struct stat s;
+      int fd = k ? c->err : c->out;
+      if (fstat(fd, &s) || s.st_blocks * 512ull <= told + SPARE_BYTES || s.st_size <= (off_t)told) continue;
+      fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, told, s.st_size - told);
+      c->is_loud = 1;
+    }
+  }
+}
+
 static int room(void) {
   int all = 0, fresh = 0, longer = 0;
   for (int i = 0; i < LANES; i++) {
@@ -465,6 +486,7 @@ static int wait_ms(uint64_t at) {
   for (int i = 0; i < LANES; i++)
     if (lanes[i].busy) {
       busy++;
+      if (lanes[i].is_loud && at + TRIM_NS < until) until = at + TRIM_NS;
       if (!lanes[i].timed_out && lanes[i].deadline < until) until = lanes[i].deadline;
     }
   if (busy && pending_count && at + SAMPLE_NS < until) until = at + SAMPLE_NS;
@@ -527,6 +549,7 @@ int zygote_serve(const struct config *given, struct request *told) {
         stop(&lanes[i]);
       }
     sample(at);
+    trim(at);
     while (pending_count && room()) {
       struct call *c = &pending[pending_first];
       pending_first = (pending_first + 1) % PENDING;

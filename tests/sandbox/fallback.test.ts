@@ -38,6 +38,13 @@ describe.each<SandboxLevel>(['full', 'degraded'])('at level %s', level => {
     expect(text((await run('print("alive")')).stdout)).toBe('alive\n')
   })
 
+  test('gigabytes of output end well, with their true size', async () => {
+    const code = "import os\nfor _ in range(4500): os.write(1, b'x' * (1 << 20))"
+    const result = await run(code, { timeoutMs: 60_000 })
+    expect(result).toMatchObject({ status: 'ok', stdoutBytes: 4500 * 2 ** 20 })
+    expect(result.stdout.byteLength).toBe(65_536)
+  })
+
   test("a search of its memory finds no other's code or output", async () => {
     await Promise.all(Array.from({ length: 4 }, () => run('print("CAN" + "ARY" * 1)  # CANARY-CODE')))
     const search = `

@@ -5,7 +5,9 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { Piscina } from 'piscina'
 import { openSandbox, probeLevels, type RunRequest, runPythonTool, type Sandbox } from '../../sandbox'
+import { until } from '../support/until'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 
@@ -110,6 +112,43 @@ test('a killed zygote loses no call: what it had begun is answered as killed, th
   }
   expect((await many).filter(result => result.status === 'ok').length).toBeGreaterThan(90)
   expect(text((await run('print("alive")')).stdout)).toBe('alive\n')
+})
+
+test('a lost worker thread leaves no process behind: what had begun is answered as killed, the rest runs on', async () => {
+  const threads = new Set<{ terminate(): Promise<unknown> }>()
+  const started = jest.spyOn(Piscina.prototype, 'run').mockImplementation(function (this: Piscina, ...given) {
+    started.mockRestore()
+    for (const thread of this.threads) threads.add(thread)
+    return this.run(...given)
+  })
+  const before = new Set(descendants())
+  const single = await openSandbox({ requireLevel: 'full', lanes: 1, zygotes: 1 })
+  const spinning = single.run({ id: 'a', code: 'while True: pass', timeoutMs: 60_000 })
+  await until(async () => descendants().filter(pid => !before.has(pid)).length >= 2)
+  const waiting = single.run({ id: 'b', code: 'print(7)', timeoutMs: 20_000 })
+  const theirs = descendants().filter(pid => !before.has(pid))
+  for (const thread of threads) await thread.terminate()
+  expect(await spinning).toMatchObject({ status: 'killed', reason: expect.stringContaining('worker thread') })
+  expect(text((await waiting).stdout)).toBe('7\n')
+  await until(async () => !descendants().some(pid => theirs.includes(pid)))
+  await single.close()
+  await until(async () => descendants().every(pid => before.has(pid)))
+})
+
+test('gigabytes of output end well: their head and their true size are told, and they take no memory', async () => {
+  const sharedMiB = () => Number(/^Shmem:\s+(\d+)/m.exec(readFileSync('/proc/meminfo', 'latin1'))?.[1]) / 1024
+  const code = "import os\nprint('head', flush=True)\nfor _ in range(5000): os.write(2, b'x' * (1 << 20))"
+  const before = sharedMiB()
+  let most = 0
+  const watching = setInterval(() => {
+    most = Math.max(most, sharedMiB() - before)
+  }, 20)
+  const result = await run(code, { timeoutMs: 60_000 })
+  clearInterval(watching)
+  expect(result).toMatchObject({ status: 'ok', stdoutBytes: 5, stderrBytes: 5000 * 2 ** 20 })
+  expect(text(result.stdout)).toBe('head\n')
+  expect(result.stderr).toEqual(new Uint8Array(65_536).fill(120))
+  expect(most).toBeLessThan(1024)
 })
 
 test('a zygote that is silent is replaced', async () => {
