@@ -38,22 +38,49 @@ export function directoryOf(address: string): string {
 
 /** Opens a run for writing, or for reading while another process writes it. */
 export async function openRun(address: string, name: string, mode: 'write' | 'read'): Promise<RunContext> {
-  const run = runId(name)
-  const directory = directoryOf(address)
-  const files = runDirectory(directory, run)
-  const isKafka = address.startsWith('kafka:')
-  if (mode === 'read' && !isKafka && !runsOf(directory).includes(name)) throw noRun(directory, name)
-  const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${files.log}` : address, { mode })
+  const opened = mode === 'read' ? await openForReading(address, name) : await openFiles(address, name, mode)
+  return { ...opened, journal: openJournal(opened.bus, opened.blobs, opened.run) }
+}
+
+/** A run's bus and blobs, to look at. Without a name, `choose` takes a run of a bus that several share. */
+export async function openForReading(
+  address: string,
+  name: string | undefined,
+  choose: (bus: Bus) => Promise<string | undefined> = async () => undefined,
+): Promise<Omit<RunContext, 'journal'>> {
+  if (!address.startsWith('kafka:')) {
+    const directory = directoryOf(address)
+    if (name === undefined || !runsOf(directory).includes(name)) throw noRun(directory, name)
+    return openFiles(address, name, 'read')
+  }
+  const bus = await openBus(address, { mode: 'read' })
   try {
-    if (mode === 'read' && isKafka && !(await runsOn(bus)).includes(name))
-      throw noRunOn(address, await runsOn(bus), name)
-    const shared = isKafka ? parseKafkaAddress(address).settings.blobs : undefined
-    const blobs = await openFileBlobs(shared ?? files.blobs)
-    return { run, files, bus, blobs, journal: openJournal(bus, blobs, run) }
+    const runs = await runsOn(bus)
+    const chosen = name ?? (await choose(bus))
+    if (chosen === undefined || !runs.includes(chosen)) throw noRunOn(address, runs, chosen)
+    return await withFiles(address, chosen, bus)
   } catch (thrown) {
     await bus.close()
     throw thrown
   }
+}
+
+async function openFiles(address: string, name: string, mode: 'write' | 'read'): Promise<Omit<RunContext, 'journal'>> {
+  const { log } = runDirectory(directoryOf(address), runId(name))
+  const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${log}` : address, { mode })
+  try {
+    return await withFiles(address, name, bus)
+  } catch (thrown) {
+    await bus.close()
+    throw thrown
+  }
+}
+
+async function withFiles(address: string, name: string, bus: Bus): Promise<Omit<RunContext, 'journal'>> {
+  const run = runId(name)
+  const files = runDirectory(directoryOf(address), run)
+  const shared = address.startsWith('kafka:') ? parseKafkaAddress(address).settings.blobs : undefined
+  return { run, files, bus, blobs: await openFileBlobs(shared ?? files.blobs) }
 }
 
 /** Names of the runs whose topics a bus holds; those of Kafka stand nowhere else. */

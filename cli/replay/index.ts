@@ -1,10 +1,14 @@
 /** `troupe replay`: questions about a run, answered from its log. Reading never changes it. */
 import type { Command } from 'commander'
+import { registerFollow } from './follow'
 import { registerLs } from './ls'
 import { registerShow } from './show'
+import { registerVerify } from './verify'
 
 export function registerReplay(program: Command): void {
   const replay = program.command('replay').description('look at a run through its log')
+  registerFollow(replay)
   registerLs(replay)
   registerShow(replay)
+  registerVerify(replay)
 }

@@ -1,15 +1,15 @@
 /**
  * `troupe replay ls`: the trajectories of a run, filtered. With --json a line a trajectory.
  */
-import type { Command } from 'commander'
+import { type Command, InvalidArgumentError } from 'commander'
+import type { TrajectoryFact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
-import { chooseRun, openRun, withBus } from '../runContext'
-import { painter } from '../terminal'
-import { readFacts, type TrajectoryLine, trajectoryIndex } from './trajectories'
+import { escapeForTerminal, painter } from '../terminal'
+import { wholeNumber } from '../wholeNumber'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
+import { type TrajectoryLine, trajectoryIndex } from './trajectories'
 
-interface LsOptions {
-  readonly bus: string
-  readonly run?: string
+interface LsOptions extends ReadOptions {
   readonly json?: boolean
   readonly limit: number
   readonly status?: string
@@ -20,32 +20,39 @@ interface LsOptions {
   readonly group?: string
   readonly toolErrors?: boolean
   readonly multiTurn?: boolean
+  readonly text?: string
+  readonly since?: number
+  readonly until?: number
 }
+
+const most = 2 ** 31
 
 export function registerLs(replay: Command): void {
   const command = replay
     .command('ls')
     .description('list the trajectories of a run')
-    .option('--run <id>', 'the run (default: the newest)')
     .option('--json', 'a JSON line for each')
-    .option('--limit <n>', 'at most this many', Number, 50)
+    .option('--limit <n>', 'at most this many', wholeNumber(0, most), 50)
     .option('--status <status>', 'running, answered, truncated or failed')
     .option('--purpose <purpose>', 'train, eval, fork or chat')
     .option('--reward <test>', "e.g. '>0', '<0.5', '=1', 'none'")
-    .option('--step <n>', 'of this step', Number)
-    .option('--policy <version>', 'sampled under this policy version', Number)
+    .option('--step <n>', 'of this step', wholeNumber(0, most))
+    .option('--policy <version>', 'with a token sampled under this policy version', wholeNumber(0, most))
     .option('--group <id>', 'of this group')
     .option('--tool-errors', 'with a failed tool call')
     .option('--multi-turn', 'with more than one turn')
-  withBus(command).action(ls)
+    .option('--text <text>', 'in the task, a turn, a call or its result; case does not matter')
+    .option('--since <when>', 'asked for since: 90s, 15m, 2h, 3d ago, or a date', when)
+    .option('--until <when>', 'asked for until', when)
+  withRun(command).action(ls)
 }
 
 async function ls(options: LsOptions): Promise<void> {
   const matches = filterOf(options)
-  const context = await openRun(options.bus, chooseRun(options.bus, options.run), 'read')
+  const recorded = await openRecorded(options)
   try {
-    const index = trajectoryIndex()
-    await readFacts(context.journal, fact => index.take(fact))
+    const index = trajectoryIndex(options.text?.toLowerCase())
+    await recorded.scan('trajectories', ({ message }) => index.take(message as TrajectoryFact))
     let shown = 0
     let matched = 0
     if (!options.json) process.stdout.write(`${header}\n`)
@@ -58,8 +65,9 @@ async function ls(options: LsOptions): Promise<void> {
     }
     if (matched > shown) process.stderr.write(`${matched - shown} more; --limit ${matched} shows all\n`)
     if (matched === 0) process.stderr.write('no trajectory matches\n')
+    reportFaults(recorded)
   } finally {
-    await context.bus.close()
+    await recorded.close()
   }
 }
 
@@ -69,7 +77,7 @@ const paint = painter(process.stdout)
 function row(line: TrajectoryLine): string {
   const reward = line.reward === null ? '–' : String(line.reward)
   return [
-    line.trajectory.padEnd(16),
+    escapeForTerminal(line.trajectory).padEnd(16),
     String(line.step).padStart(5),
     line.status.padEnd(9),
     paint(line.reward === null ? 'dim' : line.reward > 0 ? 'green' : 'red', reward.padStart(6)),
@@ -85,12 +93,19 @@ function row(line: TrajectoryLine): string {
 
 function filterOf(options: LsOptions): (line: TrajectoryLine) => boolean {
   const reward = options.reward === undefined ? undefined : rewardTest(options.reward)
+  const oneOf = (name: string, value: string | undefined, known: readonly string[]) => {
+    if (value !== undefined && !known.includes(value)) throw badFilter(`--${name} '${value}'`, known.join(', '))
+  }
+  oneOf('status', options.status, ['running', 'answered', 'truncated', 'failed'])
+  oneOf('purpose', options.purpose, ['train', 'eval', 'fork', 'chat'])
   return line =>
     (options.status === undefined || line.status === options.status) &&
     (options.purpose === undefined || line.purpose === options.purpose) &&
     (reward === undefined || reward(line.reward)) &&
     (options.step === undefined || line.step === options.step) &&
-    (options.policy === undefined || line.policyVersion === options.policy) &&
+    (options.policy === undefined || line.policyVersions.includes(options.policy)) &&
+    (options.since === undefined || line.at >= options.since) &&
+    (options.until === undefined || line.at <= options.until) &&
     (options.group === undefined || line.trajectory.startsWith(`${options.group}/`)) &&
     (options.toolErrors !== true || line.toolErrors > 0) &&
     (options.multiTurn !== true || line.turns > 1)
@@ -99,14 +114,7 @@ function filterOf(options: LsOptions): (line: TrajectoryLine) => boolean {
 function rewardTest(text: string): (reward: number | null) => boolean {
   if (text === 'none') return reward => reward === null
   const match = /^(<=|>=|<|>|=)?\s*(-?\d+(?:\.\d+)?)$/.exec(text.trim())
-  if (match === null) {
-    throw new TroupeError('cli.bad_filter', {
-      boundary: 'cli',
-      retriable: false,
-      message: `--reward '${text}' is no test`,
-      hint: "write '>0', '<0.5', '=1' or 'none'",
-    })
-  }
+  if (match === null) throw badFilter(`--reward '${text}'`, "'>0', '<0.5', '=1' or 'none'")
   const bound = Number(match[2])
   const holds = {
     '<': (r: number) => r < bound,
@@ -116,4 +124,24 @@ function rewardTest(text: string): (reward: number | null) => boolean {
     '=': (r: number) => r === bound,
   }[match[1] ?? '=']!
   return reward => reward !== null && holds(reward)
+}
+
+function badFilter(what: string, known: string): TroupeError {
+  return new TroupeError('cli.bad_filter', {
+    boundary: 'cli',
+    retriable: false,
+    message: `${what} is no filter`,
+    hint: `write ${known}`,
+  })
+}
+
+const unitMs: Readonly<Record<string, number>> = { s: 1e3, m: 60e3, h: 3600e3, d: 86_400e3 }
+
+/** ms since 1970: so long ago, or a date. */
+function when(text: string): number {
+  const ago = /^(\d+(?:\.\d+)?)([smhd])$/.exec(text.trim())
+  if (ago !== null) return Date.now() - Number(ago[1]) * unitMs[ago[2]!]!
+  const date = Date.parse(text)
+  if (!Number.isNaN(date)) return date
+  throw new InvalidArgumentError("Write '90s', '15m', '2h', '3d' or a date such as 2026-01-31T12:00Z.")
 }

@@ -2,90 +2,209 @@
  * `troupe replay show T`: one trajectory, turn by turn, so that a person can read it.
  * Everything that a model or a tool wrote is escaped before it reaches the terminal.
  */
-import type { Command } from 'commander'
+import { fileURLToPath } from 'node:url'
+import { type Command, InvalidArgumentError } from 'commander'
 import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
-import { chooseRun, openRun, withBus } from '../runContext'
+import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
-import { readFacts } from './trajectories'
+import {
+  factsOf,
+  openRecorded,
+  placeOf,
+  placeText,
+  type ReadOptions,
+  type RecordedRun,
+  reportFaults,
+  withRun,
+} from './recordedRun'
+import { resolveId, trajectoriesOf } from './resolveId'
+import { type TokenTexts, tokenTexts } from './tokenTexts'
 
-interface ShowOptions {
-  readonly bus: string
-  readonly run?: string
+interface ShowOptions extends ReadOptions {
   readonly json?: boolean
   readonly tokens?: boolean
+  readonly logprobs?: boolean
+  readonly turns?: TurnRange
+  readonly full?: boolean
 }
+
+interface TurnRange {
+  readonly first: number
+  readonly last: number
+}
+
+/** Lines of one text that are shown without --full. */
+const foldedLines = 40
 
 export function registerShow(replay: Command): void {
   const command = replay
-    .command('show <trajectory>')
-    .description('print a trajectory turn by turn (an unambiguous part of its id will do)')
-    .option('--run <id>', 'the run (default: the newest)')
-    .option('--json', 'its facts, a JSON line each')
-    .option('--tokens', 'token ids and logprobs too')
-  withBus(command).action(show)
+    .command('show [trajectory]')
+    .description('print a trajectory turn by turn (a part of its id will do; with --at alone, the one of that record)')
+    .option('--json', 'its facts, a JSON line each, with their places')
+    .option('--turns <range>', 'only these turns: 2, 2..4, 2..', turnRange)
+    .option('--tokens', 'every sampled token with its id')
+    .option('--logprobs', 'every sampled token with its logprob; what was unlikely stands out')
+    .option('--full', `texts of over ${foldedLines} lines too`)
+  withRun(command).action(show)
 }
 
-async function show(asked: string, options: ShowOptions): Promise<void> {
-  const context = await openRun(options.bus, chooseRun(options.bus, options.run), 'read')
+async function show(asked: string | undefined, options: ShowOptions): Promise<void> {
+  const recorded = await openRecorded(options)
   try {
-    const facts: TrajectoryFact[] = []
-    await readFacts(context.journal, fact => facts.push(fact))
-    const trajectory = resolveId(asked, facts)
-    const own = facts.filter(f => 'trajectory' in f && f.trajectory === trajectory)
-    const decision = facts.find(
-      (f): f is GroupSelected | GroupRejected =>
-        (f.type === 'group.selected' || f.type === 'group.rejected') && f.group === groupOf(trajectory),
-    )
+    const wanted = asked ?? (await trajectoryAt(recorded, options.at))
+    const trajectory = resolveId(wanted, await trajectoriesOf(recorded))
+    const entries = await entriesOfTrajectory(recorded, trajectory)
+    const inRange = ({ message }: Entry) =>
+      options.turns === undefined ||
+      !('turn' in message) ||
+      (message.turn >= options.turns.first && message.turn <= options.turns.last)
+    const shown = entries.filter(inRange)
     const lines = options.json
-      ? [...own, ...(decision ? [decision] : [])].map(f => JSON.stringify(f, plainArrays))
-      : printed(trajectory, own, decision, options.tokens === true)
+      ? shown.map(entry => JSON.stringify({ place: placeText(entry), ...entry.message }, plainArrays))
+      : await people(recorded, trajectory, shown, options)
     process.stdout.write(`${lines.join('\n')}\n`)
+    reportFaults(recorded)
   } finally {
-    await context.bus.close()
+    await recorded.close()
   }
 }
 
-/** An exact id, else the only one that contains what was asked for. */
-function resolveId(asked: string, facts: readonly TrajectoryFact[]): TrajectoryId {
-  const ids = facts.flatMap(f => (f.type === 'rollout.requested' ? [f.trajectory] : []))
-  const exact = ids.find(id => id === asked)
-  if (exact !== undefined) return exact
-  const near = [...new Set(ids.filter(id => id.includes(asked)))]
-  if (near.length === 1) return near[0]!
-  const found = near.length === 0 ? 'no trajectory matches' : `${near.length} trajectories match`
-  throw new TroupeError('cli.no_trajectory', {
+/** Its own facts, and the decision about its group, in the log's order. */
+export async function entriesOfTrajectory(recorded: RecordedRun, trajectory: TrajectoryId): Promise<readonly Entry[]> {
+  const group = groupOf(trajectory)
+  const entries: Entry[] = []
+  await recorded.scan(
+    'trajectories',
+    entry => entries.push(entry),
+    headers =>
+      headers.trajectory === trajectory || (headers.group === group && (headers.type ?? '').startsWith('group.')),
+  )
+  return entries
+}
+
+async function people(
+  recorded: RecordedRun,
+  trajectory: TrajectoryId,
+  entries: readonly Entry[],
+  options: ShowOptions,
+): Promise<string[]> {
+  const facts = entries.map(e => e.message as TrajectoryFact)
+  const decision = facts.find(
+    (f): f is GroupSelected | GroupRejected => f.type === 'group.selected' || f.type === 'group.rejected',
+  )
+  const withTokens = options.tokens === true || options.logprobs === true
+  const texts = withTokens ? tokenTexts(await modelDirectories(recorded)) : undefined
+  const printing = { full: options.full === true, logprobs: options.logprobs === true, ...(texts ? { texts } : {}) }
+  return printed(trajectory, facts, decision, printing)
+}
+
+/** Where the run's tokenizer may lie: its own model, the recipe's, the weights that it published. */
+export async function modelDirectories(recorded: RecordedRun): Promise<readonly string[]> {
+  const published = await factsOf(recorded, 'learner', ['weights.published'])
+  const { recipe } = await recorded.started()
+  const model = recipe.model as { readonly path?: unknown } | undefined
+  const urls = published.map(p => p.url).filter(url => url.startsWith('file:'))
+  return [
+    recorded.files.model,
+    ...(typeof model?.path === 'string' ? [model.path] : []),
+    ...urls.map(url => fileURLToPath(url)),
+  ]
+}
+
+async function trajectoryAt(recorded: RecordedRun, at: string | undefined): Promise<string> {
+  if (at === undefined) throw nameOne('no trajectory was named')
+  const { topic, partition, offset } = placeOf(at)
+  let found: string | undefined
+  await recorded.scan(
+    topic,
+    entry => {
+      if (entry.partition === partition && entry.offset === offset && 'trajectory' in entry.message) {
+        found = entry.message.trajectory
+      }
+    },
+    headers => headers.trajectory !== undefined,
+  )
+  if (found !== undefined) return found
+  throw nameOne(`${at} is a record of no trajectory`)
+}
+
+const nameOne = (message: string) =>
+  new TroupeError('cli.no_trajectory', {
     boundary: 'cli',
     retriable: false,
-    message: `${found} '${asked}'${near.length > 0 ? `: ${near.slice(0, 8).join(', ')}${near.length > 8 ? ', …' : ''}` : ''}`,
-    hint: '`troupe replay ls` lists them',
+    message,
+    hint: '`troupe replay ls` lists them: `troupe replay show T`',
   })
+
+function turnRange(text: string): TurnRange {
+  const match = /^(\d{1,6})(\.\.(\d{0,6}))?$/.exec(text)
+  if (match === null) throw new InvalidArgumentError('Write 2, 2..4 or 2..')
+  const first = Number(match[1])
+  const last = match[2] === undefined ? first : match[3] === '' ? Number.POSITIVE_INFINITY : Number(match[3])
+  return { first, last }
 }
 
 const plainArrays = (_key: string, value: unknown) =>
   value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
 
 const paint = painter(process.stdout)
-const indented = (text: string, mark: string) =>
-  escapeForTerminal(text)
-    .split('\n')
-    .map(line => `${mark} ${line}`)
+
+interface Printing {
+  /** Without: long texts are folded. */
+  readonly full: boolean
+  readonly logprobs: boolean
+  /** Given: a line of tokens below each turn. */
+  readonly texts?: TokenTexts
+}
+
+function indentedBy({ full }: Printing) {
+  return (text: string, mark: string): string[] => {
+    const lines = escapeForTerminal(text).split('\n')
+    const shown = full ? lines : lines.slice(0, foldedLines)
+    const more = lines.length - shown.length
+    const marked = shown.map(line => `${mark} ${line}`)
+    return more > 0 ? [...marked, `${mark} ${paint('dim', `… ${more} more lines; --full shows them`)}`] : marked
+  }
+}
+
+/** What was sampled with a probability below these. */
+const unlikely = Math.log(0.1)
+const doubtful = Math.log(0.5)
+
+/** Tokens with what they say; line breaks of theirs are escaped, so that a line of the view is one of ours. */
+function tokenView(tokens: Int32Array, logprobs: Float32Array, { texts, logprobs: withLogprobs }: Printing): string {
+  return [...tokens]
+    .map((token, i) => {
+      const logprob = logprobs[i] ?? Number.NaN
+      const text = texts?.(token)
+      const name = text === undefined ? String(token) : JSON.stringify(escapeForTerminal(text))
+      if (!withLogprobs) return text === undefined ? name : `${token}:${name}`
+      const style = logprob < unlikely ? 'red' : logprob < doubtful ? 'yellow' : 'dim'
+      return paint(style, `${name}:${logprob.toFixed(2)}`)
+    })
+    .join(' ')
+}
+
 const sampledTail = /<\|im_end\|>\s*$/
 
 export function printed(
   trajectory: TrajectoryId,
   facts: readonly TrajectoryFact[],
   decision: GroupSelected | GroupRejected | undefined,
-  tokens: boolean,
+  printing: Printing,
 ): string[] {
+  const indented = indentedBy(printing)
   const lines: string[] = []
   let begun = 0
   for (const fact of facts) {
     switch (fact.type) {
       case 'rollout.requested':
         begun = fact.at
-        lines.push(paint('bold', `${trajectory}  ${fact.purpose}, step ${fact.step}, task ${fact.task.id}`))
+        lines.push(
+          paint('bold', `${trajectory}  ${fact.purpose}, step ${fact.step}, task ${escapeForTerminal(fact.task.id)}`),
+        )
         for (const { role, content } of fact.task.messages) lines.push(...indented(content, paint('dim', `${role} │`)))
         lines.push(paint('dim', `truth: ${escapeForTerminal(fact.task.truth)}   prompt: ${fact.tokens.length} tokens`))
         break
@@ -110,8 +229,7 @@ export function printed(
           ),
           ...indented(fact.text.replace(sampledTail, ''), paint('cyan', '│')),
         )
-        if (tokens)
-          lines.push(paint('dim', [...fact.tokens].map((t, i) => `${t}:${fact.logprobs[i]!.toFixed(2)}`).join(' ')))
+        if (printing.texts !== undefined) lines.push(tokenView(fact.tokens, fact.logprobs, printing))
         break
       }
       case 'tool.completed':

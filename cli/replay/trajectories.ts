@@ -27,15 +27,12 @@ export interface TrajectoryLine {
   readonly toolErrors: number
   /** Newest policy that sampled a token of it. */
   readonly policyVersion: number | null
+  /** All that did, ascending. */
+  readonly policyVersions: readonly number[]
   readonly selection: 'kept' | 'dropped' | 'rejected' | null
   readonly advantage: number | null
+  /** ms since 1970, when it was asked for. */
   readonly at: number
-}
-
-export interface TrajectoryRecord {
-  readonly requested: RolloutRequested
-  readonly facts: readonly TrajectoryFact[]
-  readonly line: TrajectoryLine
 }
 
 /** Reads all partitions and calls `take` with every fact, in each partition's order. */
@@ -51,37 +48,39 @@ export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) =
   }
 }
 
-export function trajectoryIndex() {
-  const lines = new Map<
-    TrajectoryId,
-    {
-      requested: RolloutRequested
-      version: number | null
-      turns: number
-      tokens: number
-      calls: number
-      errors: number
-      finished: RolloutFinished | null
-      reward: number | null
-    }
-  >()
+interface Line {
+  readonly requested: RolloutRequested
+  readonly versions: Set<number>
+  turns: number
+  tokens: number
+  calls: number
+  errors: number
+  finished: RolloutFinished | null
+  reward: number | null
+  hasText: boolean
+}
+
+/** With `text`, only trajectories in whose task, turns, calls or results it stands (in lower case). */
+export function trajectoryIndex(text?: string) {
+  const lines = new Map<TrajectoryId, Line>()
   const decided = new Map<GroupId, GroupSelected | GroupRejected>()
+
+  const has = (...texts: readonly string[]) => text === undefined || texts.some(one => one.toLowerCase().includes(text))
 
   return {
     take(fact: TrajectoryFact): void {
       if (fact.type === 'rollout.requested') {
         if (lines.has(fact.trajectory)) return
-        const fresh = {
+        const hasText = has(...fact.task.messages.map(m => m.content))
+        const counts = { turns: 0, tokens: 0, calls: 0, errors: 0 }
+        lines.set(fact.trajectory, {
           requested: fact,
-          version: null,
-          turns: 0,
-          tokens: 0,
-          calls: 0,
-          errors: 0,
+          versions: new Set(),
           finished: null,
           reward: null,
-        }
-        lines.set(fact.trajectory, fresh)
+          hasText,
+          ...counts,
+        })
         return
       }
       if (fact.type === 'group.selected' || fact.type === 'group.rejected') {
@@ -94,12 +93,15 @@ export function trajectoryIndex() {
         case 'turn.completed':
           line.turns = Math.max(line.turns, fact.turn + 1)
           line.tokens += fact.tokens.length
-          line.version = Math.max(line.version ?? -1, ...fact.segments.map(s => s.policyVersion))
+          for (const segment of fact.segments) line.versions.add(segment.policyVersion)
+          line.hasText ||= has(fact.text)
           break
         case 'turn.interrupted':
           line.tokens += fact.tokens.length
+          for (const segment of fact.segments) line.versions.add(segment.policyVersion)
           break
         case 'tool.completed':
+          line.hasText ||= has(fact.text, fact.stdout, fact.stderr)
           line.calls++
           if (fact.status !== 'ok') line.errors++
           break
@@ -113,7 +115,9 @@ export function trajectoryIndex() {
     },
     *lines(): Generator<TrajectoryLine> {
       for (const [trajectory, line] of lines) {
-        const { requested, finished } = line
+        const { requested, finished, hasText } = line
+        if (!hasText) continue
+        const policyVersions = [...line.versions].sort((a, b) => a - b)
         const decision = decided.get(groupOf(trajectory))
         const kept =
           decision?.type === 'group.selected' ? decision.kept.find(k => k.member === requested.member) : undefined
@@ -129,7 +133,8 @@ export function trajectoryIndex() {
           sampledTokens: finished?.sampledTokens ?? line.tokens,
           toolCalls: finished?.toolCalls ?? line.calls,
           toolErrors: finished?.toolErrors ?? line.errors,
-          policyVersion: line.version,
+          policyVersion: policyVersions.at(-1) ?? null,
+          policyVersions,
           selection:
             decision === undefined ? null : decision.type === 'group.rejected' ? 'rejected' : kept ? 'kept' : 'dropped',
           advantage: kept?.advantage ?? null,

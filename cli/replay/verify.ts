@@ -1,0 +1,102 @@
+/**
+ * `troupe replay verify`: is the log of a run sound, and what of it counts?
+ *
+ * in   every fact of the run        out  what is wrong (exit 1), what the fold ignored, what still runs
+ * Invariant: a problem is named with its place; what is merely late, repeated or of a former owner is counted, not blamed.
+ */
+import { createHash } from 'node:crypto'
+import type { Command } from 'commander'
+import { InvalidArgumentError } from 'commander'
+import { escapeForTerminal, painter, percent } from '../terminal'
+import { openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
+import { type Verified, verifier } from './verifier'
+
+interface VerifyOptions extends ReadOptions {
+  readonly json?: boolean
+  readonly sample: number
+}
+
+const shownProblems = 20
+const shownRunning = 12
+
+export function registerVerify(replay: Command): void {
+  const command = replay
+    .command('verify')
+    .description('check the log: every fact reads, every turn, call and reward counts once')
+    .option('--sample <share>', 'contexts and counts of this share of the trajectories, as 10% or 0.1', share, 1)
+    .option('--json', 'one JSON object')
+  withRun(command).action(async (options: VerifyOptions) => {
+    const recorded = await openRecorded(options)
+    try {
+      const verified = await verify(recorded, options.sample)
+      if (options.json) process.stdout.write(`${JSON.stringify(verified)}\n`)
+      else for (const line of report(verified)) process.stdout.write(`${line}\n`)
+      process.exitCode = verified.ok ? 0 : 1
+    } finally {
+      await recorded.close()
+    }
+  })
+}
+
+/** `sample`: share of the trajectories whose contexts are rebuilt; which ones follows from their names. */
+export async function verify(recorded: RecordedRun, sample = 1): Promise<Verified> {
+  const begun = performance.now()
+  const check = verifier(recorded.run, id => inSample(id, sample))
+  for (const topic of ['runs', 'trajectories', 'learner', 'telemetry', 'dead-letters'] as const) {
+    if (topic === 'dead-letters')
+      await recorded.scan(
+        topic,
+        () => {},
+        headers => check.deadLetter(headers),
+      )
+    else await recorded.scan(topic, (entry, record) => check.take(entry, record))
+  }
+  return check.result(recorded.faults, (performance.now() - begun) / 1000)
+}
+
+function inSample(id: string, sample: number): boolean {
+  if (sample >= 1) return true
+  return createHash('sha256').update(id).digest().readUInt32LE(0) / 2 ** 32 < sample
+}
+
+const paint = painter(process.stdout)
+
+function report(v: Verified): string[] {
+  const { counted: c } = v
+  const lines = [
+    `run ${v.run}: ${v.facts} facts, ${v.telemetry} statuses, ${v.deadLetters.length} dead letters, read in ${v.seconds.toFixed(2)} s (${Math.round((v.facts + v.telemetry) / Math.max(v.seconds, 1e-3))} a second)`,
+    `counted once: ${c.trajectories} trajectories, ${c.turns} turns, ${c.tools} tool calls, ${c.rewards} rewards, ${c.groups} groups decided, ${c.steps} steps`,
+    `contexts rebuilt: ${v.contexts} (${percent(v.sampledShare, 0)} of the trajectories)`,
+  ]
+  const ignored = Object.entries(v.ignored)
+  lines.push(
+    ignored.length === 0
+      ? 'ignored by the fold: nothing'
+      : `ignored by the fold: ${ignored.map(([why, n]) => `${n} ${why}`).join(', ')}`,
+  )
+  if (v.running.length > 0) {
+    const more = v.running.length > shownRunning ? `, and ${v.running.length - shownRunning} more` : ''
+    const state = v.outcome === null ? 'still running' : 'not finished when the run ended'
+    lines.push(paint('yellow', `${state}: ${v.running.slice(0, shownRunning).join(', ')}${more}`))
+  }
+  for (const letter of v.deadLetters.slice(0, shownProblems)) {
+    lines.push(
+      paint('yellow', `dead letter of ${escapeForTerminal(letter.origin)}: ${escapeForTerminal(letter.error)}`),
+    )
+  }
+  lines.push(v.outcome === null ? 'the run has no end yet' : `the run ended: ${v.outcome}`)
+  for (const { place, kind, message } of v.problems.slice(0, shownProblems)) {
+    lines.push(paint('red', `${place}  ${kind}: ${escapeForTerminal(message)}`))
+  }
+  if (v.problems.length > shownProblems)
+    lines.push(`${v.problems.length - shownProblems} more problems; --json lists all`)
+  lines.push(v.ok ? paint('green', 'sound') : paint('red', `${v.problems.length} problems`))
+  return lines
+}
+
+function share(text: string): number {
+  const match = /^(\d+(?:\.\d+)?)(%?)$/.exec(text.trim())
+  const value = match === null ? Number.NaN : Number(match[1]) / (match[2] === '%' ? 100 : 1)
+  if (value >= 0 && value <= 1) return value
+  throw new InvalidArgumentError('It must be a share from 0 to 1, or from 0% to 100%.')
+}

@@ -1,0 +1,198 @@
+/** `troupe replay` over a saved history, as a user runs it: what is listed, shown, followed, and found wrong. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Fixture } from '../cli/replay/fixture'
+import type { Verified } from '../cli/replay/verifier'
+import { encode } from '../messages/codec'
+import type { TurnCompleted } from '../messages/facts'
+import { runId } from '../messages/ids'
+import type { Message } from '../messages/topics'
+import { topicOnBus } from '../messages/topics'
+import { troupe } from './support/cli'
+import { changed, quickstartHistory, saveHistory } from './support/histories'
+
+jest.setTimeout(60_000)
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-replay-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const history = quickstartHistory()
+const bus = join(directory, 'sound')
+beforeAll(() => saveHistory(bus, history))
+
+async function replay(...args: readonly string[]) {
+  return troupe(['replay', ...args, ...(args.includes('--bus') ? [] : ['--bus', `lmdb:${bus}`])]).done
+}
+const lines = (text: string) => text.trim().split('\n')
+const jsonLines = (text: string) => lines(text).map(line => JSON.parse(line) as Record<string, never>)
+
+/** The history of a directory of its own, and what verify says of it. */
+let made = 0
+async function verified(fixture: Fixture, extra: Parameters<typeof saveHistory>[2] = []) {
+  const at = join(directory, `h${made++}`)
+  await saveHistory(at, fixture, extra)
+  const { code, stdout, stderr } = await replay('verify', '--json', '--bus', `lmdb:${at}`)
+  expect(stderr).toBe('')
+  return { at, code, ...(JSON.parse(stdout) as Verified) }
+}
+const turns = history.records.flatMap(r => (r.message.type === 'turn.completed' ? [r.message] : []))
+
+test('a sound history verifies: every turn, call and reward counts once, every context has its digest', async () => {
+  const { code, stdout } = await replay('verify', '--json')
+  const said = JSON.parse(stdout) as Verified
+  expect(said).toMatchObject({ ok: true, problems: [], running: [], outcome: 'done (all steps are done)' })
+  expect(said.counted.turns).toBe(turns.length)
+  expect(said.contexts).toBe(history.records.filter(r => r.message.type === 'turn.asked').length)
+  expect(code).toBe(0)
+  const half = JSON.parse((await replay('verify', '--json', '--sample', '30%')).stdout) as Verified
+  expect(half.contexts).toBeGreaterThan(0)
+  expect(half.contexts).toBeLessThan(said.contexts / 2)
+})
+
+test('a changed token, a lost fact and a wrong count are each found, with their place', async () => {
+  const multi = turns.find(t => t.turn === 0 && turns.some(o => o.trajectory === t.trajectory && o.turn === 1))!
+  const other = (m: Message): Message => {
+    if (m !== multi) return m
+    const tokens = multi.tokens.slice()
+    tokens[3] = (tokens[3]! + 1) % 700
+    return { ...multi, tokens }
+  }
+  const token = await verified(changed(history, other))
+  expect(token.problems.map(p => p.kind)).toEqual(['wrong-context'])
+  expect(token.code).toBe(1)
+
+  const lost = await verified(changed(history, m => (m.type === 'turn.completed' && m === multi ? null : m)))
+  expect(lost.problems.map(p => p.kind)).toContain('wrong-count')
+  expect(Object.keys(lost.ignored).join()).toContain('repeated or too late')
+
+  let told = false
+  const counts = await verified(
+    changed(history, m => {
+      if (m.type !== 'rollout.finished' || told) return m
+      told = true
+      return { ...m, toolCalls: m.toolCalls + 1 }
+    }),
+  )
+  expect(counts.problems).toMatchObject([{ kind: 'wrong-count', message: expect.stringContaining('toolCalls') }])
+})
+
+test('facts told twice, of given-up attempts and of former owners are counted as ignored, and are no fault', async () => {
+  const fixture: Fixture = {
+    ...history,
+    records: history.records.flatMap(r => (r.message.type === 'turn.completed' ? [r, r] : [r])),
+  }
+  // Epochs are offsets: the records that were put in must not move the claim, which is the first.
+  const said = await verified(fixture)
+  expect(said.problems).toEqual([])
+  expect(said.counted.turns).toBe(turns.length)
+  expect(Object.values(said.ignored).reduce((a, b) => a + b, 0)).toBe(turns.length)
+})
+
+test('a record of a newer schema, an unknown type and a torn tail are named, and the rest is still shown', async () => {
+  const run = runId(history.run)
+  const [first] = turns
+  const { key, headers, value } = encode(first as TurnCompleted, { run })
+  const topic = topicOnBus(run, 'trajectories')
+  const extra = [
+    { topic, partition: 0, key, headers: { ...headers, version: '99' }, value },
+    { topic, partition: 0, key, headers: { ...headers, type: 'turn.dreamt' }, value },
+    { topic, partition: 0, key, headers, value: value.subarray(0, 7) },
+  ]
+  const said = await verified(history, extra)
+  expect(said.code).toBe(1)
+  expect(said.problems.map(p => p.kind)).toEqual(['newer-schema', 'unknown-type', 'torn-tail'])
+  expect(said.counted.turns).toBe(turns.length)
+  const listed = await replay('ls', '--json', '--limit', '1000', '--bus', `lmdb:${said.at}`)
+  expect(jsonLines(listed.stdout)).toHaveLength(said.counted.trajectories)
+  expect(listed.stderr).toContain('newer-schema')
+})
+
+test('a run that was cut off names the trajectories that still run', async () => {
+  const cut = history.records.findIndex(r => r.message === turns[40])
+  const records = history.records.filter((r, i) => i < cut && r.message.type !== 'run.finished')
+  const said = await verified({ ...history, records })
+  expect(said.problems).toEqual([])
+  expect(said.outcome).toBeNull()
+  expect(said.running.length).toBeGreaterThan(0)
+})
+
+test('ls filters by reward, status, tool errors, policy, purpose, text and limit', async () => {
+  const all = jsonLines((await replay('ls', '--json', '--limit', '1000')).stdout) as unknown as {
+    trajectory: string
+    reward: number
+    toolErrors: number
+    policyVersions: number[]
+    purpose: string
+  }[]
+  const count = async (...filter: string[]) => {
+    const { code, stdout } = await replay('ls', '--json', '--limit', '1000', ...filter)
+    expect(code).toBe(0)
+    return stdout.trim() === '' ? 0 : lines(stdout).length
+  }
+  expect(await count('--reward', '>0')).toBe(all.filter(t => t.reward > 0).length)
+  expect(await count('--tool-errors')).toBe(all.filter(t => t.toolErrors > 0).length)
+  expect(await count('--policy', '1')).toBe(all.filter(t => t.policyVersions.includes(1)).length)
+  expect(await count('--purpose', 'eval')).toBe(all.filter(t => t.purpose === 'eval').length)
+  expect(await count('--text', 'SYNTAXERROR')).toBeGreaterThan(0)
+  expect(await count('--since', '1s')).toBe(0)
+  expect(await count('--until', '2020-01-01')).toBe(0)
+  expect(lines((await replay('ls', '--json', '--limit', '3')).stdout)).toHaveLength(3)
+  const wrong = await replay('ls', '--status', 'bad')
+  expect({ code: wrong.code, stderr: wrong.stderr }).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('answered'),
+  })
+})
+
+test('show finds a trajectory by a part of its id, refuses an ambiguous one with the list, and prints its tokens', async () => {
+  const one = await replay('show', '0001.0000/3', '--logprobs')
+  expect(one.stdout).toContain('s0001.0000/3')
+  expect(one.stdout).toMatch(/:-\d\.\d\d /)
+  const many = await replay('show', '0000/3')
+  expect(many.code).toBe(2)
+  expect(many.stderr).toContain('s0001.0000/3, s0002.0000/3')
+  const none = await replay('show', 'nobody')
+  expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining("no trajectory matches 'nobody'") })
+})
+
+test('--at shows the run as it stood at a record', async () => {
+  const facts = history.records.filter(r => r.topic === 'trajectories')
+  const offset = facts.findIndex(r => r.message.type === 'turn.completed' && r.message.trajectory === 's0001.0000/3')
+  const then = jsonLines((await replay('show', '--json', '--at', `trajectories:0:${offset}`)).stdout)
+  expect(then.at(-1)).toMatchObject({ place: `trajectories:0:${offset}`, type: 'turn.completed', turn: 0 })
+  const { code, stderr } = await replay('show', 's0001.0000/3', '--at', 'trajectories:0:999999')
+  expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('offsets 0 to') })
+})
+
+test('what a model wrote cannot drive the terminal', async () => {
+  const evil = '\u001b]0;owned\u0007\u001b[2J\u202eabc'
+  const hostile = changed(history, m => (m === turns[0] ? { ...turns[0]!, text: evil } : m))
+  const at = join(directory, 'hostile')
+  await saveHistory(at, hostile)
+  for (const args of [
+    ['show', turns[0]!.trajectory],
+    ['follow', turns[0]!.trajectory, '--until-end'],
+  ]) {
+    const { stdout } = await replay(...args, '--bus', `lmdb:${at}`)
+    expect(stdout).toContain('owned')
+    for (const control of ['\u001b', '\u0007', '\u202e']) expect(stdout).not.toContain(control)
+  }
+})
+
+test('follow prints a group from its first fact to its decision, filtered by type', async () => {
+  const { code, stdout } = await replay('follow', 's0001.0000', '--until-end', '--json')
+  expect(code).toBe(0)
+  const types = jsonLines(stdout).map(f => String(f.type))
+  expect(types[0]).toBe('rollout.requested')
+  expect(types).toContain('group.closed')
+  const only = await replay('follow', 's0001.0000', '--until-end', '--json', '--type', 'reward.assigned')
+  expect(new Set(jsonLines(only.stdout).map(f => f.type))).toEqual(new Set(['reward.assigned']))
+})
+
+test('reading leaves the log as it was, byte for byte', async () => {
+  const file = join(bus, 'runs', history.run, 'log', 'data.mdb')
+  const before = readFileSync(file)
+  for (const args of [['ls'], ['show', 's0001.0000/3'], ['verify'], ['follow', '--until-end']]) await replay(...args)
+  expect(readFileSync(file).equals(before)).toBe(true)
+})

@@ -1,0 +1,44 @@
+/** Saved histories, as runs on a log of their own: tests read them as a user reads a run. */
+import { mkdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Fixture, recordsOf, unpackFixture } from '../../cli/replay/fixture'
+import { runId } from '../../messages/ids'
+import { type Message, topicOnBus, topics } from '../../messages/topics'
+import type { Bus, NewRecord } from '../../runtime/bus/bus'
+import { openLmdbBus } from '../../runtime/bus/lmdb'
+import { runDirectory } from '../../runtime/runDirectory'
+
+/** Three steps of the quickstart, groups of 8, two engines, one step ahead: 2 checkpoints, refills, tool errors. */
+export const quickstartHistory = (): Fixture =>
+  unpackFixture(readFileSync(join(__dirname, '../histories/quickstart.v1.jsonl.gz')))
+
+export async function writeHistory(bus: Bus, fixture: Fixture, extra: readonly NewRecord[] = []): Promise<void> {
+  const { run, partitions } = fixture
+  await bus.createTopics(
+    Object.values(topics).map(t => ({
+      topic: topicOnBus(run, t.name),
+      partitions: t.single ? 1 : partitions,
+      retentionMs: t.retentionMs,
+    })),
+  )
+  const records = [...recordsOf(fixture), ...extra]
+  for (let at = 0; at < records.length; at += 500) await bus.append(records.slice(at, at + 500))
+}
+
+/** A run's directory with this history; `--bus lmdb:${directory} --run ${fixture.run}` reads it. */
+export async function saveHistory(directory: string, fixture: Fixture, extra?: readonly NewRecord[]): Promise<void> {
+  const { log } = runDirectory(directory, runId(fixture.run))
+  mkdirSync(log, { recursive: true })
+  const bus = await openLmdbBus({ directory: log, mode: 'write' })
+  await writeHistory(bus, fixture, extra)
+  await bus.close()
+}
+
+/** The history with some of its messages changed, or left out. */
+export function changed(fixture: Fixture, change: (message: Message, index: number) => Message | null): Fixture {
+  const records = fixture.records.flatMap((record, i) => {
+    const message = change(record.message, i)
+    return message === null ? [] : [{ ...record, message }]
+  })
+  return { ...fixture, records }
+}
