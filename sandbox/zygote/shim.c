@@ -17,6 +17,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,8 @@ static struct state states[STATES];
 static struct buffer in, out;
 static volatile uint32_t *stages; /* one word a lane, shared with the child until it is ready */
 static pid_t *tid_address;
+
+#include "arenas.h"
 
 static uint64_t now(void) {
   struct timespec t;

@@ -23,16 +23,16 @@ NAMESPACES, SECCOMP, LANDLOCK, LIMITS = 1, 2, 4, 8
 LAYERS = {"full": NAMESPACES | SECCOMP | LIMITS, "degraded": SECCOMP | LANDLOCK | LIMITS, "bare": 0}
 CELL, PROCESSES, SESSION = 1, 2, 4
 PR_SET_PDEATHSIG, SIGKILL, MADV_COLLAPSE, HUGE = 1, 9, 25, 1 << 21
+PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 REQUEST, REPLY, HELD = 0, 3, 20  # our descriptors are moved to HELD and above, out of the children's way
 MIB = 1 << 20
 INTERPRETER_BYTES = 24 * MIB  # of address space, that a limit is understood to include
 
-# What a short program is likely to import. An import that fails is left out.
-STANDARD = """abc array ast base64 bisect builtins calendar cmath collections collections.abc contextlib copy copyreg csv
-datetime decimal enum fractions functools gc hashlib heapq inspect io itertools json keyword linecache locale math
-numbers operator os pickle pprint queue random re reprlib select shutil signal sre_compile stat statistics string struct
-subprocess tempfile textwrap threading time timeit token tokenize traceback types typing unicodedata uuid warnings weakref
-zlib""".split()
+# What a short program is likely to import. An import that fails is left out. Every module is paid for by every fork (a
+# megabyte about 0.1 ms), so what few programs use is left to them, at 1 to 4 ms (hashlib, inspect, pickle, subprocess).
+STANDARD = """abc ast bisect builtins cmath collections collections.abc contextlib copy copyreg datetime decimal enum
+fractions functools gc heapq io itertools json keyword linecache math numbers operator os random re reprlib stat statistics
+string struct textwrap threading time token tokenize traceback types typing warnings weakref""".split()
 
 # The parser of LaTeX builds its tables as it meets each construct; what is met here, a child need not build again.
 MATHEMATICS = r"""\frac{1}{2} = 0.5
@@ -123,8 +123,19 @@ def ours(name):
         sys.modules.pop(name, None)
 
 
+class Arenas(ctypes.Structure):
+    """PyObjectArenaAllocator."""
+
+    _fields_ = [("context", ctypes.c_void_p), ("take", ctypes.c_void_p), ("give", ctypes.c_void_p)]
+
+
 def main():
     settings = json.loads(sys.argv[1])
+    shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else None
+    if shim:
+        functions = (shim.zygote_arena, shim.zygote_arena_free)
+        arenas = Arenas(None, *(ctypes.cast(function, ctypes.c_void_p) for function in functions))
+        ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(arenas))
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != settings["parent"]:
@@ -136,19 +147,19 @@ def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     held = hold()
     running, confine, filters = ours("running"), ours("confine"), ours("filter")
-    shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else ours("fallback")
+    server = shim or ours("fallback")
     try:
         config, user = isolate(settings, held, confine, filters)
         warm_up(settings["preload"], running)
         confine.drop(user)
-        settle(config, held)
+        settle(config, held, shim)
     except BaseException as error:
         os.write(held["errors"], f"{type(error).__name__}: {error}\n".encode())
         os._exit(1)
     told = Request()
-    if shim.zygote_serve(ctypes.byref(config), ctypes.byref(told)) < 0:
+    if server.zygote_serve(ctypes.byref(config), ctypes.byref(told)) < 0:
         os._exit(0)
-    act(running, told, shim)
+    act(running, told, server)
 
 
 def hold():
@@ -238,24 +249,30 @@ def move(seen):
             module.__path__[:] = map(seen, module.__path__)
 
 
-def settle(config, held):
-    """Last things before serving: nothing of the warm-up is left to collect, and the memory lies in huge pages, which
-    makes a fork copy a page table a tenth as long."""
+def settle(config, held, shim):
+    """Last things before serving: nothing of the warm-up is left to collect, the memory lies in huge pages, which makes a
+    fork copy a page table a tenth as long, and a library is two mappings, not five, each of which a fork copies: its
+    head and constants have the rights of its code, its table of addresses those of its data."""
     import gc
 
     sys.argv = [""]
     os.close(held["errors"])
     gc.collect()
     gc.freeze()
+    if shim:
+        shim.zygote_arenas_end()
     with open(os.open("self/maps", os.O_RDONLY, dir_fd=config.proc)) as maps:
         spans = [line.split() for line in maps]
-    collapse = ctypes.CDLL(None).madvise
-    for where, access, _, _, inode, *name in spans:
+    libc = ctypes.CDLL(None)
+    for n, (where, access, _, _, inode, *name) in enumerate(spans):
+        start, end = (int(text, 16) for text in where.split("-"))
         if access == "rw-p" and inode == "0" and (not name or name == ["[heap]"]):
-            start, end = (int(text, 16) for text in where.split("-"))
             start, end = -(-start // HUGE) * HUGE, end // HUGE * HUGE
             if end > start:
-                collapse(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_COLLAPSE)
+                libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), MADV_COLLAPSE)
+        elif access == "r--p" and inode != "0":
+            joined = PROT_WRITE if spans[n + 1][1] == "rw-p" and spans[n + 1][4] == inode else PROT_EXEC
+            libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(end - start), PROT_READ | joined)
     try:
         with open(os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=config.proc), "w") as file:
             file.write("800")  # short of memory, the kernel takes the largest of us first
