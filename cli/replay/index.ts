@@ -2,6 +2,7 @@
 import type { Command } from 'commander'
 import { registerFollow } from './follow'
 import { registerLs } from './ls'
+import { registerRun } from './run'
 import { registerShow } from './show'
 import { registerVerify } from './verify'
 
@@ -9,6 +10,7 @@ export function registerReplay(program: Command): void {
   const replay = program.command('replay').description('look at a run through its log')
   registerFollow(replay)
   registerLs(replay)
+  registerRun(replay)
   registerShow(replay)
   registerVerify(replay)
 }

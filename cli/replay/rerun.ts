@@ -1,0 +1,242 @@
+/**
+ * Today's code over a recorded history: does it decide what was decided then?
+ *
+ * in   a partition's facts, in order; engines, tools, renderer and verifier are answered by the log
+ * out  every decision of coordinator and grouper that differs from the record, with both sides and the place
+ * Invariant: the state follows the log, never our own decisions, so that one difference does not bring about the next.
+ *
+ * Decisions are appended in the order in which they are taken. One that the log lacks although later ones are there is
+ * missing; one that it has and we would not take is unexpected, unless the clock or a restart explains it: then what a tick
+ * at that moment, or a refold, would ask for is compared instead.
+ */
+import { isDeepStrictEqual } from 'node:util'
+import type { RenderRequest } from '../../actors/coordinator'
+import type { OwnerState } from '../../actors/owner'
+import { decode, encode } from '../../messages/codec'
+import type { Fact, TrajectoryFact } from '../../messages/facts'
+import { factKey, stripTimes } from '../../messages/identity'
+import { groupOf, runId } from '../../messages/ids'
+import type { Origin, Reactive } from '../../runtime/behaviour'
+import type { Effects } from '../../runtime/effects'
+import { asError } from '../../runtime/errors'
+import type { Entry } from '../../runtime/journal'
+import { type Place, placeText } from './recordedRun'
+
+export type OwnerBehaviour = Reactive<OwnerState, never, RenderRequest>
+
+export interface Divergence {
+  /** Where the log says otherwise; of what it lacks: where the next decision stands. */
+  readonly place: string
+  /** The input that led to the decision, where there is one. */
+  readonly after: string | null
+  readonly kind: 'differs' | 'unexpected' | 'missing' | 'throws'
+  /** The trajectory or the group. */
+  readonly about: string
+  /** What today's code decides; null: nothing of this kind. */
+  readonly expected: Fact | null
+  /** What the log holds. */
+  readonly actual: Fact | null
+  /** Fields that are not the same. */
+  readonly fields: readonly string[]
+  readonly error?: string
+}
+
+export interface Rerun {
+  /** Decisions of the record that today's code takes too. */
+  readonly same: number
+  /** Those of them that a deadline, or a restart of the actor, brought about. */
+  readonly byClock: number
+  readonly askedAgain: number
+  /** Decisions of former owners, which count nowhere. */
+  readonly fenced: number
+  /** Decided at the log's end, and not in it: the run was cut off there. */
+  readonly inFlight: readonly Fact[]
+  readonly divergences: readonly Divergence[]
+}
+
+interface Expectation {
+  readonly fact: Fact
+  readonly after: Place
+}
+
+/** What the owner of a partition says itself; everything else is answered by others. */
+function isDecision(fact: TrajectoryFact): boolean {
+  switch (fact.type) {
+    case 'turn.asked':
+    case 'tool.asked':
+    case 'rollout.finished':
+    case 'group.closed':
+    case 'group.selected':
+    case 'group.rejected':
+      return true
+    case 'tool.completed':
+      return fact.executor === null
+    default:
+      return false
+  }
+}
+
+const aboutOf = (fact: Fact): string =>
+  'trajectory' in fact ? fact.trajectory : 'group' in fact ? String(fact.group) : fact.type
+
+/** Replays one partition. */
+export function rerun(behaviour: OwnerBehaviour) {
+  let now = 0
+  let ids = 0
+  const fx: Effects = { now: () => now, elapsed: () => now, unique: () => `replay-${ids++}` }
+  let state = behaviour.initial()
+  let open: Expectation[] = []
+  let last: Place | undefined
+  const divergences: Divergence[] = []
+  const counts = { same: 0, byClock: 0, askedAgain: 0, fenced: 0 }
+
+  function expectAll(facts: readonly Fact[], after: Place): void {
+    for (const fact of facts) open.push({ fact, after })
+  }
+
+  function missing({ fact, after }: Expectation, place: Place): void {
+    divergences.push({
+      place: placeText(place),
+      after: placeText(after),
+      kind: 'missing',
+      about: aboutOf(fact),
+      expected: fact,
+      actual: null,
+      fields: [],
+    })
+  }
+
+  /** A decision that nothing in the log called for: a deadline passed, or the actor began again. */
+  function unasked(fact: TrajectoryFact, entry: Entry): Fact | undefined {
+    const key = factKey(fact)
+    const about = aboutOf(fact)
+    const group = 'trajectory' in fact ? groupOf(fact.trajectory) : about
+    now = fact.at
+    const ticked = attempt(() => behaviour.decide(state, { type: 'tick' }, fx).facts, entry) ?? []
+    const clock = ticked.find(f => factKey(f) === key)
+    if (clock !== undefined) {
+      counts.byClock++
+      // What one tick says about a group is said at once: the closing, then the decision.
+      const rest = ticked.filter(f => f !== clock && (aboutOf(f) === group || aboutOf(f) === about))
+      open.unshift(...rest.map(f => ({ fact: f, after: entry })))
+      return clock
+    }
+    if (!('attempt' in fact) || fact.attempt === 0) return undefined
+    const pending = attempt(() => behaviour.pending(state, fx).facts, entry) ?? []
+    const again = pending.find(f => factKey(f) === key)
+    if (again === undefined) return undefined
+    counts.askedAgain++
+    open = open.filter(e => aboutOf(e.fact) !== about)
+    return again
+  }
+
+  function attempt<T>(act: () => T, entry: Entry): T | undefined {
+    try {
+      return act()
+    } catch (thrown) {
+      const error = asError(thrown).message
+      const fact = entry.message as Fact
+      const place = placeText(entry)
+      divergences.push({
+        place,
+        after: place,
+        kind: 'throws',
+        about: aboutOf(fact),
+        expected: null,
+        actual: fact,
+        fields: [],
+        error,
+      })
+      return undefined
+    }
+  }
+
+  function compare(fact: TrajectoryFact, entry: Entry): void {
+    const key = factKey(fact)
+    const index = open.findIndex(e => factKey(e.fact) === key)
+    let expected: Fact | undefined
+    let after: Place | null = null
+    if (index >= 0) {
+      const found = open[index]!
+      expected = found.fact
+      after = found.after
+      const skipped = open.slice(0, index).filter(e => isBefore(e.after, found.after))
+      for (const one of skipped) missing(one, entry)
+      open = open.filter((e, i) => i !== index && !skipped.includes(e))
+    } else {
+      expected = unasked(fact, entry)
+    }
+    const fields = expected === undefined ? [] : differing(expected, fact)
+    if (expected !== undefined && fields.length === 0) {
+      counts.same++
+      return
+    }
+    divergences.push({
+      place: placeText(entry),
+      after: after === null ? null : placeText(after),
+      kind: expected === undefined ? 'unexpected' : 'differs',
+      about: aboutOf(fact),
+      expected: expected ?? nearest(fact),
+      actual: fact,
+      fields,
+    })
+  }
+
+  /** What today's code would say about the same trajectory instead; it is then no longer waited for. */
+  function nearest(fact: TrajectoryFact): Fact | null {
+    const near = open.find(e => aboutOf(e.fact) === aboutOf(fact))
+    if (near === undefined) return null
+    open = open.filter(e => e !== near)
+    return near.fact
+  }
+
+  return {
+    take(entry: Entry): void {
+      const fact = entry.message as TrajectoryFact
+      last = entry
+      const fenced = 'epoch' in fact && fact.epoch !== state.coordinator.epoch
+      if (isDecision(fact)) {
+        if (fenced) counts.fenced++
+        else compare(fact, entry)
+      }
+      now = Math.max(now, fact.at)
+      const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
+      const before = state
+      state = attempt(() => behaviour.evolve(before, fact, origin), entry) ?? before
+      if (fact.type === 'partition.claimed') {
+        // A new owner refolds and asks for what has no answer; what the former one had in mind is void.
+        open = []
+        now = fact.at
+        expectAll(attempt(() => behaviour.pending(state, fx).facts, entry) ?? [], entry)
+      } else if (state !== before) {
+        now = fact.at
+        expectAll(attempt(() => behaviour.decide(state, fact, fx).facts, entry) ?? [], entry)
+      }
+    },
+    /** `complete`: the run ended by itself, so that nothing may be left open. */
+    result(complete: boolean): Rerun {
+      if (complete && last !== undefined) for (const one of open) missing(one, last)
+      return { ...counts, inFlight: complete ? [] : open.map(e => e.fact), divergences }
+    },
+  }
+}
+
+const isBefore = (a: Place, b: Place) => a.offset < b.offset
+
+/** Names of fields that are not the same, times aside. A record went through the codec; so does what is compared with it. */
+function differing(expected: Fact, actual: Fact): string[] {
+  if (isDeepStrictEqual(stripTimes(expected), stripTimes(actual))) return []
+  const left = stripTimes(throughCodec(expected))
+  const right = stripTimes(actual)
+  return [...new Set([...Object.keys(left), ...Object.keys(right)])].filter(
+    name => !isDeepStrictEqual(left[name], right[name]),
+  )
+}
+
+function throughCodec(fact: Fact): Fact {
+  try {
+    return decode(encode(fact, { run: runId('replay'), maxBytes: Number.POSITIVE_INFINITY })) as Fact
+  } catch {
+    return fact
+  }
+}

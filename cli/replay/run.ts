@@ -1,0 +1,166 @@
+/**
+ * `troupe replay run T|G|--all`: runs today's coordinator and grouper over the recorded history.
+ *
+ * in   the log: it answers for engines, tools, renderer and verifier        out  the first decision that differs; exit 1
+ */
+import type { Command } from 'commander'
+import { coordinator } from '../../actors/coordinator'
+import { grouper } from '../../actors/grouper'
+import { owner } from '../../actors/owner'
+import type { Fact, RunFact } from '../../messages/facts'
+import { codeDigest } from '../../runtime/digests'
+import { TroupeError } from '../../runtime/errors'
+import { type RecipeConfig, recipeSchema } from '../../runtime/recipe'
+import { escapeForTerminal, painter } from '../terminal'
+import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
+import { type Divergence, type OwnerBehaviour, type Rerun, rerun } from './rerun'
+import { resolveTarget, trajectoriesOf } from './resolveId'
+
+interface RunOptions extends ReadOptions {
+  readonly all?: boolean
+  readonly json?: boolean
+}
+
+export function registerRun(replay: Command): void {
+  const command = replay
+    .command('run [target]')
+    .description(
+      "run today's code over a trajectory, a group or all of a run; exit 1 at the first decision that differs",
+    )
+    .option('--all', 'every trajectory of the run')
+    .option('--json', 'one JSON object')
+  withRun(command).action(async (target: string | undefined, options: RunOptions) => {
+    if (target === undefined && options.all !== true) {
+      throw new TroupeError('cli.no_target', {
+        boundary: 'cli',
+        retriable: false,
+        message: 'no trajectory and no group was named',
+        hint: 'troupe replay run T, or --all',
+      })
+    }
+    const recorded = await openRecorded(options)
+    try {
+      const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
+      const replayed = await replayRun(recorded, { wants })
+      const sameCode = (await recorded.started()).codeDigest === codeDigest()
+      if (options.json)
+        process.stdout.write(`${JSON.stringify({ run: recorded.run, sameCode, ...replayed }, plainArrays)}\n`)
+      else process.stdout.write(`${report(recorded, replayed, sameCode).join('\n')}\n`)
+      reportFaults(recorded)
+      process.exitCode = replayed.divergences.length > 0 || recorded.faults.length > 0 ? 1 : 0
+    } finally {
+      await recorded.close()
+    }
+  })
+}
+
+export interface ReplayOptions {
+  /** Which trajectories and groups are looked at; all are folded. Default all. */
+  readonly wants?: (id: string) => boolean
+  /** Another behaviour than today's: for tests of changes. */
+  readonly behaviour?: (config: RecipeConfig) => OwnerBehaviour
+}
+
+/** The configuration that a run was started under. @throws TroupeError config.invalid where today's recipes refuse it */
+export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
+  const { recipe } = await recorded.started()
+  const parsed = recipeSchema.safeParse(recipe)
+  if (parsed.success) return parsed.data
+  const [issue] = parsed.error.issues
+  throw new TroupeError('config.invalid', {
+    boundary: 'config',
+    retriable: false,
+    message: `the recipe of run '${recorded.run}' is not one of today's: ${issue?.path.join('.')}: ${issue?.message}`,
+  })
+}
+
+/** The owner as `startRun` makes it. */
+export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
+  owner(
+    coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
+    grouper({ runSeed: config.seed, selection: config.selection }),
+  )
+
+export async function replayRun(recorded: RecordedRun, options: ReplayOptions = {}): Promise<Rerun> {
+  const { wants = () => true, behaviour = ownerOf } = options
+  const config = await configOf(recorded)
+  let done = false
+  await recorded.scan('runs', ({ message }) => {
+    const fact = message as RunFact
+    if (fact.type === 'run.finished') done = fact.outcome === 'done'
+    else if (fact.type === 'run.resumed') done = false
+  })
+  const partitions = new Map<number, ReturnType<typeof rerun>>()
+  await recorded.scan('trajectories', entry => {
+    let partition = partitions.get(entry.partition)
+    if (partition === undefined) {
+      partition = rerun(behaviour(config))
+      partitions.set(entry.partition, partition)
+    }
+    partition.take(entry)
+  })
+  const results = [...partitions.values()].map(p => p.result(done))
+  const sum = (of: (r: Rerun) => number) => results.reduce((total, r) => total + of(r), 0)
+  return {
+    same: sum(r => r.same),
+    byClock: sum(r => r.byClock),
+    askedAgain: sum(r => r.askedAgain),
+    fenced: sum(r => r.fenced),
+    inFlight: results.flatMap(r => r.inFlight),
+    divergences: results.flatMap(r => r.divergences).filter(d => wants(d.about)),
+  }
+}
+
+const plainArrays = (_key: string, value: unknown) =>
+  value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
+const paint = painter(process.stdout)
+
+function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean): string[] {
+  const { same, byClock, askedAgain, fenced, inFlight, divergences } = replayed
+  const asides = [
+    [byClock, 'by a deadline'],
+    [askedAgain, 'asked again after a restart'],
+    [fenced, 'of former owners, passed over'],
+    [inFlight.length, 'not in the log yet at its end'],
+  ] as const
+  const notes = asides.filter(([n]) => n > 0).map(([n, what]) => `${n} ${what}`)
+  const lines = [
+    `run ${recorded.run}: ${same} decisions are as recorded${notes.length > 0 ? ` (${notes.join(', ')})` : ''}; the code is ${sameCode ? 'the same' : 'another'}`,
+  ]
+  const [first] = divergences
+  if (first === undefined) return [...lines, paint('green', 'no decision differs')]
+  lines.push('', ...divergenceLines(first))
+  const others = new Set(divergences.slice(1).map(d => d.about))
+  others.delete(first.about)
+  if (others.size > 0)
+    lines.push('', `${others.size} more differ: ${[...others].slice(0, 8).join(', ')}${others.size > 8 ? ', …' : ''}`)
+  return lines
+}
+
+const words: Readonly<Record<Divergence['kind'], string>> = {
+  differs: "today's code decides otherwise",
+  unexpected: "today's code does not decide this here",
+  missing: "today's code decides this, and the log goes on without it",
+  throws: "today's code fails on this",
+}
+
+export function divergenceLines(divergence: Divergence): string[] {
+  const { place, after, kind, about, expected, actual, fields, error } = divergence
+  const lines = [paint('red', `${place}  ${escapeForTerminal(about)}: ${words[kind]}`)]
+  if (after !== null && after !== place) lines.push(`  after     ${after}`)
+  if (error !== undefined) lines.push(`  error     ${escapeForTerminal(error)}`)
+  const show = (fact: Fact | null) => {
+    if (fact === null) return 'nothing'
+    if (kind !== 'differs') return shortJson(fact)
+    const values = fact as unknown as Record<string, unknown>
+    return `${fact.type} ${shortJson(Object.fromEntries(fields.map(name => [name, values[name]])))}`
+  }
+  if (kind !== 'throws') lines.push(`  expected  ${show(expected)}`)
+  lines.push(`  actual    ${show(actual)}`)
+  return lines
+}
+
+function shortJson(value: unknown): string {
+  const text = escapeForTerminal(JSON.stringify(value, plainArrays) ?? 'undefined')
+  return text.length > 2000 ? `${text.slice(0, 2000)}…` : text
+}

@@ -1,0 +1,208 @@
+/** Today's code over saved histories: a change of what the coordinator or the grouper decides is seen at its first event. */
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { coordinator } from '../actors/coordinator'
+import { grouper } from '../actors/grouper'
+import { owner } from '../actors/owner'
+import { type Fixture, unpackFixture } from '../cli/replay/fixture'
+import { openRecorded } from '../cli/replay/recordedRun'
+import { type OwnerBehaviour, type Rerun, rerun } from '../cli/replay/rerun'
+import { ownerOf, replayRun } from '../cli/replay/run'
+import type { GenerateTurn } from '../messages/commands'
+import type { Fact } from '../messages/facts'
+import type { Decision } from '../runtime/behaviour'
+import { troupe } from './support/cli'
+import { answer, claim, completed, requested, toolCall } from './support/facts'
+import { changed, quickstartHistory, saveHistory } from './support/histories'
+import { world } from './support/world'
+
+jest.setTimeout(60_000)
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-replay-run-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const history = quickstartHistory()
+let made = 0
+
+async function replayed(fixture: Fixture, behaviour?: Parameters<typeof replayRun>[1]): Promise<Rerun> {
+  const at = join(directory, `h${made++}`)
+  await saveHistory(at, fixture)
+  const recorded = await openRecorded({ bus: `lmdb:${at}`, run: fixture.run })
+  try {
+    return await replayRun(recorded, behaviour)
+  } finally {
+    await recorded.close()
+  }
+}
+
+/** Today's owner with something of what it decides changed. */
+const mutated =
+  (change: (decision: Decision, input: { readonly type: string }) => Decision) =>
+  (config: Parameters<typeof ownerOf>[0]): OwnerBehaviour => {
+    const today = ownerOf(config)
+    return {
+      ...today,
+      decide: (state, input, fx) => ({
+        ...today.decide(state, input, fx),
+        ...change(today.decide(state, input, fx), input),
+      }),
+    }
+  }
+const mapFacts = (decision: Decision, change: (fact: Fact) => Fact | null): Decision => ({
+  ...decision,
+  facts: decision.facts.flatMap(f => change(f) ?? []),
+})
+const firstOf = (type: string, where: (fact: Fact) => boolean = () => true) => {
+  const facts = history.records.filter(r => r.topic === 'trajectories').map(r => r.message as Fact)
+  return `trajectories:0:${facts.findIndex(f => f.type === type && where(f))}`
+}
+
+test.each(readdirSync(join(__dirname, 'histories')))(
+  'the saved history %s replays without a difference',
+  async file => {
+    const fixture = unpackFixture(readFileSync(join(__dirname, 'histories', file)))
+    const result = await replayed(fixture)
+    expect(result.divergences).toEqual([])
+    expect(result.inFlight).toEqual([])
+    const decisions = fixture.records.filter(
+      ({ message: m }) =>
+        ['turn.asked', 'tool.asked', 'rollout.finished', 'group.closed', 'group.selected', 'group.rejected'].includes(
+          m.type,
+        ) ||
+        (m.type === 'tool.completed' && m.executor === null),
+    )
+    expect(result.same).toBe(decisions.length)
+  },
+)
+
+test('a coordinator that leaves room for a token less is caught at the first turn that it asks for', async () => {
+  const { divergences } = await replayed(history, {
+    behaviour: mutated(d => mapFacts(d, f => (f.type === 'turn.asked' ? { ...f, maxTokens: f.maxTokens - 1 } : f))),
+  })
+  expect(divergences[0]).toMatchObject({ place: firstOf('turn.asked'), kind: 'differs', fields: ['maxTokens'] })
+})
+
+test('a coordinator that seeds later turns otherwise is caught at the first second turn', async () => {
+  const later = (f: Fact): boolean => f.type === 'turn.asked' && f.turn > 0
+  const { divergences } = await replayed(history, {
+    behaviour: mutated(d => mapFacts(d, f => (f.type === 'turn.asked' && later(f) ? { ...f, seed: f.seed ^ 1 } : f))),
+  })
+  expect(divergences[0]).toMatchObject({ place: firstOf('turn.asked', later), fields: ['seed'] })
+})
+
+test('a coordinator that forgets to go on after a tool is caught where the log goes on', async () => {
+  const { divergences } = await replayed(history, {
+    behaviour: mutated((d, input) => (input.type === 'context.appended' ? { facts: [], commands: [] } : d)),
+  })
+  const second = (f: Fact) => f.type === 'turn.asked' && f.turn > 0
+  expect(divergences[0]).toMatchObject({ place: firstOf('turn.asked', second), kind: 'unexpected', expected: null })
+})
+
+test('a coordinator that calls a tool twice is caught by the call that the log lacks', async () => {
+  const { divergences } = await replayed(history, {
+    behaviour: mutated(d => ({
+      ...d,
+      facts: d.facts.flatMap((f): readonly Fact[] => (f.type === 'tool.asked' ? [f, { ...f, call: f.call + 1 }] : [f])),
+    })),
+  })
+  expect(divergences[0]).toMatchObject({
+    kind: 'missing',
+    after: expect.stringContaining('trajectories:0:'),
+    actual: null,
+  })
+  expect(divergences[0]!.expected).toMatchObject({ type: 'tool.asked', call: 1 })
+})
+
+test('a grouper that keeps others is caught at the decision', async () => {
+  const { divergences } = await replayed(history, {
+    behaviour: config => ownerOf({ ...config, selection: { ...config.selection, variant: 'release' } }),
+  })
+  expect(divergences[0]).toMatchObject({ place: firstOf('group.selected'), kind: 'differs' })
+  expect(divergences[0]!.fields).toContain('selection')
+})
+
+test('a tampered log is named by event, expected and actual, and ends with exit code 1; one target alone can be looked at', async () => {
+  const at = join(directory, 'tampered')
+  let finished: string | undefined
+  await saveHistory(
+    at,
+    changed(history, m => {
+      if (m.type !== 'rollout.finished' || finished !== undefined || !m.trajectory.startsWith('s0002')) return m
+      finished = m.trajectory
+      return { ...m, answerTags: 7 }
+    }),
+  )
+  const run = (...args: string[]) => troupe(['replay', 'run', ...args, '--bus', `lmdb:${at}`]).done
+  const place = firstOf('rollout.finished', f => f.type === 'rollout.finished' && f.trajectory === finished)
+  const all = await run('--all')
+  expect(all.code).toBe(1)
+  expect(all.stdout).toContain(`${place}  ${finished}: today's code decides otherwise`)
+  expect(all.stdout).toMatch(/expected +rollout.finished {"answerTags":1}/)
+  expect(all.stdout).toMatch(/actual +rollout.finished {"answerTags":7}/)
+  expect((await run(finished!)).code).toBe(1)
+  expect((await run('s0001.0000')).code).toBe(0)
+  expect((await run()).code).toBe(2)
+})
+
+test('whatever the order of answers and whenever owners die, their own decisions replay without a difference', () => {
+  const behaviour = () =>
+    owner(
+      coordinator({ turnTimeoutMs: 10_000 }),
+      grouper({ runSeed: 1, selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1 } }),
+    )
+  fc.assert(
+    fc.property(fc.infiniteStream(fc.nat()), fc.array(fc.nat(30), { maxLength: 4 }), (picks, lives) => {
+      const w = world(behaviour())
+      w.append(claim())
+      for (let member = 0; member < 4; member++) w.append(requested('g0', member))
+      const answerOne = (pick: number): boolean => {
+        const open = w.commands.length + w.requests.length
+        if (open === 0) return false
+        const index = pick % open
+        if (index >= w.commands.length) {
+          const { trajectory, turn, epoch } = w.takeRequest(index - w.commands.length)
+          w.append({ type: 'context.appended', at: 0, trajectory, turn, epoch, text: 'r', tokens: Int32Array.of(8) })
+          return true
+        }
+        const command = w.takeCommand(index)
+        if (command.type === 'turn.generate') {
+          const texts = [toolCall('print(1)'), answer(command.order % 2 === 0 ? '4' : '5'), '<tool_call>{</tool_call>']
+          w.append(completed(command as GenerateTurn, texts[(command.order + command.turn) % 3]!))
+        } else if (command.type === 'tool.execute') {
+          const { trajectory, turn, call, attempt, tool } = command
+          const ran = { stdout: '', stderr: '', exitCode: 0, wallMs: 1, cpuMs: 1, executor: 'x' as never }
+          w.append({
+            type: 'tool.completed',
+            at: 0,
+            trajectory,
+            turn,
+            call,
+            attempt,
+            tool,
+            status: 'ok',
+            text: '4',
+            ...ran,
+          })
+        } else if (command.type === 'answer.verify') {
+          const { trajectory, attempt, response } = command
+          const reward = response.includes('boxed{4}') ? 1 : 0
+          w.append({ type: 'reward.assigned', at: 0, trajectory, attempt, reward, answer: '', how: 'test' })
+        }
+        return true
+      }
+      for (const steps of lives) {
+        for (let i = 0; i < steps; i++) if (!answerOne(picks.next().value as number)) break
+        w.restart(claim('b'))
+      }
+      while (answerOne(picks.next().value as number)) {}
+      const again = rerun(behaviour())
+      w.log.forEach((message, offset) => {
+        again.take({ message, topic: 'trajectories', partition: 0, offset, timestamp: 0 })
+      })
+      expect(again.result(true).divergences).toEqual([])
+    }),
+    { numRuns: 100 },
+  )
+})
