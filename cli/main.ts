@@ -8,7 +8,7 @@ import { asError, TroupeError } from '../runtime/errors'
 import { SandboxError } from '../sandbox/errors'
 import { escapeForTerminal } from './terminal'
 
-type Register = (program: Command) => void
+type Register = (program: Command, argv: readonly string[]) => void
 
 const commands: Readonly<Record<string, () => Register>> = {
   train: () => (require('./train') as typeof import('./train')).registerTrain,
@@ -32,7 +32,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .showHelpAfterError()
   // Only the named command's modules are loaded; help needs them all.
   const named = commands[argv[0] ?? '']
-  for (const load of named === undefined ? Object.values(commands) : [named]) load()(program)
+  for (const load of named === undefined ? Object.values(commands) : [named]) load()(program, argv)
   try {
     process.exitCode = 0
     await program.parseAsync([...argv], { from: 'user' })

@@ -1,16 +1,25 @@
-/** `troupe replay`: questions about a run, answered from its log. Reading never changes it. */
+/**
+ * `troupe replay`: questions about a run, answered from its log. Reading never changes it.
+ * Only the named command's modules are loaded; help needs them all.
+ */
 import type { Command } from 'commander'
-import { registerFollow } from './follow'
-import { registerLs } from './ls'
-import { registerRun } from './run'
-import { registerShow } from './show'
-import { registerVerify } from './verify'
 
-export function registerReplay(program: Command): void {
+type Register = (replay: Command) => void
+
+const commands: Readonly<Record<string, () => Register>> = {
+  ls: () => (require('./ls') as typeof import('./ls')).registerLs,
+  show: () => (require('./show') as typeof import('./show')).registerShow,
+  follow: () => (require('./follow') as typeof import('./follow')).registerFollow,
+  run: () => (require('./run') as typeof import('./run')).registerRun,
+  diff: () => (require('./diff') as typeof import('./diff')).registerDiff,
+  roc: () => (require('./roc') as typeof import('./roc')).registerRoc,
+  rescore: () => (require('./rescore') as typeof import('./rescore')).registerRescore,
+  verify: () => (require('./verify') as typeof import('./verify')).registerVerify,
+}
+
+/** `argv`: as `main` was given it, `replay` first. */
+export function registerReplay(program: Command, argv: readonly string[]): void {
   const replay = program.command('replay').description('look at a run through its log')
-  registerFollow(replay)
-  registerLs(replay)
-  registerRun(replay)
-  registerShow(replay)
-  registerVerify(replay)
+  const named = commands[argv[1] ?? '']
+  for (const load of named === undefined ? Object.values(commands) : [named]) load()(replay)
 }

@@ -1,0 +1,160 @@
+/**
+ * `troupe replay rescore G|T`: judges recorded responses again, by another rule or several times.
+ *
+ * in   the recorded texts and truths        out  for each the recorded and the new rewards; how often they differ
+ * Invariant: nothing is generated and nothing of the run is changed: the same texts, another judge.
+ */
+import { resolve } from 'node:path'
+import { type Command, Option } from 'commander'
+import type { Grader } from '../../actors/ports/verifierPort'
+import { asError, TroupeError } from '../../runtime/errors'
+import { escapeForTerminal, painter } from '../terminal'
+import { wholeNumber } from '../wholeNumber'
+import { type Counted, countedTrajectories, responseOf } from './counted'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
+import { resolveTarget, trajectoriesOf } from './resolveId'
+import { configOf } from './run'
+
+interface RescoreOptions extends ReadOptions {
+  readonly all?: boolean
+  readonly times: number
+  readonly place?: 'answer-tag' | 'anywhere'
+  readonly grader?: string
+  readonly timeoutMs?: number
+  readonly json?: boolean
+}
+
+interface Rescored {
+  readonly trajectory: string
+  readonly recorded: number
+  readonly rewards: readonly number[]
+  readonly mean: number
+  /** Standard deviation over the times, unbiased; 0 for one. */
+  readonly deviation: number
+  readonly answer: string
+  readonly how: string
+  readonly changed: boolean
+}
+
+const graderDeadlineMs = 60_000
+const atOnce = 16
+
+export function registerRescore(replay: Command): void {
+  const command = replay
+    .command('rescore [target]')
+    .description('judge recorded responses again: another place for the answer, a grader of your own, or several times')
+    .option('--all', 'every rewarded trajectory of the run')
+    .option('--times <n>', 'judge each so often', wholeNumber(1, 1000), 1)
+    .addOption(
+      new Option('--place <place>', "where the answer counts (default: the recipe's)").choices([
+        'answer-tag',
+        'anywhere',
+      ]),
+    )
+    .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth}) → {reward, answer, how}')
+    .option('--timeout-ms <ms>', 'of math-verify for one answer', wholeNumber(1, 3_600_000))
+    .option('--json', 'a JSON line each, last a summary')
+  withRun(command).action(rescore)
+}
+
+async function rescore(target: string | undefined, options: RescoreOptions): Promise<void> {
+  if (target === undefined && options.all !== true) throw wrong('no trajectory and no group was named; or --all')
+  const recorded = await openRecorded(options)
+  const closers: (() => Promise<void>)[] = []
+  try {
+    const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
+    const all = (await countedTrajectories(recorded, wants)).filter(c => c.reward !== null)
+    if (all.length === 0) throw wrong('nothing there has a reward to compare with')
+    const { reward } = await configOf(recorded)
+    const grader =
+      options.grader === undefined
+        ? mathOf(options.place ?? reward.place, options.timeoutMs ?? reward.timeoutMs, closers)
+        : graderIn(options.grader)
+    const results: Rescored[] = []
+    for (let at = 0; at < all.length; at += atOnce) {
+      results.push(...(await Promise.all(all.slice(at, at + atOnce).map(c => judge(c, grader, options.times)))))
+    }
+    print(results, options)
+    reportFaults(recorded)
+  } finally {
+    for (const close of closers) await close()
+    await recorded.close()
+  }
+}
+
+/** Loaded here: a second of start-up that other commands need not wait for. */
+function mathOf(place: 'answer-tag' | 'anywhere', timeoutMs: number, closers: (() => Promise<void>)[]): Grader {
+  const { graderSandbox } =
+    require('../../actors/ports/graderSandbox') as typeof import('../../actors/ports/graderSandbox')
+  const { mathGrader } = require('../../actors/ports/mathGrader') as typeof import('../../actors/ports/mathGrader')
+  const sandbox = graderSandbox()
+  closers.push(() => sandbox.close())
+  return mathGrader(sandbox, { place, timeoutMs })
+}
+
+function graderIn(file: string): Grader {
+  let loaded: { readonly grade?: unknown }
+  try {
+    loaded = require(resolve(file)) as { readonly grade?: unknown }
+  } catch (thrown) {
+    throw wrong(`--grader ${file} cannot be loaded: ${asError(thrown).message}`)
+  }
+  if (typeof loaded.grade !== 'function') throw wrong(`--grader ${file} exports no function 'grade'`)
+  return loaded.grade as Grader
+}
+
+async function judge(counted: Counted, grader: Grader, times: number): Promise<Rescored> {
+  const ask = { response: responseOf(counted), truth: counted.request.task.truth }
+  const rewards: number[] = []
+  let answer = ''
+  let how = ''
+  for (let k = 0; k < times; k++) {
+    const grade = await grader(ask, AbortSignal.timeout(graderDeadlineMs))
+    if (!Number.isFinite(grade?.reward)) throw wrong(`the grader gave no finite reward for ${counted.trajectory}`)
+    rewards.push(grade.reward)
+    answer = String(grade.answer ?? '')
+    how = String(grade.how ?? '')
+  }
+  const mean = rewards.reduce((a, b) => a + b, 0) / times
+  const deviation = times < 2 ? 0 : Math.sqrt(rewards.reduce((sum, r) => sum + (r - mean) ** 2, 0) / (times - 1))
+  const recorded = counted.reward!.reward
+  const { trajectory } = counted
+  return { trajectory, recorded, rewards, mean, deviation, answer, how, changed: rewards.some(r => r !== recorded) }
+}
+
+const paint = painter(process.stdout)
+
+function print(results: readonly Rescored[], options: RescoreOptions): void {
+  const changed = results.filter(r => r.changed)
+  const mean = (values: readonly number[]) => values.reduce((a, b) => a + b, 0) / values.length
+  const summary = {
+    type: 'summary',
+    trajectories: results.length,
+    times: options.times,
+    changed: changed.length,
+    unsteady: results.filter(r => r.deviation > 0).length,
+    recordedMean: mean(results.map(r => r.recorded)),
+    rescoredMean: mean(results.map(r => r.mean)),
+  }
+  if (options.json) {
+    for (const result of [...results, summary]) process.stdout.write(`${JSON.stringify(result)}\n`)
+    return
+  }
+  for (const r of results) {
+    const rewards = options.times === 1 ? String(r.rewards[0]) : `${r.mean.toFixed(3)} ± ${r.deviation.toFixed(3)}`
+    const line = `${escapeForTerminal(r.trajectory).padEnd(16)}  ${String(r.recorded).padStart(5)} → ${rewards.padEnd(6)}  '${escapeForTerminal(r.answer).slice(0, 60)}' (${escapeForTerminal(r.how)})`
+    process.stdout.write(`${r.changed ? paint('yellow', line) : line}\n`)
+  }
+  process.stdout.write(
+    `${summary.changed} of ${summary.trajectories} rewards differ from the record; mean ${summary.recordedMean.toFixed(4)} → ${summary.rescoredMean.toFixed(4)}${options.times > 1 ? `; ${summary.unsteady} unsteady over ${options.times} times` : ''}\n`,
+  )
+}
+
+function wrong(message: string): TroupeError {
+  return new TroupeError('cli.cannot_rescore', {
+    boundary: 'cli',
+    retriable: false,
+    message,
+    hint: 'troupe replay rescore G',
+  })
+}

@@ -1,0 +1,98 @@
+/** What-if over a saved history: other selections, other judges, and where two trajectories part. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { TokenDifference } from '../cli/replay/diff'
+import type { RocReport } from '../cli/replay/roc'
+import type { GroupSelected } from '../messages/facts'
+import { troupe } from './support/cli'
+import { changed, quickstartHistory, saveHistory } from './support/histories'
+
+jest.setTimeout(90_000)
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-what-if-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const history = quickstartHistory()
+beforeAll(() => saveHistory(directory, history))
+const replay = (...args: readonly string[]) => troupe(['replay', ...args, '--bus', `lmdb:${directory}`]).done
+const selected = history.records.flatMap(r => (r.message.type === 'group.selected' ? [r.message] : []))
+
+test('roc gives every group the decision that was recorded, and what the others would have kept', async () => {
+  for (const decision of selected.slice(0, 3)) {
+    const { code, stdout } = await replay('roc', decision.group, '--json')
+    const report = JSON.parse(stdout) as RocReport
+    expect({ code, agrees: report.agrees }).toEqual({ code: 0, agrees: true })
+    expect(report.variants.paper.advantages).toEqual(
+      Object.fromEntries(decision.kept.map(k => [k.member, k.advantage])),
+    )
+    const sizes = (['paper', 'release', 'none'] as const).map(v => Object.keys(report.variants[v].advantages).length)
+    for (const size of sizes) expect([4, 8]).toContain(size)
+    expect(Object.keys(report.variants.dynamic.advantages)).toHaveLength(report.members.length)
+    const sum = Object.values(report.variants.dynamic.advantages).reduce((a, b) => a + b, 0)
+    expect(sum).toBeCloseTo(0, 9)
+  }
+  const people = await replay('roc', selected[0]!.group, '--explain')
+  expect(people.stdout).toContain('p_format')
+  expect(people.stdout).toContain("today's code selects as recorded")
+})
+
+test('roc says so, with exit code 1, where the record is not what the code would decide', async () => {
+  const at = join(directory, 'other')
+  const target = selected[0] as GroupSelected
+  await saveHistory(
+    at,
+    changed(history, m => (m === target ? { ...target, kept: target.kept.slice(1) } : m)),
+  )
+  const { code, stdout } = await troupe(['replay', 'roc', target.group, '--bus', `lmdb:${at}`]).done
+  expect({ code, stdout }).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining('selects otherwise than recorded'),
+  })
+})
+
+test("rescore judges recorded texts again: by the recipe's rule as recorded, by a grader of one's own otherwise", async () => {
+  const group = selected[0]!.group
+  const same = (await replay('rescore', group, '--json')).stdout
+    .trim()
+    .split('\n')
+    .map(l => JSON.parse(l))
+  expect(same.at(-1)).toMatchObject({ type: 'summary', trajectories: 8, changed: 0 })
+  const grader = join(directory, 'grader.js')
+  writeFileSync(
+    grader,
+    "let n = 0\nexports.grade = ({ truth }) => ({ reward: Math.floor(n++ / 8) % 2, answer: truth, how: 'mine' })\n",
+  )
+  const mine = await replay('rescore', group, '--times', '4', '--grader', grader, '--json')
+  const all = mine.stdout
+    .trim()
+    .split('\n')
+    .map(l => JSON.parse(l))
+  expect(all.at(-1)).toMatchObject({ trajectories: 8, times: 4, changed: 8, unsteady: 8 })
+  expect(all[0]).toMatchObject({ mean: 0.5, how: 'mine' })
+  const none = join(directory, 'none.js')
+  writeFileSync(none, 'exports.other = 1\n')
+  expect((await replay('rescore', group, '--grader', none)).stderr).toContain("exports no function 'grade'")
+})
+
+test('diff names the first token at which two trajectories part, and finds none between one and itself', async () => {
+  const group = 's0001.0000'
+  const { code, stdout } = await replay('diff', `${group}/3`, `${group}/1`, '--json')
+  const { same, difference } = JSON.parse(stdout) as { same: boolean; difference: TokenDifference }
+  expect({ code, same }).toEqual({ code: 1, same: false })
+  const turns = history.records.flatMap(r =>
+    r.message.type === 'turn.completed' && r.message.turn === 0 ? [r.message] : [],
+  )
+  const [a, b] = [3, 1].map(k => turns.find(t => t.trajectory === `${group}/${k}`)!.tokens)
+  const prompt = history.records.flatMap(r => (r.message.type === 'rollout.requested' ? [r.message] : []))
+  const begin = prompt.find(p => p.group === group)!.tokens.length
+  let first = 0
+  while (a![first] === b![first]) first++
+  expect(difference).toMatchObject({
+    common: begin + first,
+    a: { where: 'turn 0', token: a![first] },
+    b: { where: 'turn 0', token: b![first] },
+  })
+  const itself = await replay('diff', `${group}/3`, `${group}/3`)
+  expect(itself).toMatchObject({ code: 0, stdout: expect.stringContaining('every token is the same') })
+})
