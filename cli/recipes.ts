@@ -6,6 +6,7 @@ import { extname, resolve } from 'node:path'
 import { closest, distance } from 'fastest-levenshtein'
 import { parse } from 'yaml'
 import { recipes } from '../recipes'
+import { benchmarkRecipe, benchmarks } from '../recipes/benchmarks'
 import { type Resolved, resolveConfig } from '../runtime/config'
 import { TroupeError } from '../runtime/errors'
 import { type Recipe, type RecipeConfig, type RecipeInput, recipeSchema } from '../runtime/recipe'
@@ -23,7 +24,8 @@ export function loadRecipe(name: string, overrides: readonly string[] = []): Loa
 }
 
 function findRecipe(name: string): Recipe {
-  const known = recipes.get(name)
+  const benchmark = name.startsWith('eval-') ? benchmarks.get(name.slice('eval-'.length)) : undefined
+  const known = benchmark === undefined ? recipes.get(name) : benchmarkRecipe(benchmark)
   if (known !== undefined) return known
   const file = resolve(name)
   if (existsSync(file)) return fromFile(file)

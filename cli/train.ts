@@ -23,7 +23,7 @@ import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
 import { directoryOf, noRun, noRunOn, openRun, runsOn, withBus } from './runContext'
 import { stopSignals } from './signals'
-import { trainView } from './trainView'
+import { type RunView, type TrainViewOptions, trainView } from './trainView'
 
 export interface TrainOptions {
   readonly bus: string
@@ -37,6 +37,8 @@ export interface TrainOptions {
   readonly metrics?: number
   /** false: `rollout`. */
   readonly learns?: boolean
+  /** What is shown of the run. Default: the learning curve. */
+  readonly view?: (options: TrainViewOptions) => RunView
 }
 
 /** What a person watches need not move oftener. */
@@ -98,7 +100,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     throw thrown
   })
   const state = progress()
-  const view = trainView({ json: options.json === true, config, run: id, fx: systemEffects })
+  const view = (options.view ?? trainView)({ json: options.json === true, config, run: id, fx: systemEffects })
   const metrics = await serveMetrics(options.metrics)
   const signals = stopSignals()
   view.begin()

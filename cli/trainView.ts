@@ -15,6 +15,8 @@ export interface TrainViewOptions {
   readonly fx: Effects
 }
 
+export type RunView = ReturnType<typeof trainView>
+
 const barWidth = 24
 const redrawMs = 100
 /** Where no line can move, a cold start says this often how far it is: it may take minutes. */
@@ -57,6 +59,7 @@ export function trainView(options: TrainViewOptions) {
   }
 
   return {
+    draw,
     begin() {
       if (!json)
         say(

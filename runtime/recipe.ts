@@ -127,7 +127,8 @@ const fields = z.strictObject({
     .optional(),
   train: z
     .strictObject({
-      steps: positive.default(300),
+      /** 0: an evaluation and nothing else. */
+      steps: count.default(300),
       learningRate: z.number().positive().default(1e-6),
       clipLow: z.number().positive().default(0.2),
       clipHigh: z.number().positive().default(0.28),

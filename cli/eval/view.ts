@@ -1,0 +1,52 @@
+/** How `eval` looks: answers so far while it runs, then the result; JSON lines with --json. */
+import type { EvaluationCompleted } from '../../messages/facts'
+import type { Benchmark } from '../../recipes/benchmarks'
+import { duration, percent } from '../terminal'
+import { type RunView, type TrainViewOptions, trainView } from '../trainView'
+import { besideThePaper, scoreOf } from './report'
+
+export function evalView(
+  { title, ...benchmark }: Benchmark,
+  options: TrainViewOptions,
+  onResult: (result: EvaluationCompleted) => void,
+): RunView {
+  const { config, json, run } = options
+  const { problems, samples, temperature } = config.evaluation
+  const view = trainView(options)
+  const out = (text: string) => process.stdout.write(`${text}\n`)
+  let result: EvaluationCompleted | undefined
+  return {
+    ...view,
+    begin() {
+      const how = `${problems} problems × ${samples} at temperature ${temperature}, up to ${config.limits.responseTokens} tokens`
+      if (!json) process.stderr.write(`run ${run}: ${title}, ${how} and ${config.limits.turns} turns\n`)
+    },
+    evaluation(fact) {
+      result = fact
+      onResult(fact)
+      if (json) view.evaluation(fact)
+    },
+    tick(state) {
+      const { asked, finished, kvShare } = state.running
+      view.draw(`answers ${finished}/${asked}  KV ${percent(kvShare, 0)}`)
+    },
+    end(summary, cpu) {
+      if (json) return view.end(summary, cpu)
+      view.close()
+      if (result === undefined) return out(`${title}: ${summary.outcome}, ${summary.reason}`)
+      const { metrics } = result
+      out(
+        `${title}  pass@1 ${scoreOf(result)}  pass@${result.samples} ${percent(metrics.passAtK ?? 0)}  (${result.n} problems)`,
+      )
+      out(
+        `sampled tokens  ${(metrics.meanTokens ?? 0).toFixed(0)} an answer, ${percent(metrics.truncatedShare ?? 0)} ended by a limit`,
+      )
+      out(`tool calls      ${metrics.toolCalls ?? 0}, ${percent(metrics.toolErrorRate ?? 0)} failed`)
+      if ((metrics.failed ?? 0) > 0) out(`failed          ${metrics.failed} answers, which do not count`)
+      out(`wall time       ${duration(summary.wallSeconds)}`)
+      const beside = besideThePaper({ title, ...benchmark }, result)
+      if (beside !== '') out(`\nBeside what arXiv 2508.20722 prints:\n${beside}\n`)
+      out(`look at it      npx troupe replay ls --run ${summary.run}`)
+    },
+  }
+}

@@ -1,0 +1,122 @@
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { besideThePaper, reportOf } from '../cli/eval/report'
+import { loadRecipe } from '../cli/recipes'
+import type { EvaluationCompleted } from '../messages/facts'
+import { policyVersion } from '../messages/ids'
+import { benchmarks, readProblems } from '../recipes/benchmarks'
+import { parseProblems } from '../recipes/benchmarks/rows'
+
+const data = join(__dirname, '../../shared/data/math')
+const contest = { question: ['problem'], answer: ['answer'], truth: 'integer' } as const
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-test-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const published = [
+  ['aime24', 'aime24.jsonl', 30],
+  ['aime25', 'aime25.jsonl', 30],
+  ['hmmt25', 'hmmt25-feb.jsonl', 30],
+  ['math500', 'math500.jsonl', 500],
+  ['gsm8k', 'gsm8k.test.jsonl', 1319],
+] as const
+
+if (!existsSync(data)) process.stderr.write(`the published files are not read: ${data} is not there\n`)
+;(existsSync(data) ? test.each(published) : test.skip.each(published))(
+  '%s is read from its published file, every row of it',
+  async (name, file, rows) => {
+    const { problems, dropped } = await readProblems(benchmarks.get(name)!, join(data, file))
+    expect(dropped).toEqual({})
+    expect(problems).toHaveLength(rows)
+    expect(problems.every(({ truth, question }) => truth !== '' && question !== '')).toBe(true)
+  },
+)
+
+test('every row is a problem or counted under one reason', () => {
+  const rows = [
+    '{"id": "a", "problem": "1+1", "answer": 2}',
+    '{"id": "a", "problem": "1+2", "answer": "3"}',
+    '{"id": "b", "problem": "1+1", "answer": "2"}',
+    '',
+    'no JSON',
+    '[1]',
+    '{"answer": "2"}',
+    '{"problem": "1+3"}',
+    '{"problem": "a half", "answer": "1/2"}',
+    '{"problem": "1+4", "answer": "005"}',
+  ]
+  expect(parseProblems(rows.join('\n'), contest)).toEqual({
+    problems: [
+      { id: 'a', question: '1+1', truth: '2' },
+      { id: '10', question: '1+4', truth: '5' },
+    ],
+    dropped: {
+      'id of a row before': 1,
+      'question of a row before': 1,
+      'not JSON': 1,
+      'not an object': 1,
+      'no problem': 1,
+      'no answer': 1,
+      'answer not an integer': 1,
+    },
+  })
+})
+
+test('a JSON array is read as lines are', () => {
+  const rows = [1, 2, 3].map(n => ({ problem: `${n}+0`, answer: n }))
+  const { problems } = parseProblems(JSON.stringify(rows, null, 2), contest)
+  expect(problems.map(({ id, truth }) => [id, truth])).toEqual(rows.map(({ answer }) => [`${answer}`, `${answer}`]))
+})
+
+test('no file makes the reader throw, and nothing is lost uncounted', () => {
+  const line = fc.oneof(fc.string(), fc.json(), fc.constantFrom('{"problem":"p","answer":"1"}', '[', '{"problem":1}'))
+  fc.assert(
+    fc.property(fc.array(line.map(text => text.replaceAll('\n', ' '))), lines => {
+      const { problems, dropped } = parseProblems(`x\n${lines.join('\n')}`, { ...contest, truth: 'text' })
+      const counted = problems.length + Object.values(dropped).reduce((sum, n) => sum + n, 0)
+      expect(counted).toBe(1 + lines.filter(text => text.trim() !== '').length)
+    }),
+  )
+})
+
+test('a file that is not there, or holds no problem, is refused with what its rows must be', async () => {
+  const aime = benchmarks.get('aime24')!
+  await expect(readProblems(aime, join(directory, 'none.jsonl'))).rejects.toMatchObject({ code: 'config.no_data' })
+  const file = join(directory, 'other.jsonl')
+  writeFileSync(file, '{"text": "1"}\n{"text": "2"}\n')
+  await expect(readProblems(aime, file)).rejects.toMatchObject({
+    message: expect.stringContaining('2 no problem'),
+    hint: expect.stringContaining('"problem"'),
+  })
+})
+
+test("a benchmark is a recipe under eval-NAME, by the paper's protocol", () => {
+  const { config } = loadRecipe('eval-aime25', ['data.file=x.jsonl', 'evaluation.problems=30'])
+  expect(config.value).toMatchObject({
+    train: { steps: 0 },
+    evaluation: { samples: 16, temperature: 0.6, problems: 30 },
+    limits: { responseTokens: 30_000, turns: 30 },
+  })
+})
+
+test('a report puts the result beside the paper', () => {
+  const result: EvaluationCompleted = {
+    type: 'evaluation.completed',
+    at: 0,
+    name: 'held-out',
+    step: 0,
+    version: policyVersion(0),
+    passAt1: 0.125,
+    standardError: 0.05,
+    n: 30,
+    samples: 16,
+    metrics: { passAtK: 0.5, meanTokens: 321, toolCalls: 7, toolErrorRate: 0.25, truncatedShare: 0.1, failed: 1 },
+  }
+  const text = reportOf(benchmarks.get('aime24')!, result)
+  expect(text).toContain('12.5 ± 5.0 %')
+  expect(text).toMatch(/\| this model +\| 12\.5 +\| 321/)
+  expect(text).toMatch(/\| rStar2-Agent-14B +\| 80\.6 +\| 9340/)
+  expect(besideThePaper(benchmarks.get('gsm8k')!, result)).toBe('')
+})
