@@ -7,6 +7,7 @@
 import type { EngineStatus } from '../messages/commands'
 import type { PolicySegment, Sampling, TurnTiming } from '../messages/facts'
 import type { EngineId, PolicyVersion, TrajectoryId } from '../messages/ids'
+import { TroupeError } from './errors'
 
 export interface EngineCapabilities {
   readonly kind: 'local' | 'vllm' | 'sglang' | 'openai' | 'recorded' | 'simulated' | 'custom'
@@ -51,10 +52,27 @@ export interface Generation {
   readonly timing: TurnTiming
 }
 
+/** What of a generation was there when its engine failed. */
+export type PartialGeneration = Pick<Generation, 'tokens' | 'logprobs' | 'segments'>
+
+/** An engine failed in the middle of a generation: the error is its cause, with the same code; the tokens so far are kept. */
+export class GenerationLost extends TroupeError {
+  constructor(
+    cause: Error,
+    readonly partial: PartialGeneration,
+  ) {
+    const { code, retriable } = cause instanceof TroupeError ? cause : { code: 'engine.failed', retriable: true }
+    super(code, { boundary: 'engine', retriable, message: cause.message, cause })
+  }
+}
+
 export interface Engine {
   readonly id: EngineId
   readonly capabilities: EngineCapabilities
-  /** Throws TroupeError `engine.context_exceeded` (not retriable), `engine.lost` (retriable), `engine.failed`. */
+  /**
+   * Throws TroupeError `engine.context_exceeded` (not retriable), `engine.lost` (retriable), `engine.failed`; as a
+   * `GenerationLost` where there are tokens to go on from.
+   */
   generate(request: GenerateRequest, signal?: AbortSignal): Promise<Generation>
   /** Ends a request early; its `generate` resolves with finish `aborted`. */
   abort(requestId: string): Promise<void>

@@ -11,7 +11,7 @@ import type { TurnInterrupted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { Decision } from '../../runtime/behaviour'
 import type { Effects } from '../../runtime/effects'
-import type { Engine, GenerateRequest } from '../../runtime/engine'
+import { type Engine, type GenerateRequest, GenerationLost } from '../../runtime/engine'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
 import type { InferenceRequest } from '../inference'
@@ -56,8 +56,9 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
       const code = error instanceof TroupeError ? error.code : ''
       const reason =
         code === 'engine.context_exceeded' ? 'too-long' : code === 'engine.lost' ? 'engine-lost' : 'engine-error'
-      const lost = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
-      return interrupted({ ...place, ...lost, reason, error: error.message, at: fx.now() })
+      const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
+      const partial = error instanceof GenerationLost ? error.partial : nothing
+      return interrupted({ ...place, ...partial, reason, error: error.message, at: fx.now() })
     } finally {
       if (current.get(ask.trajectory) === id) current.delete(ask.trajectory)
     }

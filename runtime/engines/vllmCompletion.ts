@@ -1,0 +1,98 @@
+/**
+ * One generation on a vLLM server, as it grows: the request's body, and what each event of the stream adds.
+ *
+ * in   a request, then the `data:` lines        out  a body with every sampling field said; pieces of tokens and logprobs
+ * Invariant: as many logprobs as tokens, each a finite number of at most 0; anything else is `engine.failed`, since a token without
+ * its logprob cannot be trained on. Text is not taken from the server: who sampled does not tokenise.
+ * Source: CompletionRequest in vllm/entrypoints/openai/completion/protocol.py of 0.32. What is left out there takes the
+ * server's defaults, which come from the model's generation_config: so nothing is left out.
+ */
+import type { GenerateRequest } from '../engine'
+import { garbage } from './vllmHttp'
+import type { VllmTraits } from './vllmProbe'
+
+export interface Piece {
+  readonly tokens: readonly number[]
+  readonly logprobs: readonly number[]
+  /** null: more follows. `aborted`: somebody has ended it on the server. */
+  readonly finish: 'stop' | 'length' | 'aborted' | null
+  /** Prompt tokens that were in the prefix cache; the last piece has it, where the server tells. */
+  readonly cachedTokens: number | null
+  /** How long it waited in the server's queue, ms; the last piece has it, where the server tells. */
+  readonly queuedMs: number | null
+}
+
+export function completionBody(traits: VllmTraits, request: GenerateRequest, maxTokens: number): object {
+  const { temperature, topP, topK, minP, stopTokens } = request.sampling
+  return {
+    model: traits.servedName,
+    prompt: Array.from(request.context),
+    max_tokens: maxTokens,
+    min_tokens: 0,
+    n: 1,
+    temperature,
+    top_p: topP,
+    top_k: topK,
+    min_p: minP,
+    presence_penalty: 0,
+    frequency_penalty: 0,
+    repetition_penalty: 1,
+    stop: [],
+    stop_token_ids: stopTokens,
+    // The recipe's stop tokens end a turn, not whatever the model's files call an end.
+    ignore_eos: true,
+    logprobs: 0,
+    return_token_ids: true,
+    stream: true,
+    stream_options: { include_usage: true },
+    ...(traits.prioritySign === 0 ? {} : { priority: request.priority }),
+    ...(traits.takesSeed ? { seed: request.seed } : {}),
+  }
+}
+
+const finishes: Readonly<Record<string, Piece['finish']>> = { stop: 'stop', length: 'length', abort: 'aborted' }
+
+interface Event {
+  readonly error?: { readonly message?: string } | string
+  readonly usage?: { readonly prompt_tokens_details?: { readonly cached_tokens?: number | null } | null } | null
+  readonly metrics?: { readonly queue_time_ms?: number | null } | null
+  readonly choices?: readonly {
+    readonly token_ids?: readonly number[] | null
+    readonly logprobs?: { readonly token_logprobs?: readonly (number | null)[] } | null
+    readonly finish_reason?: string | null
+  }[]
+}
+
+/** What one event adds. @throws TroupeError engine.failed */
+export function pieceOf(url: string, vocabulary: number, line: string): Piece {
+  let event: Event
+  try {
+    event = JSON.parse(line) as Event
+  } catch {
+    throw garbage(url, `an event that is no JSON: '${line.slice(0, 100)}'`)
+  }
+  if (typeof event !== 'object' || event === null)
+    throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
+  if (event.error !== undefined) {
+    throw garbage(url, `it failed: ${typeof event.error === 'string' ? event.error : event.error?.message}`)
+  }
+  const choice = event.choices?.[0]
+  const cachedTokens = event.usage?.prompt_tokens_details?.cached_tokens ?? null
+  const queuedMs = event.metrics?.queue_time_ms ?? null
+  if (choice === undefined) return { tokens: [], logprobs: [], finish: null, cachedTokens, queuedMs }
+  const tokens = choice.token_ids ?? []
+  const logprobs = choice.logprobs?.token_logprobs ?? []
+  if (!Array.isArray(tokens) || tokens.some(id => !Number.isInteger(id) || id < 0 || id >= vocabulary)) {
+    throw garbage(url, `token ids that are none of this model: ${JSON.stringify(tokens)?.slice(0, 100)}`)
+  }
+  if (!Array.isArray(logprobs) || logprobs.length !== tokens.length) {
+    throw garbage(url, `${tokens.length} tokens with ${logprobs.length} logprobs`)
+  }
+  if (logprobs.some(p => typeof p !== 'number' || !Number.isFinite(p) || p > 1e-3)) {
+    throw garbage(url, `logprobs that are none: ${JSON.stringify(logprobs).slice(0, 100)}`)
+  }
+  const reason = choice.finish_reason ?? null
+  const finish = reason === null ? null : finishes[reason]
+  if (finish === undefined) throw garbage(url, `it ended a generation with '${reason}'`)
+  return { tokens, logprobs: logprobs as readonly number[], finish, cachedTokens, queuedMs }
+}

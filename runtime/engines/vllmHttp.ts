@@ -1,0 +1,177 @@
+/**
+ * HTTP to one vLLM server: JSON in and out, and server-sent events, over connections that are kept.
+ *
+ * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
+ * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` where nobody answers,
+ * `engine.timeout` where nobody answers in time. Both are retriable; neither says what was in a header.
+ */
+import {
+  Agent,
+  type ClientRequest,
+  type IncomingMessage,
+  request as plainRequest,
+  type RequestOptions,
+} from 'node:http'
+import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
+import { asError, TroupeError } from '../errors'
+
+export interface Reply {
+  readonly status: number
+  readonly text: string
+}
+
+export interface VllmHttp {
+  readonly url: string
+  get(path: string, timeoutMs: number): Promise<Reply>
+  post(path: string, body: object, timeoutMs: number): Promise<Reply>
+  /** Resolves when the status is there. The caller reads `lines` to its end, or aborts. */
+  stream(path: string, body: object, timeoutMs: number, signal: AbortSignal): Promise<StreamReply>
+  close(): void
+}
+
+export interface StreamReply {
+  readonly status: number
+  /** Text behind `data:`, event by event. Throws `engine.lost` when the connection breaks off. */
+  readonly lines: AsyncIterable<string>
+  /** All of the body, where the status says that it is no stream. */
+  text(): Promise<string>
+}
+
+/** An answer larger than this is not one of vLLM's. */
+const maxReplyChars = 64 * 1024 * 1024
+const maxLineChars = 4 * 1024 * 1024
+
+/** @param token sent as a bearer token: what `vllm serve --api-key` was given */
+export function vllmHttp(url: string, token?: string): VllmHttp {
+  const base = new URL(url)
+  const isTls = base.protocol === 'https:'
+  const agent = isTls ? new TlsAgent({ keepAlive: true }) : new Agent({ keepAlive: true })
+  const send = isTls ? tlsRequest : plainRequest
+  const prefix = base.pathname.replace(/\/+$/, '')
+  const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
+
+  const lost = (cause: unknown): TroupeError =>
+    new TroupeError('engine.lost', {
+      boundary: 'engine',
+      retriable: true,
+      message: `no answer from ${url}: ${asError(cause).message || (cause as { code?: string }).code}`,
+      cause,
+    })
+
+  function open(method: string, path: string, body: object | undefined, timeoutMs: number, signal?: AbortSignal) {
+    return new Promise<IncomingMessage>((resolve, reject) => {
+      const payload = body === undefined ? undefined : Buffer.from(JSON.stringify(body))
+      const sized =
+        payload === undefined ? {} : { 'content-type': 'application/json', 'content-length': payload.length }
+      const options: RequestOptions = {
+        agent,
+        method,
+        host: base.hostname.replace(/^\[|\]$/g, ''),
+        port: base.port || (isTls ? 443 : 80),
+        path: prefix + path,
+        headers: { ...authorization, ...sized },
+        ...(signal === undefined ? {} : { signal }),
+      }
+      const attempt = (again: boolean) => {
+        let timer: NodeJS.Timeout | undefined
+        const asked: ClientRequest = send(options)
+        asked.once('response', reply => {
+          clearTimeout(timer)
+          resolve(reply)
+        })
+        asked.once('error', error => {
+          clearTimeout(timer)
+          if (signal?.aborted) reject(asError(signal.reason))
+          // The server closes idle connections; one may be used just then, and the request was never seen.
+          else if (again && asked.reusedSocket && (error as { code?: string }).code === 'ECONNRESET') attempt(false)
+          else reject(error instanceof TroupeError ? error : lost(error))
+        })
+        timer = setTimeout(() => asked.destroy(late(url, path, timeoutMs)), timeoutMs)
+        asked.end(payload)
+      }
+      attempt(true)
+    })
+  }
+
+  /** The whole body, within what is left of the deadline. */
+  async function bodyOf(reply: IncomingMessage, path: string, timeoutMs: number): Promise<string> {
+    const timer = setTimeout(() => reply.destroy(late(url, path, timeoutMs)), timeoutMs)
+    try {
+      reply.setEncoding('utf8')
+      let text = ''
+      for await (const chunk of reply) {
+        text += chunk
+        if (text.length > maxReplyChars)
+          throw garbage(url, `${path} answers with more than ${maxReplyChars} characters`)
+      }
+      return text
+    } catch (thrown) {
+      throw thrown instanceof TroupeError ? thrown : lost(thrown)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  async function ask(method: string, path: string, body: object | undefined, timeoutMs: number): Promise<Reply> {
+    const reply = await open(method, path, body, timeoutMs)
+    return { status: reply.statusCode ?? 0, text: await bodyOf(reply, path, timeoutMs) }
+  }
+
+  async function* linesOf(reply: IncomingMessage): AsyncGenerator<string> {
+    reply.setEncoding('utf8')
+    let rest = ''
+    try {
+      for await (const chunk of reply) {
+        rest += chunk
+        for (let end = rest.indexOf('\n'); end >= 0; end = rest.indexOf('\n')) {
+          const line = rest.slice(0, end).trimEnd()
+          rest = rest.slice(end + 1)
+          if (line.startsWith('data:')) yield line.slice(5).trimStart()
+        }
+        if (rest.length > maxLineChars) throw garbage(url, `a line of more than ${maxLineChars} characters`)
+      }
+    } catch (thrown) {
+      throw thrown instanceof TroupeError ? thrown : lost(thrown)
+    }
+  }
+
+  return {
+    url,
+    get: (path, timeoutMs) => ask('GET', path, undefined, timeoutMs),
+    post: (path, body, timeoutMs) => ask('POST', path, body, timeoutMs),
+    async stream(path, body, timeoutMs, signal) {
+      const reply = await open('POST', path, body, timeoutMs, signal)
+      return { status: reply.statusCode ?? 0, lines: linesOf(reply), text: () => bodyOf(reply, path, timeoutMs) }
+    },
+    close: () => agent.destroy(),
+  }
+}
+
+const late = (url: string, path: string, timeoutMs: number): TroupeError =>
+  new TroupeError('engine.timeout', {
+    boundary: 'engine',
+    retriable: true,
+    message: `${url}${path} did not answer within ${timeoutMs} ms`,
+    hint: 'look at the load of the server and at its log',
+  })
+
+/** What is no answer of a vLLM server. Asking again may help: another process may listen there soon. */
+export const garbage = (url: string, what: string): TroupeError =>
+  new TroupeError('engine.failed', {
+    boundary: 'engine',
+    retriable: true,
+    message: `${url} does not answer as vLLM does: ${what}`,
+    hint: 'check that the address is that of a vLLM server',
+  })
+
+/** The reply's JSON object. @throws TroupeError engine.failed where it is none */
+export function objectOf(url: string, path: string, reply: Reply): Readonly<Record<string, unknown>> {
+  if (reply.status !== 200) throw garbage(url, `${path} says ${reply.status}: ${reply.text.slice(0, 300)}`)
+  try {
+    const value: unknown = JSON.parse(reply.text)
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
+  } catch {
+    // said below
+  }
+  throw garbage(url, `${path} gives no JSON object but '${reply.text.slice(0, 100)}'`)
+}

@@ -1,0 +1,98 @@
+/**
+ * What a vLLM server says of itself on `/metrics`: how large its KV cache is, and how much of it is in use.
+ *
+ * in   the Prometheus text        out  sizes in tokens, gauges, counters since the server's start
+ * Invariant: a figure that the server does not give is an error that names it, never a zero. Servers with several engines
+ * inside (data parallel) give each as a label: sizes and counters are summed, use is averaged by size.
+ * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig.
+ */
+import { TroupeError } from '../errors'
+
+export interface VllmMetrics {
+  readonly kvTokens: number
+  readonly blockTokens: number
+  readonly prefixCaching: boolean
+  /** Share of the blocks that a request refers to, 0 to 1; blocks that are only cached count as free. */
+  readonly usedShare: number
+  readonly running: number
+  readonly waiting: number
+  readonly preemptions: number
+  readonly generatedTokens: number
+  readonly promptTokens: number
+  /** Of the prompts: found in the prefix cache. */
+  readonly cachedPromptTokens: number
+}
+
+interface Sample {
+  readonly labels: Readonly<Record<string, string>>
+  readonly value: number
+}
+
+const sampleLine = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$/
+const labelPair = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g
+
+/** Samples by the name of their metric. Lines that are none are passed over. */
+export function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
+  const samples = new Map<string, Sample[]>()
+  for (const line of text.split('\n')) {
+    if (line.startsWith('#')) continue
+    const match = sampleLine.exec(line.trim())
+    if (match === null) continue
+    const [, name, labels, number] = match
+    const value = number === '+Inf' ? Number.POSITIVE_INFINITY : Number(number)
+    const pairs = [...(labels ?? '').matchAll(labelPair)].map(([, key, raw]) => [key, unescaped(raw!)] as const)
+    const known = samples.get(name!)
+    const sample = { labels: Object.fromEntries(pairs), value }
+    if (known === undefined) samples.set(name!, [sample])
+    else known.push(sample)
+  }
+  return samples
+}
+
+const unescaped = (text: string) => text.replace(/\\(.)/g, (_, char: string) => (char === 'n' ? '\n' : char))
+
+/** @throws TroupeError engine.failed, naming the metric that is missing or no number */
+export function vllmMetrics(url: string, text: string): VllmMetrics {
+  const samples = parsePrometheus(text)
+  const of = (...names: readonly string[]): readonly Sample[] => {
+    const found = names.map(name => samples.get(`vllm:${name}`)).find(each => each !== undefined)
+    if (found === undefined) throw missing(url, `vllm:${names[0]} is not on /metrics`)
+    return found
+  }
+  const total = (...names: readonly string[]) => {
+    const sum = of(...names).reduce((before, { value }) => before + value, 0)
+    if (!Number.isFinite(sum)) throw missing(url, `vllm:${names[0]} is no number`)
+    return sum
+  }
+  const caches = of('cache_config_info').map(({ labels }) => {
+    const blockTokens = Number(labels.block_size)
+    const blocks = Number(labels.num_gpu_blocks)
+    if (!(blockTokens > 0 && blocks > 0)) {
+      const seen = `block_size="${labels.block_size}", num_gpu_blocks="${labels.num_gpu_blocks}"`
+      throw missing(url, `vllm:cache_config_info does not say how large the KV cache is (${seen})`)
+    }
+    return { blockTokens, kvTokens: blockTokens * blocks, prefixCaching: labels.enable_prefix_caching === 'True' }
+  })
+  const usage = of('kv_cache_usage_perc', 'gpu_cache_usage_perc')
+  return {
+    kvTokens: caches.reduce((sum, { kvTokens }) => sum + kvTokens, 0),
+    blockTokens: Math.max(...caches.map(cache => cache.blockTokens)),
+    prefixCaching: caches.every(cache => cache.prefixCaching),
+    usedShare: usage.reduce((sum, { value }) => sum + value, 0) / usage.length,
+    running: total('num_requests_running'),
+    waiting: total('num_requests_waiting'),
+    preemptions: total('num_preemptions_total', 'num_preemptions'),
+    generatedTokens: total('generation_tokens_total', 'generation_tokens'),
+    promptTokens: total('prompt_tokens_total', 'prompt_tokens'),
+    // Counted since 0.19 or so; before it the queries of the prefix cache say the same.
+    cachedPromptTokens: total('prompt_tokens_cached_total', 'prefix_cache_hits_total', 'prefix_cache_hits'),
+  }
+}
+
+const missing = (url: string, what: string): TroupeError =>
+  new TroupeError('engine.failed', {
+    boundary: 'engine',
+    retriable: true,
+    message: `${url}: ${what}`,
+    hint: 'the server must be vLLM, started without --disable-log-stats',
+  })

@@ -1,0 +1,210 @@
+/**
+ * What a vLLM server can do, found out by asking it: nothing is taken from its version number.
+ *
+ * in   a server, and what the run expects of it        out  traits; or a refusal that says what differs
+ * Invariant: a server that a run cannot be trained on is refused before its first turn: another vocabulary, another
+ * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights.
+ */
+import { TroupeError } from '../errors'
+import { garbage, objectOf, type VllmHttp } from './vllmHttp'
+import { vllmMetrics } from './vllmMetrics'
+
+export interface VllmExpectation {
+  /** Of the model's embedding: ids are below it. */
+  readonly vocabulary: number
+  /** The longest context of the run. */
+  readonly contextTokens: number
+  /** Whether turns are trained on, and new weights come. */
+  readonly trained: boolean
+  /** The run's own reading of token ids, to compare the server's with. */
+  readonly decode: (tokens: Int32Array) => Promise<string>
+  /** Where the server does not say how many sequences it runs at once. */
+  readonly maxSequences: number
+}
+
+export interface VllmTraits {
+  readonly version: string
+  /** The name that requests give. */
+  readonly servedName: string
+  readonly kvTokens: number
+  readonly blockTokens: number
+  readonly prefixSharing: boolean
+  readonly contextTokens: number
+  readonly maxSequences: number
+  /** -1: requests with the largest `priority` are preempted first; 0: the server was not started to look at it. */
+  readonly prioritySign: -1 | 0
+  /** Logprobs come after temperature and truncation. */
+  readonly processedLogprobs: boolean
+  /** The endpoints of development mode are there: pause, new weights, reset of the prefix cache. */
+  readonly takesWeights: boolean
+  /** Requests may carry a seed. On CPUs a seeded request that is prefilled in chunks ends vLLM 0.32. */
+  readonly takesSeed: boolean
+}
+
+const askMs = 30_000
+/** A first generation compiles and warms up. */
+const generateMs = 120_000
+const sampledIds = 64
+
+/** @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
+export async function probeVllm(http: VllmHttp, expected: VllmExpectation): Promise<VllmTraits> {
+  const { url } = http
+  const version = String(objectOf(url, '/version', await http.get('/version', askMs)).version ?? '')
+  const { servedName, contextTokens } = await modelOf(http)
+  if (contextTokens < expected.contextTokens) {
+    const differs = `its contexts have at most ${contextTokens} tokens, the recipe's limits.contextTokens is ${expected.contextTokens}`
+    throw unfit(url, differs, 'start it with a longer --max-model-len, or lower limits.contextTokens')
+  }
+  const metrics = await http.get('/metrics', askMs)
+  if (metrics.status !== 200) throw garbage(url, `/metrics says ${metrics.status}`)
+  const { kvTokens, blockTokens, prefixCaching } = vllmMetrics(url, metrics.text)
+  await checkVocabulary(http, servedName, expected.vocabulary)
+  await checkTokenizer(http, servedName, expected)
+  const processedLogprobs = await givesProcessedLogprobs(http, servedName)
+  const { takesWeights, device, maxSequences } = await developmentMode(http)
+  if (expected.trained && !processedLogprobs) {
+    const differs = 'its logprobs are not those of the distribution that it samples from'
+    throw unfit(url, differs, 'start it with --logprobs-mode processed_logprobs')
+  }
+  if (expected.trained && !takesWeights) {
+    const hint = 'start it with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it'
+    throw unfit(url, 'it has no endpoints to pause it and to give it new weights', hint)
+  }
+  return {
+    version,
+    servedName,
+    kvTokens,
+    blockTokens,
+    prefixSharing: prefixCaching,
+    contextTokens,
+    maxSequences: maxSequences ?? expected.maxSequences,
+    prioritySign: await prioritySignOf(http, servedName),
+    processedLogprobs,
+    takesWeights,
+    takesSeed: device !== undefined && device !== 'cpu',
+  }
+}
+
+async function modelOf(http: VllmHttp): Promise<{ servedName: string; contextTokens: number }> {
+  const { data } = objectOf(http.url, '/v1/models', await http.get('/v1/models', askMs))
+  const models = (Array.isArray(data) ? data : []) as { id?: unknown; parent?: unknown; max_model_len?: unknown }[]
+  const model = models.find(({ parent }) => parent === null || parent === undefined) // others are adapters
+  if (typeof model?.id !== 'string' || typeof model.max_model_len !== 'number') {
+    throw garbage(http.url, '/v1/models names no model with a max_model_len')
+  }
+  return { servedName: model.id, contextTokens: model.max_model_len }
+}
+
+/** The last id of ours is taken, the next one is refused. */
+async function checkVocabulary(http: VllmHttp, model: string, vocabulary: number): Promise<void> {
+  const last = await complete(http, model, { prompt: [vocabulary - 1] })
+  const hint = "start it with the run's model: what stands in the recipe's model.path, or was made for the run"
+  if (last.status !== 200) {
+    throw unfit(http.url, `it refuses token id ${vocabulary - 1}, the model's last: ${messageOf(last.text)}`, hint)
+  }
+  const beyond = await complete(http, model, { prompt: [vocabulary] })
+  if (beyond.status === 200) {
+    throw unfit(http.url, `its vocabulary is larger than the model's ${vocabulary}: it takes id ${vocabulary}`, hint)
+  }
+}
+
+/** Ids spread over the vocabulary read alike. A server without a tokenizer cannot be asked, and none is needed. */
+async function checkTokenizer(http: VllmHttp, model: string, { vocabulary, decode }: VllmExpectation): Promise<void> {
+  const ids = Int32Array.from({ length: sampledIds }, (_, k) => Math.floor(((k + 0.5) * vocabulary) / sampledIds))
+  const theirs = await detokenized(http, model, ids)
+  if (theirs === undefined || theirs === (await decode(ids))) return
+  // As a whole they may differ by a blank between two tokens: one by one they must not.
+  for (const id of ids) {
+    const one = Int32Array.of(id)
+    const [read, ours] = [await detokenized(http, model, one), await decode(one)]
+    if (read === undefined || read.trim() === ours.trim()) continue
+    const differs = `its tokenizer reads id ${id} as ${JSON.stringify(read)}, the run's model reads ${JSON.stringify(ours)}`
+    throw unfit(http.url, differs, "start it with the run's model, or its own --tokenizer left out")
+  }
+}
+
+async function detokenized(http: VllmHttp, model: string, ids: Int32Array): Promise<string | undefined> {
+  const reply = await http.post('/detokenize', { model, tokens: Array.from(ids) }, askMs)
+  if (reply.status !== 200) return undefined
+  const { prompt } = objectOf(http.url, '/detokenize', reply)
+  return typeof prompt === 'string' ? prompt : undefined
+}
+
+/**
+ * At a temperature of T the differences between two tokens' logprobs are 1/T times those at 1, and they stay logprobs:
+ * together not above 1. Raw logprobs do not change; logits do, but are no logprobs.
+ */
+async function givesProcessedLogprobs(http: VllmHttp, model: string): Promise<boolean> {
+  const cold = 0.25
+  const at = async (temperature: number) => {
+    const asked = { prompt: [0, 1, 2, 3], temperature, logprobs: 5, return_tokens_as_token_ids: true }
+    const reply = objectOf(http.url, '/v1/completions', await complete(http, model, asked))
+    const [choice] = (reply.choices ?? []) as { logprobs?: { top_logprobs?: Record<string, number>[] } }[]
+    return Object.entries(choice?.logprobs?.top_logprobs?.[0] ?? {})
+  }
+  const warm = await at(1)
+  const frozen = new Map(await at(cold))
+  const common = warm.filter(([token]) => frozen.has(token)).sort((a, b) => b[1] - a[1])
+  const [first, last] = [common[0], common.at(-1)]
+  if (first === undefined || last === undefined || first[1] - last[1] < 1e-3) {
+    throw garbage(http.url, 'it gives no logprobs of the likeliest tokens')
+  }
+  const stretch = (frozen.get(first[0])! - frozen.get(last[0])!) / (first[1] - last[1])
+  const mass = (entries: Iterable<readonly [string, number]>) =>
+    [...entries].reduce((sum, [, logprob]) => sum + Math.exp(logprob), 0)
+  // In bfloat16 two runs differ by a little.
+  return Math.abs(stretch * cold - 1) < 0.2 && mass(warm) < 1.01 && mass(frozen) < 1.01 && mass(frozen) > mass(warm)
+}
+
+async function prioritySignOf(http: VllmHttp, model: string): Promise<-1 | 0> {
+  const { status } = await complete(http, model, { prompt: [0], priority: 1 })
+  return status === 200 ? -1 : 0
+}
+
+interface Development {
+  readonly takesWeights: boolean
+  readonly device?: string | undefined
+  readonly maxSequences?: number | undefined
+}
+
+/** The endpoints that an update needs; those that can be asked without changing anything are. */
+async function developmentMode(http: VllmHttp): Promise<Development> {
+  const paused = await http.get('/is_paused', askMs)
+  if (paused.status !== 200) return { takesWeights: false }
+  const info = await http.get('/server_info?config_format=json', askMs)
+  let config: { device_config?: { device?: string }; scheduler_config?: { max_num_seqs?: number } } = {}
+  if (info.status === 200) {
+    const stated = objectOf(http.url, '/server_info', info).vllm_config
+    if (typeof stated === 'object' && stated !== null) config = stated
+  }
+  const device = config.device_config?.device
+  const maxSequences = config.scheduler_config?.max_num_seqs
+  return {
+    takesWeights: true,
+    device: typeof device === 'string' ? device : undefined,
+    maxSequences: Number.isInteger(maxSequences) ? maxSequences : undefined,
+  }
+}
+
+const complete = (http: VllmHttp, model: string, body: object) =>
+  http.post('/v1/completions', { model, max_tokens: 1, temperature: 1, top_p: 1, top_k: 0, ...body }, generateMs)
+
+/** The text of vLLM's error object, or the beginning of what came instead. */
+export function messageOf(text: string): string {
+  try {
+    const { error, message } = JSON.parse(text) as { error?: { message?: string } | string; message?: string }
+    const said = typeof error === 'string' ? error : (error?.message ?? message)
+    if (typeof said === 'string') return said
+  } catch {
+    // no JSON: shown as it is
+  }
+  return text.slice(0, 300)
+}
+
+const unfit = (url: string, differs: string, hint: string): TroupeError =>
+  new TroupeError('engine.unfit', {
+    boundary: 'engine',
+    retriable: false,
+    message: `the vLLM server at ${url} does not fit this run: ${differs}`,
+    hint,
+  })
