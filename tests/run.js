@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * Every suite, one after the other: lint, unit, sandbox, pytest, kafka, slice. Usage: node tests/run.js [SUITE …]
+ * Every suite, one after the other: lint, unit, sandbox, pytest, kafka, slice, vllm. Usage: node tests/run.js [SUITE …]
  *
  * in   the runners' own reports (jest's JSON, pytest's JUnit XML)     out  a table, and last the line "N passed, N failed, N skipped"
  * Invariant: a runner that crashes, hangs or reports no test at all is a failure, never silence.
@@ -66,7 +66,7 @@ const suites = {
   },
   unit: {
     limitMinutes: 15,
-    commands: [jest('unit', '--maxWorkers=2', '--testPathIgnorePatterns', '/tests/(slice|kafka|sandbox)/')],
+    commands: [jest('unit', '--maxWorkers=2', '--testPathIgnorePatterns', '/tests/(slice|kafka|sandbox|vllm)/')],
   },
   sandbox: { limitMinutes: 5, commands: [jest('sandbox', '--maxWorkers=2', '--testPathPatterns', '/tests/sandbox/')] },
   pytest: { limitMinutes: 15, commands: [pytest()] },
@@ -74,6 +74,15 @@ const suites = {
   kafka: { limitMinutes: 12, commands: [jest('kafka', '--runInBand', '--testPathPatterns', '/tests/kafka/')] },
   // Real engines and trainers: one file after the other, or two would measure and starve each other.
   slice: { limitMinutes: 25, commands: [jest('slice', '--runInBand', '--testPathPatterns', '/tests/slice/')] },
+  // A real vLLM server. Its 6 GB are fetched here, not by set-up: whoever leaves this suite out need not have them.
+  vllm: {
+    limitMinutes: 15,
+    commands: [
+      check('set-up of vLLM', process.execPath, ['cli/setup.js', '--vllm']),
+      check('set-up of SmolLM2', process.execPath, ['cli/bin.js', 'setup', 'smollm2']),
+      jest('vllm', '--runInBand', '--testPathPatterns', '/tests/vllm/'),
+    ],
+  },
 }
 
 /** The exit code, or the reason why there is none. The deadline ends the runner's whole process group. */
@@ -145,7 +154,7 @@ async function runSuite(name, suite) {
 }
 
 async function main(names) {
-  const own = new Set(['sandbox', 'kafka', 'slice']) // suites with a folder of their own
+  const own = new Set(['sandbox', 'kafka', 'slice', 'vllm']) // suites with a folder of their own
   const present = Object.keys(suites).filter(name => !own.has(name) || fs.existsSync(path.join(__dirname, name)))
   const unknown = names.find(name => !present.includes(name))
   if (unknown !== undefined) {

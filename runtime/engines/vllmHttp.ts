@@ -37,6 +37,8 @@ export interface StreamReply {
   text(): Promise<string>
 }
 
+/** vLLM's server closes connections that were idle for 5 s. */
+const kept = { keepAlive: true, timeout: 4000 }
 /** An answer larger than this is not one of vLLM's. */
 const maxReplyChars = 64 * 1024 * 1024
 const maxLineChars = 4 * 1024 * 1024
@@ -45,7 +47,7 @@ const maxLineChars = 4 * 1024 * 1024
 export function vllmHttp(url: string, token?: string): VllmHttp {
   const base = new URL(url)
   const isTls = base.protocol === 'https:'
-  const agent = isTls ? new TlsAgent({ keepAlive: true }) : new Agent({ keepAlive: true })
+  const agent = isTls ? new TlsAgent(kept) : new Agent(kept)
   const send = isTls ? tlsRequest : plainRequest
   const prefix = base.pathname.replace(/\/+$/, '')
   const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
@@ -74,7 +76,7 @@ export function vllmHttp(url: string, token?: string): VllmHttp {
       }
       const attempt = (again: boolean) => {
         let timer: NodeJS.Timeout | undefined
-        const asked: ClientRequest = send(options)
+        const asked: ClientRequest = send(again ? options : { ...options, agent: false })
         asked.once('response', reply => {
           clearTimeout(timer)
           resolve(reply)
@@ -82,7 +84,8 @@ export function vllmHttp(url: string, token?: string): VllmHttp {
         asked.once('error', error => {
           clearTimeout(timer)
           if (signal?.aborted) reject(asError(signal.reason))
-          // The server closes idle connections; one may be used just then, and the request was never seen.
+          // The server closes idle connections; one may be used just then, and the request was never seen. Others of them
+          // may be as old: once more over a new one.
           else if (again && asked.reusedSocket && (error as { code?: string }).code === 'ECONNRESET') attempt(false)
           else reject(error instanceof TroupeError ? error : lost(error))
         })

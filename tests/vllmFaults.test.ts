@@ -1,0 +1,339 @@
+/**
+ * What a real vLLM server does not do when asked: garbage, silence, half an answer. A small server of the test's own
+ * answers as vLLM 0.32 does (tests/vllm runs against the real one), and strictly: a request without a field is refused.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { engineId, policyVersion } from '../messages/ids'
+import { GenerationLost } from '../runtime/engine'
+import { startVllmEngine, type VllmEngine, type VllmEngineOptions } from '../runtime/engines/vllm'
+import { vllmMetrics } from '../runtime/engines/vllmMetrics'
+import { refused, requestOn } from './engineContract'
+
+const vocabulary = 100
+const metricsText = `# HELP vllm:num_requests_running Number of requests in model execution batches.
+vllm:num_requests_running{engine="0",model_name="m"} 2.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:num_preemptions_total{engine="0",model_name="m"} 3.0
+vllm:prompt_tokens_total{engine="0",model_name="m"} 1.0e+03
+vllm:prompt_tokens_cached_total{engine="0",model_name="m"} 400.0
+vllm:generation_tokens_total{engine="0",model_name="m"} 77.0
+vllm:cache_config_info{block_size="128",cache_dtype="a \\"quoted\\" one",enable_prefix_caching="True",engine="0",num_gpu_blocks="364"} 1.0
+`
+
+/** How the server of a test answers a generation that streams; `default` goes on like vLLM. */
+type Streaming = (reply: ServerResponse, body: Record<string, unknown>) => void
+
+const event = (value: unknown) => `data: ${typeof value === 'string' ? value : JSON.stringify(value)}\n\n`
+const piece = (
+  tokens: readonly number[],
+  finish: string | null = null,
+  logprobs: readonly unknown[] = tokens.map(() => -1),
+) => event({ choices: [{ token_ids: tokens, logprobs: { token_logprobs: logprobs }, finish_reason: finish }] })
+const usage = event({ choices: [], usage: { prompt_tokens_details: { cached_tokens: 2 } } })
+const open = (reply: ServerResponse) => reply.writeHead(200, { 'content-type': 'text/event-stream' })
+
+const whole: Streaming = (reply, body) => {
+  open(reply)
+  const tokens = Array.from({ length: body.max_tokens as number }, (_, i) => 10 + i)
+  reply.end(piece(tokens.slice(0, 1)) + piece(tokens.slice(1), 'length') + usage + event('[DONE]'))
+}
+
+const demanded =
+  'model prompt max_tokens min_tokens n temperature top_p top_k min_p presence_penalty frequency_penalty repetition_penalty stop stop_token_ids ignore_eos logprobs return_token_ids stream_options priority'.split(
+    ' ',
+  )
+
+interface FakeVllm {
+  readonly url: string
+  readonly asked: { readonly path: string; readonly body: Record<string, unknown> }[]
+  streaming: Streaming
+  /** Overrides the reply to a path; undefined leaves it as it is. */
+  override: (path: string, body: Record<string, unknown>) => { status: number; body: string } | undefined
+  close(): Promise<void>
+}
+
+async function fakeVllm(): Promise<FakeVllm> {
+  const asked: { path: string; body: Record<string, unknown> }[] = []
+  const json = (value: unknown, status = 200) => ({ status, body: JSON.stringify(value) })
+  const complete = (body: Record<string, unknown>) => {
+    const prompt = body.prompt as number[]
+    if (prompt.some(id => id >= vocabulary)) return json({ error: { message: 'Token id is out of vocabulary' } }, 400)
+    const scale = 1 / (body.temperature as number)
+    const logits = [3, 1.5, 1, 0.5, 0]
+    const sum = Math.log(logits.reduce((all, each) => all + Math.exp(each * scale), 0))
+    const top = Object.fromEntries(logits.map((each, i) => [`token_id:${i}`, each * scale - sum]))
+    return json({ choices: [{ logprobs: { top_logprobs: [top] } }] })
+  }
+  const plain = (path: string, body: Record<string, unknown>) => {
+    switch (path) {
+      case '/version':
+        return json({ version: '0.32.0' })
+      case '/v1/models':
+        return json({ data: [{ id: 'm', parent: null, max_model_len: 64 }] })
+      case '/metrics':
+        return { status: 200, body: metricsText }
+      case '/detokenize':
+        return json({ prompt: (body.tokens as number[]).join(' ') })
+      case '/server_info?config_format=json':
+        return json({ vllm_config: { device_config: { device: 'cpu' }, scheduler_config: { max_num_seqs: 7 } } })
+      case '/v1/completions':
+        return complete(body)
+      case '/reset_prefix_cache?reset_running_requests=true':
+        return json({ success: true })
+      default:
+        return json({ is_paused: false })
+    }
+  }
+  const fake: Pick<FakeVllm, 'streaming' | 'override'> = { streaming: whole, override: () => undefined }
+  const answer = async (request: IncomingMessage, reply: ServerResponse) => {
+    let text = ''
+    for await (const chunk of request) text += chunk
+    const path = request.url!
+    const body = (text === '' ? {} : JSON.parse(text)) as Record<string, unknown>
+    asked.push({ path, body })
+    if (body.stream === true) {
+      const missing = demanded.filter(field => !(field in body))
+      if (missing.length === 0) return fake.streaming(reply, body)
+      return void reply.writeHead(422).end(`missing: ${missing.join(' ')}`)
+    }
+    const { status, body: said } = fake.override(path, body) ?? plain(path, body)
+    reply.writeHead(status, { 'content-type': 'application/json' }).end(said)
+  }
+  const server: Server = createServer((request, reply) => void answer(request, reply))
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  return Object.assign(fake, {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    asked,
+    async close() {
+      server.closeAllConnections()
+      await new Promise(resolve => server.close(resolve))
+    },
+  })
+}
+
+let fake: FakeVllm
+let engine: VllmEngine | undefined
+beforeEach(async () => {
+  fake = await fakeVllm()
+})
+afterEach(async () => {
+  await engine?.close()
+  engine = undefined
+  await fake.close()
+})
+
+const decode = async (tokens: Int32Array) => tokens.join(' ')
+const expected = { vocabulary, contextTokens: 60, trained: true, decode, maxSequences: 64 }
+const start = async (changes: Partial<VllmEngineOptions> = {}): Promise<VllmEngine> => {
+  engine = await startVllmEngine({ id: engineId('vllm-0'), url: fake.url, expected, ...changes })
+  return engine
+}
+const context = Int32Array.of(1, 2, 3)
+
+test('every sampling field is said, and the answer is taken as it came', async () => {
+  const started = await start()
+  expect(started.capabilities).toMatchObject({ kvTokens: 46_592, blockTokens: 128, maxSequences: 7, prioritySign: -1 })
+  const answer = await started.generate(requestOn(context, { maxTokens: 5, priority: 9, resumedTokens: 1 }))
+  expect(answer).toMatchObject({ finish: 'length', cachedTokens: 2, text: '3 10 11 12 13 14' })
+  expect([...answer.tokens]).toEqual([10, 11, 12, 13, 14])
+  const { body } = fake.asked.at(-1)!
+  expect(body).toMatchObject({ priority: 9, ignore_eos: true, max_tokens: 5, prompt: [1, 2, 3] })
+  expect(body).not.toHaveProperty('seed') // a seeded request can end a CPU server
+})
+
+test('what is no answer of vLLM is `engine.failed`, and says what came', async () => {
+  const started = await start()
+  const garbage: readonly (readonly [string, RegExp])[] = [
+    ['data: <html>\n\n', /no JSON.*<html>/],
+    ['data: 7\n\n', /no object/],
+    [piece([10, 11], null, [-1]), /2 tokens with 1 logprobs/],
+    [piece([10], null, [null]), /logprobs that are none: \[null\]/],
+    [piece([10], null, [0.5]), /logprobs that are none/],
+    [piece([vocabulary]), /token ids that are none of this model/],
+    [piece([1.5]), /token ids that are none/],
+    [piece([10], 'whatever'), /ended a generation with 'whatever'/],
+    [event({ error: { message: 'out of cheese' } }), /out of cheese/],
+    [event('[DONE]'), /ends before its generation does/],
+  ]
+  for (const [said, pattern] of garbage) {
+    fake.streaming = reply => void open(reply).end(said)
+    const error = await refused(started.generate(requestOn(context)))
+    expect(error).toMatchObject({ code: 'engine.failed', boundary: 'engine' })
+    expect(error.message).toMatch(pattern)
+  }
+  fake.streaming = whole
+  expect((await started.generate(requestOn(context))).tokens).toHaveLength(24)
+})
+
+test('tokens that had come before a failure are in it, with the version of each', async () => {
+  const started = await start()
+  await started.updateWeights({ version: policyVersion(4), directory: modelFolder(), digest: '', keepKv: false })
+  fake.streaming = reply => void open(reply).end(piece([10]) + piece([11, 12]) + event('nonsense'))
+  const error = await refused(started.generate(requestOn(context)))
+  expect(error).toBeInstanceOf(GenerationLost)
+  const { partial } = error as GenerationLost
+  expect([...partial.tokens]).toEqual([10, 11, 12])
+  expect(partial.logprobs).toHaveLength(3)
+  expect(partial.segments).toEqual([{ policyVersion: 4, start: 0, end: 3 }])
+})
+
+test('a server that begins and falls silent is given up after its deadline, one that never begins too', async () => {
+  const started = await start({ stallMs: 150, firstTokenMs: 300 })
+  fake.streaming = reply => void open(reply).write(piece([10]))
+  const stalled = await refused(started.generate(requestOn(context)))
+  expect(stalled).toMatchObject({ code: 'engine.timeout', retriable: true })
+  expect(stalled.message).toMatch(/no token from .* for 150 ms/)
+  fake.streaming = () => {}
+  const silent = await refused(started.generate(requestOn(context)))
+  expect(silent).toMatchObject({ code: 'engine.timeout', retriable: true })
+})
+
+test('an abort while nothing comes resolves at once with nothing', async () => {
+  const started = await start()
+  fake.streaming = () => {}
+  const aborter = new AbortController()
+  const answer = started.generate(requestOn(context), aborter.signal)
+  setTimeout(() => aborter.abort(), 50)
+  expect(await answer).toMatchObject({ finish: 'aborted', text: '', segments: [] })
+})
+
+test('a connection that breaks off is `engine.failed` while the server lives, `engine.lost` when it says that it is dead', async () => {
+  const started = await start({ health: { everyMs: 60_000 } })
+  fake.streaming = reply => {
+    open(reply).write(piece([10]))
+    setTimeout(() => reply.destroy(), 20)
+  }
+  const broken = await refused(started.generate(requestOn(context)))
+  expect(broken.code).toBe('engine.failed')
+  expect(broken.message).toMatch(/broke off, and the server lives/)
+  fake.override = path => (path === '/health' ? { status: 503, body: '' } : undefined)
+  fake.streaming = reply => void reply.writeHead(500).end('{"error":{"message":"EngineDeadError"}}')
+  expect(await refused(started.generate(requestOn(context)))).toMatchObject({ code: 'engine.lost', retriable: true })
+  expect((await started.lost).message).toMatch(/503/)
+  expect((await refused(started.generate(requestOn(context)))).code).toBe('engine.lost')
+})
+
+test('a server that dies while nobody asks is missed, and what runs is told', async () => {
+  const started = await start({ health: { everyMs: 50 } })
+  fake.streaming = reply => void open(reply).write(piece([10]))
+  const running = refused(started.generate(requestOn(context)))
+  await new Promise(resolve => setTimeout(resolve, 100))
+  await fake.close()
+  expect((await running).code).toBe('engine.lost')
+  expect((await started.lost).message).toContain(fake.url)
+  fake = await fakeVllm()
+})
+
+test('new weights come between a pause and a resume, and the server goes on when they cannot be loaded', async () => {
+  const started = await start()
+  const directory = modelFolder()
+  const update = { version: policyVersion(1), directory, digest: '', keepKv: false }
+  const paths = () => fake.asked.map(({ path }) => path.replace(/\?.*/, '')).filter(path => path !== '/health')
+  fake.asked.length = 0
+  await started.updateWeights(update)
+  const sequence = [
+    '/pause',
+    '/collective_rpc',
+    '/is_paused',
+    '/reset_prefix_cache',
+    '/update_weight_version',
+    '/resume',
+  ]
+  expect(paths()).toEqual(sequence)
+  expect(fake.asked[1]!.body).toEqual({ method: 'reload_weights', kwargs: { weights_path: directory } })
+  fake.asked.length = 0
+  await started.updateWeights({ ...update, version: policyVersion(2), keepKv: true })
+  expect(paths()).toEqual(sequence.filter(path => path !== '/reset_prefix_cache'))
+  fake.override = path =>
+    path === '/collective_rpc' ? { status: 500, body: '{"error":{"message":"shape mismatch"}}' } : undefined
+  const failed = await refused(started.updateWeights({ ...update, version: policyVersion(3) }))
+  expect(failed).toMatchObject({ code: 'engine.update_failed', retriable: true })
+  expect(failed.message).toContain('shape mismatch')
+  expect(paths().at(-1)).toBe('/resume')
+  expect((await started.generate(requestOn(context))).segments[0]!.policyVersion).toBe(2)
+})
+
+test('a server that does not fit is refused at start, with what differs', async () => {
+  const refusal = async (changes: Partial<typeof expected>) => {
+    const error = await refused(
+      startVllmEngine({ id: engineId('x'), url: fake.url, expected: { ...expected, ...changes } }),
+    )
+    expect(error).toMatchObject({ code: 'engine.unfit', retriable: false })
+    expect(error.hint).toBeTruthy()
+    return error.message
+  }
+  expect(await refusal({ contextTokens: 65 })).toMatch(/at most 64 tokens.*limits\.contextTokens is 65/)
+  expect(await refusal({ vocabulary: 99 })).toMatch(/vocabulary is larger than the model's 99/)
+  expect(await refusal({ vocabulary: 101 })).toMatch(/refuses token id 100/)
+  expect(await refusal({ decode: async ids => `other ${ids.join(' ')}` })).toMatch(/its tokenizer reads id \d+ as/)
+  fake.override = path => (path === '/is_paused' ? { status: 404, body: 'Not Found' } : undefined)
+  expect(await refusal({})).toMatch(/no endpoints to pause it/)
+  const raw = { choices: [{ logprobs: { top_logprobs: [{ 'token_id:1': -0.1, 'token_id:2': -3 }] } }] }
+  fake.override = path => (path === '/v1/completions' ? { status: 200, body: JSON.stringify(raw) } : undefined)
+  const takesAll = await refused(start())
+  expect(takesAll.message).toMatch(/vocabulary/)
+  fake.override = (path, body) =>
+    path === '/v1/completions' && (body.prompt as number[])[0] !== vocabulary
+      ? { status: 200, body: JSON.stringify(raw) }
+      : undefined
+  expect(await refusal({})).toMatch(/not those of the distribution/)
+})
+
+test('a server without those endpoints collects rollouts, and says plainly that it takes no weights', async () => {
+  fake.override = path => (path === '/is_paused' ? { status: 404, body: 'Not Found' } : undefined)
+  const started = await start({ expected: { ...expected, trained: false } })
+  expect(started.capabilities.trainable).toBe(false)
+  await started.updateWeights({ version: policyVersion(0), directory: '/as/it/is', digest: '', keepKv: false })
+  expect((await started.generate(requestOn(context))).segments[0]!.policyVersion).toBe(0)
+  const next = { version: policyVersion(1), directory: '/x', digest: 'd', keepKv: false }
+  expect(await refused(started.updateWeights(next))).toMatchObject({ code: 'engine.no_updates', retriable: false })
+})
+
+test('where nobody listens, or something else does, the start says so', async () => {
+  const nobody = await refused(startVllmEngine({ id: engineId('x'), url: 'http://127.0.0.1:9', expected }))
+  expect(nobody).toMatchObject({ code: 'engine.lost' })
+  expect(nobody.message).toContain('http://127.0.0.1:9')
+  fake.override = () => ({ status: 200, body: '<html>hello</html>' })
+  const other = await refused(start())
+  expect(other).toMatchObject({ code: 'engine.failed' })
+  expect(other.message).toMatch(/does not answer as vLLM does.*html/)
+})
+
+test('metrics: labels with quotes are read, several engines are summed, what is missing is named', () => {
+  expect(vllmMetrics('u', metricsText)).toEqual({
+    kvTokens: 46_592,
+    blockTokens: 128,
+    prefixCaching: true,
+    usedShare: 0.25,
+    running: 2,
+    waiting: 1,
+    preemptions: 3,
+    generatedTokens: 77,
+    promptTokens: 1000,
+    cachedPromptTokens: 400,
+  })
+  const two = metricsText + metricsText.replaceAll('engine="0"', 'engine="1"').replace('0.25', '0.75')
+  expect(vllmMetrics('u', two)).toMatchObject({ kvTokens: 93_184, usedShare: 0.5, running: 4, generatedTokens: 154 })
+  for (const name of ['cache_config_info', 'num_preemptions_total', 'kv_cache_usage_perc']) {
+    const less = metricsText.split('\n').filter(line => !line.startsWith(`vllm:${name}`))
+    expect(() => vllmMetrics('u', less.join('\n'))).toThrow(name.replace('_total', ''))
+  }
+  expect(() => vllmMetrics('u', metricsText.replace('num_gpu_blocks="364"', 'num_gpu_blocks="None"'))).toThrow(/None/)
+})
+
+/** A directory that holds weights, for a server that does not look into it. */
+function modelFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'troupe-weights-'))
+  folders.push(folder)
+  writeFileSync(join(folder, 'model.safetensors'), 'weights')
+  return folder
+}
+const folders: string[] = []
+afterAll(() => {
+  for (const folder of folders) rmSync(folder, { recursive: true })
+})
