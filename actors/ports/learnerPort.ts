@@ -89,18 +89,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   }
 
   /** The batch's sequences, in its order, from the log. */
-  async function sequencesOf(batch: Batch): Promise<TrainSequence[]> {
-    const facts = await factsOf(journal, batch)
-    const indexOf = new Map([...new Set(batch.started.trajectories.map(groupOf))].map((group, i) => [group, i]))
-    const advantageOf = new Map<string, number>(
-      batch.groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
-    )
-    return batch.started.trajectories.map(trajectory => {
-      const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
-      const group = indexOf.get(groupOf(trajectory))!
-      return { trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }
-    })
-  }
+  const sequencesOf = async (batch: Batch): Promise<TrainSequence[]> =>
+    trainSequences(batch, await factsOf(journal, batch))
 
   async function restore(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Trainer> {
     const trainer = await options.trainer()
@@ -146,6 +136,22 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
 
   // A run that is stopped waits for its step, which is seconds from being durable, and not for a cold start.
   return (request, signal) => (request.kind === 'cold-start' ? unlessAborted(coldStart(), signal) : train(request))
+}
+
+/** A batch as the trainer takes it: in the order of `step.started`, groups numbered by their first member. */
+export function trainSequences(
+  { started, groups }: Pick<Batch, 'started' | 'groups'>,
+  facts: ReadonlyMap<TrajectoryId, readonly TrajectoryFact[]>,
+): TrainSequence[] {
+  const indexOf = new Map([...new Set(started.trajectories.map(groupOf))].map((group, i) => [group, i]))
+  const advantageOf = new Map<string, number>(
+    groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
+  )
+  return started.trajectories.map(trajectory => {
+    const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
+    const group = indexOf.get(groupOf(trajectory))!
+    return { trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }
+  })
 }
 
 function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {

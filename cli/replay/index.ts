@@ -14,6 +14,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   diff: () => (require('./diff') as typeof import('./diff')).registerDiff,
   roc: () => (require('./roc') as typeof import('./roc')).registerRoc,
   rescore: () => (require('./rescore') as typeof import('./rescore')).registerRescore,
+  learn: () => (require('./learn') as typeof import('./learn')).registerLearn,
   verify: () => (require('./verify') as typeof import('./verify')).registerVerify,
 }
 

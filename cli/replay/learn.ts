@@ -1,0 +1,308 @@
+/**
+ * `troupe replay learn STEP`: computes an optimizer step again and compares it with the record.
+ *
+ * in   a run's log, and its nearest checkpoint before the step that is still on disk
+ * out  loss, gradient norm, members and weights, recorded and recomputed; exit 1 where they do not agree
+ * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in; weights are
+ * written to a temporary directory only, to take their digest. On the run's own device, dtype and threads the trainer
+ * gives the same bits; elsewhere float32 differs by about 1e-5, bfloat16 by 1e-2, and `--check` says what is allowed.
+ */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type Command, InvalidArgumentError } from 'commander'
+import { trainSequences } from '../../actors/ports/learnerPort'
+import { selectGroup } from '../../kernels'
+import type { CheckpointSaved, GroupSelected, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { TroupeError } from '../../runtime/errors'
+import { createLog } from '../../runtime/log'
+import type { RecipeConfig } from '../../runtime/recipe'
+import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
+import { painter } from '../terminal'
+import { wholeNumber } from '../wholeNumber'
+import { type Counted, countedTrajectories, factsIn, groupsOf } from './counted'
+import { rewardedMembers, selectionOptions } from './groups'
+import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
+import { configOf } from './run'
+
+interface LearnOptions extends ReadOptions {
+  readonly all?: boolean
+  readonly check: number
+  readonly device?: string
+  readonly threads?: number
+  readonly json?: boolean
+}
+
+interface RecordedStep {
+  readonly started: StepStarted
+  readonly metrics: Metrics | null
+  /** Of the weights that it published. */
+  readonly digest: string | null
+  readonly rejected: boolean
+}
+
+export interface LearnedStep {
+  readonly step: number
+  readonly checkpoint: string
+  readonly trajectories: number
+  readonly recorded: Metrics
+  readonly recomputed: Metrics
+  /** Relative, of loss and gradNorm and whatever else both have and no clock decided. */
+  readonly differences: Readonly<Record<string, number>>
+  /** Members that today's selection keeps otherwise than `step.started` says. */
+  readonly members: readonly string[]
+  /** null: the record has none to compare with. */
+  readonly sameWeights: boolean | null
+  readonly agrees: boolean
+}
+
+/** What a step's result is; the rest of its metrics is measured time. */
+const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
+/** Those that decide whether a step agrees. */
+const decisive = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
+
+export function registerLearn(replay: Command): void {
+  const command = replay
+    .command('learn [step]')
+    .description('compute an optimizer step again from its recorded batch, and compare')
+    .option('--all', 'every step from the oldest checkpoint that is kept')
+    .option('--check <relative>', 'largest relative difference of loss and gradient norm', tolerance, 1e-6)
+    .option('--device <device>', "a torch device (default: the run's)")
+    .option('--threads <n>', "torch threads (default: the run's)", wholeNumber(1, 1024))
+    .option('--json', 'a JSON line a step')
+  withRun(command).action(learn)
+}
+
+async function learn(asked: string | undefined, options: LearnOptions): Promise<void> {
+  const recorded = await openRecorded(options)
+  try {
+    const config = await configOf(recorded)
+    const log = await learnerLog(recorded)
+    const wanted = wantedSteps(asked, options, log.steps)
+    const checkpoint = nearest(recorded, log.checkpoints, wanted[0]!)
+    let disagreed = 0
+    for await (const result of relearn(recorded, config, log.steps, checkpoint, wanted, options)) {
+      if (!result.agrees) disagreed++
+      const text = options.json ? JSON.stringify(result) : lines(result, options.check).join('\n')
+      process.stdout.write(`${text}\n`)
+    }
+    reportFaults(recorded)
+    process.exitCode = disagreed > 0 ? 1 : 0
+  } finally {
+    await recorded.close()
+  }
+}
+
+/** Steps, first telling counts, and checkpoints in the log's order. */
+async function learnerLog(recorded: RecordedRun) {
+  const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
+  const checkpoints: CheckpointSaved[] = []
+  const digests = new Map<number, string>()
+  await recorded.scan('learner', ({ message }) => {
+    const fact = message as LearnerFact
+    switch (fact.type) {
+      case 'step.started':
+        if (!steps.has(fact.step)) steps.set(fact.step, { started: fact, metrics: null, digest: null, rejected: false })
+        break
+      case 'weights.published':
+        digests.set(fact.step, fact.digest)
+        break
+      case 'step.completed':
+      case 'step.rejected': {
+        const step = steps.get(fact.step)
+        if (step === undefined || step.metrics !== null) break
+        step.metrics = fact.metrics
+        step.rejected = fact.type === 'step.rejected'
+        step.digest = digests.get(fact.step) ?? null
+        break
+      }
+      case 'checkpoint.saved':
+        checkpoints.push(fact)
+        break
+    }
+  })
+  return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints }
+}
+
+function wantedSteps(
+  asked: string | undefined,
+  options: LearnOptions,
+  steps: ReadonlyMap<number, RecordedStep>,
+): readonly number[] {
+  const over = [...steps].filter(([, s]) => s.metrics !== null && !s.rejected).map(([step]) => step)
+  if (options.all) {
+    if (over.length > 0) return over.sort((a, b) => a - b)
+    throw refusal('cli.no_step', 'the run has no completed step')
+  }
+  if (asked === undefined || !/^\d{1,9}$/.test(asked))
+    throw refusal('cli.no_step', 'no step was named: a number, or --all')
+  const step = steps.get(Number(asked))
+  if (step === undefined)
+    throw refusal('cli.no_step', `step ${asked} was never started; completed: ${over.join(', ') || 'none'}`)
+  if (step.metrics === null) throw refusal('cli.no_step', `step ${asked} is not over: there is nothing to compare with`)
+  if (step.rejected) throw refusal('cli.no_step', `step ${asked} was rejected: it changed no weights`)
+  return [Number(asked)]
+}
+
+/** The newest checkpoint before the step that is on disk with its optimizer. */
+function nearest(recorded: RecordedRun, checkpoints: readonly CheckpointSaved[], step: number) {
+  const before = checkpoints.filter(c => c.step < step).sort((a, b) => b.step - a.step)
+  for (const { name, step: at } of before) {
+    const directory = join(recorded.files.root, 'checkpoints', name)
+    if (existsSync(join(directory, 'config.json'))) return { name, step: at, directory }
+  }
+  const known = before.map(c => c.name).join(', ') || 'none was saved'
+  throw refusal(
+    'cli.no_checkpoint',
+    `no checkpoint before step ${step} is in ${join(recorded.files.root, 'checkpoints')} (${known})`,
+    "copy the run's directory together with its log, or name a later step",
+  )
+}
+
+async function* relearn(
+  recorded: RecordedRun,
+  config: RecipeConfig,
+  steps: ReadonlyMap<number, RecordedStep>,
+  checkpoint: { readonly name: string; readonly step: number; readonly directory: string },
+  wanted: readonly number[],
+  options: LearnOptions,
+): AsyncGenerator<LearnedStep> {
+  const last = wanted.at(-1)!
+  const through = [...steps.values()].filter(
+    s => s.started.step > checkpoint.step && s.started.step <= last && s.metrics !== null && !s.rejected,
+  )
+  const groups = new Set(through.flatMap(s => s.started.trajectories.map(groupOf)))
+  const all = await countedTrajectories(recorded, id => groups.has(groupOf(id as TrajectoryId)))
+  const facts = new Map(all.map(c => [c.trajectory, factsIn(c)]))
+  const byGroup = groupsOf(all)
+
+  const { train } = config
+  const grpo = { ...train, temperature: config.rollout.sampling.temperature }
+  const trainer = await startTrainer({
+    modelDirectory: checkpoint.directory,
+    seed: config.seed,
+    device: options.device ?? train.device,
+    dtype: train.dtype,
+    threads: options.threads ?? train.threads,
+    log: createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' }),
+  })
+  const scratch = mkdtempSync(join(tmpdir(), 'troupe-learn-'))
+  try {
+    await trainer.load(checkpoint.directory)
+    for (const one of through) {
+      const { started } = one
+      const decisions = started.trajectories.flatMap(id => {
+        const decision = byGroup.get(groupOf(id))?.[0]?.decision
+        return decision?.type === 'group.selected' ? [decision] : []
+      })
+      const metrics = await trainer.step(trainSequences({ started, groups: decisions }, facts), grpo)
+      if (!wanted.includes(started.step)) continue
+      const digest = await digestOf(trainer, join(scratch, `step-${started.step}`))
+      yield compare(one, checkpoint.name, metrics, digest, reselected(byGroup, one, config), options.check)
+    }
+  } finally {
+    await trainer.close()
+    rmSync(scratch, { recursive: true, force: true })
+  }
+}
+
+async function digestOf(trainer: TrainerProcess, directory: string): Promise<string> {
+  const { digest } = await trainer.save(directory, false)
+  rmSync(directory, { recursive: true, force: true })
+  return digest
+}
+
+/** Members of a step whose selection is another under today's code. */
+function reselected(
+  byGroup: ReadonlyMap<string, readonly Counted[]>,
+  { started }: RecordedStep,
+  config: RecipeConfig,
+): readonly string[] {
+  const wrong: string[] = []
+  for (const group of new Set(started.trajectories.map(groupOf))) {
+    const members = byGroup.get(group) ?? []
+    const decision = members[0]?.decision as GroupSelected | null | undefined
+    const selection = selectGroup(rewardedMembers(members), selectionOptions(config, group))
+    const today = new Map(selection.kind === 'rejected' ? [] : selection.kept.map(k => [k.member, k.advantage]))
+    const then = new Map((decision?.kept ?? []).map(k => [k.member, k.advantage]))
+    for (const member of new Set([...today.keys(), ...then.keys()])) {
+      const inBatch = started.trajectories.includes(`${group}/${member}` as TrajectoryId)
+      if (today.get(member) !== then.get(member) || inBatch !== then.has(member)) wrong.push(`${group}/${member}`)
+    }
+  }
+  return wrong
+}
+
+function compare(
+  { started, metrics, digest }: RecordedStep,
+  checkpoint: string,
+  recomputed: Metrics,
+  newDigest: string,
+  members: readonly string[],
+  check: number,
+): LearnedStep {
+  const recorded = metrics ?? {}
+  const differences: Record<string, number> = {}
+  for (const name of compared) {
+    const then = recorded[name]
+    const now = recomputed[name]
+    if (then === undefined || now === undefined) continue
+    differences[name] = then === now ? 0 : Math.abs(now - then) / Math.max(Math.abs(then), Math.abs(now), 1e-12)
+  }
+  const agrees =
+    members.length === 0 &&
+    Object.entries(differences).every(([name, d]) => !decisive.has(name) || d <= check) &&
+    differences.loss !== undefined
+  const pick = (all: Metrics) => Object.fromEntries(Object.entries(all).filter(([name]) => compared.includes(name)))
+  return {
+    step: started.step,
+    checkpoint,
+    trajectories: started.trajectories.length,
+    recorded: pick(recorded),
+    recomputed: pick(recomputed),
+    differences,
+    members,
+    sameWeights: digest === null || digest === '' ? null : digest === newDigest,
+    agrees,
+  }
+}
+
+const paint = painter(process.stdout)
+
+function lines(result: LearnedStep, check: number): string[] {
+  const { step, checkpoint, trajectories, recorded, recomputed, differences, members, sameWeights, agrees } = result
+  const out = [`step ${step}: ${trajectories} trajectories, from checkpoint ${checkpoint}`]
+  for (const name of Object.keys(differences)) {
+    const far = decisive.has(name) && differences[name]! > check
+    const row = `  ${name.padEnd(14)} ${String(recorded[name]).padEnd(24)} ${String(recomputed[name]).padEnd(24)} ${differences[name]!.toExponential(1)}`
+    out.push(far ? paint('red', row) : row)
+  }
+  out.push(
+    members.length === 0
+      ? '  members        as selected today'
+      : paint(
+          'red',
+          `  members        selected otherwise today: ${members.slice(0, 8).join(', ')}${members.length > 8 ? ', …' : ''}`,
+        ),
+  )
+  const weights =
+    sameWeights === null ? 'no digest to compare with' : sameWeights ? 'the same, bit by bit' : 'not bit-equal'
+  out.push(`  weights        ${weights}`)
+  out.push(agrees ? paint('green', `  agrees within ${check}`) : paint('red', `  does not agree within ${check}`))
+  return out
+}
+
+function tolerance(text: string): number {
+  const value = Number(text)
+  if (text.trim() !== '' && value >= 0 && Number.isFinite(value)) return value
+  throw new InvalidArgumentError('It must be a number from 0 on, as 1e-6.')
+}
+
+function refusal(
+  code: string,
+  message: string,
+  hint = '`troupe replay follow --type step.completed --until-end` lists steps',
+): TroupeError {
+  return new TroupeError(code, { boundary: 'cli', retriable: false, message, hint })
+}
