@@ -339,7 +339,10 @@ export const shapes = {
       order: 'int',
     },
   },
-  'trajectory.forked': { version: 1, fields: { at: 'number', parent: 'string', child: 'string', turn: 'int' } },
+  'trajectory.forked': {
+    version: 1,
+    fields: { at: 'number', parent: 'string', child: 'string', turn: 'int', parentRun: { optional: 'string' } },
+  },
   'alarm.raised': { version: 1, fields: { at: 'number', alarm: 'string', message: 'string' } },
 
   // commands and telemetry

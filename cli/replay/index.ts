@@ -15,6 +15,9 @@ const commands: Readonly<Record<string, () => Register>> = {
   roc: () => (require('./roc') as typeof import('./roc')).registerRoc,
   rescore: () => (require('./rescore') as typeof import('./rescore')).registerRescore,
   learn: () => (require('./learn') as typeof import('./learn')).registerLearn,
+  export: () => (require('./export') as typeof import('./export')).registerExport,
+  import: () => (require('./import') as typeof import('./import')).registerImport,
+  lineage: () => (require('./lineage') as typeof import('./lineage')).registerLineage,
   verify: () => (require('./verify') as typeof import('./verify')).registerVerify,
 }
 

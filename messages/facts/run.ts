@@ -98,12 +98,15 @@ export interface CurriculumAdvanced {
   readonly order: number
 }
 
+/** A trajectory shares the first `turn` turns of another, and went on from there by itself. */
 export interface TrajectoryForked {
   readonly type: 'trajectory.forked'
   readonly at: number
   readonly parent: TrajectoryId
   readonly child: TrajectoryId
   readonly turn: number
+  /** Where the parent is of another run. */
+  readonly parentRun?: RunId
 }
 
 export interface AlarmRaised {

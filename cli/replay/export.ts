@@ -1,0 +1,166 @@
+/**
+ * `troupe replay export`: trajectories of a run for others: JSON lines, pages, a fixture, or data to fine-tune on.
+ *
+ * in   a trajectory, a group, or all        out  to stdout, or to --out (pages of several trajectories: a directory)
+ */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { type Command, Option } from 'commander'
+import type { StepStarted } from '../../messages/facts'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { asError, TroupeError } from '../../runtime/errors'
+import { wholeNumber } from '../wholeNumber'
+import { type Counted, countedTrajectories, selectionOf } from './counted'
+import { fixtureOf, packFixture } from './fixture'
+import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
+import { resolveTarget, trajectoriesOf } from './resolveId'
+import { configOf } from './run'
+import { modelDirectories } from './show'
+import { tokenTexts } from './tokenTexts'
+import { callsOf, type TrainedIn, trajectoryLine, withoutEnd } from './trajectoryLine'
+import { trajectoryPage } from './trajectoryPage'
+
+interface ExportOptions extends ReadOptions {
+  readonly format: 'jsonl' | 'html' | 'fixture' | 'sft'
+  readonly all?: boolean
+  readonly out?: string
+  readonly minReward: number
+  readonly maxToolErrors: number
+  readonly perTask: number
+  readonly kept?: boolean
+}
+
+export function registerExport(replay: Command): void {
+  const command = replay
+    .command('export [target]')
+    .description('trajectories for others: every id and logprob as JSON lines, a page, a fixture for tests, SFT data')
+    .addOption(
+      new Option('--format <format>', 'what to write').choices(['jsonl', 'html', 'fixture', 'sft']).default('jsonl'),
+    )
+    .option('--all', 'every trajectory of the run')
+    .option('--out <path>', 'a file; for pages of several trajectories a directory (default: stdout)')
+    .option('--kept', 'only those that were trained on')
+    .option('--min-reward <r>', 'sft: with at least this reward', Number, 1)
+    .option('--max-tool-errors <n>', 'sft: with at most so many failed calls', wholeNumber(0, 2 ** 31), 0)
+    .option('--per-task <n>', 'sft: at most so many of a task, the shortest', wholeNumber(1, 2 ** 31), 1)
+  withRun(command).action(exportRun)
+}
+
+async function exportRun(target: string | undefined, options: ExportOptions): Promise<void> {
+  if (target === undefined && options.all !== true) {
+    throw refusal('cli.no_target', 'no trajectory and no group was named', 'troupe replay export T, or --all')
+  }
+  const recorded = await openRecorded(options)
+  try {
+    const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
+    if (options.format === 'fixture') {
+      // A group is decided together: the fixture of a trajectory holds its whole group.
+      const groups = new Set((await trajectoriesOf(recorded)).filter(wants).map(groupOf))
+      const whole = target === undefined
+      write(options.out, packFixture(await fixtureOf(recorded, whole ? undefined : g => groups.has(g as never))))
+      reportFaults(recorded)
+      return
+    }
+    const all = (await countedTrajectories(recorded, wants)).filter(
+      c => options.kept !== true || selectionOf(c).selection === 'kept',
+    )
+    if (all.length === 0) throw refusal('cli.nothing_to_export', 'no trajectory fits', '`troupe replay ls` lists them')
+    if (options.format === 'html') await pages(recorded, all, options.out)
+    else await lines(recorded, all, options)
+    reportFaults(recorded)
+  } finally {
+    await recorded.close()
+  }
+}
+
+async function pages(recorded: RecordedRun, all: readonly Counted[], out: string | undefined): Promise<void> {
+  const texts = tokenTexts(await modelDirectories(recorded))
+  if (all.length === 1) return write(out, trajectoryPage(recorded.run, all[0]!, texts))
+  if (out === undefined) {
+    throw refusal('cli.no_out', `${all.length} pages need a directory`, 'give --out DIR, or one trajectory')
+  }
+  mkdirSync(out, { recursive: true })
+  for (const counted of all) {
+    const name = `${counted.trajectory.replaceAll('/', '_')}.html`
+    write(join(out, name), trajectoryPage(recorded.run, counted, texts))
+  }
+  process.stderr.write(`${all.length} pages in ${out}\n`)
+}
+
+async function lines(recorded: RecordedRun, all: readonly Counted[], options: ExportOptions): Promise<void> {
+  const config = await configOf(recorded)
+  const trained = await trainedSteps(recorded)
+  const made = options.format === 'sft' ? sftLines(all, options) : undefined
+  const texts = made ?? all.map(c => trajectoryLine(recorded.run, c, config, trained.get(c.trajectory) ?? null))
+  if (texts.length === 0) process.stderr.write('no trajectory is good enough; --min-reward, --max-tool-errors\n')
+  write(options.out, texts.map(line => `${JSON.stringify(line)}\n`).join(''))
+}
+
+/** Which step trained on which trajectory. */
+export async function trainedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TrainedIn>> {
+  const started = await factsOf(recorded, 'learner', ['step.started'])
+  const trained = new Map<TrajectoryId, TrainedIn>()
+  const seen = new Set<number>()
+  for (const { step, baseVersion, trajectories } of started as readonly StepStarted[]) {
+    if (seen.has(step)) continue
+    seen.add(step)
+    for (const trajectory of trajectories) trained.set(trajectory, { step, baseVersion })
+  }
+  return trained
+}
+
+/** The best of each task as conversations, in the words that the model was shown and wrote: calls stay in the text. */
+function sftLines(all: readonly Counted[], options: ExportOptions) {
+  const good = all.filter(
+    c =>
+      // What is held out to judge by is not learned from.
+      c.request.purpose !== 'eval' &&
+      c.finished?.outcome === 'answered' &&
+      (c.reward?.reward ?? Number.NEGATIVE_INFINITY) >= options.minReward &&
+      c.finished.toolErrors <= options.maxToolErrors,
+  )
+  const byTask = new Map<string, Counted[]>()
+  for (const c of good) byTask.set(c.request.task.id, [...(byTask.get(c.request.task.id) ?? []), c])
+  const seen = new Set<string>()
+  return [...byTask.values()].flatMap(of =>
+    of
+      .sort((a, b) => a.finished!.sampledTokens - b.finished!.sampledTokens)
+      .map(c => ({
+        messages: conversation(c),
+        trajectory: c.trajectory,
+        task: c.request.task.id,
+        reward: c.reward!.reward,
+      }))
+      .filter(({ messages }) => {
+        const text = JSON.stringify(messages)
+        if (seen.has(text)) return false
+        seen.add(text)
+        return true
+      })
+      .slice(0, options.perTask),
+  )
+}
+
+function conversation(counted: Counted) {
+  const calls = callsOf(counted)
+  const turns = counted.texts.flatMap((text, turn) => [
+    { role: 'assistant', content: withoutEnd(text) },
+    ...calls.filter(c => c.turn === turn).map(c => ({ role: 'tool', content: c.text })),
+  ])
+  return [...counted.request.task.messages, ...turns]
+}
+
+function write(out: string | undefined, content: string | Buffer): void {
+  if (out === undefined) {
+    process.stdout.write(content)
+    return
+  }
+  try {
+    writeFileSync(out, content)
+  } catch (thrown) {
+    throw refusal('cli.cannot_write', `${out} cannot be written: ${asError(thrown).message}`, 'name another --out')
+  }
+}
+
+const refusal = (code: string, message: string, hint: string) =>
+  new TroupeError(code, { boundary: 'cli', retriable: false, message, hint })
