@@ -151,12 +151,13 @@ describe('a message', () => {
 })
 
 describe('a record', () => {
-  test('whose field is of another kind, or is missing, is refused with the path of that field', () => {
+  test('whose field is of another kind, or is missing and must not be, is refused with the path of that field', () => {
     for (const type of types) {
       const [message] = fc.sample(messagesOf(type), { numRuns: 1, seed: 7 })
       const record = encode(message!, { run })
       for (const [name, kind] of Object.entries(shapes[type].fields as Fields)) {
-        for (const wrong of [undefined, Symbol.for('missing'), kind === 'boolean' ? 'yes' : true]) {
+        const absent = typeof kind === 'object' && 'optional' in kind ? [] : [undefined, Symbol.for('missing')]
+        for (const wrong of [...absent, kind === 'boolean' ? 'yes' : true]) {
           const value = packr.unpack(record.value) as Record<string, unknown>
           if (typeof wrong === 'symbol') delete value[name]
           else value[name] = wrong
