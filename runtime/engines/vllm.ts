@@ -13,11 +13,11 @@ import { type Effects, systemEffects } from '../effects'
 import { type Engine, type EngineCapabilities, type GenerateRequest, type Generation, GenerationLost } from '../engine'
 import { asError, TroupeError } from '../errors'
 import { servedWeights } from './servedWeights'
+import { type ServerHealthOptions, serverHealth } from './serverHealth'
+import { garbage, messageOf, serverHttp } from './serverHttp'
 import { completionBody, type Piece, pieceOf } from './vllmCompletion'
-import { type VllmHealthOptions, vllmHealth } from './vllmHealth'
-import { garbage, vllmHttp } from './vllmHttp'
 import { vllmMetrics } from './vllmMetrics'
-import { messageOf, probeVllm, type VllmExpectation, type VllmTraits } from './vllmProbe'
+import { probeVllm, type VllmExpectation, type VllmTraits } from './vllmProbe'
 import { updateVllm } from './vllmWeights'
 
 export interface VllmEngineOptions {
@@ -31,7 +31,7 @@ export interface VllmEngineOptions {
   readonly stallMs?: number
   /** A turn may wait so long for its first token. Default 600 s. */
   readonly firstTokenMs?: number
-  readonly health?: VllmHealthOptions
+  readonly health?: ServerHealthOptions
   readonly fx?: Effects
 }
 
@@ -53,7 +53,7 @@ const statusMs = 30_000
 /** @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
 export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmEngine> {
   const { id, url, expected, stallMs = 120_000, firstTokenMs = 600_000, fx = systemEffects } = options
-  const http = vllmHttp(url, options.token)
+  const http = serverHttp(url, options.token)
   const traits = await probeVllm(http, expected).catch(thrown => {
     http.close()
     throw thrown
@@ -71,7 +71,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     trainable: traits.processedLogprobs && traits.takesWeights,
     deterministic: false,
   }
-  const health = vllmHealth(http, options.health)
+  const health = serverHealth(http, options.health)
   const running = new Map<string, Running>()
   const zero = policyVersion(-1)
   let version = zero

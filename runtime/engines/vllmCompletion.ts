@@ -8,7 +8,7 @@
  * server's defaults, which come from the model's generation_config: so nothing is left out.
  */
 import type { GenerateRequest } from '../engine'
-import { garbage } from './vllmHttp'
+import { garbage } from './serverHttp'
 import type { VllmTraits } from './vllmProbe'
 
 export interface Piece {

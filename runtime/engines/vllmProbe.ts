@@ -6,21 +6,11 @@
  * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights.
  */
 import { TroupeError } from '../errors'
-import { garbage, objectOf, type VllmHttp } from './vllmHttp'
+import type { ServerExpectation } from './serverExpectation'
+import { garbage, messageOf, objectOf, type ServerHttp } from './serverHttp'
 import { vllmMetrics } from './vllmMetrics'
 
-export interface VllmExpectation {
-  /** Of the model's embedding: ids are below it. */
-  readonly vocabulary: number
-  /** The longest context of the run. */
-  readonly contextTokens: number
-  /** Whether turns are trained on, and new weights come. */
-  readonly trained: boolean
-  /** The run's own reading of token ids, to compare the server's with. */
-  readonly decode: (tokens: Int32Array) => Promise<string>
-  /** Where the server does not say how many sequences it runs at once. */
-  readonly maxSequences: number
-}
+export type VllmExpectation = ServerExpectation
 
 export interface VllmTraits {
   readonly version: string
@@ -47,7 +37,7 @@ const generateMs = 120_000
 const sampledIds = 64
 
 /** @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
-export async function probeVllm(http: VllmHttp, expected: VllmExpectation): Promise<VllmTraits> {
+export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Promise<VllmTraits> {
   const { url } = http
   const version = String(objectOf(url, '/version', await http.get('/version', askMs)).version ?? '')
   const { servedName, contextTokens } = await modelOf(http)
@@ -85,7 +75,7 @@ export async function probeVllm(http: VllmHttp, expected: VllmExpectation): Prom
   }
 }
 
-async function modelOf(http: VllmHttp): Promise<{ servedName: string; contextTokens: number }> {
+async function modelOf(http: ServerHttp): Promise<{ servedName: string; contextTokens: number }> {
   const { data } = objectOf(http.url, '/v1/models', await http.get('/v1/models', askMs))
   const models = (Array.isArray(data) ? data : []) as { id?: unknown; parent?: unknown; max_model_len?: unknown }[]
   const model = models.find(({ parent }) => parent === null || parent === undefined) // others are adapters
@@ -96,7 +86,7 @@ async function modelOf(http: VllmHttp): Promise<{ servedName: string; contextTok
 }
 
 /** The last id of ours is taken, the next one is refused. */
-async function checkVocabulary(http: VllmHttp, model: string, vocabulary: number): Promise<void> {
+async function checkVocabulary(http: ServerHttp, model: string, vocabulary: number): Promise<void> {
   const last = await complete(http, model, { prompt: [vocabulary - 1] })
   const hint = "start it with the run's model: what stands in the recipe's model.path, or was made for the run"
   if (last.status !== 200) {
@@ -109,7 +99,7 @@ async function checkVocabulary(http: VllmHttp, model: string, vocabulary: number
 }
 
 /** Ids spread over the vocabulary read alike. A server without a tokenizer cannot be asked, and none is needed. */
-async function checkTokenizer(http: VllmHttp, model: string, { vocabulary, decode }: VllmExpectation): Promise<void> {
+async function checkTokenizer(http: ServerHttp, model: string, { vocabulary, decode }: VllmExpectation): Promise<void> {
   const ids = Int32Array.from({ length: sampledIds }, (_, k) => Math.floor(((k + 0.5) * vocabulary) / sampledIds))
   const theirs = await detokenized(http, model, ids)
   if (theirs === undefined || theirs === (await decode(ids))) return
@@ -123,7 +113,7 @@ async function checkTokenizer(http: VllmHttp, model: string, { vocabulary, decod
   }
 }
 
-async function detokenized(http: VllmHttp, model: string, ids: Int32Array): Promise<string | undefined> {
+async function detokenized(http: ServerHttp, model: string, ids: Int32Array): Promise<string | undefined> {
   const reply = await http.post('/detokenize', { model, tokens: Array.from(ids) }, askMs)
   if (reply.status !== 200) return undefined
   const { prompt } = objectOf(http.url, '/detokenize', reply)
@@ -134,7 +124,7 @@ async function detokenized(http: VllmHttp, model: string, ids: Int32Array): Prom
  * At a temperature of T the differences between two tokens' logprobs are 1/T times those at 1, and they stay logprobs:
  * together not above 1. Raw logprobs do not change; logits do, but are no logprobs.
  */
-async function givesProcessedLogprobs(http: VllmHttp, model: string): Promise<boolean> {
+async function givesProcessedLogprobs(http: ServerHttp, model: string): Promise<boolean> {
   const cold = 0.25
   const at = async (temperature: number) => {
     const asked = { prompt: [0, 1, 2, 3], temperature, logprobs: 5, return_tokens_as_token_ids: true }
@@ -158,7 +148,7 @@ async function givesProcessedLogprobs(http: VllmHttp, model: string): Promise<bo
   )
 }
 
-async function prioritySignOf(http: VllmHttp, model: string): Promise<-1 | 0> {
+async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> {
   const { status } = await complete(http, model, { prompt: [0], priority: 1 })
   return status === 200 ? -1 : 0
 }
@@ -170,7 +160,7 @@ interface Development {
 }
 
 /** The endpoints that an update needs; those that can be asked without changing anything are. */
-async function developmentMode(http: VllmHttp): Promise<Development> {
+async function developmentMode(http: ServerHttp): Promise<Development> {
   const paused = await http.get('/is_paused', askMs)
   if (paused.status !== 200) return { takesWeights: false }
   const info = await http.get('/server_info?config_format=json', askMs)
@@ -188,20 +178,8 @@ async function developmentMode(http: VllmHttp): Promise<Development> {
   }
 }
 
-const complete = (http: VllmHttp, model: string, body: object) =>
+const complete = (http: ServerHttp, model: string, body: object) =>
   http.post('/v1/completions', { model, max_tokens: 1, temperature: 1, top_p: 1, top_k: 0, ...body }, generateMs)
-
-/** The text of vLLM's error object, or the beginning of what came instead. */
-export function messageOf(text: string): string {
-  try {
-    const { error, message } = JSON.parse(text) as { error?: { message?: string } | string; message?: string }
-    const said = typeof error === 'string' ? error : (error?.message ?? message)
-    if (typeof said === 'string') return said
-  } catch {
-    // no JSON: shown as it is
-  }
-  return text.slice(0, 300)
-}
 
 const unfit = (url: string, differs: string, hint: string): TroupeError =>
   new TroupeError('engine.unfit', {

@@ -10,8 +10,7 @@
 import { setImmediate } from 'node:timers/promises'
 import type { PolicyVersion } from '../../messages/ids'
 import { TroupeError } from '../errors'
-import { objectOf, type VllmHttp } from './vllmHttp'
-import { messageOf } from './vllmProbe'
+import { messageOf, objectOf, type ServerHttp } from './serverHttp'
 
 export interface VllmUpdate {
   readonly version: PolicyVersion
@@ -27,7 +26,7 @@ const askMs = 30_000
  * `onLoaded` is called when the weights are in and all tokens of the older ones have arrived, before the server goes on.
  * @throws TroupeError engine.update_failed where the server cannot load them; engine.lost, engine.timeout
  */
-export async function updateVllm(http: VllmHttp, update: VllmUpdate, onLoaded: () => void): Promise<void> {
+export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded: () => void): Promise<void> {
   const { version, directory, keepKv } = update
   await must(http, '/pause?mode=keep&clear_cache=false', {}, pauseMs, 'could not be paused')
   try {
@@ -51,7 +50,7 @@ export async function updateVllm(http: VllmHttp, update: VllmUpdate, onLoaded: (
   }
 }
 
-async function must(http: VllmHttp, path: string, body: object, timeoutMs: number, what: string): Promise<void> {
+async function must(http: ServerHttp, path: string, body: object, timeoutMs: number, what: string): Promise<void> {
   const reply = await http.post(path, body, timeoutMs)
   if (reply.status !== 200) throw failed(http.url, what, messageOf(reply.text))
 }

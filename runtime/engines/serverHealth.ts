@@ -1,5 +1,5 @@
 /**
- * Whether a vLLM server still lives: asked every few seconds, and at once when a request has failed.
+ * Whether an inference server still lives: asked every few seconds, and at once when a request has failed.
  *
  * in   the server        out  the reason why it is given up, once
  * Invariant: a server that says that its engine is dead, or where nobody listens, is given up within seconds; one that is
@@ -7,9 +7,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { asError, TroupeError } from '../errors'
-import type { VllmHttp } from './vllmHttp'
+import type { ServerHttp } from './serverHttp'
 
-export interface VllmHealth {
+export interface ServerHealth {
   /** Resolves, with the reason, when the server is given up. */
   readonly lost: Promise<Error>
   /** Asks now. undefined: it lives. */
@@ -17,17 +17,19 @@ export interface VllmHealth {
   close(): void
 }
 
-export interface VllmHealthOptions {
+export interface ServerHealthOptions {
   readonly everyMs?: number
   readonly timeoutMs?: number
+  /** What is asked; 200 is life. Default /health. */
+  readonly path?: string
   /** Questions in a row that may time out. */
   readonly patience?: number
 }
 
 const againMs = 300
 
-export function vllmHealth(http: VllmHttp, options: VllmHealthOptions = {}): VllmHealth {
-  const { everyMs = 2000, timeoutMs = 10_000, patience = 6 } = options
+export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}): ServerHealth {
+  const { everyMs = 2000, timeoutMs = 10_000, patience = 6, path = '/health' } = options
   const stopped = new AbortController()
   let declare: (error: Error) => void = () => {}
   const lost = new Promise<Error>(resolve => {
@@ -38,9 +40,9 @@ export function vllmHealth(http: VllmHttp, options: VllmHealthOptions = {}): Vll
   /** dead: given up at once. */
   async function ask(): Promise<{ readonly error: Error; readonly dead: boolean } | undefined> {
     try {
-      const { status, text } = await http.get('/health', timeoutMs)
+      const { status, text } = await http.get(path, timeoutMs)
       if (status === 200) return undefined
-      return { error: gone(http.url, `/health says ${status} ${text.slice(0, 200)}`.trim()), dead: true }
+      return { error: gone(http.url, `${path} says ${status} ${text.slice(0, 200)}`.trim()), dead: true }
     } catch (thrown) {
       const error = asError(thrown)
       return { error, dead: !(error instanceof TroupeError && error.code === 'engine.timeout') }

@@ -1,5 +1,5 @@
 /**
- * HTTP to one vLLM server: JSON in and out, and server-sent events, over connections that are kept.
+ * HTTP to one inference server: JSON in and out, and server-sent events, over connections that are kept.
  *
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
  * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` where nobody answers,
@@ -20,7 +20,7 @@ export interface Reply {
   readonly text: string
 }
 
-export interface VllmHttp {
+export interface ServerHttp {
   readonly url: string
   get(path: string, timeoutMs: number): Promise<Reply>
   post(path: string, body: object, timeoutMs: number): Promise<Reply>
@@ -37,14 +37,14 @@ export interface StreamReply {
   text(): Promise<string>
 }
 
-/** vLLM's server closes connections that were idle for 5 s. */
+/** vLLM and SGLang serve by uvicorn, which closes connections that were idle for 5 s. */
 const kept = { keepAlive: true, timeout: 4000 }
-/** An answer larger than this is not one of vLLM's. */
+/** An answer larger than this is none of an inference server. */
 const maxReplyChars = 64 * 1024 * 1024
 const maxLineChars = 4 * 1024 * 1024
 
-/** @param token sent as a bearer token: what `vllm serve --api-key` was given */
-export function vllmHttp(url: string, token?: string): VllmHttp {
+/** @param token sent as a bearer token: what the server was given as --api-key */
+export function serverHttp(url: string, token?: string): ServerHttp {
   const base = new URL(url)
   const isTls = base.protocol === 'https:'
   const agent = isTls ? new TlsAgent(kept) : new Agent(kept)
@@ -158,13 +158,13 @@ const late = (url: string, path: string, timeoutMs: number): TroupeError =>
     hint: 'look at the load of the server and at its log',
   })
 
-/** What is no answer of a vLLM server. Asking again may help: another process may listen there soon. */
+/** What is no answer of such a server. Asking again may help: another process may listen there soon. */
 export const garbage = (url: string, what: string): TroupeError =>
   new TroupeError('engine.failed', {
     boundary: 'engine',
     retriable: true,
-    message: `${url} does not answer as vLLM does: ${what}`,
-    hint: 'check that the address is that of a vLLM server',
+    message: `${url} does not answer as its kind of server does: ${what}`,
+    hint: 'check that --engine names the address and the kind of the server: vllm, sglang or openai',
   })
 
 /** The reply's JSON object. @throws TroupeError engine.failed where it is none */
@@ -177,4 +177,16 @@ export function objectOf(url: string, path: string, reply: Reply): Readonly<Reco
     // said below
   }
   throw garbage(url, `${path} gives no JSON object but '${reply.text.slice(0, 100)}'`)
+}
+
+/** The text of a server's error object, or the beginning of what came instead. */
+export function messageOf(text: string): string {
+  try {
+    const { error, message } = JSON.parse(text) as { error?: { message?: string } | string; message?: string }
+    const said = typeof error === 'string' ? error : (error?.message ?? message)
+    if (typeof said === 'string') return said
+  } catch {
+    // no JSON: shown as it is
+  }
+  return text.slice(0, 300)
 }
