@@ -14,6 +14,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   diff: () => (require('./diff') as typeof import('./diff')).registerDiff,
   roc: () => (require('./roc') as typeof import('./roc')).registerRoc,
   rescore: () => (require('./rescore') as typeof import('./rescore')).registerRescore,
+  fork: () => (require('./fork') as typeof import('./fork')).registerFork,
   learn: () => (require('./learn') as typeof import('./learn')).registerLearn,
   export: () => (require('./export') as typeof import('./export')).registerExport,
   import: () => (require('./import') as typeof import('./import')).registerImport,

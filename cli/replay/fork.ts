@@ -1,0 +1,229 @@
+/**
+ * `troupe replay fork T --from-turn K`: the first K turns as recorded, then live: what would have come of it otherwise?
+ *
+ * in   a recorded trajectory, weights that are still on disk        out  a run of its own; the value of each turn
+ * With `--from-turn all` every turn is forked: the mean reward of the forks at K is the value of what came before turn K.
+ */
+import { existsSync, readFileSync, statSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { type Command, InvalidArgumentError } from 'commander'
+import { policyVersion } from '../../messages/ids'
+import { systemEffects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import { openRun } from '../runContext'
+import { stopSignals } from '../signals'
+import { escapeForTerminal, painter } from '../terminal'
+import { wholeNumber } from '../wholeNumber'
+import { type Counted, countedTrajectories } from './counted'
+import { type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
+import { runForks, type Weights } from './forkedRun'
+import { factsOf, openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
+import { resolveId, trajectoriesOf } from './resolveId'
+import { configOf } from './run'
+
+interface ForkOptions extends ReadOptions {
+  readonly fromTurn: number | 'all'
+  readonly times: number
+  readonly seed?: number
+  readonly temperature?: number
+  readonly editToolResult?: string
+  readonly policy?: number
+  readonly model?: string
+  readonly as?: string
+  readonly json?: boolean
+}
+
+const maxToolResultBytes = 256 * 1024
+
+export function registerFork(replay: Command): void {
+  const command = replay
+    .command('fork <trajectory>')
+    .description(
+      'share the first turns of a trajectory and go on live: another seed, temperature, policy or tool result',
+    )
+    .requiredOption('--from-turn <k>', 'turns before this one are shared; all: fork at every turn', turn)
+    .option('--times <n>', 'forks of each turn', wholeNumber(1, 1024), 1)
+    .option('--seed <n>', 'draw from this seed (default: derived from the parent)', wholeNumber(0, 2 ** 31 - 1))
+    .option('--temperature <t>', "sample at this temperature (default: the parent's)", temperature)
+    .option('--edit-tool-result <file>', 'what the model is shown instead of the tool result before the turn')
+    .option(
+      '--policy <version>',
+      'go on with this version (default: the one that sampled the turn)',
+      wholeNumber(0, 2 ** 31),
+    )
+    .option('--model <dir>', 'go on with these weights')
+    .option('--as <run>', 'name of the run of the forks')
+    .option('--json', 'a JSON line a fork, last a summary')
+  withRun(command).action(fork)
+}
+
+async function fork(asked: string, options: ForkOptions): Promise<void> {
+  const recorded = await openRecorded(options)
+  const plan = await prepared(recorded, asked, options).finally(() => recorded.close())
+  const { parent, config, weights, tokenizerDigest, forks, turns, run } = plan
+  process.stderr.write(
+    `run ${run}: ${parent.trajectory} forked at ${turns.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}\n`,
+  )
+  const context = await openRun(options.bus, run, 'write')
+  const signals = stopSignals()
+  try {
+    const { stopped } = signals
+    const onEnded = (ended: number, of: number) => {
+      if (process.stderr.isTTY) process.stderr.write(`\r${ended} of ${of} ended`)
+    }
+    await runForks({ context, config, weights, tokenizerDigest, forks, stopped, onEnded })
+    if (process.stderr.isTTY) process.stderr.write('\n')
+  } finally {
+    signals.release()
+    await context.bus.close()
+  }
+  const results = await resultsOf(options.bus, run)
+  print(plan, results, options.json === true)
+  process.exitCode = signals.exitCode()
+}
+
+async function prepared(recorded: RecordedRun, asked: string, options: ForkOptions) {
+  const id = resolveId(asked, await trajectoriesOf(recorded))
+  const [parent] = await countedTrajectories(recorded, t => t === id)
+  if (parent === undefined || turnsOf(parent) === 0)
+    throw refusal('cli.no_turn', `${id} has no finished turn to fork at`)
+  const config = await configOf(recorded)
+  const turns = options.fromTurn === 'all' ? parent.texts.map((_, k) => k) : [options.fromTurn]
+  const toolResult = options.editToolResult === undefined ? undefined : readToolResult(options.editToolResult)
+  const at = systemEffects.now()
+  const changes = {
+    ...(options.seed === undefined ? {} : { seed: options.seed }),
+    ...(options.temperature === undefined ? {} : { temperature: options.temperature }),
+    ...(toolResult === undefined ? {} : { toolResult }),
+  }
+  const { times } = options
+  const { deadlineMs } = config.rollout
+  const forks = turns.map((k, i) =>
+    forkFacts({ parent, parentRun: recorded.run, turn: k, times, ...changes, deadlineMs, order: i * times, at }),
+  )
+  const weights = await weightsOf(recorded, parent, turns[0]!, options)
+  const { tokenizerDigest } = await recorded.started()
+  const stamp = new Date(at).toISOString().replace(/\D/g, '').slice(0, 17)
+  const run = options.as ?? `fork-${recorded.run}-${stamp}`
+  return { parent, config, weights, tokenizerDigest, forks, turns, run, parentRun: recorded.run }
+}
+
+/** The version that sampled the turn, where its weights are kept; else the nearest that are, and that is said. */
+async function weightsOf(recorded: RecordedRun, parent: Counted, at: number, options: ForkOptions): Promise<Weights> {
+  if (options.model !== undefined) {
+    const directory = resolve(options.model)
+    if (!existsSync(join(directory, 'config.json')))
+      throw refusal('cli.no_weights', `${directory} holds no config.json`)
+    return { directory, version: policyVersion(options.policy ?? 0), digest: '' }
+  }
+  const published = await factsOf(recorded, 'learner', ['weights.published'])
+  const kept = published.flatMap(({ version, url, digest }) => {
+    const directory = url.startsWith('file:') ? fileURLToPath(url) : ''
+    return existsSync(join(directory, 'config.json')) ? [{ directory, version, digest }] : []
+  })
+  const wanted = options.policy ?? sampledUnder(parent, at)
+  const exact = kept.find(w => w.version === wanted)
+  if (exact !== undefined) return exact
+  const known = kept.map(w => w.version).join(', ')
+  if (options.policy !== undefined || kept.length === 0) {
+    throw refusal(
+      'cli.no_weights',
+      `the weights of version ${wanted} are not on this machine; kept: ${known || 'none'}`,
+    )
+  }
+  const nearest = kept.reduce((a, b) => (Math.abs(b.version - wanted) < Math.abs(a.version - wanted) ? b : a))
+  process.stderr.write(
+    `version ${wanted}, which sampled turn ${at}, is no longer kept: going on with ${nearest.version}\n`,
+  )
+  return nearest
+}
+
+function sampledUnder(parent: Counted, at: number): number {
+  for (const { message } of parent.entries) {
+    if (message.type === 'turn.completed' && message.turn === at) return message.segments.at(-1)?.policyVersion ?? 0
+  }
+  return 0
+}
+
+function readToolResult(file: string): string {
+  try {
+    if (statSync(file).size > maxToolResultBytes) {
+      throw refusal('cli.too_large', `${file} is over ${maxToolResultBytes / 1024} KiB, more than any tool result`)
+    }
+    return readFileSync(file, 'utf8')
+  } catch (thrown) {
+    if (thrown instanceof TroupeError) throw thrown
+    throw refusal('cli.cannot_read', `${file} cannot be read: ${asError(thrown).message}`)
+  }
+}
+
+async function resultsOf(bus: string, run: string): Promise<readonly ForkResult[]> {
+  const recorded = await openRecorded({ bus, run })
+  try {
+    const forked = await factsOf(recorded, 'runs', ['trajectory.forked'])
+    const turnOf = new Map(forked.map(f => [f.child, f.turn]))
+    return (await countedTrajectories(recorded, () => true)).map(c => ({
+      trajectory: c.trajectory,
+      turn: turnOf.get(c.trajectory) ?? 0,
+      outcome: c.finished?.outcome ?? 'running',
+      reward: c.reward?.reward ?? null,
+      turns: c.texts.length,
+      answer: c.reward?.answer ?? '',
+    }))
+  } finally {
+    await recorded.close()
+  }
+}
+
+const paint = painter(process.stdout)
+
+function print(
+  { parent, parentRun, run, turns, weights }: Awaited<ReturnType<typeof prepared>>,
+  results: readonly ForkResult[],
+  json: boolean,
+): void {
+  const values = turns.map(k =>
+    turnValue(
+      k,
+      results.filter(r => r.turn === k),
+    ),
+  )
+  const reward = parent.reward?.reward ?? null
+  if (json) {
+    for (const result of results) process.stdout.write(`${JSON.stringify(result)}\n`)
+    const of = { trajectory: parent.trajectory, run: parentRun, reward }
+    process.stdout.write(
+      `${JSON.stringify({ type: 'summary', run, parent: of, policyVersion: weights.version, values })}\n`,
+    )
+    return
+  }
+  const lines = [
+    `${escapeForTerminal(parent.trajectory)} of ${parentRun}: reward ${reward ?? '–'}; its forks are run ${run}`,
+    'turn  forks  mean reward  standard error  what the parent wrote there',
+    ...values.map(v => valueLine(v, parent)),
+  ]
+  process.stdout.write(`${lines.join('\n')}\n`)
+}
+
+function valueLine(value: TurnValue, parent: Counted): string {
+  const number = (n: number | null) => (n === null ? '–' : n.toFixed(3))
+  const text = escapeForTerminal((parent.texts[value.turn] ?? '').replace(/\s+/g, ' ').trim())
+  const shown = text.length > 70 ? `${text.slice(0, 69)}…` : text
+  return `${String(value.turn).padStart(4)}  ${String(value.forks).padStart(5)}  ${number(value.mean).padStart(11)}  ${number(value.standardError).padStart(14)}  ${paint('dim', shown)}`
+}
+
+function turn(text: string): number | 'all' {
+  if (text === 'all') return 'all'
+  if (/^\d{1,6}$/.test(text)) return Number(text)
+  throw new InvalidArgumentError('It must be a turn, counted from 0, or all.')
+}
+
+function temperature(text: string): number {
+  const value = Number(text)
+  if (text.trim() !== '' && value >= 0 && value <= 100) return value
+  throw new InvalidArgumentError('It must be a number from 0 to 100.')
+}
+
+const refusal = (code: string, message: string) =>
+  new TroupeError(code, { boundary: 'cli', retriable: false, message, hint: '--model DIR takes weights from anywhere' })
