@@ -1,10 +1,11 @@
 /**
- * The first and the last fact of a run.
+ * The first and the last fact of a run, and what lies between for a process that comes later.
  *
  * in   what a run is made of        out  run.started or run.resumed; later, run.finished
- * Invariant: whoever reads a run's log finds under which recipe, code and tokenizer its facts came about.
+ * Invariant: whoever reads a run's log finds under which recipe, code and tokenizer its facts came about, and nobody takes
+ * part under others.
  */
-import type { RunFinished } from '../messages/facts'
+import type { RunFinished, RunStarted } from '../messages/facts'
 import type { RunId } from '../messages/ids'
 import { codeDigest, dataDigest } from '../runtime/digests'
 import type { Effects } from '../runtime/effects'
@@ -27,23 +28,15 @@ export interface AnnounceOptions {
 export async function announce(journal: Journal, options: AnnounceOptions): Promise<void> {
   const { run, config, fx, partitions, tokenizerDigest } = options
   const recipeDigest = dataDigest(config)
-  const code = codeDigest()
-  const common = { at: fx.now(), run, recipeDigest, codeDigest: code, tokenizerDigest }
+  const common = { at: fx.now(), run, recipeDigest, codeDigest: codeDigest(), tokenizerDigest }
   if (!options.resume) {
-    await journal.append([
-      {
-        type: 'run.started',
-        ...common,
-        recipe: config,
-        seed: config.seed,
-        versions: options.versions,
-        partitions: { trajectories: partitions },
-      },
-    ])
+    const { seed } = config
+    const started = { recipe: config, seed, versions: options.versions, partitions: { trajectories: partitions } }
+    await journal.append([{ type: 'run.started', ...common, ...started }])
     return
   }
-  const [first] = await journal.read('runs', 0, 0, 1)
-  if (first?.message.type !== 'run.started') {
+  const started = await startOf(journal)
+  if (started === undefined) {
     throw new TroupeError('bus.no_run', {
       boundary: 'bus',
       retriable: false,
@@ -51,36 +44,89 @@ export async function announce(journal: Journal, options: AnnounceOptions): Prom
       hint: '`troupe replay ls` lists the runs of a bus',
     })
   }
-  const { message: started } = first
-  if (started.tokenizerDigest !== tokenizerDigest) {
-    throw new TroupeError('config.other_tokenizer', {
-      boundary: 'config',
-      retriable: false,
-      message: `run '${run}' was started with another tokenizer or chat template`,
-    })
-  }
-  if (started.codeDigest !== code && !options.acceptCode) {
-    throw new TroupeError('config.other_code', {
-      boundary: 'config',
-      retriable: false,
-      message: `run '${run}' was started by other code than this`,
-      hint: 'check out the code that started it, or go on all the same with --accept-code',
-    })
-  }
+  checkTokenizer(started, tokenizerDigest)
+  checkCode(started, options.acceptCode)
   await journal.append([{ type: 'run.resumed', ...common }])
 }
 
-/** The run's end, from its topic. */
+/** The run's first fact, once it is there. */
+export async function startOf(journal: Journal): Promise<RunStarted | undefined> {
+  const [first] = await journal.read('runs', 0, 0, 1)
+  return first?.message.type === 'run.started' ? first.message : undefined
+}
+
+/** @throws TroupeError config.other_code */
+export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: boolean): void {
+  if (acceptCode || theirs === codeDigest()) return
+  throw new TroupeError('config.other_code', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' was started by other code than this`,
+    hint: 'check out the code that started it, or go on all the same with --accept-code',
+  })
+}
+
+/** @throws TroupeError config.other_recipe */
+export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, own: RecipeConfig): void {
+  if (recipeDigest === dataDigest(own)) return
+  const fields = Object.entries(own)
+    .filter(([field, value]) => dataDigest(value) !== dataDigest(recipe[field]))
+    .map(([field]) => field)
+  throw new TroupeError('config.other_recipe', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' was started with another recipe than this process has: it differs in ${fields.join(', ')}`,
+    hint: 'give all processes of a run the same recipe, and --set to the learner that starts it only',
+  })
+}
+
+/** @throws TroupeError config.other_tokenizer */
+export function checkTokenizer({ run, tokenizerDigest: theirs }: RunStarted, own: string): void {
+  if (theirs === own) return
+  throw new TroupeError('config.other_tokenizer', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' was started with another tokenizer or chat template`,
+    hint: 'a model directory of the same name on another machine may hold another model',
+  })
+}
+
+export interface RunEnd {
+  /** Resolves with the run's end. */
+  readonly finished: Promise<RunFinished>
+  /** It had ended already when this was asked. */
+  readonly over: boolean
+  close(): Promise<void>
+}
+
+/** The run's end, from its topic. `since`: ends before this offset do not count, for somebody has gone on after them. */
 export async function endOf(
   journal: Journal,
+  group: string,
   onError: (error: Error) => void,
-  closers: (() => Promise<void>)[],
-): Promise<RunFinished> {
-  return new Promise((resolve, reject) => {
-    journal
-      .follow({ group: 'root', feeds: [{ topic: 'runs', from: 'latest' }], onError }, async entries => {
-        for (const { message } of entries) if (message.type === 'run.finished') resolve(message)
-      })
-      .then(following => closers.push(() => following.close()), reject)
+  since = 0,
+): Promise<RunEnd> {
+  const { oldest, next } = await journal.offsets('runs', 0)
+  let last: RunFinished | undefined
+  for (let at = Math.max(oldest, since); at < next; ) {
+    const entries = await journal.read('runs', 0, at, 1024)
+    for (const { message, offset } of entries) {
+      if (offset >= next) break
+      if (message.type === 'run.finished') last = message
+      else if (message.type === 'run.resumed') last = undefined
+    }
+    at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
+  }
+  if (last !== undefined) return { finished: Promise.resolve(last), over: true, close: async () => {} }
+  let end: (fact: RunFinished) => void = () => {}
+  const finished = new Promise<RunFinished>(resolve => {
+    end = resolve
   })
+  const following = await journal.follow(
+    { group, feeds: [{ topic: 'runs', from: 'oldest' }], onAssigned: async () => next, onError },
+    async entries => {
+      for (const { message } of entries) if (message.type === 'run.finished') end(message)
+    },
+  )
+  return { finished, over: false, close: () => following.close() }
 }

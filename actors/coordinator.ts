@@ -1,7 +1,7 @@
 /**
  * Coordinator: leads every rollout of a partition from its prompt to its end.
  *
- * in   rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
+ * in   scheduler.claimed, rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
  * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so that after a
  * refold `pending` asks again exactly for what has no answer, under new attempts.
@@ -25,6 +25,8 @@ export interface CoordinatorState {
   readonly groups: ReadonlyMap<GroupId, CoordinatedGroup>
   /** Highest start order seen: a request at or below it of a group that is not open is a repetition. */
   readonly highestOrder: number
+  /** Offset of the latest `scheduler.claimed`. */
+  readonly scheduler: number
 }
 
 /** Asks the renderer for a tool-response delta; answered by `context.appended`. */
@@ -38,21 +40,34 @@ export interface RenderRequest {
 
 export interface CoordinatorOptions {
   readonly turnTimeoutMs: number
+  /** A reward that has not come is asked for again after this, ms. Default 30,000. */
+  readonly verifyTimeoutMs?: number
 }
 
 /** On top of a tool's own deadline: queueing and the way over the bus. */
 const toolGraceMs = 60_000
+const usualVerifyTimeoutMs = 30_000
 
 type Out = { facts: Fact[]; commands: Command[]; requests: RenderRequest[] }
 
 export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
+  const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
+  /** When a reward was asked for again. No fact: asking too often costs a grader's time and changes nothing. */
+  const verifiedAt = new WeakMap<Rollout, number>()
+  const isUnjudged = (rollout: Rollout, now: number) =>
+    rollout.phase === 'finished' &&
+    awaitsReward(rollout) &&
+    now - (verifiedAt.get(rollout) ?? rollout.askedAt) > verifyTimeoutMs
+
   return {
     name: 'coordinator',
-    initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1 }),
+    initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1, scheduler: -1 }),
     evolve(state, fact, origin) {
       switch (fact.type) {
         case 'partition.claimed':
           return { ...state, epoch: epoch(origin.offset) }
+        case 'scheduler.claimed':
+          return { ...state, scheduler: origin.offset }
         case 'rollout.requested': {
           const open = state.groups.get(fact.group)
           if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
@@ -101,11 +116,21 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
             if (rollout.phase === 'ended') ask(rollout, state.epoch, fx, out)
           }
           return out
-        case 'tick':
-          for (const group of state.groups.values()) {
-            for (const rollout of group.members.values()) {
-              if (isOverdue(rollout, fx.now(), options)) ask(rollout, state.epoch, fx, out, fx.now())
-            }
+        case 'tick': {
+          const now = fx.now()
+          for (const rollout of rolloutsOf(state)) {
+            if (isOverdue(rollout, now, options)) ask(rollout, state.epoch, fx, out, call => isLost(call, rollout, now))
+            if (!isUnjudged(rollout, now)) continue
+            verifiedAt.set(rollout, now)
+            verify(rollout, out)
+          }
+          return out
+        }
+        case 'scheduler.claimed':
+          // What was asked before the claim; what is asked after it reaches the new one.
+          for (const rollout of rolloutsOf(state)) {
+            const isOut = rollout.phase === 'turn' ? rollout.open : rollout.phase === 'tools'
+            if (isOut) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
           }
           return out
         default:
@@ -114,9 +139,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
     },
     pending(state, fx) {
       const out: Out = { facts: [], commands: [], requests: [] }
-      for (const group of state.groups.values()) {
-        for (const rollout of group.members.values()) ask(rollout, state.epoch, fx, out)
-      }
+      for (const rollout of rolloutsOf(state)) ask(rollout, state.epoch, fx, out)
       return out
     },
   }
@@ -128,6 +151,10 @@ function put(state: CoordinatorState, id: GroupId, group: CoordinatedGroup): Coo
   if (group.closed && [...group.members.values()].every(r => r.phase === 'finished')) groups.delete(id)
   else groups.set(id, group)
   return { ...state, groups }
+}
+
+function* rolloutsOf(state: CoordinatorState): Generator<Rollout, void, undefined> {
+  for (const group of state.groups.values()) yield* group.members.values()
 }
 
 const find = (state: CoordinatorState, id: TrajectoryId): Rollout | undefined =>
@@ -148,14 +175,14 @@ const isLost = (call: Call, rollout: Rollout, now: number) =>
   call.response === null && call.attempt >= 0 && now - call.askedAt > rollout.request.limits.toolTimeoutMs + toolGraceMs
 const awaitsReward = (rollout: Rollout) => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
 
-/** What the rollout needs next. With `lostBefore`, only calls asked for too long ago are asked again. */
-function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Out, lostBefore?: number): void {
+/** What the rollout needs next. With `isDue`, only those of its tool calls are asked again. */
+function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Out, isDue?: (call: Call) => boolean): void {
   switch (rollout.phase) {
     case 'turn':
       askTurn(rollout, at, fx, out)
       return
     case 'tools':
-      askTools(rollout, at, fx, out, lostBefore)
+      askTools(rollout, at, fx, out, isDue)
       return
     case 'append':
       out.requests.push({
@@ -212,7 +239,13 @@ function askTurn(rollout: Rollout, at: Epoch, fx: Effects, out: Out): void {
   })
 }
 
-function askTools(rollout: Rollout, at: Epoch, fx: Effects, out: Out, lostBefore: number | undefined): void {
+function askTools(
+  rollout: Rollout,
+  at: Epoch,
+  fx: Effects,
+  out: Out,
+  isDue: ((call: Call) => boolean) | undefined,
+): void {
   const { trajectory, limits } = rollout.request
   rollout.calls.forEach((call, index) => {
     if (call.response !== null) return
@@ -223,7 +256,7 @@ function askTools(rollout: Rollout, at: Epoch, fx: Effects, out: Out, lostBefore
       out.facts.push({ type: 'tool.completed', at: fx.now(), ...place, status, text, ...nothingRan })
       return
     }
-    if (lostBefore !== undefined && !isLost(call, rollout, lostBefore)) return
+    if (isDue !== undefined && !isDue(call)) return
     const asked = { ...place, epoch: at, arguments: call.arguments }
     out.facts.push({ type: 'tool.asked', at: fx.now(), ...asked })
     out.commands.push({

@@ -2,7 +2,7 @@
  * Who acts: the behaviours, the ports to what they drive, and what puts them into someone's process. The public surface
  * (`troupe/actors`). Nothing here loads an engine, a sandbox or a bus before it is used.
  */
-import type { Run, RunOptions } from './root'
+import type { Role, Run, RunOptions } from './run'
 
 export { type CoordinatorOptions, type CoordinatorState, coordinator, type RenderRequest } from './coordinator'
 export { type CurriculumPlan, type CurriculumState, curriculum, type DrawRequest } from './curriculum'
@@ -22,10 +22,14 @@ export { renderKey, renderPort } from './ports/renderPort'
 export { type Tool, type ToolOutcome, toolKey, toolPort } from './ports/toolPort'
 export { type Grade, type Grader, verifierKey, verifierPort } from './ports/verifierPort'
 export { type RewardedOptions, type RewardedRollout, rewardedRollout } from './rewardedRollout'
-export type { Run, RunOptions } from './root'
+export { type Role, type Run, type RunOptions, roles } from './run'
 export { type SchedulerState, scheduler } from './scheduler'
 export { toolExecutor } from './toolExecutor'
 export { verifier } from './verifier'
+
+/** One role of a run, in this process. */
+export const joinRun = (options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> =>
+  (require('./joinRun') as typeof import('./joinRun')).joinRun(options)
 
 /** The whole tree of a run. */
 export const startRun = (options: RunOptions): Promise<Run> =>

@@ -9,6 +9,7 @@ import { type PolicyVersion, policyVersion } from '../messages/ids'
 import type { Embedded } from '../runtime/embed'
 import type { Engine } from '../runtime/engine'
 import type { CloseOptions } from '../runtime/host'
+import { fenced } from './fenced'
 import { inference } from './inference'
 import { inferenceKey, inferencePort } from './ports/inferencePort'
 
@@ -37,7 +38,7 @@ export async function joinEngine(
   const joined = { kind, model, kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign }
   await journal.append([{ type: 'engine.joined', at: fx.now(), engine: id, ...joined }])
   const driving = await host({
-    behaviour: inference(id),
+    behaviour: fenced(inference(id)),
     feeds: [
       { topic: 'learner', from: 'oldest' },
       { topic: 'assignments', from: 'latest' },

@@ -1,10 +1,11 @@
 /**
  * Learner: trains on the selected groups of one step after the other, and publishes what came of it.
  *
- * in   curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
+ * in   learner.claimed, curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
  * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed; a step that was
  * started is finished with that batch whatever dies, from the state that the newest checkpoint and the steps since give.
+ * What it says carries the epoch of the latest claim; `fenced` keeps from it what an earlier learner says after that.
  */
 import type { GroupSelected, Metrics, StepStarted } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../messages/ids'
@@ -40,6 +41,8 @@ export interface Batch {
 }
 
 export interface LearnerState {
+  /** Offset of the latest `learner.claimed`. */
+  readonly epoch: Epoch
   readonly published: PolicyVersion | null
   readonly checkpoint: { readonly step: number; readonly name: string } | null
   readonly done: number
@@ -51,9 +54,11 @@ export interface LearnerState {
 }
 
 export type LearnerRequest =
-  | { readonly kind: 'cold-start' }
+  | { readonly kind: 'cold-start'; readonly epoch: Epoch }
   | {
       readonly kind: 'train'
+      /** Under which the step is completed, whoever has started it. */
+      readonly epoch: Epoch
       readonly batch: Batch
       readonly version: PolicyVersion
       readonly checkpoint: { readonly step: number; readonly name: string }
@@ -62,8 +67,6 @@ export type LearnerRequest =
     }
 
 const none: Gathered = { requested: new Set(), selected: new Map(), rejected: new Set() }
-/** One learner is active, so there is nothing to fence on the embedded bus. */
-const only: Epoch = epoch(0)
 
 export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, LearnerRequest> {
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
@@ -81,7 +84,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
       type: 'step.started',
       at: fx.now(),
       step,
-      epoch: only,
+      epoch: state.epoch,
       baseVersion: state.published,
       baseCheckpoint: state.checkpoint.name,
       trajectories: [...gathered.selected.keys()]
@@ -92,16 +95,17 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
 
   function trainRequests(state: LearnerState): LearnerRequest[] {
     if (state.finished) return []
-    if (state.published === null) return [{ kind: 'cold-start' }]
+    if (state.published === null) return [{ kind: 'cold-start', epoch: state.epoch }]
     const batch = state.batches.at(-1)
     if (batch === undefined || batch.metrics !== null || state.checkpoint === null) return []
-    const { published: version, checkpoint } = state
-    return [{ kind: 'train', batch, version, checkpoint, since: state.batches.slice(0, -1) }]
+    const { epoch, published: version, checkpoint } = state
+    return [{ kind: 'train', epoch, batch, version, checkpoint, since: state.batches.slice(0, -1) }]
   }
 
   return {
     name: 'learner',
     initial: () => ({
+      epoch: epoch(0),
       published: null,
       checkpoint: null,
       done: 0,
@@ -112,6 +116,8 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
     }),
     evolve(state, fact, origin) {
       switch (fact.type) {
+        case 'learner.claimed':
+          return { ...state, epoch: epoch(origin.offset) }
         case 'rollout.requested':
           if (fact.purpose !== 'train' || fact.step <= state.done || state.places.has(fact.group)) return state
           return { ...state, places: new Map(state.places).set(fact.group, placeOf(origin)) }

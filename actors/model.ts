@@ -28,18 +28,7 @@ export async function modelOf(
   demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>,
 ): Promise<ModelOnDisk> {
   const { model } = config
-  if (model.from === 'directory') {
-    const path = resolve(model.path)
-    if (!existsSync(join(path, 'config.json'))) {
-      throw new TroupeError('config.no_model', {
-        boundary: 'config',
-        retriable: false,
-        message: `model.path: '${path}' holds no config.json`,
-        hint: '`troupe setup smollm2` makes one, or give a directory that transformers can load: --set model.path=DIR',
-      })
-    }
-    return { directory: path, template: model.template }
-  }
+  if (model.from === 'directory') return given(model)
   if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
   const corpus = join(dirname(directory), 'corpus.jsonl')
   const spec = join(dirname(directory), 'model.json')
@@ -62,6 +51,33 @@ export async function modelOf(
     })
   }
   return { directory, template: undefined }
+}
+
+/**
+ * The run's model where another process has made it. @throws TroupeError config.no_model, config.no_model_here
+ */
+export function modelThere({ model }: RecipeConfig, directory: string): ModelOnDisk {
+  if (model.from === 'directory') return given(model)
+  if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
+  throw new TroupeError('config.no_model_here', {
+    boundary: 'config',
+    retriable: false,
+    message: `the run's model is not in '${directory}'`,
+    hint: 'the learner makes it in its own directory, which the processes of a run share: give all the same --dir',
+  })
+}
+
+function given({ path: stated, template }: Extract<RecipeConfig['model'], { from: 'directory' }>): ModelOnDisk {
+  const path = resolve(stated)
+  if (!existsSync(join(path, 'config.json'))) {
+    throw new TroupeError('config.no_model', {
+      boundary: 'config',
+      retriable: false,
+      message: `model.path: '${path}' holds no config.json`,
+      hint: '`troupe setup smollm2` makes one, or give a directory that transformers can load: --set model.path=DIR',
+    })
+  }
+  return { directory: path, template }
 }
 
 const lastLine = (text: string) => text.trim().split('\n').at(-1) ?? text

@@ -3,13 +3,15 @@
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed | interrupted
  * out  turn.assign, trajectory.evict; turn.interrupted for a context that no engine can take
- * Invariant: a turn goes only to engines that sample under its oldest allowed policy or a newer one. What it knows is
- * soft: a scheduler that starts anew learns the engines from the log and the turns from the coordinators, who ask again.
+ * out  engine.left for one that is silent, and turn.interrupted for every turn that ran on an engine that left
+ * Invariant: a turn goes only to engines that sample under its oldest allowed policy or a newer one, and that were heard
+ * since this scheduler began. What it knows is soft: a scheduler that starts anew learns the engines from the log and from
+ * what they say, and the turns from the coordinators, who ask again.
  * The queue and the ledger are a kernel's that changes itself; a state here is a view of it, not a value of its own.
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../messages/commands'
-import type { EngineJoined, Fact } from '../messages/facts'
+import type { EngineJoined, Fact, TurnInterrupted } from '../messages/facts'
 import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
 import type { Decision, Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
@@ -22,13 +24,32 @@ export interface SchedulerState {
   readonly early: Map<TrajectoryId, GenerateTurn>
   /** Engines that are here and have weights, by the version that they sample under. */
   readonly versions: Map<EngineId, number>
-  /** All that have joined. The kernel is told of one when it has weights. */
+  /** All that have joined. The kernel is told of one when it has weights and was heard: the log may name one that died. */
   readonly joined: Map<EngineId, EngineJoined>
+  readonly applied: Map<EngineId, number>
+  /** On this scheduler's clock. */
+  readonly heardAt: Map<EngineId, number>
+  /** Turns that ran where nobody is any more: to be interrupted, so that they are asked for again. */
+  readonly stranded: Map<TrajectoryId, EngineId>
+  /** Time in which this scheduler was awake, ms: when it stood still it heard of nobody. */
+  clock: { now: number; readAt: number | undefined }
 }
+
+export interface SchedulerOptions {
+  /** An engine that says nothing for this long is gone. They speak once a second. Default 15,000. */
+  readonly silentMs?: number
+}
+
+const usualSilentMs = 15_000
+/** Between two inputs, at most so much time counts as time in which an engine could have been heard. */
+const longestNapMs = 1000
 
 type SchedulerInput = GenerateTurn | ReleaseTrajectory | EngineStatus
 
-export function scheduler(policy: PolicyName): Reactive<SchedulerState, SchedulerInput> {
+export function scheduler(
+  policy: PolicyName,
+  { silentMs = usualSilentMs }: SchedulerOptions = {},
+): Reactive<SchedulerState, SchedulerInput> {
   return {
     name: 'scheduler',
     initial: () => ({
@@ -37,6 +58,10 @@ export function scheduler(policy: PolicyName): Reactive<SchedulerState, Schedule
       early: new Map(),
       versions: new Map(),
       joined: new Map(),
+      applied: new Map(),
+      heardAt: new Map(),
+      stranded: new Map(),
+      clock: { now: 0, readAt: undefined },
     }),
     evolve(state, fact) {
       switch (fact.type) {
@@ -47,17 +72,11 @@ export function scheduler(policy: PolicyName): Reactive<SchedulerState, Schedule
         case 'engine.left':
           leave(state, fact.engine)
           return { ...state }
-        case 'run.resumed':
-          // What an earlier process left behind is gone with it.
-          for (const engine of [...state.joined.keys()]) leave(state, engine)
+        case 'weights.applied':
+          if (!state.joined.has(fact.engine)) return state
+          state.applied.set(fact.engine, fact.version)
+          if (state.versions.has(fact.engine)) state.versions.set(fact.engine, fact.version)
           return { ...state }
-        case 'weights.applied': {
-          const joined = state.joined.get(fact.engine)
-          if (joined === undefined) return state
-          if (!state.versions.has(fact.engine)) state.scheduler.engineJoined(joined)
-          state.versions.set(fact.engine, fact.version)
-          return { ...state }
-        }
         case 'turn.completed':
         case 'turn.interrupted': {
           const ask = state.asks.get(fact.trajectory)
@@ -70,6 +89,7 @@ export function scheduler(policy: PolicyName): Reactive<SchedulerState, Schedule
       }
     },
     decide(state, input, fx) {
+      advance(state, fx)
       switch (input.type) {
         case 'turn.generate':
           take(state, input)
@@ -80,14 +100,23 @@ export function scheduler(policy: PolicyName): Reactive<SchedulerState, Schedule
           state.scheduler.trajectoryReleased(input.trajectory)
           break
         case 'engine.status':
+          hear(state, input.engine)
           state.scheduler.engineStatus(input)
           break
-        case 'weights.applied':
-        case 'engine.left':
-          for (const ask of [...state.early.values()]) take(state, ask)
+        case 'engine.joined':
+          hear(state, input.engine)
           break
+        case 'weights.applied':
+          hear(state, input.engine)
+          takeEarly(state)
+          break
+        case 'engine.left':
+          takeEarly(state)
+          break
+        case 'tick':
+          return withFacts(silent(state, fx, silentMs), assign(state, fx))
       }
-      return assign(state, fx)
+      return withFacts(interruptStranded(state, fx), assign(state, fx))
     },
     pending: assign,
   }
@@ -95,10 +124,59 @@ export function scheduler(policy: PolicyName): Reactive<SchedulerState, Schedule
 
 function leave(state: SchedulerState, engine: EngineId): void {
   state.joined.delete(engine)
+  state.applied.delete(engine)
+  state.heardAt.delete(engine)
   if (!state.versions.delete(engine)) return
-  // What ran there is asked again by its coordinator, who hears of the loss from the inference actor.
-  state.scheduler.engineLeft(engine)
+  // Its inference actor says so too, if it can: of two answers to an attempt the first counts.
+  for (const trajectory of state.scheduler.engineLeft(engine)) state.stranded.set(trajectory, engine)
 }
+
+/** Time passes for silence only as far as this scheduler was awake to hear. */
+function advance(state: SchedulerState, fx: Effects): void {
+  const at = fx.elapsed()
+  const { now, readAt } = state.clock
+  state.clock = { now: now + Math.min(Math.max(0, at - (readAt ?? at)), longestNapMs), readAt: at }
+}
+
+/** One that was heard and has weights takes turns from here on. */
+function hear(state: SchedulerState, engine: EngineId): void {
+  const joined = state.joined.get(engine)
+  if (joined === undefined) return
+  state.heardAt.set(engine, state.clock.now)
+  const version = state.applied.get(engine)
+  if (version === undefined || state.versions.has(engine)) return
+  state.versions.set(engine, version)
+  state.scheduler.engineJoined(joined)
+  takeEarly(state)
+}
+
+function takeEarly(state: SchedulerState): void {
+  for (const ask of [...state.early.values()]) take(state, ask)
+}
+
+/** Once for each that has said nothing for too long, whether the log names it or it was heard. */
+function silent(state: SchedulerState, fx: Effects, silentMs: number): Fact[] {
+  const facts: Fact[] = []
+  for (const engine of state.joined.keys()) {
+    const heardAt = state.heardAt.get(engine) ?? 0
+    if (state.clock.now - heardAt < silentMs) continue
+    state.heardAt.set(engine, Number.POSITIVE_INFINITY) // said; it leaves when the fact comes back
+    const reason = `it has said nothing for ${silentMs} ms`
+    facts.push({ type: 'engine.left', at: fx.now(), engine, reason })
+  }
+  return facts
+}
+
+function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
+  const facts = [...state.stranded].flatMap(([trajectory, engine]) =>
+    interrupted(state, trajectory, engine, fx, 'engine-lost', 'the engine left in the middle of the turn'),
+  )
+  state.stranded.clear()
+  return facts
+}
+
+const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
+  facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
 
 /** An older attempt than the one that is known is a stray. */
 function take(state: SchedulerState, ask: GenerateTurn): void {
@@ -138,23 +216,23 @@ function assign(state: SchedulerState, fx: Effects): Decision {
 }
 
 function tooLong(state: SchedulerState, trajectory: TrajectoryId, fx: Effects): Fact[] {
-  const ask = state.asks.get(trajectory)
   const [engine] = state.versions.keys()
-  if (ask === undefined || engine === undefined) return []
-  const { turn, attempt, context } = ask
-  return [
-    {
-      type: 'turn.interrupted',
-      at: fx.now(),
-      trajectory,
-      turn,
-      attempt,
-      engine,
-      tokens: new Int32Array(),
-      logprobs: new Float32Array(),
-      segments: [],
-      reason: 'too-long',
-      error: `a context of ${context.length} tokens fits no engine`,
-    },
-  ]
+  if (engine === undefined) return []
+  const tokens = state.asks.get(trajectory)?.context.length
+  return interrupted(state, trajectory, engine, fx, 'too-long', `a context of ${tokens} tokens fits no engine`)
+}
+
+function interrupted(
+  state: SchedulerState,
+  trajectory: TrajectoryId,
+  engine: EngineId,
+  fx: Effects,
+  reason: TurnInterrupted['reason'],
+  error: string,
+): Fact[] {
+  const ask = state.asks.get(trajectory)
+  if (ask === undefined) return []
+  const { turn, attempt } = ask
+  const lost = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
+  return [{ type: 'turn.interrupted', at: fx.now(), trajectory, turn, attempt, engine, ...lost, reason, error }]
 }

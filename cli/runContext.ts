@@ -31,14 +31,19 @@ export function withBus(command: Command): Command {
   )
 }
 
-/** The directory that an address keeps its runs' files in. A memory bus and Kafka keep them where the default bus does. */
-export function directoryOf(address: string): string {
-  return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : '.troupe'
+/** The directory that an address keeps its runs' files in. A memory bus and Kafka keep them in `given`, or where the default bus does. */
+export function directoryOf(address: string, given?: string): string {
+  return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')
 }
 
 /** Opens a run for writing, or for reading while another process writes it. */
-export async function openRun(address: string, name: string, mode: 'write' | 'read'): Promise<RunContext> {
-  const opened = mode === 'read' ? await openForReading(address, name) : await openFiles(address, name, mode)
+export async function openRun(
+  address: string,
+  name: string,
+  mode: 'write' | 'read',
+  given?: string,
+): Promise<RunContext> {
+  const opened = mode === 'read' ? await openForReading(address, name) : await openFiles(address, name, mode, given)
   return { ...opened, journal: openJournal(opened.bus, opened.blobs, opened.run) }
 }
 
@@ -65,20 +70,30 @@ export async function openForReading(
   }
 }
 
-async function openFiles(address: string, name: string, mode: 'write' | 'read'): Promise<Omit<RunContext, 'journal'>> {
-  const { log } = runDirectory(directoryOf(address), runId(name))
+async function openFiles(
+  address: string,
+  name: string,
+  mode: 'write' | 'read',
+  given?: string,
+): Promise<Omit<RunContext, 'journal'>> {
+  const { log } = runDirectory(directoryOf(address, given), runId(name))
   const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${log}` : address, { mode })
   try {
-    return await withFiles(address, name, bus)
+    return await withFiles(address, name, bus, given)
   } catch (thrown) {
     await bus.close()
     throw thrown
   }
 }
 
-async function withFiles(address: string, name: string, bus: Bus): Promise<Omit<RunContext, 'journal'>> {
+async function withFiles(
+  address: string,
+  name: string,
+  bus: Bus,
+  given?: string,
+): Promise<Omit<RunContext, 'journal'>> {
   const run = runId(name)
-  const files = runDirectory(directoryOf(address), run)
+  const files = runDirectory(directoryOf(address, given), run)
   const shared = address.startsWith('kafka:') ? parseKafkaAddress(address).settings.blobs : undefined
   return { run, files, bus, blobs: await openFileBlobs(shared ?? files.blobs) }
 }

@@ -66,6 +66,12 @@ export function trainView(options: TrainViewOptions) {
           `run ${options.run}: ${config.train.steps} steps of ${config.rollout.groupsPerStep} groups × ${config.rollout.groupSize}`,
         )
     },
+    /** With roles: whether this process leads the run, or waits for the one that does to be missed. */
+    standing(standing: 'standing-by' | 'active') {
+      say(
+        standing === 'active' ? `learner of run ${options.run}: active` : `learner of run ${options.run}: standing by`,
+      )
+    },
     coldStart(done: number, loss: number) {
       note = `cold start ${percent(done, 0)}, loss ${loss.toFixed(3)}`
       if (live || json) return draw(note)

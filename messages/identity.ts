@@ -16,6 +16,7 @@ import type { Message } from './topics'
 export function factKey(fact: Fact): string {
   switch (fact.type) {
     case 'partition.claimed':
+    case 'scheduler.claimed':
       return `partition-${fact.partition}#${fact.type}#${fact.owner}`
     case 'rollout.requested':
     case 'rollout.finished':
@@ -35,6 +36,8 @@ export function factKey(fact: Fact): string {
     case 'group.selected':
     case 'group.rejected':
       return `${fact.group}#${fact.type}`
+    case 'learner.claimed':
+      return `learner#${fact.type}#${fact.owner}`
     case 'step.started':
     case 'step.completed':
     case 'step.rejected':

@@ -60,6 +60,7 @@ const execute = {
 export const shapes = {
   // trajectories
   'partition.claimed': { version: 1, fields: { at: 'number', partition: 'int', owner: 'string' } },
+  'scheduler.claimed': { version: 1, fields: { at: 'number', partition: 'int', owner: 'string' } },
   'rollout.requested': {
     version: 1,
     fields: {
@@ -244,6 +245,7 @@ export const shapes = {
   },
 
   // learner
+  'learner.claimed': { version: 1, fields: { at: 'number', owner: 'string' } },
   'step.started': {
     version: 1,
     fields: {
@@ -259,11 +261,19 @@ export const shapes = {
   'step.rejected': { version: 1, fields: { at: 'number', step: 'int', epoch: 'int', reason: 'string', metrics } },
   'weights.published': {
     version: 1,
-    fields: { at: 'number', version: 'int', step: 'int', url: 'string', digest: 'string', bytes: 'int' },
+    fields: {
+      at: 'number',
+      version: 'int',
+      step: 'int',
+      url: 'string',
+      digest: 'string',
+      bytes: 'int',
+      epoch: { optional: 'int' },
+    },
   },
   'checkpoint.saved': {
     version: 1,
-    fields: { at: 'number', step: 'int', version: 'int', name: 'string', digest: 'string' },
+    fields: { at: 'number', step: 'int', version: 'int', name: 'string', digest: 'string', epoch: { optional: 'int' } },
   },
   'stage.changed': { version: 1, fields: { at: 'number', stage: 'string', step: 'int', reason: 'string' } },
 

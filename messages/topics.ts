@@ -67,6 +67,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'alarm.raised':
       return { topic: 'runs', key: run }
     case 'partition.claimed':
+    case 'scheduler.claimed':
       return { topic: 'trajectories', key: String(message.partition) }
     case 'rollout.requested':
     case 'group.closed':
@@ -82,6 +83,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'rollout.finished':
     case 'reward.assigned':
       return { topic: 'trajectories', key: groupOf(message.trajectory) }
+    case 'learner.claimed':
     case 'step.started':
     case 'step.completed':
     case 'step.rejected':

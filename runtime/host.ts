@@ -47,6 +47,11 @@ export interface HostOptions<S, I extends Message, R> {
   /** Offset from which a refold must begin to find everything that is open; committed at every tick. */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>
+  /**
+   * Asked before anything is appended: resolves with true once this process is known to be the one that may, with false
+   * when another has taken over, and then what was to be said is dropped. Default: it may.
+   */
+  readonly mayAct?: () => Promise<boolean>
   /** The actor was restarted too often: it is gone. */
   readonly onFailed: (error: Error) => void
 }
@@ -163,6 +168,10 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
 
   async function say(messages: readonly Message[]): Promise<void> {
     if (messages.length === 0) return
+    if (options.mayAct !== undefined && !(await options.mayAct())) {
+      log.warn({ actor: options.name, messages: messages.length }, 'not said: another process has taken over')
+      return
+    }
     const positions = await journal.append(messages)
     positions.forEach(({ partition, offset }, k) => {
       const key = placeKey(routeOf(messages[k]!, journal.run).topic, partition)

@@ -37,6 +37,7 @@ const batch = (step: number, loss: number | null) => ({
 })
 const request = (since: Extract<LearnerRequest, { kind: 'train' }>['since']): LearnerRequest => ({
   kind: 'train',
+  epoch: epoch(0),
   batch: batch(3, null),
   version: policyVersion(2),
   checkpoint: { step: 1, name: 'step-000001' },

@@ -180,9 +180,9 @@ describe('learner', () => {
 
   test('the cold start is asked for once, and again after a crash before its weights', () => {
     const w = begin()
-    expect(w.requests).toEqual([{ kind: 'cold-start' }])
+    expect(w.requests).toEqual([{ kind: 'cold-start', epoch: epoch(0) }])
     w.restart()
-    expect(w.requests).toEqual([{ kind: 'cold-start' }])
+    expect(w.requests).toEqual([{ kind: 'cold-start', epoch: epoch(0) }])
     w.append(saved(0), published(0))
     w.restart()
     expect(w.requests).toEqual([])

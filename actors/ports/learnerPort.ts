@@ -7,12 +7,12 @@
  * crash, a resume), it loads the newest checkpoint and goes through the recorded batches since, whose losses must come
  * out as recorded. `step.completed` is written last, after everything that it stands for is durable.
  */
-import { rm } from 'node:fs/promises'
+import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { type AssembledSequence, assembleSequence } from '../../kernels'
 import type { CheckpointSaved, Fact, Metrics, TrajectoryFact, WeightsPublished } from '../../messages/facts'
-import { groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
+import { type Epoch, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
 import type { Decision } from '../../runtime/behaviour'
 import type { Effects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
@@ -49,20 +49,20 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   /** Which trainer holds the state after which step. */
   let held: { readonly trainer: Trainer; readonly step: number } | undefined
 
-  const checkpointName = (step: number) => `step-${String(step).padStart(6, '0')}`
+  // A name of its own under every epoch: a learner that has lost its part and does not know it writes beside the next one.
+  const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
+  const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
   const checkpointPath = (name: string) => join(options.directory, 'checkpoints', name)
 
-  async function publish(trainer: Trainer, step: number, version: PolicyVersion): Promise<Fact[]> {
+  async function publish(trainer: Trainer, step: number, version: PolicyVersion, epoch: Epoch): Promise<Fact[]> {
     const whole = step % options.checkpointEvery === 0
-    const name = checkpointName(step)
-    const path = whole
-      ? checkpointPath(name)
-      : join(options.directory, 'weights', `v${String(version).padStart(6, '0')}`)
+    const name = under(`step-${String(step).padStart(6, '0')}`, epoch)
+    const path = whole ? checkpointPath(name) : join(options.directory, 'weights', under(versionName(version), epoch))
     const { digest, bytes } = await trainer.save(path, whole)
     const at = fx.now()
     const url = pathToFileURL(path).href
-    const published: WeightsPublished = { type: 'weights.published', at, version, step, url, digest, bytes }
-    const saved: CheckpointSaved[] = whole ? [{ type: 'checkpoint.saved', at, step, version, name, digest }] : []
+    const published: WeightsPublished = { type: 'weights.published', at, version, step, url, digest, bytes, epoch }
+    const saved: CheckpointSaved[] = whole ? [{ type: 'checkpoint.saved', at, step, version, name, digest, epoch }] : []
     await removeOld(version)
     return [...saved, published]
   }
@@ -71,10 +71,13 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   async function removeOld(version: PolicyVersion): Promise<void> {
     const old = version - options.keepVersions
     if (old < 0) return
-    await rm(join(options.directory, 'weights', `v${String(old).padStart(6, '0')}`), { recursive: true, force: true })
+    const folder = join(options.directory, 'weights')
+    const names = await readdir(folder).catch(() => []) // every version may be a checkpoint
+    const gone = names.filter(name => name === versionName(old) || name.startsWith(`${versionName(old)}-`))
+    for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
   }
 
-  async function coldStart(): Promise<Decision> {
+  async function coldStart(epoch: Epoch): Promise<Decision> {
     const trainer = await options.trainer()
     const facts: Fact[] = []
     if (options.coldStart !== undefined) {
@@ -83,7 +86,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
       const reason = `supervised on ${examples.length} demonstrations, loss ${(metrics.loss ?? Number.NaN).toFixed(4)}`
       facts.push({ type: 'stage.changed', at: fx.now(), stage: 'cold-start', step: 0, reason })
     }
-    facts.push(...(await publish(trainer, 0, policyVersion(0))))
+    facts.push(...(await publish(trainer, 0, policyVersion(0), epoch)))
     held = { trainer, step: 0 }
     return { facts, commands: [] }
   }
@@ -113,8 +116,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   }
 
   async function train(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Decision> {
-    const { started } = request.batch
-    const { step, epoch } = started
+    const { epoch } = request
+    const { step } = request.batch.started
     const trainer = await restore(request)
     const sequences = await sequencesOf(request.batch)
     let metrics: Metrics
@@ -129,13 +132,14 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
       return { facts: [rejected], commands: [] }
     }
     const version = policyVersion(request.version + 1)
-    const facts = await publish(trainer, step, version)
+    const facts = await publish(trainer, step, version, epoch)
     held = { trainer, step }
     return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
   }
 
   // A run that is stopped waits for its step, which is seconds from being durable, and not for a cold start.
-  return (request, signal) => (request.kind === 'cold-start' ? unlessAborted(coldStart(), signal) : train(request))
+  return (request, signal) =>
+    request.kind === 'cold-start' ? unlessAborted(coldStart(request.epoch), signal) : train(request)
 }
 
 /** A batch as the trainer takes it: in the order of `step.started`, groups numbered by their first member. */

@@ -71,6 +71,8 @@ export async function countedTrajectories(
         case 'partition.claimed':
           epochs.set(entry.partition, epoch(entry.offset))
           return
+        case 'scheduler.claimed':
+          return
         case 'rollout.requested': {
           if (found.has(fact.trajectory) || !wants(fact.trajectory)) return
           const folding: Folding = { counted: fresh(entry, fact), rollout: newRollout(fact) }

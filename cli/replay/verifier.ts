@@ -7,6 +7,7 @@
  */
 import { createHash } from 'node:crypto'
 import { type CoordinatorState, coordinator } from '../../actors/coordinator'
+import { isStale } from '../../actors/fenced'
 import { type GrouperState, grouper } from '../../actors/grouper'
 import type { Rollout } from '../../actors/rollout'
 import type { LearnerFact, TrajectoryFact } from '../../messages/facts'
@@ -110,7 +111,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       state = { coordinator: folding.coordinator.initial(), grouper: folding.grouper.initial() }
       partitions.set(entry.partition, state)
     }
-    if (fact.type !== 'partition.claimed') {
+    if (fact.type !== 'partition.claimed' && fact.type !== 'scheduler.claimed') {
       const group = 'group' in fact ? fact.group : groupOf(fact.trajectory)
       const home = homes.get(group)
       if (home === undefined) homes.set(group, entry.partition)
@@ -209,7 +210,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       identity(entry, record)
       if (entry.topic === 'trajectories') trajectoryFact(entry, message as TrajectoryFact)
       else if (entry.topic === 'learner') {
-        const said = steps.take(message as LearnerFact, selected)
+        const said = steps.take(message as LearnerFact, entry.offset, selected)
         if (said.ignored !== undefined) ignore(said.ignored)
         if (said.problem !== undefined) problem(entry, 'learner', said.problem)
       } else if (message.type === 'run.finished') outcome = `${message.outcome} (${message.reason})`
@@ -265,13 +266,19 @@ function learnerChecks() {
   const started = new Map<number, ReadonlySet<string>>()
   const over = new Set<number>()
   const versions = new Map<number, string>()
+  let claimed: number | undefined
   return {
     completed: () => over.size,
     take(
       fact: LearnerFact,
+      offset: number,
       selected: ReadonlyMap<string, ReadonlySet<string>>,
     ): { problem?: string; ignored?: string } {
+      if (isStale(claimed, fact)) return { ignored: `${fact.type} of a former learner` }
       switch (fact.type) {
+        case 'learner.claimed':
+          claimed = offset
+          return {}
         case 'step.started': {
           if (started.has(fact.step)) return { ignored: 'step.started repeated or too late' }
           started.set(fact.step, new Set(fact.trajectories))

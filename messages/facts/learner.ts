@@ -6,6 +6,13 @@
  */
 import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'
 
+/** A process took over the learner's part of a run. Its offset is the epoch of this topic from here on. */
+export interface LearnerClaimed {
+  readonly type: 'learner.claimed'
+  readonly at: number
+  readonly owner: string
+}
+
 export interface StepStarted {
   readonly type: 'step.started'
   readonly at: number
@@ -50,6 +57,8 @@ export interface WeightsPublished {
   /** sha256 over the weight files, hex. */
   readonly digest: string
   readonly bytes: number
+  /** Of the learner that says so; logs from before learners took turns have none. */
+  readonly epoch?: Epoch
 }
 
 export interface CheckpointSaved {
@@ -60,6 +69,7 @@ export interface CheckpointSaved {
   /** Directory name, relative to the run's checkpoints. */
   readonly name: string
   readonly digest: string
+  readonly epoch?: Epoch
 }
 
 export interface StageChanged {
@@ -70,4 +80,11 @@ export interface StageChanged {
   readonly reason: string
 }
 
-export type LearnerFact = StepStarted | StepCompleted | StepRejected | WeightsPublished | CheckpointSaved | StageChanged
+export type LearnerFact =
+  | LearnerClaimed
+  | StepStarted
+  | StepCompleted
+  | StepRejected
+  | WeightsPublished
+  | CheckpointSaved
+  | StageChanged

@@ -15,6 +15,14 @@ export interface PartitionClaimed {
   readonly owner: string
 }
 
+/** A process took over as scheduler: what was asked before this, and has no answer, it does not know of. */
+export interface SchedulerClaimed {
+  readonly type: 'scheduler.claimed'
+  readonly at: number
+  readonly partition: number
+  readonly owner: string
+}
+
 export type Purpose = 'train' | 'eval' | 'fork' | 'chat'
 
 /** How tokens are drawn. Training refuses topP < 1, topK > 0 and minP > 0: the logprobs would be of another policy. */
@@ -282,6 +290,7 @@ export interface GroupRejected {
 
 export type TrajectoryFact =
   | PartitionClaimed
+  | SchedulerClaimed
   | RolloutRequested
   | TurnAsked
   | TurnCompleted

@@ -63,6 +63,8 @@ export type BatchHandler = (records: readonly BusRecord[]) => Promise<void>
 export interface Subscription {
   /** The group begins at `offset` next time: everything before it is done. */
   commit(position: Position): Promise<void>
+  /** Whether a partition is surely this member's now: false as soon as the group may have given it to another. */
+  holds(topic: string, partition: number): boolean
   pause(topic: string, partition: number): void
   resume(topic: string, partition: number): void
   /** Ends after the handler that runs. */

@@ -63,6 +63,7 @@ class Group {
     }
     return {
       commit: position => this.commit(member, position),
+      holds: (topic, partition) => this.owned.get(keyOf(topic, partition))?.member === member,
       pause: (topic, partition) => pumpOf(topic, partition)?.pause(),
       resume: (topic, partition) => pumpOf(topic, partition)?.resume(),
       close: () => this.leave(member),

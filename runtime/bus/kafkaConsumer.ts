@@ -95,6 +95,10 @@ export class KafkaConsumer {
     const key = (topic: string, partition: number): string => keyOf(this.context.toWire(topic), partition)
     return {
       commit: position => this.commit(position),
+      holds: (topic, partition) => {
+        const held = this.held.get(key(topic, partition))
+        return held !== undefined && !held.letGo && this.closing === undefined && this.member.isCurrent()
+      },
       pause: (topic, partition) => {
         this.paused.add(key(topic, partition))
         this.held.get(key(topic, partition))?.pump?.pause()

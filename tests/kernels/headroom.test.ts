@@ -230,7 +230,7 @@ function live(
   const orders = new Map(trace.map((one, i) => [one.trajectoryId, i]))
   let state = initial()
   let nowMs = 0
-  const fx = { now: () => nowMs } as Effects
+  const fx = { now: () => nowMs, elapsed: () => nowMs } as Effects
   const origin = { offset: 0 } as Parameters<typeof evolve>[2]
   const tell = (fact: Fact) => {
     state = evolve(state, fact, origin)

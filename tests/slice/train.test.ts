@@ -40,7 +40,7 @@ function comparable(facts: readonly Message[]): string[] {
   const plain = (_key: string, value: unknown) =>
     value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
   return facts
-    .filter(fact => fact.type !== 'partition.claimed')
+    .filter(fact => fact.type !== 'partition.claimed' && fact.type !== 'learner.claimed')
     .map(fact => JSON.stringify(stripTimes(fact), plain))
     .sort()
 }

@@ -1,0 +1,41 @@
+/**
+ * Fencing, for those who follow what owners decide without owning it: curriculum, evaluator, learner, inference.
+ *
+ * in   a behaviour        out  the same, which does not hear what an owner said after another had claimed its partition
+ * Invariant: a decision counts under the epoch of the latest claim before it in its own partition, which is the same in
+ * every refold. A claim itself, and a fact without an epoch, is passed on.
+ */
+import type { Fact } from '../messages/facts'
+import type { Behaviour, Origin } from '../runtime/behaviour'
+
+export interface FencedState<S> {
+  /** Offset of the latest claim, by partition. */
+  readonly epochs: ReadonlyMap<string, number>
+  readonly inner: S
+}
+
+export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>): Behaviour<FencedState<S>, I, R> {
+  const { decide } = behaviour
+  return {
+    name: behaviour.name,
+    initial: () => ({ epochs: new Map(), inner: behaviour.initial() }),
+    evolve(state, fact, origin) {
+      const place = `${origin.topic}#${origin.partition}`
+      const { epochs } = state
+      if (isStale(epochs.get(place), fact)) return state
+      const inner = behaviour.evolve(state.inner, fact, origin)
+      if (isClaim(fact, origin)) return { epochs: new Map(epochs).set(place, origin.offset), inner }
+      return inner === state.inner ? state : { epochs, inner }
+    },
+    ...(decide === undefined ? {} : { decide: ({ inner }, input, fx) => decide(inner, input, fx) }),
+    pending: ({ inner }, fx) => behaviour.pending(inner, fx),
+  }
+}
+
+/** Whether another owner had claimed the partition before this was said. */
+export function isStale(claimed: number | undefined, fact: Fact): boolean {
+  return claimed !== undefined && 'epoch' in fact && fact.epoch !== undefined && fact.epoch < claimed
+}
+
+const isClaim = (fact: Fact, { topic }: Origin) =>
+  fact.type === (topic === 'learner' ? 'learner.claimed' : 'partition.claimed')

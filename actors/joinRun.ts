@@ -1,0 +1,123 @@
+/**
+ * One role of a run in a process of its own, on a bus that the run's processes share.
+ *
+ * in   a role, the run's recipe        out  that part of the run, until the run is over
+ * Invariant: what exists once in a run (scheduler, learner) is begun by whoever has its seat, and the others stand by;
+ * of everything else any number of processes take a share. The learner announces the run; nobody else makes its model.
+ */
+import { hostname } from 'node:os'
+import { openTroupe } from '../runtime/embed'
+import type { Renderer } from '../runtime/renderer'
+import { startRenderer } from '../runtime/rendererProcess'
+import { announce, checkCode, checkRecipe, checkTokenizer, endOf, startOf } from './announce'
+import { failure } from './failure'
+import { type ModelOnDisk, modelOf, modelThere } from './model'
+import { startCoordination } from './roles/coordination'
+import { startInference } from './roles/inference'
+import { lead } from './roles/lead'
+import { startLearning } from './roles/learning'
+import { startScheduling } from './roles/scheduling'
+import { openScope, type Scope } from './roles/scope'
+import { startTools } from './roles/tools'
+import { startVerification } from './roles/verification'
+import type { Role, Run, RunOptions } from './run'
+
+/** Resolves when the part runs, or stands by. For roles but `learner` the run has to be announced already. */
+export async function joinRun(options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> {
+  const { run, fx, log, bus, blobs, partitions = 1 } = options
+  const { failed, fail } = failure()
+  const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
+  const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
+  const { journal } = troupe
+  const scope = openScope(options, troupe, fail)
+  scope.onClose(() => troupe.close())
+  try {
+    const resumes = options.resume && options.role === 'learner'
+    const since = resumes ? (await journal.offsets('runs', 0)).next : 0
+    const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
+    scope.onClose(() => end.close())
+    const finished = Promise.race([failed, end.finished])
+    if (!end.over) await take(options, scope)
+    return { journal, finished, close: () => scope.close() }
+  } catch (thrown) {
+    await scope.close()
+    throw thrown
+  }
+}
+
+async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> }, scope: Scope): Promise<void> {
+  const { fx } = options
+  // Names of engines and executors stand in the log: no two processes have one, and a person sees where it ran.
+  const name = `${hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-')}-${fx.unique().slice(0, 8)}`
+  switch (options.role) {
+    case 'learner': {
+      let resumes = options.resume
+      scope.onClose(
+        await lead(options, 'learner', scope.fail, async mayAct => {
+          const part = openScope(options, scope.troupe, scope.fail, mayAct)
+          await beginLearning(part, resumes)
+          resumes = false
+          return part
+        }),
+      )
+      return
+    }
+    case 'scheduler':
+      scope.onClose(
+        await lead(options, 'scheduler', scope.fail, async mayAct => {
+          const part = openScope(options, scope.troupe, scope.fail, mayAct)
+          await startScheduling(part, { claims: true })
+          return part
+        }),
+      )
+      return
+    case 'inference':
+      return startInference(scope, { model: modelThere(options.config, options.modelDirectory), name })
+    case 'tools':
+      return startTools(scope, name)
+    case 'verifier':
+      return startVerification(scope)
+    case 'coordinator': {
+      const model = modelThere(options.config, options.modelDirectory)
+      const { renderer, digest } = await rendererOf(scope, model)
+      const started = await startOf(scope.troupe.journal)
+      if (started !== undefined) checkTokenizer(started, digest)
+      return startCoordination(scope, renderer)
+    }
+  }
+}
+
+/** Announces the run where nobody has, then leads it from where its log ends. */
+async function beginLearning(scope: Scope, resumes: boolean): Promise<void> {
+  const { options, troupe } = scope
+  const { config, recipe, partitions = 1 } = options
+  try {
+    const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
+    const started = await startOf(troupe.journal)
+    if (started !== undefined) {
+      checkCode(started, options.acceptCode)
+      if (!resumes) checkRecipe(started, config)
+    }
+    const model = await modelOf(config, options.modelDirectory, demonstrations)
+    const { renderer, digest, stopTokens } = await rendererOf(scope, model)
+    if (started === undefined || resumes) {
+      const resume = started !== undefined
+      await announce(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
+    } else checkTokenizer(started, digest)
+    await startLearning(scope, { renderer, model, stopTokens, demonstrations })
+  } catch (thrown) {
+    await scope.close()
+    throw thrown
+  }
+}
+
+async function rendererOf(
+  scope: Scope,
+  { directory: modelDirectory, template }: ModelOnDisk,
+): Promise<{ readonly renderer: Renderer; readonly digest: string; readonly stopTokens: readonly number[] }> {
+  const { log } = scope.options
+  const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
+  scope.onClose(() => renderer.close())
+  const { digest, stopTokens } = await renderer.describe()
+  return { renderer, digest, stopTokens }
+}

@@ -1,0 +1,25 @@
+/**
+ * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process has.
+ * in   rollouts asked for, and what comes back        out  turns and tool calls asked for; decided groups
+ */
+import type { Renderer } from '../../runtime/renderer'
+import { coordinator } from '../coordinator'
+import { grouper } from '../grouper'
+import { oldestOpen, owner } from '../owner'
+import { renderKey, renderPort } from '../ports/renderPort'
+import type { Scope } from './scope'
+
+export async function startCoordination(scope: Scope, renderer: Renderer): Promise<void> {
+  const { config, run, fx } = scope.options
+  await scope.host({
+    behaviour: owner(
+      coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
+      grouper({ runSeed: config.seed, selection: config.selection }),
+    ),
+    feeds: [{ topic: 'trajectories', from: 'committed' }],
+    owner: `${run}.${fx.unique()}`,
+    perform: renderPort(renderer, fx),
+    keyOf: renderKey,
+    oldestOpen,
+  })
+}

@@ -1,0 +1,94 @@
+/**
+ * The role `inference`: engines, a process each, and the actors that drive them.
+ *
+ * in   assignments, published weights        out  generated turns
+ * Invariant: an engine that runs takes part. One that was taken for dead, because nobody heard of it for a while, joins
+ * again as soon as it reads that.
+ */
+import { type EngineId, engineId } from '../../messages/ids'
+import type { Engine } from '../../runtime/engine'
+import { startLocalEngine } from '../../runtime/engines/local'
+import { type Joined, joinEngine } from '../joinEngine'
+import { lifeline } from '../lifeline'
+import type { ModelOnDisk } from '../model'
+import type { Scope } from './scope'
+
+export interface InferenceOptions {
+  readonly model: ModelOnDisk
+  /** Engines are named `<name>-<k>`; no two processes of a run have one name. */
+  readonly name: string
+}
+
+export async function startInference(scope: Scope, { model, name }: InferenceOptions): Promise<void> {
+  for (let k = 0; k < scope.options.config.engine.count; k++) await startEngine(scope, engineId(`${name}-${k}`), model)
+}
+
+async function startEngine(scope: Scope, id: EngineId, model: ModelOnDisk): Promise<void> {
+  const { options, troupe, fail } = scope
+  const { log, fx } = options
+  let up: Engine | undefined
+  let joined: Joined | undefined
+  /** Coming, going and coming again follow one another. */
+  let before: Promise<void> = Promise.resolve()
+  const then = (work: () => Promise<void>): Promise<void> => {
+    const after = before.then(work)
+    before = after.catch(() => {})
+    return after
+  }
+  const closeDriven = async () => {
+    const driven = joined
+    joined = undefined
+    await driven?.close()
+  }
+  const leave = async (reason: string) => {
+    const left = joined
+    joined = undefined
+    await left?.leave(reason)
+  }
+
+  const engine = lifeline<Engine>({
+    name: id,
+    start: () => (options.startEngine ?? localEngine(options))(id, model.directory),
+    onUp: started =>
+      then(async () => {
+        up = started
+        joined = await joinEngine(troupe, started)
+      }),
+    onDown: error => {
+      log.warn({ engine: id, err: error }, 'an engine went down')
+      up = undefined
+      return then(() => leave(error.message))
+    },
+    onFailed: fail,
+    fx,
+  })
+  scope.onClose(async () => {
+    // Who ends a whole run needs to say no more; others go on without this engine.
+    await then(() => (options.role === 'all' ? closeDriven() : leave('its process ends')))
+    await engine.close()
+  })
+
+  const following = await troupe.journal.follow(
+    { group: `engine-watch.${fx.unique()}`, feeds: [{ topic: 'runs', from: 'latest' }], onError: fail },
+    async entries => {
+      if (!entries.some(({ message }) => message.type === 'engine.left' && message.engine === id)) return
+      // Not awaited: closing an actor waits for its feeds, and this is one of the journal's.
+      then(async () => {
+        const driven = joined
+        if (driven === undefined || up === undefined) return // it left by itself
+        log.warn({ engine: id }, 'the engine was taken for dead; it joins again')
+        joined = undefined
+        await driven.close()
+        joined = await joinEngine(troupe, up)
+      }).catch(fail)
+    },
+  )
+  scope.onClose(() => following.close())
+}
+
+const localEngine =
+  ({ config, log }: Scope['options']) =>
+  (id: EngineId, modelDirectory: string): Promise<Engine> => {
+    const { contextTokens } = config.limits
+    return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
+  }

@@ -1,0 +1,136 @@
+/**
+ * The role `learner`: what to roll out next, how good the policy is, and the training.
+ *
+ * in   decided groups, finished evaluations        out  rollouts asked for, steps, weights; the run's end
+ * Invariant: one process has this part of a run at a time. It claims the topic `learner` before it says anything else, so
+ * that what an earlier one says after that is not heard.
+ */
+import { pathToFileURL } from 'node:url'
+import type { ChatMessage } from '../../messages/facts'
+import { epoch, policyVersion } from '../../messages/ids'
+import type { Renderer } from '../../runtime/renderer'
+import type { Trainer } from '../../runtime/trainer'
+import { startTrainer } from '../../runtime/trainerProcess'
+import { curriculum } from '../curriculum'
+import { evaluator } from '../evaluator'
+import { fenced } from '../fenced'
+import { learner } from '../learner'
+import { lifeline } from '../lifeline'
+import type { ModelOnDisk } from '../model'
+import { drawKey, drawPort } from '../ports/drawPort'
+import { learnerKey, learnerPort } from '../ports/learnerPort'
+import type { RunOptions } from '../run'
+import type { RoleHost, Scope } from './scope'
+
+export interface LearningParts {
+  readonly renderer: Renderer
+  readonly model: ModelOnDisk
+  readonly stopTokens: readonly number[]
+  readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
+}
+
+const maxRejectedSteps = 3
+/** For those that follow every rollout and only act when a whole group, step or evaluation is over. */
+const lingerMs = 20
+
+const feeds: RoleHost<never, never, never>['feeds'] = [
+  { topic: 'trajectories', from: 'oldest' },
+  { topic: 'runs', from: 'oldest' },
+  { topic: 'learner', from: 'oldest' },
+]
+
+export async function startLearning(scope: Scope, parts: LearningParts): Promise<void> {
+  const { options, troupe } = scope
+  const { config, recipe, run, fx, learns } = options
+  const { journal } = troupe
+  const [claim] = await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: `${run}.${fx.unique()}` }])
+  await scope.host({ behaviour: fenced(evaluator()), feeds, lingerMs })
+  const { groupsPerStep, maxStaleness } = config.rollout
+  const { refillShare } = config.selection
+  const { steps } = config.train
+  const { evaluation } = config
+  const plan = { run, steps, groupsPerStep, refillShare, maxStaleness, maxRejectedSteps, learns, evaluation }
+  await scope.host({
+    behaviour: fenced(curriculum(plan)),
+    feeds,
+    lingerMs,
+    perform: drawPort(await recipe.tasks(config), parts.renderer, drawOptions(options, parts.stopTokens), fx),
+    keyOf: drawKey,
+  })
+  if (learns) await startTraining(scope, parts)
+  else if (!(await hasWeights(scope))) {
+    const url = pathToFileURL(parts.model.directory).href
+    const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: epoch(claim!.offset) }
+    await journal.append([{ type: 'weights.published', at: fx.now(), ...asItIs }])
+  }
+}
+
+/** Whether any weights were published: without training that is done once. */
+async function hasWeights({ troupe: { journal } }: Scope): Promise<boolean> {
+  const { oldest, next } = await journal.offsets('learner', 0)
+  const said = await journal.read('learner', 0, oldest, next - oldest)
+  return said.some(({ message }) => message.type === 'weights.published')
+}
+
+async function startTraining(scope: Scope, parts: LearningParts): Promise<void> {
+  const { options, troupe, fail } = scope
+  const { config, fx, log, directory } = options
+  const { renderer, model, demonstrations } = parts
+  const { device, dtype, threads, checkpointEvery, keepVersions } = config.train
+  const trainers = lifeline<Trainer>({
+    name: 'trainer',
+    start: () => startTrainer({ modelDirectory: model.directory, seed: config.seed, device, dtype, threads, log }),
+    onFailed: fail,
+    fx,
+  })
+  scope.onClose(() => trainers.close())
+  const { coldStart } = config
+  await scope.host({
+    behaviour: fenced(
+      learner({
+        groupsPerStep: config.rollout.groupsPerStep,
+        refillShare: config.selection.refillShare,
+        steps: config.train.steps,
+      }),
+    ),
+    feeds,
+    lingerMs,
+    perform: learnerPort({
+      trainer: () => trainers.current(),
+      journal: troupe.journal,
+      directory,
+      grpo: { ...config.train, temperature: config.rollout.sampling.temperature },
+      checkpointEvery,
+      keepVersions,
+      onColdStart: options.onColdStart ?? (() => {}),
+      fx,
+      log,
+      ...(coldStart === undefined
+        ? {}
+        : {
+            coldStart: {
+              options: { ...coldStart, seed: config.seed },
+              examples: async () => renderer.conversations(await demonstrations(), shownTools(options)),
+            },
+          }),
+    }),
+    keyOf: learnerKey,
+  })
+}
+
+const shownTools = ({ config, recipe }: RunOptions) => (config.tools.inPrompt ? recipe.tools : [])
+
+function drawOptions(options: RunOptions, stopTokens: readonly number[]) {
+  const { config, recipe } = options
+  return {
+    seed: config.seed,
+    groupSize: config.rollout.groupSize,
+    evaluationSamples: config.evaluation.samples,
+    limits: config.limits,
+    sampling: { ...config.rollout.sampling, stopTokens },
+    evaluationTemperature: config.evaluation.temperature,
+    deadlineMs: config.rollout.deadlineMs,
+    tools: recipe.tools.map(t => t.name),
+    shownTools: shownTools(options),
+  }
+}

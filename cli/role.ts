@@ -1,0 +1,76 @@
+/**
+ * `troupe train RECIPE --role R` for every role but the learner's: a share of a run that a learner has started.
+ * stdout: with --json a line when it is over; stderr: what it waits for, that it is ready, logs.
+ */
+import { joinRun } from '../actors/joinRun'
+import type { Role, Run } from '../actors/run'
+import { systemEffects } from '../runtime/effects'
+import { createLog } from '../runtime/log'
+import { collectedVersions } from './doctor'
+import { serveMetrics } from './metrics'
+import type { LoadedRecipe } from './recipes'
+import { openRun } from './runContext'
+import { stopSignals } from './signals'
+import { joinedConfig, waitForRun } from './startedRun'
+
+export interface RoleOptions {
+  readonly bus: string
+  readonly dir?: string
+  readonly run: string
+  readonly role: Exclude<Role, 'all' | 'learner'>
+  readonly set: readonly string[]
+  readonly json?: boolean
+  readonly acceptCode?: boolean
+  readonly metrics?: number
+}
+
+const say = (text: string) => process.stderr.write(`${text}\n`)
+
+/** Exit code: 0 once the run is over, however it ended; 130 or 143 on signals. */
+export async function takeRole({ recipe, config: own }: LoadedRecipe, options: RoleOptions): Promise<number> {
+  const { role, run: id } = options
+  const signals = stopSignals()
+  let stopped = false
+  signals.stopped.then(() => {
+    stopped = true
+  })
+  const context = await openRun(options.bus, id, 'write', options.dir)
+  const metrics = await serveMetrics(options.metrics)
+  let run: Run | undefined
+  try {
+    const started = await waitForRun(context, say, () => stopped)
+    if (started === undefined) return signals.exitCode()
+    run = await joinRun({
+      role,
+      run: context.run,
+      recipe,
+      config: joinedConfig(started, own.value, options.set, options.acceptCode === true),
+      partitions: started.partitions.trajectories ?? 1,
+      directory: context.files.root,
+      modelDirectory: context.files.model,
+      bus: context.bus,
+      blobs: context.blobs,
+      resume: false,
+      learns: true,
+      acceptCode: options.acceptCode === true,
+      fx: systemEffects,
+      log: createLog('troupe'),
+      metrics: metrics.registry,
+      versions: collectedVersions(),
+      onStanding: standing => say(`${role} of run '${id}': ${standing === 'active' ? 'active' : 'standing by'}`),
+    })
+    say(`${role} of run '${id}': ready`)
+    const ended = await Promise.race([run.finished, signals.stopped])
+    await run.close()
+    const isStopped = typeof ended === 'string'
+    const [outcome, reason] = isStopped ? ['stopped', ended] : [ended.outcome, ended.reason]
+    if (options.json) process.stdout.write(`${JSON.stringify({ type: 'role', role, run: id, outcome, reason })}\n`)
+    else say(`${role} of run '${id}': over, ${outcome}: ${reason}`)
+    return isStopped ? signals.exitCode() : 0
+  } finally {
+    signals.release()
+    metrics.close()
+    await run?.close() // closed already, unless something failed
+    await context.bus.close()
+  }
+}

@@ -1,0 +1,65 @@
+/**
+ * Whether a run may be begun, gone on with or joined under the name that the command line gives.
+ */
+import type { Role } from '../actors/run'
+import type { Bus } from '../runtime/bus/bus'
+import { TroupeError } from '../runtime/errors'
+import { runsOf } from '../runtime/runDirectory'
+import { directoryOf, noRun, noRunOn, runsOn } from './runContext'
+
+export interface NamedRun {
+  readonly bus: string
+  readonly run?: string
+  readonly resume?: string
+  readonly role: Role
+}
+
+/** Whether other processes, and other runs, may be on the same bus: an embedded log is one run's and has a lease. */
+export const isShared = ({ bus }: Pick<NamedRun, 'bus'>): boolean => bus.startsWith('kafka:')
+
+/** @throws TroupeError cli.no_run, cli.run_exists, cli.role_alone, cli.role_unnamed */
+export function refuseWrongName(options: NamedRun, id: string): void {
+  if (options.role !== 'all') {
+    refuseWrongRole(options)
+    return
+  }
+  if (!options.bus.startsWith('lmdb:')) return
+  const directory = directoryOf(options.bus)
+  const exists = runsOf(directory).includes(id)
+  if (options.resume !== undefined && !exists) throw noRun(directory, id)
+  if (options.resume === undefined && exists) throw runExists(id)
+}
+
+function refuseWrongRole(options: NamedRun): void {
+  const common = { boundary: 'cli', retriable: false } as const
+  if (!isShared(options)) {
+    throw new TroupeError('cli.role_alone', {
+      ...common,
+      message: `--role ${options.role} needs a bus that processes share, and '${options.bus}' is one process's alone`,
+      hint: 'use --bus kafka://HOST:PORT (`troupe setup kafka` fetches a broker), or leave --role out',
+    })
+  }
+  if (options.run === undefined && options.resume === undefined) {
+    throw new TroupeError('cli.role_unnamed', {
+      ...common,
+      message: `--role ${options.role} does not say of which run`,
+      hint: 'give all processes of a run the same --run ID',
+    })
+  }
+}
+
+/** On a bus that several runs share, its topics say which there are. Who has a role joins a run that is there. */
+export async function refuseWrongNameOn(bus: Bus, options: NamedRun, id: string): Promise<void> {
+  const runs = await runsOn(bus)
+  if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)
+  if (options.role === 'all' && options.resume === undefined && runs.includes(id)) throw runExists(id)
+}
+
+function runExists(id: string): TroupeError {
+  return new TroupeError('cli.run_exists', {
+    boundary: 'cli',
+    retriable: false,
+    message: `there is a run '${id}' already`,
+    hint: `go on with it: --resume ${id}; or take another name: --run`,
+  })
+}

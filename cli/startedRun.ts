@@ -1,0 +1,102 @@
+/**
+ * A run that has been started, as its topics tell: its recipe, its partitions, and whether it is there yet.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { checkCode, startOf } from '../actors/announce'
+import { topicOnBus } from '../messages'
+import type { RunStarted } from '../messages/facts'
+import { resolveConfig } from '../runtime/config'
+import { dataDigest } from '../runtime/digests'
+import { systemEffects } from '../runtime/effects'
+import { TroupeError } from '../runtime/errors'
+import type { Journal } from '../runtime/journal'
+import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
+import { type RunContext, runsOn } from './runContext'
+
+const lookEveryMs = 250
+const sayEveryMs = 10_000
+const waitMs = 600_000
+
+/** A run goes on under the recipe that it was started with, and what the command line says now on top. */
+export async function recordedConfig(
+  journal: Journal,
+  name: string,
+  overrides: readonly string[],
+): Promise<RecipeConfig> {
+  const started = await startOf(journal)
+  if (started === undefined) {
+    throw new TroupeError('cli.run_empty', {
+      boundary: 'cli',
+      retriable: false,
+      message: `run '${journal.run}' holds no run.started: it ended before it began`,
+      hint: 'start it anew under another name',
+    })
+  }
+  return resolveConfig(recipeSchema, { what: `recipe ${name}`, recipe: started.recipe, overrides }).value
+}
+
+/** How many partitions the run's topics have; undefined before they are made. */
+export async function partitionsOfRun({ bus, run }: RunContext): Promise<number | undefined> {
+  const topic = topicOnBus(run, 'trajectories')
+  return (await bus.listTopics()).find(config => config.topic === topic)?.partitions
+}
+
+/** The run's first fact, or undefined where nobody has started the run yet. */
+export async function startedRun({ bus, run, journal }: RunContext): Promise<RunStarted | undefined> {
+  return (await runsOn(bus)).includes(run) ? startOf(journal) : undefined
+}
+
+/** Waits for the learner to start the run. `aborted` ends the wait. @throws TroupeError cli.run_not_started */
+export async function waitForRun(
+  context: RunContext,
+  say: (text: string) => void,
+  isAborted: () => boolean,
+): Promise<RunStarted | undefined> {
+  const begun = systemEffects.elapsed()
+  for (let saidAt = Number.NEGATIVE_INFINITY; !isAborted(); await sleep(lookEveryMs)) {
+    const started = await startedRun(context)
+    if (started !== undefined) return started
+    const now = systemEffects.elapsed()
+    if (now - begun > waitMs) break
+    if (now - saidAt < sayEveryMs) continue
+    say(`waiting for the learner of run '${context.run}', ${Math.round((now - begun) / 1000)} s`)
+    saidAt = now
+  }
+  if (isAborted()) return undefined
+  throw new TroupeError('cli.run_not_started', {
+    boundary: 'cli',
+    retriable: true,
+    message: `nobody has started run '${context.run}' within ${waitMs / 60_000} minutes`,
+    hint: `start its learner: troupe train RECIPE --role learner --run ${context.run}, on the same bus`,
+  })
+}
+
+/**
+ * The run's recipe, for a process that joins it with `overrides` of its own.
+ * @throws TroupeError config.other_code, config.other_recipe
+ */
+export function joinedConfig(
+  started: RunStarted,
+  own: RecipeConfig,
+  overrides: readonly string[],
+  acceptCode: boolean,
+): RecipeConfig {
+  checkCode(started, acceptCode)
+  const common = { boundary: 'config', retriable: false } as const
+  const config = resolveConfig(recipeSchema, { what: `run ${started.run}`, recipe: started.recipe }).value
+  if (own.name !== config.name) {
+    throw new TroupeError('config.other_recipe', {
+      ...common,
+      message: `run '${started.run}' trains the recipe '${config.name}', and this process was given '${own.name}'`,
+      hint: 'give all processes of a run the same recipe',
+    })
+  }
+  const what = `--set of a process that joins run ${started.run}`
+  const mine = resolveConfig(recipeSchema, { what, recipe: started.recipe, overrides }).value
+  if (dataDigest(mine) === dataDigest(config)) return config
+  throw new TroupeError('config.other_recipe', {
+    ...common,
+    message: `--set says other values than run '${started.run}' was started with: ${overrides.join(', ')}`,
+    hint: 'a process that joins takes the recipe from the run: leave --set out, or give it to the learner that starts the run',
+  })
+}

@@ -1,0 +1,119 @@
+/** Fencing: what an owner says after another has claimed its partition is not heard. */
+import { curriculum } from '../actors/curriculum'
+import { fenced } from '../actors/fenced'
+import { learner } from '../actors/learner'
+import type { Fact, GroupSelected, StepStarted } from '../messages/facts'
+import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
+import type { Behaviour } from '../runtime/behaviour'
+import { manualEffects } from '../runtime/effects'
+import { requested } from './support/facts'
+
+interface Placed {
+  readonly topic: 'trajectories' | 'learner' | 'runs'
+  readonly partition?: number
+  readonly fact: Fact
+}
+
+/** Folds facts as they stand on their partitions, each with an offset of its own there. */
+function fold<S>(behaviour: Behaviour<S, never, unknown>, facts: readonly Placed[]): S {
+  const next = new Map<string, number>()
+  return facts.reduce((state, { topic, partition = 0, fact }) => {
+    const place = `${topic}#${partition}`
+    const offset = next.get(place) ?? 0
+    next.set(place, offset + 1)
+    return behaviour.evolve(state, fact, { topic, partition, offset })
+  }, behaviour.initial())
+}
+
+const plan = { groupsPerStep: 1, refillShare: 0, steps: 3 }
+const group = groupId('s0001.0000')
+const claim = (owner: string): Placed => ({ topic: 'learner', fact: { type: 'learner.claimed', at: 0, owner } })
+const published = (version: number, at?: number): Placed => ({
+  topic: 'learner',
+  fact: {
+    ...{
+      type: 'weights.published',
+      at: 0,
+      version: policyVersion(version),
+      step: version,
+      url: '',
+      digest: '',
+      bytes: 0,
+    },
+    ...(at === undefined ? {} : { epoch: epoch(at) }),
+  },
+})
+const saved = (step: number, at: number): Placed => ({
+  topic: 'learner',
+  fact: {
+    ...{ type: 'checkpoint.saved', at: 0, step, version: policyVersion(step), name: `step-${step}`, digest: '' },
+    epoch: epoch(at),
+  },
+})
+const started = (step: number, at: number): Placed => {
+  const trajectories = [trajectoryId(group, 0)]
+  const fact: StepStarted = {
+    ...{ type: 'step.started', at: 0, step, epoch: epoch(at), baseVersion: policyVersion(0), baseCheckpoint: 'step-0' },
+    trajectories,
+  }
+  return { topic: 'learner', fact }
+}
+const completed = (step: number, at: number): Placed => ({
+  topic: 'learner',
+  fact: { type: 'step.completed', at: 0, step, epoch: epoch(at), version: policyVersion(step), metrics: { loss: 1 } },
+})
+const selected = (at: number, partition: number): Placed => {
+  const how = { selection: 'paper', generator: 'g', seed: 1, whole: true, dropped: [] } as const
+  const kept = [{ member: 0, reward: 1, advantage: 1, penalty: 0 }]
+  const fact: GroupSelected = { type: 'group.selected', at: 0, group, epoch: epoch(at), step: 1, ...how, kept }
+  return { topic: 'trajectories', partition, fact }
+}
+const owns = (partition: number, owner: string): Placed => ({
+  topic: 'trajectories',
+  partition,
+  fact: { type: 'partition.claimed', at: 0, partition, owner },
+})
+const drawn: Placed = {
+  topic: 'runs',
+  fact: { type: 'curriculum.advanced', at: 0, step: 1, purpose: 'train', groups: [group], cursor: 1, order: 4 },
+}
+const fx = manualEffects(0)
+
+test('a learner that was replaced completes no step, publishes no weights and saves no checkpoint any more', () => {
+  const behaviour = fenced(learner(plan))
+  const before = [
+    owns(0, 'a'),
+    { topic: 'trajectories', fact: requested(group, 0) },
+    selected(0, 0),
+    drawn,
+    claim('first'),
+    saved(0, 0),
+    published(0, 0),
+    started(1, 0),
+    claim('second'), // offset 4
+  ] as const
+  const state = fold(behaviour, before)
+  const zombie = fold(behaviour, [...before, saved(1, 0), published(1, 0), completed(1, 0), started(2, 0)])
+  expect(zombie).toEqual(state)
+  // What was started before the claim is finished by the second, under its own epoch.
+  expect(behaviour.pending(state, fx).requests).toMatchObject([
+    { kind: 'train', epoch: 4, batch: { started: { step: 1 } } },
+  ])
+  const after = fold(behaviour, [...before, saved(1, 4), published(1, 4), completed(1, 4)])
+  expect(after.inner).toMatchObject({ done: 1, published: 1, checkpoint: { step: 1 } })
+})
+
+test('weights from before learners took turns, which name no epoch, count', () => {
+  expect(fold(fenced(learner(plan)), [claim('first'), published(3)]).inner.published).toBe(3)
+})
+
+test('a decision counts under the latest claim of its own partition, whatever the others have', () => {
+  const rest = { learns: true, maxStaleness: 0, maxRejectedSteps: 3, evaluation: { problems: 0, every: 0 } }
+  const behaviour = fenced(curriculum({ run: runId('r'), ...plan, ...rest }))
+  const chosen = (facts: readonly Placed[]) => [
+    ...(fold(behaviour, [drawn, ...facts]).inner.drawn.get(1)?.selected ?? []),
+  ]
+  expect(chosen([owns(0, 'a'), owns(0, 'b'), owns(0, 'c'), owns(1, 'd'), selected(0, 1)])).toEqual([group])
+  expect(chosen([owns(1, 'a'), owns(1, 'b'), selected(0, 1)])).toEqual([])
+  expect(chosen([owns(1, 'a'), owns(1, 'b'), selected(0, 1), selected(1, 1)])).toEqual([group])
+})

@@ -1,0 +1,157 @@
+/** The scheduler's part in a run of many processes: engines that die without a word, and schedulers that take over. */
+import { coordinator } from '../actors/coordinator'
+import { type SchedulerState, scheduler } from '../actors/scheduler'
+import type { Command, EngineStatus, GenerateTurn } from '../messages/commands'
+import type { EngineJoined, Fact } from '../messages/facts'
+import { type EngineId, engineId, policyVersion } from '../messages/ids'
+import { manualEffects } from '../runtime/effects'
+import { answer, claim, completed, requested, toolCall } from './support/facts'
+import { originAt, world } from './support/world'
+
+const joined = (name: string): EngineJoined => ({
+  ...{
+    type: 'engine.joined',
+    at: 0,
+    engine: engineId(name),
+    kind: 'local',
+    model: 'm',
+    kvTokens: 4096,
+    blockTokens: 16,
+  },
+  ...{ maxSequences: 8, contextTokens: 1024, prefixSharing: false, prioritySign: -1 },
+})
+const applied = (name: string): Fact => ({
+  ...{ type: 'weights.applied', at: 0, engine: engineId(name), version: policyVersion(0), digest: '' },
+})
+const status = (name: string): EngineStatus => ({
+  ...{ type: 'engine.status', at: 0, engine: engineId(name), version: policyVersion(0), kvTokens: 4096 },
+  ...{ referencedTokens: 0, cachedTokens: 0, running: 0, waiting: 0, generatedTokens: 0, prefilledTokens: 0 },
+  ...{ preemptions: 0, busyMs: 0, cpuMs: 0, maxRssBytes: 0 },
+})
+
+/** A turn as a coordinator asks for it. */
+function asked(group: string): GenerateTurn {
+  const w = world(coordinator({ turnTimeoutMs: 60_000 }))
+  w.append(claim(), requested(group, 0))
+  return w.commands.find(command => command.type === 'turn.generate')!
+}
+
+function rig() {
+  const behaviour = scheduler('kv-headroom', { silentMs: 5000 })
+  const fx = manualEffects(1000)
+  let state: SchedulerState = behaviour.initial()
+  const facts: Fact[] = []
+  const commands: Command[] = []
+  const decide = (input: Parameters<typeof behaviour.decide>[1]) => {
+    const decision = behaviour.decide(state, input, fx)
+    facts.push(...decision.facts)
+    commands.push(...decision.commands)
+    for (const fact of decision.facts) if (fact.type === 'engine.left') tell(fact)
+  }
+  function tell(fact: Fact): void {
+    const before = state
+    state = behaviour.evolve(before, fact, originAt(0))
+    if (state !== before) decide(fact)
+  }
+  return {
+    facts,
+    decide,
+    tell,
+    /** As a refold does: nothing is decided. */
+    refold(fact: Fact) {
+      state = behaviour.evolve(state, fact, originAt(0))
+    },
+    assigned: (): readonly EngineId[] =>
+      commands.flatMap(command => (command.type === 'turn.assign' ? [command.engine] : [])),
+    /** Seconds, in each of which these engines speak. */
+    pass(seconds: number, ...engines: readonly string[]) {
+      for (let second = 0; second < seconds; second++) {
+        fx.advance(1000)
+        for (const name of engines) decide(status(name))
+        decide({ type: 'tick' })
+      }
+    },
+    sleep: (ms: number) => fx.advance(ms),
+  }
+}
+
+test('an engine that dies without a word leaves after a while, and its turns are asked for again', () => {
+  const r = rig()
+  r.tell(joined('a'))
+  r.tell(applied('a'))
+  r.decide(asked('g'))
+  expect(r.assigned()).toEqual(['a'])
+  r.pass(4)
+  expect(r.facts).toEqual([])
+  r.pass(2)
+  expect(r.facts).toMatchObject([
+    { type: 'engine.left', engine: 'a', reason: expect.stringContaining('5000 ms') },
+    { type: 'turn.interrupted', engine: 'a', turn: 0, attempt: 0, reason: 'engine-lost' },
+  ])
+  r.pass(10)
+  expect(r.facts).toHaveLength(2)
+})
+
+test('an engine that speaks stays, and time in which the scheduler itself stood still counts against nobody', () => {
+  const r = rig()
+  r.tell(joined('a'))
+  r.tell(applied('a'))
+  r.pass(30, 'a')
+  r.sleep(600_000)
+  r.pass(3)
+  expect(r.facts).toEqual([])
+})
+
+test('a scheduler that takes over gives turns only to engines that it has heard, and says of the others that they left', () => {
+  const r = rig()
+  for (const name of ['dead', 'alive']) {
+    r.refold(joined(name))
+    r.refold(applied(name))
+  }
+  r.decide(asked('g'))
+  expect(r.assigned()).toEqual([])
+  r.pass(1, 'alive')
+  expect(r.assigned()).toEqual(['alive'])
+  r.pass(6, 'alive')
+  expect(r.facts).toMatchObject([{ type: 'engine.left', engine: 'dead' }])
+})
+
+test('when another scheduler takes over, coordinators ask again for what is out, and only for that', () => {
+  const w = world(coordinator({ turnTimeoutMs: 60_000 }))
+  w.append(claim(), requested('g', 0, { order: 0 }), requested('g', 1, { order: 1 }), requested('g', 2, { order: 2 }))
+  const [first, second, third] = [w.takeCommand(0), w.takeCommand(0), w.takeCommand(0)] as GenerateTurn[]
+  w.append(completed(first!, toolCall('print(1)')), completed(second!, answer('4')))
+  w.commands.length = 0
+  w.append({ type: 'scheduler.claimed', at: 0, partition: 0, owner: 'b' })
+  expect(w.commands).toMatchObject([
+    { type: 'tool.execute', trajectory: 'g/0', attempt: 1 },
+    { type: 'turn.generate', trajectory: 'g/2', attempt: 1, seed: third!.seed },
+  ])
+  // The old scheduler's answer is late now.
+  const facts = w.log.length
+  w.append(completed(third!, answer('4')))
+  expect(w.log).toHaveLength(facts + 1)
+})
+
+test('a reward that does not come is asked for again, once in every while', () => {
+  const w = world(coordinator({ turnTimeoutMs: 60_000, verifyTimeoutMs: 10_000 }))
+  w.append(claim(), requested('g', 0))
+  w.append(completed(w.takeCommand(0) as GenerateTurn, answer('4')))
+  const verifications = () => w.commands.filter(command => command.type === 'answer.verify').length
+  expect(verifications()).toBe(1)
+  w.tick(9000)
+  expect(verifications()).toBe(1)
+  for (let k = 0; k < 10; k++) w.tick(1000)
+  expect(verifications()).toBe(2)
+  w.append({
+    type: 'reward.assigned',
+    at: 0,
+    trajectory: requested('g', 0).trajectory,
+    attempt: 0,
+    reward: 1,
+    answer: '4',
+    how: 't',
+  })
+  w.tick(60_000)
+  expect(verifications()).toBe(2)
+})

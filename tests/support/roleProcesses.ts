@@ -1,0 +1,82 @@
+/**
+ * The processes of a run with roles, as they would stand on several hosts that share a directory.
+ *
+ * in   a broker's address, a directory        out  processes by name, to be killed, stopped and started again; the run's journal
+ * Invariant: `end` leaves none of them, nor any of their children.
+ */
+import type { Role } from '../../actors/run'
+import { runId } from '../../messages/ids'
+import { type Bus, openKafkaBus } from '../../runtime/bus'
+import { memoryBlobs } from '../../runtime/bus/blobs'
+import { type Journal, openJournal } from '../../runtime/journal'
+import { descendantsOf, type Finished, isAlive, type Running, troupe } from './cli'
+import { until } from './until'
+
+export interface RoleProcesses {
+  start(name: string, role: Exclude<Role, 'all'>, ...args: readonly string[]): void
+  /** SIGKILL kills its children too, as the end of a machine would. */
+  signal(name: string, signal: NodeJS.Signals): void
+  /** Undefined while it lives. */
+  exitCode(name: string): number | null | undefined
+  done(name: string): Promise<Finished>
+  /** Fails with what a process said, when one ended that was not killed. */
+  check(): Promise<void>
+  /** Opens the run's journal once its topics are there. */
+  journal(): Promise<Journal>
+  end(): Promise<void>
+}
+
+interface One {
+  readonly running: Running
+  ended: Finished | undefined
+  killed: boolean
+}
+
+export function roleProcesses(address: string, directory: string, run: string): RoleProcesses {
+  const all = new Map<string, One>()
+  let bus: Bus | undefined
+  const get = (name: string): One => {
+    const one = all.get(name)
+    if (one === undefined) throw new RangeError(`no process is named ${name}`)
+    return one
+  }
+  return {
+    start(name, role, ...args) {
+      const command = ['train', 'quickstart', '--bus', address, '--run', run, '--role', role, ...args]
+      const one: One = { running: troupe(command, {}, directory), ended: undefined, killed: false }
+      one.running.done.then(finished => {
+        one.ended = finished
+      })
+      all.set(name, one)
+    },
+    signal(name, signal) {
+      const one = get(name)
+      if (signal === 'SIGKILL') one.killed = true
+      one.running.process.kill(signal)
+    },
+    exitCode: name => get(name).ended?.code,
+    done: name => get(name).running.done,
+    async check() {
+      for (const [name, { ended, killed }] of all) {
+        if (killed || ended === undefined || ended.code === 0) continue
+        throw new Error(`${name} ended with ${ended.code ?? ended.signal}: ${ended.stderr.slice(-2000)}`)
+      }
+    },
+    async journal() {
+      bus ??= await openKafkaBus(address)
+      const open = bus
+      await until(async () => (await open.listTopics()).some(t => t.topic === `troupe.${run}.runs`), 120_000, 200)
+      return openJournal(open, memoryBlobs(), runId(run))
+    },
+    async end() {
+      const children = [...all.values()].flatMap(({ running }) => descendantsOf(running.process.pid!))
+      for (const { running } of all.values()) {
+        running.process.kill('SIGKILL')
+        running.process.kill('SIGCONT') // one that is stopped
+        await running.done
+      }
+      await until(() => !children.some(isAlive), 20_000, 50)
+      await bus?.close()
+    },
+  }
+}
