@@ -63,7 +63,7 @@ export async function openForReading(
     const runs = await runsOn(bus)
     const chosen = name ?? (await choose(bus))
     if (chosen === undefined || !runs.includes(chosen)) throw noRunOn(address, runs, chosen)
-    return await withFiles(address, chosen, bus)
+    return await withFiles(address, chosen, bus, 'read')
   } catch (thrown) {
     await bus.close()
     throw thrown
@@ -79,7 +79,7 @@ async function openFiles(
   const { log } = runDirectory(directoryOf(address, given), runId(name))
   const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${log}` : address, { mode })
   try {
-    return await withFiles(address, name, bus, given)
+    return await withFiles(address, name, bus, mode, given)
   } catch (thrown) {
     await bus.close()
     throw thrown
@@ -90,12 +90,13 @@ async function withFiles(
   address: string,
   name: string,
   bus: Bus,
+  mode: 'write' | 'read',
   given?: string,
 ): Promise<Omit<RunContext, 'journal'>> {
   const run = runId(name)
   const files = runDirectory(directoryOf(address, given), run)
   const shared = address.startsWith('kafka:') ? parseKafkaAddress(address).settings.blobs : undefined
-  return { run, files, bus, blobs: await openFileBlobs(shared ?? files.blobs) }
+  return { run, files, bus, blobs: await openFileBlobs(shared ?? files.blobs, mode) }
 }
 
 /** Names of the runs whose topics a bus holds; those of Kafka stand nowhere else. */

@@ -44,12 +44,17 @@ export function memoryBlobs(): BlobStore {
   }
 }
 
-/** Blobs as files `<first two digits>/<the other digits>`: written aside, synced, renamed, so a name never lies. */
-export async function openFileBlobs(directory: string): Promise<BlobStore> {
-  await writing(directory, async () => {
-    await mkdir(directory, { recursive: true })
-    await access(directory, constants.W_OK)
-  })
+/**
+ * Blobs as files `<first two digits>/<the other digits>`: written aside, synced, renamed, so a name never lies.
+ * For reading nothing is made or checked: a directory that is not there has no blob.
+ */
+export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 'write'): Promise<BlobStore> {
+  if (mode === 'write') {
+    await writing(directory, async () => {
+      await mkdir(directory, { recursive: true })
+      await access(directory, constants.W_OK)
+    })
+  }
   const pathOf = (sha256: string): string => join(directory, checked(sha256).slice(0, 2), sha256.slice(2))
   const has = async (sha256: string): Promise<boolean> =>
     await access(pathOf(sha256)).then(
