@@ -6,13 +6,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
-import type { StepStarted } from '../../messages/facts'
+import { isStale } from '../../actors/fenced'
+import type { LearnerFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { asError, TroupeError } from '../../runtime/errors'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories, selectionOf } from './counted'
 import { fixtureOf, packFixture } from './fixture'
-import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
+import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 import { configOf } from './run'
 import { modelDirectories } from './show'
@@ -98,14 +99,17 @@ async function lines(recorded: RecordedRun, all: readonly Counted[], options: Ex
 
 /** Which step trained on which trajectory. */
 export async function trainedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TrainedIn>> {
-  const started = await factsOf(recorded, 'learner', ['step.started'])
   const trained = new Map<TrajectoryId, TrainedIn>()
   const seen = new Set<number>()
-  for (const { step, baseVersion, trajectories } of started as readonly StepStarted[]) {
-    if (seen.has(step)) continue
+  let claimed: number | undefined
+  await recorded.scan('learner', ({ message, offset }) => {
+    const fact = message as LearnerFact
+    if (fact.type === 'learner.claimed') claimed = offset
+    if (fact.type !== 'step.started' || isStale(claimed, fact) || seen.has(fact.step)) return
+    const { step, baseVersion } = fact
     seen.add(step)
-    for (const trajectory of trajectories) trained.set(trajectory, { step, baseVersion })
-  }
+    for (const trajectory of fact.trajectories) trained.set(trajectory, { step, baseVersion })
+  })
   return trained
 }
 

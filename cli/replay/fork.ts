@@ -61,7 +61,7 @@ export function registerFork(replay: Command): void {
 async function fork(asked: string, options: ForkOptions): Promise<void> {
   const recorded = await openRecorded(options)
   const plan = await prepared(recorded, asked, options).finally(() => recorded.close())
-  const { parent, config, weights, tokenizerDigest, forks, turns, run } = plan
+  const { parent, config, weights, started, forks, turns, run } = plan
   process.stderr.write(
     `run ${run}: ${parent.trajectory} forked at ${turns.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}\n`,
   )
@@ -72,7 +72,7 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
     const onEnded = (ended: number, of: number) => {
       if (process.stderr.isTTY) process.stderr.write(`\r${ended} of ${of} ended`)
     }
-    await runForks({ context, config, weights, tokenizerDigest, forks, stopped, onEnded })
+    await runForks({ context, config, weights, parent: started, forks, stopped, onEnded })
     if (process.stderr.isTTY) process.stderr.write('\n')
   } finally {
     signals.release()
@@ -103,10 +103,10 @@ async function prepared(recorded: RecordedRun, asked: string, options: ForkOptio
     forkFacts({ parent, parentRun: recorded.run, turn: k, times, ...changes, deadlineMs, order: i * times, at }),
   )
   const weights = await weightsOf(recorded, parent, turns[0]!, options)
-  const { tokenizerDigest } = await recorded.started()
+  const started = await recorded.started()
   const stamp = new Date(at).toISOString().replace(/\D/g, '').slice(0, 17)
   const run = options.as ?? `fork-${recorded.run}-${stamp}`
-  return { parent, config, weights, tokenizerDigest, forks, turns, run, parentRun: recorded.run }
+  return { parent, config, weights, started, forks, turns, run, parentRun: recorded.run }
 }
 
 /** The version that sampled the turn, where its weights are kept; else the nearest that are, and that is said. */

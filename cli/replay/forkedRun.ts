@@ -8,34 +8,28 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
-import { announce } from '../../actors/announce'
-import { dispatcher } from '../../actors/dispatcher'
-import { joinEngine } from '../../actors/joinEngine'
-import { joinExecutor } from '../../actors/joinExecutor'
-import { oldestOpen } from '../../actors/owner'
-import { graderSandbox } from '../../actors/ports/graderSandbox'
-import { mathGrader } from '../../actors/ports/mathGrader'
-import { pythonToolIn } from '../../actors/ports/pythonTool'
-import { renderKey, renderPort } from '../../actors/ports/renderPort'
-import { verifierKey, verifierPort } from '../../actors/ports/verifierPort'
-import { scheduler } from '../../actors/scheduler'
-import { verifier } from '../../actors/verifier'
-import type { Message } from '../../messages'
-import type { RunFinished, TrajectoryFact, WeightsPublished } from '../../messages/facts'
-import { engineId, executorId, type PolicyVersion, type TrajectoryId } from '../../messages/ids'
+import { announce, checkTokenizer } from '../../actors/announce'
+import { failure } from '../../actors/failure'
+import { startCoordination } from '../../actors/roles/coordination'
+import { startInference } from '../../actors/roles/inference'
+import { startScheduling } from '../../actors/roles/scheduling'
+import { openScope } from '../../actors/roles/scope'
+import { startTools } from '../../actors/roles/tools'
+import { startVerification } from '../../actors/roles/verification'
+import type { RunOptions } from '../../actors/run'
+import type { RunFinished, RunStarted, TrajectoryFact, WeightsPublished } from '../../messages/facts'
+import type { PolicyVersion, TrajectoryId } from '../../messages/ids'
 import { systemEffects as fx } from '../../runtime/effects'
-import { type HostSpec, openTroupe } from '../../runtime/embed'
-import { startLocalEngine } from '../../runtime/engines/local'
+import { openTroupe } from '../../runtime/embed'
 import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal'
 import { createLog } from '../../runtime/log'
 import type { RecipeConfig } from '../../runtime/recipe'
 import { startRenderer } from '../../runtime/rendererProcess'
-import { openSandbox, pythonTool } from '../../sandbox'
+import { pythonTool } from '../../sandbox/pythonTool'
 import { collectedVersions } from '../doctor'
 import type { RunContext } from '../runContext'
 import type { ForkFacts } from './forkedFacts'
-import { ownerOf } from './run'
 
 export interface Weights {
   readonly directory: string
@@ -48,7 +42,7 @@ export interface ForkedRunOptions {
   readonly config: RecipeConfig
   readonly weights: Weights
   /** Of the run that is forked: its tokens mean nothing to another tokenizer. */
-  readonly tokenizerDigest: string
+  readonly parent: RunStarted
   readonly forks: readonly ForkFacts[]
   readonly stopped: Promise<string>
   readonly onEnded: (ended: number, of: number) => void
@@ -58,90 +52,48 @@ const lookEveryMs = 100
 /** On top of the deadline after which the coordinator itself gives a rollout up. */
 const graceMs = 30_000
 
-/** Resolves when every fork has ended and has its reward. @throws TroupeError cli.other_tokenizer, cli.forks_late */
-export async function runForks(options: ForkedRunOptions): Promise<void> {
-  const { context, config, weights } = options
+/** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, cli.forks_late */
+export async function runForks(forked: ForkedRunOptions): Promise<void> {
+  const { context, config, weights } = forked
+  const { bus, blobs, run, files } = context
   const log = createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' })
-  const closers: (() => Promise<unknown>)[] = []
-  let fail: (error: Error) => void = () => {}
-  const failed = new Promise<never>((_, reject) => {
-    fail = reject
-  })
-  failed.catch(() => {}) // seen through the race below
-  const { bus, blobs, run } = context
-  const troupe = await openTroupe({ bus, blobs, run, partitions: 1, fx, log, onFailed: fail })
-  closers.push(() => troupe.close())
-  const host = async <S, I extends Message, R>(spec: HostSpec<S, I, R>) => {
-    const started = await troupe.host(spec)
-    closers.push(() => started.close())
-    return started
+  const { failed, fail } = failure()
+  const options: RunOptions = {
+    ...{ run, config, bus, blobs, fx, log, resume: false, learns: false, acceptCode: false, role: 'all' },
+    // A fork draws no tasks: it has its parent's.
+    recipe: { config, tools: [pythonTool], tasks: () => Promise.reject(new RangeError('a fork draws no tasks')) },
+    directory: files.root,
+    modelDirectory: weights.directory,
+    versions: collectedVersions(),
   }
+  const troupe = await openTroupe({ bus, blobs, run, partitions: 1, fx, log, onFailed: fail })
+  const scope = openScope(options, troupe, fail)
+  scope.onClose(() => troupe.close())
   try {
-    const template = config.model.from === 'directory' ? config.model.template : undefined
-    const renderer = await startRenderer({
-      modelDirectory: weights.directory,
-      ...(template === undefined ? {} : { template }),
-      log,
-    })
-    closers.push(() => renderer.close())
-    const { digest: tokenizerDigest } = await renderer.describe()
-    if (tokenizerDigest !== options.tokenizerDigest) throw otherTokenizer(weights.directory)
     const { journal } = troupe
-    const announced = { run, config, resume: false, acceptCode: false, partitions: 1, tokenizerDigest, fx }
-    await announce(journal, { ...announced, versions: collectedVersions() })
-    await begin(journal, options)
-
-    await host({
-      behaviour: scheduler(config.scheduler.policy),
-      feeds: [
-        { topic: 'runs', from: 'oldest' },
-        { topic: 'trajectories', from: 'latest' },
-        { topic: 'turns', from: 'latest' },
-        { topic: 'telemetry', from: 'latest' },
-      ],
-    })
-    const { contextTokens } = config.limits
+    const template = config.model.from === 'directory' ? config.model.template : undefined
+    const model = { directory: weights.directory, template }
     const modelDirectory = weights.directory
-    const id = engineId('local-0')
-    const engine = await startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
-    closers.push(() => engine.close())
-    void engine.lost.then(fail)
-    const joined = await joinEngine(troupe, engine)
-    closers.push(() => joined.close())
+    const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
+    scope.onClose(() => renderer.close())
+    const { digest: tokenizerDigest } = await renderer.describe()
+    checkTokenizer(forked.parent, tokenizerDigest)
+    await announce(journal, { ...options, partitions: 1, tokenizerDigest })
+    await begin(journal, forked)
+    // Answerers before askers, as in a run.
+    await startScheduling(scope, { claims: false })
+    await startInference(scope, { model, name: 'local' })
+    await startTools(scope, 'local-tools')
+    await startVerification(scope)
+    await startCoordination(scope, renderer)
 
-    const sandbox = await openSandbox(config.tools.lanes === undefined ? {} : { lanes: config.tools.lanes })
-    closers.push(() => sandbox.close())
-    await host({ behaviour: dispatcher(), feeds: [{ topic: 'tool-calls', from: 'latest' }] })
-    const tools = new Map([[pythonTool.name as string, pythonToolIn(sandbox, config.tools.memoryMb)]])
-    const executor = await joinExecutor(troupe, { id: executorId('local-tools'), lanes: sandbox.lanes, tools })
-    closers.push(() => executor.leave())
-    const forGrading = graderSandbox()
-    closers.push(() => forGrading.close())
-    const { place, timeoutMs } = config.reward
-    await host({
-      behaviour: verifier(),
-      feeds: [{ topic: 'verifications', from: 'latest' }],
-      perform: verifierPort(new Map([['math', mathGrader(forGrading, { place, timeoutMs })]]), fx),
-      keyOf: verifierKey,
-    })
-    await host({
-      behaviour: ownerOf(config),
-      feeds: [{ topic: 'trajectories', from: 'committed' }],
-      owner: `${run}.${fx.unique()}`,
-      perform: renderPort(renderer, fx),
-      keyOf: renderKey,
-      oldestOpen,
-    })
-
-    const over = await Promise.race([allEnded(journal, options), options.stopped, failed])
-    const [outcome, reason] =
-      over === undefined ? (['done', 'all forks have ended'] as const) : (['stopped', over] as const)
+    const over = await Promise.race([allEnded(journal, forked), forked.stopped, failed])
+    const ended = over === undefined ? (['done', 'all forks have ended'] as const) : (['stopped', over] as const)
+    const [outcome, reason] = ended
     const finished: RunFinished = { type: 'run.finished', at: fx.now(), run, outcome, reason, steps: 0, summary: {} }
     await journal.append([finished])
   } finally {
-    for (const close of closers.reverse()) {
-      await close().catch(thrown => log.warn({ err: thrown }, 'a part did not close cleanly'))
-    }
+    await scope.close()
   }
 }
 
@@ -192,12 +144,4 @@ const late = (open: number) =>
     retriable: true,
     message: `${open} forks did not end in time`,
     hint: 'look at them: `troupe replay ls --purpose fork --status running`',
-  })
-
-const otherTokenizer = (directory: string) =>
-  new TroupeError('cli.other_tokenizer', {
-    boundary: 'cli',
-    retriable: false,
-    message: `the tokenizer in ${directory} is not the one that the run was started with: its tokens would mean other text`,
-    hint: "give --model a checkpoint of the run's own",
   })

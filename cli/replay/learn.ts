@@ -11,6 +11,7 @@ import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
+import { isStale } from '../../actors/fenced'
 import { trainSequences } from '../../actors/ports/learnerPort'
 import { selectGroup } from '../../kernels'
 import type { CheckpointSaved, GroupSelected, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
@@ -99,9 +100,14 @@ async function learnerLog(recorded: RecordedRun) {
   const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
   const checkpoints: CheckpointSaved[] = []
   const digests = new Map<number, string>()
-  await recorded.scan('learner', ({ message }) => {
+  let claimed: number | undefined
+  await recorded.scan('learner', ({ message, offset }) => {
     const fact = message as LearnerFact
+    if (isStale(claimed, fact)) return
     switch (fact.type) {
+      case 'learner.claimed':
+        claimed = offset
+        break
       case 'step.started':
         if (!steps.has(fact.step)) steps.set(fact.step, { started: fact, metrics: null, digest: null, rejected: false })
         break
