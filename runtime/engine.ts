@@ -81,6 +81,13 @@ export interface Engine {
   /** Loads weights from a directory between two iterations and forgets KV of older ones (unless `keepKv`). */
   updateWeights(update: { version: PolicyVersion; directory: string; digest: string; keepKv: boolean }): Promise<void>
   status(): Promise<EngineStatus>
+  /**
+   * Gives the engine's memory back, for a trainer on the same device: what runs is ended and goes on after `wake`, what is
+   * asked meanwhile waits. Engines without it cannot. Throws `engine.no_sleep` where the server was not started for it.
+   */
+  sleep?(): Promise<void>
+  /** Takes the memory again, with the weights of the last update. */
+  wake?(): Promise<void>
   /** Resolves, with the reason, when the engine is gone. */
   readonly lost: Promise<Error>
   close(): Promise<void>

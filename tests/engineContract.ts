@@ -8,7 +8,7 @@
 import { groupId, policyVersion, trajectoryId } from '../messages/ids'
 import type { Engine, GenerateRequest, Generation } from '../runtime/engine'
 import type { TroupeError } from '../runtime/errors'
-import { farthest, forwardLogprobs } from './support/forward'
+import { type Continued, farthest, forwardLogprobs } from './support/forward'
 import { until } from './support/until'
 
 export interface StreamingEngine extends Engine {
@@ -33,6 +33,8 @@ export interface EngineDriver {
   /** How long an update of weights and a few generations may take. */
   readonly timeoutMs: number
   start(): Promise<EngineUnderTest>
+  /** log p of what followed, computed anew. Default: a forward pass of transformers. */
+  readonly forward?: (directory: string, continued: readonly Continued[]) => readonly Float32Array[]
 }
 
 export const plainSampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] as number[] }
@@ -70,7 +72,7 @@ export function engineContract(driver: EngineDriver): void {
     let context: Int32Array
     /** The version that the engine samples under: every test that changes it goes on from here. */
     let version = 0
-    const { tolerance, timeoutMs } = driver
+    const { tolerance, timeoutMs, forward = forwardLogprobs } = driver
 
     const update = async (directory: string) => {
       version++
@@ -82,9 +84,7 @@ export function engineContract(driver: EngineDriver): void {
         const { context, sampling } = of[i]!
         return { context, tokens, temperature: sampling.temperature }
       })
-      const distances = forwardLogprobs(directory, continued).map((expected, i) =>
-        farthest(expected, answers[i]!.logprobs),
-      )
+      const distances = forward(directory, continued).map((expected, i) => farthest(expected, answers[i]!.logprobs))
       expect(Math.max(...distances)).toBeLessThan(tolerance)
     }
 
@@ -216,7 +216,7 @@ export function engineContract(driver: EngineDriver): void {
         const after = await engine.generate(on)
         expect(versions(after)).toEqual([version])
         expectAgreement(under.otherWeights, [after], [on])
-        const [old] = forwardLogprobs(under.weights, [{ ...on, tokens: after.tokens, temperature: 1 }])
+        const [old] = forward(under.weights, [{ ...on, tokens: after.tokens, temperature: 1 }])
         expect(farthest(old!, after.logprobs)).toBeGreaterThan(10 * tolerance) // else nothing was shown
         await update(under.weights)
         const again = requestOn(on.context, { trajectory: first.trajectory })
@@ -247,8 +247,8 @@ export function engineContract(driver: EngineDriver): void {
         expect(old).toEqual({ policyVersion: version - 1, start: 0, end: fresh!.start })
         expect(fresh).toEqual({ policyVersion: version, start: old!.end, end: tokens.length })
         const all = { context: request.context, tokens, temperature: 1 }
-        const [byOld] = forwardLogprobs(under.weights, [all])
-        const [byNew] = forwardLogprobs(under.otherWeights, [all])
+        const [byOld] = forward(under.weights, [all])
+        const [byNew] = forward(under.otherWeights, [all])
         expect(farthest(byOld!.slice(0, old!.end), logprobs.slice(0, old!.end))).toBeLessThan(tolerance)
         expect(farthest(byNew!.slice(fresh!.start), logprobs.slice(fresh!.start))).toBeLessThan(tolerance)
         expect(farthest(byOld!, logprobs)).toBeGreaterThan(10 * tolerance)

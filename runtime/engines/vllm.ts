@@ -15,6 +15,7 @@ import { asError, TroupeError } from '../errors'
 import { servedWeights } from './servedWeights'
 import { type ServerHealthOptions, serverHealth } from './serverHealth'
 import { garbage, messageOf, serverHttp } from './serverHttp'
+import { asFailure, badRequest, checkRequest, Gate, wanted } from './serverRequest'
 import { completionBody, type Piece, pieceOf } from './vllmCompletion'
 import { vllmMetrics } from './vllmMetrics'
 import { probeVllm, type VllmExpectation, type VllmTraits } from './vllmProbe'
@@ -73,10 +74,10 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   }
   const health = serverHealth(http, options.health)
   const running = new Map<string, Running>()
+  const gate = new Gate()
   const zero = policyVersion(-1)
   let version = zero
   let ended: Error | undefined
-  let updating = false
   let busySince = 0
   let busyMs = 0
   void health.lost.then(end)
@@ -84,26 +85,6 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   function end(error: Error): void {
     ended ??= error
     for (const { aborter } of running.values()) aborter.abort(ended)
-  }
-
-  /** Ends a request that stands still. The clock does not run while the server is paused. */
-  function watchdog(request: Running): { fed(): void; stop(): void } {
-    let timer: NodeJS.Timeout
-    const arm = (ms: number) => {
-      timer = setTimeout(() => {
-        if (updating) return arm(ms)
-        const message = `no token from ${url} for ${ms} ms`
-        request.aborter.abort(new TroupeError('engine.timeout', { boundary: 'engine', retriable: true, message }))
-      }, ms)
-    }
-    arm(firstTokenMs)
-    return {
-      fed() {
-        clearTimeout(timer)
-        arm(stallMs)
-      },
-      stop: () => clearTimeout(timer),
-    }
   }
 
   function take(into: Running, { tokens, logprobs }: Piece): void {
@@ -128,7 +109,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     queuedAt: number,
     onTokens: ((tokens: Int32Array) => void) | undefined,
   ): Promise<Generation> {
-    const dog = watchdog(run)
+    const dog = gate.watchdog(stallMs, firstTokenMs, url, error => run.aborter.abort(error))
     let firstTokenAt = 0
     let finish: Generation['finish'] | undefined
     let cachedTokens = 0
@@ -215,7 +196,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
       if (ended !== undefined) throw ended
       const asItIs = update.digest === '' && update.version === 0
       if (!traits.takesWeights && !asItIs) throw noUpdates(url)
-      updating = true
+      const open = gate.close()
       try {
         const onLoaded = () => {
           version = update.version
@@ -227,7 +208,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
       } catch (thrown) {
         throw await why(asError(thrown))
       } finally {
-        updating = false
+        open()
       }
     },
     async status() {
@@ -262,34 +243,6 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   }
 }
 
-/** Why a request was ended: because it was asked for, and so no error. */
-const wanted = Symbol('wanted')
-
-function checkRequest(
-  id: EngineId,
-  { contextTokens, kvTokens, vocabulary }: EngineCapabilities,
-  context: Int32Array,
-): void {
-  const room = Math.min(contextTokens, kvTokens)
-  if (context.length >= room) {
-    throw new TroupeError('engine.context_exceeded', {
-      boundary: 'engine',
-      retriable: false,
-      message: `${id}: ${context.length} tokens leave no room in a context of ${room}`,
-      hint: 'lower limits.contextTokens, or start the server with a longer --max-model-len and more KV cache',
-    })
-  }
-  const foreign = context.find(token => token < 0 || token >= vocabulary)
-  if (context.length === 0 || foreign !== undefined) {
-    throw badRequest(
-      context.length === 0 ? `${id}: a context of no tokens` : `${id}: token id ${foreign} of ${vocabulary}`,
-    )
-  }
-}
-
-const badRequest = (message: string): TroupeError =>
-  new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })
-
 function refusal(url: string, status: number, text: string): TroupeError {
   const message = `${url} says ${status}: ${messageOf(text)}`
   const code =
@@ -301,17 +254,6 @@ function refusal(url: string, status: number, text: string): TroupeError {
     retriable: status >= 500 || status === 429,
     message,
     ...(hint === undefined ? {} : { hint }),
-  })
-}
-
-/** The server lives, but this request is lost. */
-function asFailure(url: string, error: Error): Error {
-  if (error instanceof TroupeError && error.code !== 'engine.lost') return error
-  return new TroupeError('engine.failed', {
-    boundary: 'engine',
-    retriable: true,
-    message: `a request to ${url} broke off, and the server lives: ${error.message}`,
-    cause: error,
   })
 }
 

@@ -5,9 +5,9 @@
  * Invariant: a server that a run cannot be trained on is refused before its first turn: another vocabulary, another
  * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights.
  */
-import { TroupeError } from '../errors'
 import type { ServerExpectation } from './serverExpectation'
 import { garbage, messageOf, objectOf, type ServerHttp } from './serverHttp'
+import { checkTokenizer, unfitServer } from './serverTokenizer'
 import { vllmMetrics } from './vllmMetrics'
 
 export type VllmExpectation = ServerExpectation
@@ -34,7 +34,6 @@ export interface VllmTraits {
 const askMs = 30_000
 /** A first generation compiles and warms up. */
 const generateMs = 120_000
-const sampledIds = 64
 
 /** @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
 export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Promise<VllmTraits> {
@@ -49,7 +48,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   if (metrics.status !== 200) throw garbage(url, `/metrics says ${metrics.status}`)
   const { kvTokens, blockTokens, prefixCaching } = vllmMetrics(url, metrics.text)
   await checkVocabulary(http, servedName, expected.vocabulary)
-  await checkTokenizer(http, servedName, expected)
+  await checkTokenizer(`vLLM server at ${url}`, expected, ids => detokenized(http, servedName, ids))
   const processedLogprobs = await givesProcessedLogprobs(http, servedName)
   const { takesWeights, device, maxSequences } = await developmentMode(http)
   if (expected.trained && !processedLogprobs) {
@@ -95,21 +94,6 @@ async function checkVocabulary(http: ServerHttp, model: string, vocabulary: numb
   const beyond = await complete(http, model, { prompt: [vocabulary] })
   if (beyond.status === 200) {
     throw unfit(http.url, `its vocabulary is larger than the model's ${vocabulary}: it takes id ${vocabulary}`, hint)
-  }
-}
-
-/** Ids spread over the vocabulary read alike. A server without a tokenizer cannot be asked, and none is needed. */
-async function checkTokenizer(http: ServerHttp, model: string, { vocabulary, decode }: VllmExpectation): Promise<void> {
-  const ids = Int32Array.from({ length: sampledIds }, (_, k) => Math.floor(((k + 0.5) * vocabulary) / sampledIds))
-  const theirs = await detokenized(http, model, ids)
-  if (theirs === undefined || theirs === (await decode(ids))) return
-  // As a whole they may differ by a blank between two tokens: one by one they must not.
-  for (const id of ids) {
-    const one = Int32Array.of(id)
-    const [read, ours] = [await detokenized(http, model, one), await decode(one)]
-    if (read === undefined || read.trim() === ours.trim()) continue
-    const differs = `its tokenizer reads id ${id} as ${JSON.stringify(read)}, the run's model reads ${JSON.stringify(ours)}`
-    throw unfit(http.url, differs, "start it with the run's model, or its own --tokenizer left out")
   }
 }
 
@@ -181,10 +165,4 @@ async function developmentMode(http: ServerHttp): Promise<Development> {
 const complete = (http: ServerHttp, model: string, body: object) =>
   http.post('/v1/completions', { model, max_tokens: 1, temperature: 1, top_p: 1, top_k: 0, ...body }, generateMs)
 
-const unfit = (url: string, differs: string, hint: string): TroupeError =>
-  new TroupeError('engine.unfit', {
-    boundary: 'engine',
-    retriable: false,
-    message: `the vLLM server at ${url} does not fit this run: ${differs}`,
-    hint,
-  })
+const unfit = (url: string, differs: string, hint: string) => unfitServer(`vLLM server at ${url}`, differs, hint)

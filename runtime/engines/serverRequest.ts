@@ -1,0 +1,115 @@
+/**
+ * What every engine over somebody else's server says of a request: why it is refused, why it failed, when it must wait.
+ *
+ * in   requests, pauses        out  coded errors; a gate that is closed while the server changes its weights
+ * Invariant: a request that cannot fit never reaches a server. No clock of a request runs while the gate is closed.
+ */
+import type { EngineId } from '../../messages/ids'
+import type { EngineCapabilities } from '../engine'
+import { asError, TroupeError } from '../errors'
+
+/** Why a request was ended: because it was asked for, and so no error. */
+export const wanted = Symbol('wanted')
+
+/** @throws TroupeError engine.context_exceeded, engine.bad_request */
+export function checkRequest(
+  id: EngineId,
+  { contextTokens, kvTokens, vocabulary }: EngineCapabilities,
+  context: Int32Array,
+): void {
+  const room = Math.min(contextTokens, kvTokens)
+  if (context.length >= room) {
+    throw new TroupeError('engine.context_exceeded', {
+      boundary: 'engine',
+      retriable: false,
+      message: `${id}: ${context.length} tokens leave no room in a context of ${room}`,
+      hint: 'lower limits.contextTokens, or start the server with a longer context and more KV cache',
+    })
+  }
+  const foreign = context.find(token => token < 0 || token >= vocabulary)
+  if (context.length === 0 || foreign !== undefined) {
+    throw badRequest(
+      context.length === 0 ? `${id}: a context of no tokens` : `${id}: token id ${foreign} of ${vocabulary}`,
+    )
+  }
+}
+
+export const badRequest = (message: string): TroupeError =>
+  new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })
+
+/** The server lives, but this request is lost. */
+export function asFailure(url: string, error: Error): Error {
+  if (error instanceof TroupeError && error.code !== 'engine.lost') return error
+  return new TroupeError('engine.failed', {
+    boundary: 'engine',
+    retriable: true,
+    message: `a request to ${url} broke off, and the server lives: ${error.message}`,
+    cause: error,
+  })
+}
+
+/** Closed while the server is paused: requests wait before it, and the clocks of those that were sent stand still. */
+export class Gate {
+  #closers = 0
+  #closings = 0
+  readonly #waiting = new Set<() => void>()
+
+  /** How often it was closed. */
+  get closings(): number {
+    return this.#closings
+  }
+
+  get closed(): boolean {
+    return this.#closers > 0
+  }
+
+  /** Whoever closes it opens it, once. */
+  close(): () => void {
+    this.#closers++
+    this.#closings++
+    let open = false
+    return () => {
+      if (open) return
+      open = true
+      this.#closers--
+      if (this.closed) return
+      for (const pass of [...this.#waiting]) pass()
+    }
+  }
+
+  /** Resolves when it is open, or when the signal says `wanted`. Rejects with the signal's error. */
+  async passed(signal: AbortSignal): Promise<void> {
+    while (this.closed && !signal.aborted) {
+      await new Promise<void>(resolve => {
+        const pass = () => {
+          this.#waiting.delete(pass)
+          signal.removeEventListener('abort', pass)
+          resolve()
+        }
+        this.#waiting.add(pass)
+        signal.addEventListener('abort', pass, { once: true })
+      })
+    }
+    if (signal.aborted && signal.reason !== wanted) throw asError(signal.reason)
+  }
+
+  /** Tells of a request that stands still. */
+  watchdog(stallMs: number, firstTokenMs: number, url: string, tell: (error: Error) => void) {
+    let timer: NodeJS.Timeout
+    const arm = (ms: number) => {
+      timer = setTimeout(() => {
+        if (this.closed) return arm(ms)
+        const message = `no token from ${url} for ${ms} ms`
+        tell(new TroupeError('engine.timeout', { boundary: 'engine', retriable: true, message }))
+      }, ms)
+    }
+    arm(firstTokenMs)
+    return {
+      fed(): void {
+        clearTimeout(timer)
+        arm(stallMs)
+      },
+      stop: () => clearTimeout(timer),
+    }
+  }
+}
