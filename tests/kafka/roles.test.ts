@@ -8,7 +8,6 @@ import { audit, everything } from '../support/audit'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { type RoleProcesses, roleProcesses } from '../support/roleProcesses'
 import { smallRun } from '../support/smallRun'
-import { until } from '../support/until'
 
 jest.setTimeout(420_000)
 
@@ -39,7 +38,7 @@ async function facts<T extends Fact['type']>(journal: Journal, topic: 'trajector
 
 test('coordinators, tools and a learner are killed or stopped, others go on for them, and all counts once', async () => {
   const steps = 4
-  const learner = ['--partitions', '3', '--steps', `${steps}`, '--json', ...smallRun(600)]
+  const learner = ['--partitions', '3', '--steps', `${steps}`, '--json', ...smallRun(300)]
   processes.start('learner-1', 'learner', ...learner)
   for (const name of ['coordinator-1', 'coordinator-2', 'coordinator-3']) processes.start(name, 'coordinator')
   processes.start('scheduler', 'scheduler')
@@ -47,36 +46,27 @@ test('coordinators, tools and a learner are killed or stopped, others go on for 
   for (const name of ['tools-1', 'tools-2']) processes.start(name, 'tools')
   processes.start('verifier', 'verifier')
   const journal = await processes.journal()
-  const happens = (what: () => Promise<boolean>) =>
-    until(
-      async () => {
-        await processes.check()
-        return what()
-      },
-      240_000,
-      250,
-    )
   const turns = () => facts(journal, 'trajectories', 'turn.completed')
   const claims = () => facts(journal, 'trajectories', 'partition.claimed')
   const completed = async () => (await facts(journal, 'learner', 'step.completed')).length
 
   // In the middle of the first step's rollouts.
-  await happens(async () => (await turns()).some(turn => turn.trajectory.startsWith('s0001')))
+  await processes.happens(async () => (await turns()).some(turn => turn.trajectory.startsWith('s0001')))
   processes.signal('coordinator-1', 'SIGKILL')
   processes.signal('tools-1', 'SIGKILL')
   processes.start('learner-2', 'learner', ...learner)
-  await happens(async () => (await completed()) >= 1)
+  await processes.happens(async () => (await completed()) >= 1)
 
   // An owner that hangs for longer than its session is replaced, wakes up, and takes part again.
   const before = (await claims()).length
   processes.signal('coordinator-2', 'SIGSTOP')
-  await happens(async () => (await claims()).length > before)
+  await processes.happens(async () => (await claims()).length > before)
   processes.signal('coordinator-2', 'SIGCONT')
 
-  await happens(async () => (await facts(journal, 'learner', 'step.started')).length >= 2)
+  await processes.happens(async () => (await facts(journal, 'learner', 'step.started')).length >= 2)
   processes.signal('learner-1', 'SIGKILL')
-  await happens(async () => (await facts(journal, 'learner', 'learner.claimed')).length === 2)
-  await happens(async () => (await facts(journal, 'runs', 'run.finished')).length > 0)
+  await processes.happens(async () => (await facts(journal, 'learner', 'learner.claimed')).length === 2)
+  await processes.happens(async () => (await facts(journal, 'runs', 'run.finished')).length > 0)
 
   const rest = ['learner-2', 'coordinator-2', 'coordinator-3', 'scheduler', 'inference', 'tools-2', 'verifier']
   for (const name of rest) expect(await processes.done(name)).toMatchObject({ code: 0 })

@@ -20,6 +20,8 @@ export interface Finished {
 export interface Running {
   readonly process: ChildProcess
   readonly done: Promise<Finished>
+  /** What it has written to stderr so far. */
+  said(): string
 }
 
 const bin = join(__dirname, '../../cli/bin.js')
@@ -41,7 +43,7 @@ export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd
   const done = new Promise<Finished>(resolve => {
     child.on('close', (code, signal) => resolve({ code, signal, stdout, stderr }))
   })
-  return { process: child, done }
+  return { process: child, done, said: () => stderr }
 }
 
 /** All messages of a run's topic, partition 0, while or after it runs. */

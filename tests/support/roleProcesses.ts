@@ -8,6 +8,7 @@ import type { Role } from '../../actors/run'
 import { runId } from '../../messages/ids'
 import { type Bus, openKafkaBus } from '../../runtime/bus'
 import { memoryBlobs } from '../../runtime/bus/blobs'
+import { asError } from '../../runtime/errors'
 import { type Journal, openJournal } from '../../runtime/journal'
 import { descendantsOf, type Finished, isAlive, type Running, troupe } from './cli'
 import { until } from './until'
@@ -21,6 +22,8 @@ export interface RoleProcesses {
   done(name: string): Promise<Finished>
   /** Fails with what a process said, when one ended that was not killed. */
   check(): Promise<void>
+  /** Waits as `until`; a wait that fails says what every process has said last. */
+  happens(what: () => Promise<boolean>, timeoutMs?: number): Promise<void>
   /** Opens the run's journal once its topics are there. */
   journal(): Promise<Journal>
   end(): Promise<void>
@@ -40,6 +43,12 @@ export function roleProcesses(address: string, directory: string, run: string): 
     if (one === undefined) throw new RangeError(`no process is named ${name}`)
     return one
   }
+  const check = async (): Promise<void> => {
+    for (const [name, { ended, killed }] of all) {
+      if (killed || ended === undefined || ended.code === 0) continue
+      throw new Error(`${name} ended with ${ended.code ?? ended.signal}: ${ended.stderr.slice(-2000)}`)
+    }
+  }
   return {
     start(name, role, ...args) {
       const command = ['train', 'quickstart', '--bus', address, '--run', run, '--role', role, ...args]
@@ -56,11 +65,16 @@ export function roleProcesses(address: string, directory: string, run: string): 
     },
     exitCode: name => get(name).ended?.code,
     done: name => get(name).running.done,
-    async check() {
-      for (const [name, { ended, killed }] of all) {
-        if (killed || ended === undefined || ended.code === 0) continue
-        throw new Error(`${name} ended with ${ended.code ?? ended.signal}: ${ended.stderr.slice(-2000)}`)
+    check,
+    async happens(what, timeoutMs = 240_000) {
+      const holds = async () => {
+        await check()
+        return what()
       }
+      await until(holds, timeoutMs, 250).catch(thrown => {
+        const said = [...all].map(([name, { running }]) => `${name}: ${running.said().slice(-300)}`)
+        throw new Error(`${asError(thrown).message}\n${said.join('\n')}`)
+      })
     },
     async journal() {
       bus ??= await openKafkaBus(address)

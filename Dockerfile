@@ -1,0 +1,36 @@
+# Troupe in a container: built in one stage, run as another user than root in the next, without compilers or sources.
+#
+#   docker build -t troupe .        or, with everything around it: docker compose up
+#
+# The image holds torch for CPUs; for GPUs give the index of their wheels: --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128
+
+ARG NODE_IMAGE=node:22.15.0-bookworm-slim
+
+FROM ${NODE_IMAGE} AS build
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN apt-get update \
+  && apt-get install -y --no-install-recommends python3 python3-venv gcc libc6-dev \
+  && rm -rf /var/lib/apt/lists/*
+ENV TROUPE_VENV=/opt/venv TROUPE_HOME=/opt/home TROUPE_PIP_ARGS="--extra-index-url ${TORCH_INDEX}"
+WORKDIR /src
+COPY . .
+# Packages, the venv, the code of policy.proto; then what the package ships, where it will run.
+RUN node cli/setup.js && npm pack --pack-destination /tmp \
+  && mkdir -p /opt/troupe && tar -xzf /tmp/troupe-*.tgz -C /opt/troupe --strip-components=1
+WORKDIR /opt/troupe
+RUN cp /src/package-lock.json /src/.npmrc . && npm ci --omit=dev --ignore-scripts=false \
+  && node cli/setup.js --python-only && rm -rf /root/.npm /opt/home/setup.lock
+
+FROM ${NODE_IMAGE}
+RUN apt-get update \
+  && apt-get install -y --no-install-recommends python3 libgomp1 \
+  && rm -rf /var/lib/apt/lists/* \
+  && useradd --create-home --uid 10001 troupe \
+  && install -d -o troupe -g troupe /runs
+COPY --from=build /opt /opt
+ENV NODE_ENV=production TROUPE_VENV=/opt/venv TROUPE_HOME=/opt/home PYTHONDONTWRITEBYTECODE=1
+USER troupe
+WORKDIR /runs
+VOLUME /runs
+ENTRYPOINT ["node", "/opt/troupe/cli/bin.js"]
+CMD ["doctor"]
