@@ -7,7 +7,6 @@
  * engine did not give it are an error. It has been held against a strict server of ours, and has never met a real SGLang.
  * A generation is one leg on the server, or more: where a pause ends what runs, and at an end that only the model's files name.
  */
-import { randomUUID } from 'node:crypto'
 import type { EngineId } from '../../messages/ids'
 import { type PolicyVersion, policyVersion } from '../../messages/ids'
 import { type Effects, systemEffects } from '../effects'
@@ -142,7 +141,8 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
     const context = [...request.context, ...run.tokens]
     const maxTokens = Math.min(request.maxTokens - run.tokens.length, traits.contextTokens - context.length)
     if (maxTokens <= 0) return 'length'
-    const rid = randomUUID()
+    // No name may begin with another: the server aborts by prefix.
+    const rid = `${fx.unique()}.`
     const connection = new AbortController()
     const pauses = gate.closings
     const dog = gate.watchdog(stallMs, firstTokenMs, url, error => run.aborter.abort(error))
@@ -201,12 +201,12 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
     let timer: NodeJS.Timeout | undefined
     let began = 0
     const again = () => {
-      if (performance.now() - began > abortGiveUpMs) return connection.abort(signal.reason)
+      if (systemEffects.elapsed() - began > abortGiveUpMs) return connection.abort(signal.reason)
       void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // the next one, or the health, will tell
       timer = setTimeout(again, abortAgainMs)
     }
     const onAbort = () => {
-      began = performance.now()
+      began = systemEffects.elapsed()
       again()
       if (signal.reason !== wanted) connection.abort(signal.reason)
     }

@@ -8,6 +8,7 @@
  * continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { systemEffects } from '../effects'
 import { TroupeError } from '../errors'
 import { messageOf, type ServerHttp } from './serverHttp'
 import { sglangLoads } from './sglangLoads'
@@ -49,11 +50,11 @@ async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangU
   const asked = { model_path: directory, abort_all_requests: false, weight_version: label, flush_cache: false }
   await must(http, '/update_weights_from_disk', asked, loadMs, `could not load the weights in ${directory}`)
   if (keepKv) return
-  const deadline = performance.now() + flushMs
+  const deadline = systemEffects.elapsed() + flushMs
   for (;;) {
     const { status, text } = await http.post('/flush_cache', {}, flushMs)
     if (status === 200) return
-    if (performance.now() > deadline)
+    if (systemEffects.elapsed() > deadline)
       throw failed(http.url, 'could not forget the KV of older weights', messageOf(text))
     await sleep(againMs)
   }
@@ -84,11 +85,11 @@ export async function resumeSglang(
 
 /** The counts lag behind: twice nothing is nothing. */
 async function idle(http: ServerHttp): Promise<void> {
-  const deadline = performance.now() + idleMs
+  const deadline = systemEffects.elapsed() + idleMs
   for (let quiet = 0; quiet < 2; ) {
     const { running, waiting } = await sglangLoads(http)
     quiet = running + waiting === 0 ? quiet + 1 : 0
-    if (performance.now() > deadline) throw failed(http.url, 'is not idle', `${running} run, ${waiting} wait`)
+    if (systemEffects.elapsed() > deadline) throw failed(http.url, 'is not idle', `${running} run, ${waiting} wait`)
     if (quiet < 2) await sleep(againMs)
   }
 }
