@@ -47,7 +47,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
     scope.onClose(() => end.close())
     // Answerers before askers.
     await startScheduling(scope, { claims: false })
-    await startInference(scope, { model, name: 'local' })
+    await startInference(scope, { model })
     await startTools(scope, 'local-tools')
     await startVerification(scope)
     await startCoordination(scope, renderer)

@@ -8,6 +8,7 @@ import { startRun } from '../actors/root'
 import { type Role, type Run, type RunOptions, roles } from '../actors/run'
 import { holdRun } from '../runtime/bus/hold'
 import { systemEffects } from '../runtime/effects'
+import { engineOverrides } from '../runtime/engines/address'
 import { createLog } from '../runtime/log'
 import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
@@ -29,6 +30,7 @@ export interface TrainOptions {
   readonly role?: Role
   readonly partitions?: number
   readonly set: readonly string[]
+  readonly engine?: readonly string[]
   readonly json?: boolean
   readonly run?: string
   readonly resume?: string
@@ -47,6 +49,7 @@ const gather = (value: string, before: readonly string[]) => [...before, value]
 /** The options that `train` and `rollout` share. */
 export function withRunOptions(command: Command): Command {
   return withBus(command)
+    .option('--engine <address>', 'local, or vllm:URL; may be given many times', gather, [])
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
     .option('--json', 'a JSON line for each step, last a summary')
     .option('--run <id>', 'name of the run (default: recipe and time)')
@@ -84,7 +87,8 @@ const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T
 export async function train(name: string, options: TrainOptions): Promise<number> {
   const begun = systemEffects.elapsed()
   const { role = 'all' } = options
-  const overrides = options.steps === undefined ? options.set : [...options.set, `train.steps=${options.steps}`]
+  const steps = options.steps === undefined ? [] : [`train.steps=${options.steps}`]
+  const overrides = [...engineOverrides(options.engine ?? []), ...options.set, ...steps]
   const joins = role !== 'all' && role !== 'learner'
   const loaded = loadRecipe(name, options.resume === undefined && !joins ? overrides : [])
   const { recipe } = loaded

@@ -7,7 +7,9 @@
  */
 import { z } from 'zod'
 import type { ChatMessage, Task } from '../messages/facts'
+import { isHttpUrl } from './engines/address'
 import type { ToolSchema } from './renderer'
+import { secretSchema } from './secret'
 
 const positive = z.number().int().positive()
 const count = z.number().int().nonnegative()
@@ -54,7 +56,11 @@ const fields = z.strictObject({
   model,
   engine: z
     .strictObject({
-      kind: z.enum(['local']).default('local'),
+      kind: z.enum(['local', 'vllm']).default('local'),
+      /** Of servers, an engine each; what is said here of sizes and types is then the servers' own to say. */
+      urls: z.array(z.string()).max(64).default([]),
+      /** Where a server's --api-key is. */
+      apiKey: secretSchema.optional(),
       count: positive.max(8).default(1),
       kvTokens: positive.default(65_536),
       blockTokens: positive.default(16),
@@ -178,7 +184,12 @@ export const recipeSchema = fields.superRefine((recipe, ctx) => {
       `minPositive and minNegative are more than the ${selection.keep} that are kept`,
     )
   }
-  if (limits.contextTokens > engine.kvTokens) {
+  const isLocal = engine.kind === 'local'
+  if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
+  if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
+  const wrong = engine.urls.find(url => !isHttpUrl(url))
+  if (wrong !== undefined) refuse(['engine', 'urls'], `'${wrong}' is no http or https URL, or has a password in it`)
+  if (isLocal && limits.contextTokens > engine.kvTokens) {
     refuse(
       ['limits', 'contextTokens'],
       `a context of ${limits.contextTokens} does not fit engine.kvTokens (${engine.kvTokens})`,

@@ -5,9 +5,8 @@
  * Invariant: an engine that runs takes part. One that was taken for dead, because nobody heard of it for a while, joins
  * again as soon as it reads that.
  */
-import { type EngineId, engineId } from '../../messages/ids'
 import type { Engine } from '../../runtime/engine'
-import { startLocalEngine } from '../../runtime/engines/local'
+import { engines, type PlannedEngine } from '../engines'
 import { type Joined, joinEngine } from '../joinEngine'
 import { lifeline } from '../lifeline'
 import type { ModelOnDisk } from '../model'
@@ -15,15 +14,17 @@ import type { Scope } from './scope'
 
 export interface InferenceOptions {
   readonly model: ModelOnDisk
-  /** Engines are named `<name>-<k>`; no two processes of a run have one name. */
-  readonly name: string
+  /** Engines are named `<name>-<k>`, by default after their kind; no two processes of a run have one name. */
+  readonly name?: string
 }
 
 export async function startInference(scope: Scope, { model, name }: InferenceOptions): Promise<void> {
-  for (let k = 0; k < scope.options.config.engine.count; k++) await startEngine(scope, engineId(`${name}-${k}`), model)
+  const planned = engines(scope.options, model.directory, name)
+  scope.onClose(() => planned.close())
+  for (const engine of planned.engines) await startEngine(scope, engine)
 }
 
-async function startEngine(scope: Scope, id: EngineId, model: ModelOnDisk): Promise<void> {
+async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEngine): Promise<void> {
   const { options, troupe, fail } = scope
   const { log, fx } = options
   let up: Engine | undefined
@@ -48,7 +49,8 @@ async function startEngine(scope: Scope, id: EngineId, model: ModelOnDisk): Prom
 
   const engine = lifeline<Engine>({
     name: id,
-    start: () => (options.startEngine ?? localEngine(options))(id, model.directory),
+    start,
+    restart,
     onUp: started =>
       then(async () => {
         up = started
@@ -85,10 +87,3 @@ async function startEngine(scope: Scope, id: EngineId, model: ModelOnDisk): Prom
   )
   scope.onClose(() => following.close())
 }
-
-const localEngine =
-  ({ config, log }: Scope['options']) =>
-  (id: EngineId, modelDirectory: string): Promise<Engine> => {
-    const { contextTokens } = config.limits
-    return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
-  }

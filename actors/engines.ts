@@ -1,0 +1,150 @@
+/**
+ * The engines of a run, as its recipe names them: processes of its own, or servers that somebody else has started.
+ *
+ * in   the recipe's engine, where the model is        out  for each engine its name, how to start it, and how long to try
+ * Invariant: a server that does not answer when the run begins, or does not fit it, ends the run with the reason; one that
+ * goes away later is waited for, and the others go on.
+ */
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { type EngineId, engineId } from '../messages/ids'
+import type { Engine } from '../runtime/engine'
+import { startLocalEngine } from '../runtime/engines/local'
+import { startVllmEngine } from '../runtime/engines/vllm'
+import { asError, TroupeError } from '../runtime/errors'
+import type { Log } from '../runtime/log'
+import type { RecipeConfig } from '../runtime/recipe'
+import type { Renderer } from '../runtime/renderer'
+import { startRenderer } from '../runtime/rendererProcess'
+import { resolveSecret } from '../runtime/secret'
+import type { RestartPolicy } from '../runtime/supervisor'
+
+export interface EnginesOptions {
+  readonly config: RecipeConfig
+  readonly log: Log
+  readonly learns: boolean
+  /** Engines other than the recipe's: for embedding and benchmarks. */
+  readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
+}
+
+export interface PlannedEngine {
+  readonly id: EngineId
+  start(): Promise<Engine>
+  /** Over the policy of a lifeline. */
+  readonly restart?: Partial<RestartPolicy>
+}
+
+export interface PlannedEngines {
+  readonly engines: readonly PlannedEngine[]
+  close(): Promise<void>
+}
+
+/** A server is not ours to start again: it is waited for, less and less often. */
+const waitForServer: Partial<RestartPolicy> = {
+  maxRestarts: Number.MAX_SAFE_INTEGER,
+  withinMs: 600_000,
+  backoffMs: 1000,
+  maxBackoffMs: 30_000,
+}
+
+/** Engines are named `<name>-<k>`, by default after their kind. */
+export function engines(options: EnginesOptions, modelDirectory: string, name?: string): PlannedEngines {
+  const { config, log, startEngine } = options
+  const { kind, count, urls } = config.engine
+  const named = (k: number) => engineId(`${name ?? kind}-${k}`)
+  const given = startEngine ?? (kind === 'local' ? localEngine(options) : undefined)
+  if (given !== undefined) {
+    const planned = Array.from({ length: count }, (_, k) => ({
+      id: named(k),
+      start: () => given(named(k), modelDirectory),
+    }))
+    return { engines: planned, close: async () => {} }
+  }
+  /** Reads the tokens of every server; it starts with the first of them. */
+  let renderer: Promise<Renderer> | undefined
+  const shared = () => {
+    renderer ??= startRenderer({ modelDirectory, log })
+    return renderer
+  }
+  return {
+    engines: urls.map((url, k) => ({
+      id: named(k),
+      start: atFirst(async () => startServer(options, named(k), url, modelDirectory, await shared())),
+      restart: waitForServer,
+    })),
+    close: async () => {
+      await (await renderer?.catch(() => undefined))?.close()
+    },
+  }
+}
+
+async function startServer(
+  { config, learns, log }: EnginesOptions,
+  id: EngineId,
+  url: string,
+  modelDirectory: string,
+  renderer: Renderer,
+): Promise<Engine> {
+  const { apiKey, maxSequences } = config.engine
+  const engine = await startVllmEngine({
+    id,
+    url,
+    expected: {
+      vocabulary: await vocabularyOf(modelDirectory),
+      contextTokens: config.limits.contextTokens,
+      trained: learns,
+      decode: tokens => renderer.decode(tokens),
+      maxSequences,
+    },
+    ...(apiKey === undefined ? {} : { token: resolveSecret(apiKey) }),
+  })
+  log.info({ engine: id, url, ...engine.traits }, 'a vLLM server takes part')
+  return engine
+}
+
+/** As long as it never was up, nothing is worth waiting for: the address or the server is wrong. */
+function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
+  let wasUp = false
+  return async () => {
+    try {
+      const engine = await start()
+      wasUp = true
+      return engine
+    } catch (thrown) {
+      const error = asError(thrown)
+      if (wasUp || (error instanceof TroupeError && !error.retriable)) throw error
+      throw new TroupeError('engine.unreachable', {
+        boundary: 'engine',
+        retriable: false,
+        message: error.message,
+        hint:
+          (error instanceof TroupeError ? error.hint : undefined) ?? 'start the server first; docs/engines.md says how',
+        cause: error,
+      })
+    }
+  }
+}
+
+/** Rows of the model's embedding, which may be more than its tokenizer has tokens. */
+async function vocabularyOf(modelDirectory: string): Promise<number> {
+  const file = join(modelDirectory, 'config.json')
+  const config = JSON.parse(await readFile(file, 'utf8')) as {
+    vocab_size?: number
+    text_config?: { vocab_size?: number }
+  }
+  const size = config.vocab_size ?? config.text_config?.vocab_size
+  if (size !== undefined && Number.isInteger(size) && size > 0) return size
+  throw new TroupeError('config.no_vocabulary', {
+    boundary: 'config',
+    retriable: false,
+    message: `${file} has no vocab_size`,
+    hint: 'give the directory of a causal language model: model.path',
+  })
+}
+
+const localEngine =
+  ({ config, log }: EnginesOptions) =>
+  (id: EngineId, modelDirectory: string): Promise<Engine> => {
+    const { contextTokens } = config.limits
+    return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
+  }

@@ -1,0 +1,111 @@
+/** Whole runs over two real vLLM servers with a model of 600,000 parameters: new weights every step, and one that is killed. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { modelOf } from '../../actors/model'
+import { loadRecipe } from '../../cli/recipes'
+import type { Message, TopicName } from '../../messages'
+import type { Fact } from '../../messages/facts'
+import { messagesOf, type Running, troupe as start } from '../support/cli'
+import { smallRun } from '../support/smallRun'
+import { until } from '../support/until'
+import { startVllm, type VllmServer } from '../support/vllm'
+
+jest.setTimeout(400_000)
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-vllm-train-'))
+const model = join(directory, 'model')
+const contextTokens = 320
+let servers: readonly VllmServer[] = []
+const started: Running[] = []
+
+beforeAll(async () => {
+  // vLLM's attention on CPUs wants heads of at least 32: the quickstart's have 24.
+  const { recipe, config } = loadRecipe('quickstart', ['model.config.hidden_size=128', 'coldStart.demonstrations=600'])
+  await modelOf(config.value, model, async () => (await recipe.demonstrations?.(config.value)) ?? [])
+  const options = { modelDirectory: model, contextTokens, maxSequences: 16 }
+  servers = await Promise.all([startVllm(options), startVllm(options)])
+}, 300_000)
+afterAll(async () => {
+  for (const run of started) {
+    run.process.kill('SIGKILL') // a run that a failed test left behind
+    await run.done
+  }
+  await Promise.all(servers.map(server => server.stop()))
+  rmSync(directory, { recursive: true, force: true })
+}, 60_000)
+
+const troupe = (args: readonly string[]): Running => {
+  const run = start(args)
+  started.push(run)
+  return run
+}
+const pick = <T extends Fact['type']>(facts: readonly Message[], type: T) =>
+  facts.filter((f): f is Extract<Fact, { type: T }> => f.type === type)
+const factsOf = (run: string, topic: TopicName) => messagesOf(join(directory, 'bus'), run, topic)
+const common = (run: string, ...urls: readonly string[]) => [
+  ...urls.flatMap(url => ['--engine', `vllm:${url}`]),
+  ...['--bus', `lmdb:${join(directory, 'bus')}`, '--run', run, '--json'],
+  ...smallRun(600),
+  ...['--set', `model=${JSON.stringify({ from: 'directory', path: model })}`],
+]
+
+test('each step is sampled under the weights of the one before, on both servers, and one that is killed loses no turn', async () => {
+  const [doomed, other] = servers
+  const larger = ['rollout.groupsPerStep=8', 'rollout.groupSize=8', 'selection.keep=4', 'evaluation.problems=0']
+  const args = ['train', 'quickstart', '--steps', '2', ...common('r', doomed!.url, other!.url)]
+  const run = troupe([...args, ...larger.flatMap(each => ['--set', each])])
+  await until(
+    async () => {
+      if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
+      const turns = pick(await factsOf('r', 'trajectories'), 'turn.completed')
+      return turns.filter(({ trajectory }) => trajectory.startsWith('s0002')).length >= 10
+    },
+    300_000,
+    100,
+  )
+  doomed!.kill()
+  const { code, stdout, stderr } = await run.done
+  expect({ code, stderr: stderr.slice(-3000) }).toMatchObject({ code: 0 })
+  const lines = stdout.trim().split('\n').map(line => JSON.parse(line) as { type: string; step?: number }) // biome-ignore format: one thing
+  expect(lines.filter(({ type }) => type === 'step').map(({ step }) => step)).toEqual([1, 2])
+
+  const facts = await factsOf('r', 'trajectories')
+  const runs = await factsOf('r', 'runs')
+  const completed = pick(facts, 'turn.completed')
+  // Under the weights that the step before it published.
+  for (const { trajectory, segments } of completed) {
+    expect([trajectory, segments.map(({ policyVersion }) => policyVersion)]).toEqual([
+      trajectory,
+      [Number(trajectory.slice(1, 5)) - 1],
+    ])
+  }
+  const applied = (engine: string) =>
+    pick(runs, 'weights.applied').filter(fact => fact.engine === engine).map(({ version }) => version) // biome-ignore format: one thing
+  expect(applied('vllm-0')).toEqual([0, 1])
+  expect(applied('vllm-1').slice(0, 3)).toEqual([0, 1, 2])
+  expect(pick(runs, 'engine.left').filter(({ engine }) => engine === 'vllm-0')).toHaveLength(1)
+
+  // Both took part; what the dead one had was asked of the other, and each turn counted once.
+  expect(new Set(completed.map(({ engine }) => engine))).toEqual(new Set(['vllm-0', 'vllm-1']))
+  const lost = pick(facts, 'turn.interrupted').filter(({ engine }) => engine === 'vllm-0')
+  expect(lost.length).toBeGreaterThan(0)
+  const once = completed.map(({ trajectory, turn }) => `${trajectory}#${turn}`)
+  expect(new Set(once).size).toBe(once.length)
+  for (const { trajectory, turn } of lost) expect(once).toContain(`${trajectory}#${turn}`)
+  const finished = pick(facts, 'rollout.finished').map(({ trajectory }) => trajectory)
+  expect(new Set(finished).size).toBe(finished.length)
+  expect(finished.sort()).toEqual(pick(facts, 'rollout.requested').map(({ trajectory }) => trajectory).sort()) // biome-ignore format: one thing
+  expect(pick(facts, 'rollout.finished').filter(({ outcome }) => outcome === 'failed')).toEqual([])
+})
+
+test('an engine that does not answer, or does not fit, ends the run at its start with the reason', async () => {
+  const [, other] = servers
+  const absent = await troupe(['train', 'quickstart', ...common('absent', 'http://127.0.0.1:9')]).done
+  expect(absent.code).toBe(1)
+  expect(absent.stderr).toMatch(/no answer from http:\/\/127\.0\.0\.1:9[\s\S]*docs\/engines\.md/)
+  const long = ['--set', 'limits.contextTokens=4096']
+  const unfit = await troupe(['train', 'quickstart', ...common('unfit', other!.url), ...long]).done
+  expect(unfit.code).toBe(1)
+  expect(unfit.stderr).toMatch(/does not fit this run: its contexts have at most 320 tokens[\s\S]*--max-model-len/)
+})
