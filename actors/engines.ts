@@ -90,7 +90,7 @@ async function startServer(
     id,
     url,
     expected: {
-      vocabulary: await vocabularyOf(modelDirectory),
+      ...(await modelTraits(modelDirectory)),
       contextTokens: config.limits.contextTokens,
       trained: learns,
       decode: tokens => renderer.decode(tokens),
@@ -125,15 +125,18 @@ function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
   }
 }
 
-/** Rows of the model's embedding, which may be more than its tokenizer has tokens. */
-async function vocabularyOf(modelDirectory: string): Promise<number> {
+interface ModelConfig {
+  readonly vocab_size?: number
+  readonly tie_word_embeddings?: boolean
+  readonly text_config?: ModelConfig
+}
+
+/** What the model's config.json says. Rows of the embedding may be more than its tokenizer has tokens. */
+async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number; tiedHead: boolean }> {
   const file = join(modelDirectory, 'config.json')
-  const config = JSON.parse(await readFile(file, 'utf8')) as {
-    vocab_size?: number
-    text_config?: { vocab_size?: number }
-  }
-  const size = config.vocab_size ?? config.text_config?.vocab_size
-  if (size !== undefined && Number.isInteger(size) && size > 0) return size
+  const config = JSON.parse(await readFile(file, 'utf8')) as ModelConfig
+  const { vocab_size: vocabulary = 0, tie_word_embeddings = false } = { ...config.text_config, ...config }
+  if (Number.isInteger(vocabulary) && vocabulary > 0) return { vocabulary, tiedHead: tie_word_embeddings }
   throw new TroupeError('config.no_vocabulary', {
     boundary: 'config',
     retriable: false,

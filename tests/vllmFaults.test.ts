@@ -128,7 +128,7 @@ afterEach(async () => {
 })
 
 const decode = async (tokens: Int32Array) => tokens.join(' ')
-const expected = { vocabulary, contextTokens: 60, trained: true, decode, maxSequences: 64 }
+const expected = { tiedHead: false, vocabulary, contextTokens: 60, trained: true, decode, maxSequences: 64 }
 const start = async (changes: Partial<VllmEngineOptions> = {}): Promise<VllmEngine> => {
   engine = await startVllmEngine({ id: engineId('vllm-0'), url: fake.url, expected, ...changes })
   return engine
@@ -271,6 +271,7 @@ test('a server that does not fit is refused at start, with what differs', async 
   expect(await refusal({ vocabulary: 99 })).toMatch(/vocabulary is larger than the model's 99/)
   expect(await refusal({ vocabulary: 101 })).toMatch(/refuses token id 100/)
   expect(await refusal({ decode: async ids => `other ${ids.join(' ')}` })).toMatch(/its tokenizer reads id \d+ as/)
+  expect(await refusal({ tiedHead: true })).toMatch(/on CPUs it would keep the head of the old weights/)
   fake.override = path => (path === '/is_paused' ? { status: 404, body: 'Not Found' } : undefined)
   expect(await refusal({})).toMatch(/no endpoints to pause it/)
   const raw = { choices: [{ logprobs: { top_logprobs: [{ 'token_id:1': -0.1, 'token_id:2': -3 }] } }] }
@@ -301,7 +302,7 @@ test('where nobody listens, or something else does, the start says so', async ()
   fake.override = () => ({ status: 200, body: '<html>hello</html>' })
   const other = await refused(start())
   expect(other).toMatchObject({ code: 'engine.failed' })
-  expect(other.message).toMatch(/does not answer as vLLM does.*html/)
+  expect(other.message).toMatch(/does not answer as its kind of server does.*html/)
 })
 
 test('metrics: labels with quotes are read, several engines are summed, what is missing is named', () => {

@@ -10,7 +10,10 @@ import { garbage, messageOf, objectOf, type ServerHttp } from './serverHttp'
 import { checkTokenizer, unfitServer } from './serverTokenizer'
 import { vllmMetrics } from './vllmMetrics'
 
-export type VllmExpectation = ServerExpectation
+export interface VllmExpectation extends ServerExpectation {
+  /** The head is the embedding: on CPUs, vLLM 0.32 alone keeps an old one when weights change. */
+  readonly tiedHead: boolean
+}
 
 export interface VllmTraits {
   readonly version: string
@@ -50,7 +53,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   await checkVocabulary(http, servedName, expected.vocabulary)
   await checkTokenizer(`vLLM server at ${url}`, expected, ids => detokenized(http, servedName, ids))
   const processedLogprobs = await givesProcessedLogprobs(http, servedName)
-  const { takesWeights, device, maxSequences } = await developmentMode(http)
+  const { takesWeights, packsHeads, device, maxSequences } = await developmentMode(http)
   if (expected.trained && !processedLogprobs) {
     const differs = 'its logprobs are not those of the distribution that it samples from'
     throw unfit(url, differs, 'start it with --logprobs-mode processed_logprobs')
@@ -58,6 +61,10 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   if (expected.trained && !takesWeights) {
     const hint = 'start it with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it'
     throw unfit(url, 'it has no endpoints to pause it and to give it new weights', hint)
+  }
+  if (expected.trained && expected.tiedHead && device === 'cpu' && !packsHeads) {
+    const differs = 'on CPUs it would keep the head of the old weights, which in this model is tied to the embedding'
+    throw unfit(url, differs, 'start it from the venv of `troupe setup vllm`, whose plugin mends that')
   }
   return {
     version,
@@ -139,6 +146,8 @@ async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> 
 
 interface Development {
   readonly takesWeights: boolean
+  /** The plugin of cli/setup/vllm is at work. */
+  readonly packsHeads: boolean
   readonly device?: string | undefined
   readonly maxSequences?: number | undefined
 }
@@ -146,17 +155,20 @@ interface Development {
 /** The endpoints that an update needs; those that can be asked without changing anything are. */
 async function developmentMode(http: ServerHttp): Promise<Development> {
   const paused = await http.get('/is_paused', askMs)
-  if (paused.status !== 200) return { takesWeights: false }
+  if (paused.status !== 200) return { takesWeights: false, packsHeads: false }
+  let packsHeads = false
   const info = await http.get('/server_info?config_format=json', askMs)
   let config: { device_config?: { device?: string }; scheduler_config?: { max_num_seqs?: number } } = {}
   if (info.status === 200) {
-    const stated = objectOf(http.url, '/server_info', info).vllm_config
-    if (typeof stated === 'object' && stated !== null) config = stated
+    const { vllm_config, vllm_env } = objectOf(http.url, '/server_info', info)
+    if (typeof vllm_config === 'object' && vllm_config !== null) config = vllm_config
+    packsHeads = (vllm_env as Record<string, unknown> | undefined)?.VLLM_TROUPE_PACKS_HEADS === true
   }
   const device = config.device_config?.device
   const maxSequences = config.scheduler_config?.max_num_seqs
   return {
     takesWeights: true,
+    packsHeads,
     device: typeof device === 'string' ? device : undefined,
     maxSequences: Number.isInteger(maxSequences) ? maxSequences : undefined,
   }

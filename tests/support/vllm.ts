@@ -25,6 +25,8 @@ export interface VllmServerOptions {
   /** Without it: raw logprobs, first come first served, no count of cached tokens. Default true. */
   readonly forTraining?: boolean
   readonly maxSequences?: number
+  /** Of torch. Servers that are bound to cores, as they are by themselves, would share one. Default 2. */
+  readonly threads?: number
   readonly flags?: readonly string[]
 }
 
@@ -60,6 +62,8 @@ export async function startVllm(options: VllmServerOptions): Promise<VllmServer>
     VLLM_CPU_KVCACHE_SPACE: '1',
     TORCHDYNAMO_DISABLE: '1',
     HF_HUB_OFFLINE: '1',
+    VLLM_CPU_OMP_THREADS_BIND: 'nobind',
+    OMP_NUM_THREADS: String(options.threads ?? 2),
     VLLM_NO_USAGE_STATS: '1',
     ...(development ? { VLLM_SERVER_DEV_MODE: '1' } : {}),
   }

@@ -26,7 +26,7 @@ engineContract({
     const renderer = await startRenderer({ modelDirectory: model })
     const decode = (tokens: Int32Array) => renderer.decode(tokens)
     const { vocabulary } = await renderer.describe()
-    const expected = { vocabulary, contextTokens: 1024, trained: true, decode, maxSequences: 64 }
+    const expected = { tiedHead: true, vocabulary, contextTokens: 1024, trained: true, decode, maxSequences: 64 }
     const engine = await startVllmEngine({ id: engineId('vllm-0'), url: server.url, expected })
     const { tokens } = await renderer.prompt([{ role: 'user', content: question }], [])
     return {

@@ -11,7 +11,7 @@ import { smallRun } from '../support/smallRun'
 import { until } from '../support/until'
 import { startVllm, type VllmServer } from '../support/vllm'
 
-jest.setTimeout(400_000)
+jest.setTimeout(600_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-vllm-train-'))
 const model = join(directory, 'model')
@@ -21,9 +21,9 @@ const started: Running[] = []
 
 beforeAll(async () => {
   // vLLM's attention on CPUs wants heads of at least 32: the quickstart's have 24.
-  const { recipe, config } = loadRecipe('quickstart', ['model.config.hidden_size=128', 'coldStart.demonstrations=600'])
+  const { recipe, config } = loadRecipe('quickstart', ['model.config.hidden_size=128', 'coldStart.demonstrations=400'])
   await modelOf(config.value, model, async () => (await recipe.demonstrations?.(config.value)) ?? [])
-  const options = { modelDirectory: model, contextTokens, maxSequences: 16 }
+  const options = { modelDirectory: model, contextTokens, maxSequences: 16, threads: 1 }
   servers = await Promise.all([startVllm(options), startVllm(options)])
 }, 300_000)
 afterAll(async () => {
@@ -46,13 +46,13 @@ const factsOf = (run: string, topic: TopicName) => messagesOf(join(directory, 'b
 const common = (run: string, ...urls: readonly string[]) => [
   ...urls.flatMap(url => ['--engine', `vllm:${url}`]),
   ...['--bus', `lmdb:${join(directory, 'bus')}`, '--run', run, '--json'],
-  ...smallRun(600),
+  ...smallRun(200),
   ...['--set', `model=${JSON.stringify({ from: 'directory', path: model })}`],
 ]
 
 test('each step is sampled under the weights of the one before, on both servers, and one that is killed loses no turn', async () => {
   const [doomed, other] = servers
-  const larger = ['rollout.groupsPerStep=8', 'rollout.groupSize=8', 'selection.keep=4', 'evaluation.problems=0']
+  const larger = ['rollout.groupsPerStep=6', 'rollout.groupSize=8', 'selection.keep=4', 'evaluation.problems=0']
   const args = ['train', 'quickstart', '--steps', '2', ...common('r', doomed!.url, other!.url)]
   const run = troupe([...args, ...larger.flatMap(each => ['--set', each])])
   await until(
@@ -61,7 +61,7 @@ test('each step is sampled under the weights of the one before, on both servers,
       const turns = pick(await factsOf('r', 'trajectories'), 'turn.completed')
       return turns.filter(({ trajectory }) => trajectory.startsWith('s0002')).length >= 10
     },
-    300_000,
+    500_000,
     100,
   )
   doomed!.kill()

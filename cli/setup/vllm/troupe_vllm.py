@@ -3,12 +3,14 @@
 In: nothing; vLLM calls `register` in each of its processes. Out: after `reload_weights` a head that is tied to the embedding
 is packed again. vLLM 0.32 packs a copy of the head for its matrix product on CPUs; a tied head has no weights of its own
 in a checkpoint, so reloading passed it over, and the model went on with the head of the weights it had begun with.
+`/server_info` then names VLLM_TROUPE_PACKS_HEADS among the settings, by which Troupe knows such a server.
 """
 
 from typing import Any
 
 
 def register() -> None:
+    from vllm import envs
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
@@ -29,3 +31,4 @@ def register() -> None:
 
     finalize_and_pack.packs_heads = True  # type: ignore[attr-defined]
     inplace.finalize_layerwise_reload = finalize_and_pack
+    envs.environment_variables["VLLM_TROUPE_PACKS_HEADS"] = lambda: True
