@@ -7,6 +7,7 @@
  * refold `pending` asks again exactly for what has no answer, under new attempts.
  */
 import { createHash } from 'node:crypto'
+import { OrderedMap } from 'immutable'
 import type { Command } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../messages/ids'
@@ -22,7 +23,8 @@ export interface CoordinatedGroup {
 
 export interface CoordinatorState {
   readonly epoch: Epoch
-  readonly groups: ReadonlyMap<GroupId, CoordinatedGroup>
+  /** Persistent: with thousands of groups, a copy for each fact would be most of a coordinator's work. */
+  readonly groups: OrderedMap<GroupId, CoordinatedGroup>
   /** Highest start order seen: a request at or below it of a group that is not open is a repetition. */
   readonly highestOrder: number
   /** Offset of the latest `scheduler.claimed`. */
@@ -61,7 +63,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
 
   return {
     name: 'coordinator',
-    initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1, scheduler: -1 }),
+    initial: () => ({ epoch: epoch(-1), groups: OrderedMap(), highestOrder: -1, scheduler: -1 }),
     evolve(state, fact, origin) {
       switch (fact.type) {
         case 'partition.claimed':
@@ -73,7 +75,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
           const group = open ?? { firstOffset: origin.offset, members: new Map(), closed: false }
           const members = new Map(group.members).set(fact.member, newRollout(fact))
-          const groups = new Map(state.groups).set(fact.group, { ...group, members })
+          const groups = state.groups.set(fact.group, { ...group, members })
           return { ...state, groups, highestOrder: fact.order }
         }
         case 'group.closed': {
@@ -147,10 +149,8 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
 
 /** A group leaves the state when it is closed and none of its rollouts has anything left to say. */
 function put(state: CoordinatorState, id: GroupId, group: CoordinatedGroup): CoordinatorState {
-  const groups = new Map(state.groups)
-  if (group.closed && [...group.members.values()].every(r => r.phase === 'finished')) groups.delete(id)
-  else groups.set(id, group)
-  return { ...state, groups }
+  const over = group.closed && [...group.members.values()].every(r => r.phase === 'finished')
+  return { ...state, groups: over ? state.groups.delete(id) : state.groups.set(id, group) }
 }
 
 function* rolloutsOf(state: CoordinatorState): Generator<Rollout, void, undefined> {

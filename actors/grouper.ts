@@ -6,6 +6,7 @@
  * indices and a seed derived from its name, so that a replay decides the same. A failed rollout is no negative: it is no
  * member at all. Evaluation groups are closed and not selected from.
  */
+import { OrderedMap } from 'immutable'
 import { type SelectionOptions, selectGroup } from '../kernels'
 import type { Fact, GroupClosed, Purpose } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../messages/ids'
@@ -36,7 +37,7 @@ export interface GatheredGroup {
 
 export interface GrouperState {
   readonly epoch: Epoch
-  readonly groups: ReadonlyMap<GroupId, GatheredGroup>
+  readonly groups: OrderedMap<GroupId, GatheredGroup>
   readonly highestOrder: number
 }
 
@@ -96,12 +97,11 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
 
   return {
     name: 'grouper',
-    initial: () => ({ epoch: epoch(-1), groups: new Map(), highestOrder: -1 }),
+    initial: () => ({ epoch: epoch(-1), groups: OrderedMap(), highestOrder: -1 }),
     evolve(state, fact, origin) {
       switch (fact.type) {
         case 'partition.claimed': {
-          const groups = new Map<GroupId, GatheredGroup>()
-          for (const [id, group] of state.groups) groups.set(id, { ...group, deadlineAt: fact.at + group.deadlineMs })
+          const groups = state.groups.map(group => ({ ...group, deadlineAt: fact.at + group.deadlineMs }))
           return { ...state, epoch: epoch(origin.offset), groups }
         }
         case 'rollout.requested': {
@@ -205,13 +205,11 @@ const isComplete = (group: GatheredGroup) =>
   [...group.members.values()].every(m => m.ended && (m.failed || m.reward !== null))
 
 function withGroup(state: GrouperState, id: GroupId, group: GatheredGroup): GrouperState {
-  return { ...state, groups: new Map(state.groups).set(id, group) }
+  return { ...state, groups: state.groups.set(id, group) }
 }
 
 function withoutGroup(state: GrouperState, id: GroupId): GrouperState {
-  const groups = new Map(state.groups)
-  groups.delete(id)
-  return { ...state, groups }
+  return { ...state, groups: state.groups.delete(id) }
 }
 
 function withMember(

@@ -69,8 +69,8 @@ export function factKey(fact: Fact): string {
   }
 }
 
-/** Measured times, by field. `timeoutMs` and `deadlineMs` are settings and stay. */
-const timed = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs'])
+/** Measured times, by field, and offsets, which depend on them. `timeoutMs` and `deadlineMs` are settings and stay. */
+const timed = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins'])
 /** Metrics of a step, an evaluation or a run's summary that were read off a clock. */
 const timedMetric = /(Ms|[sS]econds|PerSecond)$/
 

@@ -347,6 +347,7 @@ export const shapes = {
       groups: { each: 'string' },
       cursor: 'int',
       order: 'int',
+      begins: { optional: { each: 'int' } },
     },
   },
   'trajectory.forked': {

@@ -44,6 +44,8 @@ export interface HostOptions<S, I extends Message, R> {
    * every record. Default 0.
    */
   readonly lingerMs?: number
+  /** Before it a refold needs nothing of a feed that is followed from the oldest. Default: all is needed. */
+  readonly begin?: (topic: TopicName, partition: number) => number
   /** Offset from which a refold must begin to find everything that is open; committed at every tick. */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>
@@ -239,7 +241,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     cell.state = behaviour.initial()
     for (const feed of options.feeds) {
       for (const place of [...cell.places.values()].filter(p => p.topic === feed.topic)) {
-        if (options.owner !== undefined) await foldClaimBefore(cell, place)
+        if (options.owner !== undefined || options.begin !== undefined) await foldClaimBefore(cell, place)
         for (let at = place.begin; at < place.next; ) {
           const entries = await journal.read(place.topic, place.partition, at, Math.min(1024, place.next - at))
           for (const entry of entries) {
@@ -346,7 +348,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       const claim = { type: 'partition.claimed', at: fx.now(), partition, owner: options.owner } as const
       liveFrom = (await journal.appendTo(partition, claim)).offset + 1
     }
-    const begin = feed.from === 'latest' ? liveFrom : Math.max(oldest, from ?? oldest)
+    const needed = feed.from === 'oldest' ? options.begin?.(topic, partition) : from
+    const begin = feed.from === 'latest' ? liveFrom : Math.min(liveFrom, Math.max(oldest, needed ?? oldest))
     const key = cellKey(topic, partition)
     const cell = cells.get(key) ?? { places: new Map(), state: behaviour.initial(), live: false, held: [], due: false }
     cells.set(key, cell)

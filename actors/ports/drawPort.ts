@@ -25,6 +25,8 @@ export interface DrawOptions {
   /** Tools that the model may call, and those among them that its prompt describes. */
   readonly tools: readonly string[]
   readonly shownTools: readonly ToolSchema[]
+  /** Where the partitions of `trajectories` end now. */
+  readonly begins: () => Promise<readonly number[]>
 }
 
 /** One draw at a time: the next one begins at the cursor and the order that this one leaves. */
@@ -33,6 +35,7 @@ export const drawKey = (_request: DrawRequest): string => 'draw'
 export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOptions, fx: Effects): Port<DrawRequest> {
   return async request => {
     const { purpose, step, groups, minVersion } = request
+    const begins = await options.begins()
     const evaluation = purpose === 'eval'
     const members = evaluation ? options.evaluationSamples : options.groupSize
     const sampling = evaluation ? { ...options.sampling, temperature: options.evaluationTemperature } : options.sampling
@@ -64,7 +67,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
       }
     }
     const cursor = request.cursor + groups.length
-    const advanced: Fact = { type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order }
+    const advanced: Fact = { type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order, begins }
     return { facts: [...requested, advanced], commands: [] }
   }
 }

@@ -20,7 +20,8 @@ import type { ModelOnDisk } from '../model'
 import { drawKey, drawPort } from '../ports/drawPort'
 import { learnerKey, learnerPort } from '../ports/learnerPort'
 import type { RunOptions } from '../run'
-import type { RoleHost, Scope } from './scope'
+import { type Begin, beginOf, followedFeeds } from './followed'
+import type { Scope } from './scope'
 
 export interface LearningParts {
   readonly renderer: Renderer
@@ -33,18 +34,13 @@ const maxRejectedSteps = 3
 /** For those that follow every rollout and only act when a whole group, step or evaluation is over. */
 const lingerMs = 20
 
-const feeds: RoleHost<never, never, never>['feeds'] = [
-  { topic: 'trajectories', from: 'oldest' },
-  { topic: 'runs', from: 'oldest' },
-  { topic: 'learner', from: 'oldest' },
-]
-
 export async function startLearning(scope: Scope, parts: LearningParts): Promise<void> {
   const { options, troupe } = scope
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const [claim] = await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: `${run}.${fx.unique()}` }])
-  await scope.host({ behaviour: fenced(evaluator()), feeds, lingerMs })
+  const begin = await beginOf(journal, learns)
+  await scope.host({ behaviour: fenced(evaluator()), feeds: followedFeeds, begin, lingerMs })
   const { groupsPerStep, maxStaleness } = config.rollout
   const { refillShare } = config.selection
   const { steps } = config.train
@@ -52,12 +48,13 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const plan = { run, steps, groupsPerStep, refillShare, maxStaleness, maxRejectedSteps, learns, evaluation }
   await scope.host({
     behaviour: fenced(curriculum(plan)),
-    feeds,
+    feeds: followedFeeds,
+    begin,
     lingerMs,
-    perform: drawPort(await recipe.tasks(config), parts.renderer, drawOptions(options, parts.stopTokens), fx),
+    perform: drawPort(await recipe.tasks(config), parts.renderer, drawOptions(scope, parts.stopTokens), fx),
     keyOf: drawKey,
   })
-  if (learns) await startTraining(scope, parts)
+  if (learns) await startTraining(scope, parts, begin)
   else if (!(await hasWeights(scope))) {
     const url = pathToFileURL(parts.model.directory).href
     const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: epoch(claim!.offset) }
@@ -72,7 +69,7 @@ async function hasWeights({ troupe: { journal } }: Scope): Promise<boolean> {
   return said.some(({ message }) => message.type === 'weights.published')
 }
 
-async function startTraining(scope: Scope, parts: LearningParts): Promise<void> {
+async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): Promise<void> {
   const { options, troupe, fail } = scope
   const { config, fx, log, directory } = options
   const { renderer, model, demonstrations } = parts
@@ -93,7 +90,8 @@ async function startTraining(scope: Scope, parts: LearningParts): Promise<void> 
         steps: config.train.steps,
       }),
     ),
-    feeds,
+    feeds: followedFeeds,
+    begin,
     lingerMs,
     perform: learnerPort({
       trainer: () => trainers.current(),
@@ -120,9 +118,13 @@ async function startTraining(scope: Scope, parts: LearningParts): Promise<void> 
 
 const shownTools = ({ config, recipe }: RunOptions) => (config.tools.inPrompt ? recipe.tools : [])
 
-function drawOptions(options: RunOptions, stopTokens: readonly number[]) {
+function drawOptions({ options, troupe: { journal } }: Scope, stopTokens: readonly number[]) {
   const { config, recipe } = options
   return {
+    async begins() {
+      const partitions = Array.from({ length: await journal.partitionsOf('trajectories') }, (_, p) => p)
+      return Promise.all(partitions.map(async p => (await journal.offsets('trajectories', p)).next))
+    },
     seed: config.seed,
     groupSize: config.rollout.groupSize,
     evaluationSamples: config.evaluation.samples,

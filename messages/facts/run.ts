@@ -96,6 +96,8 @@ export interface CurriculumAdvanced {
   readonly cursor: number
   /** Start order of the next rollout. */
   readonly order: number
+  /** Where each partition of `trajectories` ended before: no fact of these groups stands before that. */
+  readonly begins?: readonly number[]
 }
 
 /** A trajectory shares the first `turn` turns of another, and went on from there by itself. */

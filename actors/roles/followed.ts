@@ -1,0 +1,39 @@
+/**
+ * What those follow who watch every rollout: curriculum, evaluator, learner.
+ *
+ * in   a journal        out  their feeds, and from where they need them
+ */
+import type { Fact } from '../../messages/facts'
+import type { HostOptions } from '../../runtime/host'
+import type { Feed, Journal } from '../../runtime/journal'
+import { refoldFrom } from '../refoldFrom'
+
+export type Begin = NonNullable<HostOptions<never, never, never>['begin']>
+
+export const followedFeeds: readonly Feed[] = [
+  { topic: 'trajectories', from: 'oldest' },
+  { topic: 'runs', from: 'oldest' },
+  { topic: 'learner', from: 'oldest' },
+]
+
+const readAtOnce = 1024
+
+/** Without a learner, steps end by their groups alone, and all of them are needed. */
+export async function beginOf(journal: Journal, learns: boolean): Promise<Begin> {
+  const from = learns ? refoldFrom(await saidOf(journal)) : () => 0
+  return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
+}
+
+/** What stands in the topics that say how far the run is. */
+async function saidOf(journal: Journal): Promise<Fact[]> {
+  const facts: Fact[] = []
+  for (const topic of ['runs', 'learner'] as const) {
+    const { oldest, next } = await journal.offsets(topic, 0)
+    for (let at = oldest; at < next; ) {
+      const entries = await journal.read(topic, 0, at, readAtOnce)
+      for (const { message } of entries) facts.push(message as Fact)
+      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
+    }
+  }
+  return facts
+}

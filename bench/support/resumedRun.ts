@@ -1,0 +1,86 @@
+/**
+ * A run that is resumed, in a process of its own: everybody who folds facts, without engines, tools and trainer.
+ *
+ * in   {directory, steps, groups} as the first argument      out  {seconds, peakMib, open} to the parent
+ * The clock runs from the opening of the bus to when everyone is live: has folded what there was, and asked again.
+ */
+import { readFileSync } from 'node:fs'
+import { coordinator } from '../../actors/coordinator'
+import { curriculum } from '../../actors/curriculum'
+import { evaluator } from '../../actors/evaluator'
+import { fenced } from '../../actors/fenced'
+import { grouper } from '../../actors/grouper'
+import { learner } from '../../actors/learner'
+import { oldestOpen, owner } from '../../actors/owner'
+import { type Begin, beginOf, followedFeeds } from '../../actors/roles/followed'
+import { runId } from '../../messages/ids'
+import { memoryBlobs } from '../../runtime/bus/blobs'
+import { openLmdbBus } from '../../runtime/bus/lmdb'
+import { openTroupe } from '../../runtime/embed'
+
+export interface ResumedRun {
+  readonly directory: string
+  readonly groups: number
+}
+
+/** Memory of this process's own: pages of the log's file that lmdb maps are the system's, which takes them back at will. */
+const ownMib = () => Number(/RssAnon:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'latin1'))?.[1]) / 1024
+const sampleMs = 20
+
+async function main({ directory, groups }: ResumedRun): Promise<void> {
+  const began = performance.now()
+  let peakMib = 0
+  const sample = () => {
+    peakMib = Math.max(peakMib, ownMib())
+  }
+  const sampling = setInterval(sample, sampleMs)
+  const bus = await openLmdbBus({ directory, mode: 'write' })
+  const troupe = await openTroupe({ bus, blobs: memoryBlobs(), run: 'r' })
+  const begin: Begin = await beginOf(troupe.journal, true)
+  let open = 0
+  const selection = {
+    variant: 'paper' as const,
+    ...{ keep: 8, minPositive: 2, minNegative: 2, rejectEqual: true },
+    ...{ errorRatio: true, answerFormat: true },
+  }
+  const hosts = [
+    await troupe.host({
+      behaviour: owner(coordinator({ turnTimeoutMs: 1e12 }), grouper({ runSeed: 1, selection })),
+      feeds: [{ topic: 'trajectories', from: 'committed' }],
+      owner: 'resumed',
+      oldestOpen: state => {
+        open = [...state.coordinator.groups.values()].reduce((sum, group) => sum + group.members.size, 0)
+        return oldestOpen(state)
+      },
+    }),
+    await troupe.host({ behaviour: fenced(evaluator()), feeds: followedFeeds, begin }),
+    await troupe.host({
+      behaviour: fenced(
+        curriculum({
+          ...{ run: runId('r'), steps: 1000, groupsPerStep: groups, refillShare: 0, maxStaleness: 0 },
+          ...{ maxRejectedSteps: 3, learns: true, evaluation: { problems: 0, every: 0 } },
+        }),
+      ),
+      feeds: followedFeeds,
+      begin,
+    }),
+    await troupe.host({
+      behaviour: fenced(learner({ groupsPerStep: groups, refillShare: 0, steps: 1000 })),
+      feeds: followedFeeds,
+      begin,
+    }),
+  ]
+  await Promise.all(hosts.map(host => host.live))
+  const seconds = (performance.now() - began) / 1000
+  await new Promise(resolve => setTimeout(resolve, 1500)) // a tick, after which `open` is known
+  sample()
+  clearInterval(sampling)
+  process.send!({ seconds, peakMib, open })
+  await troupe.close()
+  await bus.close()
+}
+
+main(JSON.parse(process.argv[2]!) as ResumedRun).catch((error: Error) => {
+  process.send!({ error: error.stack ?? error.message })
+  process.exit(1)
+})
