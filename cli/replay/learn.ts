@@ -4,8 +4,8 @@
  * in   a run's log, and its nearest checkpoint before the step that is still on disk
  * out  loss, gradient norm, members and weights, recorded and recomputed; exit 1 where they do not agree
  * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in; weights are
- * written to a temporary directory only, to take their digest. On the run's own device, dtype and threads the trainer
- * gives the same bits; elsewhere float32 differs by about 1e-5, bfloat16 by 1e-2, and `--check` says what is allowed.
+ * written to a temporary directory only, to take their digest. On the run's own device and dtype the trainer gives the same
+ * bits; another device adds floats in another order, and `--check` says what difference is allowed.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
