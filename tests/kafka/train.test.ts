@@ -93,6 +93,7 @@ test('a run on Kafka that is killed in the middle of a rollout goes on from its 
   const { code, stdout, stderr } = await troupe(...args, '--resume', 'r', '--steps', `${steps}`).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
   const after = await messagesOf('trajectories')
+  expect(after.slice(0, before.length)).toEqual(before) // the log of a run only grows
   const asked = pick(before, 'turn.asked').length
   for (const ask of pick(after, 'turn.asked').slice(asked)) expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
   const turns = pick(after, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`)

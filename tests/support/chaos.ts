@@ -1,0 +1,133 @@
+/**
+ * Chaos: a small quickstart of many processes, and faults at random moments until it ends.
+ *
+ * in   a broker, a directory, a seed, how many steps      out  which faults there were, and what the run's log came to
+ * Invariant: which fault comes next follows from the seed; when it comes depends on the machine. Nothing is left running.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Role } from '../../actors/run'
+import { type Audit, audit, everything } from './audit'
+import type { KafkaServers } from './kafka'
+import { type RoleProcesses, roleProcesses } from './roleProcesses'
+import { smallRun } from './smallRun'
+
+export interface ChaosOptions {
+  readonly kafka: KafkaServers
+  readonly directory: string
+  readonly seed: number
+  readonly steps: number
+  /** No more faults after this; the run then ends undisturbed. */
+  readonly faultsForMs: number
+  /** Between two faults, ms, on average. */
+  readonly everyMs: number
+  /** From the last fault to the run's end, ms. */
+  readonly endWithinMs: number
+  readonly say?: (text: string) => void
+}
+
+export interface ChaosResult {
+  /** How often, by what was done to what: `kill learner`, `stop coordinator`, … */
+  readonly faults: ReadonlyMap<string, number>
+  readonly audit: Audit
+  readonly outcome: string
+  /** How often a learner took its part of the run. */
+  readonly learners: number
+}
+
+const run = 'chaos'
+const sessionMs = 6000
+const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
+  ['learner-1', 'learner'],
+  ['learner-2', 'learner'],
+  ['scheduler-1', 'scheduler'],
+  ['scheduler-2', 'scheduler'],
+  ['coordinator-1', 'coordinator'],
+  ['coordinator-2', 'coordinator'],
+  ['inference', 'inference'],
+  ['tools-1', 'tools'],
+  ['tools-2', 'tools'],
+  ['verifier', 'verifier'],
+]
+
+/** Numbers in [0, 1) that follow from the seed (mulberry32). */
+function randomOf(seed: number): () => number {
+  let state = seed >>> 0
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32
+  }
+}
+
+export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
+  const { kafka, directory, say = () => {} } = options
+  const processes = roleProcesses(`${kafka.address}?sessionTimeoutMs=${sessionMs}`, directory, run)
+  const learner = ['--partitions', '3', '--steps', `${options.steps}`, ...smallRun(300)]
+  const start = (name: string, role: Exclude<Role, 'all'>) =>
+    processes.start(name, role, ...(role === 'learner' ? learner : []))
+  try {
+    for (const [name, role] of parts) start(name, role)
+    const journal = await processes.journal()
+    const count = async (topic: 'runs' | 'learner', type: string) =>
+      (await everything(journal, topic, 0)).filter(({ message }) => message.type === type).length
+    const isOver = async () => (await count('runs', 'run.finished')) > 0
+    await processes.happens(async () => (await count('learner', 'weights.published')) > 0)
+    const faults = await torment(options, processes, start, isOver)
+    say('no more faults')
+    await processes.happens(isOver, options.endWithinMs)
+    for (const [name] of parts) {
+      const { code, stderr } = await processes.done(name)
+      if (code !== 0) throw new Error(`${name} ended with ${code}: ${stderr.slice(-2000)}`)
+    }
+    const [end] = (await everything(journal, 'runs', 0)).flatMap(({ message }) =>
+      message.type === 'run.finished' ? [message] : [],
+    )
+    const learners = await count('learner', 'learner.claimed')
+    return { faults, audit: await audit(journal), outcome: end!.outcome, learners }
+  } finally {
+    await processes.end()
+  }
+}
+
+/** Kills and starts again, stops and lets go on, one process or the broker at a time. */
+async function torment(
+  { kafka, seed, faultsForMs, everyMs, say = () => {} }: ChaosOptions,
+  processes: RoleProcesses,
+  start: (name: string, role: Exclude<Role, 'all'>) => void,
+  isOver: () => Promise<boolean>,
+): Promise<ReadonlyMap<string, number>> {
+  const random = randomOf(seed)
+  const faults = new Map<string, number>()
+  const victims = parts.filter(([, role]) => role !== 'verifier')
+  const broker = kafka.brokers[0]!
+  const until = performance.now() + faultsForMs
+  while (performance.now() < until && !(await isOver())) {
+    await sleep(everyMs * (0.5 + random()))
+    const [name, role] = victims[Math.floor(random() * victims.length)]!
+    const how = random()
+    const pauseMs = random() * 1.5 * sessionMs
+    const onBroker = how < 0.08
+    const kills = onBroker ? how < 0.04 : how < 0.6
+    await processes.check()
+    if (await isOver()) break
+    const what = `${kills ? 'kill' : 'stop'} ${onBroker ? 'broker' : role}`
+    say(`${what}, ${kills ? 'again' : 'on'} after ${Math.round(pauseMs)} ms`)
+    faults.set(what, (faults.get(what) ?? 0) + 1)
+    if (onBroker) broker.kill(kills ? 'SIGKILL' : 'SIGSTOP')
+    else processes.signal(name, kills ? 'SIGKILL' : 'SIGSTOP')
+    if (!kills) {
+      await sleep(pauseMs)
+      if (onBroker) broker.kill('SIGCONT')
+      else processes.signal(name, 'SIGCONT')
+    } else if (onBroker) {
+      await sleep(500)
+      await broker.start()
+    } else {
+      await processes.done(name)
+      await sleep(pauseMs / 4)
+      start(name, role)
+    }
+  }
+  return faults
+}
