@@ -167,7 +167,13 @@ test('--at shows the run as it stood at a record', async () => {
 
 test('what a model wrote cannot drive the terminal', async () => {
   const evil = '\u001b]0;owned\u0007\u001b[2J\u202eabc'
-  const hostile = changed(history, m => (m === turns[0] ? { ...turns[0]!, text: evil } : m))
+  const target = turns[0]!.trajectory
+  const hostile = changed(history, m => {
+    if (m === turns[0]) return { ...turns[0]!, text: evil }
+    if (!('trajectory' in m) || m.trajectory !== target) return m
+    if (m.type === 'reward.assigned') return { ...m, answer: evil, how: evil }
+    return m.type === 'rollout.finished' ? { ...m, reason: evil } : m
+  })
   const at = join(directory, 'hostile')
   await saveHistory(at, hostile)
   for (const args of [

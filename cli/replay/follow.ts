@@ -113,11 +113,11 @@ export function factLine(message: Message): string {
     case 'rollout.finished':
       return `${head}  ${message.outcome} (${shortest(message.reason)}), ${message.turns} turns`
     case 'reward.assigned':
-      return `${head}  ${message.reward}, answer '${shortest(message.answer)}' (${message.how})`
+      return `${head}  ${message.reward}, answer '${shortest(message.answer)}' (${shortest(message.how)})`
     case 'group.closed':
       return `${head}  ${message.reason}, ${message.rewarded.length} rewarded`
     case 'group.selected':
-      return `${head}  ${message.kept.length} kept, ${message.dropped.length} dropped (${message.selection})`
+      return `${head}  ${message.kept.length} kept, ${message.dropped.length} dropped (${shortest(message.selection)})`
     case 'group.rejected':
       return `${head}  ${message.reason}, mean reward ${message.meanReward.toFixed(3)}`
     case 'step.started':
@@ -127,9 +127,9 @@ export function factLine(message: Message): string {
     case 'weights.published':
       return `${head} version ${message.version}, ${message.bytes} bytes`
     case 'evaluation.completed':
-      return `${head} ${message.name}, pass@1 ${message.passAt1.toFixed(3)} after step ${message.step}`
+      return `${head} ${shortest(message.name)}, pass@1 ${message.passAt1.toFixed(3)} after step ${message.step}`
     case 'alarm.raised':
-      return `${head} ${message.alarm}: ${shortest(message.message)}`
+      return `${head} ${shortest(message.alarm)}: ${shortest(message.message)}`
     case 'run.finished':
       return `${head} ${message.outcome}: ${shortest(message.reason)}`
     default:

@@ -26,6 +26,14 @@ interface LsOptions extends ReadOptions {
 }
 
 const most = 2 ** 31
+/** Facts that say nothing of what a line says: they are not unpacked. */
+const unlisted: ReadonlySet<string> = new Set<TrajectoryFact['type']>([
+  'partition.claimed',
+  'turn.asked',
+  'tool.asked',
+  'context.appended',
+  'group.closed',
+])
 
 export function registerLs(replay: Command): void {
   const command = replay
@@ -52,7 +60,11 @@ async function ls(options: LsOptions): Promise<void> {
   const recorded = await openRecorded(options)
   try {
     const index = trajectoryIndex(options.text?.toLowerCase())
-    await recorded.scan('trajectories', ({ message }) => index.take(message as TrajectoryFact))
+    await recorded.scan(
+      'trajectories',
+      ({ message }) => index.take(message as TrajectoryFact),
+      headers => !unlisted.has(headers.type ?? ''),
+    )
     let shown = 0
     let matched = 0
     if (!options.json) process.stdout.write(`${header}\n`)

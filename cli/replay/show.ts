@@ -54,8 +54,11 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
   const recorded = await openRecorded(options)
   try {
     const wanted = asked ?? (await trajectoryAt(recorded, options.at))
-    const trajectory = resolveId(wanted, await trajectoriesOf(recorded))
-    const entries = await entriesOfTrajectory(recorded, trajectory)
+    // A whole id needs one look through the log, a part of one needs two.
+    const exact = await entriesOfTrajectory(recorded, wanted as TrajectoryId)
+    const isThere = exact.some(e => e.message.type === 'rollout.requested')
+    const trajectory = isThere ? (wanted as TrajectoryId) : resolveId(wanted, await trajectoriesOf(recorded))
+    const entries = isThere ? exact : await entriesOfTrajectory(recorded, trajectory)
     const inRange = ({ message }: Entry) =>
       options.turns === undefined ||
       !('turn' in message) ||
@@ -73,8 +76,9 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
 
 /** Its own facts, and the decision about its group, in the log's order. */
 export async function entriesOfTrajectory(recorded: RecordedRun, trajectory: TrajectoryId): Promise<readonly Entry[]> {
-  const group = groupOf(trajectory)
+  const group = /^[^/]+\/\d+$/.test(trajectory) ? groupOf(trajectory) : undefined
   const entries: Entry[] = []
+  if (group === undefined) return entries
   await recorded.scan(
     'trajectories',
     entry => entries.push(entry),
@@ -203,7 +207,10 @@ export function printed(
       case 'rollout.requested':
         begun = fact.at
         lines.push(
-          paint('bold', `${trajectory}  ${fact.purpose}, step ${fact.step}, task ${escapeForTerminal(fact.task.id)}`),
+          paint(
+            'bold',
+            `${escapeForTerminal(trajectory)}  ${fact.purpose}, step ${fact.step}, task ${escapeForTerminal(fact.task.id)}`,
+          ),
         )
         for (const { role, content } of fact.task.messages) lines.push(...indented(content, paint('dim', `${role} │`)))
         lines.push(paint('dim', `truth: ${escapeForTerminal(fact.task.truth)}   prompt: ${fact.tokens.length} tokens`))
@@ -225,7 +232,7 @@ export function printed(
           '',
           paint(
             'cyan',
-            `turn ${fact.turn}  ${fact.tokens.length} tokens, ${fact.finish}, policy ${versions}, ${Math.round(endedAt - startedAt)} ms on ${fact.engine}, mean logprob ${mean.toFixed(3)}, ${fact.cachedTokens} cached`,
+            `turn ${fact.turn}  ${fact.tokens.length} tokens, ${fact.finish}, policy ${versions}, ${Math.round(endedAt - startedAt)} ms on ${escapeForTerminal(fact.engine)}, mean logprob ${mean.toFixed(3)}, ${fact.cachedTokens} cached`,
           ),
           ...indented(fact.text.replace(sampledTail, ''), paint('cyan', '│')),
         )
@@ -244,14 +251,14 @@ export function printed(
       case 'rollout.finished':
         lines.push(
           '',
-          `${fact.outcome} (${fact.reason}) after ${((fact.at - begun) / 1000).toFixed(2)} s: ${fact.turns} turns, ${fact.sampledTokens} tokens sampled, ${fact.toolErrors} of ${fact.toolCalls} tool calls failed`,
+          `${fact.outcome} (${escapeForTerminal(fact.reason)}) after ${((fact.at - begun) / 1000).toFixed(2)} s: ${fact.turns} turns, ${fact.sampledTokens} tokens sampled, ${fact.toolErrors} of ${fact.toolCalls} tool calls failed`,
         )
         break
       case 'reward.assigned':
         lines.push(
           paint(
             fact.reward > 0 ? 'green' : 'red',
-            `reward ${fact.reward}  answer '${escapeForTerminal(fact.answer)}' (${fact.how})`,
+            `reward ${fact.reward}  answer '${escapeForTerminal(fact.answer)}' (${escapeForTerminal(fact.how)})`,
           ),
         )
         break
@@ -267,7 +274,11 @@ function selectionLines(trajectory: TrajectoryId, decision: GroupSelected | Grou
   const member = Number(trajectory.slice(trajectory.lastIndexOf('/') + 1))
   const kept = decision.kept.find(k => k.member === member)
   if (kept !== undefined)
-    return [`kept by ${decision.selection}: advantage ${kept.advantage.toFixed(3)}, penalty ${kept.penalty.toFixed(3)}`]
+    return [
+      `kept by ${escapeForTerminal(decision.selection)}: advantage ${kept.advantage.toFixed(3)}, penalty ${kept.penalty.toFixed(3)}`,
+    ]
   const dropped = decision.dropped.find(d => d.member === member)
-  return [`dropped by ${decision.selection}${dropped === undefined ? '' : `: penalty ${dropped.penalty.toFixed(3)}`}`]
+  return [
+    `dropped by ${escapeForTerminal(decision.selection)}${dropped === undefined ? '' : `: penalty ${dropped.penalty.toFixed(3)}`}`,
+  ]
 }

@@ -77,14 +77,14 @@ function report(v: Verified): string[] {
   if (v.running.length > 0) {
     const more = v.running.length > shownRunning ? `, and ${v.running.length - shownRunning} more` : ''
     const state = v.outcome === null ? 'still running' : 'not finished when the run ended'
-    lines.push(paint('yellow', `${state}: ${v.running.slice(0, shownRunning).join(', ')}${more}`))
+    lines.push(paint('yellow', `${state}: ${escapeForTerminal(v.running.slice(0, shownRunning).join(', '))}${more}`))
   }
   for (const letter of v.deadLetters.slice(0, shownProblems)) {
     lines.push(
       paint('yellow', `dead letter of ${escapeForTerminal(letter.origin)}: ${escapeForTerminal(letter.error)}`),
     )
   }
-  lines.push(v.outcome === null ? 'the run has no end yet' : `the run ended: ${v.outcome}`)
+  lines.push(v.outcome === null ? 'the run has no end yet' : `the run ended: ${escapeForTerminal(v.outcome)}`)
   for (const { place, kind, message } of v.problems.slice(0, shownProblems)) {
     lines.push(paint('red', `${place}  ${kind}: ${escapeForTerminal(message)}`))
   }
