@@ -26,6 +26,8 @@ export interface Renderer {
     tools: readonly ToolSchema[],
   ): Promise<readonly (Rendered & { readonly mask: Uint8Array })[]>
   decode(tokens: Int32Array): Promise<string>
+  /** Ids of a text as it stands, for engines that answer with text alone; it need not be how the text was sampled. */
+  encode(text: string): Promise<Int32Array>
   /** Token ids that end an assistant's turn, and a digest of tokenizer and template. */
   describe(): Promise<{ readonly stopTokens: readonly number[]; readonly digest: string; readonly vocabulary: number }>
   close(): Promise<void>

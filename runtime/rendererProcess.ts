@@ -73,6 +73,7 @@ export async function startRenderer(
     toolResponses,
     conversations,
     decode: async tokens => (await call<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
+    encode: async text => tokensOfBytes((await call<{ tokens: Buffer }>('Encode', { text })).tokens),
     describe: async () => {
       type Info = { stopTokens: number[]; digest: string; vocabulary: number }
       const { stopTokens, digest, vocabulary } = await call<Info>('Describe', {})

@@ -235,6 +235,7 @@ test('a renderer answers, and refuses what its template cannot say', async () =>
     expect(first!.tokens.at(-1)).toBe(stopTokens[0])
     expect([...first!.mask]).toEqual([...first!.tokens].map((_, at) => (at < prompt.tokens.length ? 0 : 1)))
     expect(await renderer.decode(first!.tokens)).toBe(first!.text)
+    expect(await renderer.encode(first!.text)).toEqual(first!.tokens)
     const error = await refused(renderer.conversations([talk.slice(0, 1)], []))
     expect(error).toMatchObject({ code: 'render.refused', retriable: false })
   } finally {

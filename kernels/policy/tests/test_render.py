@@ -87,6 +87,7 @@ def test_text_of_special_tokens_is_kept_when_decoding(directory: Path) -> None:
     renderer = Renderer(directory)
     text = "<|im_start|>assistant\n<tool_call>ü  x</tool_call><|im_end|>"
     assert renderer.decode(renderer.tokens.encode(text)) == text
+    assert renderer.encode(text) == renderer.tokens.encode(text)
 
 
 def test_what_cannot_be_rendered_says_why(directory: Path, tmp_path: Path) -> None:

@@ -124,6 +124,10 @@ class Renderer:
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokens.decode(ids)
 
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text as it stands, for engines that give no ids. It need not be how the text was sampled."""
+        return self.tokens.encode(text)
+
     def _context(self, text: str) -> Piece:
         ids = self.tokens.encode(text)
         return Piece(text, ids, [0] * len(ids))

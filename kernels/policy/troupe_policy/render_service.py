@@ -55,6 +55,11 @@ class RenderService(rpc.RenderServicer):
             context, lambda: pb.DecodeReply(text=self._renderer.decode(np.frombuffer(request.tokens, "<i4").tolist()))
         )
 
+    async def Encode(self, request, context):
+        return await self._rendered(
+            context, lambda: pb.EncodeReply(tokens=np.asarray(self._renderer.encode(request.text), "<i4").tobytes())
+        )
+
     async def _rendered(self, context, render):
         try:
             return render()
