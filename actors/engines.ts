@@ -10,6 +10,8 @@ import { join } from 'node:path'
 import { type EngineId, engineId } from '../messages/ids'
 import type { Engine } from '../runtime/engine'
 import { startLocalEngine } from '../runtime/engines/local'
+import { startOpenaiEngine } from '../runtime/engines/openai'
+import { startSglangEngine } from '../runtime/engines/sglang'
 import { startVllmEngine } from '../runtime/engines/vllm'
 import { asError, TroupeError } from '../runtime/errors'
 import type { Log } from '../runtime/log'
@@ -85,21 +87,43 @@ async function startServer(
   modelDirectory: string,
   renderer: Renderer,
 ): Promise<Engine> {
-  const { apiKey, maxSequences } = config.engine
-  const engine = await startVllmEngine({
+  const { apiKey, maxSequences, kind, model, pause } = config.engine
+  const traits = await modelTraits(modelDirectory)
+  const server = {
     id,
     url,
     expected: {
-      ...(await modelTraits(modelDirectory)),
+      ...traits,
       contextTokens: config.limits.contextTokens,
       trained: learns,
-      decode: tokens => renderer.decode(tokens),
+      decode: (tokens: Int32Array) => renderer.decode(tokens),
       maxSequences,
     },
     ...(apiKey === undefined ? {} : { token: resolveSecret(apiKey) }),
-  })
-  log.info({ engine: id, url, ...engine.traits }, 'a vLLM server takes part')
-  return engine
+  }
+  switch (kind) {
+    case 'vllm': {
+      const engine = await startVllmEngine(server)
+      log.info({ engine: id, url, ...engine.traits }, 'a vLLM server takes part')
+      return engine
+    }
+    case 'sglang': {
+      const engine = await startSglangEngine({ ...server, pause })
+      log.info(
+        { engine: id, url, ...engine.traits },
+        'an SGLang server takes part; this engine has never met a real one',
+      )
+      return engine
+    }
+    case 'openai': {
+      const encode = (text: string) => renderer.encode(text)
+      const engine = await startOpenaiEngine({ ...server, encode, ...(model === undefined ? {} : { model }) })
+      log.info({ engine: id, url, ...engine.capabilities }, 'an OpenAI-compatible server takes part; it is not trained')
+      return engine
+    }
+    case 'local':
+      throw new Error('a local engine has no URL')
+  }
 }
 
 /** As long as it never was up, nothing is worth waiting for: the address or the server is wrong. */

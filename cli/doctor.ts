@@ -83,6 +83,8 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
       }
     },
   ],
+  // What no test of this machine can show is said.
+  ['engines', () => enginesSay],
   [
     'bus',
     async () => {
@@ -103,6 +105,10 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
     },
   ],
 ]
+
+const enginesSay =
+  'local: see python; vllm: held against a real vLLM 0.32; sglang: only against a strict server of ours, it has never met a real ' +
+  'SGLang; openai: only against a strict server of ours, not for training (docs/engines.md)'
 
 const versionsProgram = `
 import json, platform, torch, transformers

@@ -9,7 +9,9 @@ import { type Role, type Run, type RunOptions, roles } from '../actors/run'
 import { holdRun } from '../runtime/bus/hold'
 import { systemEffects } from '../runtime/effects'
 import { engineOverrides } from '../runtime/engines/address'
+import { notTrainable } from '../runtime/engines/openai'
 import { createLog } from '../runtime/log'
+import type { RecipeConfig } from '../runtime/recipe'
 import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
 import { runMetrics, serveMetrics } from './metrics'
@@ -49,7 +51,7 @@ const gather = (value: string, before: readonly string[]) => [...before, value]
 /** The options that `train` and `rollout` share. */
 export function withRunOptions(command: Command): Command {
   return withBus(command)
-    .option('--engine <address>', 'local, or vllm:URL; may be given many times', gather, [])
+    .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL; may be given many times', gather, [])
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
     .option('--json', 'a JSON line for each step, last a summary')
     .option('--run <id>', 'name of the run (default: recipe and time)')
@@ -84,6 +86,11 @@ const sampleMs = 5000
 
 const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
 
+/** @throws TroupeError engine.not_trainable, before there is anything of a run */
+function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
+  if (learns && engine.kind === 'openai') throw notTrainable(engine.urls[0] ?? '')
+}
+
 export async function train(name: string, options: TrainOptions): Promise<number> {
   const begun = systemEffects.elapsed()
   const { role = 'all' } = options
@@ -95,6 +102,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const id = options.resume ?? options.run ?? `${loaded.config.value.name}-${timestamp()}`
   const named = { ...options, role }
   refuseWrongName(named, id)
+  refuseUntrained(loaded.config.value, options.learns !== false)
   if (joins) return takeRole(loaded, { ...options, role, run: id, set: overrides })
 
   const log = createLog('troupe')

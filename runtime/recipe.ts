@@ -56,11 +56,15 @@ const fields = z.strictObject({
   model,
   engine: z
     .strictObject({
-      kind: z.enum(['local', 'vllm']).default('local'),
+      kind: z.enum(['local', 'vllm', 'sglang', 'openai']).default('local'),
       /** Of servers, an engine each; what is said here of sizes and types is then the servers' own to say. */
       urls: z.array(z.string()).max(64).default([]),
       /** Where a server's --api-key is. */
       apiKey: secretSchema.optional(),
+      /** Which of its models an OpenAI-compatible server is asked for. Default: the first that it names. */
+      model: z.string().optional(),
+      /** How an SGLang server is paused for new weights. */
+      pause: z.enum(['abort', 'retract', 'in_place']).default('abort'),
       count: positive.max(8).default(1),
       kvTokens: positive.default(65_536),
       blockTokens: positive.default(16),

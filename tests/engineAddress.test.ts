@@ -14,6 +14,13 @@ test('each --engine is a server of its own, in order; none leaves the recipe as 
     kind: 'vllm',
     urls: ['http://127.0.0.1:8000', 'https://gpu-1.internal/v', 'http://[::1]:9'],
   })
+  expect(resolved(...engineOverrides(['sglang:http://127.0.0.1:30000']))).toMatchObject({
+    kind: 'sglang',
+    pause: 'abort',
+  })
+  expect(resolved(...engineOverrides(['openai:http://127.0.0.1:8080/v1']))).toMatchObject({
+    ...{ kind: 'openai', urls: ['http://127.0.0.1:8080/v1'] },
+  })
   expect(engineOverrides([])).toEqual([])
   expect(resolved(...engineOverrides(['local']))).toMatchObject({ kind: 'local', urls: [] })
 })

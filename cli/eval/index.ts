@@ -19,6 +19,7 @@ import { evalView } from './view'
 interface EvalOptions {
   readonly bus: string
   readonly set: readonly string[]
+  readonly engine?: readonly string[]
   readonly data?: string
   readonly model?: string
   readonly samples?: number
@@ -59,6 +60,7 @@ export function registerEval(program: Command): void {
     .option('--system <text>', 'system message, or @FILE, for a model that was trained on one of its own; empty: none')
     .option('--prefix <text>', 'text before every problem, or @FILE')
     .option('--report <file>', 'write the result as Markdown too')
+    .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL; may be given many times', gather, [])
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
     .option('--json', 'a JSON line with the result, last a summary')
     .option('--run <id>', 'name of the run (default: benchmark and time)')
@@ -77,10 +79,10 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
     const hint = `benchmarks: ${[...benchmarks.keys()].join(', ')}; did you mean '${closest(name, [...benchmarks.keys()])}'?`
     throw wrong(`there is no benchmark '${name}'`, hint)
   }
-  const { bus, json, run, resume, acceptCode } = options
+  const { bus, json, run, resume, acceptCode, engine } = options
   const set = resume === undefined ? [...(await fieldsOf(benchmark, options)), ...options.set] : options.set
   let result: EvaluationCompleted | undefined
-  const given = { bus, json, run, resume, acceptCode }
+  const given = { bus, json, run, resume, acceptCode, engine }
   const code = await train(`eval-${name}`, {
     ...(Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
       readonly bus: string

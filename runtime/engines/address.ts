@@ -6,7 +6,7 @@
  */
 import { TroupeError } from '../errors'
 
-const remoteKinds = ['vllm'] as const
+const remoteKinds = ['vllm', 'sglang', 'openai'] as const
 
 /** @throws TroupeError config.bad_engine */
 export function engineOverrides(addresses: readonly string[]): readonly string[] {

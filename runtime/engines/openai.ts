@@ -235,7 +235,8 @@ function refusal(url: string, status: number, text: string): TroupeError {
   })
 }
 
-const notTrainable = (url: string): TroupeError =>
+/** Such a server gives text, without the ids and logprobs that were sampled, and takes no weights. */
+export const notTrainable = (url: string): TroupeError =>
   new TroupeError('engine.not_trainable', {
     boundary: 'engine',
     retriable: false,

@@ -386,7 +386,7 @@ const keepsKv = (url: string) =>
   fault(
     'engine.bad_request',
     `the SGLang server at ${url} is paused in place, which keeps the KV of older weights, and the recipe forgets it`,
-    "set engine.keepKv, or pause by 'abort' or 'retract'",
+    "set engine.pause to 'abort' or 'retract'",
   )
 
 const noUpdates = (url: string) =>
