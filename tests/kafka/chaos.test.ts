@@ -11,7 +11,7 @@ test('whatever dies or hangs, no turn counts twice, no trajectory is lost, and n
   const directory = mkdtempSync(join(tmpdir(), 'troupe-chaos-'))
   const kafka = await startKafka()
   try {
-    const steps = 8
+    const steps = 24 // it must not be over before it was hurt
     const times = { faultsForMs: 40_000, everyMs: 2000, endWithinMs: 240_000 }
     const result = await chaos({ kafka, directory, seed: 1, steps, ...times })
     const all = Array.from({ length: steps }, (_, n) => n + 1)
