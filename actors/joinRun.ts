@@ -6,31 +6,27 @@
  * of everything else any number of processes take a share. The learner announces the run; nobody else makes its model.
  */
 import { hostname } from 'node:os'
-import { openTroupe } from '../runtime/embed'
 import type { Renderer } from '../runtime/renderer'
 import { startRenderer } from '../runtime/rendererProcess'
 import { announce, checkCode, checkRecipe, checkTokenizer, endOf, startOf } from './announce'
-import { failure } from './failure'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'
 import { startInference } from './roles/inference'
 import { lead } from './roles/lead'
 import { startLearning } from './roles/learning'
 import { startScheduling } from './roles/scheduling'
-import { openScope, type Scope } from './roles/scope'
+import { openRunScope, openScope, type Scope } from './roles/scope'
 import { startTools } from './roles/tools'
 import { startVerification } from './roles/verification'
 import type { Role, Run, RunOptions } from './run'
 
 /** Resolves when the part runs, or stands by. For roles but `learner` the run has to be announced already. */
 export async function joinRun(options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> {
-  const { run, fx, log, bus, blobs, partitions = 1 } = options
-  const { failed, fail } = failure()
-  const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
-  const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
-  const { journal } = troupe
-  const scope = openScope(options, troupe, fail)
-  scope.onClose(() => troupe.close())
+  const { scope, journal, failed } = await openRunScope(options)
+  const {
+    fail,
+    troupe: { fx },
+  } = scope
   try {
     const resumes = options.resume && options.role === 'learner'
     const since = resumes ? (await journal.offsets('runs', 0)).next : 0

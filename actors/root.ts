@@ -11,29 +11,23 @@
  * Invariant: everything that it starts ends with it, or with this process, whichever is first. Answerers are up before
  * askers, so that what a refold asks again is heard.
  */
-import { openTroupe } from '../runtime/embed'
 import { startRenderer } from '../runtime/rendererProcess'
 import { announce, endOf } from './announce'
-import { failure } from './failure'
 import { modelOf } from './model'
 import { startCoordination } from './roles/coordination'
 import { startInference } from './roles/inference'
 import { startLearning } from './roles/learning'
 import { startScheduling } from './roles/scheduling'
-import { openScope } from './roles/scope'
+import { openRunScope } from './roles/scope'
 import { startTools } from './roles/tools'
 import { startVerification } from './roles/verification'
 import type { Run, RunOptions } from './run'
 
 export async function startRun(given: RunOptions): Promise<Run> {
   const options: RunOptions = { ...given, role: 'all' }
-  const { config, recipe, run, fx, log, bus, blobs, partitions = 1 } = options
-  const { failed, fail } = failure()
-  const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
-  const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
-  const { journal } = troupe
-  const scope = openScope(options, troupe, fail)
-  scope.onClose(() => troupe.close())
+  const { config, recipe, fx, log, partitions = 1 } = options
+  const { scope, journal, failed } = await openRunScope(options)
+  const { fail } = scope
   try {
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
     const model = await modelOf(config, options.modelDirectory, demonstrations)

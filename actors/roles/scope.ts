@@ -6,8 +6,9 @@
  * partitions are shared out: `owner`, or `shared`.
  */
 import type { Message } from '../../messages'
-import type { Embedded, HostSpec } from '../../runtime/embed'
+import { type Embedded, type HostSpec, openTroupe } from '../../runtime/embed'
 import type { Host } from '../../runtime/host'
+import { failure } from '../failure'
 import type { RunOptions } from '../run'
 
 export type RoleHost<S, I extends Message, R> = HostSpec<S, I, R> & {
@@ -57,4 +58,15 @@ export function openScope(
       }
     },
   }
+}
+
+/** What a run, or one role of it, is begun on: an open embedding, closed with the scope, and the first fault of the tree. */
+export async function openRunScope(options: RunOptions) {
+  const { run, fx, log, bus, blobs, partitions = 1 } = options
+  const { failed, fail } = failure()
+  const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
+  const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
+  const scope = openScope(options, troupe, fail)
+  scope.onClose(() => troupe.close())
+  return { scope, journal: troupe.journal, failed }
 }

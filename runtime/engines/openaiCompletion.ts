@@ -7,7 +7,7 @@
  * Source: OpenAI's API reference, "Create completion".
  */
 import type { GenerateRequest } from '../engine'
-import { garbage } from './serverHttp'
+import { completionEventOf, garbage } from './serverHttp'
 import { badRequest } from './serverRequest'
 
 const mostStops = 4
@@ -47,17 +47,7 @@ interface Event {
 
 /** @throws TroupeError engine.failed */
 export function completionOf(url: string, line: string): { text: string; finish: 'stop' | 'length' | null } {
-  let event: Event
-  try {
-    event = JSON.parse(line) as Event
-  } catch {
-    throw garbage(url, `an event that is no JSON: '${line.slice(0, 100)}'`)
-  }
-  if (typeof event !== 'object' || event === null)
-    throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
-  if (event.error !== undefined) {
-    throw garbage(url, `it failed: ${typeof event.error === 'string' ? event.error : event.error?.message}`)
-  }
+  const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]
   if (choice === undefined) return { text: '', finish: null } // the usage
   const { text, finish_reason: finish = null } = choice

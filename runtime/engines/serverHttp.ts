@@ -179,6 +179,28 @@ export function objectOf(url: string, path: string, reply: Reply): Readonly<Reco
   throw garbage(url, `${path} gives no JSON object but '${reply.text.slice(0, 100)}'`)
 }
 
+/** One event of a stream. @throws TroupeError engine.failed */
+export function eventOf<E extends object>(url: string, line: string): E {
+  let event: unknown
+  try {
+    event = JSON.parse(line)
+  } catch {
+    throw garbage(url, `an event that is no JSON: '${line.slice(0, 100)}'`)
+  }
+  if (typeof event === 'object' && event !== null) return event as E
+  throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
+}
+
+/** An event of /v1/completions, which may say that the generation failed. @throws TroupeError engine.failed */
+export function completionEventOf<E extends { readonly error?: { readonly message?: string } | string }>(
+  url: string,
+  line: string,
+): E {
+  const event = eventOf<E>(url, line)
+  if (event.error === undefined) return event
+  throw garbage(url, `it failed: ${typeof event.error === 'string' ? event.error : event.error?.message}`)
+}
+
 /** The text of a server's error object, or the beginning of what came instead. */
 export function messageOf(text: string): string {
   try {

@@ -9,7 +9,7 @@
  */
 import type { Sampling } from '../../messages/facts'
 import { TroupeError } from '../errors'
-import { garbage } from './serverHttp'
+import { eventOf, garbage } from './serverHttp'
 import type { SglangTraits } from './sglangProbe'
 
 export interface SglangLeg {
@@ -93,15 +93,8 @@ interface Event {
 
 /** What one event adds to the `taken` tokens before it. @throws TroupeError engine.failed, engine.context_exceeded */
 export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
-  let event: Event
-  try {
-    event = JSON.parse(line) as Event
-  } catch {
-    throw garbage(url, `an event that is no JSON: '${line.slice(0, 100)}'`)
-  }
-  if (typeof event !== 'object' || event === null || Array.isArray(event)) {
-    throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
-  }
+  const event = eventOf<Event>(url, line)
+  if (Array.isArray(event)) throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
   if (event.error !== undefined) {
     throw refused(url, 400, (typeof event.error === 'string' ? event.error : event.error?.message) ?? '')
   }

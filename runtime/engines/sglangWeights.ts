@@ -9,9 +9,11 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
-import { TroupeError } from '../errors'
 import { messageOf, type ServerHttp } from './serverHttp'
+import { serverUpdate } from './serverUpdate'
 import { sglangLoads } from './sglangLoads'
+
+const { must, failed } = serverUpdate('SGLang')
 
 /**
  * What becomes of the requests that run: ended, and asked again by the engine with what they had (`abort`); put back in
@@ -95,16 +97,3 @@ async function idle(http: ServerHttp): Promise<void> {
 }
 
 const goOn = (http: ServerHttp) => must(http, '/continue_generation', {}, pauseMs, 'could not go on after a pause')
-
-async function must(http: ServerHttp, path: string, body: object, timeoutMs: number, what: string): Promise<void> {
-  const reply = await http.post(path, body, timeoutMs)
-  if (reply.status !== 200) throw failed(http.url, what, messageOf(reply.text))
-}
-
-const failed = (url: string, what: string, said: string): TroupeError =>
-  new TroupeError('engine.update_failed', {
-    boundary: 'engine',
-    retriable: true,
-    message: `the SGLang server at ${url} ${what}: ${said}`,
-    hint: "the directory must be one that the server can read, of the model's own shape; its log says more",
-  })

@@ -8,7 +8,7 @@
  * server's defaults, which come from the model's generation_config: so nothing is left out.
  */
 import type { GenerateRequest } from '../engine'
-import { garbage } from './serverHttp'
+import { completionEventOf, garbage } from './serverHttp'
 import type { VllmTraits } from './vllmProbe'
 
 export interface Piece {
@@ -65,17 +65,7 @@ interface Event {
 
 /** What one event adds. @throws TroupeError engine.failed */
 export function pieceOf(url: string, vocabulary: number, line: string): Piece {
-  let event: Event
-  try {
-    event = JSON.parse(line) as Event
-  } catch {
-    throw garbage(url, `an event that is no JSON: '${line.slice(0, 100)}'`)
-  }
-  if (typeof event !== 'object' || event === null)
-    throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
-  if (event.error !== undefined) {
-    throw garbage(url, `it failed: ${typeof event.error === 'string' ? event.error : event.error?.message}`)
-  }
+  const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]
   const cachedTokens = event.usage?.prompt_tokens_details?.cached_tokens ?? null
   const queuedMs = event.metrics?.queue_time_ms ?? null

@@ -9,8 +9,10 @@
  */
 import { setImmediate } from 'node:timers/promises'
 import type { PolicyVersion } from '../../messages/ids'
-import { TroupeError } from '../errors'
-import { messageOf, objectOf, type ServerHttp } from './serverHttp'
+import { objectOf, type ServerHttp } from './serverHttp'
+import { serverUpdate } from './serverUpdate'
+
+const { must, failed } = serverUpdate('vLLM')
 
 export interface VllmUpdate {
   readonly version: PolicyVersion
@@ -49,16 +51,3 @@ export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded:
     await must(http, '/resume', {}, pauseMs, 'could not go on after a pause')
   }
 }
-
-async function must(http: ServerHttp, path: string, body: object, timeoutMs: number, what: string): Promise<void> {
-  const reply = await http.post(path, body, timeoutMs)
-  if (reply.status !== 200) throw failed(http.url, what, messageOf(reply.text))
-}
-
-const failed = (url: string, what: string, said: string): TroupeError =>
-  new TroupeError('engine.update_failed', {
-    boundary: 'engine',
-    retriable: true,
-    message: `the vLLM server at ${url} ${what}: ${said}`,
-    hint: "the directory must be one that the server can read, of the model's own shape; its log says more",
-  })
