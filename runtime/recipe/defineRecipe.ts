@@ -1,0 +1,28 @@
+/**
+ * A recipe: what to train, on what, with which numbers. Plain data, checked by zod, and a few functions that yield
+ * tasks and demonstrations. The resolved data goes into `run.started`; the functions are found again by the recipe's name.
+ */
+import type { ChatMessage, Task } from '../../messages/facts'
+import type { ToolSchema } from '../renderer'
+import type { RecipeConfig, RecipeInput } from './schema'
+
+/** Tasks by index, so that a cursor in a fact says which come next. */
+export interface TaskSource {
+  /** Wraps around when the index passes the end: the source says in which order then. */
+  train(index: number): Task
+  /** Never trained on; index < evaluation.problems. */
+  evaluation(index: number): Task
+  /** Rows that were left out, by reason. */
+  readonly dropped: Readonly<Record<string, number>>
+}
+
+export interface Recipe {
+  readonly config: RecipeInput
+  readonly tools: readonly ToolSchema[]
+  tasks(config: RecipeConfig): Promise<TaskSource>
+  /** Conversations for the cold start, and for the tokenizer of a model that begins from random weights. */
+  demonstrations?(config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]>
+}
+
+/** A recipe, as it is written down: checks nothing yet, but gives the fields their types. */
+export const defineRecipe = (recipe: Recipe): Recipe => recipe

@@ -1,0 +1,30 @@
+/** How a rollout is sampled, and what it may use: tokens, turns, calls, time. */
+import { z } from 'zod'
+import { count, positive } from './numbers'
+
+export const limitsSection = z.strictObject({
+  contextTokens: positive.default(8192),
+  responseTokens: positive.default(8192),
+  turns: positive.default(10),
+  callsPerTurn: positive.default(1),
+  toolTimeoutMs: positive.default(4000),
+  toolResponseChars: positive.default(2000),
+})
+
+const sampling = z.strictObject({
+  temperature: z.number().nonnegative().default(1),
+  topP: z.number().positive().max(1).default(1),
+  topK: count.default(0),
+  minP: z.number().min(0).max(1).default(0),
+})
+
+export const rolloutSection = z.strictObject({
+  /** 2G: rollouts of one task. */
+  groupSize: positive.min(2).default(32),
+  groupsPerStep: positive.default(512),
+  sampling: sampling.prefault({}),
+  deadlineMs: positive.default(1_800_000),
+  /** A turn without any answer is asked again after this. */
+  turnTimeoutMs: positive.default(600_000),
+  maxStaleness: count.default(0),
+})

@@ -1,0 +1,74 @@
+/**
+ * A recipe's data, checked by zod: a file a section, and here what must hold between sections.
+ *
+ * Units stand in the names; tokens where nothing is said. Defaults are the paper's (arXiv 2508.20722 §4.3, §5.1) where
+ * it has them.
+ */
+import { z } from 'zod'
+import { isHttpUrl } from '../engines/address'
+import { coldStartSection } from './coldStart'
+import { engineSection, schedulerSection } from './engine'
+import { evaluationSection } from './evaluation'
+import { modelSection } from './model'
+import { count } from './numbers'
+import { rewardSection } from './reward'
+import { limitsSection, rolloutSection } from './rollout'
+import { selectionSection } from './selection'
+import { toolsSection } from './tools'
+import { trainSection } from './train'
+
+const fields = z.strictObject({
+  name: z.string(),
+  seed: count.default(1),
+  model: modelSection,
+  engine: engineSection.prefault({}),
+  scheduler: schedulerSection.prefault({}),
+  data: z.record(z.string(), z.unknown()).default({}),
+  tools: toolsSection.prefault({}),
+  limits: limitsSection.prefault({}),
+  rollout: rolloutSection.prefault({}),
+  selection: selectionSection.prefault({}),
+  reward: rewardSection.prefault({}),
+  coldStart: coldStartSection.optional(),
+  train: trainSection.prefault({}),
+  evaluation: evaluationSection.prefault({}),
+})
+
+/** The fields, and what must hold between them. */
+export const recipeSchema = fields.superRefine((recipe, ctx) => {
+  const refuse = (path: string[], message: string) => ctx.addIssue({ code: 'custom', path, message })
+  const { rollout, selection, limits, engine } = recipe
+  const { topP, topK, minP, temperature } = rollout.sampling
+  if (topP < 1) refuse(['rollout', 'sampling', 'topP'], 'must be 1: the loss is of the whole distribution')
+  if (topK > 0) refuse(['rollout', 'sampling', 'topK'], 'must be 0: the loss is of the whole distribution')
+  if (minP > 0) refuse(['rollout', 'sampling', 'minP'], 'must be 0: the loss is of the whole distribution')
+  if (temperature === 0)
+    refuse(['rollout', 'sampling', 'temperature'], 'must be above 0: greedy rollouts of a group are equal')
+  if (selection.keep > rollout.groupSize) {
+    refuse(
+      ['selection', 'keep'],
+      `keeps ${selection.keep} of a group of ${rollout.groupSize}; lower it or raise rollout.groupSize`,
+    )
+  }
+  if (selection.minPositive + selection.minNegative > selection.keep) {
+    refuse(
+      ['selection', 'minPositive'],
+      `minPositive and minNegative are more than the ${selection.keep} that are kept`,
+    )
+  }
+  const isLocal = engine.kind === 'local'
+  if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
+  if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
+  const wrong = engine.urls.find(url => !isHttpUrl(url))
+  if (wrong !== undefined) refuse(['engine', 'urls'], `'${wrong}' is no http or https URL, or has a password in it`)
+  if (isLocal && limits.contextTokens > engine.kvTokens) {
+    refuse(
+      ['limits', 'contextTokens'],
+      `a context of ${limits.contextTokens} does not fit engine.kvTokens (${engine.kvTokens})`,
+    )
+  }
+})
+
+/** A recipe's data with every default filled in. */
+export type RecipeConfig = z.output<typeof recipeSchema>
+export type RecipeInput = z.input<typeof recipeSchema>
