@@ -1,6 +1,7 @@
-/** `troupe config print RECIPE`: the resolved recipe, and where each value came from. */
+/** `troupe config print RECIPE`: the resolved recipe as YAML, and behind each value where it came from. */
 import type { Command } from 'commander'
-import { stringify } from 'yaml'
+import { Document, isScalar, visit } from 'yaml'
+import type { Origin } from '../runtime/config'
 import { loadRecipe } from './recipes'
 
 export function registerConfig(program: Command): void {
@@ -13,12 +14,49 @@ export function registerConfig(program: Command): void {
     .option('--json', 'as JSON: {value, origins}')
     .action((name: string, options: { set: string[]; json?: boolean }) => {
       const { value, origins } = loadRecipe(name, options.set).config
-      if (options.json) {
-        process.stdout.write(`${JSON.stringify({ value, origins: Object.fromEntries(origins) }, null, 2)}\n`)
-        return
-      }
-      process.stdout.write(stringify(value))
-      process.stdout.write('\n# where values came from, defaults left out\n')
-      for (const [path, origin] of origins) if (origin !== 'default') process.stdout.write(`# ${path}: ${origin}\n`)
+      const text = options.json
+        ? JSON.stringify({ value, origins: Object.fromEntries(origins) }, null, 2)
+        : annotated(value, origins)
+      process.stdout.write(`${text.trimEnd()}\n`)
     })
+}
+
+/** YAML that may be read again: origins are comments. */
+export function annotated(value: unknown, origins: ReadonlyMap<string, Origin>): string {
+  const document = new Document(value, { aliasDuplicateObjects: false })
+  visit(document, {
+    Pair(_, pair, ancestors) {
+      const path = [...pathOf(ancestors), String(isScalar(pair.key) ? pair.key.value : pair.key)].join('.')
+      const origin = origins.get(path)
+      if (origin !== undefined && pair.value !== null && typeof pair.value === 'object') {
+        ;(pair.value as { comment?: string }).comment = ` ${origin}`
+      }
+    },
+    Seq(_, seq, ancestors) {
+      for (const [at, item] of seq.items.entries()) {
+        const origin = origins.get([...pathOf([...ancestors, seq]), at].join('.'))
+        if (origin !== undefined && isScalar(item)) item.comment = ` ${origin}`
+      }
+    },
+  })
+  // A comment of an empty collection would stand on a line of its own.
+  return document.toString({ lineWidth: 0 }).replace(/:\n +(\[\]|\{\})\n +#/g, ': $1 #')
+}
+
+function pathOf(ancestors: readonly unknown[]): (string | number)[] {
+  const path: (string | number)[] = []
+  for (const [at, node] of ancestors.entries()) {
+    const next = ancestors[at + 1]
+    if (typeof node !== 'object' || node === null) continue
+    if ('key' in node && isScalar(node.key)) path.push(String(node.key.value))
+    else if (
+      'items' in node &&
+      Array.isArray(node.items) &&
+      typeof next === 'object' &&
+      next !== null &&
+      !('key' in next)
+    )
+      path.push(node.items.indexOf(next))
+  }
+  return path
 }

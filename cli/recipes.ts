@@ -1,34 +1,45 @@
 /**
  * Finding a recipe: by its name in recipes/, or as a file of the user's (.ts, .js, .yaml).
+ *
+ * in   a name or a file, `--set`        out  the recipe, its resolved data, and where each value came from
  */
-import { existsSync, readFileSync } from 'node:fs'
-import { extname, resolve } from 'node:path'
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
 import { closest, distance } from 'fastest-levenshtein'
-import { parse } from 'yaml'
 import { recipes } from '../recipes'
 import { benchmarkRecipe, benchmarks } from '../recipes/benchmarks'
 import { type Resolved, resolveConfig } from '../runtime/config'
 import { TroupeError } from '../runtime/errors'
-import { type Recipe, type RecipeConfig, type RecipeInput, recipeSchema } from '../runtime/recipe'
+import { mapFlag, mapFlags, type RecipeConfig, recipeSchemaWith } from '../runtime/recipe'
+import { type LayeredRecipe, recipeOfFile } from './recipeFile'
 
 export interface LoadedRecipe {
-  readonly recipe: Recipe
+  readonly recipe: LayeredRecipe['recipe']
   readonly config: Resolved<RecipeConfig>
 }
 
+/** Names of the release's flags are fields, too. */
+export const recipeNames = {
+  one: (name: string, value: unknown) => mapFlag(name, value, '--set'),
+  all: mapFlags,
+} as const
+
 /** @throws TroupeError config.no_recipe, config.invalid */
 export function loadRecipe(name: string, overrides: readonly string[] = []): LoadedRecipe {
-  const recipe = findRecipe(name)
-  const plain = recipe.config as unknown as Readonly<Record<string, unknown>>
-  return { recipe, config: resolveConfig(recipeSchema, { what: `recipe ${name}`, recipe: plain, overrides }) }
+  const { recipe, layers } = findRecipe(name)
+  const own = layers.at(-1)!
+  const what = own.origin === 'recipe' ? `recipe ${name}` : own.origin
+  const config = resolveConfig(recipeSchemaWith(recipe.data), {
+    ...{ what, below: layers.slice(0, -1), recipe: own.data, overrides, names: recipeNames },
+  })
+  return { recipe, config }
 }
 
-function findRecipe(name: string): Recipe {
-  const benchmark = name.startsWith('eval-') ? benchmarks.get(name.slice('eval-'.length)) : undefined
-  const known = benchmark === undefined ? recipes.get(name) : benchmarkRecipe(benchmark)
+function findRecipe(name: string): LayeredRecipe {
+  const known = knownRecipe(name)
   if (known !== undefined) return known
   const file = resolve(name)
-  if (existsSync(file)) return fromFile(file)
+  if (existsSync(file)) return recipeOfFile(file, knownRecipe)
   const names = [...recipes.keys()]
   const nearest = closest(name, names)
   const guess = distance(name, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
@@ -40,37 +51,8 @@ function findRecipe(name: string): Recipe {
   })
 }
 
-/** A YAML file is a known recipe (`extends`) with other numbers; a module exports one as `recipe`. */
-function fromFile(file: string): Recipe {
-  if (['.yaml', '.yml'].includes(extname(file))) {
-    const { extends: base, ...config } = (parse(readFileSync(file, 'utf8')) ?? {}) as Record<string, unknown>
-    const parent = typeof base === 'string' ? recipes.get(base) : undefined
-    if (parent === undefined) {
-      throw new TroupeError('config.no_base', {
-        boundary: 'config',
-        retriable: false,
-        message: `${file}: 'extends' must name a recipe that brings tasks`,
-        hint: `recipes: ${[...recipes.keys()].join(', ')}`,
-      })
-    }
-    return { ...parent, config: merged(parent.config, config) as RecipeInput }
-  }
-  const { recipe } = require(file) as { recipe?: Recipe }
-  if (recipe !== undefined) return recipe
-  throw new TroupeError('config.no_export', {
-    boundary: 'config',
-    retriable: false,
-    message: `${file} exports no 'recipe'`,
-    hint: 'export const recipe = defineRecipe({…})',
-  })
-}
-
-const isPlain = (value: unknown): value is Record<string, unknown> =>
-  value !== null && typeof value === 'object' && !Array.isArray(value)
-
-function merged(base: unknown, over: unknown): unknown {
-  if (!isPlain(base) || !isPlain(over)) return over
-  const both = { ...base }
-  for (const [key, value] of Object.entries(over)) both[key] = key in both ? merged(both[key], value) : value
-  return both
+function knownRecipe(name: string): LayeredRecipe | undefined {
+  const benchmark = name.startsWith('eval-') ? benchmarks.get(name.slice('eval-'.length)) : undefined
+  const known = benchmark === undefined ? recipes.get(name) : benchmarkRecipe(benchmark)
+  return known && { recipe: known, layers: [{ origin: 'recipe', data: { ...known.config } }] }
 }

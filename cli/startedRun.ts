@@ -11,6 +11,7 @@ import { systemEffects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
 import type { Journal } from '../runtime/journal'
 import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
+import { recipeNames as names } from './recipes'
 import { type RunContext, runsOn } from './runContext'
 
 const lookEveryMs = 250
@@ -32,7 +33,7 @@ export async function recordedConfig(
       hint: 'start it anew under another name',
     })
   }
-  return resolveConfig(recipeSchema, { what: `recipe ${name}`, recipe: started.recipe, overrides }).value
+  return resolveConfig(recipeSchema, { what: `recipe ${name}`, recipe: started.recipe, overrides, names }).value
 }
 
 /** How many partitions the run's topics have; undefined before they are made. */
@@ -92,7 +93,7 @@ export function joinedConfig(
     })
   }
   const what = `--set of a process that joins run ${started.run}`
-  const mine = resolveConfig(recipeSchema, { what, recipe: started.recipe, overrides }).value
+  const mine = resolveConfig(recipeSchema, { what, recipe: started.recipe, overrides, names }).value
   if (dataDigest(mine) === dataDigest(config)) return config
   throw new TroupeError('config.other_recipe', {
     ...common,

@@ -5,6 +5,8 @@ import { quickstart } from './quickstart'
 
 export { defineRecipe, type Recipe, type RecipeConfig, type RecipeInput, type TaskSource } from '../runtime/recipe'
 
+export { answerInstruction, problemsData, problemsRecipe } from './problems'
+
 export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ['quickstart', quickstart],
   ['gsm8k', gsm8k],

@@ -1,28 +1,52 @@
 /**
- * Configuration: plain data, laid over one another (default < recipe < environment < --set), checked by a zod schema.
+ * Configuration: plain data, laid over one another (default < what a recipe extends < recipe < environment < --set), checked by
+ * a zod schema.
  *
- * in   a schema, a recipe's data, `a.b=c` assignments     out  the resolved value, and where each of its leaves came from
+ * in   a schema, layers of data, `a.b=c` assignments     out  the resolved value, and where each of its leaves came from
  * Invariant: all problems are reported at once, each with its path; an unknown field names the nearest known one.
  * Objects in schemas should be `z.strictObject`, or unknown fields are dropped silently.
  */
 import { distance } from 'fastest-levenshtein'
 import { parse as parseYaml } from 'yaml'
 import type { z } from 'zod'
+import { mergeLayers, type PlainObject } from './configLayers'
 import { TroupeError } from './errors'
 import { fieldsAt, pathsNamed } from './schemaFields'
 
-export type Origin = 'default' | 'recipe' | 'env' | '--set'
-export type PlainObject = { readonly [key: string]: unknown }
+export type { PlainObject } from './configLayers'
+
+/** default | recipe | extends NAME-OR-FILE | env | --set; and `(flag NAME)` behind it where a field was said by another name. */
+export type Origin = string
+
+export interface Layer {
+  readonly origin: Origin
+  readonly data: PlainObject
+}
+
+/** Other names of fields: a renamed field, or undefined for a name that is none of them. */
+export interface OtherNames {
+  readonly one: (name: string, value: unknown) => { readonly path: string; readonly value: unknown } | undefined
+  readonly all: (
+    data: PlainObject,
+    what: string,
+  ) => {
+    readonly data: PlainObject
+    readonly named: readonly { readonly path: string; readonly value: unknown; readonly flag: string }[]
+  }
+}
 
 export interface ConfigLayers {
   /** Named in errors, e.g. `recipe quickstart`. */
   readonly what: string
+  /** What lies under the recipe, lowest first. */
+  readonly below?: readonly Layer[]
   readonly recipe: PlainObject
   /** Environment variables that set a field: path → name of the variable. Empty or absent variables set nothing. */
   readonly variables?: Readonly<Record<string, string>>
   readonly env?: NodeJS.ProcessEnv
   /** `--set`, in order: the last one wins. */
   readonly overrides?: readonly string[]
+  readonly names?: OtherNames
 }
 
 export interface Resolved<T> {
@@ -31,23 +55,46 @@ export interface Resolved<T> {
   readonly origins: ReadonlyMap<string, Origin>
 }
 
+interface Write {
+  readonly path: readonly string[]
+  readonly origin: Origin
+}
+
 /** Lays the layers over one another and checks the result. @throws TroupeError config.invalid */
 export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLayers): Resolved<z.output<S>> {
   const env = layers.env ?? process.env
-  const fromEnv = Object.entries(layers.variables ?? {}).flatMap(([path, name]) =>
-    env[name] ? [`${path}=${env[name]}`] : [],
-  )
-  const withEnv = applyOverrides(layers.recipe, fromEnv)
-  const input = applyOverrides(withEnv, layers.overrides ?? [])
+  const { names } = layers
+  let input: PlainObject = {}
+  const writes: Write[] = []
+  const write = (path: readonly string[], value: unknown, origin: Origin, text: string) => {
+    input = assign(input, path, value, text) as PlainObject
+    writes.push({ path, origin })
+  }
+  for (const { origin, data } of [...(layers.below ?? []), { origin: 'recipe', data: layers.recipe }]) {
+    const where = origin === 'recipe' ? layers.what : `${layers.what}: ${origin}`
+    const { data: plain, named } = names === undefined ? { data, named: [] } : names.all(data, where)
+    input = mergeLayers(input, plain)
+    for (const path of leaves(plain)) writes.push({ path, origin })
+    for (const { path, value, flag } of named) write(path.split('.'), value, `${origin} (flag ${flag})`, flag)
+  }
+  for (const [path, variable] of Object.entries(layers.variables ?? {})) {
+    const given = env[variable]
+    if (!given) continue
+    const assignment = splitAssignment(`${path}=${given}`)
+    write(assignment.path, assignment.value, 'env', `${path}=${given}`)
+  }
+  for (const text of layers.overrides ?? []) {
+    const { path, value } = splitAssignment(text)
+    const flag = path.join('.')
+    const mapped = names?.one(flag, value)
+    if (mapped === undefined) write(path, value, '--set', text)
+    else if (mapped.value !== undefined) write(mapped.path.split('.'), mapped.value, `--set (flag ${flag})`, text)
+  }
   const value = parseConfig(schema, input, layers.what)
-  const set = (layers.overrides ?? []).map(text => splitAssignment(text).path)
-  const variables = fromEnv.map(text => splitAssignment(text).path)
   const origins = new Map<string, Origin>()
   for (const path of leaves(value)) {
-    if (set.some(prefix => isWithin(path, prefix))) origins.set(path.join('.'), has(input, path) ? '--set' : 'default')
-    else if (variables.some(prefix => isWithin(path, prefix)))
-      origins.set(path.join('.'), has(input, path) ? 'env' : 'default')
-    else origins.set(path.join('.'), has(layers.recipe, path) ? 'recipe' : 'default')
+    const last = has(input, path) ? writes.findLast(w => isWithin(path, w.path)) : undefined
+    origins.set(path.join('.'), last?.origin ?? 'default')
   }
   return { value, origins }
 }

@@ -52,6 +52,7 @@ export const gsm8k = defineRecipe({
     evaluation: { problems: 32, samples: 1 },
   },
   tools: [pythonTool],
+  data: dataSchema,
   async tasks(config) {
     const { train, evaluation, dropped } = await load(config)
     const { problems } = config.evaluation

@@ -2,6 +2,7 @@
  * A recipe: what to train, on what, with which numbers. Plain data, checked by zod, and a few functions that yield
  * tasks and demonstrations. The resolved data goes into `run.started`; the functions are found again by the recipe's name.
  */
+import type { z } from 'zod'
 import type { ChatMessage, Task } from '../../messages/facts'
 import type { ToolSchema } from '../renderer'
 import type { RecipeConfig, RecipeInput } from './schema'
@@ -14,11 +15,15 @@ export interface TaskSource {
   evaluation(index: number): Task
   /** Rows that were left out, by reason. */
   readonly dropped: Readonly<Record<string, number>>
+  /** Tasks until `train` begins again; without, they do not end. */
+  readonly size?: number
 }
 
 export interface Recipe {
   readonly config: RecipeInput
   readonly tools: readonly ToolSchema[]
+  /** What `config.data` may hold; without, anything. */
+  readonly data?: z.ZodType<Readonly<Record<string, unknown>>>
   tasks(config: RecipeConfig): Promise<TaskSource>
   /** Conversations for the cold start, and for the tokenizer of a model that begins from random weights. */
   demonstrations?(config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]>

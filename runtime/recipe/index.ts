@@ -1,3 +1,4 @@
 /** Recipes: their data, section by section, and what brings their tasks. */
 export { defineRecipe, type Recipe, type TaskSource } from './defineRecipe'
-export { type RecipeConfig, type RecipeInput, recipeSchema } from './schema'
+export { mapFlag, mapFlags } from './releaseFlags'
+export { type RecipeConfig, type RecipeInput, recipeSchema, recipeSchemaWith } from './schema'

@@ -4,6 +4,8 @@ import { count, positive } from './numbers'
 
 export const limitsSection = z.strictObject({
   contextTokens: positive.default(8192),
+  /** A task whose prompt is longer is left out of the run. Default: what fits the context. */
+  promptTokens: positive.optional(),
   responseTokens: positive.default(8192),
   turns: positive.default(10),
   callsPerTurn: positive.default(1),

@@ -34,10 +34,12 @@ const fields = z.strictObject({
   evaluation: evaluationSection.prefault({}),
 })
 
-/** The fields, and what must hold between them. */
-export const recipeSchema = fields.superRefine((recipe, ctx) => {
+type Fields = z.output<typeof fields>
+
+/** What must hold between sections. */
+function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void {
   const refuse = (path: string[], message: string) => ctx.addIssue({ code: 'custom', path, message })
-  const { rollout, selection, limits, engine } = recipe
+  const { rollout, selection, limits, engine, model } = recipe
   const { topP, topK, minP, temperature } = rollout.sampling
   if (topP < 1) refuse(['rollout', 'sampling', 'topP'], 'must be 1: the loss is of the whole distribution')
   if (topK > 0) refuse(['rollout', 'sampling', 'topK'], 'must be 0: the loss is of the whole distribution')
@@ -56,6 +58,19 @@ export const recipeSchema = fields.superRefine((recipe, ctx) => {
       `minPositive and minNegative are more than the ${selection.keep} that are kept`,
     )
   }
+  if (limits.promptTokens !== undefined && limits.promptTokens >= limits.contextTokens) {
+    refuse(
+      ['limits', 'promptTokens'],
+      `a prompt of ${limits.promptTokens} leaves nothing of a context of ${limits.contextTokens}; lower it or raise limits.contextTokens`,
+    )
+  }
+  const positions = model.from === 'random' ? model.config.max_position_embeddings : undefined
+  if (typeof positions === 'number' && limits.contextTokens > positions) {
+    refuse(
+      ['limits', 'contextTokens'],
+      `a context of ${limits.contextTokens} is longer than the model's ${positions} (model.config.max_position_embeddings)`,
+    )
+  }
   const isLocal = engine.kind === 'local'
   if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
   if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
@@ -67,7 +82,18 @@ export const recipeSchema = fields.superRefine((recipe, ctx) => {
       `a context of ${limits.contextTokens} does not fit engine.kvTokens (${engine.kvTokens})`,
     )
   }
-})
+}
+
+/** The fields, and what must hold between them. */
+export const recipeSchema = fields.superRefine(checkSections)
+
+/** As `recipeSchema`, for a recipe that says what its `data` may be. */
+export function recipeSchemaWith(data: z.ZodType<Readonly<Record<string, unknown>>> | undefined) {
+  if (data === undefined) return recipeSchema
+  return fields
+    .extend({ data: data.prefault({}) })
+    .superRefine(checkSections as never) as unknown as typeof recipeSchema
+}
 
 /** A recipe's data with every default filled in. */
 export type RecipeConfig = z.output<typeof recipeSchema>

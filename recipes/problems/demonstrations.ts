@@ -1,0 +1,51 @@
+/**
+ * Conversations of a file: `{"messages": [{"role": …, "content": …}, …]}` a line, as `troupe data sft` writes them.
+ *
+ * in   a JSONL file        out  conversations in the file's order
+ * Invariant: a row is whole or left out: every message has a known role and text, and the last is the assistant's.
+ */
+import { readFile } from 'node:fs/promises'
+import { resolve } from 'node:path'
+import { z } from 'zod'
+import type { ChatMessage } from '../../messages/facts'
+import { asError, TroupeError } from '../../runtime/errors'
+
+const conversation = z
+  .array(z.object({ role: z.enum(['system', 'user', 'assistant', 'tool']), content: z.string() }))
+  .min(2)
+  .refine(messages => messages.at(-1)!.role === 'assistant')
+
+/** The first `most` conversations. @throws TroupeError config.no_data */
+export async function readDemonstrations(
+  file: string,
+  largestBadShare: number,
+  most = Number.POSITIVE_INFINITY,
+): Promise<readonly (readonly ChatMessage[])[]> {
+  const path = resolve(file)
+  const text = await readFile(path, 'utf8').catch(thrown => {
+    throw noDemonstrations(`${path} cannot be read: ${asError(thrown).message}`)
+  })
+  const lines = text.split('\n').filter(line => line.trim() !== '')
+  const read = lines.map(parseLine).filter(messages => messages !== undefined)
+  const bad = lines.length - read.length
+  if (read.length === 0 || bad > largestBadShare * lines.length) {
+    throw noDemonstrations(`${path}: ${bad} of ${lines.length} rows are no conversations that end with the assistant`)
+  }
+  return read.slice(0, most)
+}
+
+function parseLine(line: string): readonly ChatMessage[] | undefined {
+  try {
+    return conversation.parse((JSON.parse(line) as { messages?: unknown }).messages)
+  } catch {
+    return undefined
+  }
+}
+
+const noDemonstrations = (message: string) =>
+  new TroupeError('config.no_data', {
+    boundary: 'config',
+    retriable: false,
+    message,
+    hint: 'rows are {"messages": [{"role": "user", "content": …}, {"role": "assistant", "content": …}]}, one a line',
+  })

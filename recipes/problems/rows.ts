@@ -1,0 +1,71 @@
+/**
+ * Rows of a recipe's files: `{"problem": …, "answer": …}` a line.
+ *
+ * in   the text of a JSONL file        out  rows; what was left out, counted by reason
+ * Invariant: pure, and no line can make it throw. Each line is a row or counted once. A row's id is its own where it has
+ * one, else its line: it names the row for ever, also when others are left out.
+ */
+
+export interface ProblemRow {
+  readonly id: string
+  readonly problem: string
+  readonly answer: string
+  /** What else the row holds, for rewards that need more than an answer. */
+  readonly rest: Readonly<Record<string, unknown>>
+}
+
+export interface ProblemRows {
+  readonly rows: readonly ProblemRow[]
+  readonly dropped: Readonly<Record<string, number>>
+}
+
+const names = { problem: ['problem', 'question', 'prompt'], answer: ['answer', 'truth', 'expected_answer'], id: ['id'] }
+
+/** Empty lines are not counted. */
+export function parseProblemRows(jsonl: string): ProblemRows {
+  const rows: ProblemRow[] = []
+  const dropped: Record<string, number> = {}
+  const seen = new Set<string>()
+  for (const [at, text] of jsonl
+    .replace(/^\uFEFF/, '')
+    .split('\n')
+    .entries()) {
+    if (text.trim() === '') continue
+    const row = parseRow(text, at + 1)
+    const reason = typeof row === 'string' ? row : seen.has(row.id) ? 'id of a row before' : undefined
+    if (reason !== undefined) dropped[reason] = (dropped[reason] ?? 0) + 1
+    else if (typeof row !== 'string') {
+      seen.add(row.id)
+      rows.push(row)
+    }
+  }
+  return { rows, dropped }
+}
+
+function parseRow(text: string, line: number): ProblemRow | string {
+  let row: unknown
+  try {
+    row = JSON.parse(text)
+  } catch {
+    return 'not JSON'
+  }
+  if (typeof row !== 'object' || row === null || Array.isArray(row)) return 'not an object'
+  const fields = row as Readonly<Record<string, unknown>>
+  const problem = textOf(fields, names.problem)
+  if (problem === undefined) return 'no problem'
+  const answer = textOf(fields, names.answer)
+  if (answer === undefined) return 'no answer'
+  const known = new Set(Object.values(names).flat())
+  const rest = Object.fromEntries(Object.entries(fields).filter(([key]) => !known.has(key)))
+  return { id: textOf(fields, names.id) ?? String(line), problem, answer, rest }
+}
+
+/** Numbers count as their text. */
+function textOf(row: Readonly<Record<string, unknown>>, names: readonly string[]): string | undefined {
+  for (const name of names) {
+    const value = row[name]
+    if (typeof value === 'string' && value.trim() !== '') return value.trim()
+    if (typeof value === 'number' && Number.isFinite(value)) return String(value)
+  }
+  return undefined
+}

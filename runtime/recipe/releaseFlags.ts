@@ -1,0 +1,137 @@
+/**
+ * Names of the paper's release, for who comes from its scripts: each stands for fields of ours.
+ *
+ * in   plain data or a path that may use such names        out  fields, and which name each of them came from
+ * Invariant: a name is only taken where no field of ours has it. `-1`, which switches a number of the release off, becomes
+ * what switches ours off. Where a layer says a field by both names, with other values, it is refused.
+ */
+import { closest, distance } from 'fastest-levenshtein'
+import { TroupeError } from '../errors'
+
+type Plain = Readonly<Record<string, unknown>>
+
+interface Flag {
+  readonly path: string
+  readonly to?: (value: unknown) => unknown
+}
+
+/** -1 (off) becomes `off`. */
+const numberOr = (off: unknown) => (value: unknown) => (typeof value === 'number' && value < 0 ? off : value)
+
+/** Flags of RoC; they stand bare, under `augmentation` or under `augmentation.down_sampling_config`. */
+const augmentation: Readonly<Record<string, Flag>> = {
+  do_down_sampling: { path: 'selection.variant', to: value => (isTrue(value) ? 'release' : 'none') },
+  down_sample_to_n: { path: 'selection.keep', to: numberOr(undefined) },
+  reject_equal_reward: { path: 'selection.rejectEqual' },
+  roc_error_ratio: { path: 'selection.errorRatio' },
+  roc_answer_format: { path: 'selection.answerFormat' },
+  min_zero_reward_trace_num: { path: 'selection.minNegative', to: numberOr(0) },
+  min_non_zero_reward_trace_num: { path: 'selection.minPositive', to: numberOr(0) },
+}
+
+const prefixes = ['', 'augmentation.', 'augmentation.down_sampling_config.'] as const
+
+/** Of the trainer that the release is built on, those that its script sets and that mean something here. */
+const trainer: Readonly<Record<string, Flag>> = {
+  'data.train_batch_size': { path: 'rollout.groupsPerStep' },
+  'data.max_prompt_length': { path: 'limits.promptTokens' },
+  'data.max_response_length': { path: 'limits.responseTokens' },
+  'actor_rollout_ref.model.path': { path: 'model.path' },
+  'actor_rollout_ref.rollout.n': { path: 'rollout.groupSize' },
+  'actor_rollout_ref.rollout.temperature': { path: 'rollout.sampling.temperature' },
+  'actor_rollout_ref.rollout.multi_turn.max_assistant_turns': { path: 'limits.turns' },
+  'actor_rollout_ref.rollout.multi_turn.max_parallel_calls': { path: 'limits.callsPerTurn' },
+  'actor_rollout_ref.rollout.multi_turn.max_tool_response_length': { path: 'limits.toolResponseChars' },
+  'actor_rollout_ref.actor.optim.lr': { path: 'train.learningRate' },
+  'actor_rollout_ref.actor.clip_ratio_low': { path: 'train.clipLow' },
+  'actor_rollout_ref.actor.clip_ratio_high': { path: 'train.clipHigh' },
+  'trainer.total_training_steps': { path: 'train.steps' },
+  'trainer.save_freq': { path: 'train.checkpointEvery' },
+  'trainer.test_freq': { path: 'evaluation.every', to: numberOr(0) },
+}
+
+const flags: ReadonlyMap<string, Flag> = new Map([
+  ...prefixes.flatMap(prefix => Object.entries(augmentation).map(([name, flag]) => [prefix + name, flag] as const)),
+  ...Object.entries(trainer),
+])
+
+/** Where names of ours and of the release meet, only the exact name is the release's. */
+const roots = new Set(['augmentation', 'actor_rollout_ref', 'trainer'])
+
+export interface Mapped {
+  readonly path: string
+  /** undefined: the name switches something off that our default has off, or leaves it as it is. */
+  readonly value: unknown
+}
+
+/** The field that an assignment by a name of the release means; undefined where it is none. @throws TroupeError config.invalid */
+export function mapFlag(name: string, value: unknown, what = ''): Mapped | undefined {
+  const flag = flags.get(name)
+  if (flag !== undefined) return { path: flag.path, value: flag.to === undefined ? value : flag.to(value) }
+  if (roots.has(name.split('.')[0]!)) throw unknownFlag(name, what)
+  return undefined
+}
+
+/**
+ * `data` without the release's names, and what they mean: by our path, the name that it came from.
+ * @throws TroupeError config.invalid for a name that is nearly one of them, and for a field that is said twice
+ */
+export function mapFlags(
+  data: Plain,
+  what: string,
+): {
+  readonly data: Plain
+  readonly named: readonly (Mapped & { flag: string })[]
+} {
+  const named: (Mapped & { flag: string })[] = []
+  const strip = (inner: Plain, path: string): Plain => {
+    const kept: Record<string, unknown> = {}
+    for (const [key, value] of Object.entries(inner)) {
+      const name = path === '' ? key : `${path}.${key}`
+      const isBranch = isPlain(value) && [...flags.keys()].some(flag => flag.startsWith(`${name}.`))
+      if (isBranch) {
+        const rest = strip(value, name)
+        if (Object.keys(rest).length > 0 || !roots.has(name.split('.')[0]!)) kept[key] = rest
+        continue
+      }
+      const mapped = mapFlag(name, value, what)
+      if (mapped === undefined) kept[key] = value
+      else named.push({ ...mapped, flag: name })
+    }
+    return kept
+  }
+  const rest = strip(data, '')
+  for (const { path, value, flag } of named) {
+    const other = named.find(also => also.path === path && also.value !== value)
+    const own = path.split('.').reduce<unknown>((at, key) => (isPlain(at) ? at[key] : undefined), rest)
+    if (other !== undefined)
+      throw invalid(what, `${flag} and ${other.flag} both mean ${path}, and say different things`)
+    if (own !== undefined && own !== value)
+      throw invalid(what, `${flag} means ${path}, which is said as well, and differs`)
+  }
+  return { data: rest, named: named.filter(({ value }) => value !== undefined) }
+}
+
+function unknownFlag(name: string, what: string): TroupeError {
+  const leaf = name.split('.').at(-1)!
+  const byLeaf = [...flags.keys()].filter(flag => flag.includes('.'))
+  const nearest = closest(
+    leaf,
+    byLeaf.map(flag => flag.split('.').at(-1)!),
+  )
+  const meant = byLeaf.find(flag => flag.split('.').at(-1) === nearest)!
+  const guess = distance(leaf, nearest) <= Math.max(2, leaf.length / 3) ? `, did you mean '${meant}'?` : ''
+  return invalid(what, `${name}: no flag of the release that is known here${guess}`)
+}
+
+const isTrue = (value: unknown) => value === true || value === 'True' || value === 'true'
+
+const isPlain = (value: unknown): value is Plain => value !== null && typeof value === 'object' && !Array.isArray(value)
+
+const invalid = (what: string, message: string) =>
+  new TroupeError('config.invalid', {
+    boundary: 'config',
+    retriable: false,
+    message: what === '' ? message : `${what}: ${message}`,
+    hint: 'docs/recipes.md lists the names of the release and the fields that they mean',
+  })
