@@ -297,6 +297,7 @@ function verify(rollout: Rollout, out: Out): void {
     reward: rollout.request.task.reward,
     truth: rollout.request.task.truth,
     response: rollout.texts.join('\n'),
+    task: rollout.request.task,
   })
 }
 

@@ -1,9 +1,9 @@
 /**
  * Evaluator: turns the rollouts of an evaluation into its result.
  *
- * in   curriculum.advanced (eval), rollout.finished, reward.assigned, group.closed      out  evaluation.completed
- * Invariant: pass@1 is the mean over problems of the mean reward of their samples; a failed rollout is left out and
- * counted, never a zero. The standard error is that of the mean over problems, n − 1.
+ * in   curriculum.advanced (eval), rollout.finished, reward.assigned | failed, group.closed      out  evaluation.completed
+ * Invariant: pass@1 is the mean over problems of the mean reward of their samples; a failed rollout, and one whose
+ * reward failed, is left out and counted, never a zero. For rewards between 0 and 1 pass@K is the mean over problems of the best. The standard error is that of the mean over problems, n − 1.
  */
 import type { EvaluationCompleted } from '../messages/facts'
 import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../messages/ids'
@@ -13,6 +13,8 @@ import type { Effects } from '../runtime/effects'
 interface Sample {
   readonly reward: number | null
   readonly failed: boolean
+  /** Its reward could not be had. */
+  readonly unjudged: boolean
   readonly truncated: boolean
   readonly tokens: number
   readonly toolCalls: number
@@ -39,7 +41,8 @@ const stepOf = (group: GroupId): number | undefined => {
 
 const empty: Evaluation = { groups: [], closed: new Set(), samples: new Map() }
 
-export function evaluator(): Behaviour<EvaluatorState> {
+/** `positiveAbove`: a reward above this is a positive, whose tool errors are counted. */
+export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
     if (step === undefined || state.completed.has(step)) return state
     const before = state.open.get(step) ?? empty
@@ -56,7 +59,7 @@ export function evaluator(): Behaviour<EvaluatorState> {
         at: fx.now(),
         step,
         version: state.version,
-        ...resultOf(evaluation),
+        ...resultOf(evaluation, positiveAbove),
       })
     }
     return results
@@ -81,6 +84,7 @@ export function evaluator(): Behaviour<EvaluatorState> {
                   samples: new Map(e.samples).set(fact.trajectory, {
                     reward: null,
                     failed: fact.outcome === 'failed',
+                    unjudged: false,
                     truncated: fact.outcome === 'truncated',
                     tokens: fact.sampledTokens,
                     toolCalls: fact.toolCalls,
@@ -91,8 +95,14 @@ export function evaluator(): Behaviour<EvaluatorState> {
         case 'reward.assigned':
           return change(state, stepOf(groupOf(fact.trajectory)), e => {
             const sample = e.samples.get(fact.trajectory)
-            if (sample === undefined || sample.reward !== null) return e
+            if (sample === undefined || sample.reward !== null || sample.unjudged) return e
             return { ...e, samples: new Map(e.samples).set(fact.trajectory, { ...sample, reward: fact.reward }) }
+          })
+        case 'reward.failed':
+          return change(state, stepOf(groupOf(fact.trajectory)), e => {
+            const sample = e.samples.get(fact.trajectory)
+            if (sample === undefined || sample.reward !== null || sample.failed || sample.unjudged) return e
+            return { ...e, samples: new Map(e.samples).set(fact.trajectory, { ...sample, unjudged: true }) }
           })
         case 'group.closed':
           return change(state, stepOf(fact.group), e =>
@@ -113,7 +123,10 @@ export function evaluator(): Behaviour<EvaluatorState> {
 
 const mean = (values: readonly number[]) => values.reduce((sum, v) => sum + v, 0) / Math.max(1, values.length)
 
-function resultOf(evaluation: Evaluation): Omit<EvaluationCompleted, 'type' | 'at' | 'step' | 'version'> {
+function resultOf(
+  evaluation: Evaluation,
+  positiveAbove: number,
+): Omit<EvaluationCompleted, 'type' | 'at' | 'step' | 'version'> {
   const byProblem = new Map<GroupId, number[]>()
   const judged = [...evaluation.samples].filter(([, s]) => s.reward !== null)
   for (const [trajectory, sample] of judged) {
@@ -126,7 +139,7 @@ function resultOf(evaluation: Evaluation): Omit<EvaluationCompleted, 'type' | 'a
   const variance = n < 2 ? 0 : perProblem.reduce((sum, p) => sum + (p - passAt1) ** 2, 0) / (n - 1)
   const samples = judged.map(([, s]) => s)
   const calls = samples.reduce((sum, s) => sum + s.toolCalls, 0)
-  const positives = samples.filter(s => s.reward! > 0)
+  const positives = samples.filter(s => s.reward! > positiveAbove)
   const callsInPositives = positives.reduce((sum, s) => sum + s.toolCalls, 0)
   return {
     name: 'held-out',
@@ -135,13 +148,14 @@ function resultOf(evaluation: Evaluation): Omit<EvaluationCompleted, 'type' | 'a
     n,
     samples: Math.max(0, ...[...byProblem.values()].map(v => v.length)),
     metrics: {
-      passAtK: mean([...byProblem.values()].map(rewards => (rewards.some(r => r > 0) ? 1 : 0))),
+      passAtK: mean([...byProblem.values()].map(rewards => Math.max(...rewards))),
       meanTokens: mean(samples.map(s => s.tokens)),
       toolCalls: calls,
       toolErrorRate: samples.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, calls),
       toolErrorRateInPositives: positives.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, callsInPositives),
       truncatedShare: mean(samples.map(s => (s.truncated ? 1 : 0))),
       failed: [...evaluation.samples.values()].filter(s => s.failed).length,
+      unjudged: [...evaluation.samples.values()].filter(s => s.unjudged).length,
     },
   }
 }

@@ -1,10 +1,10 @@
 /**
  * Grouper: gathers the 2G rollouts of a task, closes the group, keeps G of them (RoC).
  *
- * in   rollout.requested, rollout.finished, reward.assigned, ticks      out  group.closed, group.selected | group.rejected
+ * in   rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed, group.selected | group.rejected
  * Invariant: a group is closed once, when all members have ended or at its deadline, and decided once, from the members'
- * indices and a seed derived from its name, so that a replay decides the same. A failed rollout is no negative: it is no
- * member at all. Evaluation groups are closed and not selected from.
+ * indices and a seed derived from its name, so that a replay decides the same. A failed rollout, or one whose reward failed, is
+ * no negative: it is no member at all. Evaluation groups are closed and not selected from.
  */
 import { OrderedMap } from 'immutable'
 import { type SelectionOptions, selectGroup } from '../kernels'
@@ -139,6 +139,10 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
           return withMember(state, fact.trajectory, member =>
             member.ended && !member.failed && member.reward === null ? { ...member, reward: fact.reward } : member,
           )
+        case 'reward.failed':
+          return withMember(state, fact.trajectory, member =>
+            member.ended && !member.failed && member.reward === null ? { ...member, failed: true } : member,
+          )
         case 'group.closed': {
           const group = state.groups.get(fact.group)
           if (group === undefined || group.closed !== null || fact.epoch !== state.epoch) return state
@@ -158,7 +162,8 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
     decide(state, input, fx) {
       switch (input.type) {
         case 'rollout.finished':
-        case 'reward.assigned': {
+        case 'reward.assigned':
+        case 'reward.failed': {
           const id = groupOf(input.trajectory)
           const group = state.groups.get(id)
           if (group === undefined || group.closed !== null || !isComplete(group)) return nothing

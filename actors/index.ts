@@ -15,12 +15,21 @@ export { type ExecutorOptions, type JoinedExecutor, joinExecutor } from './joinE
 export { type LearnerPlan, type LearnerRequest, type LearnerState, learner } from './learner'
 export { type Lifeline, type LifelineOptions, type Living, lifeline } from './lifeline'
 export { type OwnerState, oldestOpen, owner } from './owner'
+export { type Graders, type GradersOptions, openGraders } from './ports/graders'
 export { inferenceKey, inferencePort } from './ports/inferencePort'
 export { mathGrader } from './ports/mathGrader'
 export { pythonToolIn } from './ports/pythonTool'
 export { renderKey, renderPort } from './ports/renderPort'
 export { type Tool, type ToolOutcome, toolKey, toolPort } from './ports/toolPort'
-export { type Grade, type Grader, verifierKey, verifierPort } from './ports/verifierPort'
+export {
+  type Grade,
+  type Graded,
+  type Grader,
+  type GraderAsk,
+  type Ungraded,
+  verifierKey,
+  verifierPort,
+} from './ports/verifierPort'
 export { type RewardedOptions, type RewardedRollout, rewardedRollout } from './rewardedRollout'
 export { type Role, type Run, type RunOptions, roles } from './run'
 export { type SchedulerState, scheduler } from './scheduler'

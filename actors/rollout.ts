@@ -209,6 +209,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
         askedAt: fact.at,
       }
     case 'reward.assigned':
+    case 'reward.failed':
       return rollout.rewarded || rollout.phase !== 'finished' ? rollout : { ...rollout, rewarded: true, texts: [] }
     default:
       return rollout

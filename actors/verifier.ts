@@ -1,8 +1,8 @@
 /**
- * Verifier: has a rollout's answer compared with the truth.
+ * Verifier: has a rollout's answer judged.
  *
- * in   answer.verify       out  reward.assigned, through a request to a grader
- * Invariant: one reward for each attempt. It holds no state: the coordinator asks again for a reward that does not come.
+ * in   answer.verify       out  reward.assigned | reward.failed, through a request to a grader
+ * Invariant: one of them for each attempt. It holds no state: the coordinator asks again for a reward that does not come.
  */
 import type { VerifyAnswer } from '../messages/commands'
 import { type Behaviour, nothing } from '../runtime/behaviour'

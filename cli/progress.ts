@@ -14,7 +14,7 @@ export interface StepReport {
   readonly version: number
   /** Mean reward of all rollouts of the step that have one, before any selection. */
   readonly passAt1: number
-  /** Failed calls over calls, in rollouts with a reward above 0. */
+  /** Failed calls over calls, in rollouts with a reward above selection.positiveAbove. */
   readonly toolErrorRateInPositives: number
   readonly toolErrorRate: number
   /** Tokens that the model sampled, a rollout. */
@@ -22,6 +22,8 @@ export interface StepReport {
   readonly meanTurns: number
   readonly truncatedShare: number
   readonly failedRollouts: number
+  /** Rollouts whose reward could not be had: the judge raised, hung, refused. */
+  readonly failedRewards: number
   readonly rollouts: number
   readonly groupsSelected: number
   readonly groupsRejected: number
@@ -42,6 +44,7 @@ interface Tally {
       errors: number
       truncated: boolean
       failed: boolean
+      unjudged: boolean
       reward: number | null
     }
   >
@@ -69,7 +72,8 @@ export interface Progress {
 const ratio = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0)
 
-export function progress(): Progress {
+/** `positiveAbove`: a reward above this is a positive, whose tool errors are counted. */
+export function progress({ positiveAbove = 0 } = {}): Progress {
   const tallies = new Map<number, Tally>()
   const stepOf = new Map<string, number>()
   const steps: StepReport[] = []
@@ -91,7 +95,7 @@ export function progress(): Progress {
     const tally = tallyOf(fact.step)
     const members = [...tally.members.values()]
     const judged = members.filter(m => m.reward !== null)
-    const positives = judged.filter(m => m.reward! > 0)
+    const positives = judged.filter(m => m.reward! > positiveAbove)
     const rolloutSeconds = (tally.lastAt - tally.firstAt) / 1000
     const tokens = sum(members.map(m => m.tokens))
     tallies.delete(fact.step)
@@ -107,6 +111,7 @@ export function progress(): Progress {
       meanTurns: ratio(sum(members.map(m => m.turns)), members.length),
       truncatedShare: ratio(members.filter(m => m.truncated).length, members.length),
       failedRollouts: members.filter(m => m.failed).length,
+      failedRewards: members.filter(m => m.unjudged).length,
       rollouts: members.length,
       groupsSelected: tally.selected,
       groupsRejected: tally.rejected,
@@ -151,6 +156,7 @@ export function progress(): Progress {
             errors: message.toolErrors,
             truncated: message.outcome === 'truncated',
             failed: message.outcome === 'failed',
+            unjudged: false,
             reward: null,
           })
           return undefined
@@ -159,6 +165,12 @@ export function progress(): Progress {
           const step = stepOf.get(groupOf(message.trajectory))
           const member = step === undefined ? undefined : tallyOf(step).members.get(message.trajectory)
           if (member !== undefined) member.reward = message.reward
+          return undefined
+        }
+        case 'reward.failed': {
+          const step = stepOf.get(groupOf(message.trajectory))
+          const member = step === undefined ? undefined : tallyOf(step).members.get(message.trajectory)
+          if (member !== undefined && member.reward === null) member.unjudged = true
           return undefined
         }
         case 'group.selected':

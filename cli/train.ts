@@ -126,7 +126,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     await context.bus.close()
     throw thrown
   })
-  const state = progress()
+  const state = progress(config.selection)
   const view = (options.view ?? trainView)({ json: options.json === true, config, run: id, fx: systemEffects })
   const metrics = await serveMetrics(options.metrics)
   const signals = stopSignals()

@@ -112,6 +112,7 @@ export function trainView(options: TrainViewOptions) {
           `${Math.round(report.rolloutTokensPerSecond)} tokens/s`,
           `${report.meanTokens.toFixed(0)} tokens`,
           `kept ${report.groupsSelected}/${report.groupsSelected + report.groupsRejected}`,
+          ...(report.failedRewards > 0 ? [paint('red', `${report.failedRewards} rewards failed`)] : []),
           duration(report.stepSeconds),
         ].join('  '),
       )

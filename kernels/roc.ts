@@ -34,6 +34,8 @@ export interface SelectionOptions {
   readonly minPositive?: number
   /** Reject a group whose rewards are all equal. Default true. */
   readonly rejectEqual?: boolean
+  /** A reward above this is a positive, any other a negative. Default 0. Advantages are of the rewards themselves. */
+  readonly positiveAbove?: number
   /** Added to a penalty before it is inverted. Default 1e-6. */
   readonly epsilon?: number
   /** Whether p_err and p_format are part of the penalty. Default true. */
@@ -141,7 +143,7 @@ export function selectionCounts(
 }
 
 /**
- * Decides about one group. `members` are those with a reward, in any order; a reward above 0 is positive.
+ * Decides about one group. `members` are those with a reward, in any order.
  *
  * Draws: positives first, then negatives, both over ascending member index (random.ts says how).
  * Throws RangeError on a member twice, counts that contradict each other, a reward that is not finite, keep < 1.
@@ -151,8 +153,9 @@ export function selectGroup(members: readonly GroupMember[], options: SelectionO
   if (!Number.isInteger(keep) || keep < 1) throw new RangeError(`keep must be a positive integer, not ${keep}`)
   const all = weigh(members, options)
   const meanReward = all.length === 0 ? 0 : all.reduce((sum, one) => sum + one.reward, 0) / all.length
-  const positives = all.filter(one => one.reward > 0)
-  const negatives = all.filter(one => !(one.reward > 0))
+  const isPositive = (one: WeighedMember) => one.reward > (options.positiveAbove ?? 0)
+  const positives = all.filter(isPositive)
+  const negatives = all.filter(one => !isPositive(one))
   const epsilon = options.epsilon ?? 1e-6
   const weightOf = (one: WeighedMember): number => 1 / (one.penalty + epsilon)
 
@@ -168,7 +171,7 @@ export function selectGroup(members: readonly GroupMember[], options: SelectionO
     keptNegatives: counts?.k0 ?? null,
     members: all.map(one => ({
       ...one,
-      weight: counts && options.variant === 'paper' && one.reward > 0 ? weightOf(one) : null,
+      weight: counts && options.variant === 'paper' && isPositive(one) ? weightOf(one) : null,
       kept: kept.has(one.member),
     })),
   })

@@ -3,7 +3,7 @@
  * from facts: a refold yields those that have no answer yet. Each carries the epoch and the attempt that its answer echoes.
  */
 
-import type { Sampling } from './facts/trajectory'
+import type { Sampling, Task } from './facts/trajectory'
 import type { EngineId, Epoch, ExecutorId, PolicyVersion, TrajectoryId } from './ids'
 
 /** Coordinator → scheduler (`turns`): generate one turn somewhere. */
@@ -113,6 +113,8 @@ export interface VerifyAnswer {
   readonly truth: string
   /** Text of the model's turns, joined. */
   readonly response: string
+  /** For rewards that look at more than the truth. */
+  readonly task?: Task
 }
 
 /** Anyone → everyone (`control`). */

@@ -31,6 +31,7 @@ export function factKey(fact: Fact): string {
     case 'context.appended':
       return `${fact.trajectory}#${fact.turn}#${fact.type}`
     case 'reward.assigned':
+    case 'reward.failed':
       return `${fact.trajectory}#${fact.type}#${fact.attempt}`
     case 'group.closed':
     case 'group.selected':

@@ -4,7 +4,7 @@
  *
  * To change a message: add the field here and in its type, raise `version`, and write the step in upcast/.
  */
-import type { Sampling } from './facts'
+import type { Sampling, Task } from './facts'
 import type { FieldsOf, ShapeOf } from './shape'
 import type { Message, MessageType } from './topics'
 
@@ -21,6 +21,18 @@ const sampling = {
   minP: 'number',
   stopTokens: { each: 'int' },
 } as const satisfies FieldsOf<Sampling>
+
+const task = {
+  id: 'string',
+  messages: {
+    each: {
+      fields: { role: { oneOf: { system: true, user: true, assistant: true, tool: true } }, content: 'string' },
+    },
+  },
+  truth: 'string',
+  reward: 'string',
+  metadata: { optional: { map: 'unknown' } },
+} as const satisfies FieldsOf<Task>
 
 const segments = {
   each: { fields: { policyVersion: 'int', start: 'int', end: 'int' } },
@@ -72,18 +84,7 @@ export const shapes = {
       purpose: { oneOf: { train: true, eval: true, fork: true, chat: true } },
       step: 'int',
       order: 'int',
-      task: {
-        fields: {
-          id: 'string',
-          messages: {
-            each: {
-              fields: { role: { oneOf: { system: true, user: true, assistant: true, tool: true } }, content: 'string' },
-            },
-          },
-          truth: 'string',
-          reward: 'string',
-        },
-      },
+      task: { fields: task },
       tokens: 'i32',
       tools: { each: 'string' },
       limits: {
@@ -204,7 +205,19 @@ export const shapes = {
   },
   'reward.assigned': {
     version: 1,
-    fields: { at: 'number', trajectory: 'string', attempt: 'int', reward: 'number', answer: 'string', how: 'string' },
+    fields: {
+      at: 'number',
+      trajectory: 'string',
+      attempt: 'int',
+      reward: 'number',
+      answer: 'string',
+      how: 'string',
+      why: { optional: 'string' },
+    },
+  },
+  'reward.failed': {
+    version: 1,
+    fields: { at: 'number', trajectory: 'string', attempt: 'int', how: 'string', why: 'string' },
   },
   'group.closed': {
     version: 1,
@@ -393,7 +406,14 @@ export const shapes = {
   },
   'answer.verify': {
     version: 1,
-    fields: { trajectory: 'string', attempt: 'int', reward: 'string', truth: 'string', response: 'string' },
+    fields: {
+      trajectory: 'string',
+      attempt: 'int',
+      reward: 'string',
+      truth: 'string',
+      response: 'string',
+      task: { optional: { fields: task } },
+    },
   },
   'run.control': {
     version: 1,

@@ -82,6 +82,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'context.appended':
     case 'rollout.finished':
     case 'reward.assigned':
+    case 'reward.failed':
       return { topic: 'trajectories', key: groupOf(message.trajectory) }
     case 'learner.claimed':
     case 'step.started':

@@ -3,7 +3,17 @@ import type { Recipe } from '../runtime/recipe'
 import { gsm8k } from './gsm8k'
 import { quickstart } from './quickstart'
 
-export { defineRecipe, type Recipe, type RecipeConfig, type RecipeInput, type TaskSource } from '../runtime/recipe'
+export {
+  defineRecipe,
+  type Recipe,
+  type RecipeConfig,
+  type RecipeInput,
+  type RewardAsk,
+  type RewardContext,
+  type RewardFunction,
+  type RewardScore,
+  type TaskSource,
+} from '../runtime/recipe'
 
 export { answerInstruction, problemsData, problemsRecipe } from './problems'
 

@@ -124,6 +124,7 @@ test('integers and empty answers never reach math-verify; an empty box is no ans
     reward: 1,
     answer: '42.0',
     how: 'integer',
+    why: 'the same integer',
   })
   expect(await grade(response('41'), new AbortController().signal)).toMatchObject({ reward: 0, how: 'integer' })
   expect(await grade({ ...response(' '), truth: '' }, new AbortController().signal)).toMatchObject({

@@ -228,9 +228,9 @@ describe('learner', () => {
 })
 
 describe('evaluator', () => {
-  test('pass@1 is the mean over problems, a failed rollout is left out and counted', () => {
+  test('pass@1 is the mean over problems, a failed rollout, or one without a reward, is left out and counted', () => {
     const w = world(evaluator())
-    const groups = ['e0000.0000', 'e0000.0001', 'e0000.0002']
+    const groups = ['e0000.0000', 'e0000.0001', 'e0000.0002', 'e0000.0003']
     w.append({
       type: 'curriculum.advanced',
       at: 0,
@@ -244,6 +244,7 @@ describe('evaluator', () => {
       [1, 1],
       [1, 0],
       [0, null],
+      [0.5, Number.NaN],
     ]
     rewards.forEach((group, g) => {
       group.forEach((reward, member) => {
@@ -251,7 +252,9 @@ describe('evaluator', () => {
         const counts = { turns: 1, sampledTokens: 10, toolCalls: 2, toolErrors: member, answerTags: 1 }
         const outcome = reward === null ? 'failed' : 'answered'
         w.append({ type: 'rollout.finished', at: 0, trajectory, epoch: epoch(0), outcome, reason: '', ...counts })
-        if (reward !== null) {
+        if (Number.isNaN(reward)) {
+          w.append({ type: 'reward.failed', at: 0, trajectory, attempt: 0, how: 'timeout', why: 'late' })
+        } else if (reward !== null) {
           w.append({ type: 'reward.assigned', at: 0, trajectory, attempt: 0, reward, answer: '', how: '' })
         }
       })
@@ -268,10 +271,10 @@ describe('evaluator', () => {
     expect(result).toMatchObject({
       type: 'evaluation.completed',
       passAt1: 0.5,
-      n: 3,
+      n: 4,
       samples: 2,
-      metrics: { failed: 1 },
+      metrics: { failed: 1, unjudged: 1, passAtK: 0.625 },
     })
-    expect((result as { standardError: number }).standardError).toBeCloseTo(0.5 / Math.sqrt(3), 10)
+    expect((result as { standardError: number }).standardError).toBeCloseTo(Math.sqrt(0.5 / 3) / 2, 10)
   })
 })

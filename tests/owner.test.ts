@@ -5,7 +5,7 @@ import { type OwnerState, oldestOpen, owner } from '../actors/owner'
 import { assembleSequence } from '../kernels'
 import type { GenerateTurn } from '../messages/commands'
 import type { Fact, GroupSelected, RolloutFinished, TrajectoryFact, TurnAsked } from '../messages/facts'
-import { engineId, policyVersion } from '../messages/ids'
+import { engineId, groupId, policyVersion, trajectoryId } from '../messages/ids'
 import { answer, claim, completed, requested, toolCall, toolName } from './support/facts'
 import { refold, type World, world } from './support/world'
 
@@ -207,6 +207,42 @@ test('engine faults are tried again, then the rollout has failed and is no negat
   while (answerOne(w, 0, ask => answer(ask.order === 1 ? '4' : '5'))) {}
   expect(factsOf(w, 'group.closed')[0]!.rewarded).toEqual([1, 2, 3])
   expect(factsOf(w, 'group.selected')).toHaveLength(1)
+})
+
+test('a reward that fails makes its rollout no negative: the group is decided from the others, at once', () => {
+  const w = start('g0')
+  const open = () => w.commands.findIndex(c => c.type === 'answer.verify')
+  const judge = (ask: (trajectory: TrajectoryFact & { type: 'rollout.finished' }) => Fact) => {
+    for (const finished of factsOf(w, 'rollout.finished').slice(factsOf(w, 'reward.assigned').length)) {
+      while (open() >= 0) w.takeCommand(open())
+      w.append(ask(finished))
+    }
+  }
+  while (w.commands.some(c => c.type === 'turn.generate'))
+    answerOne(
+      w,
+      w.commands.findIndex(c => c.type === 'turn.generate'),
+      ask => answer(String(ask.order)),
+    )
+  judge(({ trajectory }) => {
+    const common = { at: 0, trajectory, attempt: 0 }
+    const member = Number(trajectory.at(-1))
+    if (member === 3) return { type: 'reward.failed', ...common, how: 'raised', why: 'KeyError' }
+    return { type: 'reward.assigned', ...common, reward: 0.25 * (member + 1), answer: '', how: 'python' }
+  })
+  expect(factsOf(w, 'group.closed')).toMatchObject([{ reason: 'complete', rewarded: [0, 1, 2] }])
+  // All above 0 are positives: two of 0.25, 0.5 and 0.75 are kept, and their advantages are of the rewards themselves.
+  const [selected] = factsOf(w, 'group.selected')
+  expect(selected!.kept).toHaveLength(2)
+  const [low, high] = selected!.kept.map(k => k.advantage)
+  expect(low).toBeCloseTo(-Math.SQRT1_2, 3)
+  expect(high).toBeCloseTo(Math.SQRT1_2, 3)
+  // A reward that comes after it, from a verifier that was asked twice, changes nothing.
+  const late = trajectoryId(groupId('g0'), 3)
+  w.append({ type: 'reward.assigned', at: 0, trajectory: late, attempt: 0, reward: 1, answer: '', how: '' })
+  expect(factsOf(w, 'group.selected')).toHaveLength(1)
+  expect(refold(behaviour(), w.log)).toEqual(w.state())
+  expect(w.state().coordinator.groups.size).toBe(0)
 })
 
 test('a lost member never wedges a group: it is closed at its deadline and decided from those that have a reward', () => {

@@ -6,19 +6,23 @@
 import { type AnswerPlace, extractAnswer } from '../../kernels'
 import type { Sandbox } from '../../sandbox'
 import { type AnswerGraderOptions, answerGrader } from './answerGrader'
-import type { Grader } from './verifierPort'
+import type { Graded, GraderAsk } from './verifierPort'
 
 export interface MathGraderOptions extends AnswerGraderOptions {
   readonly place: AnswerPlace
 }
 
 /** The sandbox's interpreter must have math-verify. */
-export function mathGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, { place, ...options }: MathGraderOptions): Grader {
+export function mathGrader(
+  sandbox: Pick<Sandbox, 'run' | 'lanes'>,
+  { place, ...options }: MathGraderOptions,
+): (ask: Pick<GraderAsk, 'response' | 'truth'>, signal: AbortSignal) => Promise<Graded> {
   const grade = answerGrader(sandbox, options)
   return async ({ response, truth }, signal) => {
     const answer = extractAnswer(response, place)
-    if (answer === null) return { reward: 0, answer: '', how: 'no-answer' }
-    const { correct, how } = await grade({ answer, truth }, signal)
-    return { reward: correct ? 1 : 0, answer, how }
+    if (answer === null)
+      return { reward: 0, answer: '', how: 'no-answer', why: 'there is no \\boxed{} where it has to stand' }
+    const { correct, how, why } = await grade({ answer, truth }, signal)
+    return { reward: correct ? 1 : 0, answer, how, why }
   }
 }

@@ -1,24 +1,44 @@
 /**
  * The graders' side of the verifier.
  *
- * in   answer.verify        out  reward.assigned
- * Invariant: the grader decides, within its own deadline, and says by which rule. A grader that cannot decide, however
- * often it is asked, leaves the rollout without a reward, which is no zero.
+ * in   answer.verify        out  reward.assigned | reward.failed
+ * Invariant: the grader decides, within its own deadline, and says by which rule. One that says that it cannot decide leaves
+ * the rollout without a reward, which is no zero and stands in the log; one that breaks is asked again.
  */
+
+import { type Task, taskId } from '../../messages'
 import type { VerifyAnswer } from '../../messages/commands'
 import type { Effects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
 
-export interface Grade {
+export interface Graded {
   readonly reward: number
   /** What was taken as the answer; empty when there was none. */
   readonly answer: string
   /** Which rule decided. */
   readonly how: string
+  readonly why?: string
+}
+
+/** No reward can be had, however often it is asked. */
+export interface Ungraded {
+  readonly reward: null
+  /** What went wrong, in a word. */
+  readonly how: string
+  readonly why: string
+}
+
+export type Grade = Graded | Ungraded
+
+export interface GraderAsk {
+  readonly response: string
+  readonly truth: string
+  readonly task: Task
 }
 
 /** Judges a response. Rejects when it could not decide, which costs the rollout an attempt, not its reward. */
-export type Grader = (ask: { readonly response: string; readonly truth: string }, signal: AbortSignal) => Promise<Grade>
+export type Grader = (ask: GraderAsk, signal: AbortSignal) => Promise<Grade>
 
 const tries = 3
 
@@ -28,19 +48,23 @@ export const verifierKey = (ask: VerifyAnswer): string => `${ask.trajectory}#${a
 export function verifierPort(graders: ReadonlyMap<string, Grader>, fx: Effects): Port<VerifyAnswer> {
   return async (ask, signal) => {
     const grader = graders.get(ask.reward)
-    if (grader === undefined) throw new RangeError(`no grader is named '${ask.reward}'`)
+    if (grader === undefined) throw unknown(ask.reward, [...graders.keys()])
     const { trajectory, attempt, response, truth } = ask
-    const grade = await persistently(() => grader({ response, truth }, signal), signal)
+    const task = ask.task ?? { id: taskId(''), messages: [], truth, reward: ask.reward }
+    const grade = await persistently(() => grader({ response, truth, task }, signal), signal)
     if (grade === undefined) return undefined
-    const { reward, answer, how } = grade
-    return {
-      facts: [{ type: 'reward.assigned', at: fx.now(), trajectory, attempt, reward, answer, how }],
-      commands: [],
+    const common = { at: fx.now(), trajectory, attempt }
+    if (grade.reward === null) {
+      const { how, why } = grade
+      return { facts: [{ type: 'reward.failed', ...common, how, why }], commands: [] }
     }
+    const { reward, answer, how, why } = grade
+    const said = why === undefined ? {} : { why }
+    return { facts: [{ type: 'reward.assigned', ...common, reward, answer, how, ...said }], commands: [] }
   }
 }
 
-/** Undefined when no try came to a verdict: the group is closed at its deadline without this member. */
+/** Undefined when no try came to a verdict: it is asked for again, and the group is closed at its deadline without this member. */
 async function persistently(judge: () => Promise<Grade>, signal: AbortSignal): Promise<Grade | undefined> {
   for (let attempt = 0; attempt < tries && !signal.aborted; attempt++) {
     const grade = await judge().catch(() => undefined)
@@ -48,3 +72,11 @@ async function persistently(judge: () => Promise<Grade>, signal: AbortSignal): P
   }
   return undefined
 }
+
+const unknown = (name: string, known: readonly string[]) =>
+  new TroupeError('config.unknown_reward', {
+    boundary: 'config',
+    retriable: false,
+    message: `a task names the reward '${name}', which there is not`,
+    hint: `rewards: ${known.filter(one => one !== '').join(', ')}; a recipe brings others as \`rewards\``,
+  })

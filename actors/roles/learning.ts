@@ -40,7 +40,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { journal } = troupe
   const [claim] = await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: `${run}.${fx.unique()}` }])
   const begin = await beginOf(journal, learns)
-  await scope.host({ behaviour: fenced(evaluator()), feeds: followedFeeds, begin, lingerMs })
+  await scope.host({ behaviour: fenced(evaluator(config.selection)), feeds: followedFeeds, begin, lingerMs })
   const { groupsPerStep, maxStaleness } = config.rollout
   const { refillShare } = config.selection
   const { steps } = config.train

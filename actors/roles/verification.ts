@@ -1,23 +1,25 @@
 /**
  * The role `verifier`: graders for the answers of a run. Its processes share the partitions of `verifications`.
- * in   answers to compare with the truth        out  rewards
+ * in   answers to judge        out  rewards, or why there is none
  */
+
 import { graderSandbox } from '../ports/graderSandbox'
-import { mathGrader } from '../ports/mathGrader'
+import { openGraders } from '../ports/graders'
 import { verifierKey, verifierPort } from '../ports/verifierPort'
 import { verifier } from '../verifier'
 import type { Scope } from './scope'
 
 export async function startVerification(scope: Scope): Promise<void> {
-  const { config, fx } = scope.options
+  const { config, recipe, fx, log } = scope.options
   const sandbox = graderSandbox()
   scope.onClose(() => sandbox.close())
-  const { place, timeoutMs } = config.reward
+  const graders = await openGraders({ config, sandbox, log, ...(recipe.rewards ? { rewards: recipe.rewards } : {}) })
+  scope.onClose(() => graders.close())
   await scope.host({
     behaviour: verifier(),
     shared: true,
     feeds: [{ topic: 'verifications', from: 'latest' }],
-    perform: verifierPort(new Map([['math', mathGrader(sandbox, { place, timeoutMs })]]), fx),
+    perform: verifierPort(graders.byName, fx),
     keyOf: verifierKey,
   })
 }

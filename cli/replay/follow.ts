@@ -112,6 +112,8 @@ export function factLine(message: Message): string {
       return `${head}  ${message.tokens.length} tokens: ${shortest(message.text)}`
     case 'rollout.finished':
       return `${head}  ${message.outcome} (${shortest(message.reason)}), ${message.turns} turns`
+    case 'reward.failed':
+      return `${head}  ${shortest(message.how)}: ${shortest(message.why)}`
     case 'reward.assigned':
       return `${head}  ${message.reward}, answer '${shortest(message.answer)}' (${shortest(message.how)})`
     case 'group.closed':

@@ -127,7 +127,10 @@ async function allEnded(journal: Journal, { forks, config, onEnded }: ForkedRunO
     for (const { message, offset } of entries) {
       at = offset + 1
       const fact = message as TrajectoryFact
-      const ends = fact.type === 'reward.assigned' || (fact.type === 'rollout.finished' && fact.outcome === 'failed')
+      const ends =
+        fact.type === 'reward.assigned' ||
+        fact.type === 'reward.failed' ||
+        (fact.type === 'rollout.finished' && fact.outcome === 'failed')
       if (ends) open.delete(fact.trajectory)
     }
     if (open.size < before) onEnded(all - open.size, all)

@@ -1,13 +1,15 @@
 /**
  * `troupe replay rescore G|T`: judges recorded responses again, by another rule or several times.
  *
- * in   the recorded texts and truths        out  for each the recorded and the new rewards; how often they differ
- * Invariant: nothing is generated and nothing of the run is changed: the same texts, another judge.
+ * in   the recorded texts and tasks        out  for each the recorded and the new rewards; how often they differ
+ * Invariant: each is judged by the reward that its task names, as the recipe has it, or by the grader given. Nothing is generated and nothing of the run is changed: the same texts, another judge.
  */
 import { resolve } from 'node:path'
 import { type Command, Option } from 'commander'
 import type { Grader } from '../../actors/ports/verifierPort'
 import { asError, TroupeError } from '../../runtime/errors'
+import type { Recipe, RecipeConfig, RewardConfig } from '../../runtime/recipe'
+import { loadRecipe } from '../recipes'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories, responseOf } from './counted'
@@ -18,7 +20,7 @@ import { configOf } from './run'
 interface RescoreOptions extends ReadOptions {
   readonly all?: boolean
   readonly times: number
-  readonly place?: 'answer-tag' | 'anywhere'
+  readonly place?: RewardConfig['place']
   readonly grader?: string
   readonly timeoutMs?: number
   readonly json?: boolean
@@ -49,10 +51,11 @@ export function registerRescore(replay: Command): void {
       new Option('--place <place>', "where the answer counts (default: the recipe's)").choices([
         'answer-tag',
         'anywhere',
+        'response',
       ]),
     )
-    .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth}) → {reward, answer, how}')
-    .option('--timeout-ms <ms>', 'of math-verify for one answer', wholeNumber(1, 3_600_000))
+    .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth, task}) → {reward, answer, how}')
+    .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000))
     .option('--json', 'a JSON line each, last a summary')
   withRun(command).action(rescore)
 }
@@ -65,11 +68,8 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
     const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
     const all = (await countedTrajectories(recorded, wants)).filter(c => c.reward !== null)
     if (all.length === 0) throw wrong('nothing there has a reward to compare with')
-    const { reward } = await configOf(recorded)
-    const grader =
-      options.grader === undefined
-        ? mathOf(options.place ?? reward.place, options.timeoutMs ?? reward.timeoutMs, closers)
-        : graderIn(options.grader)
+    const config = await configOf(recorded)
+    const grader = options.grader === undefined ? await ownOf(config, options, closers) : graderIn(options.grader)
     const results: Rescored[] = []
     for (let at = 0; at < all.length; at += atOnce) {
       results.push(...(await Promise.all(all.slice(at, at + atOnce).map(c => judge(c, grader, options.times)))))
@@ -82,14 +82,32 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
   }
 }
 
-/** Loaded here: a second of start-up that other commands need not wait for. */
-function mathOf(place: 'answer-tag' | 'anywhere', timeoutMs: number, closers: (() => Promise<void>)[]): Grader {
+/** The recipe's own graders. Loaded here: a second of start-up that other commands need not wait for. */
+async function ownOf(config: RecipeConfig, options: RescoreOptions, closers: (() => Promise<void>)[]): Promise<Grader> {
   const { graderSandbox } =
     require('../../actors/ports/graderSandbox') as typeof import('../../actors/ports/graderSandbox')
-  const { mathGrader } = require('../../actors/ports/mathGrader') as typeof import('../../actors/ports/mathGrader')
+  const { openGraders } = require('../../actors/ports/graders') as typeof import('../../actors/ports/graders')
   const sandbox = graderSandbox()
   closers.push(() => sandbox.close())
-  return mathGrader(sandbox, { place, timeoutMs })
+  const { reward } = config
+  const asked = { ...reward, place: options.place ?? reward.place, timeoutMs: options.timeoutMs ?? reward.timeoutMs }
+  const rewards = rewardsOf(config.name)
+  const { byName, close } = await openGraders({ config: { reward: asked }, sandbox, ...(rewards ? { rewards } : {}) })
+  closers.push(close)
+  return (ask, signal) => {
+    const grader = byName.get(ask.task.reward)
+    if (grader === undefined) throw wrong(`the reward '${ask.task.reward}' is not known here; give --grader FILE`)
+    return grader(ask, signal)
+  }
+}
+
+/** Functions that the recipe brings, where the run's recipe is one that is found by its name. */
+function rewardsOf(name: string): Recipe['rewards'] {
+  try {
+    return loadRecipe(name).recipe.rewards
+  } catch {
+    return undefined // a file of the user's: the built-in rewards are there all the same
+  }
 }
 
 function graderIn(file: string): Grader {
@@ -104,12 +122,14 @@ function graderIn(file: string): Grader {
 }
 
 async function judge(counted: Counted, grader: Grader, times: number): Promise<Rescored> {
-  const ask = { response: responseOf(counted), truth: counted.request.task.truth }
+  const { task } = counted.request
+  const ask = { response: responseOf(counted), truth: task.truth, task }
   const rewards: number[] = []
   let answer = ''
   let how = ''
   for (let k = 0; k < times; k++) {
     const grade = await grader(ask, AbortSignal.timeout(graderDeadlineMs))
+    if (grade?.reward === null) throw wrong(`${counted.trajectory} has no reward: ${grade.how}: ${grade.why}`)
     if (!Number.isFinite(grade?.reward)) throw wrong(`the grader gave no finite reward for ${counted.trajectory}`)
     rewards.push(grade.reward)
     answer = String(grade.answer ?? '')

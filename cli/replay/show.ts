@@ -258,9 +258,12 @@ export function printed(
         lines.push(
           paint(
             fact.reward > 0 ? 'green' : 'red',
-            `reward ${fact.reward}  answer '${escapeForTerminal(fact.answer)}' (${escapeForTerminal(fact.how)})`,
+            `reward ${fact.reward}  answer '${escapeForTerminal(fact.answer)}' (${escapeForTerminal(fact.how)})${fact.why === undefined ? '' : `: ${escapeForTerminal(fact.why)}`}`,
           ),
         )
+        break
+      case 'reward.failed':
+        lines.push(paint('red', `no reward: ${escapeForTerminal(fact.how)}: ${escapeForTerminal(fact.why)}`))
         break
     }
   }

@@ -162,6 +162,9 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       case 'tool.completed':
         onlyOnce(once.tools, `${fact.trajectory}#${fact.turn}#${fact.call}`, 'tool call')
         return
+      case 'reward.failed':
+        onlyOnce(once.rewards, fact.trajectory, 'the reward of')
+        return
       case 'reward.assigned':
         onlyOnce(once.rewards, fact.trajectory, 'the reward of')
         if (!Number.isFinite(fact.reward)) problem(entry, 'bad-reward', `${fact.trajectory}: ${fact.reward}`)

@@ -58,8 +58,10 @@ export interface Task {
   readonly messages: readonly ChatMessage[]
   /** What the verifier compares with. */
   readonly truth: string
-  /** Which reward of the recipe judges it. */
+  /** Which reward judges it; empty: the recipe's `reward.name`. */
   readonly reward: string
+  /** What else a reward, or a person, needs to know of it: plain data, as JSON has it. */
+  readonly metadata?: Readonly<Record<string, unknown>>
 }
 
 /** A rollout of a task was asked for. Its prompt is rendered here, once. */
@@ -235,6 +237,19 @@ export interface RewardAssigned {
   readonly answer: string
   /** Which rule decided. */
   readonly how: string
+  /** In words. */
+  readonly why?: string
+}
+
+/** No reward could be had: the judge raised, hung, refused or said no number. Ours to blame: the rollout is no negative. */
+export interface RewardFailed {
+  readonly type: 'reward.failed'
+  readonly at: number
+  readonly trajectory: TrajectoryId
+  readonly attempt: number
+  /** What went wrong, in a word: `raised`, `timeout`, … */
+  readonly how: string
+  readonly why: string
 }
 
 /** No more members are waited for. */
@@ -300,6 +315,7 @@ export type TrajectoryFact =
   | ContextAppended
   | RolloutFinished
   | RewardAssigned
+  | RewardFailed
   | GroupClosed
   | GroupSelected
   | GroupRejected

@@ -5,6 +5,7 @@
 import type { z } from 'zod'
 import type { ChatMessage, Task } from '../../messages/facts'
 import type { ToolSchema } from '../renderer'
+import type { RewardFunction } from './reward'
 import type { RecipeConfig, RecipeInput } from './schema'
 
 /** Tasks by index, so that a cursor in a fact says which come next. */
@@ -25,6 +26,8 @@ export interface Recipe {
   /** What `config.data` may hold; without, anything. */
   readonly data?: z.ZodType<Readonly<Record<string, unknown>>>
   tasks(config: RecipeConfig): Promise<TaskSource>
+  /** Rewards of the recipe's own, by the name that `reward.name` or a task says. */
+  readonly rewards?: Readonly<Record<string, RewardFunction>>
   /** Conversations for the cold start, and for the tokenizer of a model that begins from random weights. */
   demonstrations?(config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]>
 }

@@ -1,4 +1,12 @@
 /** Recipes: their data, section by section, and what brings their tasks. */
 export { defineRecipe, type Recipe, type TaskSource } from './defineRecipe'
 export { mapFlag, mapFlags } from './releaseFlags'
+export {
+  builtInRewards,
+  type RewardAsk,
+  type RewardConfig,
+  type RewardContext,
+  type RewardFunction,
+  type RewardScore,
+} from './reward'
 export { type RecipeConfig, type RecipeInput, recipeSchema, recipeSchemaWith } from './schema'

@@ -11,7 +11,7 @@ import { engineSection, schedulerSection } from './engine'
 import { evaluationSection } from './evaluation'
 import { modelSection } from './model'
 import { count } from './numbers'
-import { rewardSection } from './reward'
+import { rewardFaults, rewardSection } from './reward'
 import { limitsSection, rolloutSection } from './rollout'
 import { selectionSection } from './selection'
 import { toolsSection } from './tools'
@@ -71,6 +71,7 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
       `a context of ${limits.contextTokens} is longer than the model's ${positions} (model.config.max_position_embeddings)`,
     )
   }
+  for (const [field, why] of rewardFaults(recipe.reward)) refuse(['reward', field], why)
   const isLocal = engine.kind === 'local'
   if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
   if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)

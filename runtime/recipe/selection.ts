@@ -8,6 +8,8 @@ export const selectionSection = z.strictObject({
   keep: positive.min(2).default(16),
   minPositive: count.default(2),
   minNegative: count.default(2),
+  /** A reward above this is a positive for RoC. */
+  positiveAbove: z.number().default(0),
   rejectEqual: z.boolean().default(true),
   errorRatio: z.boolean().default(true),
   answerFormat: z.boolean().default(true),

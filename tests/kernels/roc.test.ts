@@ -44,6 +44,7 @@ const anyOptions = fc.record({
   rejectEqual: fc.boolean(),
   errorRatio: fc.boolean(),
   answerFormat: fc.boolean(),
+  positiveAbove: fc.constantFrom(0, 0.5, 0.9),
 })
 
 test('p_err is the share of failed calls, and a half without any', () => {
@@ -208,4 +209,22 @@ test('a member twice, more failed calls than calls, and a reward that is not fin
   expect(() => selectGroup([member(1, 0, { toolErrors: 3 })], base)).toThrow('3 failed of 2 calls')
   expect(() => selectGroup([member(1, Number.NaN)], base)).toThrow(RangeError)
   expect(() => selectGroup(group(1, 4), { ...base, keep: 0 })).toThrow(RangeError)
+})
+
+test('a reward above positiveAbove is a positive, whatever its size; advantages are of the rewards themselves', () => {
+  const members = [0.1, 0.4, 0.6, 0.9].map((reward, at) => member(at, reward))
+  const counts = (positiveAbove: number) => {
+    const { explain } = selectGroup(members, { ...base, keep: 4, positiveAbove })
+    return [explain.positives, explain.negatives]
+  }
+  expect([counts(0), counts(0.5), counts(0.6), counts(1)]).toEqual([
+    [4, 0],
+    [2, 2],
+    [1, 3],
+    [0, 4],
+  ])
+  const chosen = selectGroup(members, { ...base, keep: 2, minPositive: 1, minNegative: 1, positiveAbove: 0.5 })
+  if (chosen.kind !== 'selected') throw new Error(chosen.kind)
+  expect(chosen.kept.map(k => k.reward > 0.5).sort()).toEqual([false, true])
+  expect(chosen.kept.map(k => k.advantage)).toEqual(advantages(chosen.kept.map(k => k.reward)))
 })

@@ -20,21 +20,21 @@ PR_SET_PDEATHSIG = 1
 _own_folders: list[str] = []
 
 
-def die_with_parent(parent: int | None = None) -> None:
+def die_with_parent(parent: int | None = None, stdin: int = 0) -> None:
     """Asks the kernel for SIGKILL at the parent's death (Linux), and ends at end of stdin everywhere.
 
-    parent: its pid, where known: it may have died before the kernel was asked.
+    parent: its pid, where known: it may have died before the kernel was asked. stdin: where it was moved to.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
-    threading.Thread(target=_end_with_stdin, name="stdin", daemon=True).start()
+    threading.Thread(target=_end_with_stdin, args=(stdin,), name="stdin", daemon=True).start()
 
 
-def _end_with_stdin() -> None:
+def _end_with_stdin(stdin: int) -> None:
     # A descriptor of our own: nothing else reads from it, and a buffered reader would hold a lock at exit.
-    while os.read(0, 4096):
+    while os.read(stdin, 4096):
         pass
     end(0)
 

@@ -1,0 +1,195 @@
+/**
+ * The graders of a run, by the names of their rewards: the built-in ones and those that the recipe brings.
+ *
+ * in   the recipe and its `reward` section        out  a grader a name; the empty name is the section's own
+ * Invariant: what a user's function does is data. One that raises, hangs, dies or says no number gives no reward, and the
+ * first time that it fails in some way is logged.
+ */
+import { closest } from 'fastest-levenshtein'
+import { answerText } from '../../kernels'
+import { systemEffects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import {
+  builtInRewards,
+  type Recipe,
+  type RecipeConfig,
+  type RewardConfig,
+  type RewardFunction,
+} from '../../runtime/recipe'
+import type { RewardProcesses } from '../../runtime/rewardProcess'
+import type { GraderSandbox } from './graderSandbox'
+import { mathGrader } from './mathGrader'
+import { choiceGrader, exactGrader, formatGrader } from './textGraders'
+import type { Grade, Graded, Grader, Ungraded } from './verifierPort'
+
+export interface GradersOptions {
+  readonly config: Pick<RecipeConfig, 'reward'>
+  readonly rewards?: Recipe['rewards']
+  readonly sandbox: GraderSandbox
+  readonly log?: Pick<Log, 'warn' | 'debug'>
+}
+
+export interface Graders {
+  readonly byName: ReadonlyMap<string, Grader>
+  close(): Promise<void>
+}
+
+/** @throws TroupeError config.unknown_reward, config.reward_not_loaded */
+export async function openGraders({ config, rewards = {}, sandbox, log }: GradersOptions): Promise<Graders> {
+  const { reward } = config
+  const { place, timeoutMs, weights } = reward
+  const named = [reward.name, ...Object.keys(weights ?? {})]
+  const known = [...new Set([...builtInRewards, ...Object.keys(rewards)])]
+  for (const name of named) if (!known.includes(name)) throw unknownReward(name, known)
+  const byName = new Map<string, Grader>([
+    ['math', mathGrader(sandbox, { place: place === 'response' ? 'anywhere' : place, timeoutMs })],
+    ['choice', choiceGrader(place)],
+    ['exact', exactGrader(place)],
+    ['format', formatGrader],
+  ])
+  for (const [name, judge] of Object.entries(rewards)) byName.set(name, functionGrader(name, judge, reward, sandbox))
+  let processes: RewardProcesses | undefined
+  if (reward.file !== undefined || reward.module !== undefined) {
+    processes = await startPython(reward, log)
+    byName.set('python', pythonGrader(processes, reward))
+  }
+  if (weights !== undefined) byName.set('weighted', weightedGrader(weights, byName))
+  const told = new Set<string>()
+  for (const [name, grader] of byName) byName.set(name, telling(name, grader, told, log))
+  byName.set('', byName.get(reward.name)!)
+  return { byName, close: async () => processes?.close() }
+}
+
+/** Loaded here: most runs have none. */
+function startPython(reward: RewardConfig, log: GradersOptions['log']): Promise<RewardProcesses> {
+  const { startRewardProcesses } =
+    require('../../runtime/rewardProcess') as typeof import('../../runtime/rewardProcess')
+  const { file, module, timeoutMs, processes } = reward
+  return startRewardProcesses({
+    ...(file === undefined ? {} : { file }),
+    ...(module === undefined ? {} : { module }),
+    function: reward.function,
+    timeoutMs,
+    processes,
+    onPrinted: line => log?.debug({ line }, 'printed by the reward function'),
+  })
+}
+
+function pythonGrader(processes: RewardProcesses, { place }: RewardConfig): Grader {
+  return async ({ response, truth, task }, signal) => {
+    const answer = answerText(response, place) ?? ''
+    const { id, messages, metadata = {} } = task
+    const said = await processes.judge(answer, { id, messages, truth, metadata, response }, signal)
+    if ('fault' in said) return { reward: null, how: said.fault, why: said.why }
+    return { reward: said.score, answer, how: 'python', ...(said.why === undefined ? {} : { why: said.why }) }
+  }
+}
+
+function functionGrader(name: string, judge: RewardFunction, reward: RewardConfig, sandbox: GraderSandbox): Grader {
+  const { place, timeoutMs } = reward
+  return async ({ response, truth, task }, signal) => {
+    const late = stoppableDeadline(timeoutMs)
+    const either = AbortSignal.any([signal, late.signal])
+    const answer = answerText(response, place)
+    const ended = new Promise<never>((_, reject) => {
+      either.addEventListener('abort', () => reject(either.reason), { once: true })
+    })
+    ended.catch(() => {}) // nobody may wait for it any more
+    try {
+      const python = async (code: string, stdin?: string) => {
+        const given = stdin === undefined ? { code } : { code, stdin }
+        late.stop()
+        const ran = await sandbox.run({ id: `reward ${name}`, ...given, timeoutMs }, either).finally(late.go)
+        return { status: ran.status, stdout: utf8(ran.stdout), stderr: utf8(ran.stderr) }
+      }
+      const whole = { ...task, truth }
+      const given = (async () => judge({ response, answer, task: whole }, { signal: either, timeoutMs, python }))()
+      return gradeOf(name, await Promise.race([given, ended]), answer ?? '')
+    } catch (thrown) {
+      signal.throwIfAborted()
+      if (late.signal.aborted) return { reward: null, how: 'timeout', why: `no score within ${timeoutMs} ms` }
+      const error = asError(thrown)
+      const code = error instanceof TroupeError ? error.code : error.name
+      return { reward: null, how: 'raised', why: `${code}: ${error.message}`.slice(0, 500) }
+    } finally {
+      late.stop()
+    }
+  }
+}
+
+/** Its clock stands while the sandbox works: that has a deadline of its own, and the first call waits for it to open. */
+function stoppableDeadline(timeoutMs: number) {
+  const aborter = new AbortController()
+  let leftMs = timeoutMs
+  let stopped = 0
+  let since = systemEffects.elapsed()
+  const begin = () => setTimeout(() => aborter.abort(), Math.max(0, leftMs))
+  let timer = begin()
+  return {
+    signal: aborter.signal,
+    stop() {
+      if (stopped++ > 0) return
+      clearTimeout(timer)
+      leftMs -= systemEffects.elapsed() - since
+    },
+    go() {
+      if (--stopped > 0) return
+      since = systemEffects.elapsed()
+      timer = begin()
+    },
+  }
+}
+
+function gradeOf(name: string, given: unknown, answer: string): Grade {
+  const whole =
+    typeof given === 'object' && given !== null ? (given as Readonly<Record<string, unknown>>) : { score: given }
+  const { score, why } = whole
+  if (typeof score !== 'number' || !Number.isFinite(score)) {
+    return { reward: null, how: 'no-number', why: `it returned ${String(score).slice(0, 80)}` }
+  }
+  const text = (value: unknown, otherwise: string) => (typeof value === 'string' ? value : otherwise)
+  const said = typeof why === 'string' ? { why } : {}
+  return { reward: score, answer: text(whole.answer, answer), how: text(whole.how, name), ...said }
+}
+
+/** The weighted sum of what the parts say; one that can say nothing leaves the whole unsaid. */
+function weightedGrader(weights: Readonly<Record<string, number>>, byName: ReadonlyMap<string, Grader>): Grader {
+  const parts = Object.entries(weights).map(([name, weight]) => ({ name, weight, grader: byName.get(name)! }))
+  return async (ask, signal) => {
+    const grades = await Promise.all(parts.map(async part => ({ ...part, grade: await part.grader(ask, signal) })))
+    const failed = grades.find(({ grade }) => grade.reward === null)
+    if (failed !== undefined) {
+      const { how, why } = failed.grade as Ungraded
+      return { reward: null, how, why: `${failed.name}: ${why}` }
+    }
+    const judged = grades.map(({ name, weight, grade }) => ({ name, weight, ...(grade as Graded) }))
+    return {
+      reward: judged.reduce((sum, { weight, reward }) => sum + weight * reward, 0),
+      answer: judged.find(({ answer }) => answer !== '')?.answer ?? '',
+      how: 'weighted',
+      why: judged.map(({ name, weight, reward, how }) => `${weight} × ${name} ${reward} (${how})`).join(', '),
+    }
+  }
+}
+
+function telling(name: string, grader: Grader, told: Set<string>, log: GradersOptions['log']): Grader {
+  return async (ask, signal) => {
+    const grade = await grader(ask, signal)
+    if (grade.reward === null && !told.has(`${name} ${grade.how}`)) {
+      told.add(`${name} ${grade.how}`)
+      log?.warn({ reward: name, task: ask.task.id, how: grade.how, why: grade.why }, 'a reward could not be had')
+    }
+    return grade
+  }
+}
+
+const utf8 = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
+
+const unknownReward = (name: string, known: readonly string[]) =>
+  new TroupeError('config.unknown_reward', {
+    boundary: 'config',
+    retriable: false,
+    message: `there is no reward '${name}'; did you mean '${closest(name, [...known])}'?`,
+    hint: `rewards: ${known.join(', ')}; a recipe brings others as \`rewards\``,
+  })

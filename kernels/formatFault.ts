@@ -1,0 +1,24 @@
+/**
+ * Whether a response has the form that it was asked for: its calls can be read, and it ends with one answer.
+ *
+ * in   the text of the model's turns        out  the first thing that is wrong, in words; undefined where nothing is
+ * Invariant: linear time, never throws. It looks at the form alone, never at whether the answer is right.
+ */
+
+import { answerClose, answerOpen, countAnswerTags, lastAnswer } from './answerTags'
+import { withoutSpecialTokens } from './answerText'
+import { parseToolCalls } from './toolCalls'
+
+export function formatFault(response: string): string | undefined {
+  const text = withoutSpecialTokens(response)
+  const { calls, unclosed } = parseToolCalls(text)
+  const broken = calls.findIndex(call => call.kind === 'malformed')
+  if (broken >= 0) return `tool call ${broken + 1} of ${calls.length} cannot be read`
+  if (unclosed) return 'a tool call is not closed'
+  const tags = countAnswerTags(text)
+  if (tags !== 1) return tags === 0 ? 'there is no answer element' : `there are ${tags} answer elements`
+  if (text.split(answerOpen).length !== 2 || text.split(answerClose).length !== 2) return 'an answer tag has no partner'
+  if ((lastAnswer(text) ?? '').trim() === '') return 'the answer element is empty'
+  if (!text.endsWith(answerClose)) return 'something follows the answer element'
+  return undefined
+}
