@@ -1,0 +1,198 @@
+/**
+ * `troupe data NAME`: a published set of problems becomes the file that a recipe reads.
+ *
+ * in   a file, a directory or the hub        out  JSONL of {id, problem, answer, source}; a report on stdout
+ * Invariant: the file is whole or not there; the report accounts for every row.
+ */
+import { createHash } from 'node:crypto'
+import { mkdir, rename, writeFile } from 'node:fs/promises'
+import { dirname, resolve } from 'node:path'
+import { type Command, Option } from 'commander'
+import { closest, distance } from 'fastest-levenshtein'
+import { type Decontaminator, decontaminator } from '../../recipes/data/decontaminate'
+import { hubFiles } from '../../recipes/data/hub'
+import { type Prepared, type PrepareOptions, prepare } from '../../recipes/data/prepare'
+import { dataFiles, noData, type ReadRow, rowsOfFile } from '../../recipes/data/rows'
+import { type ProblemSet, problemSets } from '../../recipes/data/sets'
+import { TroupeError } from '../../runtime/errors'
+import { wholeNumber } from '../wholeNumber'
+import { type DataReport, printReport } from './report'
+
+interface DataOptions {
+  readonly from: readonly string[]
+  readonly out: string
+  readonly split?: string
+  readonly revision?: string
+  readonly against: readonly string[]
+  readonly answers: readonly string[]
+  readonly agreement?: { readonly least: number; readonly of: number }
+  readonly integer?: boolean
+  readonly seed?: number
+  readonly order?: 'shuffled' | 'published'
+  readonly limit?: number
+  readonly largestBadShare: number
+  readonly cache: string
+  readonly json?: boolean
+}
+
+const gather = (value: string, before: readonly string[]) => [...before, value]
+const words = 8
+const usualSeed = 1
+
+export function registerData(program: Command): void {
+  program
+    .command('data <name>')
+    .description(`prepare a data set: ${[...problemSets.keys()].join(', ')}`)
+    .requiredOption('--from <place>', 'a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME', gather, [])
+    .requiredOption('--out <file>', 'JSONL to write')
+    .option('--split <name>', 'which split, on the hub')
+    .option('--revision <name>', 'which revision, on the hub')
+    .option('--against <file>', 'evaluation problems: who shares 8 words in a row with one is left out', gather, [])
+    .option('--answers <file>', 'sampled answers {problem | id, answers: […]} of a model', gather, [])
+    .option('--agreement <n/m>', 'keep problems where n of m sampled answers match (0: keep all)', agreementOf)
+    .option('--integer', 'keep integer answers only')
+    .option('--no-integer', 'keep other answers, too')
+    .option('--seed <n>', `of the shuffle (default ${usualSeed} for training sets)`, wholeNumber(0, 2 ** 31 - 1))
+    .addOption(new Option('--order <order>', 'of what is written').choices(['shuffled', 'published']))
+    .option('--limit <n>', 'write at most so many', wholeNumber(1, 1e9))
+    .option('--largest-bad-share <share>', 'refuse a set of which more rows are broken', share, 0.2)
+    .option('--cache <directory>', 'where files of the hub are kept', '.troupe/data')
+    .option('--json', 'the report as JSON')
+    .action(async (name: string, options: DataOptions) => {
+      const report = await prepareData(name, options)
+      process.stdout.write(options.json ? `${JSON.stringify(report, null, 2)}\n` : printReport(report))
+    })
+}
+
+export async function prepareData(name: string, options: DataOptions): Promise<DataReport> {
+  const set = problemSets.get(name) ?? unknownSet(name)
+  const files = await filesOf(set, options)
+  const evaluation = options.against.length === 0 ? undefined : await against(set, options.against)
+  const training = set.use === 'training'
+  const shuffles = options.order === undefined ? training || options.seed !== undefined : options.order === 'shuffled'
+  const plan: PrepareOptions = {
+    set,
+    integer: options.integer ?? set.answers === 'integer',
+    agreement: options.agreement ?? set.agreement,
+    answers: options.answers.length === 0 ? undefined : allRows(await allFiles(options.answers)),
+    evaluation,
+    seed: shuffles ? (options.seed ?? usualSeed) : undefined,
+    limit: options.limit,
+  }
+  const prepared = await prepare(allRows(files), plan)
+  refuseBad(prepared, files, options.largestBadShare)
+  refuseEmpty(prepared, set)
+  const text = prepared.problems.map(problem => `${JSON.stringify(problem)}\n`).join('')
+  const out = resolve(options.out)
+  await mkdir(dirname(out), { recursive: true })
+  await writeFile(`${out}.part`, text)
+  await rename(`${out}.part`, out)
+  const { problems, ...counted } = prepared
+  return {
+    ...{ set: set.name, title: set.title, from: files, ...counted, kept: problems.length, out },
+    integer: plan.integer,
+    agreement: plan.agreement === undefined || plan.agreement.least === 0 ? null : plan.agreement,
+    decontaminated: evaluation === undefined ? null : { words, problems: evaluation.problems, files: options.against },
+    seed: plan.seed ?? null,
+    sha256: createHash('sha256').update(text).digest('hex'),
+  }
+}
+
+async function filesOf(set: ProblemSet, options: DataOptions): Promise<readonly string[]> {
+  const files: string[] = []
+  for (const from of options.from) {
+    if (!/^hub(:|$)/.test(from)) {
+      files.push(...(await dataFiles(from)))
+      continue
+    }
+    const repo = from === 'hub' ? set.hub.repo : from.slice('hub:'.length)
+    if (!/^[\w.-]+\/[\w.-]+$/.test(repo)) throw wrong(`--from ${from} names no data set`, '--from hub:OWNER/NAME')
+    const { split = set.split, revision } = options
+    const paths =
+      repo === set.hub.repo ? set.hub.files[split] : new RegExp(`(^|/)${escaped(split)}[^/]*\\.(parquet|jsonl?)$`)
+    if (paths === undefined) {
+      throw wrong(`${set.name} has no split '${split}'`, `its splits: ${Object.keys(set.hub.files).join(', ')}`)
+    }
+    const onFile = (path: string, bytes: number) =>
+      process.stderr.write(`${repo}/${path}: ${(bytes / 2 ** 20).toFixed(1)} MiB\n`)
+    const common = { repo, paths, cache: options.cache, onFile }
+    files.push(...(await hubFiles(revision === undefined ? common : { ...common, revision })))
+  }
+  return files
+}
+
+async function against(set: ProblemSet, places: readonly string[]): Promise<Decontaminator> {
+  const evaluation = decontaminator(words)
+  const fields = [...new Set([...set.problem, 'problem', 'question', 'prompt', 'Question'])]
+  for (const file of await allFiles(places)) {
+    const before = evaluation.problems
+    for await (const { row } of rowsOfFile(file)) {
+      const texts =
+        typeof row === 'object' && row !== null ? fields.map(field => (row as Record<string, unknown>)[field]) : []
+      const text = texts.find(value => typeof value === 'string')
+      if (typeof text === 'string') evaluation.add(text)
+    }
+    if (evaluation.problems === before) {
+      throw noData(`--against ${file} holds no problems`, 'rows are {"problem": …} or {"question": …}')
+    }
+  }
+  return evaluation
+}
+
+async function allFiles(places: readonly string[]): Promise<readonly string[]> {
+  return (await Promise.all(places.map(dataFiles))).flat()
+}
+
+async function* allRows(files: readonly string[]): AsyncGenerator<ReadRow> {
+  for (const file of files) yield* rowsOfFile(file)
+}
+
+function refuseBad({ rows, broken, brokenAt }: Prepared, files: readonly string[], largest: number): void {
+  const bad = Object.values(broken).reduce((sum, n) => sum + n, 0)
+  if (rows > 0 && bad <= largest * rows) return
+  const why = Object.entries(broken).map(([reason, n]) => `${n} ${reason}`)
+  throw noData(
+    rows === 0
+      ? `${files.join(', ')}: no rows`
+      : `${files.join(', ')}: ${bad} of ${rows} rows are broken: ${why.join(', ')}; the first at ${brokenAt.join(', ')}`,
+    rows === 0
+      ? 'give the file that the set is published in'
+      : `over --largest-bad-share ${largest}; is it another set's file?`,
+  )
+}
+
+function refuseEmpty({ problems, rows, dropped }: Prepared, set: ProblemSet): void {
+  if (problems.length > 0) return
+  const why = Object.entries(dropped).map(([reason, n]) => `${n} ${reason}`)
+  const hint =
+    dropped['no sampled answers'] === undefined
+      ? 'look at the reasons; --no-integer keeps other answers'
+      : 'give sampled answers, --answers FILE of {problem, answers: […]}, or keep problems without: --agreement 0'
+  throw noData(`of ${rows} rows of ${set.title} none is left: ${why.join(', ')}`, hint)
+}
+
+function unknownSet(name: string): never {
+  const names = [...problemSets.keys()]
+  const nearest = closest(name, names)
+  const guess = distance(name, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
+  throw wrong(`no data set '${name}'${guess}`, `data sets: ${names.join(', ')}`)
+}
+
+function agreementOf(text: string): { least: number; of: number } {
+  const found = /^(\d+)(?:\/(\d+))?$/.exec(text)
+  const [least, of] = [Number(found?.[1]), Number(found?.[2] ?? 16)]
+  if (found === null || least > of) throw wrong(`--agreement ${text} is no n/m with n ≤ m`, '--agreement 2/16')
+  return { least, of }
+}
+
+function share(text: string): number {
+  const value = Number(text)
+  if (text.trim() === '' || !(value >= 0 && value <= 1))
+    throw wrong(`--largest-bad-share ${text} is no share`, 'between 0 and 1')
+  return value
+}
+
+const escaped = (text: string) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+
+const wrong = (message: string, hint: string) =>
+  new TroupeError('cli.usage', { boundary: 'cli', retriable: false, message, hint })

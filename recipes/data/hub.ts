@@ -1,0 +1,170 @@
+/**
+ * Files of a data set on the Hugging Face hub, over its HTTP API.
+ *
+ * in   owner/name, a revision, which paths        out  files in a cache directory
+ * Invariant: a file in the cache is whole: it is written beside its place, its size is compared with the listing, then it is
+ * renamed. Nothing waits without a deadline: a server that stops answering is an error after `idleMs`.
+ */
+import { createWriteStream, existsSync, statSync } from 'node:fs'
+import { mkdir, rename, rm } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { Readable, Transform } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { z } from 'zod'
+import { asError, TroupeError } from '../../runtime/errors'
+
+export interface HubOptions {
+  readonly repo: string
+  readonly revision?: string
+  readonly paths: RegExp
+  readonly cache: string
+  /** Default: HF_ENDPOINT, else https://huggingface.co */
+  readonly endpoint?: string
+  /** Sent as a bearer token. Default: HF_TOKEN. */
+  readonly token?: string | undefined
+  /** A request that says nothing for this long is given up. Default 30,000. */
+  readonly idleMs?: number
+  readonly onFile?: (path: string, bytes: number) => void
+}
+
+const listing = z.array(z.object({ type: z.string(), path: z.string(), size: z.number().optional() }))
+/** Pages of a listing; a server that names a next page for ever ends here. */
+const mostPages = 200
+
+/** @throws TroupeError data.hub_unreachable, data.hub_refused, data.hub_missing, data.hub_answer, data.hub_broken */
+export async function hubFiles(options: HubOptions): Promise<readonly string[]> {
+  const wanted = (await list(options)).filter(file => file.type === 'file' && options.paths.test(file.path))
+  if (wanted.length === 0) {
+    throw hubError(
+      'missing',
+      options,
+      `holds no file whose path is ${options.paths}`,
+      'give the file itself: --from FILE',
+    )
+  }
+  const files: string[] = []
+  for (const { path, size } of wanted) files.push(await download(options, path, size))
+  return files
+}
+
+export const hubEndpoint = ({ endpoint }: Pick<HubOptions, 'endpoint'> = {}): string =>
+  (endpoint ?? (process.env.HF_ENDPOINT || 'https://huggingface.co')).replace(/\/+$/, '')
+
+const revisionOf = ({ revision = 'main' }: HubOptions) => encodeURIComponent(revision)
+
+async function list(options: HubOptions): Promise<z.output<typeof listing>> {
+  const found: z.output<typeof listing> = []
+  let url: string | undefined =
+    `${hubEndpoint(options)}/api/datasets/${options.repo}/tree/${revisionOf(options)}?recursive=true`
+  for (let page = 0; url !== undefined && page < mostPages; page++) {
+    const { response, done } = await ask(options, url)
+    try {
+      const read = listing.safeParse(await response.json().catch(() => undefined))
+      if (!read.success) throw hubError('answer', options, 'answers with no list of files')
+      found.push(...read.data)
+      const next: string | undefined = /<([^>]+)>;\s*rel="next"/.exec(response.headers.get('link') ?? '')?.[1]
+      url = next === undefined ? undefined : new URL(next, url).href
+    } finally {
+      done()
+    }
+  }
+  return found.sort((a, b) => (a.path < b.path ? -1 : 1))
+}
+
+async function download(options: HubOptions, path: string, size: number | undefined): Promise<string> {
+  const parts = path.split('/')
+  if (parts.some(part => part === '' || part === '.' || part === '..') || path.includes('\\')) {
+    throw hubError('answer', options, `lists a file with the path '${path}'`)
+  }
+  const file = join(options.cache, ...options.repo.split('/'), options.revision ?? 'main', ...parts)
+  if (existsSync(file) && (size === undefined || statSync(file).size === size)) return file
+  const url = `${hubEndpoint(options)}/datasets/${options.repo}/resolve/${revisionOf(options)}/${parts.map(encodeURIComponent).join('/')}`
+  const { response, alive, done } = await ask(options, url)
+  const partial = `${file}.${process.pid}.part`
+  try {
+    await mkdir(dirname(file), { recursive: true })
+    const counting = new Transform({
+      transform(chunk, _encoding, next) {
+        alive()
+        next(null, chunk)
+      },
+    })
+    if (response.body === null) throw new Error('no body')
+    await pipeline(
+      Readable.fromWeb(response.body as Parameters<typeof Readable.fromWeb>[0]),
+      counting,
+      createWriteStream(partial),
+    )
+    const bytes = statSync(partial).size
+    if (size !== undefined && bytes !== size) throw new Error(`${bytes} of ${size} bytes came`)
+    await rename(partial, file)
+    options.onFile?.(path, bytes)
+    return file
+  } catch (thrown) {
+    await rm(partial, { force: true })
+    throw hubError('broken', options, `broke off ${path}: ${reasonOf(thrown)}`, 'try again', thrown)
+  } finally {
+    done()
+  }
+}
+
+async function ask(
+  options: HubOptions,
+  url: string,
+): Promise<{ response: Response; alive: () => void; done: () => void }> {
+  const { idleMs = 30_000 } = options
+  const token = options.token ?? process.env.HF_TOKEN
+  const abort = new AbortController()
+  const giveUp = () => abort.abort(new Error(`no answer for ${idleMs / 1000} s`))
+  let timer = setTimeout(giveUp, idleMs)
+  const done = () => clearTimeout(timer)
+  const alive = () => {
+    clearTimeout(timer)
+    timer = setTimeout(giveUp, idleMs)
+  }
+  let response: Response
+  try {
+    const headers = token ? { authorization: `Bearer ${token}` } : {}
+    response = await fetch(url, { headers, signal: abort.signal })
+  } catch (thrown) {
+    done()
+    const hint = 'download the file where there is a network and give --from FILE, or name a mirror: HF_ENDPOINT=URL'
+    throw hubError('unreachable', options, `cannot be reached: ${reasonOf(thrown)}`, hint, thrown)
+  }
+  if (response.ok) return { response, alive, done }
+  done()
+  await response.body?.cancel()
+  if (response.status === 401 || response.status === 403) {
+    const hint = 'accept its terms on its page, set HF_TOKEN, or download the file and give --from FILE'
+    throw hubError('refused', options, `refuses with HTTP ${response.status}`, hint)
+  }
+  if (response.status === 404)
+    throw hubError('missing', options, 'is not there (HTTP 404)', 'name another: --from hub:OWNER/NAME')
+  throw hubError('answer', options, `answers with HTTP ${response.status}`, 'try again later, or give --from FILE')
+}
+
+/** fetch says `fetch failed`, and why in its cause. */
+function reasonOf(thrown: unknown): string {
+  const error = asError(thrown)
+  const cause = error.cause instanceof Error ? error.cause : undefined
+  return cause === undefined
+    ? error.message
+    : cause.message || String((cause as { code?: unknown }).code ?? error.message)
+}
+
+function hubError(
+  kind: 'unreachable' | 'refused' | 'missing' | 'answer' | 'broken',
+  options: HubOptions,
+  said: string,
+  hint = 'download the file and give --from FILE',
+  cause?: unknown,
+): TroupeError {
+  const { host } = new URL(hubEndpoint(options))
+  return new TroupeError(`data.hub_${kind}`, {
+    boundary: 'process',
+    retriable: kind === 'unreachable' || kind === 'broken',
+    message: `data set ${options.repo} on ${host} ${said}`,
+    hint,
+    cause,
+  })
+}

@@ -1,0 +1,150 @@
+/**
+ * From the rows of a published set to the problems that a recipe trains on.
+ *
+ * in   rows, which filters        out  problems in their order, and what became of every row
+ * Invariant: rows = kept + broken + dropped, each row counted under one reason. The result follows from the rows and the seed:
+ * a problem's place in the shuffle is a hash of seed and problem, so it does not depend on how many others there are.
+ */
+import { normalizeInteger, sameInteger } from '../../kernels/answer'
+import { deriveSeed } from '../../runtime/effects'
+import { type Decontaminator, wordsOf } from './decontaminate'
+import { type PublishedProblem, problemOf, sampledIn } from './problemOf'
+import type { ReadRow } from './rows'
+import type { ProblemSet } from './sets'
+
+export interface PrepareOptions {
+  readonly set: ProblemSet
+  /** Only integer answers. */
+  readonly integer: boolean
+  readonly agreement?: { readonly least: number; readonly of: number } | undefined
+  /** Sampled answers of other files, by problem or id. */
+  readonly answers?: AsyncIterable<ReadRow> | undefined
+  readonly evaluation?: Decontaminator | undefined
+  /** undefined: the order of the rows. */
+  readonly seed?: number | undefined
+  /** Rows that are kept at most, after the shuffle. */
+  readonly limit?: number | undefined
+}
+
+/** A line of the file that is written. */
+export interface PreparedProblem {
+  readonly id: string
+  readonly problem: string
+  readonly answer: string
+  readonly source: string
+}
+
+export interface Prepared {
+  readonly problems: readonly PreparedProblem[]
+  readonly rows: number
+  /** Rows that are not what the set's rows are, by reason, and where the first of them stand. */
+  readonly broken: Readonly<Record<string, number>>
+  readonly brokenAt: readonly string[]
+  /** Rows that were filtered out, by reason. */
+  readonly dropped: Readonly<Record<string, number>>
+}
+
+interface Candidate extends PublishedProblem {
+  /** Rows that say the same problem with the same answer, the first aside. */
+  again: number
+  differs: boolean
+  sampled: string[]
+}
+
+/** Answers beyond this are no use to a model and a strain on every parser. */
+const mostDigits = 18
+const shownPlaces = 5
+
+export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOptions): Promise<Prepared> {
+  const { set } = options
+  const counts = { rows: 0, broken: {} as Record<string, number>, dropped: {} as Record<string, number> }
+  const brokenAt: string[] = []
+  const add = (to: Record<string, number>, reason: string, n = 1) => {
+    if (n > 0) to[reason] = (to[reason] ?? 0) + n
+  }
+  const known = new Map<string, Candidate>()
+  for await (const { row, place } of rows) {
+    counts.rows++
+    const read = problemOf(row, set)
+    if ('broken' in read) {
+      add(counts.broken, read.broken)
+      if (brokenAt.length < shownPlaces) brokenAt.push(place)
+    } else if ('other' in read) add(counts.dropped, read.other)
+    else {
+      const key = keyOf(read.problem)
+      const before = known.get(key)
+      if (before === undefined) known.set(key, { ...read, sampled: [...read.sampled], again: 0, differs: false })
+      else {
+        before.again++
+        before.sampled.push(...read.sampled)
+        if (!agrees(before.answer, read.answer)) before.differs = true
+      }
+    }
+  }
+  if (options.agreement !== undefined) await addAnswers(known, options.answers)
+
+  const problems: PreparedProblem[] = []
+  const ids = new Set<string>()
+  for (const [key, candidate] of known) {
+    add(counts.dropped, 'the same problem as a row before', candidate.again)
+    const reason = whyNot(candidate, options)
+    if (reason !== undefined) {
+      add(counts.dropped, reason)
+      continue
+    }
+    const id =
+      candidate.id !== undefined && !ids.has(candidate.id) ? candidate.id : `${set.name}-${deriveSeed('data/id', key)}`
+    ids.add(id)
+    const answer = set.answers === 'text' && !options.integer ? candidate.answer : normalizeInteger(candidate.answer)
+    const { problem, rest } = candidate
+    problems.push({ id, problem, answer: answer ?? candidate.answer, source: set.name, ...rest })
+  }
+  const { seed, limit = problems.length } = options
+  const ordered = seed === undefined ? problems : shuffled(problems, seed)
+  add(counts.dropped, 'beyond the limit', ordered.length - Math.min(limit, ordered.length))
+  return { problems: ordered.slice(0, limit), brokenAt, ...counts }
+}
+
+function whyNot(candidate: Candidate, { integer, agreement, evaluation }: PrepareOptions): string | undefined {
+  if (candidate.differs) return 'rows give the problem different answers'
+  const asInteger = normalizeInteger(candidate.answer)
+  if (integer && asInteger === undefined) return 'answer not an integer'
+  if (integer && asInteger!.replace('-', '').length > mostDigits) return `integer of more than ${mostDigits} digits`
+  if (agreement !== undefined && agreement.least > 0) {
+    const sampled = candidate.sampled.slice(0, agreement.of)
+    if (sampled.length === 0) return 'no sampled answers'
+    const matching = sampled.filter(answer => agrees(answer, candidate.answer)).length
+    if (matching < agreement.least) return `fewer than ${agreement.least} of ${agreement.of} sampled answers match`
+  }
+  return evaluation?.overlaps(candidate.problem) ? 'shares 8 words in a row with an evaluation problem' : undefined
+}
+
+async function addAnswers(known: Map<string, Candidate>, answers: AsyncIterable<ReadRow> | undefined): Promise<void> {
+  if (answers === undefined) return
+  const byId = new Map([...known.values()].flatMap(c => (c.id === undefined ? [] : [[c.id, c] as const])))
+  for await (const { row } of answers) {
+    if (typeof row !== 'object' || row === null) continue
+    const fields = row as Readonly<Record<string, unknown>>
+    const { problem, question, id, answer } = fields
+    const text = typeof problem === 'string' ? problem : typeof question === 'string' ? question : undefined
+    const found = text === undefined ? byId.get(String(id)) : known.get(keyOf(text))
+    const sampled = sampledIn(fields)
+    found?.sampled.push(...(sampled.length > 0 ? sampled : sampledIn({ answers: [answer] })))
+  }
+}
+
+const agrees = (a: string, b: string): boolean => sameInteger(a, b) ?? bare(a) === bare(b)
+
+const bare = (answer: string) =>
+  answer.replace(/\\(?:left|right|displaystyle|,|;|!)|\s|\$/g, '').replace(/[dt]frac/g, 'frac')
+
+/** Equal words are an equal problem; where there are none (a formula of signs), equal signs. */
+function keyOf(problem: string): string {
+  const signs = problem.normalize('NFKC').toLowerCase().replace(/\s+/g, '')
+  return wordsOf(problem).length === 0 ? signs : signs.replace(/[.,;:!?$]|\\[,;!]/g, '')
+}
+
+function shuffled(problems: readonly PreparedProblem[], seed: number): PreparedProblem[] {
+  const placed = problems.map(problem => ({ problem, at: deriveSeed('data/order', seed, keyOf(problem.problem)) }))
+  return placed.sort((a, b) => a.at - b.at || (a.problem.id < b.problem.id ? -1 : 1)).map(({ problem }) => problem)
+}

@@ -1,0 +1,123 @@
+/**
+ * Rows of a file as data sets are published: JSON lines, one JSON array, or parquet; told apart by what they hold.
+ *
+ * in   files, or directories of them        out  a row at a time with its place, or why a line is none
+ * Invariant: no content can make it throw but a file that is no whole parquet or JSON file. Of a parquet file one row group is
+ * in memory at a time.
+ */
+import { createReadStream } from 'node:fs'
+import { open, readdir, readFile, stat } from 'node:fs/promises'
+import { basename, join, resolve } from 'node:path'
+import { createInterface } from 'node:readline'
+import { asError, TroupeError } from '../../runtime/errors'
+
+export interface ReadRow {
+  /** undefined: the line is no JSON. */
+  readonly row: unknown
+  /** `file:line`, 1-based. */
+  readonly place: string
+}
+
+const kinds = /\.(jsonl|json|ndjson|parquet)$/i
+
+/** Data files of a path: itself, or those of a directory, in the order of their names. @throws TroupeError config.no_data */
+export async function dataFiles(path: string): Promise<readonly string[]> {
+  const absolute = resolve(path)
+  const found = await stat(absolute).catch(thrown => {
+    throw noData(`${absolute} cannot be read: ${asError(thrown).message}`, 'give a file that is there: --from FILE')
+  })
+  if (!found.isDirectory()) return [absolute]
+  const names = (await readdir(absolute, { recursive: true })).filter(name => kinds.test(name)).sort()
+  if (names.length > 0) return names.map(name => join(absolute, name))
+  throw noData(`${absolute} holds no .jsonl, .json or .parquet file`, 'give a file: --from FILE')
+}
+
+export async function* rowsOfFile(file: string): AsyncGenerator<ReadRow> {
+  const name = basename(file)
+  const { magic, first } = await headOf(file)
+  if (magic === 'PAR1' || /\.parquet$/i.test(file)) yield* parquetRows(file, name)
+  else if (first === '[') yield* arrayRows(file, name)
+  else yield* lineRows(file, name)
+}
+
+async function headOf(file: string): Promise<{ magic: string; first: string }> {
+  const handle = await open(file).catch(thrown => {
+    throw noData(`${file} cannot be read: ${asError(thrown).message}`, 'give a file that is there')
+  })
+  try {
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(256), 0, 256, 0)
+    const text = buffer.toString('latin1', 0, bytesRead)
+    return {
+      magic: text.slice(0, 4),
+      first: text
+        .replace(/^\xef\xbb\xbf/, '')
+        .trimStart()
+        .slice(0, 1),
+    }
+  } finally {
+    await handle.close()
+  }
+}
+
+async function* lineRows(file: string, name: string): AsyncGenerator<ReadRow> {
+  const input = createReadStream(file, 'utf8')
+  const lines = createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY })
+  let line = 0
+  for await (const text of lines) {
+    line++
+    const bare = line === 1 ? text.replace(/^\uFEFF/, '') : text
+    if (bare.trim() !== '') yield { row: parsed(bare), place: `${name}:${line}` }
+  }
+}
+
+async function* arrayRows(file: string, name: string): AsyncGenerator<ReadRow> {
+  const rows = parsed((await readFile(file, 'utf8')).replace(/^\uFEFF/, ''))
+  if (!Array.isArray(rows)) {
+    throw noData(`${file} begins as a JSON array and is none`, 'download it again, or give one row a line (JSONL)')
+  }
+  for (const [at, row] of rows.entries()) yield { row, place: `${name}:${at + 1}` }
+}
+
+async function* parquetRows(file: string, name: string): AsyncGenerator<ReadRow> {
+  // Both are ES modules; this is how a CommonJS file loads one.
+  const [{ asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects }, { compressors }] = await Promise.all([
+    import('hyparquet'),
+    import('hyparquet-compressors'),
+  ])
+  try {
+    const buffer = await asyncBufferFromFile(file)
+    const metadata = await parquetMetadataAsync(buffer)
+    let rowStart = 0
+    for (const group of metadata.row_groups) {
+      const rowEnd = rowStart + Number(group.num_rows)
+      const rows = await parquetReadObjects({ file: buffer, metadata, compressors, rowStart, rowEnd })
+      for (const [at, row] of rows.entries()) yield { row: plain(row), place: `${name}:${rowStart + at + 1}` }
+      rowStart = rowEnd
+    }
+  } catch (thrown) {
+    throw noData(`${file} is no whole parquet file: ${asError(thrown).message}`, 'download it again')
+  }
+}
+
+/** As JSON would have it: parquet's 64-bit integers are BigInts, its times Dates. */
+function plain(value: unknown): unknown {
+  if (typeof value === 'bigint') {
+    return value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER ? Number(value) : String(value)
+  }
+  if (value instanceof Date) return value.toISOString()
+  if (Array.isArray(value)) return value.map(plain)
+  if (ArrayBuffer.isView(value)) return Array.from(value as unknown as ArrayLike<unknown>, plain)
+  if (value === null || typeof value !== 'object') return value
+  return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, plain(inner)]))
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+export const noData = (message: string, hint: string) =>
+  new TroupeError('config.no_data', { boundary: 'config', retriable: false, message, hint })

@@ -1,0 +1,125 @@
+/**
+ * The sets of problems that `troupe data` knows: where they are published, what their rows are called, what holds of them.
+ *
+ * Source of what is filtered: arXiv 2508.20722 §4.2 (integer answers only; OpenMathReasoning kept where at least 2 of 16
+ * sampled answers match; 8-gram decontamination).
+ */
+
+export interface HubPlace {
+  /** owner/name of a data set. */
+  readonly repo: string
+  /** Paths of its files, by split. */
+  readonly files: Readonly<Record<string, RegExp>>
+}
+
+export interface ProblemSet {
+  readonly name: string
+  readonly title: string
+  /** Training sets are filtered and shuffled, evaluation sets stay as they are published. */
+  readonly use: 'training' | 'evaluation'
+  readonly hub: HubPlace
+  /** First of its splits, where none is named. */
+  readonly split: string
+  /** Names of fields, in order of preference. A dot goes into an object. */
+  readonly problem: readonly string[]
+  readonly answer: readonly string[]
+  /** integer: other answers are left out. worked: what follows the last `####`. */
+  readonly answers: 'integer' | 'text' | 'worked'
+  /** How many of how many sampled answers must match. */
+  readonly agreement?: { readonly least: number; readonly of: number }
+  /** Rows of another kind, by field. */
+  readonly only?: Readonly<Record<string, RegExp>>
+}
+
+const problem = ['problem', 'question', 'prompt', 'Problem'] as const
+const answer = [
+  'answer',
+  'expected_answer',
+  'reward_model.ground_truth',
+  'ground_truth',
+  'final_answer',
+  'Answer',
+] as const
+const common = { problem, answer, split: 'train' }
+const evaluation = { ...common, use: 'evaluation', split: 'test' } as const
+
+const openMathReasoning: HubPlace = {
+  repo: 'nvidia/OpenMathReasoning',
+  files: {
+    train: /^data\/cot-.*\.parquet$/,
+    tir: /^data\/tir-.*\.parquet$/,
+    additional: /^data\/additional.*\.parquet$/,
+  },
+}
+
+const list: readonly ProblemSet[] = [
+  {
+    ...common,
+    name: 'dapo',
+    title: 'DAPO-Math-17k',
+    use: 'training',
+    hub: { repo: 'open-r1/DAPO-Math-17k-Processed', files: { train: /^en\/.*\.parquet$/, all: /^all\/.*\.parquet$/ } },
+    // Where the problem stands for itself, and where it is wrapped in a prompt.
+    problem: ['prompt', 'problem', 'question', 'extra_info.question', 'source_prompt'],
+    answer: ['answer', 'reward_model.ground_truth', 'solution', 'expected_answer'],
+    answers: 'integer',
+  },
+  {
+    ...common,
+    name: 'openmath',
+    title: 'OpenMathReasoning',
+    use: 'training',
+    hub: openMathReasoning,
+    answers: 'integer',
+    agreement: { least: 2, of: 16 },
+    only: { problem_type: /^has_answer_extracted$/ },
+  },
+  {
+    ...common,
+    name: 'aops',
+    title: 'OpenMathReasoning, forum problems',
+    use: 'training',
+    hub: openMathReasoning,
+    answers: 'integer',
+    agreement: { least: 2, of: 16 },
+    only: { problem_type: /^has_answer_extracted$/, problem_source: /aops/i },
+  },
+  {
+    ...common,
+    name: 'gsm8k',
+    title: 'GSM8K',
+    use: 'training',
+    hub: { repo: 'openai/gsm8k', files: { train: /^main\/train-.*\.parquet$/, test: /^main\/test-.*\.parquet$/ } },
+    answers: 'worked',
+  },
+  {
+    ...evaluation,
+    name: 'aime24',
+    title: 'AIME 2024',
+    hub: { repo: 'HuggingFaceH4/aime_2024', files: { test: /^data\/.*\.parquet$/ } },
+    answers: 'integer',
+  },
+  {
+    ...evaluation,
+    name: 'aime25',
+    title: 'AIME 2025',
+    hub: { repo: 'opencompass/AIME2025', files: { test: /^aime2025-I+\.jsonl$/ } },
+    answers: 'integer',
+  },
+  {
+    ...evaluation,
+    name: 'math500',
+    title: 'MATH-500',
+    hub: { repo: 'HuggingFaceH4/MATH-500', files: { test: /^test\.jsonl$/ } },
+    answers: 'text',
+  },
+  {
+    ...evaluation,
+    name: 'hmmt25',
+    title: 'HMMT February 2025',
+    hub: { repo: 'MathArena/hmmt_feb_2025', files: { test: /^data\/.*\.parquet$/ } },
+    answers: 'text',
+  },
+]
+
+export const problemSets: ReadonlyMap<string, ProblemSet> = new Map(list.map(set => [set.name, set]))
