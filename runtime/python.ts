@@ -49,6 +49,33 @@ export function policyDirectory(): string {
   return resolve(__dirname, '../kernels/policy')
 }
 
+/** The venv of the environment packages, which `troupe setup environments` makes; cli/setup/environments.js looks there. */
+export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
+  if (env.TROUPE_ENVIRONMENTS_VENV) return resolve(env.TROUPE_ENVIRONMENTS_VENV)
+  if (isCheckout()) return join(packageRoot(), '.venv-environments')
+  return join(env.TROUPE_HOME ? resolve(env.TROUPE_HOME) : join(homedir(), '.cache/troupe'), 'venv-environments')
+}
+
+/**
+ * The interpreter that has reasoning-gym and verifiers.
+ * @throws TroupeError process.no_environments where that part was not set up
+ */
+export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): string {
+  const python = join(environmentsVenv(env), 'bin/python')
+  if (isExecutable(python)) return python
+  throw new TroupeError('process.no_environments', {
+    boundary: 'process',
+    retriable: false,
+    message: `no Python with reasoning-gym and verifiers: looked in ${environmentsVenv(env)}`,
+    hint: 'npx troupe setup environments',
+  })
+}
+
+/** The folder to run `python -m troupe_environments…` from. */
+export function environmentsDirectory(): string {
+  return resolve(__dirname, '../kernels/environments')
+}
+
 function isExecutable(file: string): boolean {
   try {
     accessSync(file, constants.X_OK) // follows links: a venv whose interpreter was removed does not count

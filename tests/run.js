@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /**
- * Every suite, one after the other: lint, unit, sandbox, pytest, kafka, slice, vllm. Usage: node tests/run.js [SUITE …]
+ * Every suite, one after the other: lint, unit, sandbox, pytest, kafka, slice, environments, vllm. Usage: node tests/run.js [SUITE …]
  *
  * in   the runners' own reports (jest's JSON, pytest's JUnit XML)     out  a table, and last the line "N passed, N failed, N skipped"
  * Invariant: a runner that crashes, hangs or reports no test at all is a failure, never silence.
@@ -66,7 +66,9 @@ const suites = {
   },
   unit: {
     limitMinutes: 15,
-    commands: [jest('unit', '--maxWorkers=2', '--testPathIgnorePatterns', '/tests/(slice|kafka|sandbox|vllm)/')],
+    commands: [
+      jest('unit', '--maxWorkers=2', '--testPathIgnorePatterns', '/tests/(slice|kafka|sandbox|environments|vllm)/'),
+    ],
   },
   sandbox: { limitMinutes: 5, commands: [jest('sandbox', '--maxWorkers=2', '--testPathPatterns', '/tests/sandbox/')] },
   pytest: { limitMinutes: 15, commands: [pytest()] },
@@ -74,6 +76,14 @@ const suites = {
   kafka: { limitMinutes: 12, commands: [jest('kafka', '--runInBand', '--testPathPatterns', '/tests/kafka/')] },
   // Real engines and trainers: one file after the other, or two would measure and starve each other.
   slice: { limitMinutes: 25, commands: [jest('slice', '--runInBand', '--testPathPatterns', '/tests/slice/')] },
+  // The packages of environments are fetched here too (0.9 GB).
+  environments: {
+    limitMinutes: 10,
+    commands: [
+      check('set-up of environments', process.execPath, ['cli/setup.js', '--environments']),
+      jest('environments', '--runInBand', '--testPathPatterns', '/tests/environments/'),
+    ],
+  },
   // A real vLLM server. Its 6 GB are fetched here, not by set-up: whoever leaves this suite out need not have them.
   vllm: {
     limitMinutes: 15,
@@ -154,7 +164,7 @@ async function runSuite(name, suite) {
 }
 
 async function main(names) {
-  const own = new Set(['sandbox', 'kafka', 'slice', 'vllm']) // suites with a folder of their own
+  const own = new Set(['sandbox', 'kafka', 'slice', 'environments', 'vllm']) // suites with a folder of their own
   const present = Object.keys(suites).filter(name => !own.has(name) || fs.existsSync(path.join(__dirname, name)))
   const unknown = names.find(name => !present.includes(name))
   if (unknown !== undefined) {
@@ -164,7 +174,7 @@ async function main(names) {
   const results = []
   for (const name of names.length > 0 ? names : present) results.push(await runSuite(name, suites[name]))
   const sum = key => results.reduce((total, result) => total + result[key], 0)
-  const row = cells => cells.map((cell, i) => (i === 0 ? String(cell).padEnd(8) : String(cell).padStart(9))).join('')
+  const row = cells => cells.map((cell, i) => (i === 0 ? String(cell).padEnd(13) : String(cell).padStart(9))).join('')
   console.log(`\n${row(['suite', 'seconds', 'share', 'passed', 'failed', 'skipped'])}`)
   for (const { name, seconds, passed, failed, skipped } of results) {
     const share = `${Math.round((100 * seconds) / sum('seconds'))} %`

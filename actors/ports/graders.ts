@@ -65,10 +65,11 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
 function startPython(reward: RewardConfig, log: GradersOptions['log']): Promise<RewardProcesses> {
   const { startRewardProcesses } =
     require('../../runtime/rewardProcess') as typeof import('../../runtime/rewardProcess')
-  const { file, module, timeoutMs, processes } = reward
+  const { file, module, interpreter, timeoutMs, processes } = reward
   return startRewardProcesses({
     ...(file === undefined ? {} : { file }),
     ...(module === undefined ? {} : { module }),
+    ...(interpreter === undefined ? {} : { python: interpreter }),
     function: reward.function,
     timeoutMs,
     processes,

@@ -19,6 +19,8 @@ function places(env = process.env, root = path.join(__dirname, '../..')) {
     venv,
     /** The folder that holds troupe_policy, its proto and its requirements. */
     policy: path.join(root, checkout ? 'kernels/policy' : 'dist/kernels/policy'),
+    /** The folder that holds troupe_environments and its requirements. */
+    environments: path.join(root, checkout ? 'kernels/environments' : 'dist/kernels/environments'),
     logs,
     lock: path.join(logs, 'setup.lock'),
   }

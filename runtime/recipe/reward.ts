@@ -19,6 +19,8 @@ export const rewardSection = z.strictObject({
   file: z.string().min(1).optional(),
   module: z.string().min(1).optional(),
   function: z.string().min(1).default('reward'),
+  /** python: the interpreter. Default: that of the set-up. */
+  interpreter: z.string().min(1).optional(),
   /** python: how many processes judge at once. */
   processes: positive.max(64).default(1),
   /** weighted: rewards by name, and what each counts. */

@@ -10,9 +10,8 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-const { vllmVenvOf, isComplete } = require('../../cli/setup/vllm') as {
-  vllmVenvOf(where: unknown): string
-  isComplete(venv: string): boolean
+const vllm = require('../../cli/setup/vllm') as {
+  step(where: unknown): { readonly venv: string; isDone(): boolean }
 }
 const { places } = require('../../cli/setup/places') as { places(): unknown }
 
@@ -42,8 +41,8 @@ export interface VllmServer {
 const startTimeoutMs = 300_000
 
 export async function startVllm(options: VllmServerOptions): Promise<VllmServer> {
-  const venv = vllmVenvOf(places())
-  if (!isComplete(venv)) throw new Error(`${venv} holds no vLLM: run npx troupe setup vllm`)
+  const { venv, isDone } = vllm.step(places())
+  if (!isDone()) throw new Error(`${venv} holds no vLLM: run npx troupe setup vllm`)
   const port = await freePort()
   const root = mkdtempSync(join(tmpdir(), 'troupe-vllm-'))
   const logFile = join(root, 'server.log')

@@ -1,0 +1,21 @@
+/**
+ * Sources of tasks and rewards: reasoning-gym and verifiers, in a venv of their own.
+ *
+ * in   kernels/environments/requirements.txt     out  .venv-environments, or TROUPE_ENVIRONMENTS_VENV
+ * runtime/python.ts looks in the same place (a test compares).
+ */
+const path = require('node:path')
+const { ownVenvStep } = require('./ownVenv')
+
+const step = where =>
+  ownVenvStep(where, {
+    part: 'environments',
+    says: 'reasoning-gym and verifiers (0.9 GB)',
+    version: '1',
+    files: [path.join(where.environments, 'requirements.txt')],
+    neededMb: 1_500,
+    variable: 'TROUPE_ENVIRONMENTS_VENV',
+    folder: 'venv-environments',
+  })
+
+module.exports = { step }

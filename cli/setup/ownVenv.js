@@ -1,0 +1,80 @@
+/**
+ * A part that lives in a venv of its own, since what it brings does not go with the torch side.
+ *
+ * in   requirements, how much disk they take, which Python they need       out  the venv, complete or not there at all
+ * The stamp comes last: no stamp, no venv. What is there without one, or of other requirements, is made anew; what set-up
+ * did not make is left alone.
+ */
+const fs = require('node:fs')
+const path = require('node:path')
+const { SetupError, digestOf, readStamp, say, writeStamp } = require('./say')
+const { runTool } = require('./tool')
+const { findPython, shellWords } = require('./python')
+
+/** Where such a venv is, or will be: `variable` where it is set, else beside what else set-up makes. */
+function ownVenvOf(where, { variable, folder }, env = process.env) {
+  if (env[variable]) return path.resolve(env[variable])
+  return where.checkout ? path.join(where.root, `.${folder}`) : path.join(where.logs, folder)
+}
+
+function checkDisk(venv, { part, variable, neededMb }) {
+  let folder = venv
+  while (!fs.existsSync(folder)) folder = path.dirname(folder)
+  const disk = fs.statfsSync(folder)
+  const freeMb = Math.floor((disk.bavail * disk.bsize) / 1e6)
+  const wantMb = Number(process.env.TROUPE_DISK_MB || neededMb)
+  if (freeMb >= wantMb) return
+  throw new SetupError(
+    `${freeMb} MB are free on the disk of ${folder}, the venv with ${part} needs ${wantMb} MB`,
+    `free some space, or put the venv elsewhere with ${variable} (TROUPE_DISK_MB overrides this check)`,
+  )
+}
+
+/** 3.11 or newer: what these parts ask for. */
+function pythonFor({ part }) {
+  const found = findPython()
+  if (Number(found.version.split('.')[1]) >= 11) return found.executable
+  const hint = 'install Python 3.11, 3.12 or 3.13, or name one with TROUPE_PYTHON=/path/to/python3.11'
+  throw new SetupError(`Python ${found.version} (${found.executable}) is too old for ${part}, which needs 3.11`, hint)
+}
+
+/**
+ * The set-up step of a part. files: what its digest is of, requirements first. afterwards(python, pip): what is left to
+ * do when the requirements are installed.
+ */
+function ownVenvStep(where, part) {
+  const { part: name, says, files, variable, checkMachine, afterwards } = part
+  const venv = ownVenvOf(where, part)
+  const python = path.join(venv, 'bin/python')
+  const stamp = path.join(venv, '.troupe-setup.json')
+  const digest = () => digestOf(files, part.version)
+  return {
+    name,
+    venv,
+    says: `${says} in ${venv}`,
+    isDone: () => readStamp(stamp).digest === digest() && fs.existsSync(python),
+    async run() {
+      checkMachine?.()
+      checkDisk(venv, part)
+      const base = pythonFor(part)
+      if (fs.existsSync(venv)) {
+        // Only what set-up made, in whole or in part, may be taken away.
+        if (!fs.existsSync(path.join(venv, 'pyvenv.cfg')) && fs.readdirSync(venv).length > 0) {
+          throw new SetupError(`${venv} is there and is no venv`, `name another place with ${variable}`)
+        }
+        say(`${name}: what is there is incomplete or of another version, it is made anew`)
+        fs.rmSync(venv, { recursive: true, force: true })
+      }
+      const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
+      const tool = { cwd: where.root, where }
+      const pip = (what, ...args) =>
+        runTool(what, python, ['-m', 'pip', 'install', '--no-input', ...args, ...extra], tool)
+      await runTool(`${name} venv`, base, ['-m', 'venv', venv], tool)
+      await pip(`${name} packages`, '-r', files[0])
+      await afterwards?.(python, pip)
+      writeStamp(stamp, { digest: digest() })
+    },
+  }
+}
+
+module.exports = { ownVenvStep }

@@ -1,0 +1,107 @@
+"""Instances and rewards of `verifiers` environments: packages with a `load_environment` (PyPI verifiers, 0.2).
+
+A family's name is the environment's id, its options are load_environment's arguments. What is taken of an environment
+is its data set and its rubric; the turns and the tools are Troupe's own. So an environment whose reward needs a state
+that only its own rollouts have is no source of tasks here: its reward raises, and that is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import verifiers
+from verifiers.types import State
+
+
+@functools.lru_cache(maxsize=16)
+def _environment(name: str, options: str) -> Any:
+    return verifiers.load_environment(name, **json.loads(options))
+
+
+def _load(name: str, options: dict[str, Any]) -> Any:
+    return _environment(name, json.dumps(options, sort_keys=True))
+
+
+def instances(
+    name: str, options: dict[str, Any], split: str, seed: int, count: int
+) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """(question, system prompt, entry) of the environment's rows, shuffled by `seed`, `count` at most.
+
+    split eval is the environment's data set for evaluation; where it has none that is the one for training.
+    """
+    environment = _load(name, options)
+    rows = environment.get_eval_dataset() if split == "eval" else environment.get_dataset()
+    rows = rows.shuffle(seed=seed).select(range(min(count, len(rows))))
+    for row in rows:
+        messages = _messages(row["prompt"])
+        system = "\n\n".join(m["content"] for m in messages if m["role"] == "system") or None
+        others = [m for m in messages if m["role"] != "system"]
+        if len(others) != 1 or others[0]["role"] != "user" or not isinstance(others[0]["content"], str):
+            raise ValueError("a prompt is not one text of the user, after a system prompt or without one")
+        info = row.get("info")
+        entry = {
+            "answer": row.get("answer") or "",
+            "info": json.loads(info) if isinstance(info, str) and info else (info or {}),
+            "prompt": messages,
+            "task": row.get("task") or "default",
+            "options": options,
+        }
+        yield others[0]["content"], system, entry
+
+
+def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float:
+    """The weighted sum of the rubric's rewards. `response`, the text of all turns, is the completion.
+
+    Raises what a reward function raised: the rubric itself would log it and count 0.
+    """
+    environment = _load(name, entry["options"])
+    row = {key: entry[key] for key in ("prompt", "answer", "info", "task")}
+    state = State(input={**row, "example_id": 0})
+    state.update(
+        completion=[{"role": "assistant", "content": response}],
+        task=entry["task"],
+        trajectory=[],
+        is_completed=True,
+        is_truncated=False,
+        reward=None,
+        metrics=None,
+        error=None,
+        timing={},
+    )
+    with _Errors(environment.rubric) as errors:
+        asyncio.run(environment.rubric.score_rollout(state))
+    if errors.said:
+        raise RuntimeError("; ".join(errors.said))
+    return float(state["reward"])
+
+
+class _Errors(logging.Handler):
+    """What the rubric and the rubrics in it log as errors while it is open."""
+
+    def __init__(self, rubric: Any) -> None:
+        super().__init__(logging.ERROR)
+        self.loggers = {r.logger for r in (rubric, *getattr(rubric, "rubrics", ()))}
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+    def __enter__(self) -> "_Errors":
+        for logger in self.loggers:
+            logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for logger in self.loggers:
+            logger.removeHandler(self)
+
+
+def _messages(prompt: Any) -> list[dict[str, Any]]:
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    return [{"role": m["role"], "content": m["content"]} for m in map(dict, prompt)]

@@ -1,0 +1,88 @@
+/**
+ * environment: tasks and rewards of reasoning-gym's data sets or of `verifiers` environments.
+ *
+ * Their instances are made once, when the run begins, by their own packages (troupe setup environments); the same seed
+ * gives the same ones, so a run that is resumed goes on where it was. Their rewards judge the answers. The turns and the
+ * tools are Troupe's. A YAML file that extends this recipe needs a model and families.
+ */
+import { join } from 'node:path'
+import { z } from 'zod'
+import type { ChatMessage } from '../../messages/facts'
+import { parseConfig } from '../../runtime/config'
+import { deriveSeed } from '../../runtime/effects'
+import { environmentsDirectory, environmentsVenv } from '../../runtime/python'
+import { defineRecipe, type RecipeConfig, type TaskSource } from '../../runtime/recipe'
+import { pythonTool } from '../../sandbox/pythonTool'
+import { type InstancesRequest, instancesOf } from './instances'
+import { environmentTasks } from './tasks'
+
+export const environmentData = z.strictObject({
+  package: z.enum(['reasoning-gym', 'verifiers']).default('reasoning-gym'),
+  /** Data sets, or ids of environments; options: of the data set's configuration, or arguments of load_environment. */
+  families: z
+    .array(z.strictObject({ name: z.string(), options: z.record(z.string(), z.unknown()).default({}) }))
+    .min(1),
+  /** Instances of each family to train on. */
+  instances: z.number().int().positive().max(100_000).default(400),
+  /** A system message; without, the environment's own where it has one. */
+  system: z.string().optional(),
+})
+
+type EnvironmentData = z.output<typeof environmentData>
+
+/** What reasoning-gym's seeds are below; splits are this far apart from one another on average. */
+const seeds = 2 ** 31
+
+/** The package's own reward, in the venv that has the package. */
+export const environmentReward = {
+  name: 'python',
+  file: join(environmentsDirectory(), 'reward.py'),
+  interpreter: join(environmentsVenv(), 'bin/python'),
+} as const
+
+export async function environmentSource(data: EnvironmentData, config: RecipeConfig): Promise<TaskSource> {
+  const made = (split: InstancesRequest['split'], count: number) => {
+    const seed = deriveSeed('environment', config.seed, split) % seeds
+    return instancesOf({ package: data.package, families: data.families, split, seed, count })
+  }
+  const evaluated = Math.ceil(config.evaluation.problems / data.families.length)
+  const evaluation = evaluated === 0 ? new Map() : await made('eval', evaluated)
+  const train = await made('train', data.instances)
+  return environmentTasks(train, evaluation, { source: data.package, system: data.system })
+}
+
+export const environment = defineRecipe({
+  config: {
+    name: 'environment',
+    model: {
+      from: 'directory',
+      path: '.troupe/models/smollm2-135m-instruct',
+      template: join(__dirname, '../templates/hermes.jinja'),
+    },
+    data: { families: [{ name: 'chain_sum' }] },
+    engine: { kvTokens: 32_768 },
+    limits: { contextTokens: 1024, responseTokens: 512, turns: 4 },
+    rollout: { groupSize: 16, groupsPerStep: 8 },
+    selection: { keep: 8 },
+    reward: environmentReward,
+  },
+  tools: [pythonTool],
+  data: environmentData,
+  tasks: config =>
+    environmentSource(parseConfig(environmentData, config.data, `data of recipe ${config.name}`), config),
+  /** Problems with their answers: nothing but the format, where there is a cold start, and the words of a random model. */
+  async demonstrations(config) {
+    const data = parseConfig(environmentData, config.data, `data of recipe ${config.name}`)
+    if (config.coldStart === undefined && config.model.from !== 'random') return []
+    return answered(data, config)
+  },
+})
+
+async function answered(data: EnvironmentData, config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]> {
+  const source = await environmentSource(data, config)
+  const count = config.coldStart?.demonstrations ?? data.instances * data.families.length
+  return Array.from({ length: count }, (_, index) => {
+    const { messages, truth } = source.train(index)
+    return [...messages, { role: 'assistant', content: `<answer>\\boxed{${truth}}</answer>` }]
+  })
+}

@@ -1,0 +1,144 @@
+/**
+ * Exercises of the cold start: plain calculations and single uses of Python, asked in a sentence.
+ *
+ * in   a stream of random numbers      out  a question, the Python that answers it, what that prints
+ * They show how the tool is used and what Python can do, not how a problem is thought through: each is one expression
+ * on the question's own operands, and none is of a family that is trained on or evaluated (families.ts).
+ * Invariant: pure; `printed` is what CPython prints (a test runs them).
+ */
+import type { Random } from '../../kernels/random'
+
+export interface Exercise {
+  readonly question: string
+  /** Lines before the last, imports for example. */
+  readonly before: readonly string[]
+  /** The expression that is printed. */
+  readonly expression: string
+  /** Its value as Python prints it. */
+  readonly printed: string
+}
+
+const words = 'window garden silver planet bottle market summer bridge candle forest letter monkey'.split(' ')
+
+const between = (random: Random, low: number, high: number) => low + random.below(high - low + 1)
+const pick = <T>(random: Random, from: readonly T[]): T => from[random.below(from.length)]!
+const list = (random: Random, length: number) => Array.from({ length }, () => between(random, 2, 99))
+const plain = (question: string, expression: string, value: number | bigint): Exercise => ({
+  question,
+  before: [],
+  expression,
+  printed: String(value),
+})
+
+/** Each as often as the others. */
+const kinds: readonly ((random: Random) => Exercise)[] = [
+  random => {
+    const [a, b, c] = [between(random, 10, 999), between(random, 10, 999), between(random, 10, 999)]
+    const asked = pick(random, [
+      `What is ${a} + ${b} + ${c}?`,
+      `Add ${a}, ${b} and ${c}.`,
+      `Find the sum of ${a}, ${b} and ${c}.`,
+    ])
+    return plain(asked, `${a} + ${b} + ${c}`, a + b + c)
+  },
+  random => {
+    const [a, b] = [between(random, 100, 9999), between(random, 10, 999)]
+    return plain(pick(random, [`What is ${a} - ${b}?`, `Subtract ${b} from ${a}.`]), `${a} - ${b}`, a - b)
+  },
+  random => {
+    const [a, b] = [between(random, 12, 99), between(random, 3, 99)]
+    return plain(pick(random, [`Multiply ${a} by ${b}.`, `What is ${a} times ${b}?`]), `${a} * ${b}`, a * b)
+  },
+  random => {
+    const [a, b] = [between(random, 3, 40), between(random, 3, 40)]
+    const asked = pick(random, [`Divide ${a * b} by ${b}.`, `How often does ${b} go into ${a * b}?`])
+    return plain(asked, `${a * b} // ${b}`, a)
+  },
+  random => {
+    const [a, b] = [between(random, 100, 999), between(random, 3, 30)]
+    const asked = pick(random, [`What is the remainder when ${a} is divided by ${b}?`, `Compute ${a} modulo ${b}.`])
+    return plain(asked, `${a} % ${b}`, a % b)
+  },
+  random => {
+    const [a, b] = [between(random, 2, 12), between(random, 2, 6)]
+    const asked = pick(random, [`What is ${a} to the power of ${b}?`, `Raise ${a} to the power ${b}.`])
+    return plain(asked, `${a} ** ${b}`, BigInt(a) ** BigInt(b))
+  },
+  random => {
+    const numbers = list(random, between(random, 3, 6))
+    const asked = pick(random, [
+      `Which of ${numbers.join(', ')} is the largest?`,
+      `Give the maximum of ${numbers.join(', ')}.`,
+    ])
+    return plain(asked, `max(${numbers.join(', ')})`, Math.max(...numbers))
+  },
+  random => {
+    const numbers = list(random, between(random, 3, 6))
+    const asked = pick(random, [
+      `Which of ${numbers.join(', ')} is the smallest?`,
+      `Give the minimum of ${numbers.join(', ')}.`,
+    ])
+    return plain(asked, `min(${numbers.join(', ')})`, Math.min(...numbers))
+  },
+  random => {
+    const numbers = list(random, between(random, 4, 7))
+    return plain(
+      `Add up the list [${numbers.join(', ')}].`,
+      `sum([${numbers.join(', ')}])`,
+      numbers.reduce((sum, n) => sum + n, 0),
+    )
+  },
+  random => {
+    const numbers = list(random, between(random, 4, 9))
+    return plain(`How many numbers are in [${numbers.join(', ')}]?`, `len([${numbers.join(', ')}])`, numbers.length)
+  },
+  random => {
+    const word = pick(random, words)
+    return plain(`How long is the word "${word}"?`, `len("${word}")`, word.length)
+  },
+  random => {
+    const word = pick(random, words)
+    return {
+      question: `Write "${word}" in capital letters.`,
+      before: [],
+      expression: `"${word}".upper()`,
+      printed: word.toUpperCase(),
+    }
+  },
+  random => {
+    const a = between(random, 3, 30)
+    return {
+      question: `What is the square root of ${a * a}?`,
+      before: ['import math'],
+      expression: `math.isqrt(${a * a})`,
+      printed: String(a),
+    }
+  },
+  random => {
+    const a = between(random, 3, 12)
+    let product = 1n
+    for (let factor = 2n; factor <= BigInt(a); factor++) product *= factor
+    const asked = pick(random, [`What is ${a} factorial?`, `Compute ${a}!.`])
+    return { question: asked, before: ['import math'], expression: `math.factorial(${a})`, printed: product.toString() }
+  },
+  random => {
+    const [a, b] = [between(random, 1, 30), between(random, 4, 12)]
+    const last = a + b
+    const asked = `Add all whole numbers from ${a} to ${last}.`
+    return plain(asked, `sum(range(${a}, ${last + 1}))`, ((a + last) * (b + 1)) / 2)
+  },
+  random => {
+    const [a, b] = [between(random, 1, 9), between(random, 20, 60)]
+    const even = Array.from({ length: b - a + 1 }, (_, i) => a + i).filter(n => n % 2 === 0)
+    const asked = `How many even numbers are there from ${a} to ${b}?`
+    return plain(asked, `sum(1 for n in range(${a}, ${b + 1}) if n % 2 == 0)`, even.length)
+  },
+  random => {
+    // Quarters and an odd half: never an integer, exact in binary, and printed alike by Python and JavaScript.
+    const [x, y] = [between(random, 1, 99) + 0.25, between(random, 1, 99) + 0.5]
+    return plain(pick(random, [`What is ${x} + ${y}?`, `Add ${x} and ${y}.`]), `${x} + ${y}`, x + y)
+  },
+]
+
+/** One, of a kind that is drawn too. */
+export const exercise = (random: Random): Exercise => pick(random, kinds)(random)

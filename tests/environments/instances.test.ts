@@ -1,0 +1,134 @@
+/** Instances and rewards of reasoning-gym and verifiers, by their real packages. */
+import { join } from 'node:path'
+import { environmentReward } from '../../recipes/environment'
+import { type Instance, type InstancesRequest, instancesOf } from '../../recipes/environment/instances'
+import { environmentTasks } from '../../recipes/environment/tasks'
+import { startRewardProcesses } from '../../runtime/rewardProcess'
+
+const packages = join(__dirname, '../support/environments')
+beforeAll(() => {
+  process.env.PYTHONPATH = packages
+})
+afterAll(() => {
+  delete process.env.PYTHONPATH
+})
+
+const ask = (package_: InstancesRequest['package'], name: string, options: Record<string, unknown> = {}, seed = 5) =>
+  instancesOf({ package: package_, families: [{ name, options }], split: 'train', seed, count: 6 })
+
+const rewards = (timeoutMs = 60_000) =>
+  startRewardProcesses({
+    file: environmentReward.file,
+    python: environmentReward.interpreter,
+    function: 'reward',
+    timeoutMs,
+  })
+
+const taskOf = (instance: Instance, package_: string, response: string) => ({
+  id: 'task',
+  messages: [],
+  truth: '',
+  metadata: { package: package_, family: instance.family, entry: instance.entry },
+  response,
+})
+
+test('the same seed gives the same instances, another seed gives others', async () => {
+  const [a, b, c] = await Promise.all([
+    ask('reasoning-gym', 'lcm'),
+    ask('reasoning-gym', 'lcm'),
+    ask('reasoning-gym', 'lcm', {}, 900),
+  ])
+  expect(a.get('lcm')).toHaveLength(6)
+  expect(b).toEqual(a)
+  expect(c.get('lcm')!.map(i => i.question)).not.toEqual(a.get('lcm')!.map(i => i.question))
+}, 120_000)
+
+test("a data set's options reach it, and its own score judges: other spellings of the answer too", async () => {
+  const made = await ask('reasoning-gym', 'prime_factorization', { min_value: 30, max_value: 30 })
+  const [instance] = made.get('prime_factorization')!
+  expect(instance!.question).toContain('30')
+  const processes = await rewards()
+  try {
+    const score = (answer: string) => processes.judge(answer, taskOf(instance!, 'reasoning-gym', answer))
+    expect(await score('2 × 3 × 5')).toMatchObject({ score: 1 })
+    expect(await score('5×3×2')).toMatchObject({ score: expect.any(Number) })
+    expect((await score('2 × 3 × 7')) as { score: number }).not.toMatchObject({ score: 1 })
+    expect(await score('')).toMatchObject({ score: 0 })
+  } finally {
+    await processes.close()
+  }
+}, 120_000)
+
+test('a verifiers environment gives its rows with its system prompt, and its weighted rubric is the reward', async () => {
+  const made = await ask('verifiers', 'toy-sums')
+  const [instance] = made.get('toy-sums')!
+  expect(instance).toMatchObject({ question: expect.stringMatching(/^What is \d+ \+ \d+\?$/), system: 'Add.' })
+  const processes = await rewards()
+  try {
+    const right = `<answer>\\boxed{${instance!.entry.answer}}</answer>`
+    const score = (response: string) => processes.judge('', taskOf(instance!, 'verifiers', response))
+    expect(await score(right)).toMatchObject({ score: 1 })
+    expect(await score(right + ' '.repeat(60))).toMatchObject({ score: 0.75 })
+    expect(await score('no')).toMatchObject({ score: 0.25 })
+  } finally {
+    await processes.close()
+  }
+}, 120_000)
+
+test('what a reward function raises is a fault that says so, where the rubric itself would count 0', async () => {
+  const [instance] = (await ask('verifiers', 'toy-sums', { fault: 'raise' })).get('toy-sums')!
+  const processes = await rewards()
+  try {
+    const said = await processes.judge('', taskOf(instance!, 'verifiers', 'x'))
+    expect(said).toMatchObject({ fault: 'raised', why: expect.stringContaining('no such field') })
+  } finally {
+    await processes.close()
+  }
+}, 120_000)
+
+test('a reward function that hangs or ends its process costs its own answer, and the next is judged', async () => {
+  const [hangs] = (await ask('verifiers', 'toy-sums', { fault: 'hang' })).get('toy-sums')!
+  const [exits] = (await ask('verifiers', 'toy-sums', { fault: 'exit' })).get('toy-sums')!
+  const [sound] = (await ask('reasoning-gym', 'gcd')).get('gcd')!
+  const processes = await rewards(20_000)
+  try {
+    expect(await processes.judge('', taskOf(hangs!, 'verifiers', 'x'))).toMatchObject({ fault: 'timeout' })
+    expect(await processes.judge('', taskOf(exits!, 'verifiers', 'x'))).toMatchObject({ fault: 'died' })
+    const answer = String(sound!.entry.answer)
+    expect(await processes.judge(answer, taskOf(sound!, 'reasoning-gym', answer))).toMatchObject({ score: 1 })
+  } finally {
+    await processes.close()
+  }
+}, 180_000)
+
+test.each([
+  ['reasoning-gym', 'lmc', {}, /lmc/],
+  ['reasoning-gym', 'lcm', { colour: 'red' }, /colour/],
+  ['verifiers', 'no-such-environment', {}, /no-such-environment.*installed|no_such_environment/s],
+  ['verifiers', 'toy-sums', { fault: 'load' }, /the data set is not there/],
+] as const)(
+  '%s: %s %j is refused, and the family and the fault are named',
+  async (package_, name, options, said) => {
+    await expect(ask(package_, name, options)).rejects.toMatchObject({
+      code: 'config.bad_environment',
+      message: expect.stringMatching(said),
+    })
+  },
+  120_000,
+)
+
+test('families take turns, and no question of the evaluation is trained on', () => {
+  const instance = (family: string, index: number, question: string): Instance => ({
+    ...{ family, index, question, system: null, entry: { answer: '1' } },
+  })
+  const train = new Map([
+    ['a', [instance('a', 0, 'One?'), instance('a', 1, ' two? '), instance('a', 2, 'Three?')]],
+    ['b', [instance('b', 0, 'Four?')]],
+  ])
+  const evaluation = new Map([['a', [instance('a', 0, 'Two?')]]])
+  const source = environmentTasks(train, evaluation, { source: 'reasoning-gym', system: undefined })
+  const asked = Array.from({ length: 5 }, (_, index) => source.train(index).messages.at(-1)!.content)
+  expect(asked).toEqual(['One?', 'Four?', 'Three?', 'Four?', 'One?'])
+  expect(source.evaluation(0).messages).toEqual([{ role: 'user', content: 'Two?' }])
+  expect(source.dropped).toEqual({ 'a: also in the evaluation': 1 })
+})
