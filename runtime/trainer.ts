@@ -49,6 +49,13 @@ export interface SftExample {
   readonly mask: Uint8Array
 }
 
+export interface StageReset {
+  /** The optimizer forgets its moments. */
+  readonly optimizer: boolean
+  /** The KL is measured from the policy as it is now. */
+  readonly reference: boolean
+}
+
 export interface Trainer {
   /** Supervised fine-tuning. `onProgress` gets the share done and the loss in nats a token. */
   sft(
@@ -60,8 +67,13 @@ export interface Trainer {
   step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
   /** Writes weights, config and tokenizer so that `transformers` loads them: to a temporary directory, fsynced, renamed. */
   save(directory: string, withOptimizer: boolean): Promise<{ readonly digest: string; readonly bytes: number }>
-  /** Loads weights, and the optimizer's state where the directory has one. */
+  /** Loads weights, and the optimizer's state and the KL's reference where the directory has them. */
   load(directory: string): Promise<void>
+  /**
+   * A stage begins. Whoever loads an older checkpoint afterwards has to say it again at the same step: a checkpoint holds
+   * what was so when it was written.
+   */
+  reset(what: StageReset): Promise<void>
   readonly lost: Promise<Error>
   close(): Promise<void>
 }

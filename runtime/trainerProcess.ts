@@ -30,6 +30,11 @@ export interface TrainerProcessOptions extends Omit<PolicyProcessOptions, 'serve
 export interface TrainerInfo {
   readonly model: string
   readonly parameters: number
+  /** Fewer than `parameters` with adapters. */
+  readonly trainedParameters: number
+  readonly ranks: number
+  /** Whether sequences are laid end to end, without padding. */
+  readonly packed: boolean
   readonly device: string
   readonly dtype: string
   readonly versions: Readonly<Record<string, string>>
@@ -89,6 +94,9 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
     },
     async load(directory) {
       await client.unary('Load', { directory }, saveTimeoutMs)
+    },
+    async reset({ optimizer, reference }) {
+      await client.unary('Reset', { optimizer, reference }, saveTimeoutMs)
     },
   }
 }

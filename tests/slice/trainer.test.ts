@@ -162,6 +162,24 @@ test('a checkpoint has what transformers needs, and its digest is that of the we
   expect(JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8'))).toMatchObject({ digest: saved, bytes })
 }, 60_000)
 
+test('a reset forgets the optimizer: the same weights are trained on with other moments', async () => {
+  const batch = sequences(member => (member % 2 ? 1 : -1))
+  const directory = join(folder, 'before-reset')
+  await trainer.step(batch, grpo)
+  await trainer.save(directory, true)
+  await trainer.reset({ optimizer: true, reference: true })
+  expect(existsSync(join(directory, 'optimizer.safetensors'))).toBe(true)
+  await trainer.save(join(folder, 'after-reset'), true)
+  const manifest = JSON.parse(readFileSync(join(folder, 'after-reset/manifest.json'), 'utf8'))
+  expect(manifest.optimizer.updates).toBe(0)
+  expect(manifest.digest).toBe(JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8')).digest)
+  await trainer.step(batch, grpo)
+  const fresh = await digest()
+  await trainer.load(directory)
+  await trainer.step(batch, grpo)
+  expect(await digest()).not.toBe(fresh)
+}, 120_000)
+
 test('a checkpoint that is not there is refused with its name', async () => {
   const error = await rejected(trainer.load(join(folder, 'nowhere')))
   expect(error).toMatchObject({ code: 'trainer.no_checkpoint', boundary: 'trainer', retriable: false })

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_trainer import OPTIONS, same, weights
+from test_trainer import OPTIONS, same, state_of, weights
 from tiny_models import random_sequences, tiny_model_dir
 from transformers import AutoModelForCausalLM
 from troupe_policy.checkpoint import CheckpointError, published_directory, weights_digest
@@ -38,11 +38,11 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit_as_if_it_had_never_stopp
     first.save(tmp_path / "c", True)
     second = Trainer(tmp_path / "c")
     second.load(tmp_path / "c")
-    assert second.updates == 2
+    assert second.updates.updates == 2
     for seed in range(2, 4):
         second.step(random_sequences(6, seed), OPTIONS)
     assert same(weights(second), weights(whole))
-    assert same(second._optimizer_state(), whole._optimizer_state())
+    assert same(state_of(second), state_of(whole))
 
 
 def test_a_checkpoint_without_optimizer_starts_a_fresh_one(model_dir, tmp_path) -> None:
@@ -51,7 +51,7 @@ def test_a_checkpoint_without_optimizer_starts_a_fresh_one(model_dir, tmp_path) 
     trainer.save(tmp_path / "c", False)
     assert not (tmp_path / "c" / "optimizer.safetensors").exists()
     trainer.load(tmp_path / "c")
-    assert trainer._optimizer_state() == {} and trainer.updates == 0
+    assert state_of(trainer) == {} and trainer.updates.updates == 0
 
 
 def test_transformers_loads_a_checkpoint_and_the_tokenizer_files_are_the_ones_given(model_dir, tmp_path) -> None:

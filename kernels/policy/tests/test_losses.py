@@ -6,15 +6,10 @@ import math
 
 import pytest
 import torch
-from troupe_policy.losses import (
-    advantages,
-    kl_k1,
-    kl_k2,
-    kl_k3,
-    sequence_denominators,
-    tis_weight,
-    token_mean_policy_loss,
-)
+from troupe_policy.engine_weight import icepop_weight, tis_weight
+from troupe_policy.kl import kl_k1, kl_k2, kl_k3
+from troupe_policy.loss_norm import sequence_denominators
+from troupe_policy.losses import policy_loss, sequence_mean
 
 
 def batch(seed: int, sizes: list[int]) -> dict[str, list]:
@@ -74,7 +69,7 @@ def ours(data: dict[str, list], norm: str, cuts: list[list[int]], *, low: float,
         spread = lambda values: torch.cat(  # noqa: E731
             [torch.full((n,), float(values[i]), dtype=torch.float64) for n, i in zip(sizes, cut, strict=True)]
         )
-        result = token_mean_policy_loss(
+        result = policy_loss(
             torch.cat([leaves[i] for i in cut]),
             join("old"),
             spread(data["advantage"]),
@@ -126,7 +121,7 @@ def test_the_clip_stops_the_gradient_above_1_28_for_gains_and_below_0_8_for_loss
     def slope(ratio: float, advantage: float) -> float:
         logp = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
         zero = torch.zeros(1, dtype=torch.float64)
-        result = token_mean_policy_loss(logp, zero, torch.tensor([advantage]), torch.ones(1), denominator=1.0)
+        result = policy_loss(logp, zero, torch.tensor([advantage]), torch.ones(1), denominator=1.0)
         result.loss.backward()
         assert result.clipped.item() == (logp.grad.item() == 0.0)
         return logp.grad.item()
@@ -142,17 +137,8 @@ def test_the_clip_stops_the_gradient_above_1_28_for_gains_and_below_0_8_for_loss
 def test_what_stands_at_a_token_that_is_not_trained_on_never_reaches_the_loss() -> None:
     logp = torch.tensor([-1.0, float("nan")], requires_grad=True)
     ones = torch.ones(2)
-    result = token_mean_policy_loss(logp, -ones, ones, torch.tensor([1.0, 0.0]), denominator=1.0)
+    result = policy_loss(logp, -ones, ones, torch.tensor([1.0, 0.0]), denominator=1.0)
     assert result.loss.item() == pytest.approx(-1.0)
-
-
-def test_advantages_are_zero_for_one_member_or_equal_rewards_and_unbiased_otherwise() -> None:
-    assert advantages([1.0]) == [0.0]
-    assert advantages([0.1, 0.1, 0.1]) == [0.0, 0.0, 0.0]
-    assert advantages([]) == []
-    got = advantages([1.0, 0.0, 0.0, 1.0])
-    want = 0.5 / (math.sqrt(1.0 / 3.0) + 1e-6)
-    assert got == pytest.approx([want, -want, -want, want])
 
 
 def test_the_importance_weight_is_capped_and_has_no_gradient() -> None:
@@ -187,4 +173,4 @@ def test_kl_estimators_average_to_the_kl_they_claim() -> None:
 def test_a_dual_clip_of_one_or_less_is_refused() -> None:
     one = torch.ones(1)
     with pytest.raises(ValueError, match="dual_clip"):
-        token_mean_policy_loss(one, one, one, one, denominator=1.0, dual_clip=0.5)
+        policy_loss(one, one, one, one, denominator=1.0, dual_clip=0.5)

@@ -35,6 +35,10 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in trainer.parameters.items()}
 
 
+def state_of(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return dict(trainer.updates.named_state())
+
+
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
@@ -154,8 +158,8 @@ def test_the_gradient_norm_that_is_applied_is_bounded(model_dir) -> None:
     options = dataclasses.replace(OPTIONS, max_grad_norm=1e-3)
     trainer = Trainer(model_dir)
     applied: list[float] = []
-    update = trainer.optimizer.step
-    trainer.optimizer.step = lambda: (  # type: ignore[method-assign]
+    update = trainer.updates.optimizer.step
+    trainer.updates.optimizer.step = lambda: (  # type: ignore[method-assign]
         applied.append(torch.nn.utils.get_total_norm([p.grad for p in trainer.parameters.values()]).item()), update()
     )  # fmt: skip
     metrics = trainer.step(sequences, options)
@@ -185,14 +189,14 @@ def test_a_step_that_is_not_finite_leaves_weights_and_optimizer_as_they_were(mod
             return update(float("nan") if len(calls) == inner_steps else loss, rate, norm)
 
         trainer._update = fail_last  # type: ignore[method-assign]
-    before, state, updates = weights(trainer), trainer._optimizer_state(), trainer.updates
+    before, state, updates = weights(trainer), state_of(trainer), trainer.updates.updates
     state = {name: value.clone() for name, value in state.items()}
     with pytest.raises(TrainerError) as raised:
         trainer.step(sequences, options)
     assert raised.value.code == "trainer.not_finite"
     assert same(weights(trainer), before)
-    assert same(trainer._optimizer_state(), state)
-    assert trainer.updates == updates
+    assert same(state_of(trainer), state)
+    assert trainer.updates.updates == updates
     assert all(p.grad is None for p in trainer.parameters.values())
 
 
@@ -245,7 +249,7 @@ def test_sft_lowers_the_loss_and_tells_its_progress(model_dir) -> None:
     assert [done for done, _ in seen] == pytest.approx([(at + 1) / 36 for at in range(36)])
     assert metrics["trainedTokens"] == 6 * sum(int(e.mask[1:].sum()) for e in examples(48, 1))
     # RL starts with an optimizer that has no memory of SFT
-    assert trainer._optimizer_state() == {} and trainer.updates == 0
+    assert state_of(trainer) == {} and trainer.updates.updates == 0
 
 
 def test_the_loss_of_sft_is_the_mean_over_the_masked_tokens_of_a_batch(model_dir) -> None:
@@ -276,12 +280,12 @@ def test_sft_is_the_same_for_the_same_seed_and_another_for_another(model_dir) ->
 def test_sft_that_ends_in_numbers_that_are_not_finite_changes_nothing(model_dir) -> None:
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(4, seed=6), OPTIONS)
-    before, state = weights(trainer), {name: v.clone() for name, v in trainer._optimizer_state().items()}
+    before, state = weights(trainer), {name: v.clone() for name, v in state_of(trainer).items()}
     with pytest.raises(TrainerError) as raised:
         trainer.sft(examples(40, 4), SftOptions(learning_rate=1e38, epochs=2, batch_sequences=4, warmup_share=0.0))
     assert raised.value.code == "trainer.not_finite"
     assert same(weights(trainer), before)
-    assert same(trainer._optimizer_state(), state)
+    assert same(state_of(trainer), state)
 
 
 def test_the_learning_rate_rises_over_the_warm_up_and_falls_along_a_cosine() -> None:

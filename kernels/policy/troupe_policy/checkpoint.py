@@ -1,7 +1,7 @@
 """Checkpoints: a directory that `transformers` loads, complete or not there at all.
 
 In: a model, its optimizer, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files,
-optimizer.safetensors where asked for, and manifest.json. Invariants: everything is written to a temporary directory
+optimizer.safetensors and parts (adapter/, reference/) where there are some, and manifest.json. Invariants: everything is written to a temporary directory
 beside the target, fsynced, then renamed, so a crash leaves either the old directory or the new one, whole; loading
 verifies the digest of the manifest, and state that was saved and loaded is the same bit for bit.
 """
@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
@@ -93,7 +94,7 @@ def published_directory(target: Path) -> Iterator[Path]:
         yield temporary
         for file in sorted(temporary.rglob("*")):
             # safetensors makes files that only their owner can read; an engine may run as somebody else
-            file.chmod(0o644)
+            file.chmod(0o755 if file.is_dir() else 0o644)
             _fsync(file)
         _fsync(temporary)
         _publish(temporary, target)
@@ -161,25 +162,50 @@ def save(
     companions: Mapping[str, bytes],
     optimizer: Mapping[str, Tensor] | None,
     counters: Mapping[str, int],
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    parts: Mapping[str, Mapping[str, Tensor] | Path] | None = None,
+    described: Mapping[str, object] | None = None,
 ) -> tuple[str, int]:
     """Writes a checkpoint and returns (digest, bytes) of its weights, as `weights_digest` computes them.
 
     optimizer: flat state by name, or None to leave it out. counters: numbers that belong to the optimizer's state.
+    weights: instead of the model's own, by its own names. parts: tensors of `<part>/weights.safetensors`, or the file of an
+    earlier checkpoint that has them already: it is linked, not copied. described: what else the manifest shall say.
     """
     target = Path(directory)
     with published_directory(target) as temporary:
+        own = {} if weights is None else {"state_dict": dict(weights)}
         # what a user put beside the weights wins over what save_pretrained derives from the config
-        model.save_pretrained(temporary, max_shard_size="4GB")  # type: ignore[operator]
+        model.save_pretrained(temporary, max_shard_size="4GB", **own)  # type: ignore[operator]
         for name, content in companions.items():
             (temporary / name).write_bytes(content)
         if optimizer is not None:
             save_file(dict(optimizer), temporary / OPTIMIZER)
+        for name, part in (parts or {}).items():
+            _write_part(part, part_file(temporary, name))
         digest, size = weights_digest(temporary)
-        manifest = {"format": 1, "digest": digest, "bytes": size, "optimizer": None}
+        manifest = {"format": 1, "digest": digest, "bytes": size, "optimizer": None, **(described or {})}
         if optimizer is not None:
             manifest["optimizer"] = {"file": OPTIMIZER, **counters}
         (temporary / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     return digest, size
+
+
+def part_file(directory: str | Path, name: str) -> Path:
+    """In a folder of its own: engines load every safetensors file that lies beside the config."""
+    return Path(directory) / name / "weights.safetensors"
+
+
+def _write_part(part: Mapping[str, Tensor] | Path, file: Path) -> None:
+    file.parent.mkdir()
+    if not isinstance(part, Path):
+        save_file(dict(part), file)
+        return
+    try:
+        os.link(part, file)
+    except OSError:
+        shutil.copyfile(part, file)
 
 
 def read_manifest(directory: str | Path) -> dict | None:
@@ -199,8 +225,8 @@ def read_manifest(directory: str | Path) -> dict | None:
     return manifest
 
 
-def load_weights(directory: str | Path, model: nn.Module) -> None:
-    """Copies the weights of `directory` into `model`, or changes nothing and says which tensors do not fit."""
+def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
+    """The weights of `directory` by the names that `model` has. Raises CheckpointError where they are of another model."""
     try:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
@@ -208,6 +234,12 @@ def load_weights(directory: str | Path, model: nn.Module) -> None:
     # with duplicates: whether a head is tied is part of the model's form, too
     given = dict(source.named_parameters(remove_duplicate=False)) | dict(source.named_buffers())
     wanted = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
+    check_shapes(directory, given, wanted)
+    return {name: tensor.detach() for name, tensor in given.items()}
+
+
+def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Raises CheckpointError trainer.shape_mismatch that names up to three tensors."""
     problems = [f"{name} is missing" for name in wanted if name not in given]
     problems += [f"{name} is not in this model" for name in given if name not in wanted]
     problems += [
@@ -218,12 +250,10 @@ def load_weights(directory: str | Path, model: nn.Module) -> None:
     if problems:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
         raise CheckpointError("trainer.shape_mismatch", f"the checkpoint in {directory} is of another model: {shown}")
-    with torch.no_grad():
-        for name, tensor in wanted.items():
-            tensor.copy_(given[name])
 
 
-def load_optimizer(directory: str | Path) -> dict[str, Tensor] | None:
-    """The flat optimizer state, or None where the directory has none."""
-    file = Path(directory) / OPTIMIZER
-    return load_file(file) if file.is_file() else None
+def tensors_in(file: Path) -> Iterator[tuple[str, Tensor]]:
+    """One at a time, in the order of their names."""
+    with safe_open(str(file), framework="pt") as reader:
+        for name in sorted(reader.keys()):
+            yield name, reader.get_tensor(name)

@@ -1,8 +1,7 @@
-"""Cutting a batch of sequences into padded micro-batches with little padding, in an order that is always the same.
+"""Cutting a batch of sequences into micro-batches, in an order that is always the same.
 
-In: lengths and a bound of padded tokens. Out: index lists and padded id tensors. Invariants: every sequence is in
-exactly one micro-batch; the cut depends on lengths and positions only, never on time or hashing; rows are padded on the
-right, so a causal model needs no mask.
+In: lengths and a bound of tokens. Out: index lists. Invariants: every sequence is in exactly one micro-batch; the cut depends
+on lengths and positions only, never on time or hashing.
 """
 
 from __future__ import annotations
@@ -10,26 +9,32 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from torch import Tensor
 
 # Batches whose sequences are sorted by length together: enough for little padding, few enough that a batch stays mixed.
 SORT_WINDOW_BATCHES = 32
 
+# On a CPU larger micro-batches are not faster: saved activations are kept below this, or twice the parameters' size.
+CPU_ACTIVATION_BYTES = 256 * 1024 * 1024
 
-def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Indices of `lengths`, longest first, cut so that rows × longest ≤ max_tokens (one row always fits).
 
+def micro_batches(lengths: Sequence[int], max_tokens: int, *, packed: bool = False) -> list[list[int]]:
+    """Indices of `lengths`, longest first, cut so that a cut's tokens are at most max_tokens (one sequence always fits).
+
+    packed: a cut has the sum of its lengths; else rows × longest, since rows are padded.
     Longest first: what does not fit into memory fails at once and not at the end.
     """
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     batches: list[list[int]] = []
+    used = 0
     for index in order:
-        if batches and lengths[batches[-1][0]] * (len(batches[-1]) + 1) <= max_tokens:
+        cost = lengths[index] if packed or not batches else lengths[batches[-1][0]]
+        if batches and used + cost <= max_tokens:
             batches[-1].append(index)
+            used += cost
         else:
             batches.append([index])
+            used = lengths[index]
     return batches
 
 
@@ -50,24 +55,15 @@ def epoch_batches(lengths: Sequence[int], batch_sequences: int, seed: int, epoch
     return batches
 
 
-def pad_right(rows: Sequence[np.ndarray], device: torch.device | str) -> Tensor:
-    """[rows, longest] int64; the padding is id 0, which no trained position ever sees."""
-    padded = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
-    for at, row in enumerate(rows):
-        padded[at, : len(row)] = row
-    return torch.from_numpy(padded).to(device)
+def cpu_micro_tokens(model: torch.nn.Module) -> int:
+    """Tokens whose saved activations stay within CPU_ACTIVATION_BYTES or twice the parameters.
 
-
-def target_positions(masks: Sequence[np.ndarray], width: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where in the flattened [rows × width] states the predictors of trained tokens are, and of which row each is.
-
-    The state at position t predicts token t + 1; a row's first token has no predictor and is never trained on.
-    Returns (positions [trained], row of each [trained]), row by row, ascending.
+    A layer saves about 18 vectors of the hidden and 5 of the intermediate size a token (measured on Llama models
+    within a tenth); a model with other parts is off by a factor that the bound's slack absorbs.
     """
-    positions: list[np.ndarray] = []
-    owners: list[np.ndarray] = []
-    for row, mask in enumerate(masks):
-        at = np.flatnonzero(mask[1:])
-        positions.append(at + row * width)
-        owners.append(np.full(len(at), row, dtype=np.int64))
-    return np.concatenate(positions).astype(np.int64), np.concatenate(owners)
+    config = model.config.get_text_config()  # type: ignore[union-attr, operator]
+    hidden = int(getattr(config, "hidden_size", 0) or 1024)
+    inner = int(getattr(config, "intermediate_size", 0) or 4 * hidden)
+    layers = int(getattr(config, "num_hidden_layers", 0) or 12)
+    parameter_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    return max(1, max(CPU_ACTIVATION_BYTES, 2 * parameter_bytes) // (layers * (18 * hidden + 5 * inner) * 4))

@@ -2,17 +2,13 @@
 
 In: token sequences with masks, advantages and the engine's log-probabilities. Out: changed weights and metrics.
 Invariants: a call that fails, is not finite or is cancelled leaves weights and optimizer as they were; the same
-weights, inputs and thread count give the same bits; how a batch is cut into micro-batches does not change its gradient.
-Parameters and optimizer state are float32; with dtype bfloat16 the products run in bfloat16 (autocast).
+weights, inputs, thread and rank count give the same bits; how a batch is cut into micro-batches or over ranks does not change
+its gradient. Parameters and optimizer state are float32; with dtype bfloat16 the products run in bfloat16.
 """
 
 from __future__ import annotations
 
-import math
-import resource
-import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,150 +18,127 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from . import checkpoint
-from .logprobs import UnsupportedModel, check_head, chunked_logprobs, head_of, hidden_states_of
-from .losses import LOSS_NORMS, sequence_denominators, tis_weight, token_mean_policy_loss
-from .packing import epoch_batches, micro_batches, pad_right, target_positions
-
-Metrics = dict[str, float]
+from .engine_weight import icepop_weight, tis_weight
+from .kl import KL_ESTIMATORS
+from .logprobs import UnsupportedModel
+from .loss_norm import sequence_denominators
+from .losses import policy_loss
+from .lora import add_adapters
+from .meter import Meter
+from .micro_batch import MicroBatch, idle_micro_batch, micro_batch
+from .packing import cpu_micro_tokens, epoch_batches, micro_batches
+from .policy import Policy
+from .ranks import Ranks
+from .reference import Reference
+from .trainer_options import (
+    GrpoOptions,
+    LoraOptions,
+    Metrics,
+    SftExample,
+    SftOptions,
+    TrainerError,
+    TrainSequence,
+    check_grpo,
+    check_sft,
+    checked_mask,
+    learning_rate_at,
+)
+from .updates import Updates
 
 # SFT has no bound in its options.
 SFT_MICRO_BATCH_TOKENS = 8192
 
-# On a CPU larger micro-batches are not faster: saved activations are kept below this, or twice the parameters' size.
-CPU_ACTIVATION_BYTES = 256 * 1024 * 1024
-
-
-class TrainerError(RuntimeError):
-    """Why a call was refused or rejected. `code` is for programs: trainer.not_finite, trainer.bad_sequence, …"""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
 
 @dataclass(frozen=True)
-class SftExample:
-    """tokens [n] int32; mask [n] uint8, 1 where the loss counts."""
+class _Batch:
+    """What one optimizer update is computed from: [n] each."""
 
-    tokens: np.ndarray
-    mask: np.ndarray
-
-
-@dataclass(frozen=True)
-class TrainSequence:
-    """One trajectory. tokens [n] int32; mask [n] uint8, 1 where sampled; engine_logprobs [n] float32, natural log."""
-
-    trajectory: str
-    tokens: np.ndarray
-    mask: np.ndarray
-    engine_logprobs: np.ndarray
-    advantage: float
-    group: int
-
-
-@dataclass(frozen=True)
-class SftOptions:
-    learning_rate: float
-    epochs: int = 1
-    batch_sequences: int = 32
-    # of all optimizer steps, with a learning rate that rises linearly
-    warmup_share: float = 0.04
-    # 0: no clipping
-    max_grad_norm: float = 1.0
-    seed: int = 0
-    # after the warm-up: 'cosine' falls to 0, 'constant' stays
-    schedule: str = "cosine"
-
-
-@dataclass(frozen=True)
-class GrpoOptions:
-    learning_rate: float
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    loss_norm: str = "batch-tokens"
-    inner_steps: int = 1
-    micro_batch_tokens: int = 8192
-    temperature: float = 1.0
-    # 0: no importance weight
-    tis_cap: float = 2.0
-    max_grad_norm: float = 1.0
-    # 0: off
-    dual_clip: float = 0.0
-
-
-@dataclass
-class _Micro:
-    """A padded micro-batch and where its trained tokens are. All [trained] but `ids` [rows, longest]."""
-
-    ids: Tensor
-    positions: Tensor
-    targets: Tensor
-    advantage: Tensor
-    engine: Tensor
-    denominator: Tensor
-    old: Tensor | None = None
-
-
-class _Meter:
-    """What a call cost: wall and CPU time since it was made, and the process's peak memory so far."""
-
-    def __init__(self) -> None:
-        self.wall = time.perf_counter()
-        self.cpu = time.process_time()
-
-    def read(self, tokens: int) -> Metrics:
-        seconds = time.perf_counter() - self.wall
-        return {
-            "seconds": seconds,
-            "tokensPerSecond": tokens / max(seconds, 1e-9),
-            "cpuMs": (time.process_time() - self.cpu) * 1000.0,
-            "maxRssBytes": float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024),
-        }
-
-
-def learning_rate_at(step: int, steps: int, options: SftOptions) -> float:
-    """The learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then the schedule."""
-    warmup = round(options.warmup_share * steps)
-    if step < warmup:
-        return options.learning_rate * (step + 1) / (warmup + 1)
-    if options.schedule == "constant":
-        return options.learning_rate
-    share = (step - warmup) / max(1, steps - warmup)
-    return options.learning_rate * 0.5 * (1.0 + math.cos(math.pi * share))
+    tokens: Sequence[np.ndarray]
+    masks: Sequence[np.ndarray]
+    advantages: Sequence[float]
+    engine: Sequence[np.ndarray] | None
+    denominators: Sequence[float]
 
 
 class Trainer:
-    """Owns one model and its optimizer. Not safe for calls at the same time: the service runs them one by one."""
+    """Owns one model and its optimizer. Not safe for calls at the same time: the service runs them one by one.
 
-    def __init__(self, model_dir: str | Path, device: str = "cpu", dtype: str = "float32", seed: int = 0) -> None:
+    On several ranks every rank makes the same calls with the same arguments.
+    """
+
+    def __init__(
+        self,
+        model_dir: str | Path,
+        device: str = "cpu",
+        dtype: str = "float32",
+        seed: int = 0,
+        *,
+        lora: LoraOptions | None = None,
+        checkpointing: bool = False,
+        ranks: Ranks | None = None,
+    ) -> None:
         """Loads `model_dir` in float32. dtype: 'float32' (or 'auto') | 'bfloat16' is what matrix products run in.
 
-        device: a torch device, or 'auto': CUDA where there is one, else the CPU.
+        device: a torch device, or 'auto': CUDA where there is one, else the CPU. lora: train adapters alone.
+        checkpointing: compute activations again in the backward pass. ranks: this process among several.
         """
-        dtype = "float32" if dtype == "auto" else dtype
-        if dtype not in ("float32", "bfloat16"):
+        self.dtype = "float32" if dtype == "auto" else dtype
+        if self.dtype not in ("float32", "bfloat16"):
             raise TrainerError("trainer.bad_option", f"dtype {dtype!r} is none of float32, bfloat16")
         torch.manual_seed(seed)
-        self.device = torch.device(_chosen(device))
-        self.dtype = dtype
-        self.model_dir = str(model_dir)
+        self.ranks = ranks or Ranks()
+        self.lora = lora
         try:
-            model = AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=torch.float32, local_files_only=True)
-        except (OSError, ValueError) as error:
-            raise TrainerError("trainer.no_model", f"no model could be read from {model_dir}: {error}") from error
-        # eval: dropout would make the ratio of π to π_old noise, and two runs differ
-        self.model = model.to(self.device).eval()
+            self.device = self.ranks.device(torch.device(_chosen(device)))
+        except ValueError as error:
+            raise TrainerError("trainer.bad_option", f"train.ranks: {error}") from error
+        self.model_dir = str(model_dir)
         self.companions = checkpoint.read_companions(Path(model_dir))
-        self.hidden_states = hidden_states_of(self.model)
-        self.head = head_of(self.model)
-        check_head(self.model, self.head, self.hidden_states)
-        self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.model = self._load_model()
         config = self.model.config.get_text_config()
-        self.vocabulary = int(self.head.weight.shape[0])
+        self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
         self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 0)
-        self.max_micro_tokens = _cpu_micro_tokens(self.model) if self.device.type == "cpu" else None
-        self.updates = 0
-        self.optimizer = self._new_optimizer()
+        self.max_micro_tokens = cpu_micro_tokens(self.model) if self.device.type == "cpu" else None
+        self.policy = self._policy(checkpointing)
+        self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.updates = Updates(self.parameters)
+        self.reference = Reference(self.parameters)
+        # which taking of the reference lies in which file already
+        self.saved_reference: tuple[int, Path] | None = None
+
+    def _load_model(self) -> torch.nn.Module:
+        if not self.ranks.leads:
+            from .sharding import empty_model
+
+            model = empty_model(self.model_dir)
+        else:
+            try:
+                model = AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=torch.float32, local_files_only=True)
+            except (OSError, ValueError) as error:
+                raise TrainerError("trainer.no_model", f"no model could be read from {self.model_dir}: {error}") from error
+        # eval: dropout would make the ratio of π to π_old noise, and two runs differ
+        model.eval()
+        self.base_digest = ""
+        if self.lora is not None:
+            self.base_digest = checkpoint.weights_digest(Path(self.model_dir))[0]
+            add_adapters(model, self.lora)
+        return model if self.ranks.size > 1 else model.to(self.device)
+
+    def _policy(self, checkpointing: bool) -> Policy:
+        leads = self.ranks.leads
+        policy = Policy(self.model) if leads else None
+        packed = self.ranks.from_leader(policy.packed if policy is not None else None)
+        policy = policy or Policy(self.model, checked=False, packed=bool(packed))
+        if checkpointing:
+            try:
+                policy.checkpoint_layers()
+            except ValueError as error:
+                raise TrainerError("trainer.bad_option", f"train.checkpointing: {error}") from error
+        if self.ranks.size > 1:
+            from .sharding import shard
+
+            shard(policy, self.model, self.ranks, self.device, half=self.dtype == "bfloat16")
+        return policy
 
     # ---- SFT ----
 
@@ -181,15 +154,12 @@ class Trainer:
         The optimizer starts afresh and is afresh afterwards: RL does not inherit the moments of imitation.
         on_progress(share of optimizer steps done, loss of the newest batch).
         """
-        if options.schedule not in ("cosine", "constant"):
-            raise TrainerError("trainer.bad_option", f"schedule {options.schedule!r} is none of cosine, constant")
-        if options.epochs < 1 or options.batch_sequences < 1:
-            raise TrainerError("trainer.bad_option", "epochs and batchSequences must be at least 1")
+        check_sft(options)
         masks = [self._checked(f"example {at}", e.tokens, e.mask) for at, e in enumerate(examples)]
         kept = [at for at, mask in enumerate(masks) if mask.any()]
         if not kept:
             raise TrainerError("trainer.empty_batch", "no example has a token to train on")
-        meter = _Meter()
+        meter = Meter()
         lengths = [len(examples[at].tokens) for at in kept]
         steps = options.epochs * -(-len(kept) // options.batch_sequences)
         batches = (
@@ -197,36 +167,34 @@ class Trainer:
             for epoch in range(options.epochs)
             for batch in epoch_batches(lengths, options.batch_sequences, options.seed, epoch)
         )
-        before = self._snapshot()
-        self.optimizer, self.updates = self._new_optimizer(), 0
+        before = self.updates.snapshot()
+        self.updates.fresh()
         losses: list[float] = []
         trained, norm, rate = 0, 0.0, 0.0
         try:
             for step, batch in enumerate(batches):
                 rate = learning_rate_at(step, steps, options)
-                counts = [int(masks[at].sum()) for at in batch]
-                micros = [
-                    self._micro([examples[at].tokens for at in part], [masks[at] for at in part], [0.0] * len(part),
-                                None, [float(sum(counts))] * len(part))
-                    for part in self._cut(batch, [len(examples[at].tokens) for at in batch], SFT_MICRO_BATCH_TOKENS)
-                ]  # fmt: skip
+                count = sum(int(masks[at].sum()) for at in batch)
+                tokens = [examples[at].tokens for at in batch]
+                given = _Batch(tokens, [masks[at] for at in batch], [0.0] * len(batch), None, [float(count)] * len(batch))
                 loss = 0.0
-                for micro in micros:
+                for micro in self._micro_batches(given, SFT_MICRO_BATCH_TOKENS):
                     self._check_stop(should_stop)
                     logp, _ = self._logprobs(micro, 1.0, False)
-                    part_loss = -(logp / micro.denominator).sum()
-                    part_loss.backward()
-                    loss += part_loss.item()
+                    part = -(logp * micro.mask / micro.denominator).sum()
+                    part.backward()
+                    loss += part.item()
+                loss = self.ranks.sum([loss])[0]
                 norm = self._update(loss, rate, options.max_grad_norm)
-                trained += sum(counts)
+                trained += count
                 losses.append(loss)
                 on_progress((step + 1) / steps, loss)
         except BaseException:
-            self._restore(before)
+            self.updates.restore(before)
             raise
         finally:
-            self.optimizer.zero_grad(set_to_none=True)
-        self.optimizer, self.updates = self._new_optimizer(), 0
+            self.updates.clear()
+        self.updates.fresh()
         tail = losses[-max(1, len(losses) // 10) :]
         return {
             "loss": sum(tail) / len(tail),
@@ -252,46 +220,53 @@ class Trainer:
         π_old is what this trainer computes at the sampling temperature before the first update: all micro-batches of
         the first inner step run on unchanged weights, so their log-probabilities are π_old and no extra forward is
         needed. tokensPerSecond counts all tokens, prompts too, once an inner step. `klEngine` is the mean of
-        log π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old).
+        log π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old). With klCoef the reference is the
+        policy before the first such step, until `reset` takes another.
         """
-        self._check_options(options)
+        check_grpo(options)
         masks = [self._checked(s.trajectory, s.tokens, s.mask, s.engine_logprobs) for s in sequences]
         counts = [int(mask.sum()) for mask in masks]
         if sum(counts) == 0:
             raise TrainerError("trainer.empty_batch", "no sequence has a token to train on")
-        meter = _Meter()
-        denominators = sequence_denominators(counts, [s.group for s in sequences], options.loss_norm)
+        meter = Meter()
+        groups = [s.group for s in sequences]
+        denominators = sequence_denominators(counts, groups, options.loss_norm, options.constant_tokens)
         kept = [at for at, count in enumerate(counts) if count > 0]
-        micros = [
-            self._micro(
-                [sequences[at].tokens for at in part],
-                [masks[at] for at in part],
-                [sequences[at].advantage for at in part],
-                [sequences[at].engine_logprobs for at in part],
-                [denominators[at] for at in part],
-            )
-            for part in self._cut(kept, [len(sequences[at].tokens) for at in kept], options.micro_batch_tokens)
-        ]
+        batch = _Batch(
+            [sequences[at].tokens for at in kept],
+            [masks[at] for at in kept],
+            [sequences[at].advantage for at in kept],
+            [sequences[at].engine_logprobs for at in kept],
+            [denominators[at] for at in kept],
+        )
+        micros = self._micro_batches(batch, options.micro_batch_tokens)
         # One update is atomic by itself: its gradient is checked before anything is changed.
-        before = self._snapshot() if options.inner_steps > 1 else None
+        before = self.updates.snapshot() if options.inner_steps > 1 else None
         total = sum(counts)
-        sums = {"loss": 0.0, "clipped": 0.0, "kl": 0.0, "tis": 0.0, "capped": 0.0, "entropy": 0.0}
+        sums = dict.fromkeys(("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked"), 0.0)
         norm = 0.0
+        had_reference = self.reference.is_taken
         try:
+            if options.kl_coef > 0:
+                self._score_reference(micros, options.temperature, should_stop)
             for inner in range(options.inner_steps):
                 loss = 0.0
                 for micro in micros:
                     self._check_stop(should_stop)
                     loss += self._grpo_micro(micro, options, sums, first=inner == 0)
+                loss = self.ranks.sum([loss])[0]
                 norm = self._update(loss, options.learning_rate, options.max_grad_norm)
-                sums["loss"] += loss
+                sums["loss"] += loss / self.ranks.size
         except BaseException:
             if before is not None:
-                self._restore(before)
+                self.updates.restore(before)
+            if not had_reference:
+                self.reference.drop()
             raise
         finally:
-            self.optimizer.zero_grad(set_to_none=True)
-        return {
+            self.updates.clear()
+        sums = dict(zip(sums, self.ranks.sum(list(sums.values())), strict=True))
+        metrics = {
             "loss": sums["loss"] / options.inner_steps,
             "gradNorm": norm,
             "clipFraction": sums["clipped"] / (total * options.inner_steps),
@@ -304,184 +279,126 @@ class Trainer:
             "lr": options.learning_rate,
             **meter.read(sum(len(s.tokens) for s in sequences) * options.inner_steps),
         }
+        if options.kl_coef > 0:
+            metrics["klReference"] = sums["reference"] / total
+        if options.icepop_high > 0:
+            metrics["icepopMasked"] = sums["masked"] / total
+        return metrics
 
-    def _grpo_micro(self, micro: _Micro, options: GrpoOptions, sums: dict[str, float], *, first: bool) -> float:
+    def _score_reference(self, micros: Sequence[MicroBatch], temperature: float, should_stop: Callable[[], bool]) -> None:
+        if not self.reference.is_taken:
+            self.reference.take()
+        with self.reference.in_place(), torch.no_grad():
+            for micro in micros:
+                self._check_stop(should_stop)
+                micro.reference, _ = self._logprobs(micro, temperature, False)
+
+    def _grpo_micro(self, micro: MicroBatch, options: GrpoOptions, sums: dict[str, float], *, first: bool) -> float:
         """Forward and backward of one micro-batch; adds to the gradient and to `sums`, returns its part of the loss."""
         logp, entropy = self._logprobs(micro, options.temperature, first)
         if first or micro.old is None:
             micro.old = logp.detach()
-        weight = tis_weight(micro.old, micro.engine, options.tis_cap) if options.tis_cap > 0 else None
-        result = token_mean_policy_loss(
+        weight = None
+        if options.tis_cap > 0:
+            weight = tis_weight(micro.old, micro.engine, options.tis_cap)
+        elif options.icepop_high > 0:
+            weight = icepop_weight(micro.old, micro.engine, options.icepop_low, options.icepop_high)
+        penalty = None
+        if micro.reference is not None:
+            kl = KL_ESTIMATORS[options.kl_estimator](logp, micro.reference)
+            penalty = options.kl_coef * kl
+            if first:
+                sums["reference"] += (kl.detach() * micro.mask).double().sum().item()
+        result = policy_loss(
             logp,
             micro.old,
             micro.advantage,
-            torch.ones_like(logp),
+            micro.mask,
+            objective=options.objective,
             clip_low=options.clip_low,
             clip_high=options.clip_high,
             denominator=micro.denominator,
+            sequence=micro.sequence,
             weight=weight,
             dual_clip=options.dual_clip,
+            penalty=penalty,
         )
         result.loss.backward()
         sums["clipped"] += result.clipped.sum().item()
         if first:
-            sums["kl"] += (micro.engine - micro.old).double().sum().item()
-            sums["tis"] += weight.double().sum().item() if weight is not None else float(logp.numel())
-            sums["capped"] += (weight >= options.tis_cap).sum().item() if weight is not None else 0.0
-            sums["entropy"] += entropy.double().sum().item() if entropy is not None else 0.0
+            sums["kl"] += ((micro.engine - micro.old) * micro.mask).double().sum().item()
+            used = weight if weight is not None else torch.ones_like(logp)
+            sums["tis"] += (used * micro.mask).double().sum().item()
+            if options.tis_cap > 0:
+                sums["capped"] += ((used >= options.tis_cap) & (micro.mask > 0)).sum().item()
+            elif options.icepop_high > 0:
+                sums["masked"] += ((used == 0) & (micro.mask > 0)).sum().item()
+            sums["entropy"] += (entropy * micro.mask).double().sum().item() if entropy is not None else 0.0
         return result.loss.item()
 
-    # ---- checkpoints ----
+    # ---- between steps ----
+
+    def reset(self, *, optimizer: bool, reference: bool) -> None:
+        """A stage begins. optimizer: moments are forgotten. reference: the KL is measured from the policy as it is now."""
+        if optimizer:
+            self.updates.fresh()
+        if reference:
+            self.reference.take()
 
     def save(self, directory: str | Path, with_optimizer: bool) -> tuple[str, int]:
-        """Writes a checkpoint (see checkpoint.py); returns (digest, bytes) of the weights."""
-        state = self._optimizer_state() if with_optimizer else None
-        return checkpoint.save(directory, self.model, self.companions, state, {"updates": self.updates})
+        """Writes a checkpoint (see saved_state.py); returns (digest, bytes) of the weights."""
+        from .saved_state import save
+
+        return save(self, Path(directory), with_optimizer)
 
     def load(self, directory: str | Path) -> None:
-        """Loads weights, and the optimizer's state where there is one; otherwise the optimizer starts afresh."""
-        manifest = checkpoint.read_manifest(directory)
-        state = checkpoint.load_optimizer(directory)
-        checkpoint.load_weights(directory, self.model)
-        self.optimizer, self.updates = self._new_optimizer(), 0
-        if state is not None:
-            self.updates = int(((manifest or {}).get("optimizer") or {}).get("updates", 0))
-            self._load_optimizer_state(state)
+        """Loads weights, and optimizer and reference where there are some; otherwise those start afresh."""
+        from .saved_state import load
+
+        load(self, Path(directory))
 
     # ---- parts ----
 
-    def _new_optimizer(self) -> torch.optim.AdamW:
-        # No weight decay: at the learning rates of RL it is below what float32 keeps, and the paper names none.
-        return torch.optim.AdamW(
-            list(self.parameters.values()), lr=0.0, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, fused=True
-        )
-
-    def _optimizer_state(self) -> dict[str, Tensor]:
-        """Flat: '<what>/<parameter>' → tensor. Empty before the first update."""
-        names = {parameter: name for name, parameter in self.parameters.items()}
-        return {
-            f"{what}/{names[parameter]}": value.contiguous()
-            for parameter, values in self.optimizer.state.items()
-            for what, value in values.items()
-        }
-
-    def _load_optimizer_state(self, flat: dict[str, Tensor]) -> None:
-        for key, value in flat.items():
-            what, _, name = key.partition("/")
-            parameter = self.parameters.get(name)
-            if parameter is None or (what != "step" and value.shape != parameter.shape):
-                raise checkpoint.CheckpointError("trainer.shape_mismatch", f"optimizer state {key} fits no parameter")
-            self.optimizer.state[parameter][what] = value.to(self.device).clone()
-
-    def _snapshot(self) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
-        with torch.no_grad():
-            weights = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
-            state = {name: value.detach().to("cpu", copy=True) for name, value in self._optimizer_state().items()}
-        return weights, state, self.updates
-
-    def _restore(self, snapshot: tuple[dict[str, Tensor], dict[str, Tensor], int]) -> None:
-        weights, state, self.updates = snapshot
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(weights[name])
-        self.optimizer = self._new_optimizer()
-        self._load_optimizer_state(state)
-
     def _update(self, loss: float, rate: float, max_grad_norm: float) -> float:
-        """Checks loss and gradient, clips, and updates; returns the norm before clipping. Raises, unchanged, if not finite."""
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients).item()
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise TrainerError("trainer.not_finite", f"loss {loss}, gradient norm {norm}: the step changed nothing")
-        if max_grad_norm > 0 and norm > max_grad_norm:
-            torch._foreach_mul_(gradients, max_grad_norm / (norm + 1e-6))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.updates += 1
-        return norm
+        return self.updates.apply(loss, rate, max_grad_norm)
 
-    def _logprobs(self, micro: _Micro, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
+    def _logprobs(self, micro: MicroBatch, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
         """[trained] log-probabilities of the micro-batch's trained tokens, with a graph, and their entropies."""
-        with self._autocast():
-            hidden = self.hidden_states(micro.ids)
-        picked = hidden.reshape(-1, hidden.shape[-1]).index_select(0, micro.positions)
-        if self.dtype == "bfloat16":
-            picked = picked.bfloat16()
-        return chunked_logprobs(picked, self.head, micro.targets, temperature=temperature, with_entropy=with_entropy)
+        return self.policy(micro, temperature, with_entropy, self.dtype == "bfloat16")
 
-    def _autocast(self) -> AbstractContextManager[object]:
-        if self.dtype != "bfloat16":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
-
-    def _cut(self, indices: Sequence[int], lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    def _micro_batches(self, batch: _Batch, max_tokens: int) -> list[MicroBatch]:
+        """This rank's share of the batch; as many micro-batches as every other rank has."""
         # a smaller bound than asked for is always allowed: how a batch is cut does not change its gradient
-        max_tokens = min(max_tokens, self.max_micro_tokens or max_tokens)
-        return [[indices[at] for at in part] for part in micro_batches(lengths, max_tokens)]
-
-    def _micro(
-        self,
-        tokens: Sequence[np.ndarray],
-        masks: Sequence[np.ndarray],
-        advantages: Sequence[float],
-        engine: Sequence[np.ndarray] | None,
-        denominators: Sequence[float],
-    ) -> _Micro:
-        ids = pad_right(tokens, self.device)
-        positions, owners = target_positions(masks, ids.shape[1])
-        picks = [np.flatnonzero(mask[1:]) + 1 for mask in masks]
-        targets = np.concatenate([row[at] for row, at in zip(tokens, picks, strict=True)]).astype(np.int64)
-        logprobs = (
-            np.concatenate([row[at] for row, at in zip(engine, picks, strict=True)]).astype(np.float32)
-            if engine is not None
-            else np.zeros(len(targets), dtype=np.float32)
-        )
-        return _Micro(
-            ids=ids,
-            positions=torch.from_numpy(positions).to(self.device),
-            targets=torch.from_numpy(targets).to(self.device),
-            advantage=torch.tensor(advantages, dtype=torch.float32)[owners].to(self.device),
-            engine=torch.from_numpy(logprobs).to(self.device),
-            denominator=torch.tensor(denominators, dtype=torch.float32)[owners].to(self.device),
-        )
+        bound = min(max_tokens, self.max_micro_tokens or max_tokens)
+        lengths = [len(row) for row in batch.tokens]
+        packed, device = self.policy.packed, self.device
+        cuts = [
+            [[share[at] for at in part] for part in micro_batches([lengths[at] for at in share], bound, packed=packed)]
+            for share in self.ranks.shares(lengths)
+        ]
+        micros = [
+            micro_batch(
+                [batch.tokens[at] for at in part],
+                [batch.masks[at] for at in part],
+                [batch.advantages[at] for at in part],
+                None if batch.engine is None else [batch.engine[at] for at in part],
+                [batch.denominators[at] for at in part],
+                packed=packed,
+                device=device,
+            )
+            for part in cuts[self.ranks.rank]
+        ]
+        missing = max(len(cut) for cut in cuts) - len(micros)
+        return micros + [idle_micro_batch(packed=packed, device=device) for _ in range(missing)]
 
     def _checked(
         self, name: str, tokens: np.ndarray, mask: np.ndarray, engine_logprobs: np.ndarray | None = None
     ) -> np.ndarray:
-        """The mask without the first token, which nothing predicts; raises where the arrays cannot be trained on."""
-        count = len(tokens)
-        if len(mask) != count or (engine_logprobs is not None and len(engine_logprobs) != count):
-            raise TrainerError("trainer.bad_sequence", f"{name}: tokens, mask and logprobs differ in length")
-        if count == 0:
-            raise TrainerError("trainer.bad_sequence", f"{name}: no tokens")
-        if int(tokens.min()) < 0 or int(tokens.max()) >= self.vocabulary:
-            raise TrainerError("trainer.bad_sequence", f"{name}: a token id is outside the {self.vocabulary} of the model")
-        if self.context_tokens and count > self.context_tokens:
-            raise TrainerError(
-                "trainer.context_exceeded", f"{name}: {count} tokens do not fit the model's {self.context_tokens}"
-            )
-        trained = mask.astype(bool)
-        trained[0] = False
-        if engine_logprobs is not None and not np.isfinite(engine_logprobs[trained]).all():
-            raise TrainerError("trainer.not_finite", f"{name}: an engine log-probability is not finite")
-        return trained
-
-    def _check_options(self, options: GrpoOptions) -> None:
-        problems = [
-            (options.loss_norm not in LOSS_NORMS, f"lossNorm {options.loss_norm!r} is none of {', '.join(LOSS_NORMS)}"),
-            (options.inner_steps < 1, "innerSteps must be at least 1"),
-            (options.micro_batch_tokens < 1, "microBatchTokens must be at least 1"),
-            (not options.temperature > 0, "temperature must be positive: a greedy policy has no gradient"),
-            (not 0 <= options.clip_low < 1 or options.clip_high < 0, "clipLow must be in [0, 1), clipHigh at least 0"),
-        ]
-        for wrong, message in problems:
-            if wrong:
-                raise TrainerError("trainer.bad_option", message)
+        known = {"vocabulary": self.vocabulary, "context_tokens": self.context_tokens}
+        return checked_mask(name, tokens, mask, engine_logprobs, **known)
 
     def _check_stop(self, should_stop: Callable[[], bool]) -> None:
-        if should_stop():
+        if self.ranks.any(should_stop()):
             raise TrainerError("trainer.cancelled", "the caller went away: nothing was changed")
 
 
@@ -491,22 +408,9 @@ def _chosen(device: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _cpu_micro_tokens(model: torch.nn.Module) -> int:
-    """Padded tokens whose saved activations stay within CPU_ACTIVATION_BYTES or twice the parameters.
-
-    A layer saves about 18 vectors of the hidden and 5 of the intermediate size a token (measured on Llama models
-    within a tenth); a model with other parts is off by a factor that the bound's slack absorbs.
-    """
-    config = model.config.get_text_config()
-    hidden = int(getattr(config, "hidden_size", 0) or 1024)
-    inner = int(getattr(config, "intermediate_size", 0) or 4 * hidden)
-    layers = int(getattr(config, "num_hidden_layers", 0) or 12)
-    parameter_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
-    return max(1, max(CPU_ACTIVATION_BYTES, 2 * parameter_bytes) // (layers * (18 * hidden + 5 * inner) * 4))
-
-
 __all__ = [
     "GrpoOptions",
+    "LoraOptions",
     "Metrics",
     "SftExample",
     "SftOptions",

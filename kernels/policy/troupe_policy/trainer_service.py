@@ -47,7 +47,10 @@ class TrainerService(rpc.TrainerServicer):
         trainer = self._trainer
         return pb.TrainerInfo(
             model=trainer.model_dir,
-            parameters=sum(p.numel() for p in trainer.parameters.values()),
+            parameters=sum(p.numel() for p in trainer.model.parameters()),
+            trained_parameters=sum(p.numel() for p in trainer.parameters.values()),
+            ranks=trainer.ranks.size,
+            packed=trainer.policy.packed,
             device=str(trainer.device),
             dtype=trainer.dtype,
             versions={"torch": torch.__version__, "transformers": transformers.__version__},
@@ -110,6 +113,13 @@ class TrainerService(rpc.TrainerServicer):
                 temperature=given.temperature,
                 tis_cap=given.tis_cap,
                 max_grad_norm=given.max_grad_norm,
+                objective=given.objective or "clip",
+                dual_clip=given.dual_clip,
+                constant_tokens=given.constant_tokens,
+                kl_coef=given.kl_coef,
+                kl_estimator=given.kl_estimator or "k3",
+                icepop_low=given.icepop_low,
+                icepop_high=given.icepop_high,
             )
             return lambda _report: self._trainer.step(received, options, lambda: not context.is_active())
 
@@ -123,6 +133,10 @@ class TrainerService(rpc.TrainerServicer):
         started = time.perf_counter()
         self._unary(context, lambda: self._trainer.load(request.directory))
         return pb.LoadReply(seconds=time.perf_counter() - started)
+
+    def Reset(self, request: pb.ResetRequest, context: grpc.ServicerContext) -> pb.ResetReply:
+        self._unary(context, lambda: self._trainer.reset(optimizer=request.optimizer, reference=request.reference))
+        return pb.ResetReply()
 
     def _run(self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]]) -> Iterator[pb.TrainEvent]:
         """Progress while a call works, then its metrics or its error, as the last event."""

@@ -1,0 +1,69 @@
+"""One model over several ranks: FSDP2's `fully_shard`, and whole tensors in and out of its shards.
+
+In: a causal LM on every rank, with weights on rank 0 alone. Out: the same model, each rank holding a part of every parameter.
+Invariants: gradients are summed over ranks and not averaged (losses are divided by what the whole batch has); whole tensors
+are read and written by rank 0 only, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from accelerate import init_empty_weights
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from .ranks import Ranks
+
+
+def empty_model(directory: str) -> PreTrainedModel:
+    """The model of `directory` in float32 with no memory for its parameters; its buffers are real."""
+    config = AutoConfig.from_pretrained(directory, local_files_only=True)
+    with init_empty_weights(include_buffers=False):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.device, *, half: bool) -> None:
+    """Shards every layer by itself and the rest together. half: layers are gathered and run in bfloat16."""
+    weights = dict(model.state_dict()) if ranks.leads else None
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    mesh = init_device_mesh(device.type, (ranks.size,))
+    mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
+    layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    for module in [*layers, policy]:
+        fully_shard(module, mesh=mesh, mp_policy=mixed, reshard_after_forward=True)
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            # NCCL's averaging kinds of reduction are of no use here, and gloo has none
+            module.set_force_sum_reduction_for_comms(True)
+    if not ranks.leads:
+        model.to_empty(device=device)
+    for name, value in model.named_buffers():
+        value.data = buffers[name].to(device)
+    put_whole(model, weights, ranks)
+
+
+@torch.no_grad()
+def put_whole(
+    model: nn.Module, weights: Mapping[str, Tensor] | None, ranks: Ranks, *, trainable_only: bool = False
+) -> None:
+    """Copies rank 0's whole tensors into the model, by name; the others give None."""
+    done: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) in done or (trainable_only and not tensor.requires_grad):
+            continue
+        done.add(id(tensor))
+        if not isinstance(tensor, DTensor):
+            value = ranks.from_leader(weights[name].cpu() if weights is not None else None)
+            tensor.copy_(value)
+            continue
+        local = tensor.to_local()
+        given = weights[name].to(local.device, local.dtype) if weights is not None else None
+        full = given if given is not None else torch.empty(tensor.shape, dtype=local.dtype, device=local.device)
+        local.copy_(distribute_tensor(full.contiguous(), tensor.device_mesh, tensor.placements).to_local())
