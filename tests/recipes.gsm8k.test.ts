@@ -250,7 +250,7 @@ describe('the recipe', () => {
     const given = config({ file: file('good.jsonl', [...good, 'broken']) })
     const source = await gsm8k.tasks(given)
     expect(source.dropped).toEqual({ 'not JSON': 1 })
-    expect(source.train(0)).toMatchObject({ reward: 'math', messages: [{ role: 'system' }, { role: 'user' }] })
+    expect(source.train(0)).toMatchObject({ reward: '', messages: [{ role: 'system' }, { role: 'user' }] })
     expect(source.train(7)).toEqual((await gsm8k.tasks(given)).train(7))
     expect(source.train(0)).not.toEqual(source.train(1))
     expect(source.evaluation(3).id).toMatch(/^gsm8k\/eval\//)

@@ -86,7 +86,7 @@ export const taskOf = (row: Gsm8kRow, split: 'train' | 'eval', system: string): 
     { role: 'user', content: row.question },
   ],
   truth: row.truth,
-  reward: 'math',
+  reward: '', // the recipe's own
 })
 
 /** The same question in other spacing or case is the same question. */

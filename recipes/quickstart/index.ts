@@ -17,7 +17,7 @@ const task = (index: number, seed: number, split: Split) => {
     id: taskId(`quickstart/${split}/${index}`),
     messages: [{ role: 'user' as const, content: question }],
     truth: answer,
-    reward: 'math',
+    reward: '', // the recipe's own
   }
 }
 
