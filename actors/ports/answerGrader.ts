@@ -5,7 +5,7 @@
  * Invariant: every answer has a verdict within its deadline and its memory, whatever it is (math-verify hangs on towers
  * of powers, and eats memory): what cannot be settled is wrong and says so. Only a grader that is itself broken rejects.
  * Equal questions that are asked at one time are put once, and what was settled is remembered: rollouts of a group give
- * the same answers.
+ * the same answers. Those that wait are put together; one that holds the others up is put again, alone.
  */
 import { sameInteger } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
@@ -46,16 +46,43 @@ export type AnswerGrader = (
 const longest = 10_000
 const remembered = 4096
 
-/** Standard input is the only untrusted thing here, and it is data: a line of JSON. */
+/**
+ * Standard input is the only untrusted thing here, and it is data: a line of JSON. A line comes out as soon as an answer is
+ * settled. What was parsed is kept until the end, for an expression can hang in its destructor, too.
+ */
 const program = `
 import json, os, sys
 from math_verify import parse, verify
-ask = json.loads(sys.stdin.readline())
-truth, answer = (parse('$' + ask[name] + '$', parsing_timeout=None) for name in ('truth', 'answer'))
-same = bool(truth) and bool(answer) and bool(verify(truth, answer, timeout_seconds=None))
-print(json.dumps([same, bool(truth), bool(answer)]), flush=True)
-os._exit(0)  # an expression can hang in its destructor, too
+kept = []
+for ask in json.loads(sys.stdin.readline()):
+    try:
+        truth, answer = pair = [parse('$' + ask[name] + '$', parsing_timeout=None) for name in ('truth', 'answer')]
+        kept.append(pair)
+        same = bool(truth) and bool(answer) and bool(verify(truth, answer, timeout_seconds=None))
+        said = [same, bool(truth), bool(answer)]
+    except Exception as error:
+        said = (type(error).__name__ + ': ' + str(error))[:200]
+    print(json.dumps(said), flush=True)
+os._exit(0)
 `
+
+/** Answers that wait go to math-verify together, since a process costs more than an answer. */
+const maxTogether = 32
+const maxTogetherChars = 20_000
+/**
+ * Of several together, ms: one that holds the others up is then looked at alone, under its own deadline. An answer takes
+ * 7 ms in the mean, the first of its kind 100.
+ */
+const togetherMs = (n: number) => 500 + 60 * n
+
+interface Waiting {
+  readonly answer: string
+  readonly truth: string
+  readonly alone: boolean
+  readonly signal: AbortSignal | undefined
+  readonly resolve: (verdict: Verdict) => void
+  readonly reject: (error: unknown) => void
+}
 
 export function answerGrader(
   sandbox: Pick<Sandbox, 'run' | 'lanes'>,
@@ -64,35 +91,67 @@ export function answerGrader(
   const open = new Map<string, Promise<Verdict>>()
   /** Least recently used first. */
   const known = new Map<string, Verdict>()
-  const waiting: (() => void)[] = []
+  /** So few that the sandbox's own queue, which is shorter, never refuses one. */
+  const atOnce = 2 * sandbox.lanes
+  const waiting: Waiting[] = []
   let running = 0
 
-  /** So few are with the sandbox at once that its own queue, which is shorter, never refuses one. */
-  async function lane(): Promise<void> {
-    if (running < 2 * sandbox.lanes) {
-      running++
-      return
-    }
-    if (waiting.length >= maxWaiting) {
-      throw new TroupeError('verifier.overloaded', {
-        boundary: 'verifier',
-        retriable: true,
-        message: `${waiting.length} answers wait for math-verify already`,
-      })
-    }
-    await new Promise<void>(resolve => waiting.push(resolve))
+  function settle(answer: string, truth: string, signal: AbortSignal | undefined): Promise<Verdict> {
+    if (running >= atOnce && waiting.length >= maxWaiting) throw overloaded(waiting.length)
+    return new Promise((resolve, reject) => {
+      waiting.push({ answer: inMathMode(answer), truth: inMathMode(truth), alone: false, signal, resolve, reject })
+      pump()
+    })
   }
 
-  async function settle(answer: string, truth: string, signal: AbortSignal | undefined): Promise<Verdict> {
-    await lane()
-    try {
-      const stdin = `${JSON.stringify({ answer: inMathMode(answer), truth: inMathMode(truth) })}\n`
-      return verdictOf(await sandbox.run({ id: 'grade', code: program, stdin, timeoutMs, memoryMb }, signal), timeoutMs)
-    } finally {
-      const next = waiting.shift()
-      if (next === undefined) running--
-      else next()
+  function pump(): void {
+    while (running < atOnce && waiting.length > 0) {
+      const together = take()
+      if (together.length === 0) continue
+      running++
+      void look(together)
+        .catch(thrown => {
+          for (const one of together) one.reject(thrown)
+        })
+        .finally(() => {
+          running--
+          pump()
+        })
     }
+  }
+
+  /** Those that wait longest: as many as a lane's share of all, so that no lane stands idle at the end. */
+  function take(): Waiting[] {
+    const most = Math.min(maxTogether, Math.ceil(waiting.length / sandbox.lanes))
+    const taken: Waiting[] = []
+    for (let chars = 0; taken.length < most; ) {
+      const next = waiting[0]
+      if (next === undefined) break
+      chars += next.answer.length + next.truth.length
+      if (taken.length > 0 && (next.alone || chars > maxTogetherChars)) break
+      waiting.shift()
+      if (next.signal?.aborted) next.reject(next.signal.reason)
+      else taken.push(next)
+      if (next.alone) break
+    }
+    return taken
+  }
+
+  async function look(together: readonly Waiting[]): Promise<void> {
+    const [first] = together
+    const single = together.length === 1
+    const stdin = `${JSON.stringify(together.map(({ answer, truth }) => ({ answer, truth })))}\n`
+    const deadlineMs = single ? timeoutMs : Math.min(timeoutMs, togetherMs(together.length))
+    const request = { id: 'grade', code: program, stdin, timeoutMs: deadlineMs, memoryMb }
+    const result = await sandbox.run(request, single ? first!.signal : undefined)
+    const said = text(result.stdout).split('\n').slice(0, -1)
+    const settled = Math.min(said.length, together.length)
+    for (let at = 0; at < settled; at++) together[at]!.resolve(verdictOf(said[at]!))
+    if (settled === together.length) return
+    if (isBroken(result)) throw failed(result)
+    if (single) return first!.resolve(endedBy(result, timeoutMs))
+    const [stuck, ...rest] = together.slice(settled)
+    waiting.unshift({ ...stuck!, alone: true }, ...rest)
   }
 
   return async (ask, signal) => {
@@ -153,40 +212,50 @@ function withoutBraces(text: string): string {
   return depth === 1 && text.at(-2) !== '\\' ? text.slice(1, -1) : text
 }
 
-function verdictOf(result: RunResult, timeoutMs: number): Verdict {
+/** What the program said of an answer. */
+function verdictOf(line: string): Verdict {
+  const said = JSON.parse(line) as string | readonly [boolean, boolean, boolean]
+  if (typeof said === 'string') return { correct: false, how: 'math-verify-error', why: `math-verify failed: ${said}` }
+  const [correct, truth, answer] = said
+  const why = correct
+    ? 'math-verify finds them equal'
+    : !truth
+      ? 'math-verify cannot read the truth'
+      : answer
+        ? 'math-verify finds them different'
+        : 'math-verify cannot read the answer'
+  return { correct, how: 'math-verify', why }
+}
+
+/** It ended before it said anything. */
+function endedBy(result: RunResult, timeoutMs: number): Verdict {
   const wrong = { correct: false } as const
   switch (result.status) {
     case 'timeout':
       return { ...wrong, how: 'math-verify-timeout', why: `math-verify did not settle it in ${timeoutMs} ms` }
     case 'killed':
       return { ...wrong, how: 'math-verify-killed', why: `math-verify was ended by ${result.signal}` }
-    case 'error':
-      if (!brokenGrader.test(text(result.stderr))) {
-        return { ...wrong, how: 'math-verify-error', why: `math-verify failed: ${lastLine(result.stderr)}` }
-      }
-      throw failed(result)
-    case 'rejected':
-      throw failed(result)
-    case 'ok': {
-      const said = /^\[(true|false), (true|false), (true|false)\]$/.exec(text(result.stdout).trim())
-      if (said === null) throw failed(result)
-      const [same, truth, answer] = said.slice(1).map(word => word === 'true')
-      const why = same
-        ? 'math-verify finds them equal'
-        : !truth
-          ? 'math-verify cannot read the truth'
-          : answer
-            ? 'math-verify finds them different'
-            : 'math-verify cannot read the answer'
-      return { correct: same!, how: 'math-verify', why }
-    }
+    default:
+      return { ...wrong, how: 'math-verify-error', why: `math-verify failed: ${lastLine(result.stderr)}` }
   }
 }
+
+const isBroken = (result: RunResult) =>
+  result.status === 'rejected' ||
+  result.status === 'ok' ||
+  (result.status === 'error' && brokenGrader.test(text(result.stderr)))
 
 /** math-verify is not there, or not usable: no answer brings that about, since the import comes first. */
 const brokenGrader = /^(ModuleNotFoundError|ImportError)\b/m
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 const lastLine = (bytes: Uint8Array) => text(bytes).trim().split('\n').at(-1)!.slice(0, 200)
+
+const overloaded = (n: number) =>
+  new TroupeError('verifier.overloaded', {
+    boundary: 'verifier',
+    retriable: true,
+    message: `${n} answers wait for math-verify already`,
+  })
 
 function failed(result: RunResult): TroupeError {
   return new TroupeError('verifier.failed', {
