@@ -1,7 +1,8 @@
 /**
  * `troupe grade --jsonl`: the grader alone, a line an answer (DESIGN §9; the lines' form is in gradeLine.ts).
  *
- * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines
+ * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also
+ *      {second, differ}, what arithmetic alone says, null where it cannot tell
  * Invariant: every line that was read is answered, unless the reader of stdout goes away. At most `maxOpen` answers and
  * `maxOpenBytes` of them are held; stdin is not read beyond them. Answers that are settled without math-verify start no
  * Python.
@@ -11,6 +12,7 @@ import type { Readable, Writable } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { type AnswerGrader, answerGrader } from '../actors/ports/answerGrader'
 import { graderLanes, graderSandbox } from '../actors/ports/graderSandbox'
+import { plainAnswer, sameNumber } from '../kernels'
 import { asError } from '../runtime/errors'
 import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './gradeLine'
 import { underSignals, whileWritable } from './lineCommand'
@@ -22,6 +24,7 @@ interface GradeOptions {
   readonly lanes: number
   readonly timeoutMs: number
   readonly place: GradePlace
+  readonly second?: true
 }
 
 const maxLineBytes = 4 * 1024 * 1024
@@ -39,6 +42,10 @@ export function registerGrade(program: Command): void {
         .choices(['as-given', 'answer-tag', 'anywhere'])
         .default('as-given', 'as-given: the whole text, or its last answer tag, or its last box'),
     )
+    .option(
+      '--second',
+      'a second opinion, by arithmetic, beside each verdict; where they differ, the truth may be wrong',
+    )
     .option('--lanes <n>', 'answers that math-verify looks at at once', wholeNumber(1, 4096), graderLanes)
     .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000), 4000)
     .action(async (options: GradeOptions) => {
@@ -52,9 +59,12 @@ async function gradeUnderSignals(options: GradeOptions): Promise<number> {
   try {
     const grade = answerGrader(sandbox, { timeoutMs: options.timeoutMs })
     return await underSignals(process.stdin, async abort => {
-      const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort)
+      const second = options.second === true
+      const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort, { second })
       process.stderr.write(`graded ${counted.right + counted.wrong}: ${counted.right} right, ${counted.wrong} wrong`)
       process.stderr.write(counted.ungraded === 0 ? '\n' : `; ${counted.ungraded} lines were not graded\n`)
+      if (second)
+        process.stderr.write(`the second grader settled ${counted.settled}, and differs in ${counted.differ}\n`)
     })
   } finally {
     await sandbox.close()
@@ -66,6 +76,9 @@ export interface Graded {
   readonly wrong: number
   /** Broken lines, and answers that a broken grader could not judge. */
   readonly ungraded: number
+  /** Lines that the second grader could settle, and those where it says otherwise than the first. */
+  readonly settled: number
+  readonly differ: number
 }
 
 /**
@@ -78,9 +91,10 @@ export async function gradeLines(
   output: Writable,
   place: GradePlace,
   abort: AbortController = new AbortController(),
+  { second = false } = {},
 ): Promise<Graded> {
   const { signal } = abort
-  const counts = { right: 0, wrong: 0, ungraded: 0 }
+  const counts = { right: 0, wrong: 0, ungraded: 0, settled: 0, differ: 0 }
   /** In the order of the lines. */
   const open: { readonly bytes: number; readonly answer: Promise<string> }[] = []
   let openBytes = 0
@@ -98,7 +112,11 @@ export async function gradeLines(
     try {
       const verdict = await grade({ answer, truth }, signal)
       counts[verdict.correct ? 'right' : 'wrong']++
-      return verdictLine(id, verdict)
+      if (!second) return verdictLine(id, verdict)
+      const byArithmetic = sameNumber(plainAnswer(answer), plainAnswer(truth)) ?? null
+      if (byArithmetic !== null) counts.settled++
+      if (byArithmetic !== null && byArithmetic !== verdict.correct) counts.differ++
+      return verdictLine(id, verdict, byArithmetic)
     } catch (thrown) {
       counts.ungraded++
       return ungradedLine(id, 'failed', asError(thrown).message)

@@ -72,11 +72,13 @@ function misspelt(wanted: string, names: readonly string[]): string {
   return found === undefined ? '' : `; is ${JSON.stringify(found)} meant?`
 }
 
-export const verdictLine = (id: GradeLineId, { correct, how, why }: Verdict): string => printed(id, correct, how, why)
+/** `second`: what another grader says, null where it cannot tell. */
+export const verdictLine = (id: GradeLineId, { correct, how, why }: Verdict, second?: boolean | null): string =>
+  printed(id, correct, how, why, second === undefined ? {} : { second, differ: second !== null && second !== correct })
 
 /** The answer to a line that has no verdict. `correct` is null: it is no wrong answer. */
 export const ungradedLine = (id: GradeLineId, how: 'rejected' | 'failed', why: string): string =>
   printed(id, null, how, why)
 
-const printed = (id: GradeLineId, correct: boolean | null, how: string, why: string) =>
-  `${JSON.stringify({ ...(id === undefined ? {} : { id }), correct, how, why })}\n`
+const printed = (id: GradeLineId, correct: boolean | null, how: string, why: string, more: object = {}) =>
+  `${JSON.stringify({ ...(id === undefined ? {} : { id }), correct, how, why, ...more })}\n`

@@ -27,6 +27,8 @@ test.each(names)('bench %s can be run by its name', name => {
 
 /** The first issue's budgets: which bench prints each, and the text and bound that it prints. */
 const promised: readonly (readonly [string, RegExp])[] = [
+  ['grade', /atMost\('10,000 integers, seconds', .*, 2\)/],
+  ['grade', /atMost\('10,000 MATH answers, seconds', .*, 60\)/],
   ['quickstart', /atMost\('wall time, seconds', [^)]*, 300\)/],
   ['quickstart', /atMost\('pass@1 before', .*, 0\.5\)/],
   ['quickstart', /atLeast\('pass@1 after', .*, 0\.9\)/],

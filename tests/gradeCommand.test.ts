@@ -123,7 +123,7 @@ test('no more lines are read than may be open, and each is written as soon as th
   expect(written).toHaveLength(1) // the first, while the input is still open
   expect(asked).toBeLessThanOrEqual(1025)
   release()
-  expect(await grading).toEqual({ right: 3000, wrong: 0, ungraded: 0 })
+  expect(await grading).toMatchObject({ right: 3000, wrong: 0, ungraded: 0 })
   expect(written.map(text => JSON.parse(text).id)).toEqual(Array.from({ length: 3000 }, (_, id) => id))
 })
 
@@ -134,4 +134,21 @@ test('an answer is what stands in the last tag and box, and a number is its text
   expect(answerOf('\\boxed{7} and \\boxed{\\frac{8}{9}}')).toMatchObject({ answer: '\\frac{8}{9}' })
   expect(answerOf(0.5)).toMatchObject({ answer: '0.5' })
   expect(answerOf(true)).toMatchObject({ reason: 'answer must be a string or a number, not a boolean' })
+})
+
+test('with --second a line says what arithmetic alone finds, and whether the two differ', async () => {
+  const rows = [
+    { answer: '0.5', truth: '\\frac{1}{2}' },
+    { answer: '\\sqrt{12}', truth: '2\\sqrt{2}' },
+    { answer: 'x+1', truth: '1+x' },
+    { answer: '\\$18', truth: '18 + 0' },
+  ]
+  const { lines, stderr } = await grade(jsonl(rows), ['--second', '--timeout-ms', '20000'])
+  expect(lines).toMatchObject([
+    { correct: true, second: true, differ: false },
+    { correct: false, second: false, differ: false },
+    { correct: true, second: null, differ: false },
+    { correct: true },
+  ])
+  expect(stderr).toContain('the second grader settled')
 })

@@ -108,6 +108,29 @@ const isPython = (pid: number) => {
   }
 }
 
+test('one that hangs among many that wait costs those beside it nothing but a moment, and itself its deadline', async () => {
+  const grade = answerGrader(noted, { timeoutMs: 6000 })
+  const good = Array.from({ length: 160 }, (_, i) => ({
+    truth: `\\frac{${i + 1}}{7}`,
+    answer: `\\frac{${3 * i + 3}}{21}`,
+  }))
+  const began = performance.now()
+  const ended: number[] = []
+  const judge = async (ask: { truth: string; answer: string }) => {
+    const verdict = await grade(ask)
+    ended.push(performance.now() - began)
+    return verdict
+  }
+  const open = good.slice(0, 80).map(judge)
+  const hangs = judge({ truth: '\\frac{3}{4}', answer: '9^{9^{9^{9}}}' })
+  const verdicts = await Promise.all([...open, ...good.slice(80).map(judge)])
+  expect(verdicts.every(({ correct }) => correct)).toBe(true)
+  expect(await hangs).toMatchObject({ correct: false, how: 'math-verify-timeout' })
+  // It was the last to end: nobody waited for its deadline. And most were put together.
+  expect(ended.at(-1)).toBeGreaterThan(6000)
+  expect(results.length).toBeLessThan(60)
+})
+
 test('an answer of a megabyte is settled without math-verify, and one that is the truth is right', async () => {
   const grade = answerGrader(noted, { timeoutMs: 1000 })
   const large = 'x+'.repeat(500_000)

@@ -1,13 +1,13 @@
 /**
  * Whether an answer is the truth: two integers are compared here, everything else by math-verify in a sandbox.
  *
- * in   an answer and the truth, as LaTeX or plain text        out  the verdict, which rule decided, and why in words
+ * in   an answer and the truth, as LaTeX or in plain words        out  the verdict, which rule decided, and why in words
  * Invariant: every answer has a verdict within its deadline and its memory, whatever it is (math-verify hangs on towers
  * of powers, and eats memory): what cannot be settled is wrong and says so. Only a grader that is itself broken rejects.
  * Equal questions that are asked at one time are put once, and what was settled is remembered: rollouts of a group give
  * the same answers. Those that wait are put together; one that holds the others up is put again, alone.
  */
-import { sameInteger } from '../../kernels'
+import { plainAnswer, sameBased, sameInteger, sameWords, withoutUnit } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { RunResult, Sandbox } from '../../sandbox'
 
@@ -155,14 +155,19 @@ export function answerGrader(
   }
 
   return async (ask, signal) => {
-    const answer = ask.answer.trim()
-    const truth = ask.truth.trim()
+    const truth = plainAnswer(ask.truth.trim())
+    const answer = withoutUnit(plainAnswer(ask.answer.trim()), truth)
     if (answer === '') return { correct: false, how: 'no-answer', why: 'the answer is empty' }
     const same = sameInteger(answer, truth)
     if (same !== undefined) {
       return { correct: same, how: 'integer', why: same ? 'the same integer' : 'two different integers' }
     }
     if (answer === truth) return { correct: true, how: 'text', why: 'the same text' }
+    if (sameWords(answer, truth)) return { correct: true, how: 'text', why: 'the same words' }
+    const based = sameBased(answer, truth)
+    if (based !== undefined) {
+      return { correct: based, how: 'integer', why: based ? 'the same number, its base read' : 'two different numbers' }
+    }
     const length = Math.max(answer.length, truth.length)
     if (length > longest) {
       return { correct: false, how: 'too-long', why: `${length} characters; math-verify is asked up to ${longest}` }

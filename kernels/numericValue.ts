@@ -1,0 +1,181 @@
+/**
+ * The number that a LaTeX expression is, computed here: a second opinion about answers, which owes nothing to sympy.
+ *
+ * in   an expression of numbers, fractions, roots, powers, π, e, trigonometry, factorials        out  its value; undefined where it
+ * has a variable, is a list, or cannot be read
+ * Invariant: linear time in the text, bounded depth, never throws; nothing that would overflow is a number.
+ */
+
+const longest = 2000
+const deepest = 60
+
+/** Two answers as numbers: equal to 1e-9 of the larger; undefined unless both are numbers. */
+export function sameNumber(a: string, b: string): boolean | undefined {
+  const left = numericValue(a)
+  const right = numericValue(b)
+  if (left === undefined || right === undefined) return undefined
+  return Math.abs(left - right) <= 1e-9 * Math.max(1, Math.abs(left), Math.abs(right))
+}
+
+export function numericValue(text: string): number | undefined {
+  if (text.length > longest) return undefined
+  try {
+    const reader = new Reader(cleaned(text))
+    const value = reader.sum(0)
+    return reader.isAtEnd() && Number.isFinite(value) ? value : undefined
+  } catch (thrown) {
+    if (thrown === unreadable) return undefined
+    throw thrown
+  }
+}
+
+const unreadable = Symbol('unreadable')
+const fail = (): never => {
+  throw unreadable
+}
+
+function cleaned(text: string): string {
+  return text
+    .replace(/\\(?:left|right|displaystyle|,|!|;|:| )|~|\$/g, ' ')
+    .replace(/\\[dt]frac/g, '\\frac')
+    .replace(/\u2212/g, '-')
+    .replace(/\{,\}/g, '')
+    .replace(/(\d),(?=\d{3}(?!\d))/g, '$1')
+    .replace(/\\text\s*\{[^{}]*\}\s*$/, '')
+    .replace(/\^\s*\{?\\circ\}?/g, '')
+    .trim()
+}
+
+const functions: Readonly<Record<string, (x: number) => number>> = {
+  sin: Math.sin,
+  cos: Math.cos,
+  tan: Math.tan,
+  ln: Math.log,
+  exp: Math.exp,
+  arcsin: Math.asin,
+  arccos: Math.acos,
+  arctan: Math.atan,
+}
+
+class Reader {
+  #at = 0
+  constructor(private readonly text: string) {}
+
+  isAtEnd(): boolean {
+    this.#blanks()
+    return this.#at >= this.text.length
+  }
+
+  sum(depth: number): number {
+    if (depth > deepest) return fail()
+    let value = this.#product(depth)
+    for (;;) {
+      if (this.#take('+')) value += this.#product(depth)
+      else if (this.#take('-')) value -= this.#product(depth)
+      else return value
+    }
+  }
+
+  #product(depth: number): number {
+    let value = this.#signed(depth)
+    for (;;) {
+      if (this.#take('\\cdot') || this.#take('\\times') || this.#take('*')) value *= this.#signed(depth)
+      else if (this.#take('\\div') || this.#take('/')) value /= this.#signed(depth)
+      else if (this.#beginsFactor()) value *= this.#power(depth)
+      else return value
+    }
+  }
+
+  #signed(depth: number): number {
+    if (depth > deepest) return fail()
+    if (this.#take('-')) return -this.#signed(depth + 1)
+    if (this.#take('+')) return this.#signed(depth + 1)
+    return this.#power(depth)
+  }
+
+  #power(depth: number): number {
+    let base = this.#atom(depth + 1)
+    for (;;) {
+      if (this.#take('!')) base = factorial(base)
+      else if (this.#take('\\%') || this.#take('%')) base /= 100
+      else if (this.#take('^')) return base ** this.#argument(depth + 1)
+      else return base
+    }
+  }
+
+  #atom(depth: number): number {
+    if (depth > deepest) return fail()
+    this.#blanks()
+    const digits = /^(?:\d+(?:\.\d*)?|\.\d+)/.exec(this.text.slice(this.#at, this.#at + 400))
+    if (digits) {
+      this.#at += digits[0].length
+      return Number(digits[0])
+    }
+    if (this.#take('(')) return this.#until(')', depth)
+    if (this.#take('[')) return this.#until(']', depth)
+    if (this.#take('{')) return this.#until('}', depth)
+    if (this.#take('\\frac')) return this.#argument(depth) / this.#argument(depth)
+    if (this.#take('\\binom')) return binomial(this.#argument(depth), this.#argument(depth))
+    if (this.#take('\\sqrt')) {
+      const root = this.#take('[') ? this.#until(']', depth) : 2
+      const of = this.#argument(depth)
+      return root % 2 === 1 && of < 0 ? -((-of) ** (1 / root)) : of ** (1 / root)
+    }
+    if (this.#take('\\pi') || this.#take('π')) return Math.PI
+    for (const [name, apply] of Object.entries(functions)) {
+      if (this.#take(`\\${name}`)) return apply(this.#power(depth))
+    }
+    return this.#take('e') ? Math.E : fail()
+  }
+
+  /** `{…}`, or the next digit or command. */
+  #argument(depth: number): number {
+    if (depth > deepest) return fail()
+    if (this.#take('{')) return this.#until('}', depth)
+    this.#blanks()
+    const digit = /^\d/.exec(this.text.slice(this.#at, this.#at + 1))
+    if (!digit) return this.#atom(depth + 1)
+    this.#at++
+    return Number(digit[0])
+  }
+
+  #until(close: string, depth: number): number {
+    const value = this.sum(depth + 1)
+    return this.#take(close) ? value : fail()
+  }
+
+  #beginsFactor(): boolean {
+    this.#blanks()
+    return /^(?:[\d.([{πe]|\\(?:frac|sqrt|pi|binom|sin|cos|tan|ln|exp|arcsin|arccos|arctan)\b)/.test(
+      this.text.slice(this.#at, this.#at + 10),
+    )
+  }
+
+  #take(token: string): boolean {
+    this.#blanks()
+    if (!this.text.startsWith(token, this.#at)) return false
+    const after = this.text[this.#at + token.length]
+    // A command ends where its letters end, and a name is no run of factors.
+    if (/[A-Za-z]$/.test(token) && after !== undefined && /[A-Za-z]/.test(after)) return false
+    this.#at += token.length
+    return true
+  }
+
+  #blanks(): void {
+    while (this.text[this.#at] === ' ' || this.text[this.#at] === '\n') this.#at++
+  }
+}
+
+function factorial(n: number): number {
+  if (!Number.isInteger(n) || n < 0 || n > 170) return fail()
+  let product = 1
+  for (let k = 2; k <= n; k++) product *= k
+  return product
+}
+
+function binomial(n: number, k: number): number {
+  if (!Number.isInteger(n) || !Number.isInteger(k) || k < 0 || k > n || Math.min(k, n - k) > 1000) return fail()
+  let value = 1
+  for (let i = 1; i <= Math.min(k, n - k); i++) value = (value * (n - Math.min(k, n - k) + i)) / i
+  return value
+}
