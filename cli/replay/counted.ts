@@ -17,6 +17,7 @@ import type {
 } from '../../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
 import type { Entry } from '../../runtime/journal'
+import { scanTrajectories } from './kept/picked'
 import type { RecordedRun } from './recordedRun'
 
 export interface Counted {
@@ -62,37 +63,33 @@ export async function countedTrajectories(
   const found = new Map<TrajectoryId, Folding>()
   const members = new Map<GroupId, Folding[]>()
   const epochs = new Map<number, Epoch>()
-  await recorded.scan(
-    'trajectories',
-    entry => {
-      const fact = entry.message as TrajectoryFact
-      const at = epochs.get(entry.partition) ?? epoch(-1)
-      switch (fact.type) {
-        case 'partition.claimed':
-          epochs.set(entry.partition, epoch(entry.offset))
-          return
-        case 'scheduler.claimed':
-          return
-        case 'rollout.requested': {
-          if (found.has(fact.trajectory) || !wants(fact.trajectory)) return
-          const folding: Folding = { counted: fresh(entry, fact), rollout: newRollout(fact) }
-          found.set(fact.trajectory, folding)
-          members.set(fact.group, [...(members.get(fact.group) ?? []), folding])
-          return
-        }
-        case 'group.closed':
-        case 'group.selected':
-        case 'group.rejected':
-          if (fact.epoch === at) for (const folding of members.get(fact.group) ?? []) decide(folding, entry, fact, at)
-          return
-        default: {
-          const folding = found.get(fact.trajectory)
-          if (folding !== undefined) take(folding, entry, fact, at)
-        }
+  await scanTrajectories(recorded, wants, entry => {
+    const fact = entry.message as TrajectoryFact
+    const at = epochs.get(entry.partition) ?? epoch(-1)
+    switch (fact.type) {
+      case 'partition.claimed':
+        epochs.set(entry.partition, epoch(entry.offset))
+        return
+      case 'scheduler.claimed':
+        return
+      case 'rollout.requested': {
+        if (found.has(fact.trajectory) || !wants(fact.trajectory)) return
+        const folding: Folding = { counted: fresh(entry, fact), rollout: newRollout(fact) }
+        found.set(fact.trajectory, folding)
+        members.set(fact.group, [...(members.get(fact.group) ?? []), folding])
+        return
       }
-    },
-    headers => headers.trajectory === undefined || headers.group === undefined || wants(headers.trajectory),
-  )
+      case 'group.closed':
+      case 'group.selected':
+      case 'group.rejected':
+        if (fact.epoch === at) for (const folding of members.get(fact.group) ?? []) decide(folding, entry, fact, at)
+        return
+      default: {
+        const folding = found.get(fact.trajectory)
+        if (folding !== undefined) take(folding, entry, fact, at)
+      }
+    }
+  })
   return [...found.values()].map(f => f.counted)
 }
 

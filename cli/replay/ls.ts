@@ -2,12 +2,11 @@
  * `troupe replay ls`: the trajectories of a run, filtered. With --json a line a trajectory.
  */
 import { type Command, InvalidArgumentError } from 'commander'
-import type { TrajectoryFact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
-import { type TrajectoryLine, trajectoryIndex } from './trajectories'
+import { type TrajectoryLine, trajectoryLines, withText } from './trajectories'
 
 interface LsOptions extends ReadOptions {
   readonly json?: boolean
@@ -26,15 +25,8 @@ interface LsOptions extends ReadOptions {
 }
 
 const most = 2 ** 31
-/** Facts that say nothing of what a line says: they are not unpacked. */
-const unlisted: ReadonlySet<string> = new Set<TrajectoryFact['type']>([
-  'partition.claimed',
-  'turn.asked',
-  'tool.asked',
-  'context.appended',
-  'group.closed',
-])
-
+/** A write each would take longer than making them. */
+const rowsAtOnce = 1000
 export function registerLs(replay: Command): void {
   const command = replay
     .command('ls')
@@ -59,24 +51,19 @@ async function ls(options: LsOptions): Promise<void> {
   const matches = filterOf(options)
   const recorded = await openRecorded(options)
   try {
-    const index = trajectoryIndex(options.text?.toLowerCase())
-    await recorded.scan(
-      'trajectories',
-      ({ message }) => index.take(message as TrajectoryFact),
-      headers => !unlisted.has(headers.type ?? ''),
-    )
-    let shown = 0
-    let matched = 0
-    if (!options.json) process.stdout.write(`${header}\n`)
-    for (const line of index.lines()) {
-      if (!matches(line)) continue
-      matched++
-      if (shown >= options.limit) continue
-      shown++
-      process.stdout.write(`${options.json ? JSON.stringify(line) : row(line)}\n`)
+    let matching = (await trajectoryLines(recorded)).filter(matches)
+    if (options.text !== undefined) {
+      const found = await withText(recorded, new Set(matching.map(line => line.trajectory)), options.text)
+      matching = matching.filter(line => found.has(line.trajectory))
     }
-    if (matched > shown) process.stderr.write(`${matched - shown} more; --limit ${matched} shows all\n`)
-    if (matched === 0) process.stderr.write('no trajectory matches\n')
+    if (!options.json) process.stdout.write(`${header}\n`)
+    const shown = matching.slice(0, options.limit)
+    const rows = shown.map(line => `${options.json ? JSON.stringify(line) : row(line)}\n`)
+    for (let at = 0; at < rows.length; at += rowsAtOnce) process.stdout.write(rows.slice(at, at + rowsAtOnce).join(''))
+    if (matching.length > shown.length) {
+      process.stderr.write(`${matching.length - shown.length} more; --limit ${matching.length} shows all\n`)
+    }
+    if (matching.length === 0) process.stderr.write('no trajectory matches\n')
     reportFaults(recorded)
   } finally {
     await recorded.close()

@@ -39,12 +39,19 @@ export interface ReadOptions {
   readonly bus: string
   readonly run?: string
   readonly at?: string
+  readonly reindex?: boolean
 }
 
+type Want = (headers: BusRecord['headers'], record: BusRecord) => boolean
 type Take = (entry: Entry, record: BusRecord) => void
 
 export interface RecordedRun {
   readonly run: RunId
+  /** As it was asked for; a name for where the log is. */
+  readonly address: string
+  /** Where the look at the run ends, if not at its end. */
+  readonly at: Place | undefined
+  readonly reindex: boolean
   readonly files: RunDirectory
   readonly bus: Bus
   readonly blobs: BlobStore
@@ -52,9 +59,14 @@ export interface RecordedRun {
   readonly faults: readonly Fault[]
   /**
    * Calls `take` with every entry of a topic, a partition after the other, up to `--at`. `want` spares the unpacking of
-   * what it refuses by its headers. Returns where each partition ended.
+   * what it refuses by its headers. `from`: where to begin in each partition. Returns where each partition ended.
    */
-  scan(topic: TopicName, take: Take, want?: (headers: BusRecord['headers']) => boolean): Promise<readonly Place[]>
+  scan(topic: TopicName, take: Take, want?: Want, from?: readonly number[]): Promise<readonly Place[]>
+  /** As scan, of these places only: partition by partition, offsets ascending. */
+  pick(topic: TopicName, places: readonly Omit<Place, 'topic'>[], take: Take): Promise<void>
+  partitionsOf(topic: TopicName): number
+  /** Adds to the faults, once a place and kind. */
+  note(fault: Fault): void
   /** From `place` on: what has come since; the next place. */
   scanFrom(place: Place, take: Take): Promise<Place>
   /** The run's first fact. @throws TroupeError cli.run_empty */
@@ -63,13 +75,14 @@ export interface RecordedRun {
 }
 
 const readAtOnce = 4096
-/** Records that the bus itself refuses to give, one after the other, before a partition is given up. */
-const maxBroken = 64
+/** Records between two that are wanted, over which another read is cheaper than reading on. */
+const farApart: Readonly<Record<Bus['kind'], number>> = { memory: 64, lmdb: 64, kafka: 2048 }
 
 export function withRun(command: Command): Command {
   return withBus(command)
     .option('--run <id>', 'the run (default: the newest)')
     .option('--at <topic:partition:offset>', 'the run as it stood when this record was written')
+    .option('--reindex', 'make the index of its trajectories anew')
 }
 
 export const placeText = ({ topic, partition, offset }: Place): string => `${topic}:${partition}:${offset}`
@@ -79,7 +92,7 @@ export async function openRecorded(options: ReadOptions): Promise<RecordedRun> {
   const chosen = options.bus.startsWith('kafka:') ? options.run : chooseRun(options.bus, options.run)
   const { run, files, bus, blobs } = await openForReading(options.bus, chosen, newestOn)
   try {
-    const recorded = await reader(run, files, bus, blobs, at)
+    const recorded = await reader({ run, files, bus, blobs }, options, at)
     return recorded
   } catch (thrown) {
     await bus.close()
@@ -87,18 +100,23 @@ export async function openRecorded(options: ReadOptions): Promise<RecordedRun> {
   }
 }
 
-async function reader(run: RunId, files: RunDirectory, bus: Bus, blobs: BlobStore, at: Place | undefined) {
+async function reader(
+  { run, files, bus, blobs }: Pick<RecordedRun, 'run' | 'files' | 'bus' | 'blobs'>,
+  options: ReadOptions,
+  at: Place | undefined,
+) {
   const faults: Fault[] = []
   const seenFaults = new Set<string>()
   const names = new Map((await bus.listTopics()).map(config => [config.topic, config.partitions]))
   const until = at === undefined ? Number.POSITIVE_INFINITY : await timeOf(bus, run, at)
 
-  function fault(kind: FaultKind, place: Place, message: string): void {
-    const key = `${kind} ${placeText(place)}`
+  function note(fault: Fault): void {
+    const key = `${fault.kind} ${placeText(fault)}`
     if (seenFaults.has(key)) return
     seenFaults.add(key)
-    faults.push({ kind, ...place, message })
+    faults.push(fault)
   }
+  const fault = (kind: FaultKind, place: Place, message: string): void => note({ kind, ...place, message })
 
   /** Where the look at this run ends in a partition. */
   function isAfter(record: BusRecord, topic: TopicName): boolean {
@@ -121,39 +139,72 @@ async function reader(run: RunId, files: RunDirectory, bus: Bus, blobs: BlobStor
     }
   }
 
+  /** The end of a stretch that the bus itself refuses to give, looked for in growing steps, then by halves. */
+  async function nextReadable(name: string, partition: number, broken: number, next: number): Promise<number> {
+    const reads = (offset: number) =>
+      bus.read(name, partition, offset, 1).then(
+        found => found.length > 0,
+        () => false,
+      )
+    let bad = broken
+    let good = next
+    for (let step = 1; broken + step < next; step *= 2) {
+      if (await reads(broken + step)) {
+        good = broken + step
+        break
+      }
+      bad = broken + step
+    }
+    while (good - bad > 1) {
+      const middle = (bad + good) >> 1
+      if (await reads(middle)) good = middle
+      else bad = middle
+    }
+    return good
+  }
+
   async function scanPartition(
     topic: TopicName,
     partition: number,
     from: number | undefined,
     give: Take,
-    want?: (headers: BusRecord['headers']) => boolean,
+    want?: Want,
+    until = Number.POSITIVE_INFINITY,
   ): Promise<Place> {
     const name = topicOnBus(run, topic)
-    const { oldest, next } = await bus.offsets(name, partition)
+    const { oldest, next: end } = await bus.offsets(name, partition)
+    const next = Math.min(end, until)
     let offset = Math.max(from ?? oldest, oldest)
-    let broken = 0
+    let atOnce = readAtOnce
     while (offset < next) {
       let records: readonly BusRecord[]
       try {
-        records = await bus.read(name, partition, offset, Math.min(readAtOnce, next - offset))
+        records = await bus.read(name, partition, offset, Math.min(atOnce, next - offset))
+        atOnce = readAtOnce
       } catch (thrown) {
-        fault('unreadable', { topic, partition, offset }, asError(thrown).message)
-        if (++broken >= maxBroken) break
-        offset++
+        // What is broken may stand anywhere in what was asked for.
+        if (atOnce > 1) {
+          atOnce = Math.min(atOnce, next - offset) >> 1 || 1
+          continue
+        }
+        const readable = await nextReadable(name, partition, offset, end)
+        const through = readable - 1 > offset ? ` (through offset ${readable - 1})` : ''
+        fault('unreadable', { topic, partition, offset }, `${asError(thrown).message}${through}`)
+        offset = readable
         continue
       }
+      const missing = (through: number) =>
+        fault('gap', { topic, partition, offset }, `offsets ${offset} to ${through} are not there`)
       if (records.length === 0) {
-        fault('gap', { topic, partition, offset }, `offsets ${offset} to ${next - 1} are not there`)
+        missing(end - 1)
         break
       }
       for (const record of records) {
-        if (record.offset >= next) break
-        if (record.offset > offset) {
-          fault('gap', { topic, partition, offset }, `offsets ${offset} to ${record.offset - 1} are not there`)
-        }
+        if (record.offset > offset) missing(record.offset - 1)
         offset = record.offset + 1
+        if (record.offset >= next) break
         if (isAfter(record, topic)) return { topic, partition, offset: record.offset }
-        if (want === undefined || want(record.headers)) await take(record, topic, next, give)
+        if (want === undefined || want(record.headers, record)) await take(record, topic, end, give)
       }
     }
     return { topic, partition, offset: Math.max(offset, next) }
@@ -161,15 +212,33 @@ async function reader(run: RunId, files: RunDirectory, bus: Bus, blobs: BlobStor
 
   const recorded: RecordedRun = {
     run,
+    address: options.bus,
+    at,
+    reindex: options.reindex === true,
     files,
     bus,
     blobs,
     faults,
-    async scan(topic, give, want) {
-      const partitions = names.get(topicOnBus(run, topic)) ?? 0
+    note,
+    partitionsOf: topic => names.get(topicOnBus(run, topic)) ?? 0,
+    async scan(topic, give, want, from) {
       const ends: Place[] = []
-      for (let p = 0; p < partitions; p++) ends.push(await scanPartition(topic, p, undefined, give, want))
+      for (let p = 0; p < recorded.partitionsOf(topic); p++) {
+        ends.push(await scanPartition(topic, p, from?.[p], give, want))
+      }
       return ends
+    },
+    async pick(topic, places, give) {
+      for (let i = 0; i < places.length; ) {
+        const { partition, offset: first } = places[i]!
+        const wanted = new Set<number>()
+        let last = first
+        for (; places[i]?.partition === partition && places[i]!.offset <= last + farApart[bus.kind]; i++) {
+          last = places[i]!.offset
+          wanted.add(last)
+        }
+        await scanPartition(topic, partition, first, give, (_, record) => wanted.has(record.offset), last + 1)
+      }
     },
     scanFrom: ({ topic, partition, offset }, give) => scanPartition(topic, partition, offset, give),
     async started() {

@@ -4,6 +4,7 @@
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
+import { indexOf } from './kept/keptIndex'
 import type { RecordedRun } from './recordedRun'
 
 const listed = 8
@@ -45,8 +46,13 @@ export function resolveTarget(asked: string, trajectories: readonly TrajectoryId
   return id => id === one
 }
 
-/** Ids of all trajectories, in the order in which they were asked for; only headers are looked at. */
+/** Ids of all trajectories, in the order in which they were asked for; without an index only headers are looked at. */
 export async function trajectoriesOf(recorded: RecordedRun): Promise<readonly TrajectoryId[]> {
+  const index = await indexOf(recorded)
+  if (index !== undefined) {
+    const rows = Array.from({ length: index.size }, (_, i) => i)
+    return rows.filter(i => index.state(i) !== 'unasked').map(i => index.id(i))
+  }
   const ids = new Set<TrajectoryId>()
   await recorded.scan(
     'trajectories',

@@ -9,6 +9,8 @@ import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
+import { indexOf } from './kept/keptIndex'
+import { scanTrajectories } from './kept/picked'
 import {
   factsOf,
   openRecorded,
@@ -54,11 +56,11 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
   const recorded = await openRecorded(options)
   try {
     const wanted = asked ?? (await trajectoryAt(recorded, options.at))
-    // A whole id needs one look through the log, a part of one needs two.
-    const exact = await entriesOfTrajectory(recorded, wanted as TrajectoryId)
-    const isThere = exact.some(e => e.message.type === 'rollout.requested')
+    const index = await indexOf(recorded)
+    const row = index?.find(wanted)
+    const isThere = row !== undefined && index?.state(row) !== 'unasked'
     const trajectory = isThere ? (wanted as TrajectoryId) : resolveId(wanted, await trajectoriesOf(recorded))
-    const entries = isThere ? exact : await entriesOfTrajectory(recorded, trajectory)
+    const entries = await entriesOfTrajectory(recorded, trajectory)
     const inRange = ({ message }: Entry) =>
       options.turns === undefined ||
       !('turn' in message) ||
@@ -76,14 +78,16 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
 
 /** Its own facts, and the decision about its group, in the log's order. */
 export async function entriesOfTrajectory(recorded: RecordedRun, trajectory: TrajectoryId): Promise<readonly Entry[]> {
-  const group = /^[^/]+\/\d+$/.test(trajectory) ? groupOf(trajectory) : undefined
   const entries: Entry[] = []
-  if (group === undefined) return entries
-  await recorded.scan(
-    'trajectories',
-    entry => entries.push(entry),
-    headers =>
-      headers.trajectory === trajectory || (headers.group === group && (headers.type ?? '').startsWith('group.')),
+  const group = groupOf(trajectory)
+  await scanTrajectories(
+    recorded,
+    id => id === trajectory,
+    entry => {
+      const { message } = entry
+      const about = 'trajectory' in message ? message.trajectory : 'group' in message ? message.group : undefined
+      if (about === trajectory || about === group) entries.push(entry)
+    },
   )
   return entries
 }

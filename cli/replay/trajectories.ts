@@ -2,15 +2,13 @@
  * Trajectories out of a run's log: what `replay ls` lists and `replay show` prints. A projection; it can be made anew
  * from the facts at any time.
  */
-import type {
-  GroupRejected,
-  GroupSelected,
-  RolloutFinished,
-  RolloutRequested,
-  TrajectoryFact,
-} from '../../messages/facts'
-import { type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
+import type { TrajectoryFact } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal'
+import { indexOf } from './kept/keptIndex'
+import { scanTrajectories } from './kept/picked'
+import { IndexRows, type Row } from './kept/rows'
+import type { RecordedRun } from './recordedRun'
 
 export interface TrajectoryLine {
   readonly trajectory: TrajectoryId
@@ -48,99 +46,67 @@ export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) =
   }
 }
 
-interface Line {
-  readonly requested: RolloutRequested
-  readonly versions: Set<number>
-  turns: number
-  tokens: number
-  calls: number
-  errors: number
-  finished: RolloutFinished | null
-  reward: number | null
-  hasText: boolean
+/** What a row of the index says; undefined where nobody is known to have asked for it. */
+export function lineOf(row: Omit<Row, 'places' | 'group'>): TrajectoryLine | undefined {
+  if (row.state === 'unasked' || row.state === 'unread') return undefined
+  return {
+    trajectory: row.id,
+    purpose: row.purpose,
+    step: row.step,
+    task: row.task,
+    status: row.state,
+    reason: row.reason,
+    reward: row.reward,
+    turns: row.turns,
+    sampledTokens: row.sampledTokens,
+    toolCalls: row.toolCalls,
+    toolErrors: row.toolErrors,
+    policyVersion: row.versions.at(-1) ?? null,
+    policyVersions: row.versions,
+    selection: row.selection,
+    advantage: row.advantage,
+    at: row.at,
+  }
 }
 
-/** With `text`, only trajectories in whose task, turns, calls or results it stands (in lower case). */
-export function trajectoryIndex(text?: string) {
-  const lines = new Map<TrajectoryId, Line>()
-  const decided = new Map<GroupId, GroupSelected | GroupRejected>()
+/** Of all trajectories, in the order in which they were asked for, partition by partition. */
+export async function trajectoryLines(recorded: RecordedRun): Promise<readonly TrajectoryLine[]> {
+  const index = await indexOf(recorded)
+  if (index !== undefined) return Array.from({ length: index.size }, (_, i) => lineOf(index.row(i))).filter(isLine)
+  const rows = new IndexRows()
+  await recorded.scan(
+    'trajectories',
+    entry => rows.take(entry),
+    (_, record) => rows.place(record),
+  )
+  return [...rows.rows.values()].map(lineOf).filter(isLine)
+}
 
-  const has = (...texts: readonly string[]) => text === undefined || texts.some(one => one.toLowerCase().includes(text))
+const isLine = (line: TrajectoryLine | undefined): line is TrajectoryLine => line !== undefined
 
-  return {
-    take(fact: TrajectoryFact): void {
-      if (fact.type === 'rollout.requested') {
-        if (lines.has(fact.trajectory)) return
-        const hasText = has(...fact.task.messages.map(m => m.content))
-        const counts = { turns: 0, tokens: 0, calls: 0, errors: 0 }
-        lines.set(fact.trajectory, {
-          requested: fact,
-          versions: new Set(),
-          finished: null,
-          reward: null,
-          hasText,
-          ...counts,
-        })
-        return
-      }
-      if (fact.type === 'group.selected' || fact.type === 'group.rejected') {
-        if (!decided.has(fact.group)) decided.set(fact.group, fact)
-        return
-      }
-      const line = 'trajectory' in fact ? lines.get(fact.trajectory) : undefined
-      if (line === undefined) return
-      switch (fact.type) {
-        case 'turn.completed':
-          line.turns = Math.max(line.turns, fact.turn + 1)
-          line.tokens += fact.tokens.length
-          for (const segment of fact.segments) line.versions.add(segment.policyVersion)
-          line.hasText ||= has(fact.text)
-          break
-        case 'turn.interrupted':
-          line.tokens += fact.tokens.length
-          for (const segment of fact.segments) line.versions.add(segment.policyVersion)
-          break
-        case 'tool.completed':
-          line.hasText ||= has(fact.text, fact.stdout, fact.stderr)
-          line.calls++
-          if (fact.status !== 'ok') line.errors++
-          break
-        case 'rollout.finished':
-          line.finished ??= fact
-          break
-        case 'reward.assigned':
-          line.reward ??= fact.reward
-          break
+/** Those of `ids` in whose task, turns, calls or results `text` stands; case does not matter. */
+export async function withText(
+  recorded: RecordedRun,
+  ids: ReadonlySet<string>,
+  text: string,
+): Promise<ReadonlySet<string>> {
+  const sought = text.toLowerCase()
+  const found = new Set<string>()
+  await scanTrajectories(
+    recorded,
+    id => ids.has(id),
+    ({ message }) => {
+      if (!('trajectory' in message) || found.has(message.trajectory)) return
+      if (textsOf(message as TrajectoryFact).some(one => one.toLowerCase().includes(sought))) {
+        found.add(message.trajectory)
       }
     },
-    *lines(): Generator<TrajectoryLine> {
-      for (const [trajectory, line] of lines) {
-        const { requested, finished, hasText } = line
-        if (!hasText) continue
-        const policyVersions = [...line.versions].sort((a, b) => a - b)
-        const decision = decided.get(groupOf(trajectory))
-        const kept =
-          decision?.type === 'group.selected' ? decision.kept.find(k => k.member === requested.member) : undefined
-        yield {
-          trajectory,
-          purpose: requested.purpose,
-          step: requested.step,
-          task: requested.task.id,
-          status: finished?.outcome ?? 'running',
-          reason: finished?.reason ?? '',
-          reward: line.reward,
-          turns: finished?.turns ?? line.turns,
-          sampledTokens: finished?.sampledTokens ?? line.tokens,
-          toolCalls: finished?.toolCalls ?? line.calls,
-          toolErrors: finished?.toolErrors ?? line.errors,
-          policyVersion: policyVersions.at(-1) ?? null,
-          policyVersions,
-          selection:
-            decision === undefined ? null : decision.type === 'group.rejected' ? 'rejected' : kept ? 'kept' : 'dropped',
-          advantage: kept?.advantage ?? null,
-          at: requested.at,
-        }
-      }
-    },
-  }
+  )
+  return found
+}
+
+function textsOf(fact: TrajectoryFact): readonly string[] {
+  if (fact.type === 'rollout.requested') return fact.task.messages.map(m => m.content)
+  if (fact.type === 'turn.completed') return [fact.text]
+  return fact.type === 'tool.completed' ? [fact.text, fact.stdout, fact.stderr] : []
 }
