@@ -1,8 +1,10 @@
 /**
  * Curriculum: says which groups of rollouts a step, or an evaluation, is made of, and when the run is over.
  *
- * in   weights.published, step.completed | rejected, group.selected | rejected, evaluation.completed, curriculum.advanced
- * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), alarm.raised, run.finished
+ * in   weights.published, step.completed | rejected, group.selected | rejected, evaluation.completed, curriculum.advanced,
+ *      and what stages, tallies and alarms fold (stages.ts, tally.ts, alarms.ts)
+ * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed, tasks.measured,
+ *      step.tallied, alarm.raised, run.finished
  * Invariant: which task a group gets follows from its index alone, and each rejected group is replaced by exactly one, so
  * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are asked for only while
  * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness).
@@ -11,6 +13,19 @@ import type { CurriculumAdvanced, Fact } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../messages/ids'
 import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
+import { type AlarmPlan, type AlarmsState, dueAlarms, noAlarms, watch } from './alarms'
+import {
+  evolveStages,
+  finishedMeasures,
+  isMeasured,
+  nextMeasure,
+  noStages,
+  problemsOf,
+  type StagePlan,
+  type StagesState,
+  stageOver,
+} from './stages'
+import { nextTally, noTallies, type TallyState, tally } from './tally'
 
 export interface CurriculumPlan {
   readonly run: RunId
@@ -23,6 +38,10 @@ export interface CurriculumPlan {
   readonly maxRejectedSteps: number
   /** Without a learner a step is over when its groups are decided. */
   readonly learns: boolean
+  readonly stages?: readonly StagePlan[]
+  readonly alarms?: readonly AlarmPlan[]
+  /** A reward above this is a solved problem. */
+  readonly positiveAbove?: number
 }
 
 interface Drawn {
@@ -43,18 +62,26 @@ export interface CurriculumState {
   /** Evaluations by the step after which they were made. */
   readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
   readonly finished: boolean
+  readonly stages: StagesState
+  readonly tally: TallyState
+  readonly alarms: AlarmsState
 }
 
 /** Asks for prompts of new groups; answered by their rollout.requested facts and one curriculum.advanced. */
 export interface DrawRequest {
   readonly kind: 'draw'
-  readonly purpose: 'train' | 'eval'
+  /** measure: how often the policy solves a problem, before a stage begins. */
+  readonly purpose: 'train' | 'eval' | 'measure'
   readonly step: number
   readonly groups: readonly GroupId[]
   /** Index of the first group's task. */
   readonly cursor: number
   readonly order: number
   readonly minVersion: PolicyVersion
+  /** Whose limits hold: of the recipe's stages. */
+  readonly stage?: number
+  /** The stage's problems by index, for the cursor to go round in; without, all. */
+  readonly tasks?: readonly number[]
 }
 
 const none: Drawn = { groups: [], selected: new Set(), rejected: new Set(), reasons: {} }
@@ -62,17 +89,39 @@ const pad = (n: number) => String(n).padStart(4, '0')
 
 export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, never, DrawRequest> {
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
+  const { stages = [], alarms = [], positiveAbove = 0 } = plan
+  const observes = observesSteps(plan)
+  /** A stage's problems change with its measurements only. */
+  let problems: { readonly state: StagesState; readonly tasks: readonly number[] | null } | undefined
+  const tasksOf = (state: StagesState): readonly number[] | null => {
+    if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
+    return problems.tasks
+  }
 
-  const evaluatesAfter = (step: number): boolean => {
+  /** Why the run has no step left. */
+  function overBecause(state: CurriculumState): string | undefined {
+    if (state.done >= plan.steps) return 'all steps are done'
+    if (state.stages.index < 0 || state.stages.index < stages.length - 1) return undefined
+    const reason = stageOver(stages, state.stages, state.done)
+    return reason === undefined ? undefined : `the last stage is over: ${reason}`
+  }
+
+  const evaluatesAfter = (state: CurriculumState, step: number): boolean => {
     if (plan.evaluation.problems === 0) return false
     if (step === 0 || step === plan.steps) return true
-    return plan.evaluation.every > 0 && step % plan.evaluation.every === 0
+    if (plan.evaluation.every > 0 && step % plan.evaluation.every === 0) return true
+    return step === state.done && overBecause(state) !== undefined
   }
+
+  /** Whether the next stage is to begin, once the steps that were drawn for this one are over. */
+  const isStageOver = (state: CurriculumState): boolean =>
+    state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
+  const isBetweenSteps = (state: CurriculumState) => [...state.drawn.keys()].every(step => step <= state.done)
 
   /** The oldest evaluation that is due and has no result. */
   function openEvaluation(state: CurriculumState): number | undefined {
     for (let step = 0; step <= state.done; step++) {
-      if (evaluatesAfter(step) && state.evaluations.get(step) !== 'completed') return step
+      if (evaluatesAfter(state, step) && state.evaluations.get(step) !== 'completed') return step
     }
     return undefined
   }
@@ -89,7 +138,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       const { version, order } = state
       return [{ kind: 'draw', purpose: 'eval', step: evaluation, groups, cursor: 0, order, minVersion: version }]
     }
-    const last = Math.min(plan.steps, state.done + 1 + plan.maxStaleness)
+    if (observes && state.tally.told < state.done) return []
+    if (overBecause(state) !== undefined) return []
+    if (isStageOver(state) && isBetweenSteps(state)) return measureMore(state)
+    const last = Math.min(lastStep(state), state.done + 1 + plan.maxStaleness)
     for (let step = state.done + 1; step <= last; step++) {
       const drawn = state.drawn.get(step) ?? none
       const missing = plan.groupsPerStep - (drawn.groups.length - drawn.rejected.size)
@@ -98,20 +150,88 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       const first = drawn.groups.length
       const groups = Array.from({ length: wanted }, (_, k) => groupId(`s${pad(step)}.${pad(first + k)}`))
       const { cursor, order } = state
-      return [{ kind: 'draw', purpose: 'train', step, groups, cursor, order, minVersion }]
+      return [{ kind: 'draw', purpose: 'train', step, groups, cursor, order, minVersion, ...stageOf(state) }]
     }
     return []
   }
 
+  /** The last step that this stage may draw for. */
+  function lastStep(state: CurriculumState): number {
+    if (isStageOver(state)) return Math.max(state.done, ...state.drawn.keys())
+    const steps = stages[state.stages.index]?.until?.steps
+    return steps === undefined ? plan.steps : Math.min(plan.steps, state.stages.began + steps)
+  }
+
+  function stageOf(state: CurriculumState): Pick<DrawRequest, 'stage' | 'tasks'> {
+    if (state.stages.index < 0) return {}
+    const tasks = tasksOf(state.stages)
+    return { stage: state.stages.index, ...(tasks === null ? {} : { tasks }) }
+  }
+
+  function measureMore(state: CurriculumState): DrawRequest[] {
+    const next = nextMeasure(stages, state.stages, plan.groupsPerStep)
+    if (next === undefined || state.version === null) return []
+    const { from: cursor, groups } = next
+    const common = { step: state.done, groups, cursor, order: state.order, minVersion: state.version }
+    return [{ kind: 'draw', purpose: 'measure', ...common, stage: state.stages.index + 1 }]
+  }
+
+  /** What has become known since: tallies, alarms, measurements, the next stage. */
+  function noticed(state: CurriculumState, fx: Effects): Fact[] {
+    const at = fx.now()
+    const facts: Fact[] = []
+    const told = observes ? nextTally(state.tally, state.done, positiveAbove) : undefined
+    if (told !== undefined) facts.push({ type: 'step.tallied', at, ...told })
+    for (const alarm of dueAlarms(alarms, state.alarms)) facts.push({ type: 'alarm.raised', at, ...alarm })
+    const index = state.stages.index + 1
+    const next = stages[index]
+    if (next === undefined || state.finished) return facts
+    for (const { from, solved } of finishedMeasures(state.stages)) {
+      facts.push({
+        ...{ type: 'tasks.measured', at, stage: next.name, index, from, samples: next.problems?.samples ?? 0, solved },
+      })
+    }
+    const reason = stageOver(stages, state.stages, state.done)
+    const isSettled = !observes || state.tally.told >= state.done
+    if (reason === undefined || !isSettled || !isBetweenSteps(state) || state.version === null) return facts
+    if (overBecause(state) !== undefined || openEvaluation(state) !== undefined) return facts
+    if (!isMeasured(stages, state.stages)) return facts
+    const kept = problemsOf(stages, state.stages, index)
+    if (kept?.length === 0) return facts
+    const chosen = kept === null ? '' : `; ${kept.length} of ${next.problems!.count} problems kept`
+    const { name: stage, resetOptimizer, updateReference } = next
+    facts.push({
+      ...{ type: 'stage.changed', at, stage, step: state.done, reason: `${reason}${chosen}`, index },
+      ...{ resetOptimizer, updateReference },
+    })
+    return facts
+  }
+
+  /** A stage that keeps no problem cannot begin. */
+  function isEmptyStage(state: CurriculumState): boolean {
+    const next = stages[state.stages.index + 1]
+    if (next?.problems === undefined || !isStageOver(state) || !isMeasured(stages, state.stages)) return false
+    return problemsOf(stages, state.stages, state.stages.index + 1)?.length === 0
+  }
+
   function finish(state: CurriculumState, fx: Effects): Fact[] {
     if (state.finished) return []
-    const over = (outcome: 'done' | 'failed', reason: string): Fact[] => {
+    const over = (outcome: 'done' | 'stopped' | 'failed', reason: string): Fact[] => {
       const alarm: Fact[] =
         outcome === 'failed' ? [{ type: 'alarm.raised', at: fx.now(), alarm: 'run-failed', message: reason }] : []
       return [
         ...alarm,
         { type: 'run.finished', at: fx.now(), run: plan.run, outcome, reason, steps: state.done, summary: {} },
       ]
+    }
+    if (state.alarms.stopped !== null) return over('stopped', state.alarms.stopped)
+    if (isEmptyStage(state)) {
+      const { name, problems } = stages[state.stages.index + 1]!
+      const { samples, minSolved, maxSolved = samples - 1, count } = problems!
+      return over(
+        'failed',
+        `stage '${name}' has no problem: none of ${count} was solved ${minSolved} to ${maxSolved} times of ${samples}`,
+      )
     }
     if (state.rejectedInARow >= plan.maxRejectedSteps) {
       return over('failed', `${state.rejectedInARow} steps in a row were not finite; lower train.learningRate`)
@@ -129,8 +249,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         `step ${state.done + 1} has no group to train on: ${why.join(', ')} of ${drawn.groups.length}`,
       )
     }
-    if (state.done >= plan.steps && openEvaluation(state) === undefined) return over('done', 'all steps are done')
-    return []
+    const reason = overBecause(state)
+    const isTold = !observes || state.tally.told >= state.done
+    return reason !== undefined && isTold && openEvaluation(state) === undefined ? over('done', reason) : []
   }
 
   /** Steps that nobody trains on end by themselves. */
@@ -153,8 +274,12 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       drawn: new Map(),
       evaluations: new Map(),
       finished: false,
+      stages: noStages,
+      tally: noTallies,
+      alarms: noAlarms,
     }),
-    evolve(state, fact) {
+    evolve(before, fact) {
+      const state = observed(before, fact)
       switch (fact.type) {
         case 'weights.published':
           return { ...state, version: fact.version }
@@ -178,12 +303,31 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
           return state
       }
     },
-    pending: (state, fx) => ({ facts: finish(state, fx), commands: [], requests: drawMore(state) }),
+    pending: (state, fx) => ({
+      facts: [...noticed(state, fx), ...finish(state, fx)],
+      commands: [],
+      requests: drawMore(state),
+    }),
+  }
+
+  function observed(state: CurriculumState, fact: Fact): CurriculumState {
+    const after = {
+      stages: stages.length === 0 ? state.stages : evolveStages(positiveAbove, state.stages, fact),
+      tally: observes ? tally(state.tally, fact) : state.tally,
+      alarms: alarms.length === 0 ? state.alarms : watch(alarms, state.alarms, fact),
+    }
+    const same = after.stages === state.stages && after.tally === state.tally && after.alarms === state.alarms
+    return same ? state : { ...state, ...after }
   }
 }
 
+/** Whether somebody looks at what a step came to. */
+export const observesSteps = ({ stages = [], alarms = [] }: Pick<CurriculumPlan, 'stages' | 'alarms'>): boolean =>
+  alarms.length > 0 || stages.some(stage => stage.until?.metric !== undefined)
+
 function advance(state: CurriculumState, fact: CurriculumAdvanced): CurriculumState {
   const order = Math.max(state.order, fact.order)
+  if (fact.purpose === 'measure') return order === state.order ? state : { ...state, order }
   if (fact.purpose === 'eval') {
     if (state.evaluations.has(fact.step)) return state
     return { ...state, order, evaluations: new Map(state.evaluations).set(fact.step, 'asked') }

@@ -30,11 +30,19 @@ interface Gathered {
   readonly rejected: ReadonlySet<GroupId>
 }
 
+/** What of the trainer begins anew with a stage. */
+export interface StageReset {
+  readonly optimizer: boolean
+  readonly reference: boolean
+}
+
 /** A step whose batch is fixed. */
 export interface Batch {
   readonly started: StepStarted
   readonly groups: readonly GroupSelected[]
   readonly places: ReadonlyMap<GroupId, GroupPlace>
+  /** What a stage that begins with this step asks of the trainer first. */
+  readonly reset?: StageReset
   /** What it came to, once it is over. */
   readonly metrics: Metrics | null
   readonly rejected: boolean
@@ -50,6 +58,8 @@ export interface LearnerState {
   readonly places: ReadonlyMap<GroupId, GroupPlace>
   /** Batches since the newest checkpoint, oldest first; the last one may still be open. */
   readonly batches: readonly Batch[]
+  /** By the step that they come before. */
+  readonly resets: ReadonlyMap<number, StageReset>
   readonly finished: boolean
 }
 
@@ -112,6 +122,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
       gathered: new Map(),
       places: new Map(),
       batches: [],
+      resets: new Map(),
       finished: false,
     }),
     evolve(state, fact, origin) {
@@ -144,6 +155,11 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
         }
         case 'weights.published':
           return { ...state, published: fact.version }
+        case 'stage.changed': {
+          const { resetOptimizer: optimizer = false, updateReference: reference = false, step } = fact
+          if (!optimizer && !reference) return state
+          return { ...state, resets: new Map(state.resets).set(step + 1, { optimizer, reference }) }
+        }
         case 'run.finished':
           return { ...state, finished: true }
         case 'run.resumed':
@@ -177,7 +193,9 @@ function started(state: LearnerState, fact: StepStarted): LearnerState {
   const chosen = new Set(fact.trajectories.map(groupOf))
   const groups = [...(state.gathered.get(fact.step)?.selected.values() ?? [])].filter(g => chosen.has(g.group))
   const places = new Map([...chosen].map(g => [g, state.places.get(g)!]))
-  return { ...state, batches: [...state.batches, { started: fact, groups, places, metrics: null, rejected: false }] }
+  const reset = state.resets.get(fact.step)
+  const batch: Batch = { started: fact, groups, places, metrics: null, rejected: false, ...(reset && { reset }) }
+  return { ...state, batches: [...state.batches, batch] }
 }
 
 function over(state: LearnerState, step: number, metrics: Metrics, rejected: boolean): LearnerState {

@@ -3,25 +3,35 @@
  *
  * in   the facts of `runs` and `learner`, which are few        out  an offset for every partition of `trajectories`
  * Invariant: no fact that curriculum, evaluator or learner still needs stands before it: of steps that no checkpoint
- * covers, and of evaluations without a result. Each draw says where its partitions ended before it (`begins`).
+ * covers, of steps that are still to be tallied (where that is done), and of evaluations and measurements without a result. Each draw says where its partitions ended before it (`begins`).
  */
-import type { Fact } from '../messages/facts'
+import type { CurriculumAdvanced, Fact } from '../messages/facts'
 
 interface Drawn {
   readonly step: number
   readonly begins?: readonly number[]
 }
 
-export function refoldFrom(facts: Iterable<Fact>): (partition: number) => number {
+/** `tallies`: whether steps are told as `step.tallied`. */
+export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: number) => number {
   const train: Drawn[] = []
   const evaluations: Drawn[] = []
   const evaluated = new Set<number>()
+  const measures = new Map<string, Drawn>()
+  let tallied = 0
   let saved = 0
   let done = 0
   for (const fact of facts) {
     switch (fact.type) {
       case 'curriculum.advanced':
-        ;(fact.purpose === 'train' ? train : evaluations).push(fact)
+        if (fact.purpose === 'measure') measures.set(placeOf(fact), fact)
+        else (fact.purpose === 'train' ? train : evaluations).push(fact)
+        break
+      case 'tasks.measured':
+        measures.delete(`${fact.index}.${fact.from}`)
+        break
+      case 'step.tallied':
+        tallied = Math.max(tallied, fact.step)
         break
       case 'evaluation.completed':
         evaluated.add(fact.step)
@@ -38,9 +48,17 @@ export function refoldFrom(facts: Iterable<Fact>): (partition: number) => number
     }
   }
   // A checkpoint is written before its step is over.
-  const covered = Math.min(saved, done)
-  const needed = [...train.filter(d => d.step > covered), ...evaluations.filter(d => !evaluated.has(d.step))]
+  const covered = Math.min(saved, done, tallies ? tallied : done)
+  const needed = [
+    ...train.filter(d => d.step > covered),
+    ...evaluations.filter(d => !evaluated.has(d.step)),
+    ...measures.values(),
+  ]
   // When nothing is, the last draw is the nearest place that is known.
   const bounds = needed.length > 0 ? needed : [...train, ...evaluations].slice(-1)
   return partition => (bounds.length === 0 ? 0 : Math.min(...bounds.map(({ begins }) => begins?.[partition] ?? 0)))
 }
+
+/** Stage and first problem of a measurement. */
+const placeOf = ({ groups, cursor }: CurriculumAdvanced) =>
+  `${Number(/^m(\d+)\./.exec(groups[0] ?? '')?.[1] ?? -1)}.${cursor - groups.length}`

@@ -13,6 +13,7 @@ import type { Journal } from '../runtime/journal'
 import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
 import { recipeNames as names } from './recipes'
 import { type RunContext, runsOn } from './runContext'
+import { stopOverrides } from './stopOn'
 
 const lookEveryMs = 250
 const sayEveryMs = 10_000
@@ -23,6 +24,7 @@ export async function recordedConfig(
   journal: Journal,
   name: string,
   overrides: readonly string[],
+  stopOn: readonly string[] = [],
 ): Promise<RecipeConfig> {
   const started = await startOf(journal)
   if (started === undefined) {
@@ -33,7 +35,12 @@ export async function recordedConfig(
       hint: 'start it anew under another name',
     })
   }
-  return resolveConfig(recipeSchema, { what: `recipe ${name}`, recipe: started.recipe, overrides, names }).value
+  const layers = { what: `recipe ${name}`, recipe: started.recipe, names }
+  const config = resolveConfig(recipeSchema, { ...layers, overrides }).value
+  const stopping = stopOverrides(config.alarms, stopOn)
+  return stopping.length === 0
+    ? config
+    : resolveConfig(recipeSchema, { ...layers, overrides: [...overrides, ...stopping] }).value
 }
 
 /** How many partitions the run's topics have; undefined before they are made. */

@@ -11,7 +11,7 @@ import { systemEffects } from '../runtime/effects'
 import { engineOverrides } from '../runtime/engines/address'
 import { notTrainable } from '../runtime/engines/openai'
 import { createLog } from '../runtime/log'
-import type { RecipeConfig } from '../runtime/recipe'
+import { knownAlarms, type RecipeConfig } from '../runtime/recipe'
 import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
 import { runMetrics, serveMetrics } from './metrics'
@@ -22,6 +22,7 @@ import { openRun, withBus } from './runContext'
 import { isShared, refuseWrongName, refuseWrongNameOn } from './runName'
 import { stopSignals } from './signals'
 import { partitionsOfRun, recordedConfig, startedRun } from './startedRun'
+import { stopOverrides } from './stopOn'
 import { type RunView, type TrainViewOptions, trainView } from './trainView'
 import { watchRun } from './watchRun'
 import { wholeNumber } from './wholeNumber'
@@ -37,6 +38,7 @@ export interface TrainOptions {
   readonly run?: string
   readonly resume?: string
   readonly steps?: number
+  readonly stopOn?: readonly string[]
   readonly dryRun?: boolean
   readonly acceptCode?: boolean
   readonly metrics?: number
@@ -74,9 +76,16 @@ export function registerTrain(program: Command): void {
   const command = program
     .command('train <recipe>')
     .description('train a model: a name in recipes/, or a .ts, .js or .yaml file')
-  withRunOptions(command).action(async (recipe: string, options: TrainOptions) => {
-    process.exitCode = await train(recipe, options)
-  })
+  withRunOptions(command)
+    .option(
+      '--stop-on <alarm>',
+      `end when it is raised: one of the recipe's alarms, or ${knownAlarms.join(', ')}`,
+      gather,
+      [],
+    )
+    .action(async (recipe: string, options: TrainOptions) => {
+      process.exitCode = await train(recipe, options)
+    })
 }
 
 /** Of a run whose coordinators may be several processes. */
@@ -96,8 +105,12 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const { role = 'all' } = options
   const steps = options.steps === undefined ? [] : [`train.steps=${options.steps}`]
   const overrides = [...engineOverrides(options.engine ?? []), ...options.set, ...steps]
+  const { stopOn = [] } = options
   const joins = role !== 'all' && role !== 'learner'
-  const loaded = loadRecipe(name, options.resume === undefined && !joins ? overrides : [])
+  const isNew = options.resume === undefined && !joins
+  const stated = loadRecipe(name, isNew ? overrides : [])
+  const stopping = stopOverrides(stated.config.value.alarms, stopOn)
+  const loaded = isNew && stopping.length > 0 ? loadRecipe(name, [...overrides, ...stopping]) : stated
   const { recipe } = loaded
   const id = options.resume ?? options.run ?? `${loaded.config.value.name}-${timestamp()}`
   const named = { ...options, role }
@@ -117,7 +130,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     const partitions = await partitionsOfRun(context)
     const isThere = options.resume !== undefined || (role === 'learner' && (await startedRun(context)) !== undefined)
     return {
-      config: isThere ? await recordedConfig(context.journal, name, overrides) : loaded.config.value,
+      config: isThere ? await recordedConfig(context.journal, name, overrides, stopOn) : loaded.config.value,
       partitions: options.partitions ?? partitions ?? (role === 'all' ? 1 : sharedPartitions),
       hold: isShared(options) && role === 'all' ? await holdRun(context.bus, context.run, lose) : undefined,
     }

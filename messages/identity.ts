@@ -63,6 +63,10 @@ export function factKey(fact: Fact): string {
       return `version-${fact.version}#${fact.type}#${fact.name}#${fact.step}`
     case 'curriculum.advanced':
       return `step-${fact.step}#${fact.type}#${fact.purpose}#${fact.order}`
+    case 'tasks.measured':
+      return `stage-${fact.index}#${fact.type}#${fact.from}`
+    case 'step.tallied':
+      return `step-${fact.step}#${fact.type}`
     case 'trajectory.forked':
       return `${fact.child}#${fact.type}`
     case 'alarm.raised':

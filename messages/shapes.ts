@@ -288,7 +288,18 @@ export const shapes = {
     version: 1,
     fields: { at: 'number', step: 'int', version: 'int', name: 'string', digest: 'string', epoch: { optional: 'int' } },
   },
-  'stage.changed': { version: 1, fields: { at: 'number', stage: 'string', step: 'int', reason: 'string' } },
+  'stage.changed': {
+    version: 1,
+    fields: {
+      at: 'number',
+      stage: 'string',
+      step: 'int',
+      reason: 'string',
+      index: { optional: 'int' },
+      resetOptimizer: { optional: 'boolean' },
+      updateReference: { optional: 'boolean' },
+    },
+  },
 
   // runs
   'run.started': {
@@ -356,13 +367,25 @@ export const shapes = {
     fields: {
       at: 'number',
       step: 'int',
-      purpose: { oneOf: { train: true, eval: true } },
+      purpose: { oneOf: { train: true, eval: true, measure: true } },
       groups: { each: 'string' },
       cursor: 'int',
       order: 'int',
       begins: { optional: { each: 'int' } },
     },
   },
+  'tasks.measured': {
+    version: 1,
+    fields: {
+      at: 'number',
+      stage: 'string',
+      index: 'int',
+      from: 'int',
+      samples: 'int',
+      solved: { each: 'int' },
+    },
+  },
+  'step.tallied': { version: 1, fields: { at: 'number', step: 'int', metrics } },
   'trajectory.forked': {
     version: 1,
     fields: { at: 'number', parent: 'string', child: 'string', turn: 'int', parentRun: { optional: 'string' } },

@@ -63,6 +63,8 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'weights.applied':
     case 'evaluation.completed':
     case 'curriculum.advanced':
+    case 'tasks.measured':
+    case 'step.tallied':
     case 'trajectory.forked':
     case 'alarm.raised':
       return { topic: 'runs', key: run }

@@ -157,7 +157,9 @@ describe('a record', () => {
       const record = encode(message!, { run })
       for (const [name, kind] of Object.entries(shapes[type].fields as Fields)) {
         const absent = typeof kind === 'object' && 'optional' in kind ? [] : [undefined, Symbol.for('missing')]
-        for (const wrong of [...absent, kind === 'boolean' ? 'yes' : true]) {
+        const isBoolean =
+          kind === 'boolean' || (typeof kind === 'object' && 'optional' in kind && kind.optional === 'boolean')
+        for (const wrong of [...absent, isBoolean ? 'yes' : true]) {
           const value = packr.unpack(record.value) as Record<string, unknown>
           if (typeof wrong === 'symbol') delete value[name]
           else value[name] = wrong

@@ -5,9 +5,10 @@
  * Invariant: a group's task, its members' seeds and their start order follow from the request alone, so that a draw that
  * is made twice yields the same facts.
  */
-import type { Fact, RolloutLimits, RolloutRequested, Sampling } from '../../messages/facts'
+import type { Fact, RolloutLimits, RolloutRequested, Sampling, Task } from '../../messages/facts'
 import { trajectoryId } from '../../messages/ids'
 import { deriveSeed, type Effects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
 import type { TaskSource } from '../../runtime/recipe'
 import type { Renderer, ToolSchema } from '../../runtime/renderer'
@@ -19,6 +20,10 @@ export interface DrawOptions {
   readonly groupSize: number
   readonly evaluationSamples: number
   readonly limits: RolloutLimits
+  /** The longest prompt that is wanted. Default: what the context holds. */
+  readonly promptTokens?: number | undefined
+  /** Of the recipe's stages, with the rollouts that each measures of a problem. */
+  readonly stages?: readonly { readonly limits: RolloutLimits; readonly samples: number }[]
   readonly sampling: Sampling
   readonly evaluationTemperature: number
   readonly deadlineMs: number
@@ -29,6 +34,9 @@ export interface DrawOptions {
   readonly begins: () => Promise<readonly number[]>
 }
 
+/** Tasks in a row whose prompts are too long, after which it is not the tasks that are wrong. */
+const mostPassed = 1000
+
 /** One draw at a time: the next one begins at the cursor and the order that this one leaves. */
 export const drawKey = (_request: DrawRequest): string => 'draw'
 
@@ -37,13 +45,30 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
     const { purpose, step, groups, minVersion } = request
     const begins = await options.begins()
     const evaluation = purpose === 'eval'
-    const members = evaluation ? options.evaluationSamples : options.groupSize
+    const stage = request.stage === undefined ? undefined : options.stages?.[request.stage]
+    const limits = evaluation ? options.limits : (stage?.limits ?? options.limits)
+    const members = { train: options.groupSize, eval: options.evaluationSamples, measure: stage?.samples ?? 0 }[purpose]
+    const taskAt = (index: number): Task => {
+      if (evaluation) return source.evaluation(index)
+      const { tasks } = request
+      return source.train(tasks === undefined ? index : tasks[index % tasks.length]!)
+    }
     const sampling = evaluation ? { ...options.sampling, temperature: options.evaluationTemperature } : options.sampling
     const requested: RolloutRequested[] = []
     let order = request.order
-    for (const [k, group] of groups.entries()) {
-      const task = evaluation ? source.evaluation(request.cursor + k) : source.train(request.cursor + k)
-      const { tokens } = await renderer.prompt(task.messages, options.shownTools)
+    let cursor = request.cursor
+    /** The next task. One whose prompt is too long is not trained on; elsewhere it counts as not solved. */
+    const next = async (): Promise<{ readonly task: Task; readonly tokens: Int32Array }> => {
+      for (let passed = 0; ; passed++) {
+        const task = taskAt(cursor++)
+        const { tokens } = await renderer.prompt(task.messages, options.shownTools)
+        const most = Math.min(options.promptTokens ?? limits.contextTokens, limits.contextTokens - 1)
+        if (purpose !== 'train' || tokens.length <= most) return { task, tokens }
+        if (passed >= Math.min(source.size ?? mostPassed, mostPassed)) throw promptTooLong(task.id, tokens.length, most)
+      }
+    }
+    for (const group of groups) {
+      const { task, tokens } = await next()
       for (let member = 0; member < members; member++) {
         requested.push({
           type: 'rollout.requested',
@@ -52,13 +77,14 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
           group,
           member,
           groupSize: members,
-          purpose,
+          // A measurement trains on nothing, as an evaluation.
+          purpose: purpose === 'measure' ? 'eval' : purpose,
           step,
           order: order++,
           task,
           tokens,
           tools: options.tools,
-          limits: options.limits,
+          limits,
           sampling,
           seed: deriveSeed(options.seed, group, member),
           minVersion,
@@ -66,8 +92,16 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
         })
       }
     }
-    const cursor = request.cursor + groups.length
     const advanced: Fact = { type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order, begins }
     return { facts: [...requested, advanced], commands: [] }
   }
+}
+
+function promptTooLong(task: string, tokens: number, most: number): TroupeError {
+  return new TroupeError('config.prompt_too_long', {
+    boundary: 'config',
+    retriable: false,
+    message: `no prompt fits: that of task ${task} has ${tokens} tokens, and ${most} are the most`,
+    hint: 'raise limits.contextTokens (and limits.promptTokens), or shorten what stands before every problem: tools.inPrompt, data.system',
+  })
 }

@@ -19,8 +19,8 @@ export const followedFeeds: readonly Feed[] = [
 const readAtOnce = 1024
 
 /** Without a learner, steps end by their groups alone, and all of them are needed. */
-export async function beginOf(journal: Journal, learns: boolean): Promise<Begin> {
-  const from = learns ? refoldFrom(await saidOf(journal)) : () => 0
+export async function beginOf(journal: Journal, learns: boolean, tallies = false): Promise<Begin> {
+  const from = learns ? refoldFrom(await saidOf(journal), tallies) : () => 0
   return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
 }
 

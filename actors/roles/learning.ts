@@ -6,12 +6,14 @@
  * that what an earlier one says after that is not heard.
  */
 import { pathToFileURL } from 'node:url'
-import type { ChatMessage } from '../../messages/facts'
+import type { ChatMessage, RolloutLimits } from '../../messages/facts'
 import { epoch, policyVersion } from '../../messages/ids'
+import { TroupeError } from '../../runtime/errors'
+import { completeAlarm, type RecipeConfig, type TaskSource } from '../../runtime/recipe'
 import type { Renderer } from '../../runtime/renderer'
 import type { Trainer } from '../../runtime/trainer'
 import { startTrainer } from '../../runtime/trainerProcess'
-import { curriculum } from '../curriculum'
+import { curriculum, observesSteps } from '../curriculum'
 import { evaluator } from '../evaluator'
 import { fenced } from '../fenced'
 import { learner } from '../learner'
@@ -20,6 +22,7 @@ import type { ModelOnDisk } from '../model'
 import { drawKey, drawPort } from '../ports/drawPort'
 import { learnerKey, learnerPort } from '../ports/learnerPort'
 import type { RunOptions } from '../run'
+import type { StagePlan } from '../stages'
 import { type Begin, beginOf, followedFeeds } from './followed'
 import type { Scope } from './scope'
 
@@ -39,19 +42,24 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const [claim] = await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: `${run}.${fx.unique()}` }])
-  const begin = await beginOf(journal, learns)
+  const source = await recipe.tasks(config)
+  const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
+  const begin = await beginOf(journal, learns, observesSteps(observed))
   await scope.host({ behaviour: fenced(evaluator(config.selection)), feeds: followedFeeds, begin, lingerMs })
   const { groupsPerStep, maxStaleness } = config.rollout
-  const { refillShare } = config.selection
+  const { refillShare, positiveAbove } = config.selection
   const { steps } = config.train
   const { evaluation } = config
-  const plan = { run, steps, groupsPerStep, refillShare, maxStaleness, maxRejectedSteps, learns, evaluation }
+  const plan = {
+    ...{ run, steps, groupsPerStep, refillShare, maxStaleness, maxRejectedSteps, learns, evaluation },
+    ...{ ...observed, positiveAbove },
+  }
   await scope.host({
     behaviour: fenced(curriculum(plan)),
     feeds: followedFeeds,
     begin,
     lingerMs,
-    perform: drawPort(await recipe.tasks(config), parts.renderer, drawOptions(scope, parts.stopTokens), fx),
+    perform: drawPort(source, parts.renderer, drawOptions(scope, parts.stopTokens), fx),
     keyOf: drawKey,
   })
   if (learns) await startTraining(scope, parts, begin)
@@ -116,6 +124,29 @@ async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): 
   })
 }
 
+/** As facts have them. */
+const rolloutLimits = ({ promptTokens: _, ...limits }: RecipeConfig['limits']): RolloutLimits => limits
+
+/** Without fields that say nothing. */
+const given = (limits: object = {}) =>
+  Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
+
+/** @throws TroupeError config.endless_problems */
+function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly StagePlan[] {
+  return stages.map(stage => {
+    const { problems } = stage
+    if (problems === undefined) return { ...stage, problems }
+    const count = Math.min(problems.count ?? size ?? 0, size ?? Number.POSITIVE_INFINITY)
+    if (count > 0) return { ...stage, problems: { ...problems, count } }
+    throw new TroupeError('config.endless_problems', {
+      boundary: 'config',
+      retriable: false,
+      message: `stage '${stage.name}' measures problems, and those of this recipe do not end`,
+      hint: 'say how many: stages.N.problems.count',
+    })
+  })
+}
+
 const shownTools = ({ config, recipe }: RunOptions) => (config.tools.inPrompt ? recipe.tools : [])
 
 function drawOptions({ options, troupe: { journal } }: Scope, stopTokens: readonly number[]) {
@@ -128,7 +159,12 @@ function drawOptions({ options, troupe: { journal } }: Scope, stopTokens: readon
     seed: config.seed,
     groupSize: config.rollout.groupSize,
     evaluationSamples: config.evaluation.samples,
-    limits: config.limits,
+    limits: rolloutLimits(config.limits),
+    promptTokens: config.limits.promptTokens,
+    stages: config.stages.map(({ limits, problems }) => ({
+      limits: rolloutLimits({ ...config.limits, ...given(limits) }),
+      samples: problems?.samples ?? 0,
+    })),
     sampling: { ...config.rollout.sampling, stopTokens },
     evaluationTemperature: config.evaluation.temperature,
     deadlineMs: config.rollout.deadlineMs,

@@ -76,8 +76,14 @@ export interface StageChanged {
   readonly type: 'stage.changed'
   readonly at: number
   readonly stage: string
+  /** Steps that are over. */
   readonly step: number
   readonly reason: string
+  /** Place among the recipe's stages; none of a cold start. */
+  readonly index?: number
+  /** Before the next step: the optimizer begins anew, the reference becomes the policy of now. */
+  readonly resetOptimizer?: boolean
+  readonly updateReference?: boolean
 }
 
 export type LearnerFact =

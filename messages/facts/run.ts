@@ -91,7 +91,8 @@ export interface CurriculumAdvanced {
   readonly type: 'curriculum.advanced'
   readonly at: number
   readonly step: number
-  readonly purpose: 'train' | 'eval'
+  /** measure: how often the policy solves them, for a stage that is about to begin. */
+  readonly purpose: 'train' | 'eval' | 'measure'
   readonly groups: readonly GroupId[]
   readonly cursor: number
   /** Start order of the next rollout. */
@@ -111,6 +112,27 @@ export interface TrajectoryForked {
   readonly parentRun?: RunId
 }
 
+/** How often the policy solved some of the recipe's problems, in their order from `from` on. */
+export interface TasksMeasured {
+  readonly type: 'tasks.measured'
+  readonly at: number
+  /** Of the stage that is about to begin. */
+  readonly stage: string
+  readonly index: number
+  readonly from: number
+  readonly samples: number
+  /** Of `samples`; what failed to run is not solved. */
+  readonly solved: readonly number[]
+}
+
+/** A step is over: what its rollouts came to, beside the numbers of its update. */
+export interface StepTallied {
+  readonly type: 'step.tallied'
+  readonly at: number
+  readonly step: number
+  readonly metrics: Metrics
+}
+
 export interface AlarmRaised {
   readonly type: 'alarm.raised'
   readonly at: number
@@ -127,5 +149,7 @@ export type RunFact =
   | WeightsApplied
   | EvaluationCompleted
   | CurriculumAdvanced
+  | TasksMeasured
+  | StepTallied
   | TrajectoryForked
   | AlarmRaised

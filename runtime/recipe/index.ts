@@ -1,4 +1,5 @@
 /** Recipes: their data, section by section, and what brings their tasks. */
+export { type Alarm, completeAlarm, knownAlarms } from './alarms'
 export { defineRecipe, type Recipe, type TaskSource } from './defineRecipe'
 export { mapFlag, mapFlags } from './releaseFlags'
 export {
@@ -10,3 +11,4 @@ export {
   type RewardScore,
 } from './reward'
 export { type RecipeConfig, type RecipeInput, recipeSchema, recipeSchemaWith } from './schema'
+export type { StageConfig } from './stages'

@@ -13,6 +13,17 @@ export const limitsSection = z.strictObject({
   toolResponseChars: positive.default(2000),
 })
 
+/** What a part of a run says of limits, over the recipe's. */
+export const limitsOverride = z.strictObject({
+  contextTokens: positive.optional(),
+  promptTokens: positive.optional(),
+  responseTokens: positive.optional(),
+  turns: positive.optional(),
+  callsPerTurn: positive.optional(),
+  toolTimeoutMs: positive.optional(),
+  toolResponseChars: positive.optional(),
+})
+
 const sampling = z.strictObject({
   temperature: z.number().nonnegative().default(1),
   topP: z.number().positive().max(1).default(1),

@@ -6,6 +6,7 @@
  */
 import { z } from 'zod'
 import { isHttpUrl } from '../engines/address'
+import { alarmSection } from './alarms'
 import { coldStartSection } from './coldStart'
 import { engineSection, schedulerSection } from './engine'
 import { evaluationSection } from './evaluation'
@@ -14,6 +15,7 @@ import { count } from './numbers'
 import { rewardFaults, rewardSection } from './reward'
 import { limitsSection, rolloutSection } from './rollout'
 import { selectionSection } from './selection'
+import { stageFaults, stageSection } from './stages'
 import { toolsSection } from './tools'
 import { trainSection } from './train'
 
@@ -32,13 +34,15 @@ const fields = z.strictObject({
   coldStart: coldStartSection.optional(),
   train: trainSection.prefault({}),
   evaluation: evaluationSection.prefault({}),
+  stages: z.array(stageSection).default([]),
+  alarms: z.array(alarmSection).default([]),
 })
 
 type Fields = z.output<typeof fields>
 
 /** What must hold between sections. */
 function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void {
-  const refuse = (path: string[], message: string) => ctx.addIssue({ code: 'custom', path, message })
+  const refuse = (path: (string | number)[], message: string) => ctx.addIssue({ code: 'custom', path, message })
   const { rollout, selection, limits, engine, model } = recipe
   const { topP, topK, minP, temperature } = rollout.sampling
   if (topP < 1) refuse(['rollout', 'sampling', 'topP'], 'must be 1: the loss is of the whole distribution')
@@ -72,6 +76,7 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
     )
   }
   for (const [field, why] of rewardFaults(recipe.reward)) refuse(['reward', field], why)
+  for (const [path, why] of stageFaults(recipe.stages, limits)) refuse(['stages', ...path], why)
   const isLocal = engine.kind === 'local'
   if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
   if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)

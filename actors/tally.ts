@@ -1,0 +1,137 @@
+/**
+ * What a step's rollouts came to, for stages and alarms that look at it.
+ *
+ * in   curriculum.advanced, rollout.finished, reward.*, group.selected | rejected, step.completed, step.tallied
+ * out  the metrics of a step that is over
+ * Invariant: pure. A step is told when all of its groups are decided, so that the result does not depend on the order in which
+ * topics are read. Each rollout counts once.
+ */
+import type { Fact, Metrics } from '../messages/facts'
+import { type GroupId, groupOf, type TrajectoryId } from '../messages/ids'
+
+interface Rollout {
+  readonly tokens: number
+  readonly turns: number
+  readonly calls: number
+  readonly errors: number
+  readonly outcome: 'answered' | 'truncated' | 'failed'
+  readonly reward: number | null
+}
+
+interface StepTally {
+  readonly groups: ReadonlySet<GroupId>
+  readonly rejected: ReadonlySet<GroupId>
+  readonly selected: ReadonlySet<GroupId>
+  readonly rollouts: ReadonlyMap<TrajectoryId, Rollout>
+  /** Of the update. */
+  readonly update: Metrics
+}
+
+export interface TallyState {
+  /** The newest step that was told. */
+  readonly told: number
+  readonly steps: ReadonlyMap<number, StepTally>
+}
+
+const none: StepTally = { groups: new Set(), rejected: new Set(), selected: new Set(), rollouts: new Map(), update: {} }
+
+export const noTallies: TallyState = { told: 0, steps: new Map() }
+
+/** The step that a group of a training step was drawn for. */
+const stepOf = (group: GroupId): number | undefined => {
+  const found = /^s(\d+)\./.exec(group)
+  return found === null ? undefined : Number(found[1])
+}
+
+export function tally(state: TallyState, fact: Fact): TallyState {
+  switch (fact.type) {
+    case 'curriculum.advanced':
+      if (fact.purpose !== 'train') return state
+      return change(state, fact.step, t => ({ ...t, groups: new Set([...t.groups, ...fact.groups]) }))
+    case 'rollout.finished': {
+      const { trajectory, sampledTokens: tokens, turns, toolCalls: calls, toolErrors: errors, outcome } = fact
+      return change(state, stepOf(groupOf(trajectory)), t =>
+        t.rollouts.has(trajectory)
+          ? t
+          : {
+              ...t,
+              rollouts: new Map(t.rollouts).set(trajectory, { tokens, turns, calls, errors, outcome, reward: null }),
+            },
+      )
+    }
+    case 'reward.assigned':
+      return change(state, stepOf(groupOf(fact.trajectory)), t => {
+        const rollout = t.rollouts.get(fact.trajectory)
+        if (rollout === undefined || rollout.reward !== null) return t
+        return { ...t, rollouts: new Map(t.rollouts).set(fact.trajectory, { ...rollout, reward: fact.reward }) }
+      })
+    case 'group.selected':
+      return change(state, fact.step, t => ({ ...t, selected: new Set(t.selected).add(fact.group) }))
+    case 'group.rejected':
+      return change(state, fact.step, t => ({ ...t, rejected: new Set(t.rejected).add(fact.group) }))
+    case 'step.completed':
+    case 'step.rejected':
+      return change(state, fact.step, t => ({ ...t, update: fact.metrics }))
+    case 'step.tallied': {
+      const steps = new Map([...state.steps].filter(([step]) => step > fact.step))
+      return { told: Math.max(state.told, fact.step), steps }
+    }
+    default:
+      return state
+  }
+}
+
+/** The metrics of the oldest step up to `done` that nobody has been told of and whose groups are all decided. */
+export function nextTally(
+  state: TallyState,
+  done: number,
+  positiveAbove: number,
+): { step: number; metrics: Metrics } | undefined {
+  const step = state.told + 1
+  const found = state.steps.get(step)
+  if (step > done || found === undefined || found.groups.size === 0) return undefined
+  if (found.selected.size + found.rejected.size < found.groups.size) return undefined
+  return { step, metrics: metricsOf(found, positiveAbove) }
+}
+
+function metricsOf({ rollouts, groups, rejected, update }: StepTally, positiveAbove: number): Metrics {
+  const all = [...rollouts.values()]
+  const judged = all.filter(rollout => rollout.reward !== null)
+  const positives = judged.filter(rollout => rollout.reward! > positiveAbove)
+  const sum = (of: readonly Rollout[], number: (rollout: Rollout) => number) => of.reduce((n, r) => n + number(r), 0)
+  const share = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
+  return {
+    ...update,
+    passAt1: share(
+      sum(judged, r => r.reward!),
+      judged.length,
+    ),
+    toolErrorRate: share(
+      sum(judged, r => r.errors),
+      sum(judged, r => r.calls),
+    ),
+    toolErrorRateInPositives: share(
+      sum(positives, r => r.errors),
+      sum(positives, r => r.calls),
+    ),
+    truncatedShare: share(all.filter(r => r.outcome === 'truncated').length, all.length),
+    failedShare: share(all.length - judged.length, all.length),
+    rejectedShare: share(rejected.size, groups.size),
+    meanTokens: share(
+      sum(all, r => r.tokens),
+      all.length,
+    ),
+    meanTurns: share(
+      sum(all, r => r.turns),
+      all.length,
+    ),
+    rollouts: all.length,
+  }
+}
+
+function change(state: TallyState, step: number | undefined, to: (tally: StepTally) => StepTally): TallyState {
+  if (step === undefined || step <= state.told) return state
+  const before = state.steps.get(step) ?? none
+  const after = to(before)
+  return after === before ? state : { ...state, steps: new Map(state.steps).set(step, after) }
+}
