@@ -11,6 +11,7 @@ import type { GroupSelected, Metrics, StepStarted } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../messages/ids'
 import type { Behaviour, Origin } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
+import type { StageReset } from '../runtime/trainer'
 
 export interface LearnerPlan {
   readonly groupsPerStep: number
@@ -28,12 +29,6 @@ interface Gathered {
   readonly requested: ReadonlySet<GroupId>
   readonly selected: ReadonlyMap<GroupId, GroupSelected>
   readonly rejected: ReadonlySet<GroupId>
-}
-
-/** What of the trainer begins anew with a stage. */
-export interface StageReset {
-  readonly optimizer: boolean
-  readonly reference: boolean
 }
 
 /** A step whose batch is fixed. */

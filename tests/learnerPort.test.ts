@@ -1,4 +1,4 @@
-import type { LearnerRequest } from '../actors/learner'
+import type { Batch, LearnerRequest } from '../actors/learner'
 import { type LearnerPortOptions, learnerPort } from '../actors/ports/learnerPort'
 import type { GenerateTurn } from '../messages/commands'
 import type { GroupSelected, StepStarted } from '../messages/facts'
@@ -48,6 +48,8 @@ interface Calls {
   readonly loaded: string[]
   readonly batches: (readonly TrainSequence[])[]
   readonly saved: string[]
+  /** Of what a reset begins anew, and how many steps came before it. */
+  readonly resets: (readonly [number, string])[]
 }
 
 /** A journal that holds one rollout, whose last tool response was over its budget; a trainer that notes its calls. */
@@ -69,7 +71,7 @@ async function rig(step: (n: number) => Promise<Readonly<Record<string, number>>
       tokens: new Int32Array(99),
     },
   ])
-  const calls: Calls = { loaded: [], batches: [], saved: [] }
+  const calls: Calls = { loaded: [], batches: [], saved: [], resets: [] }
   const trainer = {
     step: async (sequences: readonly TrainSequence[]) => step(calls.batches.push(sequences)),
     save: async (path: string) => {
@@ -77,6 +79,7 @@ async function rig(step: (n: number) => Promise<Readonly<Record<string, number>>
       return { digest: 'd', bytes: 1 }
     },
     load: async (path: string) => void calls.loaded.push(path),
+    reset: async (what: object) => void calls.resets.push([calls.batches.length, JSON.stringify(what)]),
   } as unknown as Trainer
   const options: LearnerPortOptions = {
     trainer: async () => trainer,
@@ -120,5 +123,19 @@ test('a step that is not finite is rejected, and publishes nothing', async () =>
   const decision = await port(request([]), new AbortController().signal)
   expect(decision!.facts).toMatchObject([{ type: 'step.rejected', step: 3, reason: 'loss is nan' }])
   expect(calls.saved).toEqual([])
+  await close()
+})
+
+test('a stage resets the trainer before its first step, and again when that step is computed again', async () => {
+  const { port, calls, close } = await rig(async () => ({ loss: 0.25 }))
+  const reset = { optimizer: true, reference: true }
+  await port(request([{ ...batch(2, 0.25), reset }]), new AbortController().signal)
+  expect(calls.resets).toEqual([[0, JSON.stringify(reset)]])
+  const asked = request([])
+  await port(
+    { ...asked, batch: { ...(asked as { batch: Batch }).batch, reset } } as LearnerRequest,
+    new AbortController().signal,
+  )
+  expect(calls.resets[1]).toEqual([2, JSON.stringify(reset)])
   await close()
 })

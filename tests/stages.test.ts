@@ -181,7 +181,7 @@ test('a stage of problems that are not always solved measures all of them, and t
   ])
   const [, changed] = of(w.log, 'stage.changed')
   expect(changed).toMatchObject({ stage: 'b', step: 1, index: 1, resetOptimizer: true, updateReference: true })
-  expect(changed!.reason).toBe("1 steps of 'a'; 6 of 7 problems kept")
+  expect(changed!.reason).toBe("1 step of 'a'; 6 of 7 problems kept")
   expect(trained.map(({ tasks, stage }) => [stage, tasks])).toEqual(Array(3).fill([1, [0, 1, 2, 3, 5, 6]]))
 })
 

@@ -101,6 +101,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     if (held?.trainer === trainer && held.step === started.step - 1) return trainer
     await trainer.load(checkpointPath(request.checkpoint.name))
     for (const batch of request.since) {
+      if (batch.reset !== undefined) await trainer.reset(batch.reset)
       if (batch.rejected) continue
       const metrics = await trainer.step(await sequencesOf(batch), options.grpo)
       const recorded = batch.metrics?.loss ?? Number.NaN
@@ -120,6 +121,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const { step } = request.batch.started
     const trainer = await restore(request)
     const sequences = await sequencesOf(request.batch)
+    // A stage begins: the checkpoint before it has the optimizer and the reference of the stage that is over.
+    if (request.batch.reset !== undefined) await trainer.reset(request.batch.reset)
     let metrics: Metrics
     try {
       held = undefined

@@ -19,6 +19,7 @@ import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import type { RecipeConfig } from '../../runtime/recipe'
+import type { StageReset } from '../../runtime/trainer'
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
 import { painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
@@ -41,6 +42,8 @@ interface RecordedStep {
   /** Of the weights that it published. */
   readonly digest: string | null
   readonly rejected: boolean
+  /** What the stage that begins with it asked of the trainer. */
+  readonly reset: StageReset | undefined
 }
 
 export interface LearnedStep {
@@ -100,6 +103,7 @@ async function learnerLog(recorded: RecordedRun) {
   const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
   const checkpoints: CheckpointSaved[] = []
   const digests = new Map<number, string>()
+  const resets = new Map<number, StageReset>()
   let claimed: number | undefined
   await recorded.scan('learner', ({ message, offset }) => {
     const fact = message as LearnerFact
@@ -109,8 +113,16 @@ async function learnerLog(recorded: RecordedRun) {
         claimed = offset
         break
       case 'step.started':
-        if (!steps.has(fact.step)) steps.set(fact.step, { started: fact, metrics: null, digest: null, rejected: false })
+        if (!steps.has(fact.step)) {
+          const begun = { started: fact, metrics: null, digest: null, rejected: false, reset: resets.get(fact.step) }
+          steps.set(fact.step, begun)
+        }
         break
+      case 'stage.changed': {
+        const { resetOptimizer: optimizer = false, updateReference: reference = false } = fact
+        if (optimizer || reference) resets.set(fact.step + 1, { optimizer, reference })
+        break
+      }
       case 'weights.published':
         digests.set(fact.step, fact.digest)
         break
@@ -202,6 +214,7 @@ async function* relearn(
         const decision = byGroup.get(groupOf(id))?.[0]?.decision
         return decision?.type === 'group.selected' ? [decision] : []
       })
+      if (one.reset !== undefined) await trainer.reset(one.reset)
       const metrics = await trainer.step(trainSequences({ started, groups: decisions }, facts), grpo)
       if (!wanted.includes(started.step)) continue
       const digest = await digestOf(trainer, join(scratch, `step-${started.step}`))
