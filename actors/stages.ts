@@ -123,7 +123,8 @@ export function stageOver(plans: readonly StagePlan[], state: StagesState, done:
   if (stage?.until === undefined) return undefined
   const { until, name } = stage
   const steps = done - state.began
-  if (until.steps !== undefined && steps >= until.steps) return `${steps} ${steps === 1 ? 'step' : 'steps'} of '${name}'`
+  if (until.steps !== undefined && steps >= until.steps)
+    return `${steps} ${steps === 1 ? 'step' : 'steps'} of '${name}'`
   if (until.metric === undefined) return undefined
   let held = 0
   for (let step = state.began + 1; step <= done; step++) {
