@@ -21,6 +21,7 @@ interface Member {
   readonly toolErrors: number
   readonly answerTags: number
   readonly turns: number
+  readonly sampledTokens: number
 }
 
 export interface GatheredGroup {
@@ -54,6 +55,7 @@ const absent: Member = {
   toolErrors: 0,
   answerTags: 0,
   turns: 0,
+  sampledTokens: 0,
 }
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
@@ -62,8 +64,8 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
     if (group.purpose !== 'train') return []
     const seed = deriveSeed(options.runSeed, 'select', id)
     const members = rewarded.map(member => {
-      const { reward, toolCalls, toolErrors, answerTags, turns } = group.members.get(member)!
-      return { member, reward: reward!, toolCalls, toolErrors, answerTags, turns }
+      const { reward, toolCalls, toolErrors, answerTags, turns, sampledTokens } = group.members.get(member)!
+      return { member, reward: reward!, toolCalls, toolErrors, answerTags, turns, sampledTokens }
     })
     const common = { at: fx.now(), group: id, epoch: at, step: group.step }
     const selection = selectGroup(members, { ...options.selection, seed })
@@ -133,6 +135,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
                   toolErrors: fact.toolErrors,
                   answerTags: fact.answerTags,
                   turns: fact.turns,
+                  sampledTokens: fact.sampledTokens,
                 },
           )
         case 'reward.assigned':

@@ -7,8 +7,14 @@
 
 const epsilon = 1e-6
 
-/** (r − mean) / (std + 1e-6), std unbiased (n − 1). Throws RangeError on a reward that is not finite. */
-export function advantages(rewards: readonly number[]): readonly number[] {
+/** none: Dr.GRPO (2503.20783 §3): a group that is nearly solved or hopeless weighs no more than one in between. */
+export type AdvantageScale = 'std' | 'none'
+
+/**
+ * (r − mean) / (std + 1e-6), std unbiased (n − 1); r − mean without a scale. Throws RangeError on a reward that is not
+ * finite.
+ */
+export function advantages(rewards: readonly number[], scaledBy: AdvantageScale = 'std'): readonly number[] {
   const n = rewards.length
   for (const reward of rewards) {
     if (!Number.isFinite(reward)) throw new RangeError(`a reward of ${reward}`)
@@ -16,6 +22,7 @@ export function advantages(rewards: readonly number[]): readonly number[] {
   // Compared exactly: the rounding error of a mean would otherwise be divided by 1e-6.
   if (n < 2 || rewards.every(reward => reward === rewards[0])) return rewards.map(() => 0)
   const mean = rewards.reduce((sum, reward) => sum + reward, 0) / n
+  if (scaledBy === 'none') return rewards.map(reward => reward - mean)
   const variance = rewards.reduce((sum, reward) => sum + (reward - mean) ** 2, 0) / (n - 1)
   const scale = Math.sqrt(variance) + epsilon
   return rewards.map(reward => (reward - mean) / scale)

@@ -5,7 +5,8 @@
  * Invariant: members are taken by index, so the order in which they finished changes nothing; a seed decides the rest.
  * The result holds every number that the choice was made from.
  */
-import { advantages } from './advantages'
+import { type AdvantageScale, advantages } from './advantages'
+import { type OverlongOptions, overlongPunishment } from './overlong'
 import { generatorName, pcg32, sampleUniform, sampleWeighted } from './random'
 
 export interface GroupMember {
@@ -18,6 +19,8 @@ export interface GroupMember {
   readonly answerTags: number
   /** Generations of the rollout. */
   readonly turns: number
+  /** Tokens that the model sampled; `overlong` needs it. */
+  readonly sampledTokens?: number
 }
 
 /** none: no RoC; G of the rewarded members, uniformly by seed, so that a run without RoC has batches of the same size. */
@@ -41,6 +44,10 @@ export interface SelectionOptions {
   /** Whether p_err and p_format are part of the penalty. Default true. */
   readonly errorRatio?: boolean
   readonly answerFormat?: boolean
+  /** Default std. */
+  readonly advantage?: AdvantageScale
+  /** Added to the reward before the advantages are taken; who is positive is decided by the reward alone. */
+  readonly overlong?: OverlongOptions
 }
 
 export interface WeighedMember {
@@ -178,7 +185,11 @@ export function selectGroup(members: readonly GroupMember[], options: SelectionO
   const divided = (chosen: readonly WeighedMember[], counts: { k0: number; k1: number } | null) => {
     const indices = new Set(chosen.map(one => one.member))
     return {
-      kept: withAdvantages(all.filter(one => indices.has(one.member))),
+      kept: withAdvantages(
+        all.filter(one => indices.has(one.member)),
+        members,
+        options,
+      ),
       dropped: all.filter(one => !indices.has(one.member)),
       explain: explain(indices, counts),
     }
@@ -232,7 +243,15 @@ function weigh(members: readonly GroupMember[], options: SelectionOptions): read
 const byPenalty = (members: readonly WeighedMember[]): readonly WeighedMember[] =>
   [...members].sort((a, b) => a.penalty - b.penalty)
 
-function withAdvantages(kept: readonly WeighedMember[]): readonly SelectedMember[] {
-  const values = advantages(kept.map(one => one.reward))
+function withAdvantages(
+  kept: readonly WeighedMember[],
+  members: readonly GroupMember[],
+  { advantage, overlong }: SelectionOptions,
+): readonly SelectedMember[] {
+  const lengths = new Map(members.map(({ member, sampledTokens = 0 }) => [member, sampledTokens]))
+  const shaped = kept.map(({ member, reward }) =>
+    overlong === undefined ? reward : reward + overlongPunishment(lengths.get(member)!, overlong),
+  )
+  const values = advantages(shaped, advantage)
   return kept.map((one, i) => ({ ...one, advantage: values[i]! }))
 }

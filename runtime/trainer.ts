@@ -23,7 +23,7 @@ export interface GrpoOptions {
   readonly learningRate: number
   readonly clipLow: number
   readonly clipHigh: number
-  readonly lossNorm: 'batch-tokens' | 'group-tokens'
+  readonly lossNorm: 'batch-tokens' | 'group-tokens' | 'sequences' | 'constant'
   /** Optimizer updates on the same batch. */
   readonly innerSteps: number
   /** Sequences per forward are bounded by this many padded tokens. */
@@ -32,6 +32,18 @@ export interface GrpoOptions {
   /** Truncated importance sampling π_old / π_engine, capped here; 0 turns it off. */
   readonly tisCap: number
   readonly maxGradNorm: number
+  /** What is computed a token; default clip. */
+  readonly objective?: 'clip' | 'gspo' | 'cispo'
+  /** 0, the default: off. */
+  readonly dualClip?: number
+  /** Of lossNorm constant: the tokens that a response may have. */
+  readonly constantTokens?: number
+  /** Of the KL to the reference; 0, the default: there is none. */
+  readonly klCoef?: number
+  readonly klEstimator?: 'k1' | 'k2' | 'k3' | 'k3-unbiased'
+  /** Band of π_old / π_engine outside which a token is left out; a high end of 0, the default, is off. */
+  readonly icepopLow?: number
+  readonly icepopHigh?: number
 }
 
 export interface SftOptions {

@@ -20,6 +20,12 @@ export interface TrainerProcessOptions extends Omit<PolicyProcessOptions, 'serve
   /** CPU threads of torch: results are bit-equal only under the same number. */
   readonly threads?: number
   readonly seed?: number
+  /** Train adapters alone; `targets`: names of linear layers, or `all-linear`. */
+  readonly lora?: { readonly rank: number; readonly alpha: number; readonly targets: readonly string[] }
+  /** Compute activations again in the backward pass instead of keeping them. */
+  readonly checkpointing?: boolean
+  /** Processes, each with a part of every parameter; default 1. */
+  readonly ranks?: number
   readonly stepTimeoutMs?: number
   readonly sftTimeoutMs?: number
   /** Of save and load. */
@@ -59,7 +65,8 @@ const describeTimeoutMs = 60_000
 const hints: Readonly<Record<string, string>> = {
   'trainer.not_finite': 'lower the learning rate, or look for rewards and log-probabilities that are not numbers',
   'trainer.context_exceeded': "lower the recipe's token limits, or take a model with a longer context",
-  'trainer.shape_mismatch': 'a run resumes only with the model that it began with',
+  'trainer.shape_mismatch': 'a run resumes only with the model, and the train.lora, that it began with',
+  'trainer.rank_lost': 'the trainer is started anew and the step computed again; look at the memory of its machines',
 }
 
 /**
@@ -67,8 +74,23 @@ const hints: Readonly<Record<string, string>> = {
  * @throws TroupeError process.start_failed where the model cannot be trained (the message says why), process.start_timeout
  */
 export async function startTrainer(options: TrainerProcessOptions): Promise<TrainerProcess> {
-  const { device, dtype, threads, seed, stepTimeoutMs, sftTimeoutMs, checkpointTimeoutMs, ...rest } = options
-  const child = await startPolicyProcess({ ...rest, serve: 'trainer', options: { device, dtype, threads, seed } })
+  const { device, dtype, threads, seed, lora, checkpointing, ranks } = options
+  const { stepTimeoutMs, sftTimeoutMs, checkpointTimeoutMs, ...rest } = options
+  const child = await startPolicyProcess({
+    ...rest,
+    serve: 'trainer',
+    options: {
+      device,
+      dtype,
+      threads,
+      seed,
+      checkpointing,
+      ranks,
+      loraRank: lora?.rank,
+      loraAlpha: lora?.alpha,
+      loraTargets: lora?.targets.join(','),
+    },
+  })
   const { client, pid, lost } = child
   const saveTimeoutMs = checkpointTimeoutMs ?? 600_000
   let info: TrainerInfo
@@ -170,7 +192,7 @@ function refused({ errorCode, errorMessage }: TrainEvent): TroupeError {
   const hint = hints[errorCode]
   return new TroupeError(errorCode, {
     boundary: 'trainer',
-    retriable: errorCode === 'trainer.busy',
+    retriable: errorCode === 'trainer.busy' || errorCode === 'trainer.rank_lost',
     message: errorMessage,
     ...(hint === undefined ? {} : { hint }),
   })

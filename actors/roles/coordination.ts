@@ -2,6 +2,7 @@
  * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process has.
  * in   rollouts asked for, and what comes back        out  turns and tool calls asked for; decided groups
  */
+import { selectionOf } from '../../runtime/recipe'
 import type { Renderer } from '../../runtime/renderer'
 import { coordinator } from '../coordinator'
 import { grouper } from '../grouper'
@@ -14,7 +15,7 @@ export async function startCoordination(scope: Scope, renderer: Renderer): Promi
   await scope.host({
     behaviour: owner(
       coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
-      grouper({ runSeed: config.seed, selection: config.selection }),
+      grouper({ runSeed: config.seed, selection: selectionOf(config) }),
     ),
     feeds: [{ topic: 'trajectories', from: 'committed' }],
     owner: `${run}.${fx.unique()}`,

@@ -9,7 +9,13 @@ import { pathToFileURL } from 'node:url'
 import type { ChatMessage, RolloutLimits } from '../../messages/facts'
 import { epoch, policyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
-import { completeAlarm, type RecipeConfig, type TaskSource } from '../../runtime/recipe'
+import {
+  completeAlarm,
+  grpoOptionsOf,
+  type RecipeConfig,
+  type TaskSource,
+  trainerOptionsOf,
+} from '../../runtime/recipe'
 import type { Renderer } from '../../runtime/renderer'
 import type { Trainer } from '../../runtime/trainer'
 import { startTrainer } from '../../runtime/trainerProcess'
@@ -81,10 +87,10 @@ async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): 
   const { options, troupe, fail } = scope
   const { config, fx, log, directory } = options
   const { renderer, model, demonstrations } = parts
-  const { device, dtype, threads, checkpointEvery, keepVersions } = config.train
+  const { checkpointEvery, keepVersions } = config.train
   const trainers = lifeline<Trainer>({
     name: 'trainer',
-    start: () => startTrainer({ modelDirectory: model.directory, seed: config.seed, device, dtype, threads, log }),
+    start: () => startTrainer({ modelDirectory: model.directory, ...trainerOptionsOf(config), log }),
     onFailed: fail,
     fx,
   })
@@ -105,7 +111,7 @@ async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): 
       trainer: () => trainers.current(),
       journal: troupe.journal,
       directory,
-      grpo: { ...config.train, temperature: config.rollout.sampling.temperature },
+      grpo: grpoOptionsOf(config),
       checkpointEvery,
       keepVersions,
       onColdStart: options.onColdStart ?? (() => {}),

@@ -6,7 +6,7 @@
 import type { GroupMember, SelectionOptions } from '../../kernels'
 import type { GroupId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
-import type { RecipeConfig } from '../../runtime/recipe'
+import { type RecipeConfig, selectionOf } from '../../runtime/recipe'
 import type { Counted } from './counted'
 
 /** Those with a reward; of a closed group those that were waited for. */
@@ -15,12 +15,12 @@ export function rewardedMembers(members: readonly Counted[]): readonly GroupMemb
   return members.flatMap(({ request: { member }, finished, reward }) => {
     if (finished === null || reward === null || finished.outcome === 'failed') return []
     if (closed != null && !closed.rewarded.includes(member)) return []
-    const { toolCalls, toolErrors, answerTags, turns } = finished
-    return [{ member, reward: reward.reward, toolCalls, toolErrors, answerTags, turns }]
+    const { toolCalls, toolErrors, answerTags, turns, sampledTokens } = finished
+    return [{ member, reward: reward.reward, toolCalls, toolErrors, answerTags, turns, sampledTokens }]
   })
 }
 
 export const selectionOptions = (config: RecipeConfig, group: GroupId): SelectionOptions => ({
-  ...config.selection,
+  ...selectionOf(config),
   seed: deriveSeed(config.seed, 'select', group),
 })

@@ -7,7 +7,7 @@
  * written to a temporary directory only, to take their digest. On the run's own device and dtype the trainer gives the same
  * bits; another device adds floats in another order, and `--check` says what difference is allowed.
  */
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
@@ -18,7 +18,7 @@ import type { CheckpointSaved, GroupSelected, LearnerFact, Metrics, StepStarted 
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
-import type { RecipeConfig } from '../../runtime/recipe'
+import { grpoOptionsOf, type RecipeConfig, trainerOptionsOf } from '../../runtime/recipe'
 import type { StageReset } from '../../runtime/trainer'
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
 import { painter } from '../terminal'
@@ -196,12 +196,11 @@ async function* relearn(
   const byGroup = groupsOf(all)
 
   const { train } = config
-  const grpo = { ...train, temperature: config.rollout.sampling.temperature }
+  const grpo = grpoOptionsOf(config)
   const trainer = await startTrainer({
-    modelDirectory: checkpoint.directory,
-    seed: config.seed,
+    ...trainerOptionsOf(config),
+    modelDirectory: train.lora === undefined ? checkpoint.directory : adaptersBase(checkpoint.directory),
     device: options.device ?? train.device,
-    dtype: train.dtype,
     threads: options.threads ?? train.threads,
     log: createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' }),
   })
@@ -230,6 +229,14 @@ async function digestOf(trainer: TrainerProcess, directory: string): Promise<str
   const { digest } = await trainer.save(directory, false)
   rmSync(directory, { recursive: true, force: true })
   return digest
+}
+
+/** Adapters go on only with the weights that they were trained on: the checkpoint says where those are. */
+function adaptersBase(directory: string): string {
+  const { adapter } = JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8')) as {
+    adapter?: { readonly model: string }
+  }
+  return adapter?.model ?? directory
 }
 
 /** Members of a step whose selection is another under today's code. */

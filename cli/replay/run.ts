@@ -10,7 +10,7 @@ import { owner } from '../../actors/owner'
 import type { Fact, RunFact } from '../../messages/facts'
 import { codeDigest } from '../../runtime/digests'
 import { TroupeError } from '../../runtime/errors'
-import { type RecipeConfig, recipeSchema } from '../../runtime/recipe'
+import { type RecipeConfig, recipeSchema, selectionOf } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { type Divergence, type OwnerBehaviour, type Rerun, rerun } from './rerun'
@@ -78,7 +78,7 @@ export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
 export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
   owner(
     coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
-    grouper({ runSeed: config.seed, selection: config.selection }),
+    grouper({ runSeed: config.seed, selection: selectionOf(config) }),
   )
 
 export async function replayRun(recorded: RecordedRun, options: ReplayOptions = {}): Promise<Rerun> {

@@ -82,6 +82,20 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
   if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
   const wrong = engine.urls.find(url => !isHttpUrl(url))
   if (wrong !== undefined) refuse(['engine', 'urls'], `'${wrong}' is no http or https URL, or has a password in it`)
+  const { train } = recipe
+  const sequences = rollout.groupsPerStep * selection.keep
+  if (train.ranks > sequences) {
+    refuse(
+      ['train', 'ranks'],
+      `${train.ranks} ranks for the ${sequences} sequences of a step (rollout.groupsPerStep × selection.keep): some would never work; lower it`,
+    )
+  }
+  if (train.overlong !== undefined && train.overlong.bufferTokens > limits.responseTokens) {
+    refuse(
+      ['train', 'overlong', 'bufferTokens'],
+      `a buffer of ${train.overlong.bufferTokens} tokens is more than limits.responseTokens (${limits.responseTokens})`,
+    )
+  }
   if (isLocal && limits.contextTokens > engine.kvTokens) {
     refuse(
       ['limits', 'contextTokens'],

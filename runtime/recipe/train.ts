@@ -1,22 +1,135 @@
-/** The learner: its loss, its optimizer, its checkpoints. */
+/**
+ * The learner: its loss, its optimizer, its processes, its checkpoints.
+ *
+ * `loss` names a paper's loss; what it leaves open (clip range, norm, advantage) is filled in from `lossDefaults` where the
+ * recipe says nothing. A field that contradicts the loss is refused: it would be another loss under that name.
+ */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 
-export const trainSection = z.strictObject({
+const lossNorms = ['batch-tokens', 'group-tokens', 'sequences', 'constant'] as const
+type LossNorm = (typeof lossNorms)[number]
+
+interface LossDefaults {
+  /** What the trainer computes a token; the norm makes a loss of it. */
+  readonly objective: 'clip' | 'gspo' | 'cispo'
+  /** The first is the default. */
+  readonly norms: readonly LossNorm[]
+  readonly clipLow: number
+  readonly clipHigh: number
+  readonly advantage: 'std' | 'none'
+}
+
+/** Sources: DESIGN §6 and 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3; 2507.18071 §5; 2506.13585 §3. */
+export const lossDefaults = {
+  'token-mean': {
+    objective: 'clip',
+    norms: ['batch-tokens', 'group-tokens'],
+    clipLow: 0.2,
+    clipHigh: 0.28,
+    advantage: 'std',
+  },
+  grpo: { objective: 'clip', norms: ['sequences'], clipLow: 0.2, clipHigh: 0.2, advantage: 'std' },
+  dapo: { objective: 'clip', norms: ['batch-tokens'], clipLow: 0.2, clipHigh: 0.28, advantage: 'std' },
+  'dr-grpo': { objective: 'clip', norms: ['constant'], clipLow: 0.2, clipHigh: 0.2, advantage: 'none' },
+  gspo: { objective: 'gspo', norms: ['sequences'], clipLow: 3e-4, clipHigh: 4e-4, advantage: 'std' },
+  cispo: {
+    objective: 'cispo',
+    norms: ['batch-tokens', 'group-tokens', 'sequences'],
+    clipLow: 1,
+    clipHigh: 4,
+    advantage: 'std',
+  },
+} as const satisfies Readonly<Record<string, LossDefaults>>
+
+export type LossName = keyof typeof lossDefaults
+
+const fields = z.strictObject({
   /** 0: an evaluation and nothing else. */
   steps: count.default(300),
   learningRate: z.number().positive().default(1e-6),
-  clipLow: z.number().positive().default(0.2),
-  clipHigh: z.number().positive().default(0.28),
-  lossNorm: z.enum(['batch-tokens', 'group-tokens']).default('batch-tokens'),
+  loss: z.enum(Object.keys(lossDefaults) as [LossName, ...LossName[]]).default('token-mean'),
+  /** How far the ratio of π to π_old may fall below and rise above 1. */
+  clipLow: z.number().positive().max(1).optional(),
+  clipHigh: z.number().positive().optional(),
+  lossNorm: z.enum(lossNorms).optional(),
+  /** Whether a group's advantages are divided by their standard deviation. */
+  advantage: z.enum(['std', 'none']).optional(),
+  /** Bounds the loss of a token with a negative advantage at this times the advantage; 0: off. */
+  dualClip: z.number().nonnegative().default(0),
+  /** Of the KL to a reference: the policy that RL began with, or of the latest stage that took another. 0: no reference. */
+  klCoef: z.number().nonnegative().default(0),
+  klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
+  /** π_old / π_engine as a weight, at most this; 0: off. */
+  tisCap: z.number().nonnegative().default(0),
+  /** π_old / π_engine as a weight inside the band, 0 outside. */
+  icepop: z
+    .strictObject({
+      low: z.number().nonnegative().max(1).default(0.5),
+      high: z.number().min(1).default(5),
+    })
+    .optional(),
+  /** DAPO's soft punishment of long answers: up to `penalty` off the reward over the last `bufferTokens` of responseTokens. */
+  overlong: z.strictObject({ bufferTokens: positive, penalty: z.number().positive().default(1) }).optional(),
   innerSteps: positive.default(1),
   microBatchTokens: positive.default(16_384),
-  tisCap: z.number().nonnegative().default(0),
   maxGradNorm: z.number().positive().default(1),
+  /** Activations are computed again in the backward pass: less memory, a third more time. */
+  checkpointing: z.boolean().default(false),
+  /** Adapters are trained and published merged; the rest is frozen. targets: names of linear layers, or all-linear. */
+  lora: z
+    .strictObject({
+      rank: positive.max(1024).default(16),
+      alpha: z.number().positive().default(32),
+      targets: z
+        .array(z.string().regex(/^[\w.-]+$/, 'is no name of a layer'))
+        .min(1)
+        .default(['all-linear']),
+    })
+    .optional(),
+  /** Processes of the trainer, each with a part of every parameter (FSDP2); on GPUs one each. */
+  ranks: positive.max(1024).default(1),
   checkpointEvery: positive.default(1),
   /** Published versions and checkpoints that are kept besides the newest. */
   keepVersions: positive.default(3),
   device: z.string().default('auto'),
   dtype: z.enum(['float32', 'bfloat16']).default('float32'),
+  /** CPU threads of each rank. */
   threads: positive.default(2),
 })
+
+const checked = fields.superRefine((train, ctx) => {
+  const refuse = (field: string, message: string) => ctx.addIssue({ code: 'custom', path: [field], message })
+  const { loss, lossNorm, advantage, dualClip, icepop, tisCap, clipLow } = train
+  const known: LossDefaults = lossDefaults[loss]
+  if (lossNorm !== undefined && !known.norms.includes(lossNorm)) {
+    const meant = (Object.keys(lossDefaults) as LossName[]).find(
+      name =>
+        lossDefaults[name].objective === known.objective && lossDefaults[name].norms.some(norm => norm === lossNorm),
+    )
+    const advice = meant === undefined ? '' : `; ${lossNorm} is train.loss ${meant}`
+    refuse('lossNorm', `the loss ${loss} is normalised by ${known.norms.join(' or ')}${advice}`)
+  }
+  if (loss === 'dr-grpo' && advantage === 'std') {
+    refuse('advantage', 'dr-grpo does not divide by the standard deviation: leave it out, or take train.loss grpo')
+  }
+  if (clipLow === 1 && loss !== 'cispo') refuse('clipLow', 'must be below 1: a ratio is never below 0')
+  if (dualClip > 0 && dualClip <= 1) refuse('dualClip', 'must be above 1, or 0 for off')
+  if (dualClip > 0 && loss === 'cispo') refuse('dualClip', 'cispo has none: its weights are bounded already')
+  if (icepop !== undefined && tisCap > 0) refuse('tisCap', 'train.icepop weighs by the same ratio: set one of the two')
+  if (icepop !== undefined && icepop.low >= icepop.high) refuse('icepop', 'low must be below high')
+})
+
+/** The fields with what the loss leaves open filled in. What comes out goes in again unchanged. */
+export const trainSection = checked.transform(train => {
+  const { norms, clipLow, clipHigh, advantage } = lossDefaults[train.loss]
+  return {
+    ...train,
+    clipLow: train.clipLow ?? clipLow,
+    clipHigh: train.clipHigh ?? clipHigh,
+    lossNorm: train.lossNorm ?? (norms[0] as LossNorm),
+    advantage: train.advantage ?? advantage,
+  }
+})
+
+export type TrainConfig = z.output<typeof trainSection>

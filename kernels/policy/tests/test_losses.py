@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from troupe_policy.engine_weight import icepop_weight, tis_weight
-from troupe_policy.kl import kl_k1, kl_k2, kl_k3
+from troupe_policy.kl import KL_ESTIMATORS, kl_k1, kl_k2, kl_k3
 from troupe_policy.loss_norm import sequence_denominators
 from troupe_policy.losses import policy_loss, sequence_mean
 
@@ -174,3 +174,121 @@ def test_a_dual_clip_of_one_or_less_is_refused() -> None:
     one = torch.ones(1)
     with pytest.raises(ValueError, match="dual_clip"):
         policy_loss(one, one, one, one, denominator=1.0, dual_clip=0.5)
+
+
+def packed(sizes: list[int], seed: int) -> dict[str, torch.Tensor]:
+    """Sequences laid end to end, in float64: the last one has nothing to train on."""
+    torch.manual_seed(seed)
+    total = sum(sizes)
+    sequence = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    mask = (torch.rand(total) < 0.7).double()
+    mask[sequence == len(sizes) - 1] = 0
+    return {
+        "logp": torch.randn(total).double() * 0.3 - 2,
+        "old": torch.randn(total).double() * 0.3 - 2,
+        "mask": mask,
+        "sequence": sequence,
+        "advantage": torch.randn(len(sizes)).double()[sequence],
+        "denominator": torch.tensor(
+            sequence_denominators([int(mask[sequence == i].sum()) for i in range(len(sizes))], [0] * len(sizes), "sequences")
+        ).double()[sequence],
+    }
+
+
+def test_gspo_weighs_every_token_of_a_sequence_by_the_geometric_mean_of_its_ratios() -> None:
+    data = packed([5, 9, 3, 4], seed=1)
+    logp = data["logp"].requires_grad_(True)
+    given = (data["old"], data["advantage"], data["mask"])
+    policy_loss(
+        logp, *given, objective="gspo", denominator=data["denominator"], sequence=data["sequence"], clip_low=0.9, clip_high=9.0
+    ).loss.backward()
+    for i in range(3):
+        own = (data["sequence"] == i) & (data["mask"] > 0)
+        ratio = math.exp((logp - data["old"])[own].mean().item())
+        # 2507.18071 eq. 10: the gradient of s·A is s·A/|y| at each of its tokens, here over 3 sequences
+        want = -ratio * data["advantage"][own][0].item() / int(own.sum()) / 3
+        assert logp.grad[own].tolist() == pytest.approx([want] * int(own.sum()), abs=1e-12)
+    assert (logp.grad[data["mask"] == 0] == 0).all()
+
+
+def test_a_sequence_whose_ratio_is_clipped_gives_gspo_no_gradient_at_any_of_its_tokens() -> None:
+    data = packed([4, 4], seed=2)
+    mask, advantage = torch.ones(8).double(), torch.tensor([1.0] * 4 + [-1.0] * 4).double()
+    shift = torch.tensor([0.01, 0.0, 0.001, -0.002] * 2).double()
+    logp = (data["old"] + shift).requires_grad_(True)
+    result = policy_loss(
+        logp, data["old"], advantage, mask, objective="gspo", denominator=8.0, sequence=data["sequence"],
+        clip_low=3e-4, clip_high=4e-4,
+    )  # fmt: skip
+    result.loss.backward()
+    # both have the ratio exp(0.00225): too far up for the gain, not for the loss
+    assert result.clipped.tolist() == [True] * 4 + [False] * 4
+    assert (logp.grad[:4] == 0).all() and (logp.grad[4:] != 0).all()
+    assert sequence_mean(shift, mask, data["sequence"]).tolist() == pytest.approx([0.00225] * 8)
+
+
+def test_cispo_caps_the_weight_of_a_token_and_never_takes_its_gradient_away() -> None:
+    old = torch.tensor([-2.0, -2.0, -2.0, -2.0], dtype=torch.float64)
+    ratios = torch.tensor([0.1, 1.0, 3.0, 9.0], dtype=torch.float64)
+    logp = (old + ratios.log()).requires_grad_(True)
+    advantage = torch.tensor([1.0, -1.0, 1.0, -2.0], dtype=torch.float64)
+    result = policy_loss(
+        logp, old, advantage, torch.ones(4), objective="cispo", clip_low=1.0, clip_high=3.0, denominator=4.0
+    )
+    result.loss.backward()
+    # -sg(min(r, 4))·A / 4
+    assert logp.grad.tolist() == pytest.approx([-0.1 / 4, 1.0 / 4, -3.0 / 4, 4.0 * 2.0 / 4])
+    assert result.clipped.tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("objective", ["clip", "gspo", "cispo"])
+def test_with_the_old_policy_as_it_is_every_objective_has_the_plain_policy_gradient(objective: str) -> None:
+    data = packed([5, 9, 3, 4], seed=3)
+    logp = data["old"].clone().requires_grad_(True)
+    result = policy_loss(
+        logp, data["old"], data["advantage"], data["mask"], objective=objective, denominator=7.0, sequence=data["sequence"]
+    )
+    result.loss.backward()
+    plain = -(data["advantage"] * data["mask"]) / 7.0
+    if objective == "gspo":  # one ratio a sequence: each token has the mean over the sequence's tokens of the plain one
+        plain = sequence_mean(plain, data["mask"], data["sequence"]) * (data["mask"] > 0)
+    assert torch.allclose(logp.grad, plain, atol=1e-12)
+
+
+def test_icepop_leaves_out_tokens_outside_its_band_and_weighs_the_others_by_their_ratio() -> None:
+    old = torch.tensor([-1.0, -1.0, -1.0, -1.0], requires_grad=True)
+    engine = old.detach() - torch.tensor([0.4, 0.51, 1.0, 5.1]).log()
+    weight = icepop_weight(old, engine, 0.5, 5.0)
+    assert weight.tolist() == pytest.approx([0.0, 0.51, 1.0, 0.0], abs=1e-6)
+    assert not weight.requires_grad
+    with pytest.raises(ValueError, match="band"):
+        icepop_weight(old, engine, 2.0, 0.5)
+
+
+def test_the_constant_norm_divides_by_the_budget_of_all_sequences_whatever_their_lengths() -> None:
+    assert sequence_denominators([10, 30, 0, 2], [0, 0, 1, 1], "constant", 100) == [300.0] * 4
+    with pytest.raises(ValueError, match="response"):
+        sequence_denominators([1], [0], "constant")
+
+
+def test_a_penalty_is_added_as_it_is_and_has_its_own_gradient() -> None:
+    data = packed([5, 9, 4], seed=5)
+    logp = data["logp"].requires_grad_(True)
+    without = policy_loss(logp, data["old"], data["advantage"], data["mask"], denominator=3.0)
+    penalty = 0.1 * kl_k3(logp, data["old"])
+    with_kl = policy_loss(logp, data["old"], data["advantage"], data["mask"], denominator=3.0, penalty=penalty)
+    want = without.loss + (penalty * data["mask"]).sum() / 3.0
+    assert with_kl.loss.item() == pytest.approx(want.item(), abs=1e-12)
+
+
+def test_the_mean_gradient_of_the_unbiased_k3_is_that_of_the_kl_on_tokens_of_an_older_policy() -> None:
+    torch.manual_seed(3)
+    old, ref = (torch.randn(6, dtype=torch.float64).log_softmax(0) for _ in range(2))
+    logits = torch.randn(6, dtype=torch.float64, requires_grad=True)
+    logp = logits.log_softmax(0)
+    want = torch.autograd.grad((logp.exp() * (logp - ref)).sum(), logits)[0]
+    logp = logits.log_softmax(0)
+    value = (old.exp() * KL_ESTIMATORS["k3-unbiased"](logp, ref, old)).sum()
+    exact = (logp.exp() * (logp - ref)).sum()
+    assert value.item() == pytest.approx(exact.item())
+    assert torch.allclose(torch.autograd.grad(value, logits)[0], want, atol=1e-12)

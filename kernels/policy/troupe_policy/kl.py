@@ -30,4 +30,18 @@ def kl_k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     return torch.exp(log_ratio) - 1.0 - log_ratio
 
 
-KL_ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
+def kl_k3_unbiased(logp: Tensor, ref_logp: Tensor, old_logp: Tensor) -> Tensor:
+    """(π / π_old)·k3 a token, for tokens drawn from π_old: unbiased, and its gradient is that of the KL.
+
+    Source: DeepSeek-V3.2 (2512.02556) §3.1. It is what TRL computes unless told otherwise.
+    """
+    return torch.exp((logp - old_logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)) * kl_k3(logp, ref_logp)
+
+
+# (log π, log π_ref, log π_old) → KL a token
+KL_ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "k1": lambda logp, ref_logp, _: kl_k1(logp, ref_logp),
+    "k2": lambda logp, ref_logp, _: kl_k2(logp, ref_logp),
+    "k3": lambda logp, ref_logp, _: kl_k3(logp, ref_logp),
+    "k3-unbiased": kl_k3_unbiased,
+}

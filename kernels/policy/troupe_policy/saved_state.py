@@ -36,7 +36,10 @@ def save(trainer: Trainer, directory: Path, with_optimizer: bool) -> tuple[str, 
         weights = merged(trainer.model, lora, weights)
         if with_optimizer:
             parts[ADAPTER] = adapters
-            described[ADAPTER] = {"rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets), "base": trainer.base_digest}
+            described[ADAPTER] = {
+                "rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets),
+                "base": trainer.base_digest, "model": str(Path(trainer.model_dir).absolute()),
+            }  # fmt: skip
     if with_optimizer and trainer.reference.is_taken:
         saved = trainer.saved_reference
         same = saved is not None and saved[0] == trainer.reference.taken and ranks.from_leader(saved[1].is_file())

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from .generated import policy_pb2_grpc as rpc
+from .launch import in_torchrun, run_ranks
 from .process import announce, die_with_parent, end, fail, socket_address
 
 MESSAGE_BYTES = 256 * 1024 * 1024
@@ -35,6 +36,13 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
     parser.add_argument("--threads", type=int, default=0, help="of torch; 0: its own choice")
     parser.add_argument("--seed", type=int, default=0, help="trainer: of its random numbers")
+    trainer = parser.add_argument_group("trainer")
+    trainer.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
+    trainer.add_argument("--lora-rank", type=int, default=0, help="0: the whole model is trained")
+    trainer.add_argument("--lora-alpha", type=float, default=32.0)
+    trainer.add_argument("--lora-targets", default="all-linear", help="names of linear layers, with commas between")
+    trainer.add_argument("--ranks", type=int, default=1, help="processes, started by torchrun")
+    trainer.add_argument("--rank-timeout", type=float, default=600.0, help="seconds that a rank waits for another")
     engine = parser.add_argument_group("engine")
     engine.add_argument("--kv-tokens", type=int, default=65536)
     engine.add_argument("--block-tokens", type=int, default=16)
@@ -80,14 +88,19 @@ async def serve(given: argparse.Namespace) -> None:
 
 
 def serve_trainer(given: argparse.Namespace) -> None:
-    """The trainer: one long call at a time, written with threads."""
-    from .trainer_service import TrainerService
+    """The trainer: one long call at a time, written with threads. Of several ranks the first one serves."""
+    if given.ranks > 1 and not in_torchrun():
+        run_ranks(given.ranks)
+    from .trainer_service import TrainerService, follow, load_trainer
 
+    if in_torchrun() and os.environ["RANK"] != "0":
+        follow(given)
+        return
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=SERVER_OPTIONS)
-    service = TrainerService(given.model, given.device, given.dtype, given.seed, given.threads)
+    service = TrainerService(lambda: load_trainer(given), given.threads)
     rpc.add_TrainerServicer_to_server(service, server)
     listen(server, given)
     server.start()
@@ -143,7 +156,8 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
 def main() -> None:
     given = arguments()
-    die_with_parent(given.parent)
+    # under torchrun that is the parent, and whoever started this is its parent
+    die_with_parent(None if in_torchrun() else given.parent)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
     # Read when torch is imported. Its threads spin at every barrier: without end (the default is ms), the one that is
     # waited for does not get a core that tools and Node want too (work of 3 s was not done after 40 s on two busy

@@ -305,7 +305,7 @@ class Trainer:
             weight = icepop_weight(micro.old, micro.engine, options.icepop_low, options.icepop_high)
         penalty = None
         if micro.reference is not None:
-            kl = KL_ESTIMATORS[options.kl_estimator](logp, micro.reference)
+            kl = KL_ESTIMATORS[options.kl_estimator](logp, micro.reference, micro.old)
             penalty = options.kl_coef * kl
             if first:
                 sums["reference"] += (kl.detach() * micro.mask).double().sum().item()
@@ -338,7 +338,7 @@ class Trainer:
 
     # ---- between steps ----
 
-    def reset(self, *, optimizer: bool, reference: bool) -> None:
+    def reset(self, optimizer: bool, reference: bool) -> None:
         """A stage begins. optimizer: moments are forgotten. reference: the KL is measured from the policy as it is now."""
         if optimizer:
             self.updates.fresh()

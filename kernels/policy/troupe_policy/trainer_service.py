@@ -8,11 +8,15 @@ the next micro-batch, with weights and optimizer as they were.
 
 from __future__ import annotations
 
+import argparse
+import logging
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import numpy as np
@@ -22,26 +26,40 @@ import transformers
 from .checkpoint import CheckpointError
 from .generated import policy_pb2 as pb
 from .generated import policy_pb2_grpc as rpc
-from .trainer import GrpoOptions, Metrics, SftExample, SftOptions, Trainer, TrainerError, TrainSequence
+from .process import end
+from .ranks import Ranks
+from .trainer import (
+    GrpoOptions,
+    LoraOptions,
+    Metrics,
+    SftExample,
+    SftOptions,
+    Trainer,
+    TrainerError,
+    TrainSequence,
+)
 
 T = TypeVar("T")
+logger = logging.getLogger("troupe_policy")
 
 # A call's tokens are held in memory before it starts: 2^27 of them are 1.2 GiB with masks and logprobs.
 MAX_CALL_TOKENS = 1 << 27
 PROGRESS_EVERY_S = 0.2
 # A call is over a moment after its last event was read: the next one waits that long before it is refused.
 LAST_CALL_S = 0.25
+# So long rank 0 lives on to say that another one is lost.
+LOST_REPLY_S = 0.3
 
 
 class TrainerService(rpc.TrainerServicer):
     """Serves one model. `threads`: CPU threads of torch, 0 leaves torch's choice; results depend on their number."""
 
-    def __init__(self, model_dir: str, device: str, dtype: str, seed: int, threads: int) -> None:
+    def __init__(self, load: Callable[[], Trainer], threads: int) -> None:
         if threads > 0:
             torch.set_num_threads(threads)
         self._busy = threading.Lock()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
-        self._trainer = self._worker.submit(Trainer, model_dir, device, dtype, seed).result()
+        self._trainer = self._worker.submit(load).result()
 
     def Describe(self, request: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.TrainerInfo:
         trainer = self._trainer
@@ -77,7 +95,8 @@ class TrainerService(rpc.TrainerServicer):
                 max_grad_norm=given.max_grad_norm,
                 seed=given.seed,
             )
-            return lambda report: self._trainer.sft(received, options, report, lambda: not context.is_active())
+            stop = lambda: not context.is_active()  # noqa: E731
+            return lambda report: self._led("sft", received, options, on_progress=report, should_stop=stop)
 
         return self._run(prepare)
 
@@ -121,22 +140,38 @@ class TrainerService(rpc.TrainerServicer):
                 icepop_low=given.icepop_low,
                 icepop_high=given.icepop_high,
             )
-            return lambda _report: self._trainer.step(received, options, lambda: not context.is_active())
+            stop = lambda: not context.is_active()  # noqa: E731
+            return lambda _report: self._led("step", received, options, should_stop=stop)
 
         return self._run(prepare)
 
     def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
-        digest, size = self._unary(context, lambda: self._trainer.save(request.directory, request.with_optimizer))
+        digest, size = self._unary(context, lambda: self._led("save", request.directory, request.with_optimizer))
         return pb.SaveReply(digest=digest, bytes=size)
 
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.LoadReply:
         started = time.perf_counter()
-        self._unary(context, lambda: self._trainer.load(request.directory))
+        self._unary(context, lambda: self._led("load", request.directory))
         return pb.LoadReply(seconds=time.perf_counter() - started)
 
     def Reset(self, request: pb.ResetRequest, context: grpc.ServicerContext) -> pb.ResetReply:
-        self._unary(context, lambda: self._trainer.reset(optimizer=request.optimizer, reference=request.reference))
+        self._unary(context, lambda: self._led("reset", request.optimizer, request.reference))
         return pb.ResetReply()
+
+    def _led(self, method: str, *given: object, **callbacks: Callable) -> Any:
+        """A call on every rank: the others hear of it here. What only rank 0 can know (a caller who left) it tells them."""
+        self._trainer.ranks.order((method, given))
+        try:
+            return getattr(self._trainer, method)(*given, **callbacks)
+        except (TrainerError, CheckpointError, OSError):
+            raise
+        except Exception as error:
+            if self._trainer.ranks.size == 1:
+                raise
+            # The others are somewhere else in the call, or gone: there is no way back to a common state.
+            logger.exception("rank 0 gives up")
+            threading.Timer(LOST_REPLY_S, end, [1]).start()
+            raise TrainerError("trainer.rank_lost", f"a rank of {self._trainer.ranks.size} failed: {error}") from error
 
     def _run(self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]]) -> Iterator[pb.TrainEvent]:
         """Progress while a call works, then its metrics or its error, as the last event."""
@@ -193,6 +228,36 @@ class TrainerService(rpc.TrainerServicer):
         finally:
             self._busy.release()
         raise AssertionError("abort raises")
+
+
+def load_trainer(given: argparse.Namespace) -> Trainer:
+    """The trainer of a command line, on this rank."""
+    lora = None
+    if given.lora_rank > 0:
+        lora = LoraOptions(given.lora_rank, given.lora_alpha, tuple(given.lora_targets.split(",")))
+    ranks = Ranks.from_environment(given.rank_timeout)
+    return Trainer(
+        given.model, given.device, given.dtype, given.seed, lora=lora, checkpointing=given.checkpointing, ranks=ranks
+    )
+
+
+def follow(given: argparse.Namespace) -> None:
+    """A rank that is not the first: makes every call that rank 0 makes, until rank 0 is gone. Never returns."""
+    if given.threads > 0:
+        torch.set_num_threads(given.threads)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: end(0))
+    try:
+        trainer = load_trainer(given)
+        while True:
+            method, arguments = trainer.ranks.order()
+            try:
+                getattr(trainer, method)(*arguments)
+            except (TrainerError, CheckpointError) as error:
+                logger.info("rank %s: %s refused: %s", trainer.ranks.rank, method, error)
+    except Exception:
+        logger.exception("rank %s ends", os.environ.get("RANK"))
+    end(1)
 
 
 def _array(data: bytes, kind: str) -> np.ndarray:

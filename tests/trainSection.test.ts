@@ -1,0 +1,86 @@
+/**
+ * The `train` section of a recipe: which loss a name stands for, and which combinations are refused.
+ */
+import { resolveConfig } from '../runtime/config'
+import { grpoOptionsOf, lossDefaults, type RecipeConfig, recipeSchema, selectionOf } from '../runtime/recipe'
+
+const base = { name: 'r', model: { from: 'directory', path: '/m' } }
+const resolve = (...set: string[]): RecipeConfig =>
+  resolveConfig(recipeSchema, { what: 'recipe r', recipe: base, overrides: set }).value
+const refusal = (...set: string[]): string => {
+  try {
+    resolve(...set)
+  } catch (thrown) {
+    return (thrown as Error).message
+  }
+  throw new Error(`${set.join(' ')} was not refused`)
+}
+
+test('a recipe that says nothing has the clipped token mean of the paper, without a reference', () => {
+  expect(grpoOptionsOf(resolve())).toMatchObject({
+    objective: 'clip',
+    lossNorm: 'batch-tokens',
+    clipLow: 0.2,
+    clipHigh: 0.28,
+    klCoef: 0,
+    tisCap: 0,
+    icepopHigh: 0,
+    dualClip: 0,
+  })
+  expect(selectionOf(resolve())).toMatchObject({ advantage: 'std', keep: 16 })
+})
+
+test.each([
+  ['grpo', { objective: 'clip', lossNorm: 'sequences', clipHigh: 0.2 }, 'std'],
+  ['dapo', { objective: 'clip', lossNorm: 'batch-tokens', clipHigh: 0.28 }, 'std'],
+  ['dr-grpo', { objective: 'clip', lossNorm: 'constant', constantTokens: 8192 }, 'none'],
+  ['gspo', { objective: 'gspo', lossNorm: 'sequences', clipLow: 3e-4, clipHigh: 4e-4 }, 'std'],
+  ['cispo', { objective: 'cispo', lossNorm: 'batch-tokens', clipLow: 1 }, 'std'],
+] as const)('the loss %s fills in its own norm, clip range and advantage', (loss, options, advantage) => {
+  const config = resolve(`train.loss=${loss}`)
+  expect(grpoOptionsOf(config)).toMatchObject(options)
+  expect(selectionOf(config).advantage).toBe(advantage)
+})
+
+test('what the recipe says itself wins over what the loss would fill in', () => {
+  expect(grpoOptionsOf(resolve('train.loss=gspo', 'train.clipHigh=0.01'))).toMatchObject({
+    clipLow: 3e-4,
+    clipHigh: 0.01,
+  })
+  expect(grpoOptionsOf(resolve('train.lossNorm=group-tokens')).lossNorm).toBe('group-tokens')
+})
+
+test('a resolved recipe resolves to itself, whatever its loss', () => {
+  for (const loss of Object.keys(lossDefaults)) {
+    const once = resolve(`train.loss=${loss}`, 'train.klCoef=0.01')
+    expect(recipeSchema.parse(once)).toEqual(once)
+  }
+})
+
+test.each([
+  [
+    ['train.loss=grpo', 'train.lossNorm=batch-tokens'],
+    /train\.lossNorm.*normalised by sequences.*train\.loss token-mean/,
+  ],
+  [['train.lossNorm=sequences'], /train\.lossNorm.*train\.loss grpo/],
+  [['train.loss=dr-grpo', 'train.advantage=std'], /train\.advantage.*standard deviation/],
+  [['train.tisCap=2', 'train.icepop={}'], /train\.tisCap.*icepop/],
+  [['train.icepop={low: 1, high: 1}'], /train\.icepop/],
+  [['train.dualClip=0.5'], /train\.dualClip.*above 1/],
+  [['train.loss=cispo', 'train.dualClip=3'], /train\.dualClip/],
+  [['train.clipLow=1'], /train\.clipLow/],
+  [['train.ranks=64', 'rollout.groupsPerStep=1'], /train\.ranks.*64 ranks for the 16 sequences/],
+  [['train.overlong={bufferTokens: 9000}'], /train\.overlong\.bufferTokens.*8192/],
+  [['train.lora={targets: []}'], /train\.lora\.targets/],
+  [['train.lora={rank: 0}'], /train\.lora\.rank/],
+  [['train.lora={rang: 8}'], /did you mean 'train\.lora\.rank'/],
+  [['train.los=grpo'], /did you mean 'train\.loss'/],
+])('%p is refused with what to do', (set, message) => {
+  expect(refusal(...set)).toMatch(message)
+})
+
+test('IcePop and the punishment of long answers come with the numbers of their papers', () => {
+  expect(grpoOptionsOf(resolve('train.icepop={}'))).toMatchObject({ icepopLow: 0.5, icepopHigh: 5, tisCap: 0 })
+  const { overlong } = selectionOf(resolve('train.overlong={bufferTokens: 4096}', 'limits.responseTokens=20480'))
+  expect(overlong).toEqual({ bufferTokens: 4096, penalty: 1, maxTokens: 20_480 })
+})
