@@ -5,10 +5,20 @@
  * (TROUPE_SWEEP_ENGINES; default 8). All arms run the same trace on the same engines; only
  * kv-headroom's requests carry priorities, as the systems that the others are taken from send none. The bound is one that no schedule can beat.
  */
-import { createScheduler, lowerBoundMs, type PolicyName, policies, type SimulationResult, simulate } from '../kernels'
+import {
+  baseLoad,
+  createScheduler,
+  h100,
+  type Load,
+  lowerBoundMs,
+  type PolicyName,
+  policies,
+  type SimulationResult,
+  simulate,
+  sweepLoads,
+} from '../kernels'
 import { type EngineId, engineId, groupId, type TrajectoryId, trajectoryId } from '../messages/ids'
 import { atMost, type BenchReport, describeMachine, printReport } from './report'
-import { baseLoad, h100, type Load, sweepLoads } from './support/loads'
 
 const names = Object.keys(policies) as PolicyName[]
 const sweepEngines = Number(process.env.TROUPE_SWEEP_ENGINES ?? 8)

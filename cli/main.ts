@@ -23,6 +23,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   doctor: () => (require('./doctor') as typeof import('./doctor')).registerDoctor,
   setup: () => (require('./setupCommand') as typeof import('./setupCommand')).registerSetup,
   simulate: () => (require('./simulate') as typeof import('./simulate')).registerSimulate,
+  experiment: () => (require('./experiment') as typeof import('./experiment')).registerExperiment,
   bench: () => (require('./benchCommand') as typeof import('./benchCommand')).registerBench,
 }
 

@@ -7,7 +7,13 @@ from typing import Any
 from troupe_environments.sources import source_of
 
 
-def reward(answer: str, task: dict[str, Any]) -> float:
-    """The package's own score. answer: what the recipe's `reward.place` gives; empty where there is none."""
+def reward(answer: str, task: dict[str, Any]) -> dict[str, Any]:
+    """The package's own score; with `passAt` 1 where it is at least that, else 0.
+
+    answer: what the recipe's `reward.place` gives; empty where there is none.
+    """
     of = task["metadata"]
-    return source_of(of["package"]).score(of["family"], of["entry"], answer, task["response"])
+    scored = source_of(of["package"]).score(of["family"], of["entry"], answer, task["response"])
+    said = scored if isinstance(scored, dict) else {"score": scored}
+    bar = of.get("passAt")
+    return said if bar is None else {**said, "score": float(said["score"] >= bar)}

@@ -26,6 +26,8 @@ export const environmentData = z.strictObject({
   instances: z.number().int().positive().max(100_000).default(400),
   /** A system message; without, the environment's own where it has one. */
   system: z.string().optional(),
+  /** A score of at least this is a reward of 1, any other 0. Without, the score itself is the reward. */
+  passAt: z.number().positive().max(1).optional(),
 })
 
 type EnvironmentData = z.output<typeof environmentData>
@@ -48,7 +50,7 @@ export async function environmentSource(data: EnvironmentData, config: RecipeCon
   const evaluated = Math.ceil(config.evaluation.problems / data.families.length)
   const evaluation = evaluated === 0 ? new Map() : await made('eval', evaluated)
   const train = await made('train', data.instances)
-  return environmentTasks(train, evaluation, { source: data.package, system: data.system })
+  return environmentTasks(train, evaluation, { source: data.package, system: data.system, passAt: data.passAt })
 }
 
 export const environment = defineRecipe({

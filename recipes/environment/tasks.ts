@@ -15,6 +15,8 @@ export interface EnvironmentTasksOptions {
   readonly source: string
   /** A system prompt before each question; without, the environment's own where it has one. */
   readonly system: string | undefined
+  /** A score of at least this is 1, any other 0; without, the package's score is the reward. */
+  readonly passAt: number | undefined
 }
 
 type ByFamily = ReadonlyMap<string, readonly Instance[]>
@@ -51,7 +53,10 @@ function taskOf(
     ],
     truth: String(entry.answer ?? ''),
     reward: '',
-    metadata: { package: options.source, family, entry },
+    metadata: {
+      ...{ package: options.source, family, entry },
+      ...(options.passAt === undefined ? {} : { passAt: options.passAt }),
+    },
   }
 }
 

@@ -5,11 +5,19 @@
  * §2.2.3, at small scale). What it shows: pass@1 up, failed tool calls in rewarded rollouts down.
  */
 import { join } from 'node:path'
+import { z } from 'zod'
 import { taskId } from '../../messages/ids'
+import { parseConfig } from '../../runtime/config'
 import { defineRecipe } from '../../runtime/recipe'
 import { pythonTool } from '../../sandbox/pythonTool'
 import { demonstration } from './demonstrations'
+import { withReasons } from './reasons'
 import { quickstartTask, type Split } from './tasks'
+
+const quickstartData = z.strictObject({
+  /** Demonstrations in which the model thinks aloud before each call and answer. */
+  reasoning: z.boolean().default(false),
+})
 
 const task = (index: number, seed: number, split: Split) => {
   const { question, answer } = quickstartTask(index, seed, split)
@@ -69,6 +77,7 @@ export const quickstart = defineRecipe({
     evaluation: { problems: 256, samples: 1, temperature: 0.6 },
   },
   tools: [pythonTool],
+  data: quickstartData,
   async tasks(config) {
     return {
       train: index => task(index, config.seed, 'train'),
@@ -77,7 +86,11 @@ export const quickstart = defineRecipe({
     }
   },
   async demonstrations(config) {
+    const { reasoning } = parseConfig(quickstartData, config.data, 'data of recipe quickstart')
     const count = config.coldStart?.demonstrations ?? 0
-    return Array.from({ length: count }, (_, index) => demonstration(index, config.seed).messages)
+    return Array.from({ length: count }, (_, index) => {
+      const { messages, task } = demonstration(index, config.seed)
+      return reasoning ? withReasons(messages, task) : messages
+    })
   },
 })

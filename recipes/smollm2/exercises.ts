@@ -23,12 +23,25 @@ const words = 'window garden silver planet bottle market summer bridge candle fo
 const between = (random: Random, low: number, high: number) => low + random.below(high - low + 1)
 const pick = <T>(random: Random, from: readonly T[]): T => from[random.below(from.length)]!
 const list = (random: Random, length: number) => Array.from({ length }, () => between(random, 2, 99))
-const plain = (question: string, expression: string, value: number | bigint): Exercise => ({
+const plain = (question: string, expression: string, value: number | bigint | string): Exercise => ({
   question,
   before: [],
   expression,
   printed: String(value),
 })
+
+const using = (line: string, question: string, expression: string, value: number | string): Exercise => ({
+  question,
+  before: [line],
+  expression,
+  printed: String(value),
+})
+const range = (length: number) => Array.from({ length }, (_, i) => i)
+const triples = [
+  [3, 4, 5],
+  [5, 12, 13],
+  [8, 15, 17],
+] as const
 
 /** Each as often as the others. */
 const kinds: readonly ((random: Random) => Exercise)[] = [
@@ -137,6 +150,93 @@ const kinds: readonly ((random: Random) => Exercise)[] = [
     // Quarters and an odd half: never an integer, exact in binary, and printed alike by Python and JavaScript.
     const [x, y] = [between(random, 1, 99) + 0.25, between(random, 1, 99) + 0.5]
     return plain(pick(random, [`What is ${x} + ${y}?`, `Add ${x} and ${y}.`]), `${x} + ${y}`, x + y)
+  },
+  random => {
+    const [n, k] = [between(random, 5, 20), between(random, 2, 4)]
+    const chosen = range(k).reduce((ways, i) => (ways * (n - i)) / (i + 1), 1)
+    const asked = `In how many ways can ${k} of ${n} people be chosen?`
+    return using('import math', asked, `math.comb(${n}, ${k})`, chosen)
+  },
+  random => {
+    const [n, k] = [between(random, 4, 12), between(random, 2, 3)]
+    const ordered = range(k).reduce((ways, i) => ways * (n - i), 1)
+    return using(
+      'import math',
+      `How many ordered choices of ${k} out of ${n} are there?`,
+      `math.perm(${n}, ${k})`,
+      ordered,
+    )
+  },
+  random => {
+    const [scale, [a, b, c]] = [between(random, 1, 12), pick(random, triples)]
+    const asked = `A right triangle has legs ${a * scale} and ${b * scale}. How long is its hypotenuse?`
+    return using('import math', asked, `math.hypot(${a * scale}, ${b * scale})`, `${c * scale}.0`)
+  },
+  random => {
+    const exponent = between(random, 2, 20)
+    return using(
+      'from math import log2',
+      `What is the base-2 logarithm of ${2 ** exponent}?`,
+      `log2(${2 ** exponent})`,
+      `${exponent}.0`,
+    )
+  },
+  random => {
+    const [a, b] = [between(random, 10, 300), between(random, 3, 9)]
+    const asked = pick(random, [`Round ${a} / ${b} up to a whole number.`, `How many boxes of ${b} hold ${a} eggs?`])
+    return using('from math import ceil', asked, `ceil(${a} / ${b})`, Math.ceil(a / b))
+  },
+  random => {
+    const numbers = list(random, 5)
+    const middle = [...numbers].sort((a, b) => a - b)[2]!
+    return using(
+      'import statistics',
+      `What is the median of ${numbers.join(', ')}?`,
+      `statistics.median([${numbers.join(', ')}])`,
+      middle,
+    )
+  },
+  random => {
+    const number = between(random, 1000, 99_999)
+    const digits = [...String(number)].reduce((sum, digit) => sum + Number(digit), 0)
+    return plain(`What is the sum of the digits of ${number}?`, `sum(int(d) for d in str(${number}))`, digits)
+  },
+  random => {
+    const numbers = list(random, between(random, 4, 6))
+    const squares = numbers.reduce((sum, n) => sum + n * n, 0)
+    return plain(`Add the squares of ${numbers.join(', ')}.`, `sum(n ** 2 for n in [${numbers.join(', ')}])`, squares)
+  },
+  random => {
+    const numbers = list(random, between(random, 4, 7))
+    const sorted = [...numbers].sort((a, b) => a - b)
+    return plain(`Sort ${numbers.join(', ')}.`, `sorted([${numbers.join(', ')}])`, `[${sorted.join(', ')}]`)
+  },
+  random => {
+    const [a, b] = [between(random, 2, 9), between(random, 3, 8)]
+    const asked = `Start with ${a} and double it ${b} times. What comes out?`
+    const before = [`n = ${a}`, `for i in range(${b}):`, '    n = n * 2']
+    return { question: asked, before, expression: 'n', printed: String(a * 2 ** b) }
+  },
+  random => {
+    const [a, b] = [between(random, 2, 20), between(random, 30, 99)]
+    const before = ['count = 0', `for n in range(${a}, ${b}):`, `    if n % 7 == 0:`, '        count += 1']
+    const count = range(b - a).filter(i => (a + i) % 7 === 0).length
+    return {
+      question: `How many multiples of 7 are at least ${a} and below ${b}?`,
+      before,
+      expression: 'count',
+      printed: String(count),
+    }
+  },
+  random => {
+    const [a, b] = [between(random, 2, 60), between(random, 2, 60)]
+    const before = ['def area(a, b):', '    return a * b']
+    return {
+      question: `What is the area of a rectangle of ${a} by ${b}?`,
+      before,
+      expression: `area(${a}, ${b})`,
+      printed: String(a * b),
+    }
   },
 ]
 

@@ -23,7 +23,7 @@ export const smollm2 = defineRecipe({
       path: '.troupe/models/smollm2-135m-instruct',
       template: join(__dirname, '../templates/hermes.jinja'),
     },
-    data: { families, system },
+    data: { families, system, passAt: 0.99 },
     reward: environmentReward,
     engine: { kvTokens: 32_768, maxSequences: 64 },
     limits: { contextTokens: 448, responseTokens: 256, turns: 4, callsPerTurn: 1, toolResponseChars: 200 },

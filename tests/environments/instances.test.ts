@@ -53,7 +53,14 @@ test("a data set's options reach it, and its own score judges: other spellings o
     expect(await score('2 × 3 × 5')).toMatchObject({ score: 1 })
     expect(await score('5×3×2')).toMatchObject({ score: expect.any(Number) })
     expect((await score('2 × 3 × 7')) as { score: number }).not.toMatchObject({ score: 1 })
+    expect(await score('no number')).toMatchObject({ score: 0, why: expect.stringContaining('cannot be read') })
     expect(await score('')).toMatchObject({ score: 0 })
+    const strict = {
+      ...taskOf(instance!, 'reasoning-gym', 'x'),
+      metadata: { ...taskOf(instance!, 'reasoning-gym', 'x').metadata, passAt: 0.99 },
+    }
+    expect(await processes.judge('2 × 3 × 7', strict)).toMatchObject({ score: 0 })
+    expect(await processes.judge('2 × 3 × 5', strict)).toMatchObject({ score: 1 })
   } finally {
     await processes.close()
   }
@@ -126,7 +133,9 @@ test('families take turns, and no question of the evaluation is trained on', () 
     ['b', [instance('b', 0, 'Four?')]],
   ])
   const evaluation = new Map([['a', [instance('a', 0, 'Two?')]]])
-  const source = environmentTasks(train, evaluation, { source: 'reasoning-gym', system: undefined })
+  const source = environmentTasks(train, evaluation, {
+    ...{ source: 'reasoning-gym', system: undefined, passAt: undefined },
+  })
   const asked = Array.from({ length: 5 }, (_, index) => source.train(index).messages.at(-1)!.content)
   expect(asked).toEqual(['One?', 'Four?', 'Three?', 'Four?', 'One?'])
   expect(source.evaluation(0).messages).toEqual([{ role: 'user', content: 'Two?' }])

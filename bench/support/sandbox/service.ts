@@ -4,8 +4,8 @@
  * in   a judge of our sandbox, over HTTP      out  what was measured and the budgets it is held to
  */
 import { availableParallelism } from 'node:os'
+import { openLoad, quantile } from '../../../cli/experiment/openLoad'
 import { atLeast, atMost } from '../../report'
-import { openLoad, quantile } from '../openLoad'
 import { processTree, pssBytes } from '../processTree'
 import { type JudgeClient, postBatch, type Result, startJudge } from './judgeClient'
 import { workloads } from './programs'

@@ -20,10 +20,18 @@ def instances(
         yield entry["question"], None, {**entry, "options": options}
 
 
-def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float:
-    """The data set's own score of an answer, in [0, 1]; no answer is 0, where some data sets give a little."""
+def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float | dict[str, Any]:
+    """The data set's own score of an answer, in [0, 1]; no answer is 0, where some data sets give a little.
+
+    Some scores raise on an answer that they cannot read. That answer is wrong, and `why` says so; a score that raises on
+    the right answer too is out of order, and raises here.
+    """
     if answer == "":
         return 0.0
     # Some data sets score by their configuration, none by its size or seed.
     data = reasoning_gym.create_dataset(name, **{**entry.get("options", {}), "size": 1, "seed": 0})
-    return float(data.score_answer(answer, entry))
+    try:
+        return float(data.score_answer(answer, entry))
+    except Exception as error:
+        data.score_answer(entry["answer"], entry)
+        return {"score": 0.0, "why": f"cannot be read: {type(error).__name__}: {error}"}

@@ -17,7 +17,7 @@ class Source(Protocol):
     ) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
         """(question, system prompt, entry) of a family's instances, `count` at most."""
 
-    def score(self, name: str, entry: dict[str, Any], answer: str, response: str) -> float:
+    def score(self, name: str, entry: dict[str, Any], answer: str, response: str) -> float | dict[str, Any]:
         """The reward of an answer (empty where there is none) in a response. Raises where the package cannot tell."""
 
 

@@ -4,7 +4,9 @@
  *
  * The engine is a Qwen3-14B on an H100, from the tables of AIConfigurator for vLLM 0.24 (Apache-2.0), fitted by us.
  */
-import { baseShape, type EngineModel, type TracedTrajectory, type WorkloadShape, workload } from '../../kernels'
+import type { EngineModel } from './engineModel'
+import type { TracedTrajectory } from './trace'
+import { baseShape, type WorkloadShape, workload } from './workload'
 
 export const h100: EngineModel = {
   name: 'qwen3-14b-h100',

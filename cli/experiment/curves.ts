@@ -1,0 +1,53 @@
+/**
+ * Learning curves of arms that were run with several seeds: rows for a picture, and the picture.
+ *
+ * in   steps of runs by arm and seed         out  the mean over seeds at each step, with its standard error as a band
+ */
+import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
+import type { StepReport } from '../progress'
+import { meanAndError } from './report'
+
+export interface ArmRun {
+  readonly arm: string
+  readonly seed: number
+  readonly steps: readonly StepReport[]
+}
+
+export interface CurvePoint {
+  readonly arm: string
+  readonly step: number
+  readonly mean: number
+  readonly low: number
+  readonly high: number
+}
+
+/** Runs of an arm are cut to the shortest: a mean over fewer seeds is another quantity. */
+export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => number): CurvePoint[] {
+  const arms = [...new Set(runs.map(run => run.arm))]
+  return arms.flatMap(arm => {
+    const own = runs.filter(run => run.arm === arm)
+    const length = Math.min(...own.map(run => run.steps.length))
+    return Array.from({ length }, (_, at) => {
+      const { mean, error } = meanAndError(own.map(run => figure(run.steps[at]!)))
+      const spread = Number.isFinite(error) ? error : 0
+      return { arm, step: own[0]!.steps[at]!.step, mean, low: mean - spread, high: mean + spread }
+    })
+  })
+}
+
+export function curvePicture(points: readonly CurvePoint[], title: string): TopLevelSpec {
+  const x = { field: 'step', type: 'quantitative' as const, title: 'step' }
+  const color = { field: 'arm', type: 'nominal' as const, title: null }
+  return {
+    data: { values: points as unknown as Record<string, unknown>[] },
+    width: 460,
+    height: 260,
+    layer: [
+      {
+        mark: { type: 'area', opacity: 0.2 },
+        encoding: { x, color, y: { field: 'low', type: 'quantitative', title }, y2: { field: 'high' } },
+      },
+      { mark: 'line', encoding: { x, color, y: { field: 'mean', type: 'quantitative', title } } },
+    ],
+  }
+}

@@ -1,0 +1,35 @@
+/**
+ * Pictures as SVG, drawn by Vega-Lite.
+ *
+ * in   a Vega-Lite specification with its data inside      out  the text of an SVG
+ * The two packages are needed by nothing else and so are not among what a user installs.
+ */
+import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
+import { TroupeError } from '../../runtime/errors'
+
+/** @throws TroupeError cli.no_pictures where vega or vega-lite is not installed */
+export async function svgOf(spec: TopLevelSpec): Promise<string> {
+  const { vega, vegaLite } = await load()
+  const { spec: compiled } = vegaLite.compile({ background: 'white', ...spec })
+  const view = new vega.View(vega.parse(compiled), { renderer: 'none' })
+  try {
+    return `${await view.toSVG()}\n`
+  } finally {
+    view.finalize()
+  }
+}
+
+async function load() {
+  try {
+    const [vega, vegaLite] = await Promise.all([import('vega'), import('vega-lite')])
+    return { vega, vegaLite }
+  } catch (cause) {
+    throw new TroupeError('cli.no_pictures', {
+      boundary: 'cli',
+      retriable: false,
+      message: 'the pictures of a report need vega and vega-lite',
+      hint: 'npm install vega vega-lite',
+      cause,
+    })
+  }
+}

@@ -1,0 +1,91 @@
+/**
+ * The report of an experiment: what was asked, how it was measured, what came out, on which machine.
+ *
+ * in   a report        out  NAME.md, NAME.json and a NAME-*.svg for each picture in a directory
+ * Figures are the run's own; a report is written once and whole, after its last measurement.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { cpus, totalmem } from 'node:os'
+import { join } from 'node:path'
+import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
+import { svgOf } from './picture'
+
+export interface Table {
+  readonly title: string
+  readonly columns: readonly string[]
+  readonly rows: readonly (readonly (string | number | null)[])[]
+}
+
+export interface Picture {
+  /** Names the file. */
+  readonly name: string
+  readonly caption: string
+  readonly spec: TopLevelSpec
+}
+
+export interface ExperimentReport {
+  readonly name: string
+  readonly title: string
+  /** What is asked, and where the question comes from. */
+  readonly question: string
+  /** How it was measured: arms, seeds, budgets. A line each. */
+  readonly method: readonly string[]
+  /** What the figures say, and what they do not. A line each. */
+  readonly findings: readonly string[]
+  readonly tables: readonly Table[]
+  readonly pictures: readonly Picture[]
+  /** Everything measured, for programs. */
+  readonly data: unknown
+}
+
+/** Writes it; returns the path of the Markdown. @throws TroupeError cli.no_pictures */
+export async function writeReport(report: ExperimentReport, directory: string, seconds: number): Promise<string> {
+  const pictures = await Promise.all(
+    report.pictures.map(async picture => ({
+      ...picture,
+      file: `${report.name}-${picture.name}.svg`,
+      svg: await svgOf(picture.spec),
+    })),
+  )
+  mkdirSync(directory, { recursive: true })
+  for (const { file, svg } of pictures) writeFileSync(join(directory, file), svg)
+  const machine = `${cpus().length} × ${cpus()[0]?.model.trim() ?? process.arch}, ${Math.round(totalmem() / 2 ** 30)} GiB, no GPU used`
+  const { name, title, question, method, findings, data } = report
+  writeFileSync(join(directory, `${name}.json`), `${JSON.stringify({ name, machine, seconds, data }, null, 1)}\n`)
+  const list = (lines: readonly string[]) => lines.map(line => `- ${line}`).join('\n')
+  const text = [
+    `# ${title}`,
+    question,
+    `\`npx troupe experiment ${name}\`, ${Math.round(seconds)} s on ${machine}. All figures: [${name}.json](${name}.json).`,
+    `## How\n\n${list(method)}`,
+    '## What came out',
+    ...pictures.map(({ caption, file }) => `![${caption}](${file})\n\n${caption}`),
+    ...report.tables.map(markdownOf),
+    list(findings),
+  ]
+  const file = join(directory, `${name}.md`)
+  writeFileSync(file, `${text.join('\n\n')}\n`)
+  return file
+}
+
+function markdownOf({ title, columns, rows }: Table): string {
+  const escaped = (cell: string | number | null) =>
+    String(cell ?? '—')
+      .replace(/\|/g, '\\|')
+      .replace(/\s*\n\s*/g, ' ')
+  const line = (cells: readonly (string | number | null)[]) => `| ${cells.map(escaped).join(' | ')} |`
+  return [`${title}\n`, line(columns), line(columns.map(() => '---')), ...rows.map(line)].join('\n')
+}
+
+/** Mean and standard error of the mean; the error is NaN for a single value. */
+export function meanAndError(values: readonly number[]): { readonly mean: number; readonly error: number } {
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length
+  const squares = values.reduce((sum, value) => sum + (value - mean) ** 2, 0)
+  return { mean, error: Math.sqrt(squares / (values.length - 1) / values.length) }
+}
+
+/** `0.913 ± 0.012`, or without the error where there is none. */
+export function shown(values: readonly number[], digits = 3): string {
+  const { mean, error } = meanAndError(values)
+  return Number.isFinite(error) ? `${mean.toFixed(digits)} ± ${error.toFixed(digits)}` : mean.toFixed(digits)
+}

@@ -1,0 +1,109 @@
+/**
+ * GRPO-RoC against GRPO with the same tool, from one cold start (arXiv 2508.20722 §5.3, Fig. 4 and 9), on the quickstart.
+ *
+ * Both arms sample 16 rollouts of a problem and train on 8: RoC chooses them by quality, the other arm uniformly. Seed, cold
+ * start, problems and budget of a pair are the same.
+ */
+import { join } from 'node:path'
+import { type ArmRun, curve, curvePicture } from './curves'
+import type { Experiment, ExperimentOptions } from './experiment'
+import { type ExperimentReport, meanAndError, shown } from './report'
+import { type TrainedRun, trainedRun } from './trainedRun'
+
+const arms = [
+  { arm: 'GRPO-RoC', variant: 'paper' },
+  { arm: 'GRPO', variant: 'none' },
+] as const
+
+interface Pair {
+  readonly seed: number
+  readonly runs: ReadonlyMap<string, TrainedRun>
+}
+
+async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<Pair> {
+  const begun = await trainedRun(
+    `seed${seed}-cold-start`,
+    { extends: 'quickstart', seed, train: { steps: 0 }, evaluation: { problems: 0 } },
+    directory,
+  )
+  const model = { from: 'directory', path: join(begun.directory, 'checkpoints/step-000000') }
+  const runs = new Map<string, TrainedRun>()
+  for (const { arm, variant } of arms) {
+    const recipe = { extends: 'quickstart', seed, coldStart: null, model, selection: { variant } }
+    runs.set(arm, await trainedRun(`seed${seed}-${variant}`, recipe, directory))
+  }
+  return { seed, runs }
+}
+
+/** Mean of a figure over the last quarter of a run's steps. */
+const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => number): number => {
+  const tail = run.steps.slice(-Math.max(1, Math.ceil(run.steps.length / 4)))
+  return tail.reduce((sum, step) => sum + figure(step), 0) / tail.length
+}
+
+const figures: readonly (readonly [string, (run: TrainedRun) => number])[] = [
+  ['pass@1 on 256 problems, before', run => run.summary.evalBefore?.passAt1 ?? Number.NaN],
+  ['pass@1 on 256 problems, after', run => run.summary.evalAfter?.passAt1 ?? Number.NaN],
+  ['failed calls in positives, first step', run => run.steps[0]!.toolErrorRateInPositives],
+  ['failed calls in positives, last quarter', run => late(run, step => step.toolErrorRateInPositives)],
+  ['failed calls in all rollouts, last quarter', run => late(run, step => step.toolErrorRate)],
+  ['sampled tokens a rollout, last quarter', run => late(run, step => step.meanTokens)],
+]
+
+export const rocAblation: Experiment = async options => {
+  const pairs: Pair[] = []
+  for (let seed = 1; seed <= options.seeds; seed++) {
+    pairs.push(await pairOf(seed, options))
+    options.say(`seed ${seed}: both arms are there`)
+  }
+  const values = (arm: string, figure: (run: TrainedRun) => number) => pairs.map(({ runs }) => figure(runs.get(arm)!))
+  const rows = figures.map(([name, figure]) => {
+    const [roc, grpo] = arms.map(({ arm }) => values(arm, figure)) as [number[], number[]]
+    return [name, shown(roc), shown(grpo), shown(roc.map((value, at) => value - grpo[at]!))]
+  })
+  const armRuns: ArmRun[] = pairs.flatMap(({ seed, runs }) =>
+    arms.map(({ arm }) => ({ arm, seed, steps: runs.get(arm)!.steps })),
+  )
+  const errors = (arm: string) => meanAndError(values(arm, figures[3]![1])).mean
+  const report: ExperimentReport = {
+    name: 'roc-ablation',
+    title: 'GRPO-RoC against GRPO, both with the tool',
+    question:
+      'Does resampling on correct bring down the failed calls in rewarded rollouts, where plain GRPO with the same tool keeps them (paper §2.2.3, Fig. 4), and does accuracy suffer or gain (Fig. 9)?',
+    method: [
+      `The quickstart's model and problems, ${options.seeds} seeds; both arms of a seed begin from one cold start and see the same problems.`,
+      'Each step samples 16 rollouts of 24 problems. GRPO-RoC keeps 8 of a group by quality (DESIGN §6), GRPO 8 of them uniformly: the same number of rollouts and of trained sequences.',
+      'Bands and ± are one standard error over seeds; the difference is that of pairs.',
+    ],
+    findings: [
+      `In the last quarter of the steps ${(100 * errors('GRPO-RoC')).toFixed(1)} % of the calls in positives failed with RoC, ${(100 * errors('GRPO')).toFixed(1)} % without.`,
+      'A model of under a million parameters on arithmetic: the direction can be compared with the paper, its figures cannot.',
+    ],
+    tables: [
+      { title: `Mean over ${options.seeds} seeds`, columns: ['', 'GRPO-RoC', 'GRPO', 'difference, paired'], rows },
+    ],
+    pictures: [
+      {
+        name: 'tool-errors',
+        caption: 'Failed calls over calls, in rollouts with a positive reward.',
+        spec: curvePicture(
+          curve(armRuns, step => step.toolErrorRateInPositives),
+          'tool errors in positives',
+        ),
+      },
+      {
+        name: 'accuracy',
+        caption: 'Mean reward of all rollouts of a step, at temperature 1.',
+        spec: curvePicture(
+          curve(armRuns, step => step.passAt1),
+          'pass@1 in training',
+        ),
+      },
+    ],
+    data: pairs.map(({ seed, runs }) => ({
+      seed,
+      arms: Object.fromEntries([...runs].map(([arm, { steps, summary }]) => [arm, { steps, summary }])),
+    })),
+  }
+  return report
+}
