@@ -2,12 +2,18 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Kafka, logLevel } from 'kafkajs'
+import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
 import type { Verified } from '../../cli/replay/verifier'
 import { runId } from '../../messages/ids'
 import { openKafkaBus } from '../../runtime/bus'
+import { memoryBlobs } from '../../runtime/bus/blobs'
+import { parseKafkaAddress } from '../../runtime/bus/kafkaAddress'
+import { openJournal } from '../../runtime/journal'
 import { troupe } from '../support/cli'
 import { quickstartHistory, writeHistory } from '../support/histories'
 import { type KafkaServers, startKafka } from '../support/kafka'
+import { until } from '../support/until'
 
 jest.setTimeout(240_000)
 
@@ -27,7 +33,8 @@ afterAll(async () => {
   rmSync(directory, { recursive: true, force: true })
 })
 
-const replay = (...args: readonly string[]) => troupe(['replay', ...args, '--bus', kafka.address], {}, directory).done
+const replay = (...args: readonly string[]) =>
+  troupe(['replay', ...args, '--bus', kafka.address], { TROUPE_HOME: join(directory, 'home') }, directory).done
 
 /** Every topic with where its partitions end. */
 async function ends(): Promise<Record<string, number[]>> {
@@ -75,3 +82,45 @@ test('an import on Kafka is a run of its own', async () => {
   expect((await replay('verify', '--run', 'copied')).code).toBe(0)
   expect((await replay('import', file, '--as', 'copied')).stderr).toContain("there is a run 'copied' already")
 })
+
+test('a large run on Kafka is listed by its index, which takes in what came since and is dropped with its topics', async () => {
+  const run = runId('large')
+  const write = async (steps: number) => {
+    const bus = await openKafkaBus(kafka.address)
+    const journal = openJournal(bus, memoryBlobs(), run)
+    await journal.create(2)
+    const written = await writeManyTrajectories(journal, { steps, groups: 22, groupSize: 16 })
+    await bus.close()
+    return written.trajectories
+  }
+  const ls = () => replay('ls', '--json', '--limit', '10000', '--run', run)
+  const count = await write(4)
+  const first = await ls()
+  expect(first.stderr).toMatch(/^index made: 1408 trajectories/)
+  const second = await ls()
+  expect(second.stderr).toBe('')
+  expect(second.stdout).toBe(first.stdout)
+  expect(second.stdout.trim().split('\n')).toHaveLength(count)
+  const shown = await replay('show', '0003.0007/5', '--json', '--run', run)
+  expect(shown.stdout.trim().split('\n').length).toBeGreaterThan(8)
+  expect(shown.stdout).toContain('"type":"group.selected"')
+
+  // The same facts once more: known trajectories, but more records and another claim.
+  await write(1)
+  expect((await ls()).stderr).toBe('')
+  await withoutTopics(run)
+  await write(5)
+  const anew = await ls()
+  expect(anew.stderr).toContain('index made anew')
+  expect(anew.stdout.trim().split('\n')).toHaveLength(1760)
+})
+
+async function withoutTopics(run: string): Promise<void> {
+  const { brokers } = parseKafkaAddress(kafka.address)
+  const admin = new Kafka({ brokers: [...brokers], logLevel: logLevel.NOTHING }).admin()
+  await admin.connect()
+  const names = (await admin.listTopics()).filter(name => name.startsWith(`troupe.${run}.`))
+  await admin.deleteTopics({ topics: names })
+  await until(async () => (await admin.listTopics()).every(name => !names.includes(name)))
+  await admin.disconnect()
+}
