@@ -43,7 +43,8 @@ export interface ReadOptions {
 }
 
 type Want = (headers: BusRecord['headers'], record: BusRecord) => boolean
-type Take = (entry: Entry, record: BusRecord) => void
+/** A promise is waited for before the next entry. */
+type Take = (entry: Entry, record: BusRecord) => unknown
 
 export interface RecordedRun {
   readonly run: RunId
@@ -127,16 +128,20 @@ async function reader(
 
   async function take(record: BusRecord, topic: TopicName, next: number, give: Take): Promise<void> {
     const { partition, offset, timestamp, headers } = record
+    let entry: Entry
     try {
       const value = headers.blob === undefined ? record.value : await blobs.get(headers.blob)
-      give({ message: decode({ headers, value }), topic, partition, offset, timestamp }, record)
+      entry = { message: decode({ headers, value }), topic, partition, offset, timestamp }
     } catch (thrown) {
       const error = asError(thrown)
       const kind = faultKind(error)
       if (kind === undefined) throw thrown
       const torn = kind === 'unreadable' && offset === next - 1
       fault(torn ? 'torn-tail' : kind, { topic, partition, offset }, error.message)
+      return
     }
+    const taken = give(entry, record)
+    if (taken instanceof Promise) await taken
   }
 
   /** The end of a stretch that the bus itself refuses to give, looked for in growing steps, then by halves. */

@@ -54,6 +54,20 @@ export interface Rerun {
   readonly divergences: readonly Divergence[]
 }
 
+/** What the replay made of one fact. */
+export interface Stepped {
+  readonly entry: Entry
+  /** Whether it changed the state: what is stale or repeated does not. */
+  readonly counts: boolean
+  /** Of a decision: whether today's code decides it too; null: it is no decision of the owner's. */
+  readonly agrees: boolean | null
+  readonly divergences: readonly Divergence[]
+  /** What today's code says upon it. */
+  readonly decides: readonly Fact[]
+  /** After it; null of facts that the owner does not fold. */
+  readonly state: OwnerState | null
+}
+
 interface Expectation {
   readonly fact: Fact
   readonly after: Place
@@ -76,7 +90,8 @@ function isDecision(fact: TrajectoryFact): boolean {
   }
 }
 
-const aboutOf = (fact: Fact): string =>
+/** The trajectory, or the group. */
+export const aboutOf = (fact: Fact): string =>
   'trajectory' in fact ? fact.trajectory : 'group' in fact ? String(fact.group) : fact.type
 
 /** Owners that only put in what is shared or was read from a file. */
@@ -196,14 +211,16 @@ export function rerun(behaviour: OwnerBehaviour) {
   }
 
   return {
-    take(entry: Entry): void {
+    /** Folds the next fact; says what today's code makes of it. */
+    take(entry: Entry): Stepped {
       const fact = entry.message as TrajectoryFact
       last = entry
+      const known = divergences.length
       const fenced = 'epoch' in fact && fact.epoch !== state.coordinator.epoch
-      if (isDecision(fact) && !given) {
-        if (fenced) counts.fenced++
-        else compare(fact, entry)
-      }
+      const compares = isDecision(fact) && !given && !fenced
+      if (compares) compare(fact, entry)
+      else if (isDecision(fact) && !given) counts.fenced++
+      let decides: readonly Fact[] = []
       now = Math.max(now, fact.at)
       const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
       const before = state
@@ -213,11 +230,15 @@ export function rerun(behaviour: OwnerBehaviour) {
         open = []
         now = fact.at
         given = givenBy.has(fact.owner)
-        if (!given) expectAll(attempt(() => behaviour.pending(state, fx).facts, entry) ?? [], entry)
+        if (!given) decides = attempt(() => behaviour.pending(state, fx).facts, entry) ?? []
       } else if (state !== before && !given) {
         now = fact.at
-        expectAll(attempt(() => behaviour.decide(state, fact, fx).facts, entry) ?? [], entry)
+        decides = attempt(() => behaviour.decide(state, fact, fx).facts, entry) ?? []
       }
+      expectAll(decides, entry)
+      const found = divergences.slice(known)
+      const differs = found.some(d => d.actual === fact)
+      return { entry, counts: state !== before, agrees: compares ? !differs : null, divergences: found, decides, state }
     },
     /** `complete`: the run ended by itself, so that nothing may be left open. */
     result(complete: boolean): Rerun {

@@ -10,14 +10,18 @@ import { owner } from '../../actors/owner'
 import type { Fact, RunFact } from '../../messages/facts'
 import { codeDigest } from '../../runtime/digests'
 import { TroupeError } from '../../runtime/errors'
+import type { Entry } from '../../runtime/journal'
 import { type RecipeConfig, recipeSchema, selectionOf } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { type Divergence, type OwnerBehaviour, type Rerun, rerun } from './rerun'
+import { aboutOf, type Divergence, type OwnerBehaviour, type Rerun, rerun, type Stepped } from './rerun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
+import { type Stepper, stepper } from './step'
 
 interface RunOptions extends ReadOptions {
   readonly all?: boolean
+  readonly step?: boolean
+  readonly break?: string
   readonly json?: boolean
 }
 
@@ -28,7 +32,9 @@ export function registerRun(replay: Command): void {
       "run today's code over a trajectory, a group or all of a run; exit 1 at the first decision that differs",
     )
     .option('--all', 'every trajectory of the run')
-    .option('--json', 'one JSON object')
+    .option('--step', 'stop at every fact, and wait for what to do')
+    .option('--break <expression>', 'stop where it holds of a fact, as \'status == "error"\'')
+    .option('--json', 'one JSON object; with stops, a JSON line for each before it')
   withRun(command).action(async (target: string | undefined, options: RunOptions) => {
     if (target === undefined && options.all !== true) {
       throw new TroupeError('cli.no_target', {
@@ -38,10 +44,15 @@ export function registerRun(replay: Command): void {
         hint: 'troupe replay run T, or --all',
       })
     }
-    const recorded = await openRecorded(options)
+    const stops = options.step === true || options.break !== undefined ? stepperOf(options) : undefined
+    const recorded = await openRecorded(options).catch((thrown: unknown) => {
+      stops?.end()
+      throw thrown
+    })
     try {
       const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
-      const replayed = await replayRun(recorded, { wants })
+      const whole = target === undefined
+      const replayed = await replayRun(recorded, { wants, ...(stops === undefined ? {} : { stops, whole }) })
       const sameCode = (await recorded.started()).codeDigest === codeDigest()
       if (options.json)
         process.stdout.write(`${JSON.stringify({ run: recorded.run, sameCode, ...replayed }, plainArrays)}\n`)
@@ -49,16 +60,29 @@ export function registerRun(replay: Command): void {
       reportFaults(recorded)
       process.exitCode = replayed.divergences.length > 0 || recorded.faults.length > 0 ? 1 : 0
     } finally {
+      stops?.end()
       await recorded.close()
     }
   })
 }
+
+const stepperOf = (options: RunOptions): Stepper =>
+  stepper({
+    step: options.step === true,
+    ...(options.break === undefined ? {} : { break: options.break }),
+    json: options.json === true,
+    input: process.stdin,
+    divergenceLines,
+  })
 
 export interface ReplayOptions {
   /** Which trajectories and groups are looked at; all are folded. Default all. */
   readonly wants?: (id: string) => boolean
   /** Another behaviour than today's: for tests of changes. */
   readonly behaviour?: (config: RecipeConfig) => OwnerBehaviour
+  /** Asked at every fact that is looked at. With `whole`, facts of learner and run stand between them, by their time. */
+  readonly stops?: Pick<Stepper, 'at'>
+  readonly whole?: boolean
 }
 
 /** The configuration that a run was started under. @throws TroupeError config.invalid where today's recipes refuse it */
@@ -91,14 +115,24 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
     else if (fact.type === 'run.resumed') done = false
   })
   const partitions = new Map<number, ReturnType<typeof rerun>>()
-  await recorded.scan('trajectories', entry => {
-    let partition = partitions.get(entry.partition)
-    if (partition === undefined) {
-      partition = rerun(behaviour(config))
-      partitions.set(entry.partition, partition)
-    }
-    partition.take(entry)
-  })
+  const look = options.stops === undefined ? undefined : await lookerOf(recorded, options.stops, options)
+  try {
+    await recorded.scan('trajectories', entry => {
+      let partition = partitions.get(entry.partition)
+      if (partition === undefined) {
+        partition = rerun(behaviour(config))
+        partitions.set(entry.partition, partition)
+      }
+      const stepped = partition.take(entry)
+      return look?.at(stepped)
+    })
+    await look?.rest()
+  } catch (thrown) {
+    if (!(thrown instanceof Enough)) throw thrown
+    process.stderr.write('stopped: what comes after it was not replayed\n')
+    // What was not looked at is not missing.
+    done = false
+  }
   const results = [...partitions.values()].map(p => p.result(done))
   const sum = (of: (r: Rerun) => number) => results.reduce((total, r) => total + of(r), 0)
   return {
@@ -108,6 +142,34 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
     fenced: sum(r => r.fenced),
     inFlight: results.flatMap(r => r.inFlight),
     divergences: results.flatMap(r => r.divergences).filter(d => wants(d.about)),
+  }
+}
+
+/** The person at the prompt has seen enough. */
+class Enough extends Error {}
+
+/** Shows what is wanted; with `whole`, facts of run and learner before the first that was appended later. */
+async function lookerOf(recorded: RecordedRun, stops: Pick<Stepper, 'at'>, { wants, whole }: ReplayOptions) {
+  const beside: Entry[] = []
+  if (whole === true) for (const topic of ['runs', 'learner'] as const) await recorded.scan(topic, e => beside.push(e))
+  beside.sort((a, b) => a.timestamp - b.timestamp)
+  let shown = 0
+  const show = async (stepped: Stepped) => {
+    if (!(await stops.at(stepped))) throw new Enough()
+  }
+  const showBeside = async (until: number) => {
+    while (shown < beside.length && beside[shown]!.timestamp <= until) {
+      const entry = beside[shown++]!
+      await show({ entry, counts: true, agrees: null, divergences: [], decides: [], state: null })
+    }
+  }
+  return {
+    async at(stepped: Stepped): Promise<void> {
+      await showBeside(stepped.entry.timestamp)
+      const about = [aboutOf(stepped.entry.message as Fact), ...stepped.divergences.map(d => d.about)]
+      if (wants === undefined || about.some(wants)) await show(stepped)
+    },
+    rest: () => showBeside(Number.POSITIVE_INFINITY),
   }
 }
 

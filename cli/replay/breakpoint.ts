@@ -1,0 +1,84 @@
+/**
+ * Conditions on facts, as a person writes them: `type == "tool.completed" && status == "error"`, `reward < 0.5`.
+ *
+ * in   an expression, facts        out  whether it holds, or what it comes to
+ * The language is Jexl's: comparisons, `&& || !`, arithmetic, `"x" in text`, `tokens.length`, `task.id`. It reads the fact's
+ * own fields and calls nothing. A field that a fact does not have is undefined, and no comparison with it holds.
+ * Invariant: an expression that names what no fact has is refused, instead of never holding.
+ */
+import { closest } from 'fastest-levenshtein'
+import { Jexl } from 'jexl'
+import { shapes } from '../../messages/shapes'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Entry } from '../../runtime/journal'
+
+/** What an expression can ask about besides the fact's own fields. */
+export interface Stop {
+  readonly entry: Entry
+  /** Types of what today's code decides upon it. */
+  readonly decides: readonly string[]
+  /** Whether the fact is not what today's code decides. */
+  readonly differs: boolean
+}
+
+export interface Condition {
+  readonly text: string
+  holds(stop: Stop): boolean
+  value(stop: Stop): unknown
+}
+
+const around = ['topic', 'partition', 'offset', 'timestamp', 'group', 'decides', 'differs'] as const
+const known: readonly string[] = [
+  ...new Set(['type', ...around, ...Object.values(shapes).flatMap(({ fields }) => Object.keys(fields))]),
+]
+
+const jexl = new Jexl()
+
+/** @throws TroupeError cli.bad_expression */
+export function conditionOf(text: string): Condition {
+  if (text.trim() === '') throw bad(text, 'it is empty')
+  const expression = jexl.createExpression(text)
+  try {
+    expression.compile()
+  } catch (thrown) {
+    throw bad(text, asError(thrown).message)
+  }
+  const unknown = namesIn((expression as unknown as { _getAst(): unknown })._getAst()).find(n => !known.includes(n))
+  if (unknown !== undefined) throw bad(text, `no fact has a field '${unknown}'; is '${closest(unknown, known)}' meant?`)
+  const value = (stop: Stop): unknown => {
+    try {
+      return expression.evalSync(contextOf(stop))
+    } catch (thrown) {
+      throw bad(text, asError(thrown).message)
+    }
+  }
+  return { text, value, holds: stop => Boolean(value(stop)) }
+}
+
+function contextOf({ entry, decides, differs }: Stop): Record<string, unknown> {
+  const { message, topic, partition, offset, timestamp } = entry
+  const group = 'trajectory' in message ? message.trajectory.slice(0, message.trajectory.lastIndexOf('/')) : undefined
+  return Object.assign(Object.create(null), {
+    ...(group === undefined ? {} : { group }),
+    ...message,
+    ...{ topic, partition, offset, timestamp, decides, differs },
+  })
+}
+
+/** Names that an expression begins with: of `metrics.loss` the first. */
+function namesIn(node: unknown): string[] {
+  if (typeof node !== 'object' || node === null) return []
+  const { type, value, from, ...rest } = node as Record<string, unknown>
+  if (type === 'Identifier') return from === undefined ? [String(value)] : namesIn(from)
+  return [...(type === 'Literal' ? [] : [value]), ...Object.values(rest)].flatMap(part =>
+    Array.isArray(part) ? part.flatMap(namesIn) : namesIn(part),
+  )
+}
+
+const bad = (text: string, why: string) =>
+  new TroupeError('cli.bad_expression', {
+    boundary: 'cli',
+    retriable: false,
+    message: `'${text.slice(0, 200)}' is no condition: ${why}`,
+    hint: `as in type == "tool.completed" && status == "error", or reward < 0.5`,
+  })

@@ -1,0 +1,173 @@
+/**
+ * `troupe replay run --step --break EXPR`: a look at a replay fact by fact.
+ *
+ * in   facts as the replay folds them; lines from a terminal or a pipe        out  where it stopped, and what was asked for
+ * Invariant: with nobody left to ask (the end of a pipe), it goes on without waiting and still prints every break, so that it
+ * works in scripts. What is printed of a fact is escaped.
+ */
+import { createInterface } from 'node:readline'
+import type { Readable } from 'node:stream'
+import { groupOf, memberOf } from '../../messages/ids'
+import { TroupeError } from '../../runtime/errors'
+import { escapeForTerminal, painter } from '../terminal'
+import { type Condition, conditionOf, type Stop } from './breakpoint'
+import { factLine } from './follow'
+import { placeText } from './recordedRun'
+import type { Divergence, Stepped } from './rerun'
+
+export interface StepOptions {
+  /** Every fact is a stop, until told otherwise. */
+  readonly step: boolean
+  readonly break?: string
+  readonly json: boolean
+  readonly input: Readable & { readonly isTTY?: boolean }
+  readonly divergenceLines: (divergence: Divergence) => readonly string[]
+}
+
+export interface Stepper {
+  /** false: the person has seen enough. */
+  at(stepped: Stepped): Promise<boolean>
+  /** Says how often it stopped. */
+  end(): void
+}
+
+const help = `  Enter, n     the next fact
+  c            go on to the next break, or to the end
+  b EXPR       break where it holds; b alone: nowhere
+  p [EXPR]     the fact, or what an expression on it comes to, as tokens.length
+  s            the state of its trajectory after it
+  q            stop here`
+
+const paint = painter(process.stdout)
+const plainArrays = (_key: string, value: unknown) =>
+  value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
+
+/** @throws TroupeError cli.bad_expression, before anything is replayed */
+export function stepper(options: StepOptions): Stepper {
+  let condition = options.break === undefined ? undefined : conditionOf(options.break)
+  let stepping = options.step
+  let breaks = 0
+  const isTerminal = options.input.isTTY === true
+  const lines = linesOf(options.input, isTerminal)
+
+  function show(stepped: Stepped, stop: Stop): void {
+    const { entry, divergences, decides, agrees, counts } = stepped
+    if (options.json) {
+      const fact = entry.message
+      const line = { type: 'stop', place: placeText(entry), counts, agrees, fact, decides, divergences }
+      process.stdout.write(`${JSON.stringify(line, plainArrays)}\n`)
+      return
+    }
+    const out = [`${paint('dim', placeText(entry).padEnd(22))} ${factLine(entry.message)}`]
+    if (!counts) out.push(paint('dim', '  changes nothing: stale, repeated, or of no trajectory'))
+    if (agrees === true) out.push(paint('green', "  as today's code decides"))
+    for (const one of divergences) out.push(...options.divergenceLines(one).map(line => `  ${line}`))
+    for (const fact of decides) out.push(`  ${paint('cyan', 'decides')} ${factLine(fact)}`)
+    if (condition?.holds(stop)) out[0] = `${paint('yellow', 'break')} ${out[0]}`
+    process.stdout.write(`${out.join('\n')}\n`)
+  }
+
+  /** true: on with the replay. */
+  async function ask(stepped: Stepped, stop: Stop): Promise<boolean> {
+    for (;;) {
+      const line = await lines.next()
+      if (line === undefined) {
+        stepping = false
+        return !isTerminal
+      }
+      const [, word = '', rest = ''] = /^\s*(\S*)\s*(.*?)\s*$/.exec(line)!
+      switch (word) {
+        case '':
+        case 'n':
+          stepping = true
+          return true
+        case 'c':
+          stepping = false
+          return true
+        case 'q':
+          return false
+        case 'b':
+          attempt(() => {
+            condition = rest === '' ? undefined : conditionOf(rest)
+          })
+          break
+        case 'p':
+          attempt(() => say(rest === '' ? stepped.entry.message : conditionOf(rest).value(stop)))
+          break
+        case 's':
+          say(stateOf(stepped))
+          break
+        default:
+          process.stderr.write(`${help}\n`)
+      }
+    }
+  }
+
+  return {
+    async at(stepped) {
+      const stop: Stop = {
+        entry: stepped.entry,
+        decides: stepped.decides.map(f => f.type),
+        differs: stepped.divergences.length > 0,
+      }
+      const breaksHere = condition?.holds(stop) === true
+      if (breaksHere) breaks++
+      if (!stepping && !breaksHere) return true
+      show(stepped, stop)
+      return ask(stepped, stop)
+    },
+    end() {
+      lines.close()
+      if (condition !== undefined && breaks === 0) process.stderr.write(`${conditionText(condition)} held nowhere\n`)
+    },
+  }
+}
+
+const conditionText = ({ text }: Condition) => `'${escapeForTerminal(text)}'`
+
+function say(value: unknown): void {
+  process.stdout.write(`  ${escapeForTerminal(JSON.stringify(value, plainArrays) ?? 'undefined')}\n`)
+}
+
+/** A mistake at the prompt is said, and the prompt stays. */
+function attempt(act: () => void): void {
+  try {
+    act()
+  } catch (thrown) {
+    if (!(thrown instanceof TroupeError)) throw thrown
+    process.stderr.write(`  ${escapeForTerminal(thrown.message)}\n`)
+  }
+}
+
+/** What the coordinator knows of the fact's trajectory, without its tokens. */
+function stateOf({ entry, state }: Stepped): unknown {
+  const { message } = entry
+  if (state === null || !('trajectory' in message)) return null
+  const group = state.coordinator.groups.get(groupOf(message.trajectory))
+  const rollout = group?.members.get(memberOf(message.trajectory))
+  if (rollout === undefined) return { group: group === undefined ? 'not open' : 'open', trajectory: 'not known' }
+  const { phase, turn, attempt: last, open, faults, engine, contextTokens, partialTokens, sampledTokens } = rollout
+  const { toolCalls, toolErrors, calls, ending, rewarded } = rollout
+  const asked = calls.map(({ tool, attempt: of, response }) => ({ tool, attempt: of, answered: response !== null }))
+  return {
+    ...{ phase, turn, attempt: last, open, faults, engine, contextTokens, partialTokens, sampledTokens },
+    ...{ toolCalls, toolErrors, calls: asked, ending, rewarded, epoch: state.coordinator.epoch },
+  }
+}
+
+/** Lines as they are wanted; on a terminal after a prompt, on stderr, since stdout is data. */
+function linesOf(input: Readable, isTerminal: boolean) {
+  const reader = createInterface({ input, terminal: isTerminal, ...(isTerminal ? { output: process.stderr } : {}) })
+  const lines = reader[Symbol.asyncIterator]()
+  reader.setPrompt('(n)ext (c)ontinue (b)reak (p)rint (s)tate (q)uit > ')
+  // Ctrl-C ends the reader: as the end of input does.
+  reader.on('SIGINT', () => reader.close())
+  return {
+    async next(): Promise<string | undefined> {
+      if (isTerminal) reader.prompt()
+      const { value, done } = await lines.next()
+      return done === true ? undefined : value
+    },
+    close: () => reader.close(),
+  }
+}
