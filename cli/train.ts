@@ -93,7 +93,7 @@ const sharedPartitions = 4
 /** How often the children's CPU time and memory are looked at. */
 const sampleMs = 5000
 
-const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
+export const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
 
 /** @throws TroupeError engine.not_trainable, before there is anything of a run */
 function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {

@@ -37,7 +37,6 @@ if (!existsSync(data)) process.stderr.write(`the published files are not read: $
 test('every row is a problem or counted under one reason', () => {
   const rows = [
     '{"id": "a", "problem": "1+1", "answer": 2}',
-    '{"id": "a", "problem": "1+2", "answer": "3"}',
     '{"id": "b", "problem": "1+1", "answer": "2"}',
     '',
     'no JSON',
@@ -45,15 +44,14 @@ test('every row is a problem or counted under one reason', () => {
     '{"answer": "2"}',
     '{"problem": "1+3"}',
     '{"problem": "a half", "answer": "1/2"}',
-    '{"problem": "1+4", "answer": "005"}',
+    '{"id": 7, "problem": "1+4", "answer": "005"}',
   ]
   expect(parseProblems(rows.join('\n'), contest)).toEqual({
     problems: [
       { id: 'a', question: '1+1', truth: '2' },
-      { id: '10', question: '1+4', truth: '5' },
+      { id: '7', question: '1+4', truth: '5' },
     ],
     dropped: {
-      'id of a row before': 1,
       'question of a row before': 1,
       'not JSON': 1,
       'not an object': 1,
@@ -62,6 +60,14 @@ test('every row is a problem or counted under one reason', () => {
       'answer not an integer': 1,
     },
   })
+})
+
+test('an id that is there twice, or is missing where others have one, is refused with its line', () => {
+  const row = (id: unknown, n: number) => JSON.stringify({ id, problem: `${n}+0`, answer: n })
+  const read = (...lines: string[]) => parseProblems(lines.join('\n'), contest)
+  expect(() => read(row('a', 1), row('b', 2), '', row('a', 3))).toThrow("line 4: id 'a' stands at line 1 already")
+  expect(() => read(row('a', 1), row(undefined, 2))).toThrow('line 2: has no id, as line 1 has one')
+  expect(read(row(undefined, 1), row(undefined, 2)).problems.map(({ id }) => id)).toEqual(['1', '2'])
 })
 
 test('a JSON array is read as lines are', () => {

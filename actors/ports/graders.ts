@@ -24,7 +24,7 @@ import { choiceGrader, exactGrader, formatGrader } from './textGraders'
 import type { Grade, Graded, Grader, Ungraded } from './verifierPort'
 
 export interface GradersOptions {
-  readonly config: Pick<RecipeConfig, 'reward'>
+  readonly config: RecipeConfig
   readonly rewards?: Recipe['rewards']
   readonly sandbox: GraderSandbox
   readonly log?: Pick<Log, 'warn' | 'debug'>
@@ -48,7 +48,7 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
     ['exact', exactGrader(place)],
     ['format', formatGrader],
   ])
-  for (const [name, judge] of Object.entries(rewards)) byName.set(name, functionGrader(name, judge, reward, sandbox))
+  for (const [name, judge] of Object.entries(rewards)) byName.set(name, functionGrader(name, judge, config, sandbox))
   let processes: RewardProcesses | undefined
   if (reward.file !== undefined || reward.module !== undefined) {
     processes = await startPython(reward, log)
@@ -87,8 +87,8 @@ function pythonGrader(processes: RewardProcesses, { place }: RewardConfig): Grad
   }
 }
 
-function functionGrader(name: string, judge: RewardFunction, reward: RewardConfig, sandbox: GraderSandbox): Grader {
-  const { place, timeoutMs } = reward
+function functionGrader(name: string, judge: RewardFunction, config: RecipeConfig, sandbox: GraderSandbox): Grader {
+  const { place, timeoutMs } = config.reward
   return async ({ response, truth, task }, signal) => {
     const late = stoppableDeadline(timeoutMs)
     const either = AbortSignal.any([signal, late.signal])
@@ -105,14 +105,17 @@ function functionGrader(name: string, judge: RewardFunction, reward: RewardConfi
         return { status: ran.status, stdout: utf8(ran.stdout), stderr: utf8(ran.stderr) }
       }
       const whole = { ...task, truth }
-      const given = (async () => judge({ response, answer, task: whole }, { signal: either, timeoutMs, python }))()
+      const given = (async () =>
+        judge({ response, answer, task: whole }, { signal: either, timeoutMs, python, config }))()
       return gradeOf(name, await Promise.race([given, ended]), answer ?? '')
     } catch (thrown) {
       signal.throwIfAborted()
       if (late.signal.aborted) return { reward: null, how: 'timeout', why: `no score within ${timeoutMs} ms` }
       const error = asError(thrown)
-      const code = error instanceof TroupeError ? error.code : error.name
-      return { reward: null, how: 'raised', why: `${code}: ${error.message}`.slice(0, 500) }
+      // A TroupeError names what went wrong: a judge that refuses is counted apart from one that is not there.
+      const coded = error instanceof TroupeError
+      const why = coded ? error.message : `${error.name}: ${error.message}`
+      return { reward: null, how: coded ? error.code : 'raised', why: why.slice(0, 500) }
     } finally {
       late.stop()
     }

@@ -1,65 +1,43 @@
 /**
- * `troupe eval NAME`: a model answers a benchmark's problems with the tool, K times each, through the same actors as training.
+ * `troupe eval NAME|all`: a model answers a benchmark's problems, K times each, through the same actors as training.
  * stdout: with --json a line with the result and a summary, else the result beside the paper's table; stderr: progress.
- * A run like others: it can be resumed after a crash, and `replay` shows its trajectories.
+ * A run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` evaluates on every benchmark
+ * whose file lies in the directory given, a run each, and says which it found none of.
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
 import { closest } from 'fastest-levenshtein'
-import type { EvaluationCompleted } from '../../messages/facts'
-import { type Benchmark, benchmarks, readProblems } from '../../recipes/benchmarks'
-import { TroupeError } from '../../runtime/errors'
+import { type Benchmark, benchmarks } from '../../recipes/benchmarks'
 import { withBus } from '../runContext'
-import { train } from '../train'
+import { timestamp } from '../train'
 import { wholeNumber } from '../wholeNumber'
-import { reportOf } from './report'
-import { evalView } from './view'
-
-interface EvalOptions {
-  readonly bus: string
-  readonly set: readonly string[]
-  readonly engine?: readonly string[]
-  readonly data?: string
-  readonly model?: string
-  readonly samples?: number
-  readonly temperature?: number
-  readonly maxTokens?: number
-  readonly turns?: number
-  readonly limit?: number
-  readonly system?: string
-  readonly prefix?: string
-  readonly report?: string
-  readonly json?: boolean
-  readonly run?: string
-  readonly resume?: string
-  readonly acceptCode?: boolean
-}
-
-/** What the engine may hold of KV by default, in tokens: the recipe's default where a context is not longer. */
-const kvTokens = 65_536
-/** Room for the problem, the system message and the tools. */
-const promptTokens = 2048
+import { type EvalOptions, evaluateOne, wrong } from './one'
+import { type Evaluated, writeReport } from './report'
 
 export function registerEval(program: Command): void {
   const names = [...benchmarks.keys()].join(', ')
   const command = program
     .command('eval <name>')
-    .description(`evaluate a model on a benchmark: ${names}`)
-    .option('--data <file>', 'the problems: JSONL or a JSON array, as the benchmark is published')
+    .description(`evaluate a model on a benchmark: ${names}; or on all that a directory holds: all`)
+    .option('--data <file>', 'the problems, as the benchmark is published; with `all` a directory of such files')
+    .option('--answers <file>', "bfcl: the possible answers; arena-hard: the baseline's answers")
+    .option('--judge <url>', 'arena-hard: an OpenAI-compatible server')
+    .option('--judge-model <name>', 'arena-hard: one of its models')
+    .option('--judge-key-env <name>', "arena-hard: the environment variable that holds the server's key")
     .option('--model <dir>', 'a directory that transformers loads')
-    .option('--samples <k>', "answers to each problem (default: the paper's 16; gsm8k 1)", wholeNumber(1, 1024))
-    .option('--temperature <t>', 'default 0.6', temperature)
+    .option('--samples <k>', "answers to each problem (default: the paper's)", wholeNumber(1, 1024))
+    .option('--temperature <t>', "default: the paper's", temperature)
     .option(
       '--max-tokens <n>',
       'of an answer, tools aside (default 30000, or what fits the model)',
       wholeNumber(1, 2 ** 24),
     )
-    .option('--turns <n>', 'default 30', wholeNumber(1, 10_000))
+    .option('--turns <n>', 'default 30, or 1 without tools', wholeNumber(1, 10_000))
     .option('--limit <n>', 'only the first problems', wholeNumber(1, 2 ** 31))
     .option('--system <text>', 'system message, or @FILE, for a model that was trained on one of its own; empty: none')
     .option('--prefix <text>', 'text before every problem, or @FILE')
-    .option('--report <file>', 'write the result as Markdown too')
+    .option('--report <file>', 'write the result as Markdown, and beside it as JSON and as a picture (SVG)')
     .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL; may be given many times', gather, [])
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
     .option('--json', 'a JSON line with the result, last a summary')
@@ -67,7 +45,7 @@ export function registerEval(program: Command): void {
     .option('--resume <id>', 'go on with an evaluation, from the turns it was at')
     .option('--accept-code', 'resume a run that other code started')
   withBus(command).action(async (name: string, options: EvalOptions) => {
-    process.exitCode = await evaluate(name, options)
+    process.exitCode = name === 'all' ? await evaluateAll(options) : await evaluate(name, options)
   })
 }
 
@@ -76,71 +54,62 @@ const gather = (value: string, before: readonly string[]) => [...before, value]
 async function evaluate(name: string, options: EvalOptions): Promise<number> {
   const benchmark = benchmarks.get(name)
   if (benchmark === undefined) {
-    const hint = `benchmarks: ${[...benchmarks.keys()].join(', ')}; did you mean '${closest(name, [...benchmarks.keys()])}'?`
-    throw wrong(`there is no benchmark '${name}'`, hint)
+    const names = [...benchmarks.keys(), 'all']
+    throw wrong(
+      `there is no benchmark '${name}'`,
+      `benchmarks: ${names.join(', ')}; did you mean '${closest(name, names)}'?`,
+    )
   }
-  const { bus, json, run, resume, acceptCode, engine } = options
-  const set = resume === undefined ? [...(await fieldsOf(benchmark, options)), ...options.set] : options.set
-  let result: EvaluationCompleted | undefined
-  const given = { bus, json, run, resume, acceptCode, engine }
-  const code = await train(`eval-${name}`, {
-    ...(Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
-      readonly bus: string
-    }),
-    set,
-    learns: false,
-    view: how =>
-      evalView(benchmark, how, fact => {
-        result = fact
-      }),
-  })
-  if (result !== undefined && options.report !== undefined) writeFileSync(options.report, reportOf(benchmark, result))
+  const { code, evaluated } = await evaluateOne(benchmark, options)
+  report(options, evaluated === undefined ? [] : [evaluated])
   return code
 }
 
-/** What the options say about the recipe. */
-async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Promise<string[]> {
-  const { data, model, samples, limit, turns } = options
-  if (data === undefined) throw wrong(`${benchmark.title} needs its problems`, 'give --data FILE')
-  if (model === undefined) throw wrong('no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
-  const { problems, dropped } = await readProblems(benchmark, data)
-  for (const [reason, n] of Object.entries(dropped)) process.stderr.write(`left out: ${n} rows: ${reason}\n`)
-  const positions = Math.min(32_768, positionsOf(model))
-  const responseTokens = options.maxTokens ?? Math.min(30_000, positions)
-  const contextTokens = Math.min(positions, promptTokens + responseTokens)
-  const fields = {
-    'model.path': resolve(model),
-    'data.file': resolve(data),
-    'evaluation.problems': Math.min(problems.length, limit ?? problems.length),
-    'evaluation.samples': samples,
-    'evaluation.temperature': options.temperature,
-    'limits.contextTokens': contextTokens,
-    'limits.responseTokens': responseTokens,
-    'limits.turns': turns,
-    'engine.kvTokens': Math.max(kvTokens, contextTokens),
-    // The local engine keeps room for a whole context for each.
-    'engine.maxSequences': Math.max(1, Math.min(64, Math.floor(kvTokens / contextTokens))),
-    'data.system': options.system === undefined ? undefined : textOf(options.system),
-    'data.prefix': options.prefix === undefined ? undefined : textOf(options.prefix),
+async function evaluateAll(options: EvalOptions): Promise<number> {
+  const { data, resume, run = `eval-all-${timestamp()}` } = options
+  if (resume !== undefined) {
+    throw wrong('eval all is a run for each benchmark', `resume one: troupe eval NAME --resume ${resume}-NAME`)
   }
-  return Object.entries(fields).flatMap(([path, value]) =>
-    value === undefined ? [] : [`${path}=${JSON.stringify(value)}`],
-  )
+  if (data === undefined || !existsSync(data) || !statSync(data).isDirectory()) {
+    throw wrong('eval all needs the files of the benchmarks', 'give a directory: --data DIR')
+  }
+  const found = [...benchmarks.values()].map(benchmark => ({ benchmark, files: filesOf(benchmark, data, options) }))
+  const all: Evaluated[] = []
+  let code = 0
+  for (const { benchmark, files } of found) {
+    if (typeof files === 'string') {
+      process.stderr.write(`${benchmark.name}: left out, ${files}\n`)
+      continue
+    }
+    const one = await evaluateOne(benchmark, { ...options, ...files, run: `${run}-${benchmark.name}` })
+    if (one.evaluated !== undefined) all.push(one.evaluated)
+    code = Math.max(code, one.code)
+    if (one.code >= 128) break // stopped by a signal
+  }
+  if (all.length === 0 && code === 0)
+    throw wrong(`no benchmark's file lies in ${resolve(data)}`, 'see docs/evaluation.md')
+  report(options, all)
+  return code
 }
 
-/** Longest context of the model, in tokens. */
-function positionsOf(model: string): number {
-  const path = join(resolve(model), 'config.json')
-  if (!existsSync(path))
-    throw wrong(`${resolve(model)} holds no config.json`, 'give a directory that transformers loads')
-  const { max_position_embeddings: positions } = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>
-  return typeof positions === 'number' && positions > 0 ? positions : 32_768
+/** The benchmark's files in a directory, or why it cannot be evaluated on. */
+function filesOf(
+  { files, second, name }: Benchmark,
+  directory: string,
+  { judge }: EvalOptions,
+): { readonly data: string; readonly answers?: string } | string {
+  const lying = (names: readonly string[]) => names.map(one => join(directory, one)).find(existsSync)
+  const data = lying(files)
+  if (data === undefined) return `no ${files.join(' or ')}`
+  const answers = second === undefined ? undefined : lying(second.files)
+  if (second?.required && answers === undefined) return `no ${second.files.join(' or ')} (${second.what})`
+  if (name === 'arena-hard' && judge === undefined) return 'no --judge'
+  return { data, ...(answers === undefined ? {} : { answers }) }
 }
 
-function textOf(given: string): string {
-  if (!given.startsWith('@')) return given
-  if (!existsSync(given.slice(1))) throw wrong(`there is no file ${resolve(given.slice(1))}`, 'give @FILE, or the text')
-  return readFileSync(given.slice(1), 'utf8')
+function report({ report: file, model, resume }: EvalOptions, all: readonly Evaluated[]): void {
+  if (file === undefined || all.length === 0) return
+  writeReport(file, all, model ?? resume ?? '')
 }
 
 function temperature(text: string): number {
@@ -148,6 +117,3 @@ function temperature(text: string): number {
   if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value
   throw new InvalidArgumentError('It must be a number from 0.')
 }
-
-const wrong = (message: string, hint: string) =>
-  new TroupeError('cli.wrong_usage', { boundary: 'cli', retriable: false, message, hint })

@@ -1,40 +1,136 @@
 /**
- * An evaluation's result as Markdown, beside what the paper prints for the same benchmark.
+ * Evaluations' results as Markdown, JSON and a picture, beside what the paper prints for the same benchmarks.
  *
- * in   a benchmark, `evaluation.completed`        out  text
+ * in   benchmarks with their `evaluation.completed`, and what the log tells of them        out  text, files
  */
+import { writeFileSync } from 'node:fs'
+import { basename } from 'node:path'
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
 import { percent } from '../terminal'
+import type { EvaluationDetails } from './details'
+import { type PictureRow, pictureOf } from './picture'
 
-export function reportOf(benchmark: Benchmark, result: EvaluationCompleted): string {
+export interface Evaluated {
+  readonly benchmark: Benchmark
+  readonly result: EvaluationCompleted
+  readonly details?: EvaluationDetails
+  readonly run?: string
+}
+
+const suspectsShown = 20
+
+/** `F.md` (or whatever its name is), and beside it `F.json` and `F.svg`. */
+export function writeReport(file: string, all: readonly Evaluated[], model: string): void {
+  const stem = file.replace(/\.(md|markdown)$/, '')
+  const picture = `${stem}.svg`
+  writeFileSync(picture, pictureOf(all.flatMap(pictureRows)))
+  writeFileSync(
+    `${stem}.json`,
+    `${JSON.stringify(
+      all.map(one => jsonOf(one, model)),
+      null,
+      2,
+    )}\n`,
+  )
+  const parts = all.map(({ benchmark, result, details }) => reportOf(benchmark, result, details))
+  const summary = all.length < 2 ? [] : [summaryOf(all)]
+  writeFileSync(file, `${[...summary, ...parts, `![Beside the paper](${basename(picture)})\n`].join('\n')}`)
+}
+
+const jsonOf = ({ benchmark, result, details, run }: Evaluated, model: string) => {
+  const { passAt1, standardError, n, samples, metrics } = result
+  const { name, title, score, printed } = benchmark
+  return { benchmark: name, title, score, model, run, passAt1, standardError, n, samples, metrics, details, printed }
+}
+
+function pictureRows({ benchmark, result }: Evaluated): PictureRow[] {
+  const { title, printed } = benchmark
+  const own: PictureRow = {
+    ...{ benchmark: title, model: 'this model', ours: true },
+    accuracy: 100 * result.passAt1,
+    error: 100 * result.standardError,
+    tokens: result.metrics.meanTokens ?? 0,
+  }
+  const theirs = printed.map(({ model, accuracy, tokens }) => ({
+    ...{ benchmark: title, model, ours: false, accuracy },
+    ...(tokens === undefined ? {} : { tokens }),
+  }))
+  return [own, ...theirs]
+}
+
+function summaryOf(all: readonly Evaluated[]): string {
+  const rows = all.map(({ benchmark, result }) => [
+    benchmark.title,
+    scoreOf(result),
+    (result.metrics.meanTokens ?? 0).toFixed(0),
+    `${result.n} × ${result.samples}`,
+    benchmark.printed[0]?.accuracy.toFixed(1) ?? '–',
+  ])
+  const head = ['', 'this model', 'tokens', 'problems × samples', 'rStar2-Agent-14B']
+  return `# Evaluations\n\n${table(head, rows)}\n`
+}
+
+export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, details?: EvaluationDetails): string {
   const { metrics, samples, n } = result
-  const rows = [
-    ['pass@1', scoreOf(result)],
-    [`pass@${samples}`, percent(metrics.passAtK ?? 0)],
+  const rows: (readonly [string, string])[] = [
+    [benchmark.score, scoreOf(result)],
+    ...(samples > 1 ? [[`pass@${samples}`, percent(metrics.passAtK ?? 0)] as const] : []),
+    ...(details?.instructionAccuracy == null
+      ? []
+      : [['strict, instructions', percent(details.instructionAccuracy)] as const]),
     ['problems × samples', `${n} × ${samples}`],
     ['sampled tokens, mean', (metrics.meanTokens ?? 0).toFixed(0)],
     ['tool calls', String(metrics.toolCalls ?? 0)],
     ['failed tool calls', percent(metrics.toolErrorRate ?? 0)],
     ['ended by a limit', percent(metrics.truncatedShare ?? 0)],
     ['failed, not counted', String(metrics.failed ?? 0)],
-  ] as const
+    ['without a reward, not counted', `${metrics.unjudged ?? 0}${reasonsOf(details?.unjudged)}`],
+  ]
   const parts = [`# ${benchmark.title}`, table(['', ''], rows)]
+  const categories = Object.entries(details?.categories ?? {})
+  if (categories.length > 1) {
+    const lines = categories.map(([name, { score, n: many }]) => [name, percent(score), String(many)])
+    parts.push(table(['category', benchmark.score, 'problems'], lines))
+  }
+  const suspects = details?.suspects ?? []
+  if (suspects.length > 0) {
+    parts.push(
+      `${suspects.length} problems whose samples agree on another answer than the truth (is it right?):`,
+      table(
+        ['problem', 'truth', 'answer', 'samples'],
+        suspects.slice(0, suspectsShown).map(one => [one.task, one.truth, one.answer, String(one.samples)].map(inCell)),
+      ),
+    )
+  }
   const beside = besideThePaper(benchmark, result)
-  if (beside !== '') parts.push('Beside what arXiv 2508.20722 prints (pass@1 in %, mean response tokens):', beside)
+  if (beside !== '')
+    parts.push(`Beside what arXiv 2508.20722 prints (${benchmark.score} in %, mean response tokens):`, beside)
   return `${parts.join('\n\n')}\n`
 }
 
+export const reasonsOf = (unjudged: Readonly<Record<string, number>> = {}) => {
+  const reasons = Object.entries(unjudged).map(([how, n]) => `${how} ${n}`)
+  return reasons.length === 0 ? '' : ` (${reasons.join(', ')})`
+}
+
 /** Empty where the paper has no figures. */
-export function besideThePaper({ printed }: Benchmark, result: EvaluationCompleted): string {
+export function besideThePaper({ printed, score }: Benchmark, result: EvaluationCompleted): string {
   if (printed.length === 0) return ''
   const ours = ['this model', (100 * result.passAt1).toFixed(1), (result.metrics.meanTokens ?? 0).toFixed(0)]
   const theirs = printed.map(({ model, accuracy, tokens }) => [model, accuracy.toFixed(1), tokens?.toFixed(0) ?? '–'])
-  return table(['model', 'pass@1', 'tokens'], [ours, ...theirs])
+  return table(['model', score, 'tokens'], [ours, ...theirs])
 }
 
 export const scoreOf = ({ passAt1, standardError }: EvaluationCompleted): string =>
   `${(100 * passAt1).toFixed(1)} ± ${(100 * standardError).toFixed(1)} %`
+
+/** What a model wrote may hold what Markdown takes for the end of a cell, or for HTML. */
+const inCell = (text: string) =>
+  text
+    .replace(/[\p{Cc}]/gu, ' ')
+    .replace(/[|\\`<>&[\]*_]/g, c => `&#${c.charCodeAt(0)};`)
+    .slice(0, 160)
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
   const widths = head.map((title, at) => Math.max(3, title.length, ...rows.map(row => row[at]!.length)))

@@ -6,11 +6,12 @@ import { type RunView, type TrainViewOptions, trainView } from '../trainView'
 import { besideThePaper, scoreOf } from './report'
 
 export function evalView(
-  { title, ...benchmark }: Benchmark,
+  benchmark: Benchmark,
   options: TrainViewOptions,
   onResult: (result: EvaluationCompleted) => void,
 ): RunView {
   const { config, json, run } = options
+  const { title, score } = benchmark
   const { problems, samples, temperature } = config.evaluation
   const view = trainView(options)
   const out = (text: string) => process.stdout.write(`${text}\n`)
@@ -35,16 +36,16 @@ export function evalView(
       view.close()
       if (result === undefined) return out(`${title}: ${summary.outcome}, ${summary.reason}`)
       const { metrics } = result
-      out(
-        `${title}  pass@1 ${scoreOf(result)}  pass@${result.samples} ${percent(metrics.passAtK ?? 0)}  (${result.n} problems)`,
-      )
+      const best = result.samples > 1 ? `  pass@${result.samples} ${percent(metrics.passAtK ?? 0)}` : ''
+      out(`${title}  ${score} ${scoreOf(result)}${best}  (${result.n} problems)`)
       out(
         `sampled tokens  ${(metrics.meanTokens ?? 0).toFixed(0)} an answer, ${percent(metrics.truncatedShare ?? 0)} ended by a limit`,
       )
       out(`tool calls      ${metrics.toolCalls ?? 0}, ${percent(metrics.toolErrorRate ?? 0)} failed`)
       if ((metrics.failed ?? 0) > 0) out(`failed          ${metrics.failed} answers, which do not count`)
+      if ((metrics.unjudged ?? 0) > 0) out(`no reward       ${metrics.unjudged} answers, which do not count`)
       out(`wall time       ${duration(summary.wallSeconds)}`)
-      const beside = besideThePaper({ title, ...benchmark }, result)
+      const beside = besideThePaper(benchmark, result)
       if (beside !== '') out(`\nBeside what arXiv 2508.20722 prints:\n${beside}\n`)
       out(`look at it      npx troupe replay ls --run ${summary.run}`)
     },

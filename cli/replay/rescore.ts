@@ -92,7 +92,11 @@ async function ownOf(config: RecipeConfig, options: RescoreOptions, closers: (()
   const { reward } = config
   const asked = { ...reward, place: options.place ?? reward.place, timeoutMs: options.timeoutMs ?? reward.timeoutMs }
   const rewards = rewardsOf(config.name)
-  const { byName, close } = await openGraders({ config: { reward: asked }, sandbox, ...(rewards ? { rewards } : {}) })
+  const { byName, close } = await openGraders({
+    config: { ...config, reward: asked },
+    sandbox,
+    ...(rewards ? { rewards } : {}),
+  })
   closers.push(close)
   return (ask, signal) => {
     const grader = byName.get(ask.task.reward)

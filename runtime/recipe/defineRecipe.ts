@@ -5,7 +5,7 @@
 import type { z } from 'zod'
 import type { ChatMessage, Task } from '../../messages/facts'
 import type { ToolSchema } from '../renderer'
-import type { RewardFunction } from './reward'
+import type { RewardFunction } from './rewardFunction'
 import type { RecipeConfig, RecipeInput } from './schema'
 
 /** Tasks by index, so that a cursor in a fact says which come next. */

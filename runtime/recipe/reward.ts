@@ -5,7 +5,6 @@
  * is a positive for RoC; advantages are of the rewards themselves. Who cannot tell throws: that is counted, and no zero.
  */
 import { z } from 'zod'
-import type { Task } from '../../messages/facts'
 import { positive } from './numbers'
 
 export const rewardSection = z.strictObject({
@@ -49,40 +48,3 @@ export function rewardFaults(reward: RewardConfig): readonly (readonly [string, 
     faults.push(['place', "the reward 'math' looks for a box: inside the answer-tag, or anywhere"])
   return faults
 }
-
-/** What a reward judges. */
-export interface RewardAsk {
-  /** All that the model wrote, its turns joined, special tokens kept. */
-  readonly response: string
-  /** The answer in it, by `reward.place`; null where there is none. */
-  readonly answer: string | null
-  readonly task: Task
-}
-
-export interface RewardContext {
-  /** Aborted at `reward.timeoutMs`, what `python` takes aside; nobody waits for it after that. */
-  readonly signal: AbortSignal
-  readonly timeoutMs: number
-  /** Runs code in a sandbox with the project's Python environment. Whatever the code does, it resolves. */
-  python(
-    code: string,
-    stdin?: string,
-  ): Promise<{ readonly status: string; readonly stdout: string; readonly stderr: string }>
-}
-
-export type RewardScore =
-  | number
-  | {
-      readonly score: number
-      /** What was taken as the answer. Default: the ask's. */
-      readonly answer?: string
-      /** Which rule decided, in a word. Default: the reward's name. */
-      readonly how?: string
-      readonly why?: string
-    }
-
-/**
- * A user's reward. It may throw: that is told (`reward.failed`) and the rollout is left out, not counted as wrong.
- * It shares this process: what never yields holds everything up. `python` rewards have processes of their own.
- */
-export type RewardFunction = (ask: RewardAsk, context: RewardContext) => RewardScore | Promise<RewardScore>

@@ -1,5 +1,7 @@
 /** A whole evaluation, small: a random model, the real engine, sandbox and grader, driven by the command line. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelOf } from '../../actors/model'
@@ -16,13 +18,17 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }))
 const turnsOf = (facts: readonly Message[]) =>
   facts.flatMap(f => (f.type === 'turn.completed' ? [`${f.trajectory}#${f.turn}`] : []))
 
-test('an evaluation that is killed goes on, generates no finished turn again, and counts each answer once', async () => {
+let model: Awaited<ReturnType<typeof modelOf>>
+beforeAll(async () => {
   const { recipe, config } = loadRecipe('quickstart', [
     'coldStart.demonstrations=200',
     'model.config.max_position_embeddings=2048',
   ])
   const demonstrations = () => recipe.demonstrations!(config.value)
-  const model = await modelOf(config.value, join(directory, 'model'), demonstrations)
+  model = await modelOf(config.value, join(directory, 'model'), demonstrations)
+})
+
+test('an evaluation that is killed goes on, generates no finished turn again, and counts each answer once', async () => {
   const data = join(directory, 'gsm8k.jsonl')
   const rows = Array.from({ length: 6 }, (_, n) => ({ question: `What is ${n} + ${n}?`, answer: `#### ${2 * n}` }))
   writeFileSync(data, `${rows.map(row => JSON.stringify(row)).join('\n')}\nnot a row\n`)
@@ -58,4 +64,89 @@ test('an evaluation that is killed goes on, generates no finished turn again, an
   const after = turnsOf(await messagesOf(bus, 'r', 'trajectories'))
   expect(new Set(after).size).toBe(after.length)
   expect(after).toEqual(expect.arrayContaining(turnsOf(before)))
+})
+
+test('eval all runs every benchmark whose file is there, judges each in its own way, and reports them together', async () => {
+  const data = join(directory, 'all')
+  mkdirSync(data)
+  const put = (name: string, ...rows: object[]) =>
+    writeFileSync(join(data, name), rows.map(row => `${JSON.stringify(row)}\n`).join(''))
+  writeFileSync(
+    join(data, 'gpqa_diamond.csv'),
+    'Record ID,Question,Correct Answer,Incorrect Answer 1,Incorrect Answer 2,Incorrect Answer 3\nr1,"1, or 2?",1,2,3,4\n',
+  )
+  const rows = [
+    {
+      key: 1,
+      prompt: 'Say',
+      instruction_id_list: ['punctuation:no_comma', 'detectable_format:title'],
+      kwargs: [{}, {}],
+    },
+  ]
+  put('ifeval.jsonl', ...rows)
+  const weather = {
+    name: 'weather',
+    parameters: { type: 'dict', properties: { city: { type: 'string' } }, required: ['city'] },
+  }
+  const question = [[{ role: 'user', content: 'Rain in Rome?' }]]
+  put(
+    'bfcl.jsonl',
+    { id: 'simple_0', question, function: [weather] },
+    { id: 'irrelevance_0', question, function: [weather] },
+  )
+  put('bfcl.answers.jsonl', { id: 'simple_0', ground_truth: [{ weather: { city: ['Rome'] } }] })
+  put(
+    'arena-hard.jsonl',
+    { question_id: 'a', turns: [{ content: 'Say' }] },
+    { question_id: 'b', turns: [{ content: 'More' }] },
+  )
+  put(
+    'arena-hard.baseline.jsonl',
+    ...['a', 'b'].map(question_id => ({ question_id, choices: [{ turns: [{ content: `base ${question_id}` }] }] })),
+  )
+  const judge = createServer(async (request, response) => {
+    let body = ''
+    for await (const chunk of request) body += chunk
+    const refuses = body.includes('base b')
+    const message = refuses ? { content: null, refusal: 'no' } : { content: '[[A>B]]' }
+    response.end(JSON.stringify({ choices: [{ message }] }))
+  })
+  await new Promise<void>(resolve => judge.listen(0, '127.0.0.1', resolve))
+  const report = join(directory, 'report.md')
+  try {
+    const { port } = judge.address() as AddressInfo
+    const bus = `lmdb:${join(directory, 'bus-all')}`
+    const how = ['--samples', '2', '--max-tokens', '40', '--judge', `http://127.0.0.1:${port}/v1`, '--judge-model', 'j']
+    const args = ['eval', 'all', '--json', '--bus', bus, '--model', model.directory, '--data', data, '--report', report]
+    const { code, stdout, stderr } = await troupe([...args, ...how, '--run', 'r']).done
+    expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+    expect(stderr).toContain('aime24: left out, no aime24.jsonl')
+    expect(stderr).toContain('answers without a reward, by why: (verifier.judge_refused 2)')
+    const lines = stdout
+      .trim()
+      .split('\n')
+      .map(line => JSON.parse(line) as { type: string; metrics?: object })
+    expect(lines.filter(({ type }) => type === 'evaluation')).toMatchObject([
+      { n: 1, metrics: { unjudged: 0 } },
+      { n: 1 },
+      { n: 2 },
+      { n: 1, passAt1: 0.5, metrics: { unjudged: 2 } },
+    ])
+  } finally {
+    await new Promise(resolve => judge.close(resolve))
+  }
+  const markdown = readFileSync(report, 'utf8')
+  expect(markdown).toMatch(/\| Arena-Hard +\| 50\.0 ± 0\.0 %/)
+  expect(markdown).toContain('without a reward, not counted | 2 (verifier.judge_refused 2)')
+  expect(markdown).toContain('![Beside the paper](report.svg)')
+  expect(readFileSync(report.replace('.md', '.svg'), 'utf8')).toMatch(
+    /^<svg [^>]+>[\s\S]*GPQA Diamond · this model[\s\S]*<\/svg>\n$/,
+  )
+  const json = JSON.parse(readFileSync(report.replace('.md', '.json'), 'utf8')) as object[]
+  expect(json).toMatchObject([
+    { benchmark: 'gpqa' },
+    { benchmark: 'ifeval' },
+    { benchmark: 'bfcl' },
+    { benchmark: 'arena-hard', passAt1: 0.5 },
+  ])
 })

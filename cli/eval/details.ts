@@ -1,0 +1,118 @@
+/**
+ * What an evaluation's log tells beyond its result: by category, by instruction, why rewards could not be had, and problems
+ * whose answers agree with one another against the truth.
+ *
+ * in   the facts of `trajectories`        out  counts and shares
+ * Invariant: a projection of the log; it changes nothing and can be made anew.
+ */
+import type { TrajectoryFact } from '../../messages/facts'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { instructionLevel } from '../../recipes/benchmarks'
+import type { Journal } from '../../runtime/journal'
+import { readFacts } from '../replay/trajectories'
+
+export interface EvaluationDetails {
+  /** Mean reward and how many problems, by category, where tasks have one. */
+  readonly categories: Readonly<Record<string, { readonly score: number; readonly n: number }>>
+  /** IFEval: share of all instructions that were followed. */
+  readonly instructionAccuracy: number | null
+  /** Rewards that could not be had, by why. */
+  readonly unjudged: Readonly<Record<string, number>>
+  /** How answers were judged, e.g. no-answer: 3. */
+  readonly how: Readonly<Record<string, number>>
+  /** At least two thirds of three samples or more give one answer, and it is not the truth: is the truth right? */
+  readonly suspects: readonly {
+    readonly task: string
+    readonly truth: string
+    readonly answer: string
+    readonly samples: number
+  }[]
+}
+
+interface Sample {
+  readonly task: string
+  readonly truth: string
+  readonly category: string | undefined
+  reward?: number
+  answer?: string
+  how?: string
+}
+
+export async function detailsOf(journal: Journal): Promise<EvaluationDetails> {
+  const samples = new Map<TrajectoryId, Sample>()
+  const unjudged: Record<string, number> = {}
+  await readFacts(journal, (fact: TrajectoryFact) => {
+    if (fact.type === 'rollout.requested') {
+      const { id, truth, metadata } = fact.task
+      const category = [metadata?.category, metadata?.domain].find(one => typeof one === 'string' && one !== '')
+      if (!samples.has(fact.trajectory)) samples.set(fact.trajectory, { task: id, truth, category: category as string })
+      return
+    }
+    const sample = 'trajectory' in fact ? samples.get(fact.trajectory) : undefined
+    if (sample === undefined || sample.how !== undefined) return
+    if (fact.type === 'reward.failed') {
+      sample.how = fact.how
+      unjudged[fact.how] = (unjudged[fact.how] ?? 0) + 1
+    } else if (fact.type === 'reward.assigned') {
+      Object.assign(sample, { reward: fact.reward, answer: fact.answer, how: fact.how })
+    }
+  })
+  const judged = [...samples].filter(([, sample]) => sample.reward !== undefined)
+  const answers = judged.flatMap(([, { how, answer }]) => (how === 'ifeval-strict' ? [answer!] : []))
+  const { followed, asked } = instructionLevel(answers)
+  return {
+    categories: categoriesOf(judged.map(([, sample]) => sample)),
+    instructionAccuracy: asked === 0 ? null : followed / asked,
+    unjudged,
+    how: counted(judged.map(([, { how }]) => how!)),
+    suspects: suspectsOf(judged),
+  }
+}
+
+function categoriesOf(samples: readonly Sample[]): EvaluationDetails['categories'] {
+  const byCategory = new Map<string, Map<string, number[]>>()
+  for (const { category, task, reward } of samples) {
+    if (category === undefined) continue
+    const tasks = byCategory.get(category) ?? new Map<string, number[]>()
+    byCategory.set(category, tasks.set(task, [...(tasks.get(task) ?? []), reward!]))
+  }
+  return Object.fromEntries(
+    [...byCategory]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([category, tasks]) => {
+        const means = [...tasks.values()].map(mean)
+        return [category, { score: mean(means), n: means.length }]
+      }),
+  )
+}
+
+function suspectsOf(judged: readonly (readonly [TrajectoryId, Sample])[]): EvaluationDetails['suspects'] {
+  const groups = grouped(judged)
+  return [...groups.values()].flatMap(group => {
+    const counts = counted(group.flatMap(([, { answer, reward }]) => (answer && reward === 0 ? [answer] : [])))
+    const [most] = Object.entries(counts).sort(([, a], [, b]) => b - a)
+    const isOften = most !== undefined && group.length >= 3 && most[1] >= (2 / 3) * group.length
+    if (!isOften || group[0]![1].how === 'ifeval-strict') return []
+    const { task, truth } = group[0]![1]
+    return truth === '' ? [] : [{ task, truth, answer: most[0], samples: most[1] }]
+  })
+}
+
+function grouped(
+  judged: readonly (readonly [TrajectoryId, Sample])[],
+): Map<string, (readonly [TrajectoryId, Sample])[]> {
+  const groups = new Map<string, (readonly [TrajectoryId, Sample])[]>()
+  for (const one of judged) {
+    const key = groupOf(one[0])
+    groups.set(key, [...(groups.get(key) ?? []), one])
+  }
+  return groups
+}
+
+const mean = (values: readonly number[]) => values.reduce((sum, v) => sum + v, 0) / Math.max(1, values.length)
+
+function counted(names: readonly string[]): Record<string, number> {
+  const counts: Record<string, number> = {}
+  for (const name of names) counts[name] = (counts[name] ?? 0) + 1
+  return counts
+}

@@ -1,0 +1,149 @@
+/**
+ * One evaluation: a benchmark's fields from the options, its run, and what the log tells afterwards.
+ *
+ * in   a benchmark, options        out  its result, and the exit code
+ */
+import { existsSync, readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import type { EvaluationCompleted } from '../../messages/facts'
+import { type Benchmark, readProblems } from '../../recipes/benchmarks'
+import { TroupeError } from '../../runtime/errors'
+import { openJournal } from '../../runtime/journal'
+import { openForReading } from '../runContext'
+import { timestamp, train } from '../train'
+import { detailsOf, type EvaluationDetails } from './details'
+import { type Evaluated, reasonsOf } from './report'
+import { evalView } from './view'
+
+export interface EvalOptions {
+  readonly bus: string
+  readonly set: readonly string[]
+  readonly engine?: readonly string[]
+  readonly data?: string
+  readonly answers?: string
+  readonly judge?: string
+  readonly judgeModel?: string
+  readonly judgeKeyEnv?: string
+  readonly model?: string
+  readonly samples?: number
+  readonly temperature?: number
+  readonly maxTokens?: number
+  readonly turns?: number
+  readonly limit?: number
+  readonly system?: string
+  readonly prefix?: string
+  readonly report?: string
+  readonly json?: boolean
+  readonly run?: string
+  readonly resume?: string
+  readonly acceptCode?: boolean
+}
+
+/** What the engine may hold of KV by default, in tokens: the recipe's default where a context is not longer. */
+const kvTokens = 65_536
+/** Room for the problem, the system message and the tools. */
+const promptTokens = 2048
+
+export async function evaluateOne(
+  benchmark: Benchmark,
+  options: EvalOptions,
+): Promise<{ readonly code: number; readonly evaluated: Evaluated | undefined }> {
+  const { bus, json, resume, acceptCode, engine } = options
+  const run = resume ?? options.run ?? `eval-${benchmark.name}-${timestamp()}`
+  const set = resume === undefined ? [...(await fieldsOf(benchmark, options)), ...options.set] : options.set
+  let result: EvaluationCompleted | undefined
+  const given = { bus, json, resume, acceptCode, engine, ...(resume === undefined ? { run } : {}) }
+  const code = await train(`eval-${benchmark.name}`, {
+    ...(Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
+      readonly bus: string
+    }),
+    set,
+    learns: false,
+    view: how =>
+      evalView(benchmark, how, fact => {
+        result = fact
+      }),
+  })
+  if (result === undefined) return { code, evaluated: undefined }
+  const details = await detailsIn(bus, run)
+  const reasons = reasonsOf(details?.unjudged)
+  if (reasons !== '') process.stderr.write(`answers without a reward, by why:${reasons}\n`)
+  return { code, evaluated: { benchmark, result, run, ...(details === undefined ? {} : { details }) } }
+}
+
+/** A log in memory is gone with the run. */
+async function detailsIn(bus: string, run: string): Promise<EvaluationDetails | undefined> {
+  if (bus.startsWith('memory:')) return undefined
+  const opened = await openForReading(bus, run)
+  try {
+    return await detailsOf(openJournal(opened.bus, opened.blobs, opened.run))
+  } finally {
+    await opened.bus.close()
+  }
+}
+
+/** What the options say about the recipe. */
+async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Promise<string[]> {
+  const { data, model, samples, limit, turns, answers } = options
+  if (data === undefined) throw wrong(`${benchmark.title} needs its problems`, 'give --data FILE')
+  if (model === undefined) throw wrong('no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
+  if (benchmark.name === 'arena-hard' && (options.judge === undefined || options.judgeModel === undefined)) {
+    throw wrong(
+      `${benchmark.title} needs a judge`,
+      'give --judge URL of an OpenAI-compatible server, and --judge-model NAME',
+    )
+  }
+  const functions = options.set.map(one => /^data\.functions=(.+)$/.exec(one)?.[1]).find(one => one !== undefined)
+  const { problems, dropped } = await readProblems(benchmark, data, {
+    ...(answers === undefined ? {} : { answers }),
+    ...(functions === undefined ? {} : { functions }),
+  })
+  for (const [reason, n] of Object.entries(dropped)) process.stderr.write(`left out: ${n} rows: ${reason}\n`)
+  const positions = Math.min(32_768, positionsOf(model))
+  const responseTokens = options.maxTokens ?? Math.min(30_000, positions)
+  const contextTokens = Math.min(positions, promptTokens + responseTokens)
+  const judge = options.judge === undefined ? undefined : judgeOf(options)
+  const fields = {
+    'model.path': resolve(model),
+    'data.file': resolve(data),
+    'data.answers': answers === undefined ? undefined : resolve(answers),
+    'data.judge': judge,
+    'evaluation.problems': Math.min(problems.length, limit ?? problems.length),
+    'evaluation.samples': samples,
+    'evaluation.temperature': options.temperature,
+    'limits.contextTokens': contextTokens,
+    'limits.responseTokens': responseTokens,
+    'limits.turns': turns,
+    'engine.kvTokens': Math.max(kvTokens, contextTokens),
+    // The local engine keeps room for a whole context for each.
+    'engine.maxSequences': Math.max(1, Math.min(64, Math.floor(kvTokens / contextTokens))),
+    'data.system': options.system === undefined ? undefined : textOf(options.system),
+    'data.prefix': options.prefix === undefined ? undefined : textOf(options.prefix),
+  }
+  return Object.entries(fields).flatMap(([path, value]) =>
+    value === undefined ? [] : [`${path}=${JSON.stringify(value)}`],
+  )
+}
+
+const judgeOf = ({ judge, judgeModel, judgeKeyEnv }: EvalOptions) => ({
+  ...{ url: judge, model: judgeModel },
+  ...(judgeKeyEnv === undefined ? {} : { apiKey: { env: judgeKeyEnv } }),
+})
+
+/** Longest context of the model, in tokens. */
+function positionsOf(model: string): number {
+  const path = join(resolve(model), 'config.json')
+  if (!existsSync(path))
+    throw wrong(`${resolve(model)} holds no config.json`, 'give a directory that transformers loads')
+  const { max_position_embeddings: positions } = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>
+  return typeof positions === 'number' && positions > 0 ? positions : 32_768
+}
+
+function textOf(given: string): string {
+  if (!given.startsWith('@')) return given
+  if (!existsSync(given.slice(1))) throw wrong(`there is no file ${resolve(given.slice(1))}`, 'give @FILE, or the text')
+  return readFileSync(given.slice(1), 'utf8')
+}
+
+export const wrong = (message: string, hint: string) =>
+  new TroupeError('cli.wrong_usage', { boundary: 'cli', retriable: false, message, hint })

@@ -1,0 +1,141 @@
+/**
+ * Arena-Hard (arXiv 2406.11939): a judge model compares an answer with a baseline's, in both orders.
+ *
+ * in   rows {question_id, turns}, the baseline's answers {question_id, choices}        out  problems; a reward from 0 to 1
+ * The reward is the mean of the two games, 1 for a win, ½ for a tie, 0 for a loss; one that is decided strongly (>>) counts three
+ * times, as in the benchmark's own table. A judge that gives no verdict is asked once more; then there is no reward, which is
+ * counted by its reason.
+ */
+import { withoutSpecialTokens } from '../../../kernels'
+import { parseConfig } from '../../../runtime/config'
+import { TroupeError } from '../../../runtime/errors'
+import type { RewardFunction } from '../../../runtime/recipe'
+import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
+import { type JudgeReply, judgeModel, judgeSchema } from './judge'
+
+export function parseArenaHard(text: string, baseline: string | undefined): Problems {
+  const answers = new Map<string, string>()
+  const places = new Map<string, number>()
+  for (const { row, place } of baseline === undefined ? [] : rowsOf(baseline)) {
+    const id = isObject(row) ? idOf(row) : undefined
+    if (id === undefined) throw badRow(place, "of the baseline's answers has no question_id")
+    const before = places.get(id)
+    if (before !== undefined) throw badRow(place, `of the baseline's answers: '${id}' stands at line ${before} already`)
+    places.set(id, place)
+    const answer = answerOf(row)
+    if (answer !== undefined) answers.set(id, answer)
+  }
+  const { add, drop, result } = gathering()
+  for (const { row, place } of rowsOf(text)) {
+    if (row === undefined) drop('not JSON')
+    else if (!isObject(row)) drop('not an object')
+    else {
+      const id = idOf(row)
+      const [first] = Array.isArray(row.turns) ? row.turns : []
+      const question = typeof row.prompt === 'string' ? row.prompt : isObject(first) ? first.content : first
+      if (id === undefined) throw badRow(place, 'has no question_id')
+      if (typeof question !== 'string' || question.trim() === '') drop('no question')
+      else if (!answers.has(id)) drop('no answer of the baseline')
+      else
+        add(
+          { id, question, truth: answers.get(id)!, metadata: { category: String(row.category ?? row.cluster ?? '') } },
+          place,
+        )
+    }
+  }
+  return result
+}
+
+const idOf = (row: Readonly<Record<string, unknown>>) => {
+  const id = row.question_id ?? row.uid
+  return typeof id === 'string' || typeof id === 'number' ? String(id) : undefined
+}
+
+/** Of `choices[0].turns[0].content`, or the last of `messages` (the second version's form). */
+function answerOf(row: unknown): string | undefined {
+  if (!isObject(row)) return undefined
+  const [choice] = Array.isArray(row.choices) ? row.choices : []
+  const [turn] = isObject(choice) && Array.isArray(choice.turns) ? choice.turns : []
+  const last = Array.isArray(row.messages) ? row.messages.at(-1) : undefined
+  const content = isObject(turn) ? turn.content : isObject(last) ? last.content : undefined
+  const text = isObject(content) ? content.answer : content
+  return typeof text === 'string' ? text : undefined
+}
+
+const instructions = [
+  'You compare two answers to the same request, A and B, for someone who has to rely on the better one.',
+  'First work out for yourself what a good answer must have. Then look for what is wrong, missing, or beside the point in each.',
+  'What helps counts, and what is correct; length by itself does not. The order in which they stand means nothing.',
+  'End with exactly one verdict in double brackets:',
+  '[[A>>B]] A is much better, [[A>B]] A is better, [[A=B]] they are about the same, [[B>A]] B is better, [[B>>A]] B is much better.',
+].join('\n')
+
+const verdicts: Readonly<Record<string, { readonly value: number; readonly weight: number }>> = {
+  'A>>B': { value: 1, weight: 3 },
+  'A>B': { value: 1, weight: 1 },
+  'A=B': { value: 0.5, weight: 1 },
+  'B>A': { value: 0, weight: 1 },
+  'B>>A': { value: 0, weight: 3 },
+}
+
+/** The last verdict; undefined where there is none, or where there are two that differ. */
+export function verdictIn(text: string): string | undefined {
+  const found = new Set([...text.matchAll(/\[\[([AB](?:>>|>|=|<<|<)[AB])\]\]/g)].map(match => turned(match[1]!)))
+  const [only] = found
+  return found.size === 1 && only !== undefined && verdicts[only] !== undefined ? only : undefined
+}
+
+/** `B<A` is `A>B`, `B=A` is `A=B`. */
+function turned(verdict: string): string {
+  const said = /^([AB])(>>|>|=|<<|<)([AB])$/.exec(verdict)!
+  if (said[2]!.startsWith('<')) return `${said[3]}${said[2]!.replaceAll('<', '>')}${said[1]}`
+  return said[2] === '=' ? 'A=B' : verdict
+}
+
+type Ask = ReturnType<typeof judgeModel>
+const judges = new Map<string, Ask>()
+
+function judgeOf(data: Readonly<Record<string, unknown>>): Ask {
+  const key = JSON.stringify(data.judge)
+  const known = judges.get(key)
+  if (known !== undefined) return known
+  const judge = judgeModel(parseConfig(judgeSchema, data.judge, 'data.judge of the evaluation arena-hard'))
+  judges.set(key, judge)
+  return judge
+}
+
+export const arenaHardReward: RewardFunction = async ({ response, task }, { signal, config }) => {
+  const ask = judgeOf(config.data)
+  const own = withoutSpecialTokens(response)
+  const question = task.messages.at(-1)?.content ?? ''
+  const game = async (a: string, b: string): Promise<string> => {
+    const content = `Request:\n${question}\n\n--- Answer A ---\n${a}\n--- end of A ---\n\n--- Answer B ---\n${b}\n--- end of B ---`
+    let reply: JudgeReply | undefined
+    for (let attempt = 0; attempt < 2; attempt++) {
+      reply = await ask(
+        [
+          { role: 'system', content: instructions },
+          { role: 'user', content },
+        ],
+        signal,
+      )
+      const verdict = verdictIn(reply.text)
+      if (verdict !== undefined) return verdict
+    }
+    throw refused(reply!)
+  }
+  const [first, second] = await Promise.all([game(own, task.truth), game(task.truth, own)])
+  // In the second game the answer was B.
+  const mirrored = { ...verdicts[second]!, value: 1 - verdicts[second]!.value }
+  const games = [verdicts[first]!, mirrored]
+  const weight = games.reduce((sum, one) => sum + one.weight, 0)
+  const score = games.reduce((sum, one) => sum + one.weight * one.value, 0) / weight
+  return { score, answer: `${first} ${second}`, how: 'arena-hard', why: `as A: ${first}; as B: ${second}` }
+}
+
+const refused = ({ text, refusal }: JudgeReply) =>
+  new TroupeError(refusal === undefined ? 'verifier.no_verdict' : 'verifier.judge_refused', {
+    boundary: 'verifier',
+    retriable: false,
+    message: refusal ?? `the judge gave no verdict: ${JSON.stringify(text.slice(-120))}`,
+  })

@@ -1,0 +1,115 @@
+/**
+ * A judge model behind any OpenAI-compatible endpoint: a chat in, its text out.
+ *
+ * in   messages        out  what the model wrote
+ * Invariant: at most `atOnce` requests are out; each has a deadline; what a busy server refuses is asked again, what it
+ * refuses for good throws with its own words and never with the key.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { z } from 'zod'
+import type { ChatMessage } from '../../../messages/facts'
+import { asError, TroupeError } from '../../../runtime/errors'
+import { resolveSecret, secretSchema } from '../../../runtime/secret'
+
+export const judgeSchema = z.strictObject({
+  /** Of the server, up to `/v1`. */
+  url: z.string().regex(/^https?:\/\/[^@\s]+$/, 'an http or https URL without a password'),
+  model: z.string().min(1),
+  apiKey: secretSchema.optional(),
+  temperature: z.number().nonnegative().default(0),
+  maxTokens: z.number().int().positive().default(4096),
+  timeoutMs: z.number().int().positive().default(120_000),
+  atOnce: z.number().int().positive().default(8),
+})
+export type JudgeConfig = z.output<typeof judgeSchema>
+
+const tries = 4
+const replySchema = z.object({
+  choices: z
+    .array(z.object({ message: z.object({ content: z.string().nullish(), refusal: z.string().nullish() }) }))
+    .min(1),
+})
+
+export interface JudgeReply {
+  readonly text: string
+  /** What the model said instead of answering. */
+  readonly refusal: string | undefined
+}
+
+/** @throws TroupeError verifier.judge_failed */
+export function judgeModel(config: JudgeConfig) {
+  let running = 0
+  const waiting: (() => void)[] = []
+  const lane = async () => {
+    if (running >= config.atOnce) await new Promise<void>(resolve => waiting.push(resolve))
+    else running++
+  }
+  const leave = () => {
+    const next = waiting.shift()
+    if (next === undefined) running--
+    else next()
+  }
+
+  async function once(messages: readonly ChatMessage[], signal: AbortSignal): Promise<JudgeReply> {
+    const { url, model, apiKey, temperature, maxTokens } = config
+    const base = url.replace(/\/+$/, '').replace(/\/v1$/, '')
+    const response = await fetch(`${base}/v1/chat/completions`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        ...(apiKey === undefined ? {} : { authorization: `Bearer ${resolveSecret(apiKey)}` }),
+      },
+      body: JSON.stringify({ model, messages, temperature, max_tokens: maxTokens }),
+      signal,
+    })
+    const body = await response.text()
+    if (!response.ok)
+      throw failed(`the judge answers ${response.status}: ${body.slice(0, 200)}`, isBusy(response.status))
+    const read = replySchema.safeParse(jsonOf(body))
+    if (!read.success) throw failed(`the judge's answer is no chat completion: ${body.slice(0, 200)}`, false)
+    const { content, refusal } = read.data.choices[0]!.message
+    return { text: content ?? '', refusal: refusal ?? undefined }
+  }
+
+  return async (messages: readonly ChatMessage[], signal: AbortSignal): Promise<JudgeReply> => {
+    await lane()
+    try {
+      for (let attempt = 1; ; attempt++) {
+        const late = AbortSignal.timeout(config.timeoutMs)
+        try {
+          return await once(messages, AbortSignal.any([signal, late]))
+        } catch (thrown) {
+          signal.throwIfAborted()
+          const error = asError(thrown)
+          const final = error instanceof TroupeError && !error.retriable
+          if (final) throw error
+          const why = late.aborted ? `it did not answer within ${config.timeoutMs} ms` : reasonOf(error)
+          if (attempt >= tries) throw failed(`the judge cannot be had: ${why}`, true)
+          await sleep(250 * 2 ** attempt, undefined, { signal })
+        }
+      }
+    } finally {
+      leave()
+    }
+  }
+}
+
+const isBusy = (status: number) => status === 408 || status === 429 || status >= 500
+const reasonOf = (error: Error) =>
+  error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : error.message
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
+
+const failed = (message: string, retriable: boolean) =>
+  new TroupeError('verifier.judge_failed', {
+    boundary: 'verifier',
+    retriable,
+    message,
+    hint: '--judge URL names an OpenAI-compatible server, --judge-model one of its models',
+  })

@@ -1,0 +1,125 @@
+/**
+ * Whether calls are those that were asked for, without making them (the Berkeley Function-Calling Leaderboard's AST check).
+ *
+ * in   calls {name, arguments}, functions as they were described, possible answers        out  the first difference in words
+ * Invariant: pure. A call matches where its name is right, no required argument is missing, none is unknown, and each value is of
+ * its declared type and among the possible ones; `''` among these says that it may be left out. Texts are compared without case,
+ * blanks and punctuation. Several calls match in any order, each once.
+ */
+export interface FunctionCall {
+  readonly name: string
+  readonly arguments: Readonly<Record<string, unknown>>
+}
+
+export interface FunctionDescription {
+  readonly name: string
+  readonly parameters?: {
+    readonly properties?: Readonly<
+      Record<string, { readonly type?: string; readonly items?: { readonly type?: string } }>
+    >
+    readonly required?: readonly string[]
+  }
+}
+
+/** `{name: {parameter: [values]}}`. */
+export type PossibleCall = Readonly<Record<string, Readonly<Record<string, readonly unknown[]>>>>
+
+/** Undefined where the calls are the ones wanted. */
+export function callsFault(
+  calls: readonly FunctionCall[],
+  possible: readonly PossibleCall[],
+  functions: readonly FunctionDescription[],
+): string | undefined {
+  if (calls.length !== possible.length) return `${calls.length} calls where ${possible.length} were wanted`
+  const left = [...calls]
+  let fault: string | undefined
+  for (const wanted of possible) {
+    const faults = left.map(call => callFault(call, wanted, functions))
+    const at = faults.indexOf(undefined)
+    if (at >= 0) left.splice(at, 1)
+    else fault ??= faults[0] ?? 'a call is missing'
+  }
+  return fault
+}
+
+/** Names with dots are no names for some models, which write `_` instead. */
+const plainName = (name: string) => name.replaceAll('.', '_')
+
+function callFault(
+  call: FunctionCall,
+  wanted: PossibleCall,
+  functions: readonly FunctionDescription[],
+): string | undefined {
+  const [name, values] = Object.entries(wanted)[0] ?? ['', {}]
+  if (plainName(call.name) !== plainName(name)) return `it calls ${call.name}, not ${name}`
+  const described = functions.find(one => plainName(one.name) === plainName(name))
+  const properties = described?.parameters?.properties ?? {}
+  for (const required of described?.parameters?.required ?? []) {
+    if (!Object.hasOwn(call.arguments, required)) return `${name}: '${required}' is missing`
+  }
+  for (const [parameter, value] of Object.entries(call.arguments)) {
+    const answers = Object.hasOwn(values, parameter) ? values[parameter] : undefined
+    if (answers === undefined) return `${name}: '${parameter}' was not wanted`
+    const declared = properties[parameter]?.type
+    if (declared !== undefined && !isOfType(value, declared)) return `${name}: '${parameter}' is no ${declared}`
+    if (!answers.some(answer => isSame(value, answer)))
+      return `${name}: '${parameter}' is ${JSON.stringify(value)?.slice(0, 80)}`
+  }
+  for (const [parameter, answers] of Object.entries(values)) {
+    if (!Object.hasOwn(call.arguments, parameter) && !answers.includes('')) return `${name}: '${parameter}' is missing`
+  }
+  return undefined
+}
+
+function isOfType(value: unknown, declared: string): boolean {
+  switch (declared) {
+    case 'integer':
+      return Number.isInteger(value)
+    case 'float':
+    case 'number':
+    case 'double':
+      return typeof value === 'number'
+    case 'boolean':
+      return typeof value === 'boolean'
+    case 'string':
+    case 'char':
+      return typeof value === 'string'
+    case 'array':
+    case 'tuple':
+      return Array.isArray(value)
+    case 'dict':
+    case 'object':
+    case 'HashMap':
+      return typeof value === 'object' && value !== null && !Array.isArray(value)
+    default:
+      return true
+  }
+}
+
+const plainText = (text: string) =>
+  text
+    .replace(/[ ,./\-_*^]/g, '')
+    .toLowerCase()
+    .replaceAll("'", '"')
+
+/** In a dict, possible answers hold a list of values for each key; in an array, lists or values. */
+function isSame(value: unknown, answer: unknown): boolean {
+  if (typeof value === 'string' && typeof answer === 'string') return plainText(value) === plainText(answer)
+  if (typeof value === 'number' && typeof answer === 'number') return value === answer
+  if (Array.isArray(value)) {
+    return Array.isArray(answer) && value.length === answer.length && value.every((one, at) => isSame(one, answer[at]))
+  }
+  if (typeof value === 'object' && value !== null) {
+    if (typeof answer !== 'object' || answer === null || Array.isArray(answer)) return false
+    const own = value as Readonly<Record<string, unknown>>
+    const possible = answer as Readonly<Record<string, unknown>>
+    const among = (one: unknown, of: unknown) =>
+      isSame(one, of) || (Array.isArray(of) && of.some(each => isSame(one, each)))
+    const mayLack = (of: unknown) => Array.isArray(of) && of.includes('')
+    return (
+      Object.entries(own).every(([key, one]) => Object.hasOwn(possible, key) && among(one, possible[key])) &&
+      Object.entries(possible).every(([key, of]) => Object.hasOwn(own, key) || mayLack(of))
+    )
+  }
+  return value === answer
+}

@@ -1,0 +1,63 @@
+/**
+ * Whether calls give what the wanted ones give, by making both: the leaderboard's executable check, in the sandbox.
+ *
+ * in   calls of a model, wanted calls as Python text, the source of the functions        out  the first difference in words
+ * Invariant: functions run in the sandbox, whoever wrote the calls; a wanted call that fails itself throws, which is no wrong answer.
+ */
+import type { RewardContext } from '../../../runtime/recipe'
+import type { FunctionCall } from './astCheck'
+
+/** exact_match; structural_match: the same type and keys, or length; real_time_match: numbers within a fifth. */
+const program = `
+import json, sys
+ask = json.loads(sys.stdin.readline())
+space = {}
+exec(compile(ask['source'], 'functions.py', 'exec'), space)
+def function(name):
+    found = space.get(name) or space.get(name.replace('.', '_'))
+    if found is None: raise NameError(f'there is no function {name}')
+    return found
+def shape(value):
+    if isinstance(value, dict): return ('dict', sorted(value))
+    if isinstance(value, (list, tuple)): return ('list', len(value))
+    return type(value).__name__
+def same(got, want, kind):
+    if kind == 'structural_match': return shape(got) == shape(want)
+    number = (int, float)
+    if kind == 'real_time_match' and isinstance(want, number) and isinstance(got, number):
+        return abs(got - want) <= 0.2 * abs(want)
+    return got == want
+wanted = []
+try:
+    for text in ask['wanted']: wanted.append(eval(text, dict(space)))
+except BaseException as error:
+    print(json.dumps({'broken': f'{type(error).__name__}: {error}'})); sys.exit()
+left = list(zip(wanted, ask['kinds'], ask['wanted']))
+fault = None
+for call in ask['calls']:
+    try: got = function(call['name'])(**call['arguments'])
+    except Exception as error:
+        fault = f"{call['name']} failed: {type(error).__name__}: {error}"; break
+    found = next((one for one in left if same(got, one[0], one[1])), None)
+    if found is None:
+        fault = f"{call['name']} gives {got!r:.80}"; break
+    left.remove(found)
+print(json.dumps({'fault': fault}))
+`
+
+export async function executedFault(
+  calls: readonly FunctionCall[],
+  wanted: readonly string[],
+  kinds: readonly string[],
+  source: string,
+  python: RewardContext['python'],
+): Promise<string | undefined> {
+  if (calls.length !== wanted.length) return `${calls.length} calls where ${wanted.length} were wanted`
+  const ask = { calls, wanted, kinds: wanted.map((_, at) => kinds[at] ?? 'exact_match'), source }
+  const { status, stdout, stderr } = await python(program, `${JSON.stringify(ask)}\n`)
+  if (status === 'timeout') return 'the calls ran out of time'
+  if (status !== 'ok') throw new Error(`the functions cannot be run: ${stderr.trim().split('\n').at(-1)}`)
+  const said = JSON.parse(stdout.trim().split('\n').at(-1)!) as { fault?: string | null; broken?: string }
+  if (said.broken !== undefined) throw new Error(`a wanted call fails itself: ${said.broken}`)
+  return said.fault ?? undefined
+}

@@ -1,0 +1,105 @@
+/**
+ * BFCL v3, single turn: which functions a model calls, with which arguments, as the leaderboard's files publish it.
+ *
+ * in   rows {id, question, function} and {id, ground_truth}        out  problems; a reward: 1 iff the calls are the wanted ones
+ * Categories, by the id's beginning: simple, multiple, parallel, parallel_multiple (AST check), exec_… (executed), irrelevance
+ * (no call is right).
+ * Invariant: the functions stand in the prompt as the hermes template would put them, and nothing is executed while the model
+ * writes; its first turn is judged.
+ */
+import { readFile } from 'node:fs/promises'
+import { parseToolCalls, withoutSpecialTokens } from '../../../kernels'
+import type { ChatMessage } from '../../../messages/facts'
+import type { RewardFunction } from '../../../runtime/recipe'
+import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
+import { callsFault, type FunctionCall, type FunctionDescription, type PossibleCall } from './astCheck'
+import { executedFault } from './execute'
+
+/** `answers`: the text of the file of possible answers, where the rows do not have their own. */
+export function parseBfcl(text: string, answers: string | undefined, functionsFile: string | undefined): Problems {
+  const possible = new Map<string, unknown>()
+  const places = new Map<string, number>()
+  for (const { row, place } of answers === undefined ? [] : rowsOf(answers)) {
+    if (!isObject(row) || typeof row.id !== 'string') throw badRow(place, 'of the answers has no id')
+    const before = places.get(row.id)
+    if (before !== undefined) throw badRow(place, `of the answers: id '${row.id}' stands at line ${before} already`)
+    places.set(row.id, place)
+    possible.set(row.id, row.ground_truth)
+  }
+  const { add, drop, result } = gathering()
+  for (const { row, place } of rowsOf(text)) {
+    if (row === undefined) drop('not JSON')
+    else if (!isObject(row)) drop('not an object')
+    else if (typeof row.id !== 'string' || row.id === '') throw badRow(place, 'has no id')
+    else {
+      const messages = messagesOf(row.question)
+      const functions = Array.isArray(row.function) ? row.function : isObject(row.function) ? [row.function] : undefined
+      const category = row.id.replace(/^live_/, '').replace(/_\d+(?:-\d+)*$/, '')
+      const truth = row.ground_truth ?? possible.get(row.id)
+      const isIrrelevant = category.includes('irrelevance')
+      if (messages === undefined) drop('no question')
+      else if (functions === undefined || !functions.every(isObject)) drop('no function')
+      else if (!isIrrelevant && !Array.isArray(truth)) drop('no ground truth')
+      else if (category.startsWith('exec') && functionsFile === undefined)
+        drop('executable, and no functions were given')
+      else {
+        const kinds = row.execution_result_type ?? []
+        const more = category.startsWith('exec') ? { kinds, functionsFile } : {}
+        const metadata = { category, functions, wanted: truth ?? [], ...more }
+        add({ id: row.id, question: '', truth: '', messages: withFunctions(messages, functions), metadata }, place)
+      }
+    }
+  }
+  return result
+}
+
+/** The first turn. */
+function messagesOf(question: unknown): readonly ChatMessage[] | undefined {
+  const turn = Array.isArray(question) && Array.isArray(question[0]) ? question[0] : question
+  if (!Array.isArray(turn) || turn.length === 0) return undefined
+  const messages = turn.map(one => (isObject(one) ? { role: one.role, content: one.content } : {}))
+  const isMessage = ({ role, content }: { role?: unknown; content?: unknown }) =>
+    (role === 'user' || role === 'system' || role === 'assistant') && typeof content === 'string'
+  return messages.every(isMessage) ? (messages as readonly ChatMessage[]) : undefined
+}
+
+const how = [
+  'You may call functions to help with the request. Their signatures stand in <tools></tools>:',
+  'For each call, write a JSON object with its name and arguments in <tool_call></tool_call>:\n<tool_call>\n{"name": NAME, "arguments": {…}}\n</tool_call>\nIf none of the functions can be used, say so and call none.',
+] as const
+
+function withFunctions(messages: readonly ChatMessage[], functions: readonly unknown[]): readonly ChatMessage[] {
+  const described = functions.map(one => JSON.stringify({ type: 'function', function: one })).join('\n')
+  const tools = `${how[0]}\n<tools>\n${described}\n</tools>\n\n${how[1]}`
+  const [first, ...rest] = messages
+  if (first?.role !== 'system') return [{ role: 'system', content: tools }, ...messages]
+  return [{ role: 'system', content: `${first.content}\n\n${tools}` }, ...rest]
+}
+
+interface Wanted {
+  readonly category: string
+  readonly functions: readonly FunctionDescription[]
+  readonly wanted: readonly unknown[]
+  readonly kinds?: readonly string[]
+  readonly functionsFile?: string
+}
+
+export const bfclReward: RewardFunction = async ({ response, task }, { python }) => {
+  const { category, functions, wanted, kinds = [], functionsFile } = task.metadata as unknown as Wanted
+  const parsed = parseToolCalls(withoutSpecialTokens(response))
+  const malformed = parsed.calls.find(call => call.kind === 'malformed')
+  const calls = parsed.calls.flatMap((call): FunctionCall[] => (call.kind === 'call' ? [call] : []))
+  const answer = JSON.stringify(calls.map(({ name, arguments: args }) => ({ name, arguments: args })))
+  const say = (fault: string | undefined) => ({
+    score: fault === undefined ? 1 : 0,
+    answer,
+    how: `bfcl-${category}`,
+    why: fault ?? 'as wanted',
+  })
+  // A call that cannot be read is none that could be made.
+  if (category.includes('irrelevance')) return say(calls.length === 0 ? undefined : `it calls ${calls[0]!.name}`)
+  if (malformed !== undefined) return say(malformed.kind === 'malformed' ? malformed.error : 'a call cannot be read')
+  if (parsed.unclosed) return say('a call is not closed')
+  if (!category.startsWith('exec')) return say(callsFault(calls, wanted as readonly PossibleCall[], functions))
+  return say(await executedFault(calls, wanted.map(String), kinds, await readFile(functionsFile!, 'utf8'), python))
+}

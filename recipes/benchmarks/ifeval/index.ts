@@ -1,0 +1,68 @@
+/**
+ * IFEval (arXiv 2311.07911): prompts with instructions that a program can check, as `input_data.jsonl` publishes them.
+ *
+ * in   rows {key, prompt, instruction_id_list, kwargs}        out  problems; a reward: 1 iff every instruction is followed
+ * Invariant: the reward is the paper's strict prompt-level rule; which instructions were followed stands in the answer, a
+ * digit each, so that the instruction-level rule can be computed from the log.
+ */
+import { withoutSpecialTokens } from '../../../kernels'
+import type { RewardFunction } from '../../../runtime/recipe'
+import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
+import { type Arguments, instructions } from './instructions'
+
+interface Asked {
+  readonly ids: readonly string[]
+  readonly kwargs: readonly Arguments[]
+}
+
+export function parseIfeval(text: string): Problems {
+  const { add, drop, result } = gathering()
+  for (const { row, place } of rowsOf(text)) {
+    if (row === undefined) drop('not JSON')
+    else if (!isObject(row)) drop('not an object')
+    else if (typeof row.prompt !== 'string' || row.prompt.trim() === '') drop('no prompt')
+    else {
+      const { key, prompt, instruction_id_list: ids, kwargs } = row
+      if (typeof key !== 'number' && typeof key !== 'string') throw badRow(place, 'has no key')
+      const faults = faultsOf(ids, kwargs)
+      if (faults !== undefined) drop(faults)
+      else {
+        // Published rows hold null for arguments that an instruction has not.
+        const given = (kwargs as Arguments[]).map(args =>
+          Object.fromEntries(Object.entries(args).filter(([, v]) => v !== null)),
+        )
+        add({ id: String(key), question: prompt, truth: '', metadata: { ids, kwargs: given } }, place)
+      }
+    }
+  }
+  return result
+}
+
+function faultsOf(ids: unknown, kwargs: unknown): string | undefined {
+  if (!Array.isArray(ids) || ids.length === 0) return 'no instruction_id_list'
+  const unknown = ids.find(id => instructions[String(id)] === undefined)
+  if (unknown !== undefined) return `unknown instruction ${String(unknown)}`
+  if (!Array.isArray(kwargs) || kwargs.length !== ids.length || !kwargs.every(isObject))
+    return 'kwargs do not match the instructions'
+  return undefined
+}
+
+export const ifevalReward: RewardFunction = ({ response, task }) => {
+  const { ids, kwargs } = task.metadata as unknown as Asked
+  const text = withoutSpecialTokens(response)
+  const prompt = task.messages.at(-1)?.content ?? ''
+  const followed = ids.map((id, at) => text.trim() !== '' && instructions[id]!(text, kwargs[at]!, prompt))
+  const missed = ids.filter((_, at) => !followed[at])
+  return {
+    score: missed.length === 0 ? 1 : 0,
+    answer: followed.map(one => (one ? '1' : '0')).join(''),
+    how: 'ifeval-strict',
+    why: missed.length === 0 ? `all ${ids.length} followed` : `not followed: ${missed.join(', ')}`,
+  }
+}
+
+/** Of answers as the reward writes them: instructions followed, and all. */
+export function instructionLevel(answers: readonly string[]): { readonly followed: number; readonly asked: number } {
+  const all = answers.join('')
+  return { followed: [...all].filter(one => one === '1').length, asked: all.length }
+}

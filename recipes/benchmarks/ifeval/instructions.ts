@@ -1,0 +1,137 @@
+/**
+ * IFEval's instructions (arXiv 2311.07911, Table 1): each a rule that a program can check.
+ *
+ * in   what was asked for (`kwargs` of a row), a response        out  whether it was followed
+ * Invariant: strict: the response is taken as it stands. Pure; an argument that a rule needs and has not throws with its name.
+ * Source: the paper's descriptions of the 25 instruction ids.
+ */
+import {
+  blankParagraphs,
+  countSentences,
+  languageOf,
+  occurrences,
+  starParagraphs,
+  wholeOccurrences,
+  wordsOf,
+} from './text'
+
+export type Arguments = Readonly<Record<string, unknown>>
+type Rule = (response: string, args: Arguments, prompt: string) => boolean
+
+const numberOf = (args: Arguments, name: string): number => {
+  const value = args[name]
+  if (typeof value !== 'number') throw new RangeError(`the instruction needs a number '${name}'`)
+  return value
+}
+const textOf = (args: Arguments, name: string): string => {
+  const value = args[name]
+  if (typeof value !== 'string') throw new RangeError(`the instruction needs a text '${name}'`)
+  return value
+}
+const textsOf = (args: Arguments, name: string): readonly string[] => {
+  const value = args[name]
+  if (!Array.isArray(value)) throw new RangeError(`the instruction needs a list '${name}'`)
+  return value.map(String)
+}
+
+/** `less than` or `at least`, as the rows say it. */
+function compared(count: number, args: Arguments, bound: string, relation = 'relation'): boolean {
+  const limit = numberOf(args, bound)
+  switch (args[relation] ?? 'at least') {
+    case 'at least':
+      return count >= limit
+    case 'less than':
+      return count < limit
+    default:
+      throw new RangeError(`'${String(args[relation])}' is no relation: 'at least' or 'less than'`)
+  }
+}
+
+const options = ['My answer is yes.', 'My answer is no.', 'My answer is maybe.']
+
+export const instructions: Readonly<Record<string, Rule>> = {
+  'keywords:existence': (text, args) => textsOf(args, 'keywords').every(word => occurrences(text, word) > 0),
+  'keywords:frequency': (text, args) => compared(occurrences(text, textOf(args, 'keyword').trim()), args, 'frequency'),
+  'keywords:forbidden_words': (text, args) =>
+    textsOf(args, 'forbidden_words').every(word => wholeOccurrences(text, word) === 0),
+  'keywords:letter_frequency': (text, args) =>
+    compared(occurrences(text, textOf(args, 'letter')), args, 'let_frequency', 'let_relation'),
+  'language:response_language': (text, args) => {
+    const found = languageOf(text)
+    // Too short to tell: it counts as followed, as it does for the benchmark's owners.
+    return found === undefined || found === textOf(args, 'language').toLowerCase().slice(0, 2)
+  },
+  'length_constraints:number_sentences': (text, args) => compared(countSentences(text), args, 'num_sentences'),
+  'length_constraints:number_words': (text, args) => compared(wordsOf(text).length, args, 'num_words'),
+  'length_constraints:number_paragraphs': (text, args) =>
+    starParagraphs(text)?.length === numberOf(args, 'num_paragraphs'),
+  'length_constraints:nth_paragraph_first_word': (text, args) => {
+    const paragraphs = blankParagraphs(text)
+    const nth = paragraphs[numberOf(args, 'nth_paragraph') - 1]
+    const word = /^["'“‘]*([^\s.,?!'"]*)/.exec(nth?.trim().split(/\s+/)[0] ?? '')?.[1]?.toLowerCase()
+    return paragraphs.length === numberOf(args, 'num_paragraphs') && word === textOf(args, 'first_word').toLowerCase()
+  },
+  'detectable_content:number_placeholders': (text, args) =>
+    (text.match(/\[[^[\]]*\]/g)?.length ?? 0) >= numberOf(args, 'num_placeholders'),
+  'detectable_content:postscript': (text, args) => {
+    const marker = textOf(args, 'postscript_marker').trim().toLowerCase()
+    const loose = marker.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replaceAll('\\.', '\\.\\s?')
+    return (
+      new RegExp(`^\\s*${loose}.*$`, 'm').test(text.toLowerCase()) || new RegExp(`\\s${loose}`).test(text.toLowerCase())
+    )
+  },
+  'detectable_format:number_bullet_lists': (text, args) =>
+    (text.match(/^\s*(?:\*[^*]|-).*$/gm)?.length ?? 0) === numberOf(args, 'num_bullets'),
+  'detectable_format:constrained_response': text => options.some(option => text.includes(option)),
+  'detectable_format:number_highlighted_sections': (text, args) => {
+    const single = (text.replace(/\*\*[^\n*]*\*\*/g, '').match(/\*[^\n*]+\*/g) ?? []).filter(m => m.slice(1, -1).trim())
+    const double = (text.match(/\*\*[^\n*]+\*\*/g) ?? []).filter(m => m.slice(2, -2).trim())
+    return single.length + double.length >= numberOf(args, 'num_highlights')
+  },
+  'detectable_format:multiple_sections': (text, args) => {
+    const name = textOf(args, 'section_spliter')
+      .trim()
+      .replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+    return text.split(new RegExp(`\\s?${name}\\s?\\d+\\s?`)).length - 1 >= numberOf(args, 'num_sections')
+  },
+  'detectable_format:json_format': text => {
+    const bare = text
+      .trim()
+      .replace(/^```(?:json)?/i, '')
+      .replace(/```$/, '')
+      .trim()
+    try {
+      JSON.parse(bare)
+      return true
+    } catch {
+      return false
+    }
+  },
+  'detectable_format:title': text => (text.match(/<<[^\n]+>>/g) ?? []).some(title => /[^<>\s]/.test(title)),
+  'combination:two_responses': text => {
+    const parts = text.split('******')
+    const kept = parts.filter((part, at) => part.trim() !== '' || (at !== 0 && at !== parts.length - 1))
+    return kept.length === 2 && kept.every(part => part.trim() !== '') && kept[0]!.trim() !== kept[1]!.trim()
+  },
+  'combination:repeat_prompt': (text, args, prompt) => {
+    const repeated = typeof args.prompt_to_repeat === 'string' ? args.prompt_to_repeat : prompt
+    return text.trim().toLowerCase().startsWith(repeated.trim().toLowerCase())
+  },
+  'startend:end_checker': (text, args) =>
+    text
+      .trim()
+      .replace(/^"+|"+$/g, '')
+      .toLowerCase()
+      .endsWith(textOf(args, 'end_phrase').trim().toLowerCase()),
+  'startend:quotation': text => text.trim().length > 1 && text.trim().startsWith('"') && text.trim().endsWith('"'),
+  'change_case:capital_word_frequency': (text, args) => {
+    const capitals = wordsOf(text).filter(word => /\p{Lu}/u.test(word) && word === word.toUpperCase())
+    return compared(capitals.length, args, 'capital_frequency', 'capital_relation')
+  },
+  'change_case:english_capital': text => /\p{L}/u.test(text) && text === text.toUpperCase() && isEnglish(text),
+  'change_case:english_lowercase': text => /\p{L}/u.test(text) && text === text.toLowerCase() && isEnglish(text),
+  'punctuation:no_comma': text => !text.includes(','),
+}
+
+/** Short texts, and texts all in capitals, are taken for other languages by detectors: only a script that is not ours tells. */
+const isEnglish = (text: string) => (text.match(/\p{L}/gu) ?? []).every(letter => /\p{Script=Latin}/u.test(letter))
