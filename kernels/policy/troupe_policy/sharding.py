@@ -22,16 +22,21 @@ from .ranks import Ranks
 
 
 def empty_model(directory: str) -> PreTrainedModel:
-    """The model of `directory` in float32 with no memory for its parameters; its buffers are real."""
+    """The model of `directory` in float32 without its weights: memory that is never written takes no page."""
     config = AutoConfig.from_pretrained(directory, local_files_only=True)
     with init_empty_weights(include_buffers=False):
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    model.to_empty(device="cpu")
+    for name, value in model.named_buffers():
+        value.copy_(buffers[name])
+    model.tie_weights()
+    return model
 
 
 def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.device, *, half: bool) -> None:
     """Shards every layer by itself and the rest together. half: layers are gathered and run in bfloat16."""
     weights = dict(model.state_dict()) if ranks.leads else None
-    buffers = {name: value.clone() for name, value in model.named_buffers()}
     mesh = init_device_mesh(device.type, (ranks.size,))
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
@@ -42,10 +47,8 @@ def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.devic
             module.set_gradient_divide_factor(1.0)
             # NCCL's averaging kinds of reduction are of no use here, and gloo has none
             module.set_force_sum_reduction_for_comms(True)
-    if not ranks.leads:
-        model.to_empty(device=device)
-    for name, value in model.named_buffers():
-        value.data = buffers[name].to(device)
+    for _, value in model.named_buffers():
+        value.data = value.data.to(device)
     put_whole(model, weights, ranks)
 
 

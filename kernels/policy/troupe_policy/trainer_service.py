@@ -160,8 +160,8 @@ class TrainerService(rpc.TrainerServicer):
 
     def _led(self, method: str, *given: object, **callbacks: Callable) -> Any:
         """A call on every rank: the others hear of it here. What only rank 0 can know (a caller who left) it tells them."""
-        self._trainer.ranks.order((method, given))
         try:
+            self._trainer.ranks.order((method, given))
             return getattr(self._trainer, method)(*given, **callbacks)
         except (TrainerError, CheckpointError, OSError):
             raise

@@ -1,0 +1,75 @@
+"""One rank of test_ranks.py, started by torchrun: makes the calls that its parent makes alone, and rank 0 writes what came of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+from tiny_models import random_sequences
+from troupe_policy.checkpoint import CheckpointError
+from troupe_policy.ranks import Ranks
+from troupe_policy.trainer import Trainer, TrainerError
+from troupe_policy.updates import whole
+
+from rank_cases import CASES, OTHER, SFT, after_resume, examples_of
+
+
+def gradient_and_metrics(trainer: Trainer, sequences, options) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """The gradient before the step's last update, whole, and the step's metrics."""
+    kept: dict[str, torch.Tensor] = {}
+    update = trainer._update
+
+    def keep(loss: float, rate: float, norm: float) -> float:
+        kept.update({name: whole(p.grad).clone() for name, p in trainer.parameters.items()})
+        return update(loss, rate, norm)
+
+    trainer._update = keep  # type: ignore[method-assign]
+    metrics = trainer.step(sequences, options)
+    del trainer._update
+    return kept, metrics
+
+
+def refused(call) -> str:
+    try:
+        call()
+    except (TrainerError, CheckpointError) as error:
+        return error.code
+    return "not refused"
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    ranks = Ranks.from_environment(timeout_s=60)
+    results: dict[str, object] = {}
+    for name, (count, options, made) in CASES.items():
+        trainer = Trainer(folder / "model", ranks=ranks, **made)
+        gradient, metrics = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
+        results[name] = (gradient, metrics)
+        if name == "token mean":
+            trainer.save(folder / "two", True)
+        if name == "reference":
+            trainer.save(folder / "two-reference", True)
+            results["reference saved twice"] = trainer.save(folder / "two-reference-again", True)[0]
+        if name == "lora":
+            trainer.save(folder / "two-lora", True)
+    trainer = Trainer(folder / "model", ranks=ranks)
+    results["sft"] = trainer.sft(examples_of(20), SFT)
+    trainer.load(folder / "one")
+    results["resumed"] = after_resume(trainer)
+    before = {name: whole(p.detach()).clone() for name, p in trainer.parameters.items()}
+    results["bad sequence"] = refused(lambda: trainer.step(random_sequences(3, seed=1, vocabulary=4000), CASES["token mean"][1]))
+    results["other model"] = refused(lambda: trainer.load(folder / "other"))
+    results["nowhere"] = refused(lambda: trainer.load(folder / "nowhere"))
+    # only rank 0 knows that its caller is gone; all stop
+    results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.leads))
+    results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
+    lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
+    lora.load(folder / "one-lora")
+    results["lora resumed"] = after_resume(lora)
+    if ranks.leads:
+        torch.save(results, folder / "results.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,152 @@
+/**
+ * The trainer as two processes (torchrun, FSDP2 over gloo) behind the same gRPC service.
+ */
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { lifeline } from '../../actors/lifeline'
+import { systemEffects } from '../../runtime/effects'
+import type { TroupeError } from '../../runtime/errors'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+import type { GrpoOptions, TrainSequence } from '../../runtime/trainer'
+import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
+
+const folder = mkdtempSync(join(tmpdir(), 'troupe-ranks-test-'))
+const modelDirectory = join(folder, 'model')
+const start = () => startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 1, ranks: 2 })
+
+const grpo: GrpoOptions = {
+  learningRate: 1e-3,
+  clipLow: 0.2,
+  clipHigh: 0.28,
+  lossNorm: 'batch-tokens',
+  innerSteps: 1,
+  microBatchTokens: 64,
+  temperature: 1,
+  tisCap: 0,
+  maxGradNorm: 1,
+}
+
+const sequences = (count: number): readonly TrainSequence[] =>
+  Array.from({ length: count }, (_, n) => ({
+    trajectory: `g0/${n}`,
+    tokens: Int32Array.from({ length: 20 }, (_, at) => 60 + ((n + at) % 10)),
+    mask: Uint8Array.from({ length: 20 }, (_, at) => (at < 4 ? 0 : 1)),
+    engineLogprobs: new Float32Array(20).fill(-2),
+    advantage: n % 2 ? 1 : -1,
+    group: 0,
+  }))
+
+/** The pids of the ranks: torchrun's children, by rank. */
+function ranksOf({ pid }: TrainerProcess): readonly number[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').map(Number)
+  const rankOf = (child: number) =>
+    Number(/(?:^|\0)RANK=(\d+)\0/.exec(readFileSync(`/proc/${child}/environ`, 'utf8'))?.[1] ?? Number.NaN)
+  return children.filter(child => !Number.isNaN(rankOf(child))).sort((a, b) => rankOf(a) - rankOf(b))
+}
+
+async function untilGone(pids: readonly number[]): Promise<void> {
+  for (let tries = 0; tries < 300; tries++) {
+    if (pids.every(pid => !existsSync(`/proc/${pid}`))) return
+    await new Promise(resolve => setTimeout(resolve, 100))
+  }
+  throw new Error(`of ${pids.join(', ')} some live on`)
+}
+
+const rejected = async (promise: Promise<unknown>): Promise<TroupeError> => {
+  const outcome = await promise.then(
+    () => undefined,
+    (error: TroupeError) => error,
+  )
+  if (outcome === undefined) throw new Error('it should have been refused')
+  return outcome
+}
+
+beforeAll(() => {
+  const text = join(folder, 'corpus.txt')
+  writeFileSync(text, 'what is 12 times 34?\n'.repeat(20))
+  const config = {
+    model_type: 'llama',
+    hidden_size: 32,
+    intermediate_size: 64,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    max_position_embeddings: 128,
+  }
+  const spec = JSON.stringify({ config, corpus: text, vocabulary: 280, seed: 3 })
+  const args = ['-m', 'troupe_policy.init_model', '--out', modelDirectory, '--spec', spec]
+  execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
+}, 180_000)
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+test('two ranks answer as one: the same loss, refusals that leave both in step, a checkpoint that one goes on from', async () => {
+  const two = await start()
+  const one = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 1 })
+  const pids = [two.pid, ...ranksOf(two)]
+  try {
+    expect(two.info).toMatchObject({ ranks: 2, device: 'cpu' })
+    expect(pids).toHaveLength(3)
+    for (const count of [7, 1]) {
+      const [alone, both] = [await one.step(sequences(count), grpo), await two.step(sequences(count), grpo)]
+      expect(both.loss).toBeCloseTo(alone.loss!, 5)
+      expect(both.gradNorm).toBeCloseTo(alone.gradNorm!, 4)
+    }
+    const nan = [{ ...sequences(1)[0]!, advantage: Number.NaN }]
+    expect(await rejected(two.step(nan, grpo))).toMatchObject({ code: 'trainer.not_finite', retriable: false })
+    expect(await rejected(two.load(join(folder, 'nowhere')))).toMatchObject({ code: 'trainer.no_checkpoint' })
+    await two.reset({ optimizer: false, reference: true })
+    await two.save(join(folder, 'two'), true)
+    await one.load(join(folder, 'two'))
+    const [alone, both] = [await one.step(sequences(4), grpo), await two.step(sequences(4), grpo)]
+    expect(both.loss).toBeCloseTo(alone.loss!, 5)
+  } finally {
+    await Promise.all([one.close(), two.close()])
+  }
+  await untilGone(pids)
+}, 300_000)
+
+test('a rank that dies is said by a code, ends the others, and the step is done by those that come after it', async () => {
+  const trainers = lifeline<TrainerProcess>({
+    name: 'trainer',
+    start,
+    onFailed: error => {
+      throw error
+    },
+    fx: systemEffects,
+  })
+  try {
+    const first = await trainers.current()
+    const ranks = ranksOf(first)
+    await first.step(sequences(4), grpo)
+    await first.save(join(folder, 'before'), true)
+    process.kill(ranks[1]!, 'SIGKILL')
+    const error = await rejected(first.step(sequences(4), { ...grpo, innerSteps: 200 }))
+    expect(['trainer.rank_lost', 'trainer.lost']).toContain(error.code)
+    expect(error).toMatchObject({ boundary: 'trainer', retriable: true })
+    expect((await first.lost).message).toMatch(/trainer process/)
+    await untilGone([first.pid, ...ranks])
+    let second = await trainers.current()
+    while (second === first) {
+      await new Promise(resolve => setTimeout(resolve, 100))
+      second = await trainers.current()
+    }
+    await second.load(join(folder, 'before'))
+    expect(await second.step(sequences(4), grpo)).toMatchObject({ sequences: 4 })
+  } finally {
+    await trainers.close()
+  }
+}, 300_000)
+
+test('more ranks than a machine has GPUs, and adapters on layers that are not there, are refused at the start', async () => {
+  const lora = { rank: 4, alpha: 8, targets: ['query'] }
+  const error = await rejected(startTrainer({ modelDirectory, device: 'cpu', threads: 1, lora }))
+  expect(error.code).toBe('process.start_failed')
+  expect(error.message).toMatch(/train\.lora\.targets: query matches no linear layer.*q_proj/)
+  if (!existsSync('/dev/nvidia0')) {
+    const none = await rejected(startTrainer({ modelDirectory, device: 'cuda', threads: 1, ranks: 2 }))
+    expect(none.code).toBe('process.start_failed')
+    expect(none.message).toMatch(/train\.ranks: rank \d of this machine has no GPU: 0 are visible/)
+  }
+}, 300_000)
