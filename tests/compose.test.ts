@@ -36,7 +36,29 @@ test('every service of ours is a command line that the program takes, for one ru
     found.add(options.role!)
   }
   expect([...found].sort()).toEqual(roles.filter(role => role !== 'all').sort())
+  const { options: learner } = await parsed(services.learner!.command!)
+  expect(learner.engine).toEqual(['local'])
   expect(services.tools!.deploy).toEqual({ replicas: 2 })
+})
+
+test('the servers on GPUs are told what the engines ask of them, and write nothing that the others do not see', () => {
+  const vllm = services.vllm!
+  expect(vllm.profiles).toEqual(['gpu-vllm'])
+  expect(vllm.environment!.VLLM_SERVER_DEV_MODE).toBe('1')
+  // The flags that docs/engines.md says are needed for training.
+  const engines = readFileSync(join(composeRoot, 'docs/engines.md'), 'utf8')
+  const flags = (command: string) => new Set(command.match(/--[a-z-]+/g))
+  for (const flag of flags(/vllm serve MODEL_DIR[\s\S]*?```/.exec(engines)![0])) expect(vllm.command).toContain(flag)
+  const sglang = services.sglang!
+  expect(sglang.profiles).toEqual(['gpu-sglang'])
+  for (const flag of flags(/sglang\.launch_server[\s\S]*?```/.exec(engines)![0])) expect(sglang.command).toContain(flag)
+  for (const server of [vllm, sglang]) {
+    expect(server.volumes).toEqual(['runs:/runs'])
+    expect(server.ports).toBeUndefined()
+    expect(server.deploy!.resources).toEqual({
+      reservations: { devices: [{ driver: 'nvidia', count: 1, capabilities: ['gpu'] }] },
+    })
+  }
 })
 
 test('what is published is published on loopback alone, and every image of others is pinned to a version', () => {

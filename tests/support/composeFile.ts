@@ -12,7 +12,7 @@ export interface ComposeService {
   readonly volumes?: readonly string[]
   readonly network_mode?: string
   readonly environment?: Readonly<Record<string, string>>
-  readonly deploy?: { readonly replicas: string }
+  readonly deploy?: { readonly replicas?: number; readonly resources?: unknown }
   readonly depends_on?: Readonly<Record<string, { readonly condition: string }>>
 }
 
