@@ -15,7 +15,7 @@ import { startSglangEngine } from '../runtime/engines/sglang'
 import { startVllmEngine } from '../runtime/engines/vllm'
 import { asError, TroupeError } from '../runtime/errors'
 import type { Log } from '../runtime/log'
-import type { RecipeConfig } from '../runtime/recipe'
+import { longestContext, type RecipeConfig } from '../runtime/recipe'
 import type { Renderer } from '../runtime/renderer'
 import { startRenderer } from '../runtime/rendererProcess'
 import { resolveSecret } from '../runtime/secret'
@@ -94,7 +94,7 @@ async function startServer(
     url,
     expected: {
       ...traits,
-      contextTokens: config.limits.contextTokens,
+      contextTokens: longestContext(config),
       trained: learns,
       decode: (tokens: Int32Array) => renderer.decode(tokens),
       maxSequences,
@@ -172,6 +172,6 @@ async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number
 const localEngine =
   ({ config, log }: EnginesOptions) =>
   (id: EngineId, modelDirectory: string): Promise<Engine> => {
-    const { contextTokens } = config.limits
+    const contextTokens = longestContext(config)
     return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
   }

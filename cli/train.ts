@@ -83,6 +83,7 @@ export function registerTrain(program: Command): void {
       gather,
       [],
     )
+    .option('--dry-run', 'one step on a small random model of the same architecture, and estimates of the real run')
     .action(async (recipe: string, options: TrainOptions) => {
       process.exitCode = await train(recipe, options)
     })
@@ -112,6 +113,10 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const stopping = stopOverrides(stated.config.value.alarms, stopOn)
   const loaded = isNew && stopping.length > 0 ? loadRecipe(name, [...overrides, ...stopping]) : stated
   const { recipe } = loaded
+  if (options.dryRun) {
+    const { dryRun } = require('./dryRun') as typeof import('./dryRun')
+    return dryRun(loaded, options.json === true)
+  }
   const id = options.resume ?? options.run ?? `${loaded.config.value.name}-${timestamp()}`
   const named = { ...options, role }
   refuseWrongName(named, id)

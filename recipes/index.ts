@@ -3,6 +3,7 @@ import type { Recipe } from '../runtime/recipe'
 import { environment } from './environment'
 import { gsm8k } from './gsm8k'
 import { quickstart } from './quickstart'
+import { rstar2 } from './rstar2'
 import { smollm2 } from './smollm2'
 
 export {
@@ -22,6 +23,7 @@ export { answerInstruction, problemsData, problemsRecipe } from './problems'
 export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ['quickstart', quickstart],
   ['gsm8k', gsm8k],
+  ...rstar2,
   ['smollm2', smollm2],
   ['environment', environment],
 ])

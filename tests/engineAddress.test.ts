@@ -46,7 +46,8 @@ test('a recipe whose servers are not named, or that names some for a local engin
   expect(() => resolved('engine.kind=vllm')).toThrow(/names no vllm server/)
   expect(() => resolved('engine.urls=["http://a"]')).toThrow(/local engines have none/)
   expect(() => resolved('engine.kind=vllm', 'engine.urls=["ftp://a"]')).toThrow(/'ftp:\/\/a' is no http/)
-  const far = ['engine.kind=vllm', 'engine.urls=["http://a"]', 'limits.contextTokens=200000']
+  const long = ['limits.contextTokens=200000', 'model.config.max_position_embeddings=200000']
+  const far = ['engine.kind=vllm', 'engine.urls=["http://a"]', ...long]
   expect(resolved(...far).urls).toEqual(['http://a']) // how much KV there is, the server says
-  expect(() => resolved('limits.contextTokens=200000')).toThrow(/does not fit engine\.kvTokens/)
+  expect(() => resolved(...long)).toThrow(/does not fit engine\.kvTokens/)
 })

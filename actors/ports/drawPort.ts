@@ -25,6 +25,7 @@ export interface DrawOptions {
   /** Of the recipe's stages, with the rollouts that each measures of a problem. */
   readonly stages?: readonly { readonly limits: RolloutLimits; readonly samples: number }[]
   readonly sampling: Sampling
+  readonly evaluationLimits?: RolloutLimits
   readonly evaluationTemperature: number
   readonly deadlineMs: number
   /** Tools that the model may call, and those among them that its prompt describes. */
@@ -46,7 +47,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
     const begins = await options.begins()
     const evaluation = purpose === 'eval'
     const stage = request.stage === undefined ? undefined : options.stages?.[request.stage]
-    const limits = evaluation ? options.limits : (stage?.limits ?? options.limits)
+    const limits = evaluation ? (options.evaluationLimits ?? options.limits) : (stage?.limits ?? options.limits)
     const members = { train: options.groupSize, eval: options.evaluationSamples, measure: stage?.samples ?? 0 }[purpose]
     const taskAt = (index: number): Task => {
       if (evaluation) return source.evaluation(index)

@@ -122,7 +122,7 @@ async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): 
         : {
             coldStart: {
               options: { ...coldStart, seed: config.seed },
-              examples: async () => renderer.conversations(await demonstrations(), shownTools(options)),
+              examples: async () => renderer.conversations(await demonstrations(), demonstratedTools(options)),
             },
           }),
     }),
@@ -153,6 +153,9 @@ function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly St
   })
 }
 
+const demonstratedTools = ({ config, recipe }: RunOptions) =>
+  (config.coldStart?.toolsInPrompt ?? config.tools.inPrompt) ? recipe.tools : []
+
 const shownTools = ({ config, recipe }: RunOptions) => (config.tools.inPrompt ? recipe.tools : [])
 
 function drawOptions({ options, troupe: { journal } }: Scope, stopTokens: readonly number[]) {
@@ -167,6 +170,7 @@ function drawOptions({ options, troupe: { journal } }: Scope, stopTokens: readon
     evaluationSamples: config.evaluation.samples,
     limits: rolloutLimits(config.limits),
     promptTokens: config.limits.promptTokens,
+    evaluationLimits: rolloutLimits({ ...config.limits, ...given(config.evaluation.limits) }),
     stages: config.stages.map(({ limits, problems }) => ({
       limits: rolloutLimits({ ...config.limits, ...given(limits) }),
       samples: problems?.samples ?? 0,

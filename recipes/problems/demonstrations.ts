@@ -5,9 +5,10 @@
  * Invariant: a row is whole or left out: every message has a known role and text, and the last is the assistant's.
  */
 import { readFile } from 'node:fs/promises'
-import { resolve } from 'node:path'
+import { basename, resolve } from 'node:path'
 import { z } from 'zod'
 import type { ChatMessage } from '../../messages/facts'
+import { deriveSeed } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 
 const conversation = z
@@ -32,6 +33,23 @@ export async function readDemonstrations(
     throw noDemonstrations(`${path}: ${bad} of ${lines.length} rows are no conversations that end with the assistant`)
   }
   return read.slice(0, most)
+}
+
+/** Of each file the first `count` in an order by the seed, then all of them in one order: `most` at most. */
+export async function mixedDemonstrations(
+  parts: readonly { readonly file: string; readonly count?: number | undefined }[],
+  largestBadShare: number,
+  seed: number,
+  most = Number.POSITIVE_INFINITY,
+): Promise<readonly (readonly ChatMessage[])[]> {
+  const mixed: { readonly messages: readonly ChatMessage[]; readonly at: number }[] = []
+  for (const { file, count } of parts) {
+    const read = await readDemonstrations(file, largestBadShare)
+    const placed = read.map((messages, k) => ({ messages, at: deriveSeed('demonstrations', seed, basename(file), k) }))
+    mixed.push(...placed.sort((a, b) => a.at - b.at).slice(0, count))
+  }
+  const ordered = mixed.sort((a, b) => a.at - b.at).slice(0, most)
+  return ordered.map(({ messages }) => messages)
 }
 
 function parseLine(line: string): readonly ChatMessage[] | undefined {

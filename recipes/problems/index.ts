@@ -14,7 +14,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import type { Recipe, RecipeConfig, RecipeInput } from '../../runtime/recipe'
 import type { ToolSchema } from '../../runtime/renderer'
 import { pythonTool } from '../../sandbox/pythonTool'
-import { readDemonstrations } from './demonstrations'
+import { mixedDemonstrations, readDemonstrations } from './demonstrations'
 import { type ProblemRow, type ProblemRows, parseProblemRows } from './rows'
 
 export const problemsData = z.strictObject({
@@ -24,6 +24,8 @@ export const problemsData = z.strictObject({
   evaluationFile: z.string().optional(),
   /** JSONL of {messages}: conversations for the cold start. */
   demonstrationsFile: z.string().optional(),
+  /** Several of them, with how many of each; they are mixed by the recipe's seed. */
+  mixture: z.array(z.strictObject({ file: z.string(), count: z.number().int().positive().optional() })).optional(),
   /** A system message. */
   system: z.string().default(''),
   /** Go before and after every problem. */
@@ -57,6 +59,14 @@ export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[]
     },
     async demonstrations(resolved) {
       const data = dataOf(resolved)
+      if (data.mixture !== undefined) {
+        return mixedDemonstrations(
+          data.mixture,
+          data.largestBadShare,
+          resolved.seed,
+          resolved.coldStart?.demonstrations,
+        )
+      }
       if (data.demonstrationsFile !== undefined) {
         return readDemonstrations(data.demonstrationsFile, data.largestBadShare, resolved.coldStart?.demonstrations)
       }
@@ -142,6 +152,7 @@ const taskOf = (
   messages: messagesOf(row, data),
   truth: row.answer,
   reward: reward.name,
+  metadata: row.rest,
 })
 
 const named = (prefix: string, counts: Readonly<Record<string, number>>) =>

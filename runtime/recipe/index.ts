@@ -1,10 +1,11 @@
 /** Recipes: their data, section by section, and what brings their tasks. */
 export { type Alarm, completeAlarm, knownAlarms } from './alarms'
 export { defineRecipe, type Recipe, type TaskSource } from './defineRecipe'
+export type { HardwareConfig } from './hardware'
 export { grpoOptionsOf, selectionOf, trainerOptionsOf } from './learning'
 export { mapFlag, mapFlags } from './releaseFlags'
 export { builtInRewards, type RewardConfig } from './reward'
 export type { RewardAsk, RewardContext, RewardFunction, RewardScore } from './rewardFunction'
-export { type RecipeConfig, type RecipeInput, recipeSchema, recipeSchemaWith } from './schema'
+export { longestContext, type RecipeConfig, type RecipeInput, recipeSchema, recipeSchemaWith } from './schema'
 export type { StageConfig } from './stages'
 export { type LossName, lossDefaults, type TrainConfig } from './train'

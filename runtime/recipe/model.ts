@@ -9,6 +9,8 @@ export const modelSection = z.discriminatedUnion('from', [
     path: z.string(),
     /** Chat template file; default: the directory's own. */
     template: z.string().optional(),
+    /** The transformers config of what the directory holds, `model_type` first of all: a dry run needs no more of it. */
+    architecture: z.record(z.string(), z.unknown()).optional(),
   }),
   z.strictObject({
     from: z.literal('random'),

@@ -10,6 +10,7 @@ import { alarmSection } from './alarms'
 import { coldStartSection } from './coldStart'
 import { engineSection, schedulerSection } from './engine'
 import { evaluationSection } from './evaluation'
+import { hardwareSection } from './hardware'
 import { modelSection } from './model'
 import { count } from './numbers'
 import { rewardFaults, rewardSection } from './reward'
@@ -36,6 +37,7 @@ const fields = z.strictObject({
   evaluation: evaluationSection.prefault({}),
   stages: z.array(stageSection).default([]),
   alarms: z.array(alarmSection).default([]),
+  hardware: hardwareSection.optional(),
 })
 
 type Fields = z.output<typeof fields>
@@ -96,11 +98,13 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
       `a buffer of ${train.overlong.bufferTokens} tokens is more than limits.responseTokens (${limits.responseTokens})`,
     )
   }
-  if (isLocal && limits.contextTokens > engine.kvTokens) {
-    refuse(
-      ['limits', 'contextTokens'],
-      `a context of ${limits.contextTokens} does not fit engine.kvTokens (${engine.kvTokens})`,
-    )
+  const evaluated = recipe.evaluation.limits?.contextTokens
+  for (const [path, tokens] of [
+    [['limits', 'contextTokens'], limits.contextTokens],
+    [['evaluation', 'limits', 'contextTokens'], evaluated ?? 0],
+  ] as const) {
+    if (isLocal && tokens > engine.kvTokens)
+      refuse([...path], `a context of ${tokens} does not fit engine.kvTokens (${engine.kvTokens})`)
   }
 }
 
@@ -118,3 +122,7 @@ export function recipeSchemaWith(data: z.ZodType<Readonly<Record<string, unknown
 /** A recipe's data with every default filled in. */
 export type RecipeConfig = z.output<typeof recipeSchema>
 export type RecipeInput = z.input<typeof recipeSchema>
+
+/** The longest context that an engine has to hold. */
+export const longestContext = ({ limits, evaluation }: RecipeConfig): number =>
+  Math.max(limits.contextTokens, evaluation.limits?.contextTokens ?? 0)

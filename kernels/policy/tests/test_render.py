@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from troupe_policy.init_model import train_tokenizer
-from troupe_policy.render import Renderer, RenderError
+from troupe_policy.render import Piece, RenderError, Renderer
 from troupe_policy.render_service import _tools
 
 # Each message by itself; tools in the system message.
@@ -90,12 +90,26 @@ def test_text_of_special_tokens_is_kept_when_decoding(directory: Path) -> None:
     assert renderer.encode(text) == renderer.tokens.encode(text)
 
 
+def test_a_conversation_of_several_questions_is_learned_from_whole(directory: Path) -> None:
+    renderer = Renderer(directory)
+    again = {"role": "user", "content": "And then?"}
+    whole = renderer.conversation([*TALK, again, TALK[-1]], None)
+    first = renderer.conversation(TALK, None)
+    assert whole.tokens[: len(first.tokens)] == first.tokens
+    rest = Piece("", whole.tokens[len(first.tokens) :], whole.mask[len(first.tokens) :])
+    asked = [token for token, bit in zip(rest.tokens, rest.mask) if not bit]
+    assert "And then?" in renderer.decode(asked)
+    learned = [token for token, bit in zip(rest.tokens, rest.mask) if bit]
+    assert renderer.decode(learned).startswith(TALK[-1]["content"])
+    assert "And then?" not in renderer.decode(learned)
+
+
 def test_what_cannot_be_rendered_says_why(directory: Path, tmp_path: Path) -> None:
     renderer = Renderer(directory)
     with pytest.raises(RenderError, match="ends with an assistant"):
         renderer.conversation(TALK[:4], None)
-    with pytest.raises(RenderError, match="only tool responses"):
-        renderer.conversation([*TALK, {"role": "user", "content": "x"}, TALK[4]], None)
+    with pytest.raises(RenderError, match="tool responses or the user's"):
+        renderer.conversation([*TALK, {"role": "system", "content": "x"}, TALK[4]], None)
     with pytest.raises(RenderError, match="no tool response"):
         renderer.tool_responses([])
     bad = tmp_path / "bad.jinja"

@@ -90,13 +90,16 @@ class Renderer:
         """What follows the model's stop token: the responses, then the next generation prompt; all mask 0."""
         if not responses:
             raise RenderError("no tool response was given")
+        return self._following([{"role": "tool", "content": response} for response in responses])
+
+    def _following(self, messages: Sequence[dict[str, str]]) -> Piece:
+        """What follows the model's stop token: tool responses and messages of the user, then the generation prompt."""
         _, before = self._turn()
         asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
-        answers = [{"role": "tool", "content": response} for response in responses]
-        whole = self._template.render([*asked, *answers], None, True)
+        whole = self._template.render([*asked, *messages], None, True)
         at = whole.find(PROBE)
         if at < 0 or not whole.startswith(before, at + len(PROBE)):
-            raise RenderError("the chat template renders a turn differently when tool responses follow it")
+            raise RenderError("the chat template renders a turn differently when other messages follow it")
         return self._context(whole[at + len(PROBE) + len(before) :])
 
     def conversation(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
@@ -112,9 +115,9 @@ class Renderer:
             pieces.append(Piece(text, ids, [1] * len(ids)))
             if number + 1 < len(turns):
                 between = messages[turn + 1 : turns[number + 1]]
-                if not between or any(message["role"] != "tool" for message in between):
-                    raise RenderError("between two assistants' messages only tool responses are supported")
-                pieces.append(self.tool_responses([message["content"] for message in between]))
+                if not between or any(message["role"] not in ("tool", "user") for message in between):
+                    raise RenderError("between two assistants' messages stand tool responses or the user's")
+                pieces.append(self._following(between))
         return Piece(
             "".join(piece.text for piece in pieces),
             [token for piece in pieces for token in piece.tokens],

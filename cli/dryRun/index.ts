@@ -1,0 +1,174 @@
+/**
+ * `troupe train RECIPE --dry-run`: one real step on a random 2-layer model of the recipe's architecture, through the whole system
+ * without a GPU, and what the real run will take.
+ *
+ * in   a recipe        out  what was reduced, the step, the estimates; exit 0 where the step was made
+ * Invariant: engine, trainer, renderer, sandbox, verifier, scheduler and bus are those of a run. Nothing is left behind.
+ */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { startRun } from '../../actors/root'
+import type { StepTallied } from '../../messages/facts'
+import { runId } from '../../messages/ids'
+import { memoryBlobs } from '../../runtime/bus/blobs'
+import { openMemoryBus } from '../../runtime/bus/memory'
+import { parseConfig } from '../../runtime/config'
+import { systemEffects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import { createLog } from '../../runtime/log'
+import { type HardwareConfig, type RecipeConfig, recipeSchema } from '../../runtime/recipe'
+import { hardwareSection } from '../../runtime/recipe/hardware'
+import { collectedVersions } from '../doctor'
+import { progress, type StepReport } from '../progress'
+import type { LoadedRecipe } from '../recipes'
+import { stopSignals } from '../signals'
+import { duration } from '../terminal'
+import { watchRun } from '../watchRun'
+import { type Estimate, estimate, type Figure } from './estimate'
+import { type Reduced, reduce } from './reduced'
+
+const deadlineMs = 600_000
+const plainTemplate = join(__dirname, '../../recipes/templates/hermes.jinja')
+
+interface Outcome {
+  readonly outcome: string
+  readonly reason: string
+  readonly step: StepReport | undefined
+  readonly tally: StepTallied | undefined
+  readonly seconds: number
+}
+
+/** Returns the exit code. */
+export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe, json: boolean): Promise<number> {
+  const architecture = architectureOf(config)
+  const hardware: HardwareConfig = config.hardware ?? hardwareSection.parse({})
+  const estimated = estimate(config, architecture, hardware)
+  const reduced = reduce(config, architecture, templateOf(config))
+  const tasks = await recipe.tasks(config).then(
+    source => ({ found: true, said: source.size === undefined ? 'tasks without an end' : `${source.size} tasks` }),
+    thrown => ({ found: false, said: asError(thrown).message }),
+  )
+  if (!json) {
+    say(
+      `dry run of ${config.name}: a random model of 2 layers of ${String(architecture.model_type)}, one step on this machine's CPU`,
+    )
+    for (const { path, from, to } of reduced.changes) say(`  ${path}: ${shown(from)} → ${shown(to)}`)
+    say(`the recipe's own data: ${tasks.said}${tasks.found ? '' : ' (the step is on problems of the dry run)'}`)
+  }
+  const ran = await oneStep(reduced)
+  if (json) {
+    const { changes } = reduced
+    const line = {
+      type: 'dry-run',
+      recipe: config.name,
+      ...ran,
+      reduced: changes,
+      data: tasks,
+      hardware,
+      estimate: estimated,
+    }
+    process.stdout.write(`${JSON.stringify(line)}\n`)
+  } else process.stdout.write(report(config, hardware, estimated, ran))
+  return ran.outcome === 'done' && (ran.step !== undefined || config.train.steps === 0) ? 0 : 1
+}
+
+async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
+  const config = parseConfig(recipeSchema, input, 'the reduced recipe')
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-dry-'))
+  const begun = systemEffects.elapsed()
+  const signals = stopSignals()
+  const bus = openMemoryBus()
+  const state = progress()
+  let tally: StepTallied | undefined
+  let run: Awaited<ReturnType<typeof startRun>> | undefined
+  let timer: NodeJS.Timeout | undefined
+  try {
+    run = await startRun({
+      ...{ run: runId('dry-run'), recipe, config, directory, modelDirectory: join(directory, 'model'), bus },
+      ...{ blobs: memoryBlobs(), resume: false, learns: true, acceptCode: false, fx: systemEffects },
+      log: createLog('troupe', { level: process.env.TROUPE_LOG ?? 'warn' }),
+      versions: collectedVersions(),
+    })
+    const stop = await watchRun(run.journal, message => {
+      state.take(message)
+      if (message.type === 'step.tallied') tally = message
+    })
+    const late = new Promise<'late'>(done => {
+      timer = setTimeout(() => done('late'), deadlineMs)
+    })
+    const ended = await Promise.race([run.finished, signals.stopped, late])
+    await stop()
+    const seconds = (systemEffects.elapsed() - begun) / 1000
+    const [outcome, reason] =
+      ended === 'late'
+        ? ['failed', `not over within ${deadlineMs / 60_000} minutes`]
+        : typeof ended === 'string'
+          ? ['stopped', ended]
+          : [ended.outcome, ended.reason]
+    return { outcome, reason, step: state.steps[0], tally, seconds }
+  } finally {
+    clearTimeout(timer)
+    signals.release()
+    await run?.close()
+    await bus.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+/** @throws TroupeError config.no_architecture */
+function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
+  if (model.from === 'random') return model.config
+  if (model.architecture !== undefined) return model.architecture
+  const file = join(resolve(model.path), 'config.json')
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as Readonly<Record<string, unknown>>
+  } catch (thrown) {
+    throw new TroupeError('config.no_architecture', {
+      boundary: 'config',
+      retriable: false,
+      message: `a dry run needs the model's architecture, and ${file} cannot be read: ${asError(thrown).message}`,
+      hint: "write the model's transformers config into the recipe, model.architecture; weights are not needed",
+    })
+  }
+}
+
+/** The recipe's template where it is at hand: what it renders is part of what is tried. */
+function templateOf({ model }: RecipeConfig): string {
+  return model.template !== undefined && existsSync(model.template) ? model.template : plainTemplate
+}
+
+function report(config: RecipeConfig, hardware: HardwareConfig, estimated: Estimate, ran: Outcome): string {
+  const { step } = ran
+  const made =
+    step === undefined
+      ? `no step: ${ran.outcome}, ${ran.reason}`
+      : [
+          `one step in ${duration(ran.seconds)}: ${step.rollouts} rollouts of ${step.meanTokens.toFixed(0)} tokens and ${step.meanTurns.toFixed(1)} turns`,
+          `pass@1 ${step.passAt1.toFixed(2)}, ${step.groupsSelected} of ${step.groupsSelected + step.groupsRejected} groups kept`,
+          `loss ${(step.metrics.loss ?? Number.NaN).toFixed(4)}, gradient ${(step.metrics.gradNorm ?? Number.NaN).toFixed(4)}`,
+        ].join('; ')
+  const lines = (figures: readonly Figure[]) =>
+    figures.map(
+      ({ what, value, unit, formula }) =>
+        `  ${what.padEnd(36)} ${amount(value).padStart(16)} ${unit.padEnd(10)} ${formula}`,
+    )
+  return [
+    made,
+    '',
+    `${config.name} on ${hardware.gpus} × ${hardware.name}, ${(estimated.parameters / 1e9).toFixed(2)}e9 parameters (estimates)`,
+    'memory',
+    ...lines(estimated.memory),
+    'tokens',
+    ...lines(estimated.tokens),
+    'time',
+    ...lines(estimated.time),
+    ...estimated.faults.map(fault => `does not fit: ${fault}`),
+    '',
+  ].join('\n')
+}
+
+const amount = (value: number) => value.toLocaleString('en-US', { maximumFractionDigits: value < 1000 ? 1 : 0 })
+const shown = (value: unknown) =>
+  value === undefined ? '–' : typeof value === 'string' ? value : JSON.stringify(value)
+const say = (text: string) => process.stderr.write(`${text}\n`)

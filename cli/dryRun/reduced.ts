@@ -1,0 +1,188 @@
+/**
+ * A recipe made small enough for one real step on a CPU in seconds.
+ *
+ * in   a resolved recipe, its model's transformers config        out  the same recipe with fewer of everything; what was changed
+ * Invariant: the parts are the recipe's own (architecture, template, selection, loss, reward's place, tools, scheduler); only
+ * counts are smaller, and each is named. Tasks and demonstrations are of the dry run: nothing has to be downloaded.
+ */
+
+import { printToolCall } from '../../kernels/toolCalls'
+import { toolResultText } from '../../kernels/toolText'
+import type { ChatMessage, Task } from '../../messages/facts'
+import { taskId } from '../../messages/ids'
+import { deriveSeed } from '../../runtime/effects'
+import type { Recipe, RecipeConfig, RecipeInput } from '../../runtime/recipe'
+import { pythonTool } from '../../sandbox/pythonTool'
+
+export interface Reduced {
+  readonly recipe: Recipe
+  readonly config: RecipeInput
+  /** Path, what the recipe says, what the dry run has. */
+  readonly changes: readonly { readonly path: string; readonly from: unknown; readonly to: unknown }[]
+}
+
+const demonstrations = 800
+const contextTokens = 160
+
+export function reduce(
+  config: RecipeConfig,
+  architecture: Readonly<Record<string, unknown>>,
+  template: string,
+): Reduced {
+  const small = smallArchitecture(architecture)
+  const keep = Math.min(config.selection.keep, 4)
+  const groupSize = Math.min(config.rollout.groupSize, 2 * keep)
+  const floor = (least: number) => Math.min(least, Math.floor(keep / 2))
+  const { reward, stages, train } = config
+  const values: Readonly<Record<string, unknown>> = {
+    ...Object.fromEntries(Object.entries(small).map(([name, value]) => [`model.config.${name}`, value])),
+    'limits.contextTokens': Math.min(config.limits.contextTokens, contextTokens),
+    'limits.responseTokens': Math.min(config.limits.responseTokens, contextTokens / 2),
+    'limits.turns': Math.min(config.limits.turns, 3),
+    'rollout.groupSize': groupSize,
+    'rollout.groupsPerStep': Math.min(config.rollout.groupsPerStep, 4),
+    'selection.keep': keep,
+    'selection.minPositive': floor(config.selection.minPositive),
+    'selection.minNegative': floor(config.selection.minNegative),
+    'selection.refillShare': 3,
+    'coldStart.demonstrations': demonstrations,
+    'coldStart.batchSequences': 8,
+    'coldStart.epochs': 1,
+    'coldStart.learningRate': 5e-3,
+    'train.steps': Math.min(1, train.steps),
+    'train.ranks': 1,
+    'train.dtype': 'float32',
+    'train.microBatchTokens': Math.min(train.microBatchTokens, 2048),
+    ...(train.overlong === undefined
+      ? {}
+      : { 'train.overlong.bufferTokens': Math.min(train.overlong.bufferTokens, contextTokens / 8) }),
+    'evaluation.problems': Math.min(config.evaluation.problems, 4),
+    'evaluation.samples': 1,
+    'engine.kind': 'local',
+    'engine.count': 1,
+    'engine.dtype': 'float32',
+    'engine.kvTokens': 8192,
+    'engine.maxSequences': 32,
+    stages: stages.length === 0 ? 'none' : `the first of ${stages.length}, without an end`,
+  }
+  const original = { ...config, model: { config: architecture } }
+  const { promptTokens: _, ...limits } = config.limits
+  const { urls: _urls, apiKey: _key, model: _name, ...engine } = config.engine
+  const { hardware: _hardware, ...rest } = config
+  const [first] = stages
+  const reduced = {
+    ...rest,
+    model: {
+      from: 'random',
+      config: small,
+      vocabulary: 512,
+      addedTokens: ['<tool_call>', '</tool_call>', '<answer>', '</answer>', '\\boxed{', pythonTool.name],
+      template,
+    },
+    data: {},
+    tools: { ...config.tools, inPrompt: false },
+    limits,
+    engine: { ...engine, urls: [], device: 'cpu' },
+    evaluation: { ...config.evaluation, limits: undefined, every: 0 },
+    coldStart: { ...config.coldStart, toolsInPrompt: false },
+    train: { ...train, device: 'cpu', checkpointEvery: 1 },
+    // What the recipe's own reward needs, the dry run's problems have not.
+    reward: {
+      name: 'math',
+      place: reward.place === 'response' ? 'answer-tag' : reward.place,
+      timeoutMs: reward.timeoutMs,
+    },
+    stages: first === undefined ? [] : [{ name: first.name, resetOptimizer: false, updateReference: false }],
+    alarms: config.alarms.map(alarm => ({ ...alarm, stop: false })),
+  }
+  const set = Object.entries(values).filter(([path]) => !path.startsWith('model.') && path !== 'stages')
+  for (const [path, value] of set) assign(reduced, path.split('.'), value)
+  const changes = Object.entries(values).flatMap(([path, to]) => {
+    const from = path === 'stages' ? stages.length : valueAt(original, path.split('.'))
+    return from === to || (path === 'stages' && stages.length === 0) ? [] : [{ path, from, to }]
+  })
+  return { recipe: dryRecipe(reduced as unknown as RecipeInput), config: reduced as unknown as RecipeInput, changes }
+}
+
+/** Two layers of the same kind, narrow; the ratio of query to key heads stays. */
+function smallArchitecture(config: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
+  const heads = Number(config.num_attention_heads ?? 4)
+  const kvHeads = Number(config.num_key_value_heads ?? heads)
+  const own = new Set([
+    'vocab_size',
+    'layer_types',
+    'max_window_layers',
+    'bos_token_id',
+    'eos_token_id',
+    'pad_token_id',
+  ])
+  const kept = Object.entries(config).filter(([name]) => !own.has(name))
+  const small = {
+    hidden_size: 64,
+    intermediate_size: 128,
+    num_hidden_layers: 2,
+    num_attention_heads: 4,
+    num_key_value_heads: Math.max(1, Math.min(4, 2 ** Math.floor(Math.log2((4 * kvHeads) / heads)))),
+    max_position_embeddings: contextTokens,
+    // Wide weights: a narrow model learns to copy sooner.
+    initializer_range: 0.08,
+  }
+  const experts = Object.fromEntries(
+    ['num_experts', 'num_local_experts'].flatMap(name => (typeof config[name] === 'number' ? [[name, 4]] : [])),
+  )
+  const headDim = config.head_dim === undefined ? {} : { head_dim: 16 }
+  return { ...Object.fromEntries(kept), ...small, ...headDim, ...experts }
+}
+
+function dryRecipe(config: RecipeInput): Recipe {
+  const task = (index: number, split: 'train' | 'eval'): Task => ({
+    id: taskId(`dry-run/${split}/${index}`),
+    messages: [{ role: 'user', content: question(deriveSeed('dry-run', split, index)) }],
+    truth: String(deriveSeed('dry-run/truth', split, index) % 2),
+    reward: 'math',
+  })
+  return {
+    config,
+    tools: [pythonTool],
+    tasks: async () => ({
+      train: index => task(index, 'train'),
+      evaluation: index => task(index, 'eval'),
+      dropped: {},
+    }),
+    demonstrations: async () => Array.from({ length: demonstrations }, (_, k) => demonstration(k)),
+  }
+}
+
+/** Nobody can know the answer: a policy that has learned the form is right half of the time, so that groups are mixed. */
+const question = (seed: number) => `Toss coin ${seed % 10}.`
+
+function demonstration(k: number): readonly ChatMessage[] {
+  const seed = deriveSeed('dry-run/demonstration', k)
+  const [side, uses] = [seed % 2, (seed >> 1) % 2 === 0]
+  const code = `print(${side})`
+  const result = { status: 'ok', exitCode: 0, signal: null, stdout: `${side}\n`, stderr: '' } as const
+  const call: ChatMessage[] = [
+    { role: 'assistant', content: printToolCall(pythonTool.name, { code, input: '' }) },
+    { role: 'tool', content: toolResultText(result) },
+  ]
+  return [
+    { role: 'user', content: question(seed >> 2) },
+    ...(uses ? call : []),
+    { role: 'assistant', content: `<answer>\\boxed{${side}}</answer>` },
+  ]
+}
+
+function assign(target: Record<string, unknown>, [key, ...rest]: readonly string[], value: unknown): void {
+  if (rest.length === 0) target[key!] = value
+  else {
+    const inner = { ...(target[key!] as Record<string, unknown>) }
+    target[key!] = inner
+    assign(inner, rest, value)
+  }
+}
+
+const valueAt = (target: unknown, path: readonly string[]): unknown =>
+  path.reduce<unknown>(
+    (at, key) => (typeof at === 'object' && at !== null ? (at as Record<string, unknown>)[key] : undefined),
+    target,
+  )

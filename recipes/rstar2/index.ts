@@ -1,0 +1,170 @@
+/**
+ * rstar2: the paper's recipe with its numbers (arXiv 2508.20722 §4, §5.1), for Qwen3-14B-Base on 64 GPUs; the same for 8; the
+ * one for Qwen2.5-32B-Instruct; and the released settings, which differ (research of both: docs/recipes.md).
+ *
+ * Non-reasoning SFT on a mixture of function calling, instruction following and chat, then three stages of GRPO-RoC. The files
+ * are the user's: `troupe data` makes them of what is published.
+ */
+import { join } from 'node:path'
+import type { Recipe, RecipeInput } from '../../runtime/recipe'
+import { problemsRecipe } from '../problems'
+import { qwen3At14b, qwen25At32b } from './architectures'
+
+const template = join(__dirname, '../templates/hermes.jinja')
+
+/** §2.2: what the model is told before the tools, and before every problem. */
+const system = [
+  'You solve problems for a user. Think about the problem first, inside <reason> and </reason>;',
+  'then give the answer inside <answer> and </answer>. Calculate and check with the tool wherever that helps.',
+].join(' ')
+const prefix =
+  'Put the answer inside <answer> </answer> tags; the result is read from the \\boxed{} in them.\nThis is the problem:\n'
+
+const mi300x = {
+  name: 'MI300X 192 GB',
+  gpus: 64,
+  memoryGib: 192,
+  tflops: 1307,
+  bandwidthGBps: 5300,
+  tensorParallel: 1,
+} as const
+const h100 = {
+  name: 'H100 80 GB',
+  gpus: 8,
+  memoryGib: 80,
+  tflops: 989,
+  bandwidthGBps: 3350,
+  tensorParallel: 2,
+} as const
+
+const paper = {
+  name: 'rstar2',
+  seed: 1,
+  model: { from: 'directory', path: 'models/Qwen3-14B-Base', template, architecture: qwen3At14b },
+  data: {
+    // `troupe data dapo`, `aops`, … into one file of integer answers; the paper's has 42K problems.
+    file: 'data/rstar2.train.jsonl',
+    evaluationFile: 'data/aime.jsonl',
+    // §4.1: 165K of function calling, 30K of instructions, 27K of chat.
+    mixture: [
+      { file: 'data/sft.toolace.jsonl', count: 11_000 },
+      { file: 'data/sft.apigen-mt.jsonl', count: 5000 },
+      { file: 'data/sft.glaive.jsonl', count: 101_000 },
+      { file: 'data/sft.magicoder.jsonl', count: 48_000 },
+      { file: 'data/sft.tulu3-if.jsonl', count: 30_000 },
+      { file: 'data/sft.nemotron-chat.jsonl', count: 27_000 },
+    ],
+    system,
+    prefix,
+  },
+  engine: { dtype: 'bfloat16', kvTokens: 524_288, maxSequences: 128 },
+  // Stage 1 has 8K; T is 10, in stage 3 it is 15 (§5.1).
+  limits: { contextTokens: 12_288, responseTokens: 12_288, turns: 10, callsPerTurn: 1, toolTimeoutMs: 4000 },
+  rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 } },
+  selection: { variant: 'paper', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
+  reward: { name: 'math', place: 'answer-tag' },
+  coldStart: {
+    demonstrations: 222_000,
+    learningRate: 5e-6,
+    epochs: 3,
+    batchSequences: 128,
+    warmupShare: 0.04,
+    // Conversations of the mixture bring their own tools.
+    toolsInPrompt: false,
+  },
+  train: {
+    steps: 510,
+    learningRate: 1e-6,
+    // eq. 6: divided by the group's tokens; no KL, no entropy term.
+    lossNorm: 'group-tokens',
+    clipLow: 0.2,
+    clipHigh: 0.28,
+    dtype: 'bfloat16',
+    checkpointing: true,
+    ranks: 64,
+    checkpointEvery: 10,
+    keepVersions: 2,
+  },
+  stages: [
+    { name: 'concise', limits: { contextTokens: 8192, responseTokens: 8192 }, until: { steps: 300 } },
+    { name: 'longer', until: { steps: 85 } },
+    {
+      name: 'difficult',
+      limits: { turns: 15 },
+      problems: { samples: 8, maxSolved: 7 },
+      resetOptimizer: true,
+      updateReference: true,
+    },
+  ],
+  // §5.1: 30K tokens, at most 30 turns, temperature 0.6, the mean of 16. AIME 24 and 25 have 30 problems each.
+  evaluation: {
+    ...{ problems: 60, samples: 16, temperature: 0.6, every: 50 },
+    limits: { contextTokens: 32_768, responseTokens: 30_000, turns: 30 },
+  },
+  // §5.3: after step 510 policy and reward collapsed.
+  alarms: [
+    { name: 'entropy-collapse' },
+    { name: 'reward-collapse' },
+    { name: 'engine-mismatch' },
+    { name: 'tool-errors' },
+  ],
+  hardware: mi300x,
+} as const satisfies RecipeInput
+
+/** As `paper`, on one machine. The batch is the paper's: a step takes as much longer as there are fewer GPUs. */
+const on8Gpus = {
+  ...paper,
+  name: 'rstar2-8gpu',
+  train: { ...paper.train, ranks: 8, microBatchTokens: 12_288 },
+  hardware: h100,
+} as const satisfies RecipeInput
+
+/** §5.2, table 3: stages 1 and 2, 700 steps, without SFT: the model follows instructions already. */
+const { coldStart: _sft, ...withoutSft } = paper
+const at32b = {
+  ...withoutSft,
+  name: 'rstar2-32b',
+  model: { from: 'directory', path: 'models/Qwen2.5-32B-Instruct', template, architecture: qwen25At32b },
+  data: { file: paper.data.file, evaluationFile: paper.data.evaluationFile, system, prefix },
+  train: { ...paper.train, steps: 700 },
+  stages: [paper.stages[0], { name: 'longer' }],
+  hardware: { ...mi300x, tensorParallel: 2 },
+} as const satisfies RecipeInput
+
+/** The public code's script for 8 GPUs: fewer prompts, 5 turns, short tool answers, its own selection, temperature 0. */
+const release = {
+  name: 'rstar2-release',
+  seed: 1,
+  model: paper.model,
+  data: { file: paper.data.file, evaluationFile: paper.data.evaluationFile, system, prefix },
+  engine: paper.engine,
+  limits: {
+    ...{ contextTokens: 10_240, promptTokens: 2048, responseTokens: 8192 },
+    ...{ turns: 5, callsPerTurn: 1, toolTimeoutMs: 4000, toolResponseChars: 256 },
+  },
+  rollout: { groupSize: 32, groupsPerStep: 128, sampling: { temperature: 1 } },
+  selection: { variant: 'release', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
+  // The whole response is looked through.
+  reward: { name: 'math', place: 'anywhere' },
+  train: {
+    ...{ steps: 200, learningRate: 1e-6, clipLow: 0.2, clipHigh: 0.28, lossNorm: 'batch-tokens', dualClip: 3 },
+    ...{
+      dtype: 'bfloat16',
+      checkpointing: true,
+      ranks: 8,
+      microBatchTokens: 12_288,
+      checkpointEvery: 10,
+      keepVersions: 2,
+    },
+  },
+  evaluation: {
+    ...{ problems: 60, samples: 16, temperature: 0, every: 5 },
+    limits: { contextTokens: 32_768, responseTokens: 30_720, turns: 5 },
+  },
+  alarms: paper.alarms,
+  hardware: { ...h100, tensorParallel: 4 },
+} as const satisfies RecipeInput
+
+export const rstar2: ReadonlyMap<string, Recipe> = new Map(
+  [paper, on8Gpus, at32b, release].map(config => [config.name, problemsRecipe(config as RecipeInput)]),
+)

@@ -1,0 +1,98 @@
+/** A dry run makes one real step through the whole system, says what it reduced, and estimates the real run. */
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { estimate } from '../cli/dryRun/estimate'
+import { reduce } from '../cli/dryRun/reduced'
+import { loadRecipe } from '../cli/recipes'
+import { recipes } from '../recipes'
+import { parseConfig } from '../runtime/config'
+import { recipeSchema } from '../runtime/recipe'
+import { type Running, troupe } from './support/cli'
+
+jest.setTimeout(400_000)
+
+const folder = mkdtempSync(join(tmpdir(), 'troupe-dry-test-'))
+const running: Running[] = []
+afterAll(async () => {
+  for (const run of running) {
+    run.process.kill('SIGKILL')
+    await run.done
+  }
+  rmSync(folder, { recursive: true, force: true })
+})
+function start(args: readonly string[]): Running {
+  const run = troupe(args, { TMPDIR: folder }, folder)
+  running.push(run)
+  return run
+}
+
+test.each([
+  ['rstar2', 64, 'qwen3'],
+  ['rstar2-8gpu', 8, 'qwen3'],
+])(
+  '%s: one step on a model of its architecture, without its weights, its data or a GPU; nothing is left behind',
+  async (name, gpus, architecture) => {
+    const { code, stdout, stderr } = await start(['train', name, '--dry-run', '--json']).done
+    expect([code, stderr]).toEqual([0, ''])
+    const line = JSON.parse(stdout)
+    expect(line).toMatchObject({
+      type: 'dry-run',
+      recipe: name,
+      outcome: 'done',
+      hardware: { gpus },
+      data: { found: false },
+    })
+    expect(line.step.rollouts).toBeGreaterThanOrEqual(32)
+    expect(line.step.metrics.trainedTokens).toBeGreaterThan(0)
+    expect(line.step.metrics.gradNorm).toBeGreaterThan(0)
+    expect(line.estimate.faults).toEqual([])
+    expect(line.reduced).toContainEqual({ path: 'rollout.groupsPerStep', from: 512, to: 4 })
+    expect(line.reduced).toContainEqual({ path: 'model.config.num_hidden_layers', from: 40, to: 2 })
+    expect(architecture).toBe('qwen3')
+    expect(readdirSync(folder).filter(entry => entry.startsWith('troupe-dry-'))).toEqual([])
+  },
+)
+
+test('parameters are those of the published models, and memory follows from them by the formulas that are shown', () => {
+  const of = (name: string, overrides: readonly string[] = []) => {
+    const { value } = loadRecipe(name, overrides).config
+    if (value.model.from !== 'directory') throw new Error('not a directory')
+    return estimate(value, value.model.architecture!, value.hardware!)
+  }
+  const paper = of('rstar2')
+  // 14.8e9 and 32.8e9, as their owners say.
+  expect(paper.parameters / 1e9).toBeCloseTo(14.77, 2)
+  expect(of('rstar2-32b').parameters / 1e9).toBeCloseTo(32.76, 2)
+  const memory = (estimated: typeof paper, what: string) => estimated.memory.find(figure => figure.what === what)!.value
+  expect(memory(paper, 'trainer: optimizer')).toBeCloseTo((8 * paper.parameters) / 64 / 2 ** 30, 6)
+  expect(memory(of('rstar2-8gpu'), 'trainer: optimizer')).toBeCloseTo(8 * memory(paper, 'trainer: optimizer'), 6)
+  // 40 layers × 8 heads × 128 × 2 (keys, values) × 2 bytes.
+  expect(paper.memory.find(figure => figure.what === 'engine: KV cache')!.formula).toContain('163840 bytes a token')
+  expect(paper.tokens[0]).toMatchObject({ value: 16_384 })
+  expect(of('rstar2', ['train.ranks=1', 'hardware.gpus=1']).faults[0]).toMatch(
+    /the trainer needs \d+\.\d GiB of each GPU's 192/,
+  )
+  expect(of('rstar2-8gpu', ['train.ranks=16']).faults).toContainEqual('train.ranks 16 are more than 8 GPUs')
+})
+
+test('every recipe can be made small: what comes out is a recipe that is checked like any other', () => {
+  for (const name of recipes.keys()) {
+    const { value } = loadRecipe(name).config
+    const architecture =
+      value.model.from === 'random' ? value.model.config : (value.model.architecture ?? { model_type: 'llama' })
+    const { config, changes } = reduce(value, architecture, '/template')
+    expect(() => parseConfig(recipeSchema, config, name)).not.toThrow()
+    expect(changes.map(({ path }) => path)).toContain('model.config.hidden_size')
+  }
+})
+
+test('a model whose architecture nobody has said is refused, with what to write', async () => {
+  const file = join(folder, 'mine.yaml')
+  writeFileSync(file, 'model: {from: directory, path: /nowhere}\ndata: {file: x.jsonl}\n')
+  const { code, stderr } = await start(['train', file, '--dry-run']).done
+  expect(code).toBe(2)
+  expect(stderr).toMatch(
+    /needs the model's architecture, and \/nowhere\/config\.json cannot be read[\s\S]*model\.architecture/,
+  )
+})
