@@ -94,22 +94,19 @@ function ofModule(file: string): LayeredRecipe {
 
 /** Fields that name files: beside the YAML file where there is such a file, else from where the command is run. */
 function withPaths(data: PlainObject, folder: string): PlainObject {
-  const inSection = (section: unknown): unknown => {
-    if (typeof section !== 'object' || section === null || Array.isArray(section)) return section
-    return Object.fromEntries(
-      Object.entries(section).map(([field, value]) => {
-        if (typeof value !== 'string' || isAbsolute(value) || !/^(path|template|file|.*File|.*Files)$/.test(field))
-          return [field, value]
-        const beside = join(folder, value)
-        return [field, existsSync(beside) && relative(process.cwd(), beside) !== value ? beside : value]
-      }),
-    )
+  const placed = (field: string, value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(item => placed(field, item))
+    if (typeof value === 'object' && value !== null) {
+      return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, placed(name, inner)]))
+    }
+    if (typeof value !== 'string' || isAbsolute(value) || !/^(path|template|file|.*File|.*Files)$/.test(field))
+      return value
+    const beside = join(folder, value)
+    return existsSync(beside) && relative(process.cwd(), beside) !== value ? beside : value
   }
+  const sections = ['model', 'data', 'reward', 'tools']
   return Object.fromEntries(
-    Object.entries(data).map(([name, section]) => [
-      name,
-      ['model', 'data', 'reward', 'tools'].includes(name) ? inSection(section) : section,
-    ]),
+    Object.entries(data).map(([name, section]) => [name, sections.includes(name) ? placed(name, section) : section]),
   )
 }
 

@@ -122,7 +122,8 @@ async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): 
         : {
             coldStart: {
               options: { ...coldStart, seed: config.seed },
-              examples: async () => renderer.conversations(await demonstrations(), demonstratedTools(options)),
+              examples: async () =>
+                fitting(scope, await renderer.conversations(await demonstrations(), demonstratedTools(options))),
             },
           }),
     }),
@@ -150,6 +151,22 @@ function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly St
       message: `stage '${stage.name}' measures problems, and those of this recipe do not end`,
       hint: 'say how many: stages.N.problems.count',
     })
+  })
+}
+
+/** Conversations that the run's contexts hold. @throws TroupeError config.no_data when that is none */
+function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, examples: readonly T[]): readonly T[] {
+  const { contextTokens } = options.config.limits
+  const kept = examples.filter(({ tokens }) => tokens.length <= contextTokens)
+  const left = examples.length - kept.length
+  if (left > 0)
+    options.log.warn({ left, of: examples.length, contextTokens }, 'conversations longer than the context are left out')
+  if (kept.length > 0) return kept
+  throw new TroupeError('config.no_data', {
+    boundary: 'config',
+    retriable: false,
+    message: `of ${examples.length} conversations for the cold start none fits a context of ${contextTokens} tokens`,
+    hint: 'raise limits.contextTokens, or give shorter ones',
   })
 }
 

@@ -9,6 +9,8 @@ import { mkdir, rename, writeFile } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { type Command, Option } from 'commander'
 import { closest, distance } from 'fastest-levenshtein'
+import { type ConversationSet, conversationSets } from '../../recipes/data/conversations/formats'
+import { prepareConversations } from '../../recipes/data/conversations/prepare'
 import { type Decontaminator, decontaminator } from '../../recipes/data/decontaminate'
 import { hubFiles } from '../../recipes/data/hub'
 import { type Prepared, type PrepareOptions, prepare } from '../../recipes/data/prepare'
@@ -35,6 +37,7 @@ interface DataOptions {
   readonly json?: boolean
 }
 
+const names = (sets: ReadonlyMap<string, unknown>) => [...sets.keys()].join(', ')
 const gather = (value: string, before: readonly string[]) => [...before, value]
 const words = 8
 const usualSeed = 1
@@ -42,7 +45,7 @@ const usualSeed = 1
 export function registerData(program: Command): void {
   program
     .command('data <name>')
-    .description(`prepare a data set: ${[...problemSets.keys()].join(', ')}`)
+    .description(`prepare a data set: problems (${names(problemSets)}) or conversations (${names(conversationSets)})`)
     .requiredOption('--from <place>', 'a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME', gather, [])
     .requiredOption('--out <file>', 'JSONL to write')
     .option('--split <name>', 'which split, on the hub')
@@ -65,6 +68,8 @@ export function registerData(program: Command): void {
 }
 
 export async function prepareData(name: string, options: DataOptions): Promise<DataReport> {
+  const conversations = conversationSets.get(name)
+  if (conversations !== undefined) return prepareDemonstrations(conversations, options)
   const set = problemSets.get(name) ?? unknownSet(name)
   const files = await filesOf(set, options)
   const evaluation = options.against.length === 0 ? undefined : await against(set, options.against)
@@ -82,23 +87,58 @@ export async function prepareData(name: string, options: DataOptions): Promise<D
   const prepared = await prepare(allRows(files), plan)
   refuseBad(prepared, files, options.largestBadShare)
   refuseEmpty(prepared, set)
-  const text = prepared.problems.map(problem => `${JSON.stringify(problem)}\n`).join('')
-  const out = resolve(options.out)
-  await mkdir(dirname(out), { recursive: true })
-  await writeFile(`${out}.part`, text)
-  await rename(`${out}.part`, out)
+  const { out, sha256 } = await writeRows(options.out, prepared.problems)
   const { problems, ...counted } = prepared
   return {
-    ...{ set: set.name, title: set.title, from: files, ...counted, kept: problems.length, out },
+    ...{ set: set.name, title: set.title, kind: 'problems', from: files, ...counted, kept: problems.length, out },
     integer: plan.integer,
     agreement: plan.agreement === undefined || plan.agreement.least === 0 ? null : plan.agreement,
     decontaminated: evaluation === undefined ? null : { words, problems: evaluation.problems, files: options.against },
     seed: plan.seed ?? null,
-    sha256: createHash('sha256').update(text).digest('hex'),
+    sha256,
   }
 }
 
-async function filesOf(set: ProblemSet, options: DataOptions): Promise<readonly string[]> {
+/** Conversations for a cold start: nothing is compared with an answer. */
+async function prepareDemonstrations(set: ConversationSet, options: DataOptions): Promise<DataReport> {
+  if (
+    options.against.length + options.answers.length > 0 ||
+    options.agreement !== undefined ||
+    options.integer === true
+  ) {
+    throw wrong(
+      `${set.name} holds conversations: --against, --answers, --agreement and --integer are for problems`,
+      'leave them out',
+    )
+  }
+  const files = await filesOf({ ...set, split: 'train' }, options)
+  const seed = options.order === 'published' ? undefined : (options.seed ?? usualSeed)
+  const prepared = await prepareConversations(allRows(files), set, { seed, limit: options.limit })
+  refuseBad(prepared, files, options.largestBadShare)
+  const { conversations, ...counted } = prepared
+  refuseEmpty({ ...prepared, problems: conversations }, set)
+  const { out, sha256 } = await writeRows(options.out, conversations)
+  return {
+    ...{ set: set.name, title: set.title, kind: 'conversations', from: files, ...counted, out },
+    kept: conversations.length,
+    ...{ integer: false, agreement: null, decontaminated: null, seed: seed ?? null, sha256 },
+  }
+}
+
+/** The file is whole, or not there. */
+async function writeRows(file: string, rows: readonly unknown[]): Promise<{ out: string; sha256: string }> {
+  const text = rows.map(row => `${JSON.stringify(row)}\n`).join('')
+  const out = resolve(file)
+  await mkdir(dirname(out), { recursive: true })
+  await writeFile(`${out}.part`, text)
+  await rename(`${out}.part`, out)
+  return { out, sha256: createHash('sha256').update(text).digest('hex') }
+}
+
+type Place = Pick<ProblemSet, 'name' | 'hub' | 'split'>
+type Counted = Pick<Prepared, 'rows' | 'broken' | 'brokenAt' | 'dropped'>
+
+async function filesOf(set: Place, options: DataOptions): Promise<readonly string[]> {
   const files: string[] = []
   for (const from of options.from) {
     if (!/^hub(:|$)/.test(from)) {
@@ -147,7 +187,7 @@ async function* allRows(files: readonly string[]): AsyncGenerator<ReadRow> {
   for (const file of files) yield* rowsOfFile(file)
 }
 
-function refuseBad({ rows, broken, brokenAt }: Prepared, files: readonly string[], largest: number): void {
+function refuseBad({ rows, broken, brokenAt }: Counted, files: readonly string[], largest: number): void {
   const bad = Object.values(broken).reduce((sum, n) => sum + n, 0)
   if (rows > 0 && bad <= largest * rows) return
   const why = Object.entries(broken).map(([reason, n]) => `${n} ${reason}`)
@@ -161,7 +201,10 @@ function refuseBad({ rows, broken, brokenAt }: Prepared, files: readonly string[
   )
 }
 
-function refuseEmpty({ problems, rows, dropped }: Prepared, set: ProblemSet): void {
+function refuseEmpty(
+  { problems, rows, dropped }: Counted & { readonly problems: readonly unknown[] },
+  set: { readonly title: string },
+): void {
   if (problems.length > 0) return
   const why = Object.entries(dropped).map(([reason, n]) => `${n} ${reason}`)
   const hint =
@@ -172,10 +215,10 @@ function refuseEmpty({ problems, rows, dropped }: Prepared, set: ProblemSet): vo
 }
 
 function unknownSet(name: string): never {
-  const names = [...problemSets.keys()]
-  const nearest = closest(name, names)
+  const known = [...problemSets.keys(), ...conversationSets.keys()]
+  const nearest = closest(name, known)
   const guess = distance(name, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
-  throw wrong(`no data set '${name}'${guess}`, `data sets: ${names.join(', ')}`)
+  throw wrong(`no data set '${name}'${guess}`, `data sets: ${known.join(', ')}`)
 }
 
 function agreementOf(text: string): { least: number; of: number } {

@@ -4,6 +4,7 @@ import { escapeForTerminal } from '../terminal'
 export interface DataReport {
   readonly set: string
   readonly title: string
+  readonly kind: 'problems' | 'conversations'
   readonly from: readonly string[]
   readonly out: string
   readonly rows: number
@@ -37,9 +38,11 @@ export function printReport(report: DataReport): string {
   const filters = [
     ...(report.integer ? ['integer answers only'] : []),
     ...(agreement === null ? [] : [`${agreement.least} of ${agreement.of} sampled answers match`]),
-    decontaminated === null
-      ? 'not decontaminated (--against FILE)'
-      : `no ${decontaminated.words} words in a row with ${decontaminated.problems} evaluation problems`,
+    ...(decontaminated === null
+      ? report.kind === 'problems'
+        ? ['not decontaminated (--against FILE)']
+        : []
+      : [`no ${decontaminated.words} words in a row with ${decontaminated.problems} evaluation problems`]),
     seed === null ? 'in the published order' : `shuffled by seed ${seed}`,
   ]
   return [
