@@ -1,7 +1,8 @@
 /** `troupe simulate` as a user runs it: its figures, its table, and how it refuses files that are not what they should be. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { parseAzureTrace } from '../cli/simulate/azureTrace'
 import { readEngineModel, readTrace } from '../cli/simulate/inputs'
 import { readLoad, sizesOf } from '../cli/simulate/recorded'
 import { engineId, epoch, groupId, runId, trajectoryId } from '../messages/ids'
@@ -87,7 +88,7 @@ test('a wrong file or option ends with exit 2, the place, and what to do', async
   ])
   expect([bad.code, missing.code, unknown.code]).toEqual([2, 2, 2])
   expect(bad.stderr).toContain('bad.jsonl line 2: a problem\n  arrivalMs: ')
-  expect(bad.stderr).toContain('hint: docs/scheduling.md')
+  expect(bad.stderr).toContain('hint: docs/scheduler.md')
   expect(missing.stderr).toContain('none.json cannot be read')
   expect(unknown.stderr).toContain('kv-headroom')
 })
@@ -207,4 +208,53 @@ test('without files, or with a run that is not there, it says what to give', asy
   expect([nothing.code, noRun.code]).toEqual([2, 2])
   expect(nothing.stderr).toContain('give --engine-model F.json and --trace F.jsonl')
   expect(noRun.stderr).toContain("no run 'none'")
+})
+
+const azure = (...rows: readonly string[]) => ['TIMESTAMP,ContextTokens,GeneratedTokens', ...rows, ''].join('\r\n')
+
+test("Azure's traces are read: a request a trajectory, times to the microsecond, empty ones left out", () => {
+  const text = azure(
+    '2023-11-16 18:17:03.9799600,4808,10',
+    '2023-11-16 18:17:04.0319600,3180,0',
+    '2023-11-16 18:18:03,7,8',
+  )
+  const { trace, lines, empty } = parseAzureTrace(text, 'f.csv')
+  expect(trace.map(one => [one.arrivalMs, one.promptTokens, one.turns])).toEqual([
+    [0, 4808, [{ newTokens: 10, toolMs: 0, toolTokens: 0 }]],
+    [expect.closeTo(59_020.04, 3), 7, [{ newTokens: 8, toolMs: 0, toolTokens: 0 }]],
+  ])
+  expect({ lines, empty }).toEqual({ lines: [2, 4], empty: 1 })
+  expect(new Set(trace.map(one => one.groupId)).size).toBe(2)
+})
+
+test.each([
+  ['a time that is none', azure('yesterday,1,2'), /line 2: TIMESTAMP 'yesterday'/],
+  ['half a token', azure('2023-11-16 18:17:03,1,2', '2023-11-16 18:17:04,1.5,2'), /line 3: ContextTokens '1.5'/],
+  ['a negative length', azure('2023-11-16 18:17:03,1,-2'), /line 2: GeneratedTokens '-2'/],
+  ['a field too few', azure('2023-11-16 18:17:03,1'), /line 2: 2 fields/],
+  ['a time before the first', azure('2023-11-16 18:17:03,1,2', '2023-11-16 18:17:02,1,2'), /line 3: TIMESTAMP/],
+] as const)('a trace of Azure with %s is refused by its line', (_what, text, said) => {
+  expect(() => parseAzureTrace(text, 'f.csv')).toThrow(said)
+})
+
+test('a CSV as trace, and a picture of the policies', async () => {
+  const rows = Array.from(
+    { length: 40 },
+    (_, n) => `2023-11-16 18:17:${String(n).padStart(2, '0')},${100 + n},${10 + n}`,
+  )
+  const [trace, picture] = [join(directory, 'azure.csv'), join(directory, 'what-if.svg')]
+  writeFileSync(trace, azure(...rows))
+  const { code, stdout, stderr } = await troupe([
+    'simulate',
+    '--engine-model',
+    file('azure.json', { ...model, maxSequences: 2 }),
+    '--trace',
+    trace,
+    '--picture',
+    picture,
+  ]).done
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+  expect(stdout).toContain('40 trajectories')
+  const svg = readFileSync(picture, 'utf8')
+  for (const policy of ['static', 'static-async', 'least-requests', 'kv-headroom']) expect(svg).toContain(`>${policy}<`)
 })

@@ -8,7 +8,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { join } from 'node:path'
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
-import { svgOf } from './picture'
+import { svgOf } from '../picture'
 
 export interface Table {
   readonly title: string

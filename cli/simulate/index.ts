@@ -1,24 +1,36 @@
 /**
  * `troupe simulate`: what a load would take on a fleet of engines, under each scheduling policy (DESIGN §9).
  *
- * in   an engine model and a trace        out  a JSON line a policy, or a table
+ * in   an engine model and a trace, or a recorded run        out  a JSON line a policy, or a table; `--picture` an SVG
  * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error; `--write-trace` its load
  * The policies are those that run live; nothing is read from the clock, so the same files give the same figures.
  */
 import { writeFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { calibrate, type EngineModel, lowerBoundMs, type PolicyName, policies, simulate } from '../../kernels'
+import {
+  calibrate,
+  type EngineModel,
+  lowerBoundMs,
+  type PolicyName,
+  policies,
+  simulate,
+  type TracedTrajectory,
+} from '../../kernels'
 import { asError, TroupeError } from '../../runtime/errors'
+import { svgOf } from '../picture'
 import { openRun, withBus } from '../runContext'
 import { percent } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { readEngineModel, readTrace } from './inputs'
+import { pictureOf } from './picture'
 import { readLoad, sizesOf } from './recorded'
 import { tableOf } from './table'
 
 interface SimulateOptions {
   readonly engineModel?: string
   readonly trace?: string
+  readonly run?: string
+  readonly picture?: string
   readonly calibrate?: string
   readonly writeTrace?: string
   readonly maxBatchTokens: number
@@ -40,7 +52,12 @@ export function registerSimulate(program: Command): void {
     .command('simulate')
     .description('predict what a load takes on a fleet of engines under each scheduling policy')
     .option('--engine-model <file>', 'JSON: sizes, rules and step times of the engine')
-    .option('--trace <file>', 'JSON lines: a trajectory each')
+    .option('--trace <file>', "JSON lines: a trajectory each; or a CSV of Azure's traces")
+    .option(
+      '--run <run>',
+      'instead of --trace: the load of a recorded run, on --engine-model or on engines fitted to it',
+    )
+    .option('--picture <file>', 'draw the policies beside one another, as SVG')
     .addOption(
       new Option('--policy <policy>', 'the scheduling policy, or all of them')
         .choices([...names, 'all'])
@@ -70,12 +87,8 @@ export function registerSimulate(program: Command): void {
   )
 }
 
-function run(options: SimulateOptions): void {
-  const { engineModel, trace: traceFile } = options
-  if (engineModel === undefined || traceFile === undefined)
-    throw usage('give --engine-model F.json and --trace F.jsonl')
-  const model = readEngineModel(engineModel)
-  const trace = readTrace(traceFile, model)
+async function run(options: SimulateOptions): Promise<void> {
+  const { model, trace } = options.run === undefined ? ofFiles(options) : await ofRun(options, options.run)
   const { engines, boundTokens, statusMs, weightsEveryMs, weightsPauseMs } = options
   const bound = lowerBoundMs(trace, model, engines)
   const wanted = options.policy === 'all' ? names : [options.policy]
@@ -95,22 +108,50 @@ function run(options: SimulateOptions): void {
     return result
   })
   if (!options.json) process.stdout.write(tableOf(results, bound))
+  if (options.picture !== undefined) writeFileSync(options.picture, await svgOf(pictureOf(results, bound)))
+}
+
+interface Load {
+  readonly model: EngineModel
+  readonly trace: readonly TracedTrajectory[]
+}
+
+function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
+  if (engineModel === undefined || traceFile === undefined)
+    throw usage('give --engine-model F.json and --trace F.jsonl, or --run RUN')
+  const model = readEngineModel(engineModel)
+  const { trace, empty } = readTrace(traceFile, model)
+  if (empty > 0) process.stderr.write(`${empty} requests generated nothing and are left out\n`)
+  return { model, trace }
+}
+
+/** What if: arrivals, lengths and tool times as the run recorded them. */
+async function ofRun(options: SimulateOptions, name: string): Promise<Load> {
+  if (options.trace !== undefined) throw usage('give --trace or --run, not both')
+  const { load, model } = await fitted(options, name)
+  return { model: options.engineModel === undefined ? model : readEngineModel(options.engineModel), trace: load.trace }
+}
+
+/** A run's load, and the engine model that fits its turns. */
+async function fitted({ bus, maxBatchTokens }: SimulateOptions, name: string) {
+  const context = await openRun(bus, name, 'read')
+  const load = await readLoad(context.journal).finally(() => context.bus.close())
+  const [joined] = load.joined
+  if (joined === undefined) throw usage(`run '${name}' has no engine: there is nothing to calibrate`)
+  const fit = refusing(() => calibrate(load.measured))
+  const model: EngineModel = {
+    name: `${name}-${joined.engine}`,
+    ...sizesOf(joined),
+    maxBatchTokens,
+    stepMs: fit.stepMs,
+  }
+  return { load, fit, model }
 }
 
 /** Writes the model, and says how far it is off: turn by turn, and for the whole run when that is simulated. */
 async function calibrateRun(options: SimulateOptions, name: string): Promise<void> {
-  const context = await openRun(options.bus, name, 'read')
-  const load = await readLoad(context.journal).finally(() => context.bus.close())
-  const [joined] = load.joined
-  if (joined === undefined) throw usage(`run '${name}' has no engine: there is nothing to calibrate`)
-  const { stepMs, turns, decodeError, firstTokenError } = refusing(() => calibrate(load.measured))
-  const sizes = sizesOf(joined)
-  const model: EngineModel = {
-    name: `${name}-${joined.engine}`,
-    ...sizes,
-    maxBatchTokens: options.maxBatchTokens,
-    stepMs,
-  }
+  const { load, fit, model } = await fitted(options, name)
+  const { turns, decodeError, firstTokenError } = fit
   const engines = new Set(load.measured.map(turn => turn.engine)).size
   const result = refusing(() => simulate(load.trace, { model, engines, policy: 'kv-headroom' }))
   const { makespanMs } = load

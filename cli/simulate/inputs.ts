@@ -9,6 +9,8 @@ import { z } from 'zod'
 import { type EngineModel, familyNames, finalTokens, stepMs, type TracedTrajectory } from '../../kernels'
 import { parseConfig } from '../../runtime/config'
 import { asError, TroupeError } from '../../runtime/errors'
+import { azureHeader, parseAzureTrace, type ReadTrace } from './azureTrace'
+import { invalidInput } from './invalidInput'
 
 const tokens = z.number().int().positive()
 const coefficient = z.number().nonnegative()
@@ -53,53 +55,62 @@ const lineSchema = z.strictObject({
 
 /** A step of one sequence that lasts longer than this was not measured in ms. */
 const longestStepMs = 60_000
-const hint = 'docs/scheduling.md describes both files'
 
 /** @throws TroupeError config.invalid */
 export function readEngineModel(path: string): EngineModel {
   const model = check(modelSchema, jsonOf(textOf(path), path), path)
   if (model.blockTokens > model.kvTokens) {
-    throw invalid(`${path}: blockTokens: ${model.blockTokens} is more than kvTokens, ${model.kvTokens}`)
+    throw invalidInput(`${path}: blockTokens: ${model.blockTokens} is more than kvTokens, ${model.kvTokens}`)
   }
   const ms = stepMs(model, 1, 1, [])
   if (ms > 0 && ms <= longestStepMs) return model
-  throw invalid(`${path}: stepMs: a step that decodes one sequence would last ${ms} ms; are the coefficients in ms?`)
+  throw invalidInput(
+    `${path}: stepMs: a step that decodes one sequence would last ${ms} ms; are the coefficients in ms?`,
+  )
 }
 
-/** @throws TroupeError config.invalid */
-export function readTrace(path: string, model: EngineModel): readonly TracedTrajectory[] {
+/**
+ * Lines of JSON, or a CSV of Azure's.
+ * @throws TroupeError config.invalid
+ */
+export function readTrace(path: string, model: EngineModel): ReadTrace {
+  const text = textOf(path)
+  const read = text.startsWith(azureHeader) ? parseAzureTrace(text, path) : parseLines(text, path)
+  const room = Math.floor(model.kvTokens / model.blockTokens) * model.blockTokens
+  for (const [at, one] of read.trace.entries()) {
+    // The token that is sampled last is never put into the cache.
+    const needs = finalTokens(one) - 1
+    if (needs <= room) continue
+    throw invalidInput(
+      `${path} line ${read.lines[at]}: turns: trajectory '${one.trajectoryId}' needs ${needs} tokens of KV at its end, and an engine '${model.name}' has ${room} in whole blocks`,
+    )
+  }
+  if (read.trace.length === 0) throw invalidInput(`${path}: it holds no trajectory`)
+  return read
+}
+
+function parseLines(text: string, path: string): ReadTrace {
   const trace: TracedTrajectory[] = []
   const lineOf = new Map<string, number>()
-  const room = Math.floor(model.kvTokens / model.blockTokens) * model.blockTokens
-  textOf(path)
-    .split('\n')
-    .forEach((text, index) => {
-      if (text.trim() === '') return
-      const where = `${path} line ${index + 1}`
-      const line = check(lineSchema, jsonOf(text, where), where)
-      const before = lineOf.get(line.trajectoryId)
-      if (before !== undefined) {
-        throw invalid(`${where}: trajectoryId: '${line.trajectoryId}' stands in line ${before} already`)
-      }
-      // The token that is sampled last is never put into the cache.
-      const needs = finalTokens(line) - 1
-      if (needs > room) {
-        throw invalid(
-          `${where}: turns: the trajectory needs ${needs} tokens of KV at its end, and an engine '${model.name}' has ${room} in whole blocks`,
-        )
-      }
-      lineOf.set(line.trajectoryId, index + 1)
-      trace.push(line)
-    })
-  if (trace.length === 0) throw invalid(`${path}: it holds no trajectory`)
-  return trace
+  for (const [index, content] of text.split('\n').entries()) {
+    if (content.trim() === '') continue
+    const where = `${path} line ${index + 1}`
+    const line = check(lineSchema, jsonOf(content, where), where)
+    const before = lineOf.get(line.trajectoryId)
+    if (before !== undefined) {
+      throw invalidInput(`${where}: trajectoryId: '${line.trajectoryId}' stands in line ${before} already`)
+    }
+    lineOf.set(line.trajectoryId, index + 1)
+    trace.push(line)
+  }
+  return { trace, lines: [...lineOf.values()], empty: 0 }
 }
 
 function textOf(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (thrown) {
-    throw invalid(`${path} cannot be read: ${asError(thrown).message}`, thrown)
+    throw invalidInput(`${path} cannot be read: ${asError(thrown).message}`, thrown)
   }
 }
 
@@ -107,7 +118,7 @@ function jsonOf(text: string, where: string): unknown {
   try {
     return JSON.parse(text)
   } catch (thrown) {
-    throw invalid(`${where}: this is no JSON: ${asError(thrown).message}`, thrown)
+    throw invalidInput(`${where}: this is no JSON: ${asError(thrown).message}`, thrown)
   }
 }
 
@@ -115,10 +126,6 @@ function check<S extends z.ZodType>(schema: S, value: unknown, where: string): z
   try {
     return parseConfig(schema, value, where)
   } catch (thrown) {
-    throw thrown instanceof TroupeError ? invalid(thrown.message, thrown) : thrown
+    throw thrown instanceof TroupeError ? invalidInput(thrown.message, thrown) : thrown
   }
-}
-
-function invalid(message: string, cause?: unknown): TroupeError {
-  return new TroupeError('config.invalid', { boundary: 'config', retriable: false, message, hint, cause })
 }

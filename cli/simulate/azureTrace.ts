@@ -1,0 +1,73 @@
+/**
+ * Traces as Azure publishes them of its LLM services: `TIMESTAMP,ContextTokens,GeneratedTokens`, a request a line.
+ *
+ * in   the text of such a CSV        out  a trajectory of one turn for each request, in its order, from the first one's time on
+ * Invariant: a line that is not as it should be is refused with its number. A request that generated nothing is left out,
+ * and counted: an engine has nothing to do for it that a trace could say.
+ */
+import type { TracedTrajectory } from '../../kernels'
+import { invalidInput } from './invalidInput'
+
+export const azureHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens'
+
+/** A trace file, read. */
+export interface ReadTrace {
+  readonly trace: readonly TracedTrajectory[]
+  /** In which line of the file each stands. */
+  readonly lines: readonly number[]
+  /** Requests without a generated token. */
+  readonly empty: number
+}
+
+/** `2023-11-16 18:17:03.9799600`: UTC, in units of 100 ns. */
+const stamp = /^(\d{4})-(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,7}))?$/
+
+/** @throws TroupeError config.invalid, with the line */
+export function parseAzureTrace(text: string, path: string): ReadTrace {
+  const lines = text.split(/\r?\n/)
+  const trace: TracedTrajectory[] = []
+  const numbers: number[] = []
+  let empty = 0
+  let firstMs: number | undefined
+  for (const [index, line] of lines.entries()) {
+    if (index === 0 || line === '') continue
+    const where = `${path} line ${index + 1}`
+    const cells = line.split(',')
+    if (cells.length !== 3) throw invalidInput(`${where}: ${cells.length} fields, and not the 3 of ${azureHeader}`)
+    const ms = timeOf(cells[0]!, where)
+    const [contextTokens, newTokens] = [
+      count(cells[1]!, 'ContextTokens', where),
+      count(cells[2]!, 'GeneratedTokens', where),
+    ]
+    firstMs ??= ms
+    if (ms < firstMs) throw invalidInput(`${where}: TIMESTAMP ${cells[0]} is before the first request's`)
+    if (newTokens === 0) {
+      empty++
+      continue
+    }
+    const trajectoryId = `r${index}`
+    numbers.push(index + 1)
+    const turns = [{ newTokens, toolMs: 0, toolTokens: 0 }]
+    trace.push({
+      trajectoryId,
+      groupId: trajectoryId,
+      arrivalMs: ms - firstMs,
+      promptTokens: Math.max(1, contextTokens),
+      turns,
+    })
+  }
+  return { trace, lines: numbers, empty }
+}
+
+function timeOf(text: string, where: string): number {
+  const [, year, month, day, hour, minute, second, part = ''] = stamp.exec(text) ?? []
+  if (year === undefined)
+    throw invalidInput(`${where}: TIMESTAMP '${text}' is no time such as 2023-11-16 18:17:03.9799600`)
+  const whole = Date.UTC(Number(year), Number(month) - 1, Number(day), Number(hour), Number(minute), Number(second))
+  return whole + Number(part.padEnd(7, '0')) / 10_000
+}
+
+function count(text: string, field: string, where: string): number {
+  if (!/^\d{1,9}$/.test(text)) throw invalidInput(`${where}: ${field} '${text}' is no number of tokens`)
+  return Number(text)
+}
