@@ -13,7 +13,8 @@ import type { Fact } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../messages/ids'
 import { nothing, type Reactive } from '../runtime/behaviour'
 import { deriveSeed, type Effects } from '../runtime/effects'
-import { answerTags, type Call, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
+import { notebookTool } from '../sandbox/notebookTool'
+import { answerTags, type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
 
 export interface CoordinatedGroup {
   readonly firstOffset: number
@@ -264,6 +265,9 @@ function askTools(
       ...asked,
       timeoutMs: limits.toolTimeoutMs,
       responseChars: limits.toolResponseChars,
+      ...(call.tool === notebookTool.name
+        ? { cells: [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))] }
+        : {}),
     })
   })
 }

@@ -8,6 +8,7 @@
 import { countAnswerTags, parseToolCalls, resolveCalls } from '../kernels'
 import type { Fact, Outcome, RolloutRequested } from '../messages/facts'
 import type { EngineId, Epoch } from '../messages/ids'
+import { notebookTool } from '../sandbox/notebookTool'
 
 export interface Call {
   readonly tool: string
@@ -53,6 +54,8 @@ export interface Rollout {
   readonly texts: readonly string[]
   readonly sampledTokens: number
   readonly calls: readonly Call[]
+  /** Codes of the notebook's cells in turns before this one. */
+  readonly cells: readonly string[]
   readonly toolCalls: number
   readonly toolErrors: number
   readonly ending: Ending | null
@@ -80,6 +83,7 @@ export function newRollout(request: RolloutRequested): Rollout {
     texts: [],
     sampledTokens: 0,
     calls: [],
+    cells: [],
     toolCalls: 0,
     toolErrors: 0,
     ending: null,
@@ -189,6 +193,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
         turn: rollout.turn + 1,
         attempt: -1,
         calls: [],
+        cells: [...rollout.cells, ...cellsOf(rollout.calls)],
         context: [...rollout.context, fact.tokens],
         contextTokens: rollout.contextTokens + fact.tokens.length,
       }
@@ -215,5 +220,11 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
       return rollout
   }
 }
+
+/** Of calls that were made: what a notebook ran for them, in their order. */
+export const cellsOf = (calls: readonly Call[]): readonly string[] =>
+  calls.flatMap(({ tool, refused, arguments: { code } }) =>
+    tool === notebookTool.name && refused === null && typeof code === 'string' ? [code] : [],
+  )
 
 export const answerTags = (rollout: Rollout): number => countAnswerTags(rollout.texts.join('\n'))

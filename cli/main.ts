@@ -14,6 +14,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   train: () => (require('./train') as typeof import('./train')).registerTrain,
   rollout: () => (require('./rollout') as typeof import('./rollout')).registerRollout,
   eval: () => (require('./eval') as typeof import('./eval')).registerEval,
+  chat: () => (require('./chat') as typeof import('./chat')).registerChat,
   replay: () => (require('./replay') as typeof import('./replay')).registerReplay,
   exec: () => (require('./exec') as typeof import('./exec')).registerExec,
   judge: () => (require('./judge') as typeof import('./judge')).registerJudge,

@@ -63,6 +63,8 @@ export interface ExecuteTool {
   readonly timeoutMs: number
   /** Characters of the answer that the model sees. */
   readonly responseChars: number
+  /** Of a notebook: the codes of the trajectory's cells before this one. */
+  readonly cells?: readonly string[]
 }
 
 /** Coordinator → dispatcher (`tool-calls`): the trajectory ended; its calls that wait need not be made. */

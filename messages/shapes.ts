@@ -67,6 +67,7 @@ const execute = {
   arguments: { map: 'unknown' },
   timeoutMs: 'number',
   responseChars: 'int',
+  cells: { optional: { each: 'string' } },
 } as const
 
 export const shapes = {

@@ -74,6 +74,8 @@ export interface Engine {
    * `GenerationLost` where there are tokens to go on from.
    */
   generate(request: GenerateRequest, signal?: AbortSignal): Promise<Generation>
+  /** `generate`, with the tokens as they come. Engines without it answer at once. */
+  stream?(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
   /** Ends a request early; its `generate` resolves with finish `aborted`. */
   abort(requestId: string): Promise<void>
   /** Drops what is kept of a trajectory. */

@@ -5,7 +5,7 @@
  * Invariant: line numbers are those of the model's code, and what it printed before an error is kept.
  * Source: arXiv 2508.20722 §2.1 (the tool, its four outcomes); the form of errors is the released wrapper's.
  */
-import type { RunRequest, Sandbox } from './sandbox'
+import type { RunRequest, RunResult, Sandbox } from './sandbox'
 
 /** What a chat template is given: name, description, JSON schema of the arguments. */
 export const pythonTool = {
@@ -50,7 +50,11 @@ export async function runPythonTool(
   call: { readonly code: string; readonly input: string },
   { id = 'tool', signal, ...limits }: PythonToolLimits = {},
 ): Promise<PythonToolResult> {
-  const result = await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal)
+  return toolResultOf(await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal))
+}
+
+/** A run as a tool tells it: what was killed or rejected is an error that says so. */
+export function toolResultOf(result: RunResult): PythonToolResult {
   const { stdoutBytes, stderrBytes, exitCode, wallMs, cpuMs } = result
   const stdout = text(result.stdout)
   const stderr = text(result.stderr)

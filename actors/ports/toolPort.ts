@@ -8,7 +8,7 @@
 import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
 import type { ExecuteTool } from '../../messages/commands'
 import type { ToolStatus } from '../../messages/facts'
-import type { ExecutorId } from '../../messages/ids'
+import type { ExecutorId, TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host'
 
@@ -18,10 +18,19 @@ export interface ToolOutcome extends ToolRun {
   readonly cpuMs: number
 }
 
+/** What a call is given besides its arguments. */
+export interface ToolLimits {
+  readonly timeoutMs: number
+  /** Whose call it is: what a tool keeps, it keeps for a trajectory. */
+  readonly trajectory?: TrajectoryId
+  /** Of a notebook: codes of the cells before this one. */
+  readonly cells?: readonly string[]
+}
+
 /** A tool by its name. It resolves for whatever the call does; it rejects when the tool itself is broken. */
 export type Tool = (
   args: Readonly<Record<string, unknown>>,
-  limits: { readonly timeoutMs: number },
+  limits: ToolLimits,
   signal: AbortSignal,
 ) => Promise<ToolOutcome>
 
@@ -32,7 +41,9 @@ export function toolPort(tools: ReadonlyMap<string, Tool>, executor: ExecutorId,
   return async (ask, signal) => {
     const { trajectory, turn, call, attempt, tool: name } = ask
     const tool = tools.get(name)
-    const outcome: ToolOutcome | undefined = await tool?.(ask.arguments, { timeoutMs: ask.timeoutMs }, signal)
+    const cells = ask.cells === undefined ? {} : { cells: ask.cells }
+    const limits = { timeoutMs: ask.timeoutMs, trajectory, ...cells }
+    const outcome: ToolOutcome | undefined = await tool?.(ask.arguments, limits, signal)
     const { stdout, stderr, exitCode, wallMs, cpuMs } = outcome ?? nothingRan
     const status: ToolStatus = outcome === undefined ? 'unknown-tool' : toolStatusOf(outcome.status)
     const whole = outcome === undefined ? unknownToolText(name, [...tools.keys()]) : toolResultText(outcome)

@@ -16,7 +16,7 @@ import {
   type TaskSource,
   trainerOptionsOf,
 } from '../../runtime/recipe'
-import type { Renderer } from '../../runtime/renderer'
+import type { Renderer, ToolSchema } from '../../runtime/renderer'
 import type { Trainer } from '../../runtime/trainer'
 import { startTrainer } from '../../runtime/trainerProcess'
 import { curriculum, observesSteps } from '../curriculum'
@@ -27,6 +27,7 @@ import { lifeline } from '../lifeline'
 import type { ModelOnDisk } from '../model'
 import { drawKey, drawPort } from '../ports/drawPort'
 import { learnerKey, learnerPort } from '../ports/learnerPort'
+import { toolSchemas } from '../ports/runTools'
 import type { RunOptions } from '../run'
 import type { StagePlan } from '../stages'
 import { type Begin, beginOf, followedFeeds } from './followed'
@@ -47,6 +48,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { options, troupe } = scope
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
+  const schemas = await toolSchemas({ config, recipe, log: options.log })
   const [claim] = await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: `${run}.${fx.unique()}` }])
   const source = await recipe.tasks(config)
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
@@ -65,10 +67,10 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
     feeds: followedFeeds,
     begin,
     lingerMs,
-    perform: drawPort(source, parts.renderer, drawOptions(scope, parts.stopTokens), fx),
+    perform: drawPort(source, parts.renderer, drawOptions(scope, parts.stopTokens, schemas), fx),
     keyOf: drawKey,
   })
-  if (learns) await startTraining(scope, parts, begin)
+  if (learns) await startTraining(scope, parts, begin, schemas)
   else if (!(await hasWeights(scope))) {
     const url = pathToFileURL(parts.model.directory).href
     const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: epoch(claim!.offset) }
@@ -83,7 +85,12 @@ async function hasWeights({ troupe: { journal } }: Scope): Promise<boolean> {
   return said.some(({ message }) => message.type === 'weights.published')
 }
 
-async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): Promise<void> {
+async function startTraining(
+  scope: Scope,
+  parts: LearningParts,
+  begin: Begin,
+  schemas: readonly ToolSchema[],
+): Promise<void> {
   const { options, troupe, fail } = scope
   const { config, fx, log, directory } = options
   const { renderer, model, demonstrations } = parts
@@ -123,7 +130,10 @@ async function startTraining(scope: Scope, parts: LearningParts, begin: Begin): 
             coldStart: {
               options: { ...coldStart, seed: config.seed },
               examples: async () =>
-                fitting(scope, await renderer.conversations(await demonstrations(), demonstratedTools(options))),
+                fitting(
+                  scope,
+                  await renderer.conversations(await demonstrations(), demonstratedTools(options, schemas)),
+                ),
             },
           }),
     }),
@@ -170,13 +180,17 @@ function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, 
   })
 }
 
-const demonstratedTools = ({ config, recipe }: RunOptions) =>
-  (config.coldStart?.toolsInPrompt ?? config.tools.inPrompt) ? recipe.tools : []
+const demonstratedTools = ({ config }: RunOptions, schemas: readonly ToolSchema[]) =>
+  (config.coldStart?.toolsInPrompt ?? config.tools.inPrompt) ? schemas : []
 
-const shownTools = ({ config, recipe }: RunOptions) => (config.tools.inPrompt ? recipe.tools : [])
+const shownTools = ({ config }: RunOptions, schemas: readonly ToolSchema[]) => (config.tools.inPrompt ? schemas : [])
 
-function drawOptions({ options, troupe: { journal } }: Scope, stopTokens: readonly number[]) {
-  const { config, recipe } = options
+function drawOptions(
+  { options, troupe: { journal } }: Scope,
+  stopTokens: readonly number[],
+  schemas: readonly ToolSchema[],
+) {
+  const { config } = options
   return {
     async begins() {
       const partitions = Array.from({ length: await journal.partitionsOf('trajectories') }, (_, p) => p)
@@ -195,7 +209,7 @@ function drawOptions({ options, troupe: { journal } }: Scope, stopTokens: readon
     sampling: { ...config.rollout.sampling, stopTokens },
     evaluationTemperature: config.evaluation.temperature,
     deadlineMs: config.rollout.deadlineMs,
-    tools: recipe.tools.map(t => t.name),
-    shownTools: shownTools(options),
+    tools: schemas.map(t => t.name),
+    shownTools: shownTools(options, schemas),
   }
 }

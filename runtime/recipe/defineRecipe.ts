@@ -7,6 +7,7 @@ import type { ChatMessage, Task } from '../../messages/facts'
 import type { ToolSchema } from '../renderer'
 import type { RewardFunction } from './rewardFunction'
 import type { RecipeConfig, RecipeInput } from './schema'
+import type { ToolFunction } from './toolFunction'
 
 /** Tasks by index, so that a cursor in a fact says which come next. */
 export interface TaskSource {
@@ -23,6 +24,8 @@ export interface TaskSource {
 export interface Recipe {
   readonly config: RecipeInput
   readonly tools: readonly ToolSchema[]
+  /** Tools of the recipe's own, by the names of their schemas in `tools`. */
+  readonly toolFunctions?: Readonly<Record<string, ToolFunction>>
   /** What `config.data` may hold; without, anything. */
   readonly data?: z.ZodType<Readonly<Record<string, unknown>>>
   tasks(config: RecipeConfig): Promise<TaskSource>

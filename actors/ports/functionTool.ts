@@ -1,0 +1,50 @@
+/**
+ * A recipe's own function as a tool.
+ *
+ * in   arguments, as the model wrote them        out  what the function returned, or why there is nothing
+ * Invariant: it resolves within the call's deadline, whatever the function does but never to yield; arguments that do not fit the
+ * schema never reach it.
+ */
+import { z } from 'zod'
+import { systemEffects } from '../../runtime/effects'
+import { asError } from '../../runtime/errors'
+import type { ToolFunction } from '../../runtime/recipe'
+import type { ToolSchema } from '../../runtime/renderer'
+import type { Tool, ToolOutcome } from './toolPort'
+
+export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
+  const checked = z.fromJSONSchema(schema.parameters as Parameters<typeof z.fromJSONSchema>[0])
+  return async (args, { timeoutMs, trajectory = '' }, signal) => {
+    const begun = systemEffects.elapsed()
+    const ended = (outcome: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
+      ...{ exitCode: null, signal: null, stdout: '', stderr: '', timeoutMs },
+      ...outcome,
+      ...{ wallMs: systemEffects.elapsed() - begun, cpuMs: 0 },
+    })
+    const parsed = checked.safeParse(args)
+    if (!parsed.success) {
+      const faults = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'arguments'}: ${message}`)
+      return ended({ status: 'rejected', reason: faults.join('; ') })
+    }
+    const late = AbortSignal.timeout(timeoutMs)
+    const either = AbortSignal.any([signal, late])
+    const over = new Promise<never>((_, reject) => {
+      either.addEventListener('abort', () => reject(asError(either.reason)), { once: true })
+    })
+    over.catch(() => {}) // nobody may wait for it any more
+    try {
+      const given = (async () => run(args, { signal: either, timeoutMs, trajectory }))()
+      return ended({ status: 'ok', exitCode: 0, stdout: textOf(await Promise.race([given, over])) })
+    } catch (thrown) {
+      signal.throwIfAborted()
+      if (late.aborted) return ended({ status: 'timeout' })
+      const { name, message } = asError(thrown)
+      return ended({ status: 'error', reason: 'the tool failed', stderr: `${name}: ${message}` })
+    }
+  }
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'string') return value
+  return value === undefined ? '' : (JSON.stringify(value) ?? String(value))
+}

@@ -1,0 +1,226 @@
+/**
+ * A server of the Model Context Protocol, by the official SDK: its tools, and calls to them.
+ *
+ * in   how it is started or where it is        out  schemas; how calls ended
+ * Invariant: a server that dies, or does not answer in time, costs the calls that it had, each with its reason; it is started
+ * again for the next. One that is late is asked whether it lives, and ended where it does not say so.
+ */
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
+import { ErrorCode, McpError } from '@modelcontextprotocol/sdk/types.js'
+import { systemEffects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import type { McpServerConfig } from '../../runtime/recipe'
+import type { ToolSchema } from '../../runtime/renderer'
+import { resolveSecret, type SecretRef } from '../../runtime/secret'
+import type { Tool, ToolOutcome } from './toolPort'
+
+export interface McpServer {
+  readonly schemas: readonly ToolSchema[]
+  tool(name: string): Tool
+  close(): Promise<void>
+}
+
+const pingMs = 2000
+const stderrChars = 500
+/** Of a result, characters; what is more is cut at its end. */
+const resultChars = 256 * 1024
+const maxPages = 100
+
+interface Connection {
+  readonly client: Client
+  /** Why it ended. */
+  readonly ended: Promise<string>
+  isOver: boolean
+}
+
+/** Connected once, so that what it offers is known. @throws TroupeError config.mcp_failed */
+export async function openMcpServer(
+  name: string,
+  config: McpServerConfig,
+  log?: Pick<Log, 'warn'>,
+): Promise<McpServer> {
+  let current: Promise<Connection> | undefined
+  let isClosed = false
+  const looking = new Set<Promise<void>>()
+
+  const connected = (): Promise<Connection> => {
+    current ??= connect(name, config).then(connection => {
+      void connection.ended.then(why => {
+        if (isClosed) return
+        log?.warn({ server: name, why }, 'an MCP server ended; it is started again for the next call')
+        current = undefined
+      })
+      return connection
+    })
+    const tried = current
+    // One that does not start is tried again by the next call.
+    tried.catch(() => {
+      if (current === tried) current = undefined
+    })
+    return tried
+  }
+
+  const endOfLate = async (connection: Connection): Promise<void> => {
+    try {
+      await connection.client.ping({ timeout: pingMs })
+    } catch {
+      await connection.client.close().catch(() => {})
+    }
+  }
+
+  const first = await connected().catch(thrown => {
+    throw failed(name, asError(thrown))
+  })
+  const schemas = await toolsOf(first.client, config).catch(async thrown => {
+    isClosed = true
+    await first.client.close().catch(() => {})
+    throw failed(name, asError(thrown))
+  })
+
+  return {
+    schemas,
+    tool:
+      tool =>
+      async (args, { timeoutMs }, signal) => {
+        const begun = systemEffects.elapsed()
+        const ended = (outcome: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
+          ...{ exitCode: null, signal: null, stdout: '', stderr: '', timeoutMs },
+          ...outcome,
+          ...{ wallMs: systemEffects.elapsed() - begun, cpuMs: 0 },
+        })
+        let connection: Connection
+        try {
+          connection = await connected()
+        } catch (thrown) {
+          return ended({
+            status: 'error',
+            reason: `the server '${name}' cannot be started: ${asError(thrown).message}`,
+          })
+        }
+        try {
+          const asked = { name: tool, arguments: args }
+          const options = { timeout: timeoutMs, maxTotalTimeout: timeoutMs, signal }
+          const result = await connection.client.callTool(asked, undefined, options)
+          const text = textOf(result as Result).slice(0, resultChars)
+          return result.isError === true
+            ? ended({ status: 'error', reason: 'the tool failed', stderr: text })
+            : ended({ status: 'ok', exitCode: 0, stdout: text })
+        } catch (thrown) {
+          signal.throwIfAborted()
+          const error = asError(thrown)
+          if (error instanceof McpError && error.code === ErrorCode.RequestTimeout) {
+            const look = endOfLate(connection).finally(() => looking.delete(look))
+            looking.add(look)
+            return ended({ status: 'timeout' })
+          }
+          // A broken connection is told twice: its end says more.
+          const isGone = connection.isOver || (error instanceof McpError && error.code === ErrorCode.ConnectionClosed)
+          const reason = isGone ? `the server '${name}' ${await connection.ended}; it is started again` : error.message
+          return ended({ status: 'error', reason })
+        }
+      },
+    async close() {
+      isClosed = true
+      await Promise.all(looking)
+      await (await current?.catch(() => undefined))?.client.close().catch(() => {})
+    },
+  }
+}
+
+async function connect(name: string, config: McpServerConfig): Promise<Connection> {
+  const client = new Client({ name: 'troupe', version: '1' })
+  let stderr = ''
+  let transport: Transport
+  if ('command' in config) {
+    const { command, args, cwd } = config
+    const env = { ...getDefaultEnvironment(), ...resolved(config.env) }
+    const stdio = new StdioClientTransport({
+      command,
+      args,
+      env,
+      stderr: 'pipe',
+      ...(cwd === undefined ? {} : { cwd }),
+    })
+    stdio.stderr?.on('data', (chunk: Buffer) => {
+      stderr = (stderr + chunk.toString('utf8')).slice(-stderrChars)
+    })
+    transport = stdio
+  } else {
+    const requestInit = { headers: resolved(config.headers) }
+    transport = new StreamableHTTPClientTransport(new URL(config.url), { requestInit }) as Transport
+  }
+  const connection: { client: Client; isOver: boolean; ended: Promise<string> } = {
+    client,
+    isOver: false,
+    ended: new Promise(resolve => {
+      client.onclose = () => {
+        connection.isOver = true
+        resolve(`ended${stderr.trim() === '' ? '' : `, its last words: ${stderr.trim()}`}`)
+      }
+    }),
+  }
+  try {
+    await client.connect(transport, { timeout: config.startTimeoutMs })
+  } catch (thrown) {
+    await client.close().catch(() => {})
+    const said = stderr.trim() === '' ? '' : `; its last words: ${stderr.trim()}`
+    throw new Error(`${asError(thrown).message}${said}`, { cause: thrown })
+  }
+  return connection
+}
+
+async function toolsOf(client: Client, { tools: wanted }: McpServerConfig): Promise<readonly ToolSchema[]> {
+  const found: ToolSchema[] = []
+  let cursor: string | undefined
+  for (let page = 0; page < maxPages; page++) {
+    const { tools, nextCursor } = await client.listTools(cursor === undefined ? {} : { cursor })
+    for (const { name, description = '', inputSchema } of tools) {
+      found.push({ name, description, parameters: inputSchema as ToolSchema['parameters'] })
+    }
+    cursor = nextCursor
+    if (cursor === undefined) break
+  }
+  const missing = wanted?.filter(name => !found.some(one => one.name === name)) ?? []
+  if (missing.length > 0) {
+    throw new Error(`it has no tool ${missing.join(', ')}; it has ${found.map(one => one.name).join(', ')}`)
+  }
+  return wanted === undefined ? found : found.filter(({ name }) => wanted.includes(name))
+}
+
+const resolved = (values: Readonly<Record<string, string | SecretRef>>): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(values).map(([name, value]) => [name, typeof value === 'string' ? value : resolveSecret(value)]),
+  )
+
+interface Result {
+  readonly content?: readonly {
+    readonly type: string
+    readonly text?: string
+    readonly data?: string
+    readonly mimeType?: string
+  }[]
+  readonly structuredContent?: unknown
+}
+
+/** Text as it is; what cannot be shown as text by its kind and size. */
+function textOf({ content = [], structuredContent }: Result): string {
+  const parts = content.map(({ type, text, data, mimeType }) => {
+    if (type === 'text') return text ?? ''
+    return data === undefined ? `[${type}]` : `[${type} ${mimeType ?? ''}, ${data.length} characters of base64]`
+  })
+  if (parts.length > 0 || structuredContent === undefined) return parts.join('\n')
+  return JSON.stringify(structuredContent)
+}
+
+const failed = (name: string, error: Error) =>
+  new TroupeError('config.mcp_failed', {
+    boundary: 'config',
+    retriable: false,
+    message: `the MCP server '${name}' cannot be used: ${error.message}`,
+    hint: 'tools.mcp.NAME needs {command, args} of a program that speaks MCP on stdin and stdout, or {url}',
+    cause: error,
+  })

@@ -1,0 +1,141 @@
+/**
+ * The tools of a run, by name: those that the recipe brings, built-in ones, and those of MCP servers.
+ *
+ * in   the recipe and its `tools` section        out  a tool a name, and the schemas that prompts describe
+ * Invariant: no two tools have one name, and every schema has a tool behind it; what does not fit ends the run at its start.
+ */
+import { closest } from 'fastest-levenshtein'
+import { TroupeError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import type { Recipe, RecipeConfig } from '../../runtime/recipe'
+import type { ToolSchema } from '../../runtime/renderer'
+import { notebookTool, runNotebookCell } from '../../sandbox/notebookTool'
+import { pythonTool } from '../../sandbox/pythonTool'
+import type { Sandbox } from '../../sandbox/sandbox'
+import { functionTool } from './functionTool'
+import type { McpServer } from './mcpServer'
+import { pythonToolIn } from './pythonTool'
+import type { Tool } from './toolPort'
+
+export interface RunToolsOptions {
+  readonly config: Pick<RecipeConfig, 'tools'>
+  readonly recipe: Pick<Recipe, 'tools' | 'toolFunctions'>
+  readonly log?: Pick<Log, 'warn'>
+}
+
+export interface RunTools {
+  readonly schemas: readonly ToolSchema[]
+  readonly tools: ReadonlyMap<string, Tool>
+  close(): Promise<void>
+}
+
+const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool]
+
+/** What prompts describe. MCP servers are asked, and let go again. @throws TroupeError as `openRunTools` */
+export async function toolSchemas(options: RunToolsOptions): Promise<readonly ToolSchema[]> {
+  const servers = await openServers(options)
+  const schemas = all(options, servers)
+  await closeServers(servers)
+  return schemas
+}
+
+/** @throws TroupeError config.no_tool, config.tool_twice, config.mcp_failed, sandbox.level_unmet */
+export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): Promise<RunTools> {
+  const own = named(options)
+  const { toolFunctions = {} } = options.recipe
+  const { memoryMb } = options.config.tools
+  const tools = new Map<string, Tool>()
+  for (const schema of own) {
+    const run = toolFunctions[schema.name]
+    if (run !== undefined) tools.set(schema.name, functionTool(schema, run))
+    else if (schema.name === notebookTool.name) tools.set(schema.name, notebookIn(sandbox, memoryMb))
+    // Recipes describe the Python tool in words, and under a name, of their own.
+    else if (!takesCode(schema))
+      throw bad('config.no_tool', `the recipe's tool '${schema.name}' has no function in toolFunctions`)
+    else tools.set(schema.name, pythonToolIn(sandbox, memoryMb))
+  }
+  const servers = await openServers(options)
+  try {
+    const schemas = all(options, servers)
+    for (const { server } of servers) for (const { name } of server.schemas) tools.set(name, server.tool(name))
+    return { schemas, tools, close: () => closeServers(servers) }
+  } catch (thrown) {
+    await closeServers(servers)
+    throw thrown
+  }
+}
+
+const takesCode = ({ parameters }: ToolSchema) =>
+  typeof parameters.properties === 'object' && parameters.properties !== null && 'code' in parameters.properties
+
+/** Without those of servers. */
+function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
+  const { names } = config.tools
+  if (names === undefined) return recipe.tools
+  const known = [...recipe.tools, ...builtIn.filter(({ name }) => !recipe.tools.some(tool => tool.name === name))]
+  return names.map(name => {
+    const found = known.find(tool => tool.name === name)
+    if (found !== undefined) return found
+    const all = known.map(tool => tool.name)
+    throw bad('config.no_tool', `tools.names: there is no tool '${name}'; did you mean '${closest(name, all)}'?`)
+  })
+}
+
+function all(options: RunToolsOptions, servers: readonly Opened[]): readonly ToolSchema[] {
+  const schemas = [...named(options), ...servers.flatMap(({ server }) => server.schemas)]
+  const names = schemas.map(({ name }) => name)
+  const twice = names.find((name, at) => names.indexOf(name) < at)
+  if (twice === undefined) return schemas
+  const from = servers.flatMap(({ name, server }) => (server.schemas.some(one => one.name === twice) ? [name] : []))
+  throw bad('config.tool_twice', `two tools are named '${twice}'${from.length > 0 ? ` (MCP: ${from.join(', ')})` : ''}`)
+}
+
+interface Opened {
+  readonly name: string
+  readonly server: McpServer
+}
+
+async function openServers({ config, log }: RunToolsOptions): Promise<readonly Opened[]> {
+  const wanted = Object.entries(config.tools.mcp)
+  if (wanted.length === 0) return []
+  // Loaded here: the SDK takes a third of a second, and most runs have no server.
+  const { openMcpServer } = require('./mcpServer') as typeof import('./mcpServer')
+  const opened = await Promise.allSettled(
+    wanted.map(async ([name, server]) => ({ name, server: await openMcpServer(name, server, log) })),
+  )
+  const servers = opened.flatMap(one => (one.status === 'fulfilled' ? [one.value] : []))
+  const fault = opened.find(one => one.status === 'rejected')
+  if (fault === undefined) return servers
+  await closeServers(servers)
+  throw fault.reason
+}
+
+const closeServers = async (servers: readonly Opened[]) => {
+  await Promise.all(servers.map(({ server }) => server.close()))
+}
+
+function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
+  if (sandbox.level !== 'full') {
+    throw bad(
+      'sandbox.level_unmet',
+      `the tool '${notebookTool.name}' needs a sandbox at level 'full', this is '${sandbox.level}'`,
+    )
+  }
+  return async ({ code }, { timeoutMs, trajectory = 'alone', cells = [] }, signal) => {
+    if (typeof code !== 'string') {
+      const nothing = { exitCode: null, signal: null, stdout: '', stderr: '', wallMs: 0, cpuMs: 0 }
+      return { status: 'rejected', reason: 'code must be a string', ...nothing }
+    }
+    const cell = { code, session: trajectory, before: cells }
+    const result = await runNotebookCell(sandbox, cell, { timeoutMs, memoryMb, signal })
+    return { ...result, signal: null, timeoutMs }
+  }
+}
+
+const bad = (code: string, message: string) =>
+  new TroupeError(code, {
+    boundary: 'config',
+    retriable: false,
+    message,
+    hint: `built in are ${builtIn.map(({ name }) => name).join(' and ')}; a recipe brings others as tools and toolFunctions`,
+  })

@@ -1,0 +1,204 @@
+/**
+ * One exchange of a chat: a message of the user's, and what the model does about it until it answers or its budget is used up.
+ *
+ * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; what is to be shown, at once
+ * Invariant: what comes next follows from the facts by the same fold as a coordinator's (`evolveRollout`), so that `replay` reads
+ * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget.
+ */
+import { createHash } from 'node:crypto'
+import { type Tool, toolPort } from '../../actors/ports/toolPort'
+import { type Call, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollout'
+import { countAnswerTags } from '../../kernels'
+import type { Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
+import { type Epoch, executorId } from '../../messages/ids'
+import { deriveSeed, type Effects } from '../../runtime/effects'
+import { type Engine, type Generation, GenerationLost } from '../../runtime/engine'
+import { asError } from '../../runtime/errors'
+import type { Journal } from '../../runtime/journal'
+import type { Renderer } from '../../runtime/renderer'
+import { tokenText } from './tokenText'
+
+export interface ChatView {
+  turn(): void
+  /** Text of the model's, as it comes; not escaped. */
+  text(text: string): void
+  turnEnded(): void
+  calling(call: { readonly tool: string; readonly arguments: Readonly<Record<string, unknown>> }): void
+  called(fact: ToolCompleted): void
+}
+
+export interface ExchangeParts {
+  readonly journal: Pick<Journal, 'append'>
+  readonly engine: Engine
+  readonly renderer: Pick<Renderer, 'toolResponses' | 'decode'>
+  readonly tools: ReadonlyMap<string, Tool>
+  readonly fx: Effects
+  readonly view: ChatView
+}
+
+export interface Exchanged {
+  readonly rollout: Rollout
+  /** What the model wrote and was answered, as messages for the next prompt. */
+  readonly messages: readonly { readonly role: 'assistant' | 'tool'; readonly content: string }[]
+  /** From the engine's first token to the first text that was shown, by turn, ms. */
+  readonly firstTokenLagsMs: readonly number[]
+  /** From a tool's end to its output being shown, by call, ms. */
+  readonly toolLagsMs: readonly number[]
+}
+
+/** `signal`: the user has had enough; what there is of the turn is recorded. */
+export async function exchange(
+  request: RolloutRequested,
+  epoch: Epoch,
+  parts: ExchangeParts,
+  signal: AbortSignal,
+): Promise<Exchanged> {
+  const { journal, renderer, fx, view } = parts
+  const runTool = toolPort(parts.tools, executorId('chat'), fx)
+  const messages: { role: 'assistant' | 'tool'; content: string }[] = []
+  const firstTokenLagsMs: number[] = []
+  const toolLagsMs: number[] = []
+  let rollout = newRollout(request)
+  const say = async (fact: Fact) => {
+    await journal.append([fact])
+    rollout = evolveRollout(rollout, fact, epoch)
+  }
+  await journal.append([request])
+
+  async function turn(): Promise<void> {
+    const maxTokens = tokensLeft(rollout)
+    if (maxTokens < 1) return finish('truncated', 'tokens')
+    const context = Int32Array.from(rollout.context.flatMap(piece => [...piece]))
+    const { trajectory, sampling } = request
+    const place = { trajectory, turn: rollout.turn, attempt: rollout.attempt + 1 }
+    const seed = deriveSeed(request.seed, 'turn', rollout.turn)
+    const contextDigest = createHash('sha256').update(new Uint8Array(context.buffer)).digest('hex')
+    const asked = {
+      epoch,
+      engine: rollout.engine,
+      seed,
+      sampling,
+      maxTokens,
+      contextTokens: context.length,
+      contextDigest,
+    }
+    await say({ type: 'turn.asked', at: fx.now(), ...place, ...asked })
+    view.turn()
+    let shownAt: number | undefined
+    const text = tokenText(
+      tokens => renderer.decode(tokens),
+      piece => {
+        shownAt ??= fx.now()
+        view.text(piece)
+      },
+    )
+    const ask = { requestId: `${trajectory}#${place.turn}#${place.attempt}`, trajectory, context, resumedTokens: 0 }
+    const wanted = { ...ask, maxTokens, sampling, seed, priority: 0, keep: true }
+    let isStreamed = false
+    const onTokens = (tokens: Int32Array) => {
+      isStreamed = true
+      text.add(tokens)
+    }
+    const { engine } = parts
+    let g: Generation
+    try {
+      g = await (engine.stream === undefined
+        ? engine.generate(wanted, signal)
+        : engine.stream(wanted, onTokens, signal))
+    } catch (thrown) {
+      await text.end()
+      view.turnEnded()
+      const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
+      const partial = thrown instanceof GenerationLost ? thrown.partial : nothing
+      const { message } = asError(thrown)
+      const reason = signal.aborted ? 'aborted' : 'engine-error'
+      await say({
+        type: 'turn.interrupted',
+        at: fx.now(),
+        ...place,
+        engine: engine.id,
+        ...partial,
+        reason,
+        error: message,
+      })
+      if (signal.aborted) return finish('truncated', 'stopped')
+      await finish('failed', `engine: ${message}`)
+      throw thrown
+    }
+    // Engines that answer at once, and the last token, which some give with the end alone.
+    if (!isStreamed) text.add(g.tokens)
+    await text.end()
+    view.turnEnded()
+    if (shownAt !== undefined) firstTokenLagsMs.push(Math.max(0, shownAt - g.timing.firstTokenAt))
+    const { tokens, logprobs, segments } = g
+    if (g.finish === 'aborted') {
+      const common = { at: fx.now(), ...place, engine: engine.id, tokens, logprobs, segments }
+      await say({ type: 'turn.interrupted', ...common, reason: 'aborted', error: '' })
+      return finish('truncated', 'stopped')
+    }
+    const { finish: how, cachedTokens, preemptions, timing } = g
+    const answer = { tokens, logprobs, text: g.text, finish: how, segments, cachedTokens, preemptions, timing }
+    await say({ type: 'turn.completed', at: fx.now(), ...place, engine: engine.id, ...answer })
+    messages.push({ role: 'assistant', content: g.text.replace(/<\|[^|<>\s]{1,40}\|>\s*$/, '') })
+  }
+
+  async function call(one: Call, index: number): Promise<void> {
+    const { trajectory, limits } = request
+    const place = { trajectory, turn: rollout.turn, call: index, attempt: 0, tool: one.tool }
+    let fact: ToolCompleted
+    let endedAt = fx.now()
+    if (one.refused !== null) {
+      const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null }
+      fact = { type: 'tool.completed', at: fx.now(), ...place, ...one.refused, ...nothingRan }
+    } else {
+      const asked = { ...place, epoch, arguments: one.arguments }
+      await say({ type: 'tool.asked', at: fx.now(), ...asked })
+      view.calling(one)
+      const { toolTimeoutMs: timeoutMs, toolResponseChars: responseChars } = limits
+      const decision = await runTool({ type: 'tool.execute', ...asked, timeoutMs, responseChars }, signal)
+      fact = decision!.facts[0] as ToolCompleted
+      endedAt = fact.at
+    }
+    // Shown before it is written: nobody waits for the disk.
+    view.called(fact)
+    toolLagsMs.push(Math.max(0, fx.now() - endedAt))
+    await say(fact)
+    messages.push({ role: 'tool', content: fact.text })
+  }
+
+  async function finish(outcome: 'answered' | 'truncated' | 'failed', reason: string): Promise<void> {
+    const { texts, sampledTokens, toolCalls, toolErrors } = rollout
+    const counts = { turns: texts.length, sampledTokens, toolCalls, toolErrors }
+    const answerTags = countAnswerTags(texts.join('\n'))
+    const { trajectory } = request
+    await say({ type: 'rollout.finished', at: fx.now(), trajectory, epoch, outcome, reason, ...counts, answerTags })
+    // Nobody judges a chat.
+    const { group } = request
+    await journal.append([{ type: 'group.closed', at: fx.now(), group, epoch, reason: 'complete', rewarded: [] }])
+  }
+
+  while (rollout.phase !== 'finished') {
+    switch (rollout.phase) {
+      case 'turn':
+        await turn()
+        break
+      case 'tools':
+        if (signal.aborted) {
+          await finish('truncated', 'stopped')
+          break
+        }
+        await Promise.all(rollout.calls.map((one, index) => call(one, index)))
+        break
+      case 'append': {
+        const responses = rollout.calls.map(c => c.response ?? '')
+        const { text, tokens } = await renderer.toolResponses(responses)
+        const { trajectory } = request
+        await say({ type: 'context.appended', at: fx.now(), trajectory, turn: rollout.turn, epoch, text, tokens })
+        break
+      }
+      case 'ended':
+        await finish(rollout.ending!.outcome, rollout.ending!.reason)
+    }
+  }
+  return { rollout, messages, firstTokenLagsMs, toolLagsMs }
+}

@@ -1,0 +1,326 @@
+/**
+ * `troupe chat`: talks with a model that may call tools, at a terminal or with one prompt.
+ *
+ * stdout: the conversation, or JSON lines with --json; stderr: what is going on. Every exchange is a trajectory of purpose `chat` on the
+ * bus: `troupe replay show --run ID` prints it. Tokens of an answer, its calls' results included, come out of one budget, --max-tokens.
+ */
+import { createInterface } from 'node:readline'
+import { text as textOfStream } from 'node:stream/consumers'
+import { type Command, InvalidArgumentError } from 'commander'
+import { announce } from '../../actors/announce'
+import { engines } from '../../actors/engines'
+import { openRunTools, type RunTools } from '../../actors/ports/runTools'
+import type { ChatMessage, RolloutRequested } from '../../messages/facts'
+import { type engineId, epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
+import { deriveSeed, systemEffects } from '../../runtime/effects'
+import { startLocalEngine } from '../../runtime/engines/local'
+import { asError } from '../../runtime/errors'
+import { createLog } from '../../runtime/log'
+import type { Recipe, RecipeConfig } from '../../runtime/recipe'
+import { startRenderer } from '../../runtime/rendererProcess'
+import { openSandbox } from '../../sandbox'
+import { pythonTool } from '../../sandbox/pythonTool'
+import { collectedVersions } from '../doctor'
+import { openRun, withBus } from '../runContext'
+import { refuseWrongName } from '../runName'
+import { escapeForTerminal } from '../terminal'
+import { timestamp } from '../train'
+import { wholeNumber } from '../wholeNumber'
+import { type Exchanged, exchange } from './exchange'
+import { chatConfig, wrong } from './model'
+import { userLines } from './userLines'
+import { chatView } from './view'
+
+interface ChatOptions {
+  readonly bus: string
+  readonly model?: string
+  readonly engine?: string
+  readonly prompt?: string
+  readonly system?: string
+  readonly maxTokens: number
+  readonly turns: number
+  readonly temperature: number
+  readonly callsPerTurn: number
+  readonly template: string
+  readonly tools?: boolean
+  readonly toolsFrom?: string
+  readonly set: readonly string[]
+  readonly seed: number
+  readonly run?: string
+  readonly json?: boolean
+}
+
+const fx = systemEffects
+
+export function registerChat(program: Command): void {
+  const command = program
+    .command('chat')
+    .description('talk with a model that may call tools')
+    .option('--model <dir>', 'a directory that transformers loads')
+    .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL')
+    .option('--prompt <text>', 'one message; default: messages from the terminal, or all of stdin as one')
+    .option('--system <text>', 'system message')
+    .option('--max-tokens <n>', 'of an answer, with what its calls return', wholeNumber(1, 2 ** 24), 2048)
+    .option('--turns <n>', 'generations of an answer', wholeNumber(1, 10_000), 16)
+    .option('--calls <n>', 'calls of a turn that are made, at once', wholeNumber(1, 64), 4)
+    .option('--temperature <t>', '0: the most probable token', temperature, 0.7)
+    .option('--seed <n>', 'of the sampling', wholeNumber(0, 2 ** 31 - 1), 1)
+    .option('--template <name>', "chat template: hermes, own (the model's), or a Jinja file", 'hermes')
+    .option('--no-tools', 'the model is shown no tools')
+    .option('--tools-from <file>', 'a recipe (.ts, .js) whose tools it may call, instead of Python')
+    .option(
+      '--set <path=value>',
+      'a field of the recipe, e.g. tools.mcp.NAME={command: …}; may be given many times',
+      gather,
+      [],
+    )
+    .option('--json', 'a JSON line for each piece of text, turn, call and result, last a summary')
+    .option('--run <id>', 'name of the run (default: chat and time)')
+  withBus(command).action(async (given: ChatOptions & { calls: number }) => {
+    process.exitCode = await chat({ ...given, callsPerTurn: given.calls })
+  })
+}
+
+const gather = (value: string, before: readonly string[]) => [...before, value]
+
+async function chat(options: ChatOptions): Promise<number> {
+  const config = await chatConfig(options)
+  const interactive = options.prompt === undefined && process.stdin.isTTY === true
+  const one = interactive ? undefined : (options.prompt ?? (await textOfStream(process.stdin))).trim()
+  if (one === '') throw wrong('an empty message', 'give --prompt TEXT, or write it to standard input')
+  const run = options.run ?? `chat-${timestamp()}`
+  refuseWrongName({ bus: options.bus, role: 'all', run }, run)
+  const log = createLog('chat', { level: process.env.TROUPE_LOG ?? 'warn' })
+  const closers: (() => Promise<unknown>)[] = []
+  try {
+    const context = await openRun(options.bus, run, 'write')
+    closers.push(() => context.bus.close())
+    const { journal } = context
+    await journal.create(1)
+    const parts = await startParts(config, options, log, closers)
+    const { renderer } = parts
+    const { digest: tokenizerDigest, stopTokens } = await renderer.describe()
+    const versions = collectedVersions()
+    await announce(journal, {
+      ...{ run: context.run, config, resume: false, acceptCode: false, versions, partitions: 1, tokenizerDigest, fx },
+    })
+    const { offset } = await journal.appendTo(0, { type: 'partition.claimed', at: fx.now(), partition: 0, owner: run })
+    const view = chatView(options.json === true)
+    const talk: Talk = { messages: options.system ? [{ role: 'system', content: options.system }] : [], count: 0 }
+
+    const answer = async (text: string, signal: AbortSignal): Promise<Exchanged> => {
+      talk.messages.push({ role: 'user', content: text })
+      const { schemas } = parts.tools
+      const { tokens } = await renderer.prompt(talk.messages, config.tools.inPrompt ? schemas : [])
+      const request = requestOf(
+        talk,
+        config,
+        tokens,
+        schemas.map(s => s.name),
+        stopTokens,
+        options,
+      )
+      const { engine, tools } = parts
+      const done = await exchange(
+        request,
+        epoch(offset),
+        { journal, engine, renderer, tools: tools.tools, fx, view },
+        signal,
+      )
+      talk.messages.push(...done.messages)
+      await engine.release(request.trajectory)
+      summarise(done, request, run, options)
+      return done
+    }
+
+    const code = one === undefined ? await talking(answer) : await answering(one, answer)
+    const ended = { outcome: 'done' as const, reason: 'the chat has ended', steps: 0, summary: {} }
+    await journal.append([{ type: 'run.finished', at: fx.now(), run: context.run, ...ended }])
+    if (options.json !== true) process.stderr.write(`look at it  npx troupe replay show chat.0000/0 --run ${run}\n`)
+    return code
+  } finally {
+    for (const close of closers.reverse())
+      await close().catch(thrown => log.warn({ err: thrown }, 'not closed cleanly'))
+  }
+}
+
+interface Talk {
+  readonly messages: ChatMessage[]
+  count: number
+}
+
+async function startParts(
+  config: RecipeConfig,
+  options: ChatOptions,
+  log: ReturnType<typeof createLog>,
+  closers: (() => Promise<unknown>)[],
+) {
+  if (config.model.from !== 'directory') throw wrong('a chat needs a model in a directory', 'give --model DIR')
+  const { path: modelDirectory, template } = config.model
+  const recipe = toolsOf(options)
+  // Side by side: each takes seconds.
+  const starting = [
+    startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log }),
+    startEngine(config, modelDirectory, log),
+    startTools(config, recipe, log),
+  ] as const
+  const settled = await Promise.allSettled(starting)
+  for (const one of settled) if (one.status === 'fulfilled') closers.push(() => one.value.close())
+  const fault = settled.find(one => one.status === 'rejected')
+  if (fault !== undefined) throw fault.reason
+  const [renderer, { engine }, tools] = await Promise.all(starting)
+  return { renderer, engine, tools }
+}
+
+async function startEngine(config: RecipeConfig, modelDirectory: string, log: ReturnType<typeof createLog>) {
+  const { contextTokens } = config.limits
+  const local = (id: ReturnType<typeof engineId>) =>
+    startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: 0, log })
+  const own = config.engine.kind === 'local' ? { startEngine: local } : {}
+  const planned = engines({ config, log, learns: false, ...own }, modelDirectory)
+  const engine = await planned.engines[0]!.start()
+  return {
+    engine,
+    async close() {
+      await engine.close()
+      await planned.close()
+    },
+  }
+}
+
+async function startTools(
+  config: RecipeConfig,
+  recipe: Pick<Recipe, 'tools' | 'toolFunctions'>,
+  log: ReturnType<typeof createLog>,
+): Promise<RunTools> {
+  const sandbox = await openSandbox({ lanes: Math.max(4, config.limits.callsPerTurn) })
+  try {
+    const tools = await openRunTools({ config, recipe, log }, sandbox)
+    return {
+      ...tools,
+      async close() {
+        await tools.close()
+        await sandbox.close()
+      },
+    }
+  } catch (thrown) {
+    await sandbox.close()
+    throw thrown
+  }
+}
+
+function toolsOf({ tools, toolsFrom }: ChatOptions): Pick<Recipe, 'tools' | 'toolFunctions'> {
+  if (tools === false) return { tools: [] }
+  if (toolsFrom === undefined) return { tools: [pythonTool] }
+  const { resolve } = require('node:path') as typeof import('node:path')
+  try {
+    const { recipe } = require(resolve(toolsFrom)) as { recipe?: Recipe }
+    if (recipe !== undefined) return recipe
+  } catch (thrown) {
+    throw wrong(`--tools-from ${toolsFrom} cannot be loaded: ${asError(thrown).message}`, 'give a .ts or .js file')
+  }
+  throw wrong(`${toolsFrom} exports no 'recipe'`, 'export const recipe = defineRecipe({…})')
+}
+
+function requestOf(
+  talk: Talk,
+  config: RecipeConfig,
+  tokens: Int32Array,
+  tools: readonly string[],
+  stopTokens: readonly number[],
+  { temperature: given, seed }: ChatOptions,
+): RolloutRequested {
+  const group = groupId(`chat.${String(talk.count).padStart(4, '0')}`)
+  const { contextTokens, responseTokens, turns, callsPerTurn, toolTimeoutMs, toolResponseChars } = config.limits
+  return {
+    ...{ type: 'rollout.requested', at: fx.now(), trajectory: trajectoryId(group, 0), group, member: 0, groupSize: 1 },
+    ...{ purpose: 'chat', step: 0, order: talk.count++, tokens, tools, seed: deriveSeed(seed, group) },
+    task: { id: taskId(`chat/${talk.count - 1}`), messages: [...talk.messages], truth: '', reward: '' },
+    limits: { contextTokens, responseTokens, turns, callsPerTurn, toolTimeoutMs, toolResponseChars },
+    sampling: { ...config.rollout.sampling, temperature: given, stopTokens },
+    ...{ minVersion: policyVersion(0), deadlineMs: config.rollout.deadlineMs },
+  }
+}
+
+type Answer = (text: string, signal: AbortSignal) => Promise<Exchanged>
+
+async function answering(text: string, answer: Answer): Promise<number> {
+  const stop = new AbortController()
+  let code = 0
+  const onSignal = (signal: NodeJS.Signals) => {
+    if (code !== 0) process.exit(code)
+    code = signal === 'SIGINT' ? 130 : 143
+    stop.abort()
+  }
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
+  try {
+    const { rollout } = await answer(text, stop.signal)
+    return code !== 0 ? code : rollout.ending?.outcome === 'failed' ? 1 : 0
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
+  }
+}
+
+/** Ctrl-C ends an answer that comes, else the chat; so does the end of input. */
+async function talking(answer: Answer): Promise<number> {
+  process.stderr.write(
+    'a message a line; \\ at its end goes on, """ begins and ends one of many lines; Ctrl-D leaves\n',
+  )
+  const terminal = createInterface({ input: process.stdin, output: process.stderr, terminal: true })
+  const lines = userLines()
+  let running: AbortController | undefined
+  terminal.on('SIGINT', () => {
+    if (running !== undefined) running.abort()
+    else terminal.close()
+  })
+  terminal.setPrompt(lines.prompt)
+  terminal.prompt()
+  for await (const line of terminal) {
+    const text = lines.add(line)
+    if (text !== undefined && text.trim() !== '') {
+      running = new AbortController()
+      await answer(text, running.signal).catch(thrown => {
+        process.stderr.write(`${escapeForTerminal(asError(thrown).message)}\n`)
+      })
+      running = undefined
+    }
+    terminal.setPrompt(lines.prompt)
+    terminal.prompt()
+  }
+  return 0
+}
+
+function summarise(
+  { rollout, firstTokenLagsMs, toolLagsMs }: Exchanged,
+  request: RolloutRequested,
+  run: string,
+  { json }: ChatOptions,
+): void {
+  const { sampledTokens, toolCalls, toolErrors, texts, ending } = rollout
+  const used = rollout.contextTokens === 0 ? sampledTokens : rollout.contextTokens - request.tokens.length
+  const { outcome, reason } = ending!
+  if (json) {
+    const counts = { turns: texts.length, sampledTokens, toolCalls, toolErrors }
+    const line = {
+      type: 'summary',
+      run,
+      trajectory: request.trajectory,
+      outcome,
+      reason,
+      ...counts,
+      firstTokenLagsMs,
+      toolLagsMs,
+    }
+    process.stdout.write(`${JSON.stringify(line)}\n`)
+    return
+  }
+  const calls = toolCalls === 0 ? '' : `, ${toolCalls} calls (${toolErrors} failed)`
+  const why = outcome === 'answered' ? '' : `; ended by ${escapeForTerminal(reason)}`
+  process.stderr.write(`[${used} of ${request.limits.responseTokens} tokens${calls}${why}]\n`)
+}
+
+function temperature(text: string): number {
+  const value = Number(text)
+  if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value
+  throw new InvalidArgumentError('It must be a number from 0.')
+}

@@ -1,0 +1,88 @@
+/**
+ * The model of a chat: where it is, how long its contexts are, and which engine answers.
+ *
+ * in   --model, --engine        out  a recipe's configuration for a chat
+ */
+import { existsSync, readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { applyOverrides, parseConfig } from '../../runtime/config'
+import { engineOverrides } from '../../runtime/engines/address'
+import { TroupeError } from '../../runtime/errors'
+import { type RecipeConfig, recipeSchema } from '../../runtime/recipe'
+
+export interface ChatModelOptions {
+  readonly model?: string
+  readonly engine?: string
+  readonly template: string
+  readonly maxTokens: number
+  readonly turns: number
+  readonly temperature: number
+  readonly callsPerTurn: number
+  readonly set: readonly string[]
+}
+
+const askMs = 5000
+/** Room for the conversation so far. */
+const promptTokens = 4096
+const longestContext = 32_768
+
+/** @throws TroupeError cli.wrong_usage, config.invalid */
+export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
+  const directory = options.model ?? (await modelOfServer(options.engine))
+  if (directory === undefined) throw noModel(options.engine)
+  const path = resolve(directory)
+  const file = join(path, 'config.json')
+  if (!existsSync(file)) throw wrong(`${path} holds no config.json`, 'give a directory that transformers loads')
+  const { max_position_embeddings: known } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
+  const positions = typeof known === 'number' && known > 0 ? Math.min(known, longestContext) : longestContext
+  const contextTokens = Math.min(positions, promptTokens + options.maxTokens)
+  const template = templateOf(options.template)
+  const plain = {
+    name: 'chat',
+    model: { from: 'directory', path, ...(template === undefined ? {} : { template }) },
+    engine: { kvTokens: contextTokens, maxSequences: 1 },
+    limits: {
+      ...{ contextTokens, responseTokens: options.maxTokens, turns: options.turns, callsPerTurn: options.callsPerTurn },
+      ...{ toolTimeoutMs: 10_000, toolResponseChars: 4000 },
+    },
+    rollout: { sampling: { temperature: options.temperature === 0 ? 1 : options.temperature } },
+    evaluation: { temperature: options.temperature },
+    train: { steps: 0 },
+  }
+  const engine = options.engine === undefined ? [] : engineOverrides([options.engine])
+  return parseConfig(recipeSchema, applyOverrides(plain, [...engine, ...options.set]), 'the chat')
+}
+
+/** hermes: ours, which describes tools. own: the model's. Else a file. */
+function templateOf(given: string): string | undefined {
+  if (given === 'own') return undefined
+  if (given === 'hermes') return join(__dirname, '../../recipes/templates/hermes.jinja')
+  if (!existsSync(given))
+    throw wrong(`there is no chat template ${resolve(given)}`, '--template hermes, own, or a file')
+  return resolve(given)
+}
+
+/** A server on this machine says where its model lies. */
+async function modelOfServer(engine: string | undefined): Promise<string | undefined> {
+  const url = engine === undefined ? undefined : /^(?:vllm|openai|sglang):(.+)$/.exec(engine)?.[1]
+  if (url === undefined) return undefined
+  const reply = await fetch(`${url.replace(/\/+$/, '')}/v1/models`, { signal: AbortSignal.timeout(askMs) }).catch(
+    () => undefined,
+  )
+  const body = (await reply?.json().catch(() => undefined)) as
+    | { data?: readonly { root?: string; id?: string }[] }
+    | undefined
+  const named = [body?.data?.[0]?.root, body?.data?.[0]?.id]
+  return named.find(one => typeof one === 'string' && existsSync(join(one, 'config.json')))
+}
+
+const noModel = (engine: string | undefined) =>
+  engine === undefined || engine === 'local'
+    ? wrong('no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
+    : wrong(
+        `${engine} does not say where its model lies on this machine`,
+        'give --model DIR, for its tokenizer and chat template',
+      )
+
+export const wrong = (message: string, hint: string) =>
+  new TroupeError('cli.wrong_usage', { boundary: 'cli', retriable: false, message, hint })

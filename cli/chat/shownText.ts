@@ -1,0 +1,67 @@
+/**
+ * What of a model's text is shown while it comes: the text, and that a call is being written; not the call's own JSON.
+ *
+ * in   pieces of text        out  pieces to show
+ * Invariant: special tokens and calls are never shown, whole or in part, however the pieces are cut.
+ */
+const openTag = '<tool_call>'
+const closeTag = '</tool_call>'
+const specialToken = /<\|[^|<>\s]{1,40}\|>/g
+/** Longest beginning of a tag or a special token that is held back. */
+const longestHeld = 44
+
+export interface ShownText {
+  add(text: string): void
+  end(): void
+}
+
+export function shownText(show: (text: string) => void, onCallBegun: () => void): ShownText {
+  let held = ''
+  let inCall = false
+
+  function flush(isLast: boolean): void {
+    for (;;) {
+      if (inCall) {
+        const close = held.indexOf(closeTag)
+        if (close < 0) {
+          held = isLast ? '' : held.slice(-closeTag.length)
+          return
+        }
+        held = held.slice(close + closeTag.length)
+        inCall = false
+      }
+      held = held.replace(specialToken, '')
+      const open = held.indexOf(openTag)
+      if (open >= 0) {
+        if (open > 0) show(held.slice(0, open))
+        held = held.slice(open + openTag.length)
+        inCall = true
+        onCallBegun()
+        continue
+      }
+      const safe = isLast ? held.length : held.length - beginning(held)
+      if (safe > 0) show(held.slice(0, safe))
+      held = held.slice(safe)
+      return
+    }
+  }
+
+  return {
+    add(text) {
+      held += text
+      flush(false)
+    },
+    end() {
+      flush(true)
+      inCall = false
+    },
+  }
+}
+
+/** Length of the end of a text that may be the beginning of a tag or a special token. */
+function beginning(text: string): number {
+  const at = text.lastIndexOf('<', text.length)
+  if (at < 0 || text.length - at > longestHeld) return 0
+  const end = text.slice(at)
+  return openTag.startsWith(end) || /^<(?:\|[^|<>\s]{0,40}\|?)?$/.test(end) ? end.length : 0
+}

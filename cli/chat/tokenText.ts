@@ -1,0 +1,50 @@
+/**
+ * Tokens as they are sampled, as text that can be shown at once.
+ *
+ * in   tokens, a few at a time        out  the text that they add, as soon as it cannot change any more
+ * Invariant: what is given out, put together, is the text of all tokens; a character of several tokens waits for its last. At
+ * most a window of tokens is decoded again, whatever came before.
+ */
+export interface TokenText {
+  add(tokens: Int32Array): void
+  /** Resolves when all that was added is given out. */
+  end(): Promise<void>
+}
+
+const incomplete = '\ufffd'
+
+export function tokenText(decode: (tokens: Int32Array) => Promise<string>, give: (text: string) => void): TokenText {
+  const tokens: number[] = []
+  /** Tokens before `from` are done with; those up to `read` were given out. */
+  let from = 0
+  let read = 0
+  let working: Promise<void> | undefined
+
+  async function catchUp(isLast: boolean): Promise<void> {
+    while (read < tokens.length) {
+      const upTo = tokens.length
+      const before = await decode(Int32Array.from(tokens.slice(from, read)))
+      const all = await decode(Int32Array.from(tokens.slice(from, upTo)))
+      if (all.endsWith(incomplete) && !(isLast && upTo === tokens.length)) {
+        if (upTo === tokens.length) return // the rest of the character comes with the next
+        continue
+      }
+      if (all.length > before.length) give(all.slice(before.length))
+      from = read
+      read = upTo
+    }
+  }
+
+  return {
+    add(more) {
+      tokens.push(...more)
+      working ??= catchUp(false).finally(() => {
+        working = undefined
+      })
+    },
+    async end() {
+      await working
+      await catchUp(true)
+    },
+  }
+}

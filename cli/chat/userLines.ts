@@ -1,0 +1,59 @@
+/**
+ * Messages of a person at a terminal: a line is one; one that ends with `\` goes on; `"""` begins and ends a message of many lines.
+ *
+ * in   lines        out  messages, and what to show before the next line
+ */
+export interface UserLines {
+  /** A whole message, or undefined while it goes on. */
+  add(line: string): string | undefined
+  readonly prompt: string
+  /** Forgets what was begun. */
+  clear(): void
+}
+
+const fence = '"""'
+
+export function userLines(): UserLines {
+  let lines: string[] = []
+  let fenced = false
+  const whole = () => {
+    const text = lines.join('\n')
+    lines = []
+    fenced = false
+    return text
+  }
+  return {
+    get prompt() {
+      return lines.length > 0 || fenced ? '… ' : '> '
+    },
+    add(line) {
+      if (fenced) {
+        if (!line.trimEnd().endsWith(fence)) {
+          lines.push(line)
+          return undefined
+        }
+        const last = line.trimEnd().slice(0, -fence.length)
+        if (last !== '') lines.push(last)
+        return whole()
+      }
+      if (lines.length === 0 && line.trimStart().startsWith(fence)) {
+        const first = line.trimStart().slice(fence.length)
+        if (first.trimEnd().endsWith(fence) && first.trim().length >= fence.length)
+          return first.trimEnd().slice(0, -fence.length)
+        fenced = true
+        if (first !== '') lines.push(first)
+        return undefined
+      }
+      if (line.endsWith('\\')) {
+        lines.push(line.slice(0, -1))
+        return undefined
+      }
+      lines.push(line)
+      return whole()
+    },
+    clear() {
+      lines = []
+      fenced = false
+    },
+  }
+}

@@ -1,0 +1,32 @@
+/** An MCP server for tests: tools that answer, fail, die, or are late; `MODE=deaf` never answers at all. */
+const { McpServer } = require('@modelcontextprotocol/sdk/server/mcp.js')
+const { StdioServerTransport } = require('@modelcontextprotocol/sdk/server/stdio.js')
+const { z } = require('zod')
+
+if (process.env.MODE === 'deaf') setInterval(() => {}, 1000)
+else serve()
+
+function serve() {
+  const server = new McpServer({ name: 'test', version: '1' })
+  const text = value => ({ content: [{ type: 'text', text: String(value) }] })
+  server.registerTool('pid', { description: 'its process', inputSchema: {} }, async () => text(process.pid))
+  server.registerTool('twice', { description: 'doubles', inputSchema: { n: z.number() } }, async ({ n }) => text(2 * n))
+  server.registerTool('fail', { description: 'fails', inputSchema: {} }, async () => {
+    throw new Error('no such thing')
+  })
+  server.registerTool('die', { description: 'dies', inputSchema: {} }, async () => {
+    process.stderr.write('out of luck\n')
+    process.exit(3)
+  })
+  server.registerTool('slow', { description: 'late, but alive', inputSchema: { ms: z.number() } }, async ({ ms }) => {
+    await new Promise(resolve => setTimeout(resolve, ms))
+    return text('late')
+  })
+  server.registerTool('hang', { description: 'stands still', inputSchema: {} }, async () => {
+    for (;;);
+  })
+  server.registerTool('picture', { description: 'no text', inputSchema: {} }, async () => ({
+    content: [{ type: 'image', data: 'AAAA', mimeType: 'image/png' }],
+  }))
+  void server.connect(new StdioServerTransport())
+}

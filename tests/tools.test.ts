@@ -1,0 +1,211 @@
+/** Tools of a run: Python, a notebook, functions of a recipe, MCP servers; by schemas, under deadlines, at once. */
+import { join } from 'node:path'
+import { openRunTools, type RunTools, toolSchemas } from '../actors/ports/runTools'
+import type { Tool, ToolOutcome } from '../actors/ports/toolPort'
+import { groupId, trajectoryId } from '../messages/ids'
+import { parseConfig } from '../runtime/config'
+import type { McpServerConfig } from '../runtime/recipe'
+import { type Recipe, recipeSchema } from '../runtime/recipe'
+import { openSandbox, type Sandbox } from '../sandbox'
+import { notebookTool } from '../sandbox/notebookTool'
+import { pythonTool } from '../sandbox/pythonTool'
+import { isAlive } from './support/cli'
+import { until } from './support/until'
+
+jest.setTimeout(120_000)
+
+let sandbox: Sandbox
+const opened: RunTools[] = []
+beforeAll(async () => {
+  sandbox = await openSandbox({ lanes: 4 })
+})
+afterAll(() => sandbox.close())
+afterEach(async () => {
+  for (const tools of opened.splice(0)) await tools.close()
+})
+
+const config = (tools: object) =>
+  parseConfig(recipeSchema, { name: 't', model: { from: 'directory', path: 'm' }, tools }, 'recipe t')
+const brings: Pick<Recipe, 'tools' | 'toolFunctions'> = { tools: [pythonTool] }
+
+async function open(tools: object, recipe = brings): Promise<RunTools> {
+  const all = await openRunTools({ config: config(tools), recipe }, sandbox)
+  opened.push(all)
+  return all
+}
+
+const never = new AbortController().signal
+const group = groupId('g')
+const limits = (member = 0, timeoutMs = 8000) => ({ timeoutMs, trajectory: trajectoryId(group, member) })
+const call = (
+  tools: RunTools,
+  name: string,
+  args: object = {},
+  how: Parameters<Tool>[1] = limits(),
+): Promise<ToolOutcome> => tools.tools.get(name)!(args as Record<string, unknown>, how, never)
+
+const server = (more: object = {}): McpServerConfig =>
+  ({ command: process.execPath, args: [join(__dirname, 'support/mcpServer.cjs')], ...more }) as McpServerConfig
+
+describe('names', () => {
+  test('a recipe has the tools that it brings; names choose among them and the built-in ones', async () => {
+    expect((await open({})).schemas).toEqual([pythonTool])
+    const both = await open({ names: [notebookTool.name, pythonTool.name] })
+    expect([...both.tools.keys()]).toEqual([notebookTool.name, pythonTool.name])
+    expect(await call(both, pythonTool.name, { code: 'print(1)', input: '' })).toMatchObject({
+      status: 'ok',
+      stdout: '1\n',
+    })
+    await expect(open({ names: ['python_notbook'] })).rejects.toThrow(
+      "there is no tool 'python_notbook'; did you mean 'python_notebook'?",
+    )
+    const nameless = { tools: [{ name: 'search', description: '', parameters: { type: 'object', properties: {} } }] }
+    await expect(open({}, nameless)).rejects.toThrow("the recipe's tool 'search' has no function")
+  })
+
+  test('two tools of one name are refused', async () => {
+    const twice = { a: server({ tools: ['pid'] }), b: server({ tools: ['pid'] }) }
+    await expect(open({ mcp: twice })).rejects.toMatchObject({
+      code: 'config.tool_twice',
+      message: expect.stringContaining('(MCP: a, b)'),
+    })
+  })
+})
+
+describe('a notebook', () => {
+  test('a cell sees the names of the cells before it, those of its own trajectory alone', async () => {
+    const tools = await open({ names: [notebookTool.name] })
+    const cell = (code: string, cells: string[], member = 0) =>
+      call(tools, notebookTool.name, { code }, { ...limits(member), cells })
+    expect(await cell('x = 40', [])).toMatchObject({ status: 'ok' })
+    expect(await cell('x + 2', ['x = 40'])).toMatchObject({ status: 'ok', stdout: '42\n' })
+    expect(await cell('x', [], 1)).toMatchObject({ status: 'error', stderr: expect.stringContaining('NameError') })
+    expect(await cell('1/0', ['x = 40', 'x + 2'])).toMatchObject({
+      status: 'error',
+      stderr: expect.stringContaining('ZeroDivisionError'),
+    })
+    expect(await call(tools, notebookTool.name, { code: 1 })).toMatchObject({
+      status: 'rejected',
+      reason: 'code must be a string',
+    })
+  })
+
+  test('an executor that does not know the session runs the recorded cells first', async () => {
+    const tools = await open({ names: [notebookTool.name] })
+    const how = { ...limits(7), cells: ['import math\nx = math.pi', 'y = 2 * x'] }
+    expect(await call(tools, notebookTool.name, { code: 'round(y, 2)' }, how)).toMatchObject({
+      status: 'ok',
+      stdout: '6.28\n',
+    })
+  })
+})
+
+describe("a recipe's own functions", () => {
+  const schema = (name: string, properties: object, required: string[] = []) => ({
+    ...{ name, description: 'd' },
+    parameters: { type: 'object', properties, required },
+  })
+  const recipe: typeof brings = {
+    tools: [
+      schema('add', { a: { type: 'number' }, b: { type: 'number' } }, ['a', 'b']),
+      schema('hang', {}),
+      schema('throw', {}),
+      schema('who', {}),
+    ],
+    toolFunctions: {
+      add: ({ a, b }) => ({ sum: (a as number) + (b as number) }),
+      hang: () => new Promise(() => {}),
+      throw: () => {
+        throw new TypeError('not today')
+      },
+      who: (_args, { trajectory }) => trajectory,
+    },
+  }
+
+  test("arguments are checked by the schema, results are text, faults and lateness are the call's own", async () => {
+    const tools = await open({}, recipe)
+    expect(await call(tools, 'add', { a: 1, b: 2 })).toMatchObject({ status: 'ok', stdout: '{"sum":3}' })
+    expect(await call(tools, 'add', { a: 1, b: '2' })).toMatchObject({
+      status: 'rejected',
+      reason: expect.stringContaining('b: '),
+    })
+    expect(await call(tools, 'add', {})).toMatchObject({
+      status: 'rejected',
+      reason: expect.stringMatching(/a: .*; b: /),
+    })
+    expect(await call(tools, 'throw')).toMatchObject({ status: 'error', stderr: 'TypeError: not today' })
+    expect(await call(tools, 'hang', {}, limits(0, 200))).toMatchObject({ status: 'timeout', timeoutMs: 200 })
+    expect(await call(tools, 'who', {}, limits(3))).toMatchObject({ stdout: 'g/3' })
+  })
+})
+
+describe('MCP', () => {
+  test('a server from npm offers its tools with their schemas, and answers calls that are made at once', async () => {
+    const entry = require.resolve('@modelcontextprotocol/server-everything/dist/index.js')
+    const everything = { command: process.execPath, args: [entry, 'stdio'] }
+    const schemas = await toolSchemas({ config: config({ mcp: { everything } }), recipe: { tools: [pythonTool] } })
+    expect(schemas[0]).toEqual(pythonTool)
+    expect(schemas.find(({ name }) => name === 'echo')).toMatchObject({
+      parameters: { type: 'object', properties: { message: { type: 'string' } }, required: ['message'] },
+    })
+    const tools = await open({ mcp: { everything: { ...everything, tools: ['echo', 'get-sum'] } } })
+    expect(tools.schemas.map(({ name }) => name)).toEqual([pythonTool.name, 'echo', 'get-sum'])
+    const echoes = Array.from({ length: 20 }, (_, n) => call(tools, 'echo', { message: `m${n}` }))
+    const [sum, ...outcomes] = await Promise.all([call(tools, 'get-sum', { a: 2, b: 40 }), ...echoes])
+    expect(sum).toMatchObject({ status: 'ok', stdout: expect.stringContaining('42') })
+    expect(outcomes.map(({ stdout }) => stdout)).toEqual(echoes.map((_, n) => expect.stringContaining(`m${n}`)))
+    expect(await call(tools, 'echo', { massage: 1 })).toMatchObject({ status: 'error' })
+  })
+
+  test('a server that dies is an error of its calls, which says so, and is started again for the next', async () => {
+    const tools = await open({ mcp: { s: server() } })
+    const first = Number((await call(tools, 'pid')).stdout)
+    expect(await call(tools, 'twice', { n: 21 })).toMatchObject({ status: 'ok', stdout: '42' })
+    expect(await call(tools, 'fail')).toMatchObject({
+      status: 'error',
+      stderr: expect.stringContaining('no such thing'),
+    })
+    expect(await call(tools, 'picture')).toMatchObject({
+      status: 'ok',
+      stdout: '[image image/png, 4 characters of base64]',
+    })
+    const both = await Promise.all([call(tools, 'slow', { ms: 5000 }), call(tools, 'die')])
+    for (const outcome of both) {
+      expect(outcome).toMatchObject({
+        status: 'error',
+        reason: expect.stringContaining("the server 's' ended, its last words: out of luck"),
+      })
+    }
+    const second = Number((await call(tools, 'pid')).stdout)
+    expect(second).not.toBe(first)
+    process.kill(second, 'SIGKILL')
+    await until(() => !isAlive(second))
+    await until(async () => (await call(tools, 'pid')).status === 'ok')
+  })
+
+  test('one that is late costs that call its deadline; it goes on where it lives, and is ended where it stands still', async () => {
+    const tools = await open({ mcp: { s: server() } })
+    const pid = (await call(tools, 'pid')).stdout
+    expect(await call(tools, 'slow', { ms: 60_000 }, limits(0, 300))).toMatchObject({ status: 'timeout' })
+    expect((await call(tools, 'pid')).stdout).toBe(pid)
+    expect(await call(tools, 'hang', {}, limits(0, 300))).toMatchObject({ status: 'timeout' })
+    await until(() => !isAlive(Number(pid)), 15_000)
+    await until(async () => (await call(tools, 'pid')).status === 'ok', 15_000)
+    expect((await call(tools, 'pid')).stdout).not.toBe(pid)
+  })
+
+  test('one that cannot be started, never answers, or lacks a tool ends the run at its start; nothing of it stays', async () => {
+    await expect(open({ mcp: { s: { command: '/no/such/program' } } })).rejects.toMatchObject({
+      code: 'config.mcp_failed',
+    })
+    await expect(open({ mcp: { s: server({ env: { MODE: 'deaf' }, startTimeoutMs: 500 }) } })).rejects.toThrow(
+      "the MCP server 's' cannot be used",
+    )
+    await expect(open({ mcp: { s: server({ tools: ['thrice'] }) } })).rejects.toThrow(
+      'it has no tool thrice; it has pid, twice',
+    )
+    await expect(
+      open({ mcp: { s: { command: process.execPath, args: ['-e', 'console.error("bad day"); process.exit(1)'] } } }),
+    ).rejects.toThrow('bad day')
+  })
+})
