@@ -83,7 +83,11 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
 }
 
 /** The recipe's own graders. Loaded here: a second of start-up that other commands need not wait for. */
-async function ownOf(config: RecipeConfig, options: RescoreOptions, closers: (() => Promise<void>)[]): Promise<Grader> {
+export async function ownOf(
+  config: RecipeConfig,
+  options: { readonly place?: RewardConfig['place']; readonly timeoutMs?: number },
+  closers: (() => Promise<void>)[],
+): Promise<Grader> {
   const { graderSandbox } =
     require('../../actors/ports/graderSandbox') as typeof import('../../actors/ports/graderSandbox')
   const { openGraders } = require('../../actors/ports/graders') as typeof import('../../actors/ports/graders')
