@@ -6,7 +6,6 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { type Command, InvalidArgumentError } from 'commander'
 import { policyVersion } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
@@ -18,6 +17,7 @@ import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories } from './counted'
 import { type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
 import { runForks, type Weights } from './forkedRun'
+import { nearestWeights, sampledUnder } from './keptWeights'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
 import { configOf } from './run'
@@ -117,33 +117,7 @@ async function weightsOf(recorded: RecordedRun, parent: Counted, at: number, opt
       throw refusal('cli.no_weights', `${directory} holds no config.json`)
     return { directory, version: policyVersion(options.policy ?? 0), digest: '' }
   }
-  const published = await factsOf(recorded, 'learner', ['weights.published'])
-  const kept = published.flatMap(({ version, url, digest }) => {
-    const directory = url.startsWith('file:') ? fileURLToPath(url) : ''
-    return existsSync(join(directory, 'config.json')) ? [{ directory, version, digest }] : []
-  })
-  const wanted = options.policy ?? sampledUnder(parent, at)
-  const exact = kept.find(w => w.version === wanted)
-  if (exact !== undefined) return exact
-  const known = kept.map(w => w.version).join(', ')
-  if (options.policy !== undefined || kept.length === 0) {
-    throw refusal(
-      'cli.no_weights',
-      `the weights of version ${wanted} are not on this machine; kept: ${known || 'none'}`,
-    )
-  }
-  const nearest = kept.reduce((a, b) => (Math.abs(b.version - wanted) < Math.abs(a.version - wanted) ? b : a))
-  process.stderr.write(
-    `version ${wanted}, which sampled turn ${at}, is no longer kept: going on with ${nearest.version}\n`,
-  )
-  return nearest
-}
-
-function sampledUnder(parent: Counted, at: number): number {
-  for (const { message } of parent.entries) {
-    if (message.type === 'turn.completed' && message.turn === at) return message.segments.at(-1)?.policyVersion ?? 0
-  }
-  return 0
+  return nearestWeights(recorded, options.policy ?? sampledUnder(parent, at), options.policy !== undefined)
 }
 
 function readToolResult(file: string): string {

@@ -15,6 +15,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   roc: () => (require('./roc') as typeof import('./roc')).registerRoc,
   rescore: () => (require('./rescore') as typeof import('./rescore')).registerRescore,
   fork: () => (require('./fork') as typeof import('./fork')).registerFork,
+  entropy: () => (require('./entropy') as typeof import('./entropy')).registerEntropy,
   limits: () => (require('./limits') as typeof import('./limits')).registerLimits,
   learn: () => (require('./learn') as typeof import('./learn')).registerLearn,
   export: () => (require('./export') as typeof import('./export')).registerExport,

@@ -10,7 +10,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Command, InvalidArgumentError } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isStale } from '../../actors/fenced'
 import { trainSequences } from '../../actors/ports/learnerPort'
 import { selectGroup } from '../../kernels'
@@ -30,8 +30,9 @@ import { configOf } from './run'
 
 interface LearnOptions extends ReadOptions {
   readonly all?: boolean
-  readonly check: number
+  readonly check?: number
   readonly device?: string
+  readonly dtype?: 'float32' | 'bfloat16'
   readonly threads?: number
   readonly json?: boolean
 }
@@ -71,8 +72,13 @@ export function registerLearn(replay: Command): void {
     .command('learn [step]')
     .description('compute an optimizer step again from its recorded batch, and compare')
     .option('--all', 'every step from the oldest checkpoint that is kept')
-    .option('--check <relative>', 'largest relative difference of loss and gradient norm', tolerance, 1e-6)
+    .option(
+      '--check <relative>',
+      'largest relative difference of loss and gradient norm (default: 1e-6; on another device 1e-3, in another dtype 0.02)',
+      tolerance,
+    )
     .option('--device <device>', "a torch device (default: the run's)")
+    .addOption(new Option('--dtype <dtype>', "of the products (default: the run's)").choices(['float32', 'bfloat16']))
     .option('--threads <n>', "torch threads (default: the run's)", wholeNumber(1, 1024))
     .option('--json', 'a JSON line a step')
   withRun(command).action(learn)
@@ -85,10 +91,11 @@ async function learn(asked: string | undefined, options: LearnOptions): Promise<
     const log = await learnerLog(recorded)
     const wanted = wantedSteps(asked, options, log.steps)
     const checkpoint = nearest(recorded, log.checkpoints, wanted[0]!)
+    const check = options.check ?? toleranceOf(config, options)
     let disagreed = 0
-    for await (const result of relearn(recorded, config, log.steps, checkpoint, wanted, options)) {
+    for await (const result of relearn(recorded, config, log.steps, checkpoint, wanted, { ...options, check })) {
       if (!result.agrees) disagreed++
-      const text = options.json ? JSON.stringify(result) : lines(result, options.check).join('\n')
+      const text = options.json ? JSON.stringify(result) : lines(result, check).join('\n')
       process.stdout.write(`${text}\n`)
     }
     reportFaults(recorded)
@@ -96,6 +103,15 @@ async function learn(asked: string | undefined, options: LearnOptions): Promise<
   } finally {
     await recorded.close()
   }
+}
+
+/**
+ * What a step may differ by where nothing is said: the run's own device and dtype give the same numbers; another device adds
+ * float32 in another order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums.
+ */
+function toleranceOf(config: RecipeConfig, { device, dtype }: LearnOptions): number {
+  if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.02
+  return device !== undefined && device !== config.train.device ? 1e-3 : 1e-6
 }
 
 /** Steps, first telling counts, and checkpoints in the log's order. */
@@ -184,7 +200,7 @@ async function* relearn(
   steps: ReadonlyMap<number, RecordedStep>,
   checkpoint: { readonly name: string; readonly step: number; readonly directory: string },
   wanted: readonly number[],
-  options: LearnOptions,
+  options: LearnOptions & { readonly check: number },
 ): AsyncGenerator<LearnedStep> {
   const last = wanted.at(-1)!
   const through = [...steps.values()].filter(
@@ -201,6 +217,7 @@ async function* relearn(
     ...trainerOptionsOf(config),
     modelDirectory: train.lora === undefined ? checkpoint.directory : adaptersBase(checkpoint.directory),
     device: options.device ?? train.device,
+    ...(options.dtype === undefined ? {} : { dtype: options.dtype }),
     threads: options.threads ?? train.threads,
     log: createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' }),
   })

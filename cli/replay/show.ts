@@ -22,12 +22,14 @@ import {
   withRun,
 } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
+import { shareOf } from './share'
 import { type TokenTexts, tokenTexts } from './tokenTexts'
 
 interface ShowOptions extends ReadOptions {
   readonly json?: boolean
   readonly tokens?: boolean
   readonly logprobs?: boolean
+  readonly top?: number
   readonly turns?: TurnRange
   readonly full?: boolean
 }
@@ -48,6 +50,11 @@ export function registerShow(replay: Command): void {
     .option('--turns <range>', 'only these turns: 2, 2..4, 2..', turnRange)
     .option('--tokens', 'every sampled token with its id')
     .option('--logprobs', 'every sampled token with its logprob; what was unlikely stands out')
+    .option(
+      '--top <share>',
+      'with those tokens: mark ▲ where the model was least sure, by what was drawn, as 20%',
+      shareOf,
+    )
     .option('--full', `texts of over ${foldedLines} lines too`)
   withRun(command).action(show)
 }
@@ -102,9 +109,16 @@ async function people(
   const decision = facts.find(
     (f): f is GroupSelected | GroupRejected => f.type === 'group.selected' || f.type === 'group.rejected',
   )
-  const withTokens = options.tokens === true || options.logprobs === true
+  const withTokens = options.tokens === true || options.logprobs === true || options.top !== undefined
   const texts = withTokens ? tokenTexts(await modelDirectories(recorded)) : undefined
-  const printing = { full: options.full === true, logprobs: options.logprobs === true, ...(texts ? { texts } : {}) }
+  const logprobs = options.logprobs === true || (options.top !== undefined && options.tokens !== true)
+  const leastSure = options.top === undefined ? undefined : leastLikely(facts, options.top)
+  const printing = {
+    full: options.full === true,
+    logprobs,
+    ...(texts ? { texts } : {}),
+    ...(leastSure ? { leastSure } : {}),
+  }
   return printed(trajectory, facts, decision, printing)
 }
 
@@ -165,6 +179,8 @@ interface Printing {
   readonly logprobs: boolean
   /** Given: a line of tokens below each turn. */
   readonly texts?: TokenTexts
+  /** Logprobs at or below it are marked. */
+  readonly leastSure?: number
 }
 
 function indentedBy({ full }: Printing) {
@@ -182,17 +198,25 @@ const unlikely = Math.log(0.1)
 const doubtful = Math.log(0.5)
 
 /** Tokens with what they say; line breaks of theirs are escaped, so that a line of the view is one of ours. */
-function tokenView(tokens: Int32Array, logprobs: Float32Array, { texts, logprobs: withLogprobs }: Printing): string {
+function tokenView(tokens: Int32Array, logprobs: Float32Array, printing: Printing): string {
+  const { texts, logprobs: withLogprobs, leastSure = Number.NEGATIVE_INFINITY } = printing
   return [...tokens]
     .map((token, i) => {
       const logprob = logprobs[i] ?? Number.NaN
       const text = texts?.(token)
-      const name = text === undefined ? String(token) : JSON.stringify(escapeForTerminal(text))
+      const mark = logprob < 0 && logprob <= leastSure ? '▲' : ''
+      const name = `${mark}${text === undefined ? String(token) : JSON.stringify(escapeForTerminal(text))}`
       if (!withLogprobs) return text === undefined ? name : `${token}:${name}`
       const style = logprob < unlikely ? 'red' : logprob < doubtful ? 'yellow' : 'dim'
       return paint(style, `${name}:${logprob.toFixed(2)}`)
     })
     .join(' ')
+}
+
+/** The logprob of the last of the `share` of tokens that were least likely when they were drawn. */
+function leastLikely(facts: readonly TrajectoryFact[], share: number): number {
+  const all = facts.flatMap(fact => (fact.type === 'turn.completed' ? [...fact.logprobs] : [])).sort((a, b) => a - b)
+  return all[Math.max(0, Math.ceil(share * all.length) - 1)] ?? Number.NEGATIVE_INFINITY
 }
 
 const sampledTail = /<\|im_end\|>\s*$/
