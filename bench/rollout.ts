@@ -84,7 +84,7 @@ async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round
   const { groups, groupSize, rounds, warmUps } = setting
   const plan = traces(groups * groupSize, setting.shape, 1)
   const run = await startTracedRun({
-    bus: 'lmdb',
+    bus: 'lmdb:',
     learns: false,
     traces: plan,
     set: [

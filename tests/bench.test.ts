@@ -56,6 +56,8 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['scheduler', /atMost\('sweep: mean over least-requests', .*, 0\.9\)/],
   ['scheduler', /atMost\('sweep: worst over the best of the others', .*, 1\.01\)/],
   ['scheduler', /atMost\('µs a decision, 10,000 queued', .*, 20\)/],
+  ['kafkaStep', /atMost\('step on Kafka.*, 1\.15\)/],
+  ['kafkaStep', /atMost\('start to the first prompts.*, 10\)/],
   ['step', /atMost\('step on lmdb.*, 1\.05\)/],
   ['support/sandbox/rates', /atLeast\('trivial: judge over HTTP.*, 5\.3\)/],
   ['support/sandbox/rates', /bound: 4\.6/],

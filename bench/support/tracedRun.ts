@@ -22,7 +22,8 @@ import { tracedEngine } from './tracedEngine'
 import { delayedTool, indexOf, type Trace, tracedTool, tracedTruth } from './traces'
 
 export interface TracedRunOptions {
-  readonly bus: 'memory' | 'lmdb'
+  /** An address; `lmdb:` for a log in a directory of its own. */
+  readonly bus: string
   /** `--set` assignments to the quickstart. */
   readonly set: readonly string[]
   readonly traces: readonly Trace[]
@@ -47,7 +48,8 @@ export async function startTracedRun(options: TracedRunOptions): Promise<TracedR
   const { coldStart: _, ...config } = resolved.value
   const { groupSize, groupsPerStep } = config.rollout
   const directory = mkdtempSync(join(process.env.TROUPE_BENCH_DIR ?? tmpdir(), 'troupe-bench-run-'))
-  const bus = await openBus(options.bus === 'memory' ? 'memory:' : `lmdb:${join(directory, 'log')}`, { mode: 'write' })
+  const address = options.bus === 'lmdb:' ? `lmdb:${join(directory, 'log')}` : options.bus
+  const bus = await openBus(address, { mode: 'write' })
   const paced = pacedBus(bus)
   const log = createLog('bench', { level: process.env.TROUPE_LOG ?? 'warn' })
   let up: (engine: LocalEngine) => void = () => {}
@@ -60,7 +62,7 @@ export async function startTracedRun(options: TracedRunOptions): Promise<TracedR
   }
   try {
     const run = await startRun({
-      run: runId(`bench-${options.bus}`),
+      run: runId(`bench-${options.bus.split(':')[0]}`),
       recipe: repeating(recipe, groupsPerStep),
       config,
       directory,
