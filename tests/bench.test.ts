@@ -58,6 +58,8 @@ const promised: readonly (readonly [string, RegExp])[] = [
   ['scheduler', /atMost\('µs a decision, 10,000 queued', .*, 20\)/],
   ['kafkaStep', /atMost\('step on Kafka.*, 1\.15\)/],
   ['kafkaStep', /atMost\('start to the first prompts.*, 10\)/],
+  ['learner', /atLeast\("tokens\/s, times TRL's", .*, 1\)/],
+  ['learner', /atMost\("peak memory, times TRL's", .*, 0\.6\)/],
   ['step', /atMost\('step on lmdb.*, 1\.05\)/],
   ['support/sandbox/rates', /atLeast\('trivial: judge over HTTP.*, 5\.3\)/],
   ['support/sandbox/rates', /bound: 4\.6/],
