@@ -350,3 +350,18 @@ test('a set of which too many rows are broken is refused, with the first places'
     /3 of 4 rows are broken: 2 not JSON, 1 no answer; the first at bad\.jsonl:2, bad\.jsonl:3, bad\.jsonl:4/,
   )
 })
+
+test('gsm8k, prepared: the recipe of that name reads its worked answers as it reads the published file', async () => {
+  const rows = Array.from({ length: 30 }, (_, k) => ({
+    question: `Tom has ${k} and gets 2. How many?`,
+    answer: `Tom has ${k}+2=<<${k}+2=${k + 2}>>${k + 2}.\n#### ${k + 2}`,
+  }))
+  const from = write('g.jsonl', rows)
+  await data(['gsm8k', '--from', from, '--out', 'g.out', '--order', 'published'])
+  const tasks = async (name: string) => {
+    const { recipe, config } = loadRecipe('gsm8k', [`data.file=${file(name)}`, 'evaluation.problems=1'])
+    const source = await recipe.tasks(config.value)
+    return Array.from({ length: 30 }, (_, k) => source.train(k).truth)
+  }
+  expect(await tasks('g.out')).toEqual(await tasks('g.jsonl'))
+})

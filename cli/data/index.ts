@@ -90,7 +90,7 @@ export async function prepareData(name: string, options: DataOptions): Promise<D
   const { out, sha256 } = await writeRows(options.out, prepared.problems)
   const { problems, ...counted } = prepared
   return {
-    ...{ set: set.name, title: set.title, kind: 'problems', from: files, ...counted, kept: problems.length, out },
+    ...{ set: set.name, title: set.title, kind: set.use, from: files, ...counted, kept: problems.length, out },
     integer: plan.integer,
     agreement: plan.agreement === undefined || plan.agreement.least === 0 ? null : plan.agreement,
     decontaminated: evaluation === undefined ? null : { words, problems: evaluation.problems, files: options.against },

@@ -4,7 +4,7 @@ import { escapeForTerminal } from '../terminal'
 export interface DataReport {
   readonly set: string
   readonly title: string
-  readonly kind: 'problems' | 'conversations'
+  readonly kind: 'training' | 'evaluation' | 'conversations'
   readonly from: readonly string[]
   readonly out: string
   readonly rows: number
@@ -39,7 +39,7 @@ export function printReport(report: DataReport): string {
     ...(report.integer ? ['integer answers only'] : []),
     ...(agreement === null ? [] : [`${agreement.least} of ${agreement.of} sampled answers match`]),
     ...(decontaminated === null
-      ? report.kind === 'problems'
+      ? report.kind === 'training'
         ? ['not decontaminated (--against FILE)']
         : []
       : [`no ${decontaminated.words} words in a row with ${decontaminated.problems} evaluation problems`]),

@@ -5,6 +5,7 @@
  * Invariant: rows = kept + broken + dropped, each row counted under one reason. The result follows from the rows and the seed:
  * a problem's place in the shuffle is a hash of seed and problem, so it does not depend on how many others there are.
  */
+import { createHash } from 'node:crypto'
 import { normalizeInteger, sameInteger } from '../../kernels/answer'
 import { deriveSeed } from '../../runtime/effects'
 import { type Decontaminator, wordsOf } from './decontaminate'
@@ -92,8 +93,7 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
       add(counts.dropped, reason)
       continue
     }
-    const id =
-      candidate.id !== undefined && !ids.has(candidate.id) ? candidate.id : `${set.name}-${deriveSeed('data/id', key)}`
+    const id = candidate.id !== undefined && !ids.has(candidate.id) ? candidate.id : `${set.name}-${digestOf(key)}`
     ids.add(id)
     const answer = set.answers === 'text' && !options.integer ? candidate.answer : normalizeInteger(candidate.answer)
     const { problem, rest } = candidate
@@ -132,6 +132,9 @@ async function addAnswers(known: Map<string, Candidate>, answers: AsyncIterable<
     found?.sampled.push(...(sampled.length > 0 ? sampled : sampledIn({ answers: [answer] })))
   }
 }
+
+/** Names a problem for ever; of a million problems no two have one. */
+const digestOf = (key: string) => createHash('sha256').update(key).digest('hex').slice(0, 16)
 
 const agrees = (a: string, b: string): boolean => sameInteger(a, b) ?? bare(a) === bare(b)
 

@@ -52,7 +52,9 @@ export function problemOf(row: unknown, set: ProblemSet): PublishedProblem | NoP
       return typeof value === 'string' || typeof value === 'number' ? [[field, value] as const] : []
     }),
   )
-  return { problem, answer, sampled, id: firstText(fields, ids), rest }
+  const worked = set.answers === 'worked' ? firstText(fields, set.answer) : undefined
+  const solution = worked === undefined ? {} : { solution: worked.slice(0, worked.lastIndexOf('####')).trim() }
+  return { problem, answer, sampled, id: firstText(fields, ids), rest: { ...rest, ...solution } }
 }
 
 /** Answers that models have given, in whichever form a row lists them. */

@@ -1,5 +1,6 @@
 /**
- * GSM8K rows: `{"question": …, "answer": …}` a line, the answer ending in `#### N`.
+ * GSM8K rows: `{"question": …, "answer": …}` a line, the answer ending in `#### N`; or, as `troupe data gsm8k` writes them,
+ * `{"problem": …, "solution": …, "answer": N}`.
  *
  * in   the text of a JSONL file       out  rows with an integer answer; what was left out, counted by reason
  * Invariant: pure, and no line can make it throw. Each line is either a row or counted once under one reason.
@@ -45,7 +46,10 @@ function parseRow(text: string): Omit<Gsm8kRow, 'line'> | string {
     return 'not JSON'
   }
   if (typeof row !== 'object' || row === null) return 'not an object'
-  const { question, answer } = row as Record<string, unknown>
+  const { problem, solution: worked, ...published } = row as Record<string, unknown>
+  const prepared = typeof problem === 'string' && typeof worked === 'string'
+  const question = prepared ? problem : published.question
+  const answer = prepared ? `${worked}\n#### ${String(published.answer)}` : published.answer
   if (typeof question !== 'string' || question.trim() === '') return 'no question'
   if (typeof answer !== 'string') return 'no answer'
   const mark = answer.lastIndexOf('####')
