@@ -7,6 +7,7 @@
  * decided while folding. A problem counts as solved by the members whose reward was above the bound; what failed to run
  * solved nothing.
  */
+import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../messages/facts'
 import { type GroupId, groupId, groupOf, type TrajectoryId } from '../messages/ids'
 import { isBeyond } from './alarms'
@@ -57,11 +58,12 @@ export interface StagesState {
   readonly began: number
   readonly metrics: ReadonlyMap<number, Metrics>
   readonly measuring: ReadonlyMap<number, Measuring>
-  readonly groups: ReadonlyMap<GroupId, Measured>
+  /** Persistent: a stage may measure every problem of a large set, and each of their facts changes one entry. */
+  readonly groups: Persistent<GroupId, Measured>
 }
 
 export const noStages: StagesState = {
-  ...{ index: -1, began: 0, metrics: new Map(), measuring: new Map(), groups: new Map() },
+  ...{ index: -1, began: 0, metrics: new Map(), measuring: new Map(), groups: Persistent<GroupId, Measured>() },
 }
 const nothingMeasured: Measuring = { asked: 0, draws: new Map(), solved: [] }
 const unmeasured: Measured = { solvedBy: new Set(), closed: false }
@@ -78,7 +80,7 @@ export function evolveStages(positiveAbove: number, state: StagesState, fact: Fa
     case 'stage.changed': {
       if (fact.index === undefined || fact.index <= state.index) return state
       const { index, step: began } = fact
-      const groups = new Map([...state.groups].filter(([group]) => stageOf(group)! > index))
+      const groups = state.groups.filter((_, group) => stageOf(group)! > index)
       const measuring = new Map([...state.measuring].filter(([stage]) => stage >= index))
       return { ...state, index, began, groups, measuring }
     }
@@ -196,5 +198,5 @@ function changeGroup(state: StagesState, group: GroupId, to: (measured: Measured
   if (stage === undefined || stage <= state.index) return state
   const before = state.groups.get(group) ?? unmeasured
   const after = to(before)
-  return after === before ? state : { ...state, groups: new Map(state.groups).set(group, after) }
+  return after === before ? state : { ...state, groups: state.groups.set(group, after) }
 }

@@ -6,6 +6,7 @@
  * Invariant: pure. A step is told when all of its groups are decided, so that the result does not depend on the order in which
  * topics are read. Each rollout counts once.
  */
+import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../messages/facts'
 import { type GroupId, groupOf, type TrajectoryId } from '../messages/ids'
 
@@ -22,7 +23,8 @@ interface StepTally {
   readonly groups: ReadonlySet<GroupId>
   readonly rejected: ReadonlySet<GroupId>
   readonly selected: ReadonlySet<GroupId>
-  readonly rollouts: ReadonlyMap<TrajectoryId, Rollout>
+  /** Persistent: a step has tens of thousands, and each of their facts changes one entry. */
+  readonly rollouts: Persistent<TrajectoryId, Rollout>
   /** Of the update. */
   readonly update: Metrics
 }
@@ -33,7 +35,13 @@ export interface TallyState {
   readonly steps: ReadonlyMap<number, StepTally>
 }
 
-const none: StepTally = { groups: new Set(), rejected: new Set(), selected: new Set(), rollouts: new Map(), update: {} }
+const none: StepTally = {
+  groups: new Set(),
+  rejected: new Set(),
+  selected: new Set(),
+  rollouts: Persistent(),
+  update: {},
+}
 
 export const noTallies: TallyState = { told: 0, steps: new Map() }
 
@@ -55,7 +63,7 @@ export function tally(state: TallyState, fact: Fact): TallyState {
           ? t
           : {
               ...t,
-              rollouts: new Map(t.rollouts).set(trajectory, { tokens, turns, calls, errors, outcome, reward: null }),
+              rollouts: t.rollouts.set(trajectory, { tokens, turns, calls, errors, outcome, reward: null }),
             },
       )
     }
@@ -63,7 +71,7 @@ export function tally(state: TallyState, fact: Fact): TallyState {
       return change(state, stepOf(groupOf(fact.trajectory)), t => {
         const rollout = t.rollouts.get(fact.trajectory)
         if (rollout === undefined || rollout.reward !== null) return t
-        return { ...t, rollouts: new Map(t.rollouts).set(fact.trajectory, { ...rollout, reward: fact.reward }) }
+        return { ...t, rollouts: t.rollouts.set(fact.trajectory, { ...rollout, reward: fact.reward }) }
       })
     case 'group.selected':
       return change(state, fact.step, t => ({ ...t, selected: new Set(t.selected).add(fact.group) }))
