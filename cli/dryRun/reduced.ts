@@ -21,7 +21,7 @@ export interface Reduced {
   readonly changes: readonly { readonly path: string; readonly from: unknown; readonly to: unknown }[]
 }
 
-const demonstrations = 800
+const demonstrations = 480
 const contextTokens = 160
 
 export function reduce(
@@ -51,6 +51,8 @@ export function reduce(
     'coldStart.learningRate': 5e-3,
     'train.steps': Math.min(1, train.steps),
     'train.ranks': 1,
+    'train.threads': 1,
+    'engine.threads': 1,
     'train.dtype': 'float32',
     'train.microBatchTokens': Math.min(train.microBatchTokens, 2048),
     ...(train.overlong === undefined

@@ -93,7 +93,9 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
       add(counts.dropped, reason)
       continue
     }
-    const id = candidate.id !== undefined && !ids.has(candidate.id) ? candidate.id : `${set.name}-${digestOf(key)}`
+    // Files of several sets may be laid together.
+    const own = candidate.id === undefined ? undefined : `${set.name}-${candidate.id}`
+    const id = own !== undefined && !ids.has(own) ? own : `${set.name}-${digestOf(key)}`
     ids.add(id)
     const answer = set.answers === 'text' && !options.integer ? candidate.answer : normalizeInteger(candidate.answer)
     const { problem, rest } = candidate
