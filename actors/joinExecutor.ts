@@ -41,7 +41,7 @@ export async function joinExecutor(
     })
   }
   const incarnation = fx.unique()
-  const port = executorPort({ ...options, incarnation, fx })
+  const port = executorPort({ ...options, incarnation, fx, run: journal.run })
   const hosted = await host({
     behaviour: inboxExecutor(id, incarnation),
     feeds: [{ topic: 'inboxes', from: 'latest' }],

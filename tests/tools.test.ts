@@ -1,9 +1,11 @@
 /** Tools of a run: Python, a notebook, functions of a recipe, MCP servers; by schemas, under deadlines, at once. */
 import { join } from 'node:path'
 import { openRunTools, type RunTools, toolSchemas } from '../actors/ports/runTools'
-import type { Tool, ToolOutcome } from '../actors/ports/toolPort'
-import { groupId, trajectoryId } from '../messages/ids'
+import { type Tool, type ToolOutcome, toolPort } from '../actors/ports/toolPort'
+import type { ExecuteTool } from '../messages/commands'
+import { epoch, executorId, groupId, runId, trajectoryId } from '../messages/ids'
 import { parseConfig } from '../runtime/config'
+import { systemEffects } from '../runtime/effects'
 import type { McpServerConfig } from '../runtime/recipe'
 import { type Recipe, recipeSchema } from '../runtime/recipe'
 import { openSandbox, type Sandbox } from '../sandbox'
@@ -139,6 +141,36 @@ describe("a recipe's own functions", () => {
   })
 })
 
+test('every attempt of a call carries one idempotency key, another call another, to functions and to MCP servers alike', async () => {
+  const parameters = { type: 'object', properties: {}, required: [] }
+  const tools = await open(
+    { mcp: { s: server({ tools: ['key'] }) } },
+    {
+      tools: [{ name: 'own', description: 'd', parameters }],
+      toolFunctions: { own: (_args, { idempotencyKey }) => idempotencyKey },
+    },
+  )
+  const port = toolPort(tools.tools, executorId('x'), systemEffects, runId('r'))
+  const told = async (tool: string, change: Partial<ExecuteTool> = {}): Promise<string> => {
+    const ask = {
+      type: 'tool.execute',
+      trajectory: trajectoryId(group, 2),
+      turn: 1,
+      call: 0,
+      attempt: 0,
+      epoch: epoch(0),
+    } as const
+    const reply = await port({ ...ask, tool, arguments: {}, timeoutMs: 20_000, responseChars: 500, ...change }, never)
+    return (reply!.facts[0] as { stdout: string }).stdout
+  }
+  for (const tool of tools.schemas.map(({ name }) => name)) {
+    expect(await told(tool)).toBe('r/g/2#1#0')
+    expect(await told(tool, { attempt: 1, epoch: epoch(7) })).toBe('r/g/2#1#0')
+    expect(await told(tool, { call: 1 })).toBe('r/g/2#1#1')
+    expect(await told(tool, { turn: 2 })).toBe('r/g/2#2#0')
+  }
+})
+
 describe('MCP', () => {
   test('a server from npm offers its tools with their schemas, and answers calls that are made at once', async () => {
     const entry = require.resolve('@modelcontextprotocol/server-everything/dist/index.js')
@@ -202,7 +234,7 @@ describe('MCP', () => {
       "the MCP server 's' cannot be used",
     )
     await expect(open({ mcp: { s: server({ tools: ['thrice'] }) } })).rejects.toThrow(
-      'it has no tool thrice; it has pid, twice',
+      'it has no tool thrice; it has pid, key, twice',
     )
     await expect(
       open({ mcp: { s: { command: process.execPath, args: ['-e', 'console.error("bad day"); process.exit(1)'] } } }),

@@ -7,7 +7,7 @@
  * either. After `leave` nothing is begun.
  */
 import type { ExecuteTool, OfferSlots } from '../../messages/commands'
-import type { ExecutorId } from '../../messages/ids'
+import type { ExecutorId, RunId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host'
 import type { ExecutorRequest } from '../inboxExecutor'
@@ -19,6 +19,8 @@ export interface ExecutorPortOptions {
   readonly lanes: number
   readonly tools: ReadonlyMap<string, Tool>
   readonly fx: Effects
+  /** Part of idempotency keys. */
+  readonly run?: RunId
   /**
    * From a slot's end to the call that takes it, ms: the way to the dispatcher and back. So much work is asked for ahead
    * of the lanes. Default 5.
@@ -43,7 +45,7 @@ export const executorKey = (request: ExecutorRequest): string =>
 
 export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   const { id: executor, incarnation, lanes, tools, fx, turnaroundMs = 5 } = options
-  const run = toolPort(tools, executor, fx)
+  const run = toolPort(tools, executor, fx, options.run)
   const held = new Set<string>()
   /** Calls that wait for a lane, told whether they have one now. In their order. */
   const waiting = new Map<string, (begins: boolean) => void>()

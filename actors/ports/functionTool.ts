@@ -14,7 +14,7 @@ import type { Tool, ToolOutcome } from './toolPort'
 
 export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
   const checked = z.fromJSONSchema(schema.parameters as Parameters<typeof z.fromJSONSchema>[0])
-  return async (args, { timeoutMs, trajectory = '' }, signal) => {
+  return async (args, { timeoutMs, trajectory = '', idempotencyKey = '' }, signal) => {
     const begun = systemEffects.elapsed()
     const ended = (outcome: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
       ...{ exitCode: null, signal: null, stdout: '', stderr: '', timeoutMs },
@@ -33,7 +33,7 @@ export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
     })
     over.catch(() => {}) // nobody may wait for it any more
     try {
-      const given = (async () => run(args, { signal: either, timeoutMs, trajectory }))()
+      const given = (async () => run(args, { signal: either, timeoutMs, trajectory, idempotencyKey }))()
       return ended({ status: 'ok', exitCode: 0, stdout: textOf(await Promise.race([given, over])) })
     } catch (thrown) {
       signal.throwIfAborted()

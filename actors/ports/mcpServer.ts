@@ -85,7 +85,7 @@ export async function openMcpServer(
     schemas,
     tool:
       tool =>
-      async (args, { timeoutMs }, signal) => {
+      async (args, { timeoutMs, idempotencyKey }, signal) => {
         const begun = systemEffects.elapsed()
         const ended = (outcome: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
           ...{ exitCode: null, signal: null, stdout: '', stderr: '', timeoutMs },
@@ -102,7 +102,8 @@ export async function openMcpServer(
           })
         }
         try {
-          const asked = { name: tool, arguments: args }
+          const meta = idempotencyKey === undefined ? {} : { _meta: { 'troupe/idempotencyKey': idempotencyKey } }
+          const asked = { name: tool, arguments: args, ...meta }
           const options = { timeout: timeoutMs, maxTotalTimeout: timeoutMs, signal }
           const result = await connection.client.callTool(asked, undefined, options)
           const text = textOf(result as Result).slice(0, resultChars)

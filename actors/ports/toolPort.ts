@@ -8,7 +8,7 @@
 import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
 import type { ExecuteTool } from '../../messages/commands'
 import type { ToolStatus } from '../../messages/facts'
-import type { ExecutorId, TrajectoryId } from '../../messages/ids'
+import type { ExecutorId, RunId, TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host'
 
@@ -23,6 +23,8 @@ export interface ToolLimits {
   readonly timeoutMs: number
   /** Whose call it is: what a tool keeps, it keeps for a trajectory. */
   readonly trajectory?: TrajectoryId
+  /** The same for every attempt of a call, and of no other call: a tool with effects outside has them once for a key. */
+  readonly idempotencyKey?: string
   /** Of a notebook: codes of the cells before this one. */
   readonly cells?: readonly string[]
 }
@@ -36,13 +38,19 @@ export type Tool = (
 
 export const toolKey = (ask: ExecuteTool): string => `${ask.trajectory}#${ask.turn}#${ask.call}#${ask.attempt}`
 
-/** Answers the behaviour's requests with the tools given by name. */
-export function toolPort(tools: ReadonlyMap<string, Tool>, executor: ExecutorId, fx: Effects): Port<ExecuteTool> {
+/** Answers the behaviour's requests with the tools given by name. `run`: part of idempotency keys, which then are of one run. */
+export function toolPort(
+  tools: ReadonlyMap<string, Tool>,
+  executor: ExecutorId,
+  fx: Effects,
+  run?: RunId,
+): Port<ExecuteTool> {
   return async (ask, signal) => {
     const { trajectory, turn, call, attempt, tool: name } = ask
     const tool = tools.get(name)
     const cells = ask.cells === undefined ? {} : { cells: ask.cells }
-    const limits = { timeoutMs: ask.timeoutMs, trajectory, ...cells }
+    const idempotencyKey = `${run === undefined ? '' : `${run}/`}${trajectory}#${turn}#${call}`
+    const limits = { timeoutMs: ask.timeoutMs, trajectory, idempotencyKey, ...cells }
     const outcome: ToolOutcome | undefined = await tool?.(ask.arguments, limits, signal)
     const { stdout, stderr, exitCode, wallMs, cpuMs } = outcome ?? nothingRan
     const status: ToolStatus = outcome === undefined ? 'unknown-tool' : toolStatusOf(outcome.status)

@@ -6,6 +6,8 @@ export interface ToolContext {
   readonly timeoutMs: number
   /** `group/member` of the rollout that calls: what a function keeps, it keeps for one of them. */
   readonly trajectory: string
+  /** The same for every attempt of this call: an answer that was lost is asked again. Have effects outside once for a key. */
+  readonly idempotencyKey: string
 }
 
 /**

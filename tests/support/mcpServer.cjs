@@ -10,6 +10,9 @@ function serve() {
   const server = new McpServer({ name: 'test', version: '1' })
   const text = value => ({ content: [{ type: 'text', text: String(value) }] })
   server.registerTool('pid', { description: 'its process', inputSchema: {} }, async () => text(process.pid))
+  server.registerTool('key', { description: 'its idempotency key', inputSchema: {} }, async (_args, { _meta }) =>
+    text(_meta?.['troupe/idempotencyKey']),
+  )
   server.registerTool('twice', { description: 'doubles', inputSchema: { n: z.number() } }, async ({ n }) => text(2 * n))
   server.registerTool('fail', { description: 'fails', inputSchema: {} }, async () => {
     throw new Error('no such thing')
