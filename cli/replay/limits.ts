@@ -236,9 +236,10 @@ function report(lines: readonly LimitedLine[], summary: Summary): string[] {
     now === null ? `${text(was)} → ?` : was === now ? text(was) : `${text(was)} → ${text(now)}`
   const number = (value: number | null) =>
     value === null ? '–' : Number.isInteger(value) ? String(value) : value.toFixed(3)
-  // None is known of what is dropped now: that is no question.
-  const advantages = ({ selection, advantage: [was, now] }: LimitedLine): string =>
-    selection[1] !== null && was !== now ? `${number(was)} → ${number(now)}` : both([was, now ?? was], number)
+  const advantages = ({ selection, advantage: [was, now] }: LimitedLine): string => {
+    if (selection[1] === null) return `${number(was)} → ?`
+    return was === now ? number(was) : `${number(was)} → ${number(now)}`
+  }
   for (const l of changed.slice(0, shownLines)) {
     const head = escapeForTerminal(l.trajectory).padEnd(16)
     if (l.kind === 'running') out.push(`${head}  still running`)
