@@ -16,7 +16,7 @@ import { escapeForTerminal, painter } from '../terminal'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { aboutOf, type Divergence, type OwnerBehaviour, type Rerun, rerun, type Stepped } from './rerun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
-import { type Stepper, stepper } from './step'
+import type { Stepper } from './step'
 
 interface RunOptions extends ReadOptions {
   readonly all?: boolean
@@ -66,8 +66,9 @@ export function registerRun(replay: Command): void {
   })
 }
 
+/** Loaded when it is asked for: other replays need no expressions. */
 const stepperOf = (options: RunOptions): Stepper =>
-  stepper({
+  (require('./step') as typeof import('./step')).stepper({
     step: options.step === true,
     ...(options.break === undefined ? {} : { break: options.break }),
     json: options.json === true,
