@@ -84,6 +84,8 @@ def trl_arm(given: argparse.Namespace):
         model=model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args, processing_class=tokenizer,
         train_dataset=Dataset(InMemoryTable.from_pylist([{"prompt": "w5"}] * given.sequences), fingerprint="prompts"),
     )  # fmt: skip
+    if given.checkpointing:  # what train() does before its first step
+        trainer.model.gradient_checkpointing_enable({"use_reentrant": False})
     trainer.current_gradient_accumulation_steps = 1
     optimizer = trainer.create_optimizer()
     longest = max(len(tokens) for tokens, _ in given_batch) - PROMPT
