@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto'
 import { type Tool, toolPort } from '../../actors/ports/toolPort'
-import { type Call, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollout'
+import { type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollout'
 import { countAnswerTags } from '../../kernels'
 import type { Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import { type Epoch, executorId } from '../../messages/ids'
@@ -16,6 +16,7 @@ import { type Engine, type Generation, GenerationLost } from '../../runtime/engi
 import { asError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal'
 import type { Renderer } from '../../runtime/renderer'
+import { notebookTool } from '../../sandbox/notebookTool'
 import { tokenText } from './tokenText'
 
 export interface ChatView {
@@ -155,7 +156,9 @@ export async function exchange(
       await say({ type: 'tool.asked', at: fx.now(), ...asked })
       view.calling(one)
       const { toolTimeoutMs: timeoutMs, toolResponseChars: responseChars } = limits
-      const decision = await runTool({ type: 'tool.execute', ...asked, timeoutMs, responseChars }, signal)
+      const before = [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))]
+      const cells = one.tool === notebookTool.name ? { cells: before } : {}
+      const decision = await runTool({ type: 'tool.execute', ...asked, timeoutMs, responseChars, ...cells }, signal)
       fact = decision!.facts[0] as ToolCompleted
       endedAt = fact.at
     }

@@ -178,7 +178,10 @@ async function startEngine(config: RecipeConfig, modelDirectory: string, log: Re
     startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: 0, log })
   const own = config.engine.kind === 'local' ? { startEngine: local } : {}
   const planned = engines({ config, log, learns: false, ...own }, modelDirectory)
-  const engine = await planned.engines[0]!.start()
+  const engine = await planned.engines[0]!.start().catch(async thrown => {
+    await planned.close()
+    throw thrown
+  })
   return {
     engine,
     async close() {

@@ -1,0 +1,310 @@
+/** Chat: what is shown while it comes, what stands on the bus afterwards, and tools of several kinds in one trajectory. */
+import { PassThrough } from 'node:stream'
+import { openRunTools, type RunTools } from '../actors/ports/runTools'
+import { type ExchangeParts, exchange } from '../cli/chat/exchange'
+import { shownText } from '../cli/chat/shownText'
+import { tokenText } from '../cli/chat/tokenText'
+import { userLines } from '../cli/chat/userLines'
+import { chatView } from '../cli/chat/view'
+import type { Fact, RolloutRequested } from '../messages/facts'
+import { engineId, epoch, groupId, policyVersion, taskId, trajectoryId } from '../messages/ids'
+import { parseConfig } from '../runtime/config'
+import { systemEffects } from '../runtime/effects'
+import type { Engine, GenerateRequest, Generation } from '../runtime/engine'
+import { type Recipe, recipeSchema } from '../runtime/recipe'
+import { openSandbox, type Sandbox } from '../sandbox'
+import { notebookTool } from '../sandbox/notebookTool'
+import { pythonTool } from '../sandbox/pythonTool'
+
+jest.setTimeout(120_000)
+
+/** A vocabulary of UTF-8 bytes: characters of several tokens are the rule. */
+const tokensOf = (text: string) => Int32Array.from(Buffer.from(text, 'utf8'))
+const decode = async (tokens: Int32Array) => Buffer.from(Uint8Array.from(tokens)).toString('utf8')
+
+/** An engine that says what it is told to, a few bytes at a time. */
+function scripted(turns: readonly string[], more: { readonly onToken?: (n: number) => void } = {}): Engine {
+  let turn = 0
+  const generate = async (
+    request: GenerateRequest,
+    onTokens: (tokens: Int32Array) => void,
+    signal?: AbortSignal,
+  ): Promise<Generation> => {
+    const text = turns[turn++]!
+    const tokens = tokensOf(text)
+    const startedAt = systemEffects.now()
+    let firstTokenAt = startedAt
+    let at = 0
+    for (; at < tokens.length && at < request.maxTokens && !signal?.aborted; at += 3) {
+      if (at === 0) firstTokenAt = systemEffects.now()
+      onTokens(tokens.slice(at, at + 3))
+      more.onToken?.(at)
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    const said = tokens.slice(0, Math.min(at, tokens.length, request.maxTokens))
+    const finish = signal?.aborted ? 'aborted' : said.length < tokens.length ? 'length' : 'stop'
+    const timing = { queuedAt: startedAt, startedAt, firstTokenAt, endedAt: systemEffects.now() }
+    const segments = [{ policyVersion: policyVersion(0), start: 0, end: said.length }]
+    return {
+      tokens: said,
+      logprobs: new Float32Array(said.length),
+      text: await decode(said),
+      finish,
+      segments,
+      cachedTokens: 0,
+      preemptions: 0,
+      timing,
+    }
+  }
+  return {
+    id: engineId('scripted'),
+    stream: generate,
+    generate: (request: GenerateRequest, signal?: AbortSignal) => generate(request, () => {}, signal),
+    release: async () => {},
+  } as unknown as Engine
+}
+
+const call = (name: string, args: object) => `<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`
+
+let sandbox: Sandbox
+beforeAll(async () => {
+  sandbox = await openSandbox({ lanes: 4 })
+})
+afterAll(() => sandbox.close())
+
+const recipe: Pick<Recipe, 'tools' | 'toolFunctions'> = {
+  tools: [
+    pythonTool,
+    notebookTool,
+    {
+      name: 'upper',
+      description: 'd',
+      parameters: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
+    },
+  ],
+  toolFunctions: { upper: ({ text }) => (text as string).toUpperCase() },
+}
+
+async function chatted(
+  turns: readonly string[],
+  tools: RunTools,
+  how: { maxTokens?: number; json?: boolean; signal?: AbortSignal; onToken?: (n: number) => void } = {},
+) {
+  const facts: Fact[] = []
+  const out = new PassThrough()
+  let shown = ''
+  out.setEncoding('utf8').on('data', text => {
+    shown += text
+  })
+  const parts: ExchangeParts = {
+    journal: {
+      append: async messages => {
+        facts.push(...(messages as Fact[]))
+        return messages.map((_, offset) => ({ topic: 'trajectories', partition: 0, offset }))
+      },
+    },
+    engine: scripted(turns, how.onToken ? { onToken: how.onToken } : {}),
+    renderer: {
+      decode,
+      toolResponses: async responses => {
+        const text = responses.map(r => `<tool_response>${r}</tool_response>`).join('')
+        return { text, tokens: tokensOf(text) }
+      },
+    },
+    tools: tools.tools,
+    fx: systemEffects,
+    view: chatView(how.json === true, out as unknown as NodeJS.WriteStream),
+  }
+  const group = groupId('chat.0000')
+  const request: RolloutRequested = {
+    ...{
+      type: 'rollout.requested',
+      at: 0,
+      trajectory: trajectoryId(group, 0),
+      group,
+      member: 0,
+      groupSize: 1,
+      purpose: 'chat',
+    },
+    ...{
+      step: 0,
+      order: 0,
+      task: { id: taskId('chat/0'), messages: [], truth: '', reward: '' },
+      tokens: tokensOf('hi'),
+      seed: 1,
+    },
+    tools: tools.schemas.map(({ name }) => name),
+    limits: {
+      contextTokens: 100_000,
+      responseTokens: how.maxTokens ?? 100_000,
+      turns: 9,
+      callsPerTurn: 8,
+      toolTimeoutMs: 8000,
+      toolResponseChars: 4000,
+    },
+    sampling: { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] },
+    ...{ minVersion: policyVersion(0), deadlineMs: 1000 },
+  }
+  const done = await exchange(request, epoch(0), parts, how.signal ?? new AbortController().signal)
+  await new Promise(resolve => setImmediate(resolve))
+  return {
+    ...done,
+    facts,
+    shown,
+    of: <T extends Fact['type']>(type: T) => facts.filter((f): f is Extract<Fact, { type: T }> => f.type === type),
+  }
+}
+
+test('Python, a notebook, a function and an MCP server answer in one trajectory, calls of a turn at once', async () => {
+  const entry = require.resolve('@modelcontextprotocol/server-everything/dist/index.js')
+  const mcp = { everything: { command: process.execPath, args: [entry, 'stdio'], tools: ['echo'] } }
+  const config = parseConfig(recipeSchema, { name: 't', model: { from: 'directory', path: 'm' }, tools: { mcp } }, 't')
+  const tools = await openRunTools({ config, recipe }, sandbox)
+  try {
+    const { of, rollout, shown } = await chatted(
+      [
+        `Trying.${call(pythonTool.name, { code: 'print(6 * 7)', input: '' })}${call('upper', { text: 'abc' })}${call('echo', { message: 'over there' })}`,
+        call(notebookTool.name, { code: 'x = 20' }),
+        `${call(notebookTool.name, { code: 'x + 1' })}${call('nothing', {})}${call('upper', { text: 1 })}`,
+        'Done: 21.<|im_end|>',
+      ],
+      tools,
+    )
+    const completed = of('tool.completed').sort((a, b) => a.turn - b.turn || a.call - b.call)
+    expect(completed.map(({ tool, status }) => [tool, status])).toEqual([
+      ...[
+        [pythonTool.name, 'ok'],
+        ['upper', 'ok'],
+        ['echo', 'ok'],
+      ],
+      [notebookTool.name, 'ok'],
+      ...[
+        [notebookTool.name, 'ok'],
+        ['nothing', 'unknown-tool'],
+        ['upper', 'error'],
+      ],
+    ])
+    expect(completed.map(({ stdout }) => stdout)).toEqual([
+      '42\n',
+      'ABC',
+      expect.stringContaining('over there'),
+      '',
+      '21\n',
+      '',
+      '',
+    ])
+    expect(of('tool.asked')).toHaveLength(6)
+    expect(rollout.ending).toEqual({ outcome: 'answered', reason: 'stop' })
+    expect(of('rollout.finished')).toMatchObject([{ turns: 4, toolCalls: 7, toolErrors: 2 }])
+    expect(shown).toContain('Trying.\n')
+    expect(shown).toContain('│ print(6 * 7)')
+    expect(shown).toContain('Done: 21.')
+    expect(shown).not.toMatch(/tool_call|im_end/)
+  } finally {
+    await tools.close()
+  }
+})
+
+describe('with Python alone', () => {
+  let tools: RunTools
+  beforeAll(async () => {
+    const config = parseConfig(recipeSchema, { name: 't', model: { from: 'directory', path: 'm' } }, 't')
+    tools = await openRunTools({ config, recipe: { tools: [pythonTool] } }, sandbox)
+  })
+
+  test('one budget: what a tool answers is taken out of it, and it ends the answer', async () => {
+    const long = call(pythonTool.name, { code: "print('x' * 300)", input: '' })
+    const { of, rollout } = await chatted([long, 'y'.repeat(500)], tools, { maxTokens: long.length + 400 })
+    const answered = of('context.appended')[0]!.tokens.length
+    expect(of('turn.asked').map(({ maxTokens }) => maxTokens)).toEqual([long.length + 400, 400 - answered])
+    expect(rollout.ending).toEqual({ outcome: 'truncated', reason: 'tokens' })
+  })
+
+  test('what a model or a tool writes cannot reach the terminal as anything but text', async () => {
+    const hostile = '\u001b[2J\u001b]0;owned\u0007\r\u009b31m\u202e'
+    const code = `print(${JSON.stringify(hostile)})`
+    const { shown } = await chatted([`${hostile}${call(pythonTool.name, { code, input: '' })}`, hostile], tools)
+    expect(shown.replaceAll('\n', '')).not.toMatch(/[\p{Cc}\u202e]/u)
+    expect(shown).toContain('\\u001b[2J')
+  })
+
+  test('with --json a line for each thing, of which the texts are the whole', async () => {
+    const turns = [`Ünïcode 日本語 🎉${call(pythonTool.name, { code: 'print(1)', input: '' })}`, 'fin']
+    const { shown } = await chatted(turns, tools, { json: true })
+    const lines = shown
+      .trim()
+      .split('\n')
+      .map(line => JSON.parse(line) as { type: string; text?: string })
+    const texts = lines
+      .filter(({ type }) => type === 'text')
+      .map(({ text }) => text)
+      .join('')
+    expect(texts).toBe(turns.join(''))
+    expect(lines.map(({ type }) => type).filter(type => type !== 'text')).toEqual(['turn', 'call', 'result', 'turn'])
+  })
+
+  test('text is shown within 0.2 s of the engine, a result within 0.1 s of its end', async () => {
+    const { firstTokenLagsMs, toolLagsMs } = await chatted(
+      [`a${call(pythonTool.name, { code: '1', input: '' })}`, 'b'],
+      tools,
+    )
+    expect(firstTokenLagsMs).toHaveLength(2)
+    expect(Math.max(...firstTokenLagsMs)).toBeLessThan(200)
+    expect(Math.max(...toolLagsMs)).toBeLessThan(100)
+  })
+
+  test('an answer that is stopped keeps what it had, and ends', async () => {
+    const stop = new AbortController()
+    const onToken = (n: number) => n > 30 && stop.abort()
+    const { of, rollout } = await chatted(['z'.repeat(3000)], tools, { signal: stop.signal, onToken })
+    expect(of('turn.interrupted')).toMatchObject([{ reason: 'aborted' }])
+    expect(of('turn.interrupted')[0]!.tokens.length).toBeGreaterThan(30)
+    expect(rollout.ending).toEqual({ outcome: 'truncated', reason: 'stopped' })
+  })
+})
+
+test('tokens become text however they come, and nothing is shown that changes later', async () => {
+  const text = 'a é 日本語 👩‍👩‍👧‍👦 \u{10ffff} z'
+  for (const size of [1, 2, 3, 7, 100]) {
+    let given = ''
+    const pieces = tokenText(decode, piece => {
+      given += piece
+      expect(text.startsWith(given)).toBe(true)
+    })
+    const tokens = tokensOf(text)
+    for (let at = 0; at < tokens.length; at += size) {
+      pieces.add(tokens.slice(at, at + size))
+      if (at % 2 === 0) await new Promise(resolve => setImmediate(resolve))
+    }
+    await pieces.end()
+    expect(given).toBe(text)
+  }
+})
+
+test('calls and special tokens are never shown, however the text is cut', () => {
+  const text = `Let me <b> see: ${call('p', { code: 'if a < b: pass' })} and <|im_end|> 3 < 4 <tool`
+  for (let size = 1; size < text.length; size++) {
+    let shown = ''
+    let calls = 0
+    const view = shownText(
+      piece => {
+        shown += piece
+      },
+      () => calls++,
+    )
+    for (let at = 0; at < text.length; at += size) view.add(text.slice(at, at + size))
+    view.end()
+    expect([size, shown, calls]).toEqual([size, 'Let me <b> see:  and  3 < 4 <tool', 1])
+  }
+})
+
+test('a message may have many lines', () => {
+  const lines = userLines()
+  const typed = ['one', 'two \\', 'three', '"""', 'four', '', 'five"""', '"""six"""', '"""seven', '"""', 'eight']
+  const messages = typed.map(line => lines.add(line)).filter(message => message !== undefined)
+  expect(messages).toEqual(['one', 'two \nthree', 'four\n\nfive', 'six', 'seven', 'eight'])
+  lines.add('begun \\')
+  expect(lines.prompt).toBe('… ')
+  lines.clear()
+  expect([lines.prompt, lines.add('anew')]).toEqual(['> ', 'anew'])
+})
