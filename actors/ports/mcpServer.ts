@@ -48,7 +48,7 @@ export async function openMcpServer(
   const looking = new Set<Promise<void>>()
 
   const connected = (): Promise<Connection> => {
-    current ??= connect(name, config).then(connection => {
+    current ??= connect(config).then(connection => {
       void connection.ended.then(why => {
         if (isClosed) return
         log?.warn({ server: name, why }, 'an MCP server ended; it is started again for the next call')
@@ -132,7 +132,7 @@ export async function openMcpServer(
   }
 }
 
-async function connect(name: string, config: McpServerConfig): Promise<Connection> {
+async function connect(config: McpServerConfig): Promise<Connection> {
   const client = new Client({ name: 'troupe', version: '1' })
   let stderr = ''
   let transport: Transport
