@@ -48,7 +48,7 @@ test('a YAML file with a model and a file of problems is a recipe, without any c
   const file = write('own/mine.yaml', whole)
   const { recipe, config } = loadRecipe(file)
   expect(config.value).toMatchObject({ name: 'mine', rollout: { groupSize: 8 }, reward: { name: 'math' } })
-  expect(recipe.tools.map(tool => tool.name)).toEqual(config.value.tools.names)
+  expect(recipe.tools.map(tool => tool.name)).toEqual(['execute_python_code_with_standard_io'])
   const source = await recipe.tasks(config.value)
   expect(source.size).toBe(5)
   expect(source.dropped).toEqual({ 'not JSON': 1 })
