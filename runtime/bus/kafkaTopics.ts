@@ -20,6 +20,8 @@ const usualReplication = 3
 const settleTries = 20
 const settlePauseMs = 50
 const createTimeoutMs = 20_000
+const metadataAttempts = 20
+const metadataPauseMs = 250
 /** What a batch of the producer needs at least. */
 const minMessageBytes = 1_048_588
 
@@ -158,12 +160,31 @@ export class KafkaTopics {
   private async lookUp(): Promise<{ brokers: number; topics: Map<string, number> }> {
     try {
       await this.cluster.refreshMetadata()
-      const { brokers, topicMetadata } = await this.cluster.metadata({ topics: [] })
+      const { brokers, topicMetadata } = await this.metadata()
       const topics = topicMetadata.map(({ topic, partitionMetadata }) => [topic, partitionMetadata.length] as const)
       return { brokers: brokers.length, topics: new Map(topics) }
     } catch (thrown) {
       throw kafkaError(thrown, 'looking up topics', this.client.brokers)
     }
+  }
+
+  /** kafkajs gives null where every broker that it knows failed to answer, as while one is started again. */
+  private async metadata() {
+    for (let attempt = 0; attempt < metadataAttempts; attempt++) {
+      const found = (await this.cluster.metadata({ topics: [] })) as Awaited<
+        ReturnType<KafkaCluster['metadata']>
+      > | null
+      if (found !== null) return found
+      await sleep(metadataPauseMs)
+    }
+    throw new TroupeError('bus.kafka_failed', {
+      ...{
+        boundary: 'bus',
+        retriable: true,
+        message: `looking up topics: none of ${this.client.brokers.join(', ')} answered`,
+      },
+      hint: "see the broker's own log",
+    })
   }
 
   private async settingsOf(topics: readonly string[]): Promise<ReadonlyMap<string, Settings>> {
