@@ -1,12 +1,14 @@
 /** Several nodes on one bus, each with a tool executor of its own; one of them dispatches. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { dispatcher, joinExecutor } from '../actors'
+import { executorPort } from '../actors/ports/executorPort'
 import type { Tool } from '../actors/ports/toolPort'
 import type { ExecuteTool } from '../messages/commands'
 import type { ToolCompleted } from '../messages/facts'
 import { epoch, executorId, groupId, trajectoryId } from '../messages/ids'
 import type { Bus } from '../runtime/bus/bus'
 import { openMemoryBus } from '../runtime/bus/memory'
+import { manualEffects } from '../runtime/effects'
 import { type Embedded, openTroupe } from '../runtime/embed'
 import { createLog } from '../runtime/log'
 import { until } from './support/until'
@@ -122,24 +124,25 @@ test('a tool that is broken on one node does not lose the call: it is made again
   expect(faults).toBe(2)
 })
 
-test('short calls are asked for ahead of the lanes, long ones are not', async () => {
-  const { bus, head, answers } = await cluster()
-  const options = { lanes: 2, offerEveryMs, turnaroundMs: 20 }
-  const quick: Tool = async () => ran
-  const tools = new Map([['quick', quick]])
-  await joinExecutor(await node(bus), { ...options, id: executorId('quick'), tools })
-  await joinExecutor(await node(bus), { ...options, id: executorId('slow'), tools: waiting(400) })
-  const many = Array.from({ length: 20 }, (_, member) => call(member, 'quick'))
-  await head.journal.append([...many, ...Array.from({ length: 2 }, (_, member) => call(100 + member))])
-  await until(async () => (await answers()).length === 22)
-  await sleep(2 * offerEveryMs)
-  const entries = await head.journal.read('tool-calls', 0, 0, 10_000)
-  const slotsOf = (id: string) =>
-    entries.flatMap(({ message }) =>
-      message.type === 'executor.slots' && message.executor === id ? [message.slots] : [],
-    )
-  expect(slotsOf('quick').at(-1)).toBe(2 + 64)
-  expect(slotsOf('slow').at(-1)).toBe(2)
+test.each([
+  [0, 64],
+  [1, 40],
+  [10, 4],
+  [400, 0],
+])('calls of %d ms are asked for ahead of two lanes: %d, at a turnaround of 20 ms', async (tookMs, ahead) => {
+  const fx = manualEffects()
+  const tool: Tool = async () => {
+    fx.advance(tookMs)
+    return ran
+  }
+  const port = executorPort({
+    ...{ id: executorId('x'), incarnation: '1', lanes: 2, turnaroundMs: 20, fx },
+    tools: new Map([['wait', tool]]),
+  })
+  const never = new AbortController().signal
+  for (let member = 0; member < 3; member++) await port.perform({ kind: 'run', ask: call(member) }, never)
+  const offered = await port.perform({ kind: 'offer' }, never)
+  expect(offered?.commands).toMatchObject([{ type: 'executor.slots', slots: 2 + ahead, held: [] }])
 })
 
 test('an executor refuses to join where the calls stand in several partitions', async () => {
