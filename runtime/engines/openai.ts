@@ -10,12 +10,14 @@ import type { EngineId } from '../../messages/ids'
 import { policyVersion } from '../../messages/ids'
 import { type Effects, systemEffects } from '../effects'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
-import { asError, TroupeError } from '../errors'
+import { TroupeError } from '../errors'
 import { completionOf, openaiBody } from './openaiCompletion'
 import type { ServerExpectation } from './serverExpectation'
 import { type ServerHealthOptions, serverHealth } from './serverHealth'
-import { garbage, messageOf, objectOf, type ServerHttp, serverHttp } from './serverHttp'
-import { asFailure, badRequest, checkRequest, Gate, wanted } from './serverRequest'
+import { garbage, objectOf, type ServerHttp, serverHttp } from './serverHttp'
+import { refused } from './serverRequest'
+import { ServerRequests } from './serverRequests'
+import type { ServerRun } from './serverRun'
 import { unfitServer } from './serverTokenizer'
 
 export interface OpenaiEngineOptions {
@@ -41,10 +43,11 @@ export interface OpenaiEngine extends Engine {
 
 const askMs = 30_000
 const generateMs = 120_000
+const tooLong = /context length|max_model_len|too long/i
 
 /** @throws TroupeError engine.not_trainable, engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
 export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<OpenaiEngine> {
-  const { id, expected, encode, stallMs = 120_000, firstTokenMs = 600_000, fx = systemEffects } = options
+  const { id, expected, encode, stallMs, firstTokenMs, fx = systemEffects } = options
   const url = options.url.replace(/\/+$/, '').replace(/\/v1$/, '')
   if (expected.trained) throw notTrainable(url)
   const http = serverHttp(url, options.token)
@@ -68,52 +71,31 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   }
   // Some of these servers are far away and count what they are asked.
   const health = serverHealth(http, { path: '/v1/models', everyMs: 30_000, ...options.health })
-  const running = new Map<string, { readonly aborter: AbortController; readonly contextTokens: number }>()
-  const gate = new Gate()
+  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
   let version = policyVersion(-1)
-  let ended: Error | undefined
-  let busySince = 0
-  let busyMs = 0
-  void health.lost.then(error => {
-    ended ??= error
-    for (const { aborter } of running.values()) aborter.abort(ended)
-  })
 
-  type OnTokens = ((tokens: Int32Array) => void) | undefined
-
-  async function answer(request: GenerateRequest, aborter: AbortController, onTokens: OnTokens): Promise<Generation> {
-    const { context, sampling, resumedTokens } = request
-    const queuedAt = fx.now()
-    const maxTokens = Math.min(request.maxTokens, contextTokens - context.length)
+  async function answer(run: ServerRun): Promise<Generation> {
+    const { context, sampling } = run.request
+    totals.prefilledTokens += context.length
+    const maxTokens = Math.min(run.request.maxTokens, contextTokens - context.length)
     const [prompt, ...stop] = await Promise.all(
       [context, ...sampling.stopTokens.map(token => Int32Array.of(token))].map(tokens => expected.decode(tokens)),
     )
-    const body = openaiBody(model, prompt ?? '', stop, request, maxTokens)
-    const dog = gate.watchdog(stallMs, firstTokenMs, url, error => aborter.abort(error))
-    let text = ''
-    let finish: Generation['finish'] | undefined
-    let firstTokenAt = 0
-    try {
-      const reply = await http.stream('/v1/completions', body, firstTokenMs, aborter.signal)
-      if (reply.status !== 200) throw refusal(url, reply.status, await reply.text())
-      for await (const line of reply.lines) {
-        if (line === '[DONE]') continue // to the end, or the connection could not be kept
-        const piece = completionOf(url, line)
-        dog.fed()
-        if (piece.text !== '' && firstTokenAt === 0) firstTokenAt = fx.now()
-        text += piece.text
-        finish = piece.finish ?? finish
-        if (onTokens !== undefined && piece.text !== '') onTokens(await encode(piece.text))
-      }
-      if (finish === undefined) throw garbage(url, 'a stream that ends before its completion does')
-    } catch (thrown) {
-      if (finish === undefined && aborter.signal.reason !== wanted) {
-        throw await why(asError(aborter.signal.reason ?? thrown))
-      }
-    } finally {
-      dog.stop()
+    const question = {
+      path: '/v1/completions',
+      body: openaiBody(model, prompt ?? '', stop, run.request, maxTokens),
+      refused: (status: number, message: string) => refused(url, status, message, tooLong),
     }
+    let text = ''
+    let finish = await requests.ask(run, question, async line => {
+      const piece = completionOf(url, line)
+      if (piece.text === '') return piece.finish
+      run.begun()
+      text += piece.text
+      run.onTokens?.(await encode(piece.text))
+      return piece.finish
+    })
     let tokens = text === '' ? new Int32Array() : await encode(text)
     const end = sampling.stopTokens[0]
     if (finish === 'stop' && end !== undefined) tokens = Int32Array.from([...tokens, end])
@@ -122,75 +104,35 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
       finish = 'length'
     }
     totals.generatedTokens += tokens.length
-    const endedAt = fx.now()
-    const own = Int32Array.from([...context.subarray(context.length - resumedTokens), ...tokens])
-    return {
-      tokens,
-      logprobs: new Float32Array(tokens.length),
-      text: own.length === 0 ? '' : await expected.decode(own),
-      finish: finish ?? 'aborted',
-      segments: tokens.length === 0 ? [] : [{ policyVersion: version, start: 0, end: tokens.length }],
-      cachedTokens: 0,
-      preemptions: 0,
-      timing: { queuedAt, startedAt: queuedAt, firstTokenAt: firstTokenAt || endedAt, endedAt },
-    }
-  }
-
-  async function why(error: Error): Promise<Error> {
-    if (ended !== undefined) return ended
-    if (error instanceof TroupeError && !error.retriable) return error
-    return (await health.check()) ?? asFailure(url, error)
-  }
-
-  async function generate(request: GenerateRequest, signal?: AbortSignal, onTokens?: OnTokens): Promise<Generation> {
-    const { requestId, context } = request
-    if (ended !== undefined) throw ended
-    if (signal?.aborted) throw asError(signal.reason)
-    if (running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${id}`)
-    checkRequest(id, capabilities, context)
-    const aborter = new AbortController()
-    const onAbort = () => aborter.abort(wanted)
-    signal?.addEventListener('abort', onAbort, { once: true })
-    if (running.size === 0) busySince = fx.elapsed()
-    running.set(requestId, { aborter, contextTokens: context.length })
-    totals.prefilledTokens += context.length
-    try {
-      return await answer(request, aborter, onTokens)
-    } finally {
-      signal?.removeEventListener('abort', onAbort)
-      running.delete(requestId)
-      if (running.size === 0) busyMs += fx.elapsed() - busySince
-    }
+    const segments = tokens.length === 0 ? [] : [{ policyVersion: version, start: 0, end: tokens.length }]
+    return run.generation(
+      expected.decode,
+      { finish, cachedTokens: 0, preemptions: 0, queuedMs: 0 },
+      { tokens, logprobs: new Float32Array(tokens.length), segments },
+    )
   }
 
   return {
-    id,
-    capabilities,
-    lost: health.lost,
-    generate: (request, signal) => generate(request, signal),
-    stream: (request, onTokens, signal) => generate(request, signal, onTokens),
-    abort: async requestId => running.get(requestId)?.aborter.abort(wanted),
-    release: async () => {},
+    ...requests.engine(answer),
     async updateWeights(update) {
       // The model as it came is what it has; others cannot be given to it.
       if (update.digest !== '' || update.version !== 0) throw notTrainable(url)
       version = update.version
     },
     async status() {
-      if (ended !== undefined) throw ended
-      const referencedTokens = [...running.values()].reduce((sum, each) => sum + each.contextTokens, 0)
+      requests.mustLive()
       return {
         ...{ type: 'engine.status', at: fx.now(), engine: id, version, kvTokens: capabilities.kvTokens },
-        ...{ referencedTokens, cachedTokens: 0, running: running.size, waiting: 0, ...totals },
-        busyMs: busyMs + (running.size === 0 ? 0 : fx.elapsed() - busySince),
+        ...{
+          referencedTokens: requests.contextTokens,
+          cachedTokens: 0,
+          running: requests.running,
+          waiting: 0,
+          ...totals,
+        },
+        busyMs: requests.busyMs,
         ...{ cpuMs: 0, maxRssBytes: 0 },
       }
-    },
-    async close() {
-      health.close()
-      ended ??= new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id} is closed` })
-      for (const { aborter } of running.values()) aborter.abort(wanted)
-      http.close()
     },
   }
 }
@@ -224,15 +166,6 @@ async function probe(http: ServerHttp, expected: ServerExpectation, wish: string
     throw garbage(url, '/v1/completions gives no choices with a text')
   }
   return { model, contextTokens }
-}
-
-function refusal(url: string, status: number, text: string): TroupeError {
-  const tooLong = status === 400 && /context length|max_model_len|too long/i.test(text)
-  return new TroupeError(tooLong ? 'engine.context_exceeded' : 'engine.failed', {
-    boundary: 'engine',
-    retriable: status >= 500 || status === 429,
-    message: `${url} says ${status}: ${messageOf(text)}`,
-  })
 }
 
 /** Such a server gives text, without the ids and logprobs that were sampled, and takes no weights. */

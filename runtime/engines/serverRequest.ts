@@ -37,6 +37,19 @@ export function checkRequest(
 export const badRequest = (message: string): TroupeError =>
   new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })
 
+/** A request that the server does not take, or has given up. */
+export function refused(url: string, status: number, message: string, tooLong: RegExp): TroupeError {
+  const code = status === 400 && tooLong.test(message) ? 'engine.context_exceeded' : 'engine.failed'
+  const hint = status === 401 ? 'name the environment variable with its --api-key in engine.apiKey' : undefined
+  return new TroupeError(code, {
+    boundary: 'engine',
+    // Another moment may be better for a server that is overloaded or failing, not for a request that it does not take.
+    retriable: status >= 500 || status === 429,
+    message: `${url} says ${status}: ${message}`,
+    ...(hint === undefined ? {} : { hint }),
+  })
+}
+
 /** The server lives, but this request is lost. */
 export function asFailure(url: string, error: Error): Error {
   if (error instanceof TroupeError && error.code !== 'engine.lost') return error

@@ -8,8 +8,9 @@
  * _handle_batch_output in srt/managers/tokenizer_manager.py of sgl-project/sglang.
  */
 import type { Sampling } from '../../messages/facts'
-import { TroupeError } from '../errors'
+import type { TroupeError } from '../errors'
 import { eventOf, garbage } from './serverHttp'
+import { refused } from './serverRequest'
 import type { SglangTraits } from './sglangProbe'
 
 export interface SglangLeg {
@@ -96,7 +97,7 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
   const event = eventOf<Event>(url, line)
   if (Array.isArray(event)) throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
   if (event.error !== undefined) {
-    throw refused(url, 400, (typeof event.error === 'string' ? event.error : event.error?.message) ?? '')
+    throw refusedBySglang(url, 400, (typeof event.error === 'string' ? event.error : event.error?.message) ?? '')
   }
   const meta = event.meta_info
   if (typeof meta !== 'object' || meta === null)
@@ -104,7 +105,7 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
   const reason = meta.finish_reason ?? null
   // One that the scheduler refused, or gave up, ends as an abort with a status.
   if (reason?.type === 'abort' && typeof reason.status_code === 'number') {
-    throw refused(url, reason.status_code, reason.message ?? '')
+    throw refusedBySglang(url, reason.status_code, reason.message ?? '')
   }
   // In a batch with numbers that are none SGLang ends the request with this text.
   if (reason?.type === 'stop' && typeof reason.matched === 'string') {
@@ -161,15 +162,7 @@ function labelOf(meta: NonNullable<Event['meta_info']>, position: number): strin
   return String(span?.version ?? meta.weight_version ?? '')
 }
 
-/** A request that the server does not take, or has given up. */
-export function refused(url: string, status: number, message: string): TroupeError {
-  const tooLong = status === 400 && /context length|maximum allowed length|is too long/i.test(message)
-  const hint = status === 401 ? 'name the environment variable with its --api-key in engine.apiKey' : undefined
-  return new TroupeError(tooLong ? 'engine.context_exceeded' : 'engine.failed', {
-    boundary: 'engine',
-    // Another moment may be better for a server that is overloaded or failing, not for a request that it does not take.
-    retriable: status >= 500 || status === 429,
-    message: `${url} says ${status}: ${message}`,
-    ...(hint === undefined ? {} : { hint }),
-  })
-}
+const tooLong = /context length|maximum allowed length|is too long/i
+
+export const refusedBySglang = (url: string, status: number, message: string): TroupeError =>
+  refused(url, status, message, tooLong)

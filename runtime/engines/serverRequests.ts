@@ -1,0 +1,186 @@
+/**
+ * The requests that run on a server that somebody else has started: begun, ended and counted in one place for every kind of it.
+ *
+ * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded errors
+ * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
+ * `engine.lost` when the server is gone. What a failed request had goes with its error.
+ */
+import type { EngineId } from '../../messages/ids'
+import type { Effects } from '../effects'
+import { type Engine, type EngineCapabilities, type GenerateRequest, type Generation, GenerationLost } from '../engine'
+import { asError, TroupeError } from '../errors'
+import type { ServerHealth } from './serverHealth'
+import { garbage, messageOf, type ServerHttp } from './serverHttp'
+import { asFailure, badRequest, checkRequest, Gate, wanted } from './serverRequest'
+import { type OnTokens, ServerRun } from './serverRun'
+
+export interface ServerRequestsOptions {
+  readonly id: EngineId
+  readonly capabilities: EngineCapabilities
+  readonly http: ServerHttp
+  readonly health: ServerHealth
+  readonly fx: Effects
+  /** A turn that has begun and gives no token for so long is given up. Default 120 s; not counted while the gate is closed. */
+  readonly stallMs: number | undefined
+  /** A turn may wait so long for its first token. Default 600 s. */
+  readonly firstTokenMs: number | undefined
+}
+
+/** One question whose answer is a stream. */
+export interface ServerQuestion {
+  readonly path: string
+  readonly body: object
+  /** What a status other than 200 means. */
+  readonly refused: (status: number, message: string) => Error
+  /** Ends the connection. Default: the run's own. */
+  readonly signal?: AbortSignal
+}
+
+type Finish = Generation['finish'] | null
+
+export class ServerRequests {
+  readonly gate = new Gate()
+  readonly id: EngineId
+  readonly http: ServerHttp
+  readonly #options: ServerRequestsOptions
+  readonly #stallMs: number
+  readonly #firstTokenMs: number
+  readonly #running = new Map<string, ServerRun>()
+  #ended: Error | undefined
+  #busySince = 0
+  #busyMs = 0
+
+  constructor(options: ServerRequestsOptions) {
+    this.#options = options
+    this.id = options.id
+    this.http = options.http
+    this.#stallMs = options.stallMs ?? 120_000
+    this.#firstTokenMs = options.firstTokenMs ?? 600_000
+    void options.health.lost.then(error => {
+      this.#ended ??= error
+      this.#abortAll(this.#ended)
+    })
+  }
+
+  get running(): number {
+    return this.#running.size
+  }
+
+  /** Of what runs, summed. */
+  get contextTokens(): number {
+    return [...this.#running.values()].reduce((sum, { request }) => sum + request.context.length, 0)
+  }
+
+  /** How long there was something to do. */
+  get busyMs(): number {
+    return this.#busyMs + (this.running === 0 ? 0 : this.#options.fx.elapsed() - this.#busySince)
+  }
+
+  /** What an engine over such a server does whatever its kind. `answer` is called once a request. */
+  engine(answer: (run: ServerRun) => Promise<Generation>) {
+    return {
+      id: this.id,
+      capabilities: this.#options.capabilities,
+      lost: this.#options.health.lost,
+      generate: (request, signal) => this.#generate(answer, request, undefined, signal),
+      stream: (request, onTokens, signal) => this.#generate(answer, request, onTokens, signal),
+      abort: async requestId => this.#running.get(requestId)?.aborter.abort(wanted),
+      // What nobody refers to is the server's to forget.
+      release: async () => {},
+      close: async () => this.#close(),
+    } satisfies Partial<Engine>
+  }
+
+  /** @throws Error why the server is gone, where it is */
+  mustLive(): void {
+    if (this.#ended !== undefined) throw this.#ended
+  }
+
+  /** A change to the server, whose failure may be the server's end. */
+  async change(make: () => Promise<void>): Promise<void> {
+    this.mustLive()
+    try {
+      await make()
+    } catch (thrown) {
+      throw await this.#why(asError(thrown))
+    }
+  }
+
+  /**
+   * Asks, and gives each event to `take`, which says how the generation ended once it is told. What goes wrong after that
+   * is not missed. `aborted`, too, where the run was to end.
+   */
+  async ask(
+    run: ServerRun,
+    { path, body, refused, signal = run.aborter.signal }: ServerQuestion,
+    take: (line: string) => Finish | Promise<Finish>,
+  ): Promise<Generation['finish']> {
+    const { url } = this.http
+    const ended = run.aborter.signal
+    const dog = this.gate.watchdog(this.#stallMs, this.#firstTokenMs, url, error => run.aborter.abort(error))
+    let finish: Finish = null
+    try {
+      const reply = await this.http.stream(path, body, this.#firstTokenMs, signal)
+      if (reply.status !== 200) throw refused(reply.status, messageOf(await reply.text()))
+      for await (const line of reply.lines) {
+        if (line === '[DONE]') continue // to the end, or the connection could not be kept
+        dog.fed()
+        finish = (await take(line)) ?? finish
+      }
+      if (finish === null) throw garbage(url, 'a stream that ends before its generation does')
+    } catch (thrown) {
+      if (finish === null && ended.reason !== wanted) throw await this.#why(asError(ended.reason ?? thrown))
+    } finally {
+      dog.stop()
+    }
+    return finish ?? 'aborted'
+  }
+
+  async #generate(
+    answer: (run: ServerRun) => Promise<Generation>,
+    request: GenerateRequest,
+    onTokens: OnTokens,
+    signal: AbortSignal | undefined,
+  ): Promise<Generation> {
+    const { capabilities, fx } = this.#options
+    const { requestId } = request
+    this.mustLive()
+    if (signal?.aborted) throw asError(signal.reason)
+    if (this.#running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${this.id}`)
+    checkRequest(this.id, capabilities, request.context)
+    const run = new ServerRun(request, onTokens, fx)
+    const onAbort = () => run.aborter.abort(wanted)
+    signal?.addEventListener('abort', onAbort, { once: true })
+    if (this.running === 0) this.#busySince = fx.elapsed()
+    this.#running.set(requestId, run)
+    try {
+      return await answer(run)
+    } catch (thrown) {
+      // What it had is the turn's own: it goes on from there, elsewhere.
+      throw run.tokens.length === 0 ? thrown : new GenerationLost(asError(thrown), run.taken)
+    } finally {
+      signal?.removeEventListener('abort', onAbort)
+      this.#running.delete(requestId)
+      if (this.running === 0) this.#busyMs += fx.elapsed() - this.#busySince
+    }
+  }
+
+  /** An error of a request may be the server's end: then it is said so. */
+  async #why(error: Error): Promise<Error> {
+    if (this.#ended !== undefined) return this.#ended
+    if (error instanceof TroupeError && !error.retriable) return error
+    return (await this.#options.health.check()) ?? asFailure(this.http.url, error)
+  }
+
+  #abortAll(reason: unknown): void {
+    for (const { aborter } of this.#running.values()) aborter.abort(reason)
+  }
+
+  #close(): void {
+    const closed = { boundary: 'engine', retriable: true, message: `${this.id} is closed` } as const
+    this.#options.health.close()
+    this.#ended ??= new TroupeError('engine.lost', closed)
+    this.#abortAll(wanted)
+    this.http.close()
+  }
+}

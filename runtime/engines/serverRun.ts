@@ -1,0 +1,80 @@
+/**
+ * One generation on a server, as it grows: the tokens so far, and which weights sampled which of them.
+ *
+ * in   tokens, one by one        out  what there is of the generation; the whole of it, once it has ended
+ * Invariant: as many logprobs as tokens, none above 0; every token lies in one segment, and neighbours differ in version.
+ */
+import type { PolicyVersion } from '../../messages/ids'
+import type { Effects } from '../effects'
+import type { GenerateRequest, Generation, PartialGeneration } from '../engine'
+
+export type OnTokens = ((tokens: Int32Array) => void) | undefined
+
+/** What the server says at the end. */
+export interface ServerRunEnd extends Pick<Generation, 'finish' | 'cachedTokens' | 'preemptions'> {
+  /** How long it waited in the server's queue, ms; 0 where the server does not tell. */
+  readonly queuedMs: number
+}
+
+export class ServerRun {
+  readonly aborter = new AbortController()
+  readonly tokens: number[] = []
+  readonly #logprobs: number[] = []
+  readonly #segments: { policyVersion: PolicyVersion; start: number; end: number }[] = []
+  readonly #fx: Effects
+  readonly #queuedAt: number
+  #firstTokenAt = 0
+
+  constructor(
+    readonly request: GenerateRequest,
+    readonly onTokens: OnTokens,
+    fx: Effects,
+  ) {
+    this.#fx = fx
+    this.#queuedAt = fx.now()
+  }
+
+  /** Something has come: the first time is when its first token came. */
+  begun(): void {
+    this.#firstTokenAt ||= this.#fx.now()
+  }
+
+  take(token: number, logprob: number, sampledBy: PolicyVersion): void {
+    this.tokens.push(token)
+    this.#logprobs.push(Math.min(0, logprob))
+    const end = this.tokens.length
+    const last = this.#segments.at(-1)
+    if (last?.policyVersion === sampledBy) last.end = end
+    else this.#segments.push({ policyVersion: sampledBy, start: end - 1, end })
+  }
+
+  get taken(): PartialGeneration {
+    return {
+      tokens: Int32Array.from(this.tokens),
+      logprobs: Float32Array.from(this.#logprobs),
+      segments: this.#segments,
+    }
+  }
+
+  /** Now is when it ended. Its text is the whole turn's, with what was sampled before an interruption. */
+  async generation(
+    decode: (tokens: Int32Array) => Promise<string>,
+    { finish, cachedTokens, preemptions, queuedMs }: ServerRunEnd,
+    parts: PartialGeneration = this.taken,
+  ): Promise<Generation> {
+    const endedAt = this.#fx.now()
+    const { context, resumedTokens } = this.request
+    const own = Int32Array.from([...context.subarray(context.length - resumedTokens), ...parts.tokens])
+    return {
+      ...parts,
+      text: own.length === 0 ? '' : await decode(own),
+      ...{ finish, cachedTokens, preemptions },
+      timing: {
+        queuedAt: this.#queuedAt,
+        startedAt: this.#queuedAt + queuedMs,
+        firstTokenAt: this.#firstTokenAt || endedAt,
+        endedAt,
+      },
+    }
+  }
+}
