@@ -9,7 +9,7 @@
  * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are asked for only while
  * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness).
  */
-import type { CurriculumAdvanced, Fact } from '../messages/facts'
+import type { CurriculumAdvanced, Fact, RunFinished } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../messages/ids'
 import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
@@ -99,18 +99,33 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /** Why the run has no step left. */
-  function overBecause(state: CurriculumState): string | undefined {
-    if (state.done >= plan.steps) return 'all steps are done'
+  function overBecause(state: CurriculumState): { outcome: RunFinished['outcome']; reason: string } | undefined {
+    if (state.done >= plan.steps) return { outcome: 'done', reason: 'all steps are done' }
+    const dry = driedUp(state)
+    if (dry !== undefined) return dry
     if (state.stages.index < 0 || state.stages.index < stages.length - 1) return undefined
     const reason = stageOver(stages, state.stages, state.done)
-    return reason === undefined ? undefined : `the last stage is over: ${reason}`
+    return reason === undefined ? undefined : { outcome: 'done', reason: `the last stage is over: ${reason}` }
+  }
+
+  /** The next step has no group, refills and all. Where all are right or all wrong, what was learned until then is evaluated. */
+  function driedUp(state: CurriculumState): { outcome: 'failed' | 'stopped'; reason: string } | undefined {
+    const drawn = state.drawn.get(state.done + 1)
+    if (!plan.learns || drawn === undefined) return undefined
+    if (drawn.groups.length < largest || drawn.rejected.size < drawn.groups.length) return undefined
+    const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${reason}`)
+    return {
+      outcome: state.done > 0 && why.length === 1 && 'equal-rewards' in drawn.reasons ? 'stopped' : 'failed',
+      reason: `step ${state.done + 1} has no group to train on: ${why.join(', ')} of ${drawn.groups.length}`,
+    }
   }
 
   const evaluatesAfter = (state: CurriculumState, step: number): boolean => {
     if (plan.evaluation.problems === 0) return false
     if (step === 0 || step === plan.steps) return true
     if (plan.evaluation.every > 0 && step % plan.evaluation.every === 0) return true
-    return step === state.done && overBecause(state) !== undefined
+    const end = step === state.done ? overBecause(state) : undefined
+    return end !== undefined && end.outcome !== 'failed'
   }
 
   /** Whether the next stage is to begin, once the steps that were drawn for this one are over. */
@@ -216,7 +231,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
 
   function finish(state: CurriculumState, fx: Effects): Fact[] {
     if (state.finished) return []
-    const over = (outcome: 'done' | 'stopped' | 'failed', reason: string): Fact[] => {
+    const over = (outcome: RunFinished['outcome'], reason: string): Fact[] => {
       const alarm: Fact[] =
         outcome === 'failed' ? [{ type: 'alarm.raised', at: fx.now(), alarm: 'run-failed', message: reason }] : []
       return [
@@ -236,22 +251,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     if (state.rejectedInARow >= plan.maxRejectedSteps) {
       return over('failed', `${state.rejectedInARow} steps in a row were not finite; lower train.learningRate`)
     }
-    const drawn = state.drawn.get(state.done + 1)
-    if (
-      plan.learns &&
-      drawn !== undefined &&
-      drawn.groups.length >= largest &&
-      drawn.rejected.size === drawn.groups.length
-    ) {
-      const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${reason}`)
-      return over(
-        'failed',
-        `step ${state.done + 1} has no group to train on: ${why.join(', ')} of ${drawn.groups.length}`,
-      )
-    }
-    const reason = overBecause(state)
+    const end = overBecause(state)
     const isTold = !observes || state.tally.told >= state.done
-    return reason !== undefined && isTold && openEvaluation(state) === undefined ? over('done', reason) : []
+    return end !== undefined && isTold && openEvaluation(state) === undefined ? over(end.outcome, end.reason) : []
   }
 
   /** Steps that nobody trains on end by themselves. */

@@ -78,6 +78,19 @@ const saved = (step: number): Fact => ({
   digest: 'd',
 })
 
+const evaluated = (step: number): Fact => ({
+  type: 'evaluation.completed',
+  at: 0,
+  name: 'held-out',
+  step,
+  version: policyVersion(step),
+  passAt1: 0.5,
+  standardError: 0.1,
+  n: 3,
+  samples: 1,
+  metrics: {},
+})
+
 describe('curriculum', () => {
   test('nothing is asked for before there are weights', () => {
     const w = world(curriculum(plan))
@@ -108,6 +121,23 @@ describe('curriculum', () => {
     expect(w.log.filter(f => f.type === 'alarm.raised')).toHaveLength(1)
   })
 
+  test('where a later step finds groups of equal rewards alone, the run stops after an evaluation', () => {
+    const w = world(curriculum({ ...plan, refillShare: 0, evaluation: { problems: 1, every: 0 } }))
+    w.append(published(0))
+    w.append(advanced(w.takeRequest(0)), evaluated(0))
+    w.append(advanced(w.takeRequest(0)), selected('s0001.0000', 1), selected('s0001.0001', 1))
+    w.append(published(1), completedStep(1))
+    w.append(advanced(w.takeRequest(0)), rejected('s0002.0000', 2), rejected('s0002.0001', 2))
+    expect(w.requests).toMatchObject([{ purpose: 'eval', step: 1, minVersion: 1 }])
+    expect(w.log.filter(f => f.type === 'run.finished')).toEqual([])
+    w.append(advanced(w.takeRequest(0)), evaluated(1))
+    expect(w.log.at(-1)).toMatchObject({
+      ...{ type: 'run.finished', outcome: 'stopped' },
+      reason: 'step 2 has no group to train on: 2 equal-rewards of 2',
+    })
+    expect(w.requests).toEqual([])
+  })
+
   test('the groups of a step are asked for only while it is at most maxStaleness ahead', () => {
     const sync = world(curriculum(plan))
     sync.append(published(0))
@@ -123,18 +153,6 @@ describe('curriculum', () => {
     const w = world(curriculum({ ...plan, steps: 1, evaluation: { problems: 3, every: 0 } }))
     w.append(published(0))
     expect(w.requests).toMatchObject([{ purpose: 'eval', step: 0, minVersion: 0 }])
-    const evaluated = (step: number): Fact => ({
-      type: 'evaluation.completed',
-      at: 0,
-      name: 'held-out',
-      step,
-      version: policyVersion(step),
-      passAt1: 0.5,
-      standardError: 0.1,
-      n: 3,
-      samples: 1,
-      metrics: {},
-    })
     w.append(advanced(w.takeRequest(0)))
     expect(w.requests).toEqual([])
     w.append(evaluated(0))
