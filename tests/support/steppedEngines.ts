@@ -1,0 +1,95 @@
+/**
+ * Engines whose time is a count of steps: in each, every sequence that runs gets one token, and a test says when.
+ *
+ * in   what a sequence will say, as a function of its seed        out  engines, `step`, and how many tokens there were
+ * Invariant: a turn's tokens follow from its seed alone, whichever engine samples them and however often it is interrupted;
+ * weights that are loaded in the middle of it begin a new segment. So what a run should come to is known without running it.
+ */
+import type { PolicySegment } from '../../messages/facts'
+import { type EngineId, policyVersion } from '../../messages/ids'
+import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../../runtime/engine'
+
+export interface Script {
+  /** All tokens of a turn, if nothing cuts it short. */
+  readonly tokens: Int32Array
+  readonly text: string
+}
+
+export interface SteppedEngine extends Engine {
+  /** One token for each sequence that runs. */
+  step(): void
+}
+
+interface Running {
+  readonly request: GenerateRequest
+  readonly script: Script
+  readonly tokens: number[]
+  readonly segments: { policyVersion: PolicySegment['policyVersion']; start: number; end: number }[]
+  readonly resolve: (generation: Generation) => void
+}
+
+const timing = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
+export const steppedLogprob = -0.5
+
+export function steppedEngine(
+  id: EngineId,
+  maxSequences: number,
+  scriptOf: (seed: number) => Script,
+  contextTokens = 4096,
+): SteppedEngine {
+  const kvTokens = maxSequences * contextTokens
+  const sizes = { kvTokens, blockTokens: 16, maxSequences, contextTokens, vocabulary: 65_536 }
+  const traits = { prefixSharing: false, prioritySign: 0, trainable: true, deterministic: true } as const
+  const capabilities: EngineCapabilities = { kind: 'custom', model: 'stepped', ...sizes, ...traits }
+  const running = new Map<string, Running>()
+  let version = policyVersion(0)
+  let generatedTokens = 0
+
+  function end(one: Running, finish: Generation['finish']): void {
+    running.delete(one.request.requestId)
+    const tokens = Int32Array.from(one.tokens)
+    const logprobs = new Float32Array(tokens.length).fill(steppedLogprob)
+    const { text } = one.script
+    one.resolve({ tokens, logprobs, text, finish, segments: one.segments, cachedTokens: 0, preemptions: 0, timing })
+  }
+
+  return {
+    id,
+    capabilities,
+    lost: new Promise(() => {}),
+    generate: (request, signal) =>
+      new Promise(resolve => {
+        const one: Running = { request, script: scriptOf(request.seed), tokens: [], segments: [], resolve }
+        running.set(request.requestId, one)
+        signal?.addEventListener('abort', () => end(one, 'aborted'), { once: true })
+      }),
+    async abort(requestId) {
+      const one = running.get(requestId)
+      if (one !== undefined) end(one, 'aborted')
+    },
+    release: async () => {},
+    async updateWeights(update) {
+      version = update.version
+    },
+    async status() {
+      const held = { kvTokens, referencedTokens: 0, cachedTokens: 0, running: running.size, waiting: 0, preemptions: 0 }
+      const totals = { generatedTokens, prefilledTokens: 0, busyMs: 0, cpuMs: 0, maxRssBytes: 0 }
+      return { type: 'engine.status', at: 0, engine: id, version, ...held, ...totals }
+    },
+    step() {
+      for (const one of [...running.values()]) {
+        const { request, script, tokens, segments } = one
+        tokens.push(script.tokens[request.resumedTokens + tokens.length]!)
+        generatedTokens++
+        const last = segments.at(-1)
+        if (last?.policyVersion === version) last.end = tokens.length
+        else segments.push({ policyVersion: version, start: tokens.length - 1, end: tokens.length })
+        if (request.resumedTokens + tokens.length === script.tokens.length) end(one, 'stop')
+        else if (tokens.length === request.maxTokens) end(one, 'length')
+      }
+    },
+    async close() {
+      for (const one of [...running.values()]) end(one, 'aborted')
+    },
+  }
+}
