@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { chaos } from './support/chaos'
+import { exitWith } from './support/exitWith'
 import { startKafka } from './support/kafka'
 
 /** About as many as are done in a minute while faults go on. */
@@ -47,12 +48,4 @@ async function main(): Promise<number> {
   }
 }
 
-main().then(
-  code => {
-    process.exitCode = code
-  },
-  error => {
-    console.error(error)
-    process.exitCode = 1
-  },
-)
+exitWith(main)

@@ -15,6 +15,7 @@ import { type Recipe, recipeSchema } from '../runtime/recipe'
 import { openSandbox, type Sandbox } from '../sandbox'
 import { notebookTool } from '../sandbox/notebookTool'
 import { pythonTool } from '../sandbox/pythonTool'
+import { ofType } from './support/facts'
 
 jest.setTimeout(120_000)
 
@@ -151,7 +152,7 @@ async function chatted(
     ...done,
     facts,
     shown,
-    of: <T extends Fact['type']>(type: T) => facts.filter((f): f is Extract<Fact, { type: T }> => f.type === type),
+    of: <T extends Fact['type']>(type: T) => ofType(facts, type),
   }
 }
 

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
 import { applyOverrides, parseConfig, resolveConfig } from '../runtime/config'
-import { TroupeError } from '../runtime/errors'
 import { resolveSecret, secretSchema } from '../runtime/secret'
+import { failure } from './support/refusal'
 
 const schema = z.strictObject({
   name: z.string(),
@@ -24,16 +24,6 @@ const schema = z.strictObject({
   token: secretSchema.optional(),
 })
 const minimal = { name: 'q', learner: {} }
-
-function failure(act: () => unknown): TroupeError {
-  try {
-    act()
-  } catch (error) {
-    if (error instanceof TroupeError) return error
-    throw error
-  }
-  throw new Error('nothing was thrown')
-}
 
 test('every problem is reported at once, each with its path', () => {
   const error = failure(() =>

@@ -8,17 +8,14 @@ import { loadRecipe } from '../cli/recipes'
 import { recipes } from '../recipes'
 import { parseConfig } from '../runtime/config'
 import { recipeSchema } from '../runtime/recipe'
-import { type Running, troupe } from './support/cli'
+import { endAll, type Running, troupe } from './support/cli'
 
 jest.setTimeout(400_000)
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-dry-test-'))
 const running: Running[] = []
 afterAll(async () => {
-  for (const run of running) {
-    run.process.kill('SIGKILL')
-    await run.done
-  }
+  await endAll(running)
   rmSync(folder, { recursive: true, force: true })
 })
 function start(args: readonly string[]): Running {

@@ -7,8 +7,8 @@
  */
 import { groupId, policyVersion, trajectoryId } from '../messages/ids'
 import type { Engine, GenerateRequest, Generation } from '../runtime/engine'
-import type { TroupeError } from '../runtime/errors'
 import { type Continued, farthest, forwardLogprobs } from './support/forward'
+import { refused } from './support/refusal'
 import { until } from './support/until'
 
 export interface StreamingEngine extends Engine {
@@ -40,13 +40,6 @@ export interface EngineDriver {
 }
 
 export const plainSampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] as number[] }
-
-/** What it was refused with. */
-export const refused = (promise: Promise<unknown>): Promise<TroupeError> =>
-  promise.then(
-    () => Promise.reject(new Error('it should have been refused')),
-    (error: TroupeError) => error,
-  )
 
 let asked = 0
 export function requestOn(context: Int32Array, changes: Partial<GenerateRequest> = {}): GenerateRequest {

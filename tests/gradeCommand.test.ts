@@ -1,38 +1,18 @@
-/** `troupe grade --jsonl` as a user runs it. */
-import { spawn } from 'node:child_process'
-import { join } from 'node:path'
 import { PassThrough, Writable } from 'node:stream'
 import type { AnswerGrader } from '../actors/ports/answerGrader'
 import { gradeLines } from '../cli/grade'
 import { parseGradeLine } from '../cli/gradeLine'
+import { troupe } from './support/cli'
 
 jest.setTimeout(120_000)
-const bin = join(__dirname, '../cli/bin.js')
 
-function grade(
-  input: string,
-  args: readonly string[] = [],
-  env: NodeJS.ProcessEnv = {},
-): Promise<{ code: number | null; lines: unknown[]; stderr: string }> {
-  const child = spawn(process.execPath, [bin, 'grade', '--jsonl', ...args], {
-    stdio: 'pipe',
-    env: { ...process.env, ...env },
-  })
-  let stdout = ''
-  let stderr = ''
-  child.stdout.on('data', chunk => {
-    stdout += chunk
-  })
-  child.stderr.on('data', chunk => {
-    stderr += chunk
-  })
-  child.stdin.end(input)
-  return new Promise(resolve =>
-    child.on('close', code => {
-      const lines = stdout.split('\n').filter(Boolean)
-      resolve({ code, lines: lines.map(line => JSON.parse(line)), stderr })
-    }),
-  )
+async function grade(input: string, args: readonly string[] = [], env: NodeJS.ProcessEnv = {}) {
+  const { code, stdout, stderr } = await troupe(['grade', '--jsonl', ...args], env, undefined, input).done
+  const lines: unknown[] = stdout
+    .split('\n')
+    .filter(Boolean)
+    .map(line => JSON.parse(line))
+  return { code, lines, stderr }
 }
 
 const jsonl = (rows: readonly unknown[]) =>

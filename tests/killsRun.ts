@@ -16,6 +16,7 @@ import { openJournal } from '../runtime/journal'
 import { runDirectory } from '../runtime/runDirectory'
 import { audit } from './support/audit'
 import { descendantsOf, isAlive, messagesOf, type Running, troupe } from './support/cli'
+import { exitWith } from './support/exitWith'
 import { type LogImage, logImage, notExtended, recordsOf } from './support/logImage'
 import { smallRun } from './support/smallRun'
 import { until } from './support/until'
@@ -99,12 +100,4 @@ async function killAll(running: Running): Promise<void> {
   await until(async () => !all.some(isAlive), 20_000)
 }
 
-main().then(
-  code => {
-    process.exitCode = code
-  },
-  error => {
-    console.error(error)
-    process.exitCode = 1
-  },
-)
+exitWith(main)

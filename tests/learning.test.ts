@@ -1,31 +1,11 @@
-import { type CurriculumPlan, curriculum, type DrawRequest } from '../actors/curriculum'
+import { curriculum, type DrawRequest } from '../actors/curriculum'
 import { evaluator } from '../actors/evaluator'
 import { type LearnerRequest, learner } from '../actors/learner'
 import type { Fact, StepStarted } from '../messages/facts'
-import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
-import { requested } from './support/facts'
+import { epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
+import { plan, published, requested } from './support/facts'
 import { refold, world } from './support/world'
 
-const plan: CurriculumPlan = {
-  run: runId('r'),
-  steps: 2,
-  groupsPerStep: 2,
-  refillShare: 1,
-  maxStaleness: 0,
-  evaluation: { problems: 0, every: 0 },
-  maxRejectedSteps: 3,
-  learns: true,
-}
-
-const published = (version: number): Fact => ({
-  type: 'weights.published',
-  at: 0,
-  version: policyVersion(version),
-  step: version,
-  url: 'file:///w',
-  digest: 'd',
-  bytes: 1,
-})
 const advanced = (request: DrawRequest): Fact => ({
   type: 'curriculum.advanced',
   at: 0,

@@ -4,9 +4,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { engineId, policyVersion } from '../messages/ids'
 import { type OpenaiEngine, type OpenaiEngineOptions, startOpenaiEngine } from '../runtime/engines/openai'
-import { engineContract, plainSampling, refused, requestOn } from './engineContract'
+import { engineContract, plainSampling, requestOn } from './engineContract'
 import { textOf, vocabulary, writeWeights } from './support/hashModel'
 import { type OpenaiServer, type OpenaiServerOptions, startOpenaiServer, tokensOf } from './support/openaiServer'
+import { refused } from './support/refusal'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-openai-'))
 const weights = writeWeights(join(folder, 'weights'), 'one')

@@ -6,7 +6,7 @@ import { assembleSequence } from '../kernels'
 import type { GenerateTurn } from '../messages/commands'
 import type { Fact, GroupSelected, RolloutFinished, TrajectoryFact, TurnAsked } from '../messages/facts'
 import { engineId, groupId, policyVersion, trajectoryId } from '../messages/ids'
-import { answer, claim, completed, requested, toolCall, toolName } from './support/facts'
+import { answer, claim, completed, ofType, requested, toolCall, toolName } from './support/facts'
 import { refold, type World, world } from './support/world'
 
 const behaviour = () =>
@@ -29,8 +29,7 @@ const start = (...groups: readonly string[]): Owner => {
   return w
 }
 
-const factsOf = <T extends Fact['type']>(w: Owner, type: T) =>
-  w.log.filter((f): f is Extract<Fact, { type: T }> => f.type === type)
+const factsOf = <T extends Fact['type']>(w: Owner, type: T) => ofType(w.log, type)
 
 /** Answers one open command or request, as real answerers would; `word` makes the model's text. */
 function answerOne(w: Owner, pick: number, word: (ask: GenerateTurn) => string): boolean {

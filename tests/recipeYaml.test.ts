@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { parse } from 'yaml'
 import { annotated } from '../cli/configCommand'
 import { loadRecipe } from '../cli/recipes'
-import { TroupeError } from '../runtime/errors'
+import { failure } from './support/refusal'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-yaml-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -16,16 +16,6 @@ function write(name: string, text: string): string {
   mkdirSync(join(file, '..'), { recursive: true })
   writeFileSync(file, text)
   return file
-}
-
-function failure(act: () => unknown): TroupeError {
-  try {
-    act()
-  } catch (error) {
-    if (error instanceof TroupeError) return error
-    throw error
-  }
-  throw new Error('nothing was thrown')
 }
 
 const rows = (n: number) =>

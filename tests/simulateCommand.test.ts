@@ -8,10 +8,10 @@ import { readLoad, sizesOf } from '../cli/simulate/recorded'
 import { engineId, epoch, groupId, runId, trajectoryId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openMemoryBus } from '../runtime/bus/memory'
-import type { TroupeError } from '../runtime/errors'
 import { openJournal } from '../runtime/journal'
 import { troupe } from './support/cli'
 import { completed, requested } from './support/facts'
+import { failure } from './support/refusal'
 
 const model = {
   name: 'tiny',
@@ -93,15 +93,6 @@ test('a wrong file or option ends with exit 2, the place, and what to do', async
   expect(unknown.stderr).toContain('kv-headroom')
 })
 
-const messageOf = (act: () => unknown): string => {
-  try {
-    act()
-  } catch (thrown) {
-    return (thrown as TroupeError).message
-  }
-  throw new Error('nothing was thrown')
-}
-
 test.each<[string, object | string, RegExp]>([
   ['text', '{"name":', /this is no JSON/],
   ['a field that is none', { ...model, kvTokns: 1 }, /kvTokns: unknown field, did you mean 'kvTokens'/],
@@ -112,7 +103,7 @@ test.each<[string, object | string, RegExp]>([
   ['blocks larger than the cache', { ...model, blockTokens: 1000 }, /blockTokens: 1000 is more than kvTokens/],
   ['µs for ms', { ...model, stepMs: { ...model.stepMs, overhead: 20e6 } }, /are the coefficients in ms/],
 ])('an engine model with %s is refused by field', (_title, content, expected) => {
-  expect(messageOf(() => readEngineModel(file('engine.json', content)))).toMatch(expected)
+  expect(failure(() => readEngineModel(file('engine.json', content))).message).toMatch(expected)
 })
 
 test.each<[string, readonly (object | string)[], RegExp]>([
@@ -136,9 +127,8 @@ test.each<[string, readonly (object | string)[], RegExp]>([
     /line 2: turns: .* needs 702 tokens .* 640/,
   ],
 ])('a trace with %s is refused by line and field', (_title, lines, expected) => {
-  expect(messageOf(() => readTrace(file('trace.jsonl', lines), readEngineModel(file('e.json', model))))).toMatch(
-    expected,
-  )
+  const engine = readEngineModel(file('e.json', model))
+  expect(failure(() => readTrace(file('trace.jsonl', lines), engine)).message).toMatch(expected)
 })
 
 test('a recorded run gives its load and its turns’ measures; a turn that was interrupted counts for the load alone', async () => {

@@ -10,41 +10,17 @@ import { epoch, policyVersion, runId, trajectoryId } from '../messages/ids'
 import { resolveConfig } from '../runtime/config'
 import { manualEffects } from '../runtime/effects'
 import { completeAlarm, recipeSchema } from '../runtime/recipe'
+import { ofType, plan, published } from './support/facts'
 import { originAt, type World, world } from './support/world'
 
 const stage = (name: string, rest: Partial<StagePlan> = {}): StagePlan => ({
   ...{ name, resetOptimizer: false, updateReference: false },
   ...rest,
 })
-const base: CurriculumPlan = {
-  ...{
-    run: runId('r'),
-    steps: 6,
-    groupsPerStep: 2,
-    refillShare: 1,
-    maxStaleness: 0,
-    maxRejectedSteps: 3,
-    learns: true,
-  },
-  evaluation: { problems: 0, every: 0 },
-}
-const published = (version: number): Fact => ({
-  ...{
-    type: 'weights.published',
-    at: 0,
-    version: policyVersion(version),
-    step: version,
-    url: 'file:///w',
-    digest: 'd',
-  },
-  bytes: 1,
-})
+const base: CurriculumPlan = { ...plan, steps: 6 }
 
 type Curriculum = ReturnType<typeof curriculum>
 type Running = World<ReturnType<Curriculum['initial']>, DrawRequest>
-
-const of = <T extends Fact['type']>(log: readonly Fact[], type: T) =>
-  log.filter((fact): fact is Extract<Fact, { type: T }> => fact.type === type)
 
 interface Answers {
   /** Rewards of a group's members. */
@@ -56,7 +32,7 @@ interface Answers {
 function answers(log: readonly Fact[], { rewards, metrics = () => ({}) }: Answers): Fact[] {
   const known = new Set(log.map(factKey))
   const facts: Fact[] = []
-  for (const { groups, purpose, step } of of(log, 'curriculum.advanced')) {
+  for (const { groups, purpose, step } of ofType(log, 'curriculum.advanced')) {
     for (const group of groups) {
       for (const [member, reward] of rewards(group, purpose === 'measure' ? 4 : 2).entries()) {
         const trajectory = trajectoryId(group, member)
@@ -103,12 +79,12 @@ test('each stage begins when the one before has had its steps, and the last last
   const drawn: (number | undefined)[] = []
   while (w.requests.length > 0) drawn.push(answer(w, half).stage)
   expect(drawn).toEqual([0, 0, 1, 2, 2])
-  expect(of(w.log, 'stage.changed').map(({ stage, step, index }) => [stage, step, index])).toEqual([
+  expect(ofType(w.log, 'stage.changed').map(({ stage, step, index }) => [stage, step, index])).toEqual([
     ['a', 0, 0],
     ['b', 2, 1],
     ['c', 3, 2],
   ])
-  expect(of(w.log, 'run.finished')).toMatchObject([{ outcome: 'done', steps: 5 }])
+  expect(ofType(w.log, 'run.finished')).toMatchObject([{ outcome: 'done', steps: 5 }])
 })
 
 test('a run with stages ahead of its learner draws no step for a stage that may be over by then', () => {
@@ -131,13 +107,13 @@ test('a stage ends when a metric has been beyond its bound for so many steps in 
     // The tally is made from rollouts; here the test says what they come to.
     const log = w.log.length
     answer(w, { ...half, metrics: () => ({ loss: 1 }) })
-    const told = of(w.log.slice(log), 'step.tallied')
+    const told = ofType(w.log.slice(log), 'step.tallied')
     expect(told).toMatchObject([
       { step: request.step, metrics: { truncatedShare: 0.5, toolErrorRate: 0.5, loss: 1, passAt1: 0.5 } },
     ])
     expect(value).toBeGreaterThan(0)
   }
-  expect(of(w.log, 'stage.changed')).toHaveLength(1)
+  expect(ofType(w.log, 'stage.changed')).toHaveLength(1)
   // The same log, tallies replaced by those that the test wants: 'b' begins after the fifth step.
   const behaviour = curriculum({ ...base, stages: [stage('a', { until }), stage('b')] })
   const log = w.log.map(fact =>
@@ -173,13 +149,13 @@ test('a stage of problems that are not always solved measures all of them, and t
     const request = answer(w, byTask)
     if (request.purpose === 'train') trained.push(request)
   }
-  expect(of(w.log, 'tasks.measured').map(({ from, solved }) => [from, [...solved]])).toEqual([
+  expect(ofType(w.log, 'tasks.measured').map(({ from, solved }) => [from, [...solved]])).toEqual([
     [0, [0, 1]],
     [2, [2, 3]],
     [4, [4, 0]],
     [6, [1]],
   ])
-  const [, changed] = of(w.log, 'stage.changed')
+  const [, changed] = ofType(w.log, 'stage.changed')
   expect(changed).toMatchObject({ stage: 'b', step: 1, index: 1, resetOptimizer: true, updateReference: true })
   expect(changed!.reason).toBe("1 step of 'a'; 6 of 7 problems kept")
   expect(trained.map(({ tasks, stage }) => [stage, tasks])).toEqual(Array(3).fill([1, [0, 1, 2, 3, 5, 6]]))
@@ -189,25 +165,27 @@ test('a stage that keeps no problem ends the run and says what it looked for', (
   const w: Running = world(curriculum({ ...base, stages: measures(3, 3, 2) }))
   w.append(published(0))
   while (w.requests.length > 0) answer(w, byTask)
-  expect(of(w.log, 'run.finished')).toMatchObject([{ outcome: 'failed' }])
-  expect(of(w.log, 'run.finished')[0]!.reason).toBe("stage 'b' has no problem: none of 2 was solved 3 to 3 times of 4")
+  expect(ofType(w.log, 'run.finished')).toMatchObject([{ outcome: 'failed' }])
+  expect(ofType(w.log, 'run.finished')[0]!.reason).toBe(
+    "stage 'b' has no problem: none of 2 was solved 3 to 3 times of 4",
+  )
 })
 
 test('a run that dies anywhere goes on to the same stages, measurements and draws, whatever topic is read first', () => {
   const stages = [...measures(1, 3), stage('c', { until: { metric: 'passAt1', above: 0.1, for: 1 } })]
   stages[1] = { ...stages[1]!, until: { steps: 2, for: 1 } }
-  const plan = { ...base, stages, alarms: [{ name: 'x', metric: 'passAt1', above: 0, for: 2, stop: false }] }
-  const whole: Running = world(curriculum(plan))
+  const watched = { ...base, stages, alarms: [{ name: 'x', metric: 'passAt1', above: 0, for: 2, stop: false }] }
+  const whole: Running = world(curriculum(watched))
   whole.append(published(0))
   while (whole.requests.length > 0) answer(whole, byTask)
   const keys = (log: readonly Fact[]) => [...new Set(log.filter(f => f.type !== 'alarm.raised').map(factKey))].sort()
-  expect(of(whole.log, 'run.finished')).toHaveLength(1)
+  expect(ofType(whole.log, 'run.finished')).toHaveLength(1)
   fc.assert(
     fc.property(
       fc.nat(whole.log.length - 2),
       fc.shuffledSubarray(['runs', 'learner', 'trajectories'], { minLength: 3 }),
       (cut, topics) => {
-        const behaviour = curriculum(plan)
+        const behaviour = curriculum(watched)
         const w: Running = world(behaviour)
         // A log as it was at the cut, its topics read one after the other.
         const before = whole.log.slice(0, cut + 1)
@@ -233,17 +211,17 @@ test('an alarm is raised once it has lasted, once for each time, and stop ends t
   const values = [0.01, 0.2, 0.2, 0.2, 0.01, 0.2, 0.2]
   const metrics = (step: number) => ({ klEngine: values[step - 1] ?? 0, loss: step === 7 ? 4 : 1 })
   while (w.requests.length > 0) answer(w, { ...half, metrics })
-  expect(of(w.log, 'alarm.raised').map(({ alarm, message }) => [alarm, message])).toEqual([
+  expect(ofType(w.log, 'alarm.raised').map(({ alarm, message }) => [alarm, message])).toEqual([
     ['engine-mismatch', 'klEngine is 0.2, above 0.05 for 2 steps, at step 3'],
     ['engine-mismatch', 'klEngine is 0.2, above 0.05 for 2 steps, at step 7'],
     ['mine', 'loss is 4, above 3 for 1 step, at step 7'],
   ])
-  expect(of(w.log, 'run.finished')).toMatchObject([
+  expect(ofType(w.log, 'run.finished')).toMatchObject([
     { outcome: 'stopped', steps: 7, reason: 'alarm mine: loss is 4, above 3 for 1 step, at step 7' },
   ])
   w.append({ type: 'run.resumed', at: 0, run: runId('r'), recipeDigest: '', codeDigest: '', tokenizerDigest: '' })
   while (w.requests.length > 0) answer(w, { ...half, metrics: () => ({ loss: 1 }) })
-  expect(of(w.log, 'run.finished').at(-1)).toMatchObject({ outcome: 'done', steps: 9 })
+  expect(ofType(w.log, 'run.finished').at(-1)).toMatchObject({ outcome: 'done', steps: 9 })
 })
 
 test('the learner gives the first step of a stage what the stage asks of the trainer, after a refold too', () => {

@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Message } from '../messages'
 import type { Fact } from '../messages/facts'
-import { messagesOf, type Running, troupe as start } from './support/cli'
+import { endAll, messagesOf, type Running, troupe as start } from './support/cli'
+import { ofType } from './support/facts'
 import { until } from './support/until'
 
 jest.setTimeout(400_000)
@@ -12,10 +13,7 @@ jest.setTimeout(400_000)
 const folder = mkdtempSync(join(tmpdir(), 'troupe-stages-'))
 const running: Running[] = []
 afterAll(async () => {
-  for (const run of running) {
-    run.process.kill('SIGKILL')
-    await run.done
-  }
+  await endAll(running)
   rmSync(folder, { recursive: true, force: true })
 })
 
@@ -64,19 +62,17 @@ const facts = async (bus: string, run: string): Promise<Fact[]> =>
   (
     await Promise.all((['runs', 'learner', 'trajectories'] as const).map(topic => messagesOf(bus, run, topic)))
   ).flat() as Message[] as Fact[]
-const of = <T extends Fact['type']>(all: readonly Fact[], type: T) =>
-  all.filter((fact): fact is Extract<Fact, { type: T }> => fact.type === type)
 
 /** What stages came to: all of it follows from the seed. */
 function outcome(all: readonly Fact[]) {
-  const measured = of(all, 'tasks.measured').map(({ index, from, samples, solved }) => [
+  const measured = ofType(all, 'tasks.measured').map(({ index, from, samples, solved }) => [
     index,
     from,
     samples,
     [...solved],
   ])
-  const changed = of(all, 'stage.changed').map(({ stage, step, index, reason }) => [stage, step, index, reason])
-  const trained = of(all, 'rollout.requested')
+  const changed = ofType(all, 'stage.changed').map(({ stage, step, index, reason }) => [stage, step, index, reason])
+  const trained = ofType(all, 'rollout.requested')
     .filter(({ purpose }) => purpose === 'train')
     .map(({ trajectory, task, limits }) => [trajectory, task.id, limits.responseTokens])
   return { measured, changed, trained }
@@ -103,11 +99,11 @@ test('a stage measures its problems and trains on those alone; a run that is kil
   expect(of2.length).toBe(16)
   for (const [, task] of of2) expect(kept).toContain(task)
   expect(trained.map(([, , responseTokens]) => responseTokens)).toEqual([...Array(8).fill(12), ...Array(16).fill(24)])
-  expect(of(all, 'step.tallied').map(({ step }) => step)).toEqual([1, 2, 3])
+  expect(ofType(all, 'step.tallied').map(({ step }) => step)).toEqual([1, 2, 3])
 
   const killed = troupe([...args, '--run', 'killed'])
   await until(
-    async () => of(await facts(bus, 'killed'), 'curriculum.advanced').some(f => f.purpose === 'measure'),
+    async () => ofType(await facts(bus, 'killed'), 'curriculum.advanced').some(f => f.purpose === 'measure'),
     120_000,
   )
   killed.process.kill('SIGKILL')
@@ -132,7 +128,7 @@ test('a stage measures its problems and trains on those alone; a run that is kil
     'always',
   ]).done
   expect(stopped.code).toBe(1)
-  const [end] = of(await facts(bus, 'stopped'), 'run.finished')
+  const [end] = ofType(await facts(bus, 'stopped'), 'run.finished')
   expect(end).toMatchObject({
     outcome: 'stopped',
     steps: 2,

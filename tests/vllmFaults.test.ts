@@ -11,7 +11,8 @@ import { engineId, policyVersion } from '../messages/ids'
 import { GenerationLost } from '../runtime/engine'
 import { startVllmEngine, type VllmEngine, type VllmEngineOptions } from '../runtime/engines/vllm'
 import { vllmMetrics } from '../runtime/engines/vllmMetrics'
-import { refused, requestOn } from './engineContract'
+import { requestOn } from './engineContract'
+import { refused } from './support/refusal'
 
 const vocabulary = 100
 const metricsText = `# HELP vllm:num_requests_running Number of requests in model execution batches.

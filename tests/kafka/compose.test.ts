@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Running, troupe } from '../support/cli'
+import { endAll, type Running, troupe } from '../support/cli'
 import { composeFile } from '../support/composeFile'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { smallRun } from '../support/smallRun'
@@ -16,10 +16,7 @@ beforeAll(async () => {
   kafka = await startKafka()
 })
 afterAll(async () => {
-  for (const run of started) {
-    run.process.kill('SIGKILL') // of a test that failed
-    await run.done
-  }
+  await endAll(started)
   await kafka?.stop()
   rmSync(directory, { recursive: true, force: true })
 })

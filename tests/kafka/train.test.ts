@@ -3,12 +3,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Message, TopicName } from '../../messages'
-import type { Fact } from '../../messages/facts'
 import { runId } from '../../messages/ids'
 import { openKafkaBus } from '../../runtime/bus'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openJournal } from '../../runtime/journal'
-import { descendantsOf, isAlive, type Running, troupe as start } from '../support/cli'
+import { descendantsOf, endAll, isAlive, type Running, troupe as start } from '../support/cli'
+import { ofType } from '../support/facts'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { smallRun } from '../support/smallRun'
 import { until } from '../support/until'
@@ -24,10 +24,7 @@ beforeAll(async () => {
   kafka = await startKafka()
 })
 afterAll(async () => {
-  for (const run of started) {
-    run.process.kill('SIGKILL') // a run that a failed test left behind
-    await run.done
-  }
+  await endAll(started)
   await kafka?.stop()
   rmSync(directory, { recursive: true, force: true })
 })
@@ -59,16 +56,13 @@ async function messagesOf(topic: TopicName): Promise<Message[]> {
   }
 }
 
-const pick = <T extends Fact['type']>(facts: readonly Message[], type: T) =>
-  facts.filter((fact): fact is Extract<Fact, { type: T }> => fact.type === type)
-
 test('a run on Kafka that is killed in the middle of a rollout goes on from its turns, and each counts once', async () => {
   const args = ['train', 'quickstart', '--json', '--bus', address(), ...small]
   const run = troupe(...args, '--run', 'r', '--steps', '400') // it must not end before it is killed
   await until(
     async () => {
       if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
-      const turns = pick(await messagesOf('trajectories'), 'turn.completed')
+      const turns = ofType(await messagesOf('trajectories'), 'turn.completed')
       return turns.filter(turn => turn.trajectory.startsWith('s0002')).length >= 4
     },
     300_000,
@@ -83,24 +77,25 @@ test('a run on Kafka that is killed in the middle of a rollout goes on from its 
   await until(() => !children.some(isAlive), 10_000)
 
   const before = await messagesOf('trajectories')
-  const done = new Set(pick(before, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`))
+  const done = new Set(ofType(before, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`))
   const taken = await troupe(...args, '--run', 'r').done
   expect(taken).toMatchObject({ code: 2, stderr: expect.stringContaining("there is a run 'r' already") })
   const missing = await troupe(...args, '--resume', 'nobody').done
   expect(missing).toMatchObject({ code: 2, stderr: expect.stringMatching(/no run 'nobody' in kafka:.*it holds r/) })
 
-  const steps = pick(await messagesOf('learner'), 'step.completed').length + 2
+  const steps = ofType(await messagesOf('learner'), 'step.completed').length + 2
   const { code, stdout, stderr } = await troupe(...args, '--resume', 'r', '--steps', `${steps}`).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
   const after = await messagesOf('trajectories')
   expect(after.slice(0, before.length)).toEqual(before) // the log of a run only grows
-  const asked = pick(before, 'turn.asked').length
-  for (const ask of pick(after, 'turn.asked').slice(asked)) expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
-  const turns = pick(after, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`)
+  const asked = ofType(before, 'turn.asked').length
+  for (const ask of ofType(after, 'turn.asked').slice(asked))
+    expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
+  const turns = ofType(after, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`)
   expect(new Set(turns).size).toBe(turns.length)
-  const completed = pick(await messagesOf('learner'), 'step.completed').map(step => step.step)
+  const completed = ofType(await messagesOf('learner'), 'step.completed').map(step => step.step)
   expect(completed).toEqual(Array.from({ length: steps }, (_, n) => n + 1))
-  expect(pick(await messagesOf('runs'), 'run.resumed')).toHaveLength(1)
+  expect(ofType(await messagesOf('runs'), 'run.resumed')).toHaveLength(1)
   expect(await messagesOf('dead-letters')).toEqual([])
   expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps })
 })

@@ -1,18 +1,18 @@
 /**
  * The real engine and renderer processes over gRPC, on a model of a few thousand parameters that the test makes.
  */
-import { execFileSync, spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { spawn } from 'node:child_process'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { engineId, groupId, policyVersion, trajectoryId } from '../../messages/ids'
 import type { GenerateRequest, Generation } from '../../runtime/engine'
 import { type LocalEngine, startLocalEngine } from '../../runtime/engines/local'
-import type { TroupeError } from '../../runtime/errors'
-import { policyDirectory, pythonPath } from '../../runtime/python'
 import { startRenderer } from '../../runtime/rendererProcess'
 import { isAlive } from '../support/cli'
+import { refused } from '../support/refusal'
+import { makeTinyModel } from '../support/tinyModel'
 import { until } from '../support/until'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-engine-test-'))
@@ -23,27 +23,7 @@ const template = `{% for m in messages %}<|im_start|>{{ m.role }}
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
-function makeModel(out: string, seed: number): void {
-  const config = {
-    model_type: 'llama',
-    hidden_size: 32,
-    intermediate_size: 64,
-    num_hidden_layers: 2,
-    num_attention_heads: 4,
-    num_key_value_heads: 2,
-    max_position_embeddings: 256,
-  }
-  const spec = {
-    config,
-    corpus: join(folder, 'corpus.txt'),
-    vocabulary: 280,
-    seed,
-    chatTemplate: join(folder, 't.jinja'),
-  }
-  const args = ['-m', 'troupe_policy.init_model', '--out', out, '--spec', JSON.stringify(spec)]
-  execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
-}
-
+const config = { num_key_value_heads: 2, max_position_embeddings: 256 }
 const common = { modelDirectory, device: 'cpu', threads: 1, contextTokens: 128 }
 const sampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] as number[] }
 
@@ -62,20 +42,13 @@ function request(member: number, changes: Partial<GenerateRequest> = {}): Genera
   }
 }
 
-const refused = (promise: Promise<unknown>): Promise<TroupeError> =>
-  promise.then(
-    () => Promise.reject(new Error('it should have been refused')),
-    (error: TroupeError) => error,
-  )
 const joined = (...parts: readonly Int32Array[]) => Int32Array.from(parts.flatMap(part => [...part]))
 
 let engine: LocalEngine
 
 beforeAll(async () => {
-  writeFileSync(join(folder, 'corpus.txt'), 'what is 12 times 34?\n'.repeat(20))
-  writeFileSync(join(folder, 't.jinja'), template)
-  makeModel(modelDirectory, 1)
-  makeModel(otherDirectory, 2)
+  makeTinyModel(modelDirectory, { config, chatTemplate: template, seed: 1 })
+  makeTinyModel(otherDirectory, { config, chatTemplate: template, seed: 2 })
   engine = await startLocalEngine({ id: engineId('local-0'), ...common, deterministic: true })
 }, 300_000)
 

@@ -1,32 +1,22 @@
-/** The local engine against the contract of engines, on a model of a few thousand parameters that the test makes. */
-import { execFileSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { engineId } from '../../messages/ids'
 import { startLocalEngine } from '../../runtime/engines/local'
-import { policyDirectory, pythonPath } from '../../runtime/python'
 import { startRenderer } from '../../runtime/rendererProcess'
 import { engineContract } from '../engineContract'
 import { perturbModel } from '../support/forward'
+import { makeTinyModel } from '../support/tinyModel'
 
-const spec = (folder: string) => ({
-  config: {
-    model_type: 'llama',
-    hidden_size: 64,
-    intermediate_size: 128,
-    num_hidden_layers: 2,
-    num_attention_heads: 4,
-    num_key_value_heads: 2,
-    max_position_embeddings: 768,
-    tie_word_embeddings: true,
-    initializer_range: 0.2,
-  },
-  corpus: join(folder, 'corpus.txt'),
-  vocabulary: 280,
-  seed: 1,
-  chatTemplate: join(folder, 't.jinja'),
-})
+const config = {
+  hidden_size: 64,
+  intermediate_size: 128,
+  num_key_value_heads: 2,
+  max_position_embeddings: 768,
+  tie_word_embeddings: true,
+  initializer_range: 0.2,
+}
+const chatTemplate = '{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}'
 
 engineContract({
   name: 'local',
@@ -36,10 +26,7 @@ engineContract({
     const folder = mkdtempSync(join(tmpdir(), 'troupe-contract-'))
     const weights = join(folder, 'model')
     const otherWeights = join(folder, 'other')
-    writeFileSync(join(folder, 'corpus.txt'), 'what is 12 times 34?\n'.repeat(20))
-    writeFileSync(join(folder, 't.jinja'), '{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}')
-    const args = ['-m', 'troupe_policy.init_model', '--out', weights, '--spec', JSON.stringify(spec(folder))]
-    execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
+    makeTinyModel(weights, { config, chatTemplate, seed: 1 })
     perturbModel(weights, otherWeights, 0.3)
     const renderer = await startRenderer({ modelDirectory: weights })
     const device = { device: 'cpu', threads: 1, contextTokens: 512 }

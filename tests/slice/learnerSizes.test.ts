@@ -8,13 +8,14 @@ import { join } from 'node:path'
 import type { TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'
 import { messagesOf, troupe } from '../support/cli'
+import { ofType } from '../support/facts'
 import { smallRun } from '../support/smallRun'
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-sizes-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
 const facts = async <T extends Fact['type']>(topic: TopicName, type: T) =>
-  (await messagesOf(directory, 'r', topic)).filter((f): f is Extract<Fact, { type: T }> => f.type === type)
+  ofType(await messagesOf(directory, 'r', topic), type)
 
 test('adapters on two ranks with a KL are published merged, go on after a stop, and are computed again from the log', async () => {
   const settings = [

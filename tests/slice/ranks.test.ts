@@ -1,16 +1,15 @@
 /**
  * The trainer as two processes (torchrun, FSDP2 over gloo) behind the same gRPC service.
  */
-import { execFileSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { lifeline } from '../../actors/lifeline'
 import { systemEffects } from '../../runtime/effects'
-import type { TroupeError } from '../../runtime/errors'
-import { policyDirectory, pythonPath } from '../../runtime/python'
 import type { GrpoOptions, TrainSequence } from '../../runtime/trainer'
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
+import { refused } from '../support/refusal'
+import { makeTinyModel } from '../support/tinyModel'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-ranks-test-'))
 const modelDirectory = join(folder, 'model')
@@ -54,30 +53,7 @@ async function untilGone(pids: readonly number[]): Promise<void> {
   throw new Error(`of ${pids.join(', ')} some live on`)
 }
 
-const rejected = async (promise: Promise<unknown>): Promise<TroupeError> => {
-  const outcome = await promise.then(
-    () => undefined,
-    (error: TroupeError) => error,
-  )
-  if (outcome === undefined) throw new Error('it should have been refused')
-  return outcome
-}
-
-beforeAll(() => {
-  const text = join(folder, 'corpus.txt')
-  writeFileSync(text, 'what is 12 times 34?\n'.repeat(20))
-  const config = {
-    model_type: 'llama',
-    hidden_size: 32,
-    intermediate_size: 64,
-    num_hidden_layers: 2,
-    num_attention_heads: 4,
-    max_position_embeddings: 128,
-  }
-  const spec = JSON.stringify({ config, corpus: text, vocabulary: 280, seed: 3 })
-  const args = ['-m', 'troupe_policy.init_model', '--out', modelDirectory, '--spec', spec]
-  execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
-}, 180_000)
+beforeAll(() => makeTinyModel(modelDirectory), 180_000)
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
@@ -94,8 +70,8 @@ test('two ranks answer as one: the same loss, refusals that leave both in step, 
       expect(both.gradNorm).toBeCloseTo(alone.gradNorm!, 4)
     }
     const nan = [{ ...sequences(1)[0]!, advantage: Number.NaN }]
-    expect(await rejected(two.step(nan, grpo))).toMatchObject({ code: 'trainer.not_finite', retriable: false })
-    expect(await rejected(two.load(join(folder, 'nowhere')))).toMatchObject({ code: 'trainer.no_checkpoint' })
+    expect(await refused(two.step(nan, grpo))).toMatchObject({ code: 'trainer.not_finite', retriable: false })
+    expect(await refused(two.load(join(folder, 'nowhere')))).toMatchObject({ code: 'trainer.no_checkpoint' })
     await two.reset({ optimizer: false, reference: true })
     await two.save(join(folder, 'two'), true)
     await one.load(join(folder, 'two'))
@@ -122,7 +98,7 @@ test('a rank that dies is said by a code, ends the others, and the step is done 
     await first.step(sequences(4), grpo)
     await first.save(join(folder, 'before'), true)
     process.kill(ranks[1]!, 'SIGKILL')
-    const error = await rejected(first.step(sequences(4), { ...grpo, innerSteps: 200 }))
+    const error = await refused(first.step(sequences(4), { ...grpo, innerSteps: 200 }))
     expect(['trainer.rank_lost', 'trainer.lost']).toContain(error.code)
     expect(error).toMatchObject({ boundary: 'trainer', retriable: true })
     expect((await first.lost).message).toMatch(/trainer process/)
@@ -141,11 +117,11 @@ test('a rank that dies is said by a code, ends the others, and the step is done 
 
 test('more ranks than a machine has GPUs, and adapters on layers that are not there, are refused at the start', async () => {
   const lora = { rank: 4, alpha: 8, targets: ['query'] }
-  const error = await rejected(startTrainer({ modelDirectory, device: 'cpu', threads: 1, lora }))
+  const error = await refused(startTrainer({ modelDirectory, device: 'cpu', threads: 1, lora }))
   expect(error.code).toBe('process.start_failed')
   expect(error.message).toMatch(/train\.lora\.targets: query matches no linear layer.*q_proj/)
   if (!existsSync('/dev/nvidia0')) {
-    const none = await rejected(startTrainer({ modelDirectory, device: 'cuda', threads: 1, ranks: 2 }))
+    const none = await refused(startTrainer({ modelDirectory, device: 'cuda', threads: 1, ranks: 2 }))
     expect(none.code).toBe('process.start_failed')
     expect(none.message).toMatch(/train\.ranks: rank \d of this machine has no GPU: 0 are visible/)
   }

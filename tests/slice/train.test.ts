@@ -3,8 +3,8 @@ import { mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Message, stripTimes, type TopicName } from '../../messages'
-import type { Fact } from '../../messages/facts'
-import { descendantsOf, isAlive, messagesOf, type Running, troupe as start } from '../support/cli'
+import { descendantsOf, endAll, isAlive, messagesOf, type Running, troupe as start } from '../support/cli'
+import { ofType } from '../support/facts'
 import { smallRun } from '../support/smallRun'
 import { until } from '../support/until'
 
@@ -18,12 +18,7 @@ const troupe = (args: readonly string[]): Running => {
   started.push(run)
   return run
 }
-afterEach(async () => {
-  for (const run of started.splice(0)) {
-    run.process.kill('SIGKILL') // a run that a failed test left behind
-    await run.done
-  }
-})
+afterEach(() => endAll(started))
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-slice-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
@@ -31,9 +26,6 @@ afterAll(() => rmSync(directory, { recursive: true, force: true }))
 const factTopics: readonly TopicName[] = ['runs', 'trajectories', 'learner']
 const allFacts = async (bus: string, run: string): Promise<Message[]> =>
   (await Promise.all(factTopics.map(topic => messagesOf(bus, run, topic)))).flat()
-
-const pick = <T extends Fact['type']>(facts: readonly Message[], type: T) =>
-  facts.filter((f): f is Extract<Fact, { type: T }> => f.type === type)
 
 /** Facts without times, sorted; which process owned a partition is no part of what happened. */
 function comparable(facts: readonly Message[]): string[] {
@@ -59,7 +51,7 @@ function beyond(facts: readonly string[], others: readonly string[]): string[] {
 }
 
 /** How many steps the run on this log has completed. */
-const stepsOf = async (bus: string) => pick(await messagesOf(bus, 'r', 'learner'), 'step.completed').length
+const stepsOf = async (bus: string) => ofType(await messagesOf(bus, 'r', 'learner'), 'step.completed').length
 
 test('two runs of 5 steps with one seed in deterministic mode have the same facts apart from times', async () => {
   const bus = join(directory, 'same')
@@ -81,7 +73,7 @@ test('two runs of 5 steps with one seed in deterministic mode have the same fact
       wallSeconds: expect.any(Number),
     })
     const facts = await allFacts(bus, 'r')
-    expect(pick(facts, 'run.finished')).toHaveLength(1)
+    expect(ofType(facts, 'run.finished')).toHaveLength(1)
     outcomes.push(comparable(facts))
     // The paths of weights stand in facts: both runs must have lain at the same place.
     renameSync(bus, `${bus}-${name}`)
@@ -101,7 +93,7 @@ test('a run that is killed in the middle of a rollout leaves no process, and goe
     async () => {
       if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
       before = await messagesOf(bus, 'r', 'trajectories')
-      const inSecondStep = pick(before, 'turn.completed').filter(f => f.trajectory.startsWith('s0002'))
+      const inSecondStep = ofType(before, 'turn.completed').filter(f => f.trajectory.startsWith('s0002'))
       return inSecondStep.length >= 4
     },
     180_000,
@@ -114,9 +106,9 @@ test('a run that is killed in the middle of a rollout leaves no process, and goe
   await until(() => !children.some(isAlive), 10_000)
 
   const done = new Set(
-    pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.completed').map(f => `${f.trajectory}#${f.turn}`),
+    ofType(await messagesOf(bus, 'r', 'trajectories'), 'turn.completed').map(f => `${f.trajectory}#${f.turn}`),
   )
-  const asked = pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.asked').length
+  const asked = ofType(await messagesOf(bus, 'r', 'trajectories'), 'turn.asked').length
   const steps = (await stepsOf(bus)) + 2
   const { code, stdout, stderr } = await troupe([
     'train',
@@ -131,13 +123,14 @@ test('a run that is killed in the middle of a rollout leaves no process, and goe
 
   const after = await allFacts(bus, 'r')
   // No turn that was finished is asked for again, none counts twice, and the curve goes on.
-  for (const ask of pick(after, 'turn.asked').slice(asked)) expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
-  const turns = pick(after, 'turn.completed').map(f => `${f.trajectory}#${f.turn}`)
+  for (const ask of ofType(after, 'turn.asked').slice(asked))
+    expect(done).not.toContain(`${ask.trajectory}#${ask.turn}`)
+  const turns = ofType(after, 'turn.completed').map(f => `${f.trajectory}#${f.turn}`)
   expect(new Set(turns).size).toBe(turns.length)
   const each = Array.from({ length: steps }, (_, n) => n + 1)
-  expect(pick(after, 'step.completed').map(f => f.step)).toEqual(each)
-  expect(pick(after, 'step.started').map(f => f.step)).toEqual(each)
-  expect(pick(after, 'run.resumed')).toHaveLength(1)
+  expect(ofType(after, 'step.completed').map(f => f.step)).toEqual(each)
+  expect(ofType(after, 'step.started').map(f => f.step)).toEqual(each)
+  expect(ofType(after, 'run.resumed')).toHaveLength(1)
   expect(JSON.parse(stdout.trim().split('\n').at(-1)!)).toMatchObject({ type: 'summary', outcome: 'done', steps })
 })
 
@@ -148,7 +141,9 @@ test('Ctrl-C ends a run with exit code 130; what was generated is recorded, and 
   await until(
     async () => {
       if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
-      return pick(await messagesOf(bus, 'r', 'trajectories'), 'turn.asked').some(f => f.trajectory.startsWith('s0001'))
+      return ofType(await messagesOf(bus, 'r', 'trajectories'), 'turn.asked').some(f =>
+        f.trajectory.startsWith('s0001'),
+      )
     },
     180_000,
     250,
@@ -162,7 +157,7 @@ test('Ctrl-C ends a run with exit code 130; what was generated is recorded, and 
   const steps = (await stepsOf(bus)) + 2
   const { code, stderr } = await troupe(['train', 'quickstart', '--resume', 'r', '--steps', `${steps}`, ...args]).done
   expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
-  const completed = pick(await allFacts(bus, 'r'), 'step.completed').map(f => f.step)
+  const completed = ofType(await allFacts(bus, 'r'), 'step.completed').map(f => f.step)
   expect(completed).toEqual(Array.from({ length: steps }, (_, n) => n + 1))
 })
 

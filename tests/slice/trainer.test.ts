@@ -1,14 +1,14 @@
 /**
  * The real trainer process over gRPC, on a model of a few thousand parameters that the test makes.
  */
-import { execFileSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TroupeError } from '../../runtime/errors'
-import { policyDirectory, pythonPath } from '../../runtime/python'
 import type { GrpoOptions, SftExample, SftOptions, TrainSequence } from '../../runtime/trainer'
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
+import { refused } from '../support/refusal'
+import { makeTinyModel } from '../support/tinyModel'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-trainer-test-'))
 const modelDirectory = join(folder, 'model')
@@ -50,37 +50,12 @@ function sequences(advantage: (member: number) => number): readonly TrainSequenc
   }))
 }
 
-const rejected = async (promise: Promise<unknown>): Promise<TroupeError> => {
-  const outcome = await promise.then(
-    () => undefined,
-    (error: TroupeError) => error,
-  )
-  if (outcome === undefined) throw new Error('it should have been refused')
-  return outcome
-}
-
 let trainer: TrainerProcess
 let saves = 0
 const digest = async () => (await trainer.save(join(folder, `digest-${saves++}`), false)).digest
 
 beforeAll(async () => {
-  const text = join(folder, 'corpus.txt')
-  writeFileSync(text, 'what is 12 times 34?\n'.repeat(20))
-  const spec = {
-    config: {
-      model_type: 'llama',
-      hidden_size: 32,
-      intermediate_size: 64,
-      num_hidden_layers: 2,
-      num_attention_heads: 4,
-      max_position_embeddings: 128,
-    },
-    corpus: text,
-    vocabulary: 280,
-    seed: 3,
-  }
-  const args = ['-m', 'troupe_policy.init_model', '--out', modelDirectory, '--spec', JSON.stringify(spec)]
-  execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
+  makeTinyModel(modelDirectory)
   trainer = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 1 })
 }, 240_000)
 
@@ -120,7 +95,7 @@ test('a step changes the weights and answers with numbers that are all finite', 
 
 test('a step that is not finite is rejected by that name and leaves weights and optimizer as they were', async () => {
   await trainer.save(join(folder, 'before'), true)
-  const error = await rejected(
+  const error = await refused(
     trainer.step(
       sequences(member => (member === 3 ? Number.NaN : 1)),
       grpo,
@@ -181,7 +156,7 @@ test('a reset forgets the optimizer: the same weights are trained on with other 
 }, 120_000)
 
 test('a checkpoint that is not there is refused with its name', async () => {
-  const error = await rejected(trainer.load(join(folder, 'nowhere')))
+  const error = await refused(trainer.load(join(folder, 'nowhere')))
   expect(error).toMatchObject({ code: 'trainer.no_checkpoint', boundary: 'trainer', retriable: false })
   expect(error.message).toContain('nowhere')
 })
@@ -193,7 +168,7 @@ test('a second call while one works is refused as busy, and the first one goes o
   })
   const first = trainer.sft(corpus, { ...sft, epochs: 400 }, () => begun())
   await working
-  const error = await rejected(
+  const error = await refused(
     trainer.step(
       sequences(() => 1),
       grpo,
@@ -207,7 +182,7 @@ test('a call that is over its deadline ends with the weights as they were, and t
   const impatient = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, sftTimeoutMs: 1_500 })
   try {
     const before = (await impatient.save(join(folder, 'patient'), false)).digest
-    const error = await rejected(impatient.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
+    const error = await refused(impatient.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
     expect(error).toMatchObject({ code: 'trainer.timeout', retriable: true })
     const saveWhenFree = async (): Promise<string> => {
       try {
@@ -226,7 +201,7 @@ test('a call that is over its deadline ends with the weights as they were, and t
 
 test('a trainer that dies in a call rejects it as lost, and no process stays', async () => {
   const doomed = await startTrainer({ modelDirectory, device: 'cpu', threads: 1 })
-  const working = rejected(doomed.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
+  const working = refused(doomed.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
   await new Promise(resolve => setTimeout(resolve, 300))
   process.kill(doomed.pid, 'SIGKILL')
   expect(await working).toMatchObject({ code: 'trainer.lost', retriable: true })
@@ -236,7 +211,7 @@ test('a trainer that dies in a call rejects it as lost, and no process stays', a
 }, 120_000)
 
 test('a directory without a model is refused at the start, and says why', async () => {
-  const error = await rejected(startTrainer({ modelDirectory: join(folder, 'empty'), device: 'cpu', threads: 1 }))
+  const error = await refused(startTrainer({ modelDirectory: join(folder, 'empty'), device: 'cpu', threads: 1 }))
   expect(error).toMatchObject({ code: 'process.start_failed' })
   expect(error.message).toContain('empty')
 }, 120_000)

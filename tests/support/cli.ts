@@ -26,24 +26,35 @@ export interface Running {
 
 const bin = join(__dirname, '../../cli/bin.js')
 
-export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd?: string): Running {
+/** @param input all of its standard input; default: none */
+export function troupe(args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd?: string, input?: string): Running {
   const child = spawn(process.execPath, [bin, ...args], {
     ...(cwd === undefined ? {} : { cwd }),
     env: { ...process.env, TROUPE_LOG: 'warn', ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: [input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
   })
+  child.stdin?.on('error', () => {}) // it may end before it has read all
+  child.stdin?.end(input)
   let stdout = ''
   let stderr = ''
-  child.stdout.on('data', chunk => {
+  child.stdout!.on('data', chunk => {
     stdout += chunk
   })
-  child.stderr.on('data', chunk => {
+  child.stderr!.on('data', chunk => {
     stderr += chunk
   })
   const done = new Promise<Finished>(resolve => {
     child.on('close', (code, signal) => resolve({ code, signal, stdout, stderr }))
   })
   return { process: child, done, said: () => stderr }
+}
+
+/** Kills those that a failed test left behind. */
+export async function endAll(started: Running[]): Promise<void> {
+  for (const run of started.splice(0)) {
+    run.process.kill('SIGKILL')
+    await run.done
+  }
 }
 
 /** All messages of a run's topic, partition 0, while or after it runs. */

@@ -1,9 +1,31 @@
 /** Facts with sensible values, for tests to change where it matters. */
+import type { CurriculumPlan } from '../../actors/curriculum'
+import type { Message } from '../../messages'
 import type { GenerateTurn } from '../../messages/commands'
-import type { PartitionClaimed, RolloutRequested, TurnCompleted } from '../../messages/facts'
-import { engineId, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
+import type { Fact, PartitionClaimed, RolloutRequested, TurnCompleted, WeightsPublished } from '../../messages/facts'
+import { engineId, groupId, policyVersion, runId, taskId, trajectoryId } from '../../messages/ids'
 
 export const toolName = 'execute_python_code_with_standard_io'
+
+export const ofType = <T extends Fact['type']>(messages: readonly Message[], type: T) =>
+  messages.filter((m): m is Extract<Fact, { type: T }> => m.type === type)
+
+export const published = (version: number): WeightsPublished => ({
+  ...{ type: 'weights.published', at: 0, version: policyVersion(version), step: version },
+  ...{ url: 'file:///w', digest: 'd', bytes: 1 },
+})
+
+/** Two steps of two groups each, nothing drawn anew. */
+export const plan: CurriculumPlan = {
+  run: runId('r'),
+  steps: 2,
+  groupsPerStep: 2,
+  refillShare: 1,
+  maxStaleness: 0,
+  evaluation: { problems: 0, every: 0 },
+  maxRejectedSteps: 3,
+  learns: true,
+}
 
 export const claim = (owner = 'a'): PartitionClaimed => ({ type: 'partition.claimed', at: 0, partition: 0, owner })
 

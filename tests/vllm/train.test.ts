@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelOf } from '../../actors/model'
 import { loadRecipe } from '../../cli/recipes'
-import type { Message, TopicName } from '../../messages'
-import type { Fact } from '../../messages/facts'
-import { messagesOf, type Running, troupe as start } from '../support/cli'
+import type { TopicName } from '../../messages'
+import { endAll, messagesOf, type Running, troupe as start } from '../support/cli'
+import { ofType } from '../support/facts'
 import { smallRun } from '../support/smallRun'
 import { until } from '../support/until'
 import { startVllm, type VllmServer } from '../support/vllm'
@@ -27,10 +27,7 @@ beforeAll(async () => {
   servers = await Promise.all([startVllm(options), startVllm(options)])
 }, 300_000)
 afterAll(async () => {
-  for (const run of started) {
-    run.process.kill('SIGKILL') // a run that a failed test left behind
-    await run.done
-  }
+  await endAll(started)
   await Promise.all(servers.map(server => server.stop()))
   rmSync(directory, { recursive: true, force: true })
 }, 60_000)
@@ -40,8 +37,6 @@ const troupe = (args: readonly string[]): Running => {
   started.push(run)
   return run
 }
-const pick = <T extends Fact['type']>(facts: readonly Message[], type: T) =>
-  facts.filter((f): f is Extract<Fact, { type: T }> => f.type === type)
 const factsOf = (run: string, topic: TopicName) => messagesOf(join(directory, 'bus'), run, topic)
 const common = (run: string, ...urls: readonly string[]) => [
   ...urls.flatMap(url => ['--engine', `vllm:${url}`]),
@@ -58,7 +53,7 @@ test('each step is sampled under the weights of the one before, on both servers,
   await until(
     async () => {
       if (run.process.exitCode !== null) throw new Error((await run.done).stderr)
-      const turns = pick(await factsOf('r', 'trajectories'), 'turn.completed')
+      const turns = ofType(await factsOf('r', 'trajectories'), 'turn.completed')
       return turns.filter(({ trajectory }) => trajectory.startsWith('s0002')).length >= 10
     },
     500_000,
@@ -72,7 +67,7 @@ test('each step is sampled under the weights of the one before, on both servers,
 
   const facts = await factsOf('r', 'trajectories')
   const runs = await factsOf('r', 'runs')
-  const completed = pick(facts, 'turn.completed')
+  const completed = ofType(facts, 'turn.completed')
   // Under the weights that the step before it published.
   for (const { trajectory, segments } of completed) {
     expect([trajectory, segments.map(({ policyVersion }) => policyVersion)]).toEqual([
@@ -81,22 +76,22 @@ test('each step is sampled under the weights of the one before, on both servers,
     ])
   }
   const applied = (engine: string) =>
-    pick(runs, 'weights.applied').filter(fact => fact.engine === engine).map(({ version }) => version) // biome-ignore format: one thing
+    ofType(runs, 'weights.applied').filter(fact => fact.engine === engine).map(({ version }) => version) // biome-ignore format: one thing
   expect(applied('vllm-0')).toEqual([0, 1])
   expect(applied('vllm-1').slice(0, 3)).toEqual([0, 1, 2])
-  expect(pick(runs, 'engine.left').filter(({ engine }) => engine === 'vllm-0')).toHaveLength(1)
+  expect(ofType(runs, 'engine.left').filter(({ engine }) => engine === 'vllm-0')).toHaveLength(1)
 
   // Both took part; what the dead one had was asked of the other, and each turn counted once.
   expect(new Set(completed.map(({ engine }) => engine))).toEqual(new Set(['vllm-0', 'vllm-1']))
-  const lost = pick(facts, 'turn.interrupted').filter(({ engine }) => engine === 'vllm-0')
+  const lost = ofType(facts, 'turn.interrupted').filter(({ engine }) => engine === 'vllm-0')
   expect(lost.length).toBeGreaterThan(0)
   const once = completed.map(({ trajectory, turn }) => `${trajectory}#${turn}`)
   expect(new Set(once).size).toBe(once.length)
   for (const { trajectory, turn } of lost) expect(once).toContain(`${trajectory}#${turn}`)
-  const finished = pick(facts, 'rollout.finished').map(({ trajectory }) => trajectory)
+  const finished = ofType(facts, 'rollout.finished').map(({ trajectory }) => trajectory)
   expect(new Set(finished).size).toBe(finished.length)
-  expect(finished.sort()).toEqual(pick(facts, 'rollout.requested').map(({ trajectory }) => trajectory).sort()) // biome-ignore format: one thing
-  expect(pick(facts, 'rollout.finished').filter(({ outcome }) => outcome === 'failed')).toEqual([])
+  expect(finished.sort()).toEqual(ofType(facts, 'rollout.requested').map(({ trajectory }) => trajectory).sort()) // biome-ignore format: one thing
+  expect(ofType(facts, 'rollout.finished').filter(({ outcome }) => outcome === 'failed')).toEqual([])
 })
 
 test('an engine that does not answer, or does not fit, ends the run at its start with the reason', async () => {
