@@ -6,16 +6,7 @@
  * changes nothing, one that is no number is beyond every bound.
  */
 import type { Fact } from '../messages/facts'
-
-export interface AlarmPlan {
-  readonly name: string
-  readonly metric: string
-  readonly above?: number | undefined
-  readonly below?: number | undefined
-  /** Steps in a row. */
-  readonly for: number
-  readonly stop: boolean
-}
+import type { Alarm } from '../runtime/recipe'
 
 interface Watched {
   readonly steps: number
@@ -33,15 +24,12 @@ export interface AlarmsState {
 export const noAlarms: AlarmsState = { watched: new Map(), stopped: null }
 const quiet: Watched = { steps: 0, raised: false, step: 0, value: 0 }
 
-export function isBeyond(
-  value: number,
-  { above, below }: { readonly above?: number | undefined; readonly below?: number | undefined },
-): boolean {
+export function isBeyond(value: number, { above, below }: Pick<Alarm, 'above' | 'below'>): boolean {
   if (Number.isNaN(value)) return true
   return (above !== undefined && value > above) || (below !== undefined && value < below)
 }
 
-export function watch(plans: readonly AlarmPlan[], state: AlarmsState, fact: Fact): AlarmsState {
+export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): AlarmsState {
   switch (fact.type) {
     case 'step.tallied': {
       const watched = new Map(state.watched)
@@ -71,7 +59,7 @@ export function watch(plans: readonly AlarmPlan[], state: AlarmsState, fact: Fac
 
 /** Those that have lasted long enough and were not told yet, and what to say. */
 export function dueAlarms(
-  plans: readonly AlarmPlan[],
+  plans: readonly Alarm[],
   { watched }: AlarmsState,
 ): readonly { readonly alarm: string; readonly message: string }[] {
   return plans.flatMap(plan => {

@@ -13,7 +13,8 @@ import type { CurriculumAdvanced, Fact, RunFinished } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../messages/ids'
 import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
-import { type AlarmPlan, type AlarmsState, dueAlarms, noAlarms, watch } from './alarms'
+import type { Alarm } from '../runtime/recipe'
+import { type AlarmsState, dueAlarms, noAlarms, watch } from './alarms'
 import {
   evolveStages,
   finishedMeasures,
@@ -39,7 +40,7 @@ export interface CurriculumPlan {
   /** Without a learner a step is over when its groups are decided. */
   readonly learns: boolean
   readonly stages?: readonly StagePlan[]
-  readonly alarms?: readonly AlarmPlan[]
+  readonly alarms?: readonly Alarm[]
   /** A reward above this is a solved problem. */
   readonly positiveAbove?: number
 }

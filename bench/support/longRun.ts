@@ -5,7 +5,6 @@
  * Every turn of a rollout is a fact of 6 KB (512 tokens with logprobs and text). Rollouts of the open step have asked for
  * their next turn; what only coordinators hear (asked turns, tools) is written for them alone.
  */
-import type { Message } from '../../messages'
 import type { Fact, TurnCompleted } from '../../messages/facts'
 import {
   engineId,
@@ -20,6 +19,7 @@ import {
 } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal'
 import { pythonTool } from '../../sandbox'
+import { factWriter } from './factWriter'
 
 export interface LongRun {
   /** The last one is open. */
@@ -34,8 +34,6 @@ const promptTokens = 256
 const at = 1_732_200_000_000
 const only = epoch(0)
 const stdout = '1\n'
-/** Facts of an append: what the writer of an embedded bus takes at once. */
-const atOnce = 256
 
 const code = { name: pythonTool.name, arguments: { code: 'print(1)', input: '' } }
 const text = `${'So the sum of the squares is to be divided by it. '.repeat(38)}<tool_call>${JSON.stringify(code)}</tool_call>`
@@ -49,18 +47,8 @@ const limits = {
 
 /** Resolves with how many facts of 6 KB there are, and all. */
 export async function writeLongRun(journal: Journal, run: LongRun): Promise<{ turns: number; facts: number }> {
-  const written = { turns: 0, facts: 0 }
-  let batch: Message[] = []
-  const flush = async () => {
-    await journal.append(batch)
-    written.facts += batch.length
-    batch = []
-  }
-  const write = async (...facts: readonly Fact[]) => {
-    batch.push(...facts)
-    written.turns += facts.filter(f => f.type === 'turn.completed').length
-    if (batch.length >= atOnce) await flush()
-  }
+  const { write, flush, written } = factWriter(journal)
+  let turns = 0
   await write({ type: 'partition.claimed', at, partition: 0, owner: 'bench' }, ...published(0), saved(0))
   let order = 0
   for (let step = 1; step <= run.steps; step++) {
@@ -74,6 +62,7 @@ export async function writeLongRun(journal: Journal, run: LongRun): Promise<{ tu
     const open = step === run.steps
     for (let turn = 0; turn < run.turns; turn++) {
       for (const { group, member } of members) await write(...turnOf(trajectoryId(group, member), turn, open))
+      turns += members.length
     }
     for (const { group, member } of members) {
       if (open) await write(asked(trajectoryId(group, member), run.turns))
@@ -87,7 +76,7 @@ export async function writeLongRun(journal: Journal, run: LongRun): Promise<{ tu
     await write({ type: 'step.completed', at, step, epoch: only, version: policyVersion(step), metrics: { loss: 0.1 } })
   }
   await flush()
-  return written
+  return { turns, facts: written() }
 }
 
 const published = (step: number): Fact[] => [

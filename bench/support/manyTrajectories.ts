@@ -7,7 +7,6 @@
  * step trains on what was kept, so that `replay verify` finds nothing wrong in it.
  */
 import { createHash, type Hash } from 'node:crypto'
-import type { Message } from '../../messages'
 import type { Fact } from '../../messages/facts'
 import {
   engineId,
@@ -23,6 +22,7 @@ import {
 } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal'
 import { pythonTool } from '../../sandbox'
+import { factWriter } from './factWriter'
 
 export interface ManyTrajectories {
   readonly steps: number
@@ -38,8 +38,6 @@ const promptTokens = 40
 const toolTokens = 12
 /** Turns of a member; the last one answers. */
 const turnsOf = (member: number) => 1 + (member % 3)
-/** Facts of an append: what the writer of an embedded bus takes at once. */
-const atOnce = 256
 const sampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [2] }
 const limits = {
   ...{ contextTokens: 512, responseTokens: 400, turns: 4, callsPerTurn: 1 },
@@ -63,20 +61,10 @@ export async function writeManyTrajectories(
   journal: Journal,
   run: ManyTrajectories,
 ): Promise<{ trajectories: number; facts: number }> {
-  const written = { trajectories: 0, facts: 0 }
-  let batch: Message[] = []
+  const { write, flush, written } = factWriter(journal)
+  let count = 0
   let at = began
   let order = 0
-  async function write(...facts: readonly Fact[]): Promise<void> {
-    batch.push(...facts)
-    if (batch.length < atOnce) return
-    await flush()
-  }
-  async function flush(): Promise<void> {
-    await journal.append(batch)
-    written.facts += batch.length
-    batch = []
-  }
   // An epoch is the offset of a claim: each is the first record of its partition.
   const partitions = await journal.partitionsOf('trajectories')
   for (let partition = 0; partition < partitions; partition++) {
@@ -110,7 +98,7 @@ export async function writeManyTrajectories(
       ...{ type: 'step.completed', at, step, epoch: epoch(-1), version: policyVersion(step) },
       metrics: { loss: 0.1, gradNorm: 0.2 },
     })
-    written.trajectories += members.length
+    count += members.length
   }
   await write({
     type: 'run.finished',
@@ -121,7 +109,7 @@ export async function writeManyTrajectories(
     ...ends(run),
   })
   await flush()
-  return written
+  return { trajectories: count, facts: written() }
 }
 
 const pad = (n: number): string => String(n).padStart(4, '0')

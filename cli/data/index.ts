@@ -13,7 +13,8 @@ import { type ConversationSet, conversationSets } from '../../recipes/data/conve
 import { prepareConversations } from '../../recipes/data/conversations/prepare'
 import { type Decontaminator, decontaminator } from '../../recipes/data/decontaminate'
 import { hubFiles } from '../../recipes/data/hub'
-import { type Prepared, type PrepareOptions, prepare } from '../../recipes/data/prepare'
+import { type PrepareOptions, prepare } from '../../recipes/data/prepare'
+import type { RowCounts } from '../../recipes/data/rowCounts'
 import { dataFiles, noData, type ReadRow, rowsOfFile } from '../../recipes/data/rows'
 import { type ProblemSet, problemSets } from '../../recipes/data/sets'
 import { TroupeError } from '../../runtime/errors'
@@ -136,7 +137,6 @@ async function writeRows(file: string, rows: readonly unknown[]): Promise<{ out:
 }
 
 type Place = Pick<ProblemSet, 'name' | 'hub' | 'split'>
-type Counted = Pick<Prepared, 'rows' | 'broken' | 'brokenAt' | 'dropped'>
 
 async function filesOf(set: Place, options: DataOptions): Promise<readonly string[]> {
   const files: string[] = []
@@ -187,7 +187,7 @@ async function* allRows(files: readonly string[]): AsyncGenerator<ReadRow> {
   for (const file of files) yield* rowsOfFile(file)
 }
 
-function refuseBad({ rows, broken, brokenAt }: Counted, files: readonly string[], largest: number): void {
+function refuseBad({ rows, broken, brokenAt }: RowCounts, files: readonly string[], largest: number): void {
   const bad = Object.values(broken).reduce((sum, n) => sum + n, 0)
   if (rows > 0 && bad <= largest * rows) return
   const why = Object.entries(broken).map(([reason, n]) => `${n} ${reason}`)
@@ -202,7 +202,7 @@ function refuseBad({ rows, broken, brokenAt }: Counted, files: readonly string[]
 }
 
 function refuseEmpty(
-  { problems, rows, dropped }: Counted & { readonly problems: readonly unknown[] },
+  { problems, rows, dropped }: RowCounts & { readonly problems: readonly unknown[] },
   set: { readonly title: string },
 ): void {
   if (problems.length > 0) return

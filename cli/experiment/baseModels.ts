@@ -3,10 +3,11 @@
  *
  * The same data, sizes and numbers with a config of another family; transformers builds it, the local engine and the trainer run it.
  */
-import { type ArmRun, curve, curvePicture } from './curves'
+import { armData, armRuns, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
+import { accuracyPicture } from './curves'
 import type { Experiment } from './experiment'
 import { shown } from './report'
-import { type TrainedRun, trainedRun } from './trainedRun'
+import type { TrainedRun } from './trainedRun'
 
 const architectures = [
   { arm: 'llama', config: {}, what: 'RMSNorm, SwiGLU, rotary positions (the quickstart)' },
@@ -18,29 +19,24 @@ const architectures = [
   },
 ] as const
 
-export const baseModels: Experiment = async ({ seeds, directory, say }) => {
-  const runs: { readonly arm: string; readonly seed: number; readonly run: TrainedRun }[] = []
-  for (let seed = 1; seed <= seeds; seed++) {
-    for (const { arm, config } of architectures) {
-      const recipe = { extends: 'quickstart', seed, model: { config } }
-      runs.push({ arm, seed, run: await trainedRun(`seed${seed}-${arm}`, recipe, directory) })
-      say(`seed ${seed}: ${arm} is there`)
-    }
-  }
-  const of = (arm: string, figure: (run: TrainedRun) => number) =>
-    runs.filter(one => one.arm === arm).map(one => figure(one.run))
-  const armRuns: ArmRun[] = runs.map(({ arm, seed, run }) => ({ arm, seed, steps: run.steps }))
+export const baseModels: Experiment = async options => {
+  const runs = await trainArms(architectures, options, ({ config }, seed) => ({
+    extends: 'quickstart',
+    seed,
+    model: { config },
+  }))
+  const of = (arm: string, figure: (run: TrainedRun) => number) => figureOf(runs, arm, figure)
   return {
     name: 'base-models',
     title: 'Other architectures',
     question: 'The paper trains Qwen3-14B and Qwen2.5-32B. Does anything of the system depend on the architecture?',
     method: [
-      `The quickstart with three architectures of the same width and depth, random weights, ${seeds} seeds; learning rates are the llama's, and not tuned for the others.`,
+      `The quickstart with three architectures of the same width and depth, random weights, ${options.seeds} seeds; learning rates are the llama's, and not tuned for the others.`,
     ],
     findings: ['The same engine, trainer and recipe run all three: nothing but the config of the model differs.'],
     tables: [
       {
-        title: `Mean over ${seeds} seeds`,
+        title: `Mean over ${options.seeds} seeds`,
         columns: [
           'architecture',
           'what it has',
@@ -52,8 +48,8 @@ export const baseModels: Experiment = async ({ seeds, directory, say }) => {
         rows: architectures.map(({ arm, what }) => [
           arm,
           what,
-          shown(of(arm, run => run.summary.evalBefore?.passAt1 ?? Number.NaN)),
-          shown(of(arm, run => run.summary.evalAfter?.passAt1 ?? Number.NaN)),
+          shown(of(arm, passAt1Before)),
+          shown(of(arm, passAt1After)),
           shown(of(arm, run => run.steps.at(-1)!.toolErrorRateInPositives)),
           shown(
             of(arm, run => run.summary.wallSeconds),
@@ -62,16 +58,7 @@ export const baseModels: Experiment = async ({ seeds, directory, say }) => {
         ]),
       },
     ],
-    pictures: [
-      {
-        name: 'accuracy',
-        caption: 'Mean reward of all rollouts of a step.',
-        spec: curvePicture(
-          curve(armRuns, step => step.passAt1),
-          'pass@1 in training',
-        ),
-      },
-    ],
-    data: runs.map(({ arm, seed, run: { steps, summary } }) => ({ arm, seed, steps, summary })),
+    pictures: [accuracyPicture(armRuns(runs))],
+    data: armData(runs),
   }
 }

@@ -3,10 +3,11 @@
  *
  * Both arms imitate the same calls and answers; one of them thinks aloud before each. Then the same reinforcement learning.
  */
-import { type ArmRun, curve, curvePicture } from './curves'
+import { armData, armRuns, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
+import { accuracyPicture, curvePicture } from './curves'
 import type { Experiment } from './experiment'
 import { shown } from './report'
-import { type TrainedRun, trainedRun } from './trainedRun'
+import type { TrainedRun } from './trainedRun'
 
 const arms = [
   { arm: 'non-reasoning', reasoning: false },
@@ -20,26 +21,22 @@ const room = {
   limits: { contextTokens: 768, responseTokens: 640 },
 }
 
-export const coldStart: Experiment = async ({ seeds, directory, say }) => {
-  const runs: { readonly arm: string; readonly seed: number; readonly run: TrainedRun }[] = []
-  for (let seed = 1; seed <= seeds; seed++) {
-    for (const { arm, reasoning } of arms) {
-      const recipe = { extends: 'quickstart', seed, data: { reasoning }, ...room }
-      runs.push({ arm, seed, run: await trainedRun(`seed${seed}-${arm}`, recipe, directory) })
-    }
-    say(`seed ${seed}: both arms are there`)
-  }
-  const of = (arm: string, figure: (run: TrainedRun) => number) =>
-    runs.filter(one => one.arm === arm).map(one => figure(one.run))
+export const coldStart: Experiment = async options => {
+  const runs = await trainArms(arms, options, ({ reasoning }, seed) => ({
+    extends: 'quickstart',
+    seed,
+    data: { reasoning },
+    ...room,
+  }))
+  const of = (arm: string, figure: (run: TrainedRun) => number) => figureOf(runs, arm, figure)
   const reach = ({ steps }: TrainedRun) => steps.find(step => step.passAt1 >= 0.9)?.step ?? Number.NaN
   const figures: readonly (readonly [string, (run: TrainedRun) => number])[] = [
-    ['pass@1 before', run => run.summary.evalBefore?.passAt1 ?? Number.NaN],
-    ['pass@1 after', run => run.summary.evalAfter?.passAt1 ?? Number.NaN],
+    ['pass@1 before', passAt1Before],
+    ['pass@1 after', passAt1After],
     ['sampled tokens a rollout, first step', run => run.steps[0]!.meanTokens],
     ['sampled tokens a rollout, last step', run => run.steps.at(-1)!.meanTokens],
     ['seconds of the whole run', run => run.summary.wallSeconds],
   ]
-  const armRuns: ArmRun[] = runs.map(({ arm, seed, run }) => ({ arm, seed, steps: run.steps }))
   const reached = arms.map(({ arm }) => {
     const at = of(arm, reach)
     const there = at.filter(Number.isFinite)
@@ -51,7 +48,7 @@ export const coldStart: Experiment = async ({ seeds, directory, say }) => {
     question:
       'The paper begins with a fine-tuning that teaches format and tool use but no reasoning, so that responses begin short and grow by reinforcement learning alone. What does a reasoning-heavy beginning change in length and convergence?',
     method: [
-      `The quickstart's model and problems, ${seeds} seeds. Both arms imitate the same calls and answers; the reasoning-heavy one has a sentence or two of thought before each.`,
+      `The quickstart's model and problems, ${options.seeds} seeds. Both arms imitate the same calls and answers; the reasoning-heavy one has a sentence or two of thought before each.`,
       'Bands and ± are one standard error over seeds.',
     ],
     findings: [
@@ -60,7 +57,7 @@ export const coldStart: Experiment = async ({ seeds, directory, say }) => {
     ],
     tables: [
       {
-        title: `Mean over ${seeds} seeds`,
+        title: `Mean over ${options.seeds} seeds`,
         columns: ['', ...arms.map(({ arm }) => arm)],
         rows: figures.map(([name, figure]) => [
           name,
@@ -69,23 +66,13 @@ export const coldStart: Experiment = async ({ seeds, directory, say }) => {
       },
     ],
     pictures: [
-      {
-        name: 'length',
-        caption: 'Tokens that a rollout samples, mean of a step.',
-        spec: curvePicture(
-          curve(armRuns, step => step.meanTokens),
-          'sampled tokens',
-        ),
-      },
-      {
-        name: 'accuracy',
-        caption: 'Mean reward of all rollouts of a step.',
-        spec: curvePicture(
-          curve(armRuns, step => step.passAt1),
-          'pass@1 in training',
-        ),
-      },
+      curvePicture(
+        armRuns(runs),
+        { name: 'length', caption: 'Tokens that a rollout samples, mean of a step.', title: 'sampled tokens' },
+        step => step.meanTokens,
+      ),
+      accuracyPicture(armRuns(runs)),
     ],
-    data: runs.map(({ arm, seed, run: { steps, summary } }) => ({ arm, seed, steps, summary })),
+    data: armData(runs),
   }
 }

@@ -5,7 +5,7 @@
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import type { StepReport } from '../progress'
-import { meanAndError } from './report'
+import { meanAndError, type Picture } from './report'
 
 export interface ArmRun {
   readonly arm: string
@@ -35,7 +35,23 @@ export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => num
   })
 }
 
-export function curvePicture(points: readonly CurvePoint[], title: string): TopLevelSpec {
+/** A picture of one figure of the steps, a curve an arm. */
+export function curvePicture(
+  runs: readonly ArmRun[],
+  { name, caption, title }: { readonly name: string; readonly caption: string; readonly title: string },
+  figure: (step: StepReport) => number,
+): Picture {
+  return { name, caption, spec: spec(curve(runs, figure), title) }
+}
+
+export const accuracyPicture = (runs: readonly ArmRun[]): Picture =>
+  curvePicture(
+    runs,
+    { name: 'accuracy', caption: 'Mean reward of all rollouts of a step.', title: 'pass@1 in training' },
+    step => step.passAt1,
+  )
+
+function spec(points: readonly CurvePoint[], title: string): TopLevelSpec {
   const x = { field: 'step', type: 'quantitative' as const, title: 'step' }
   const color = { field: 'arm', type: 'nominal' as const, title: null }
   return {

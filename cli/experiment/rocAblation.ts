@@ -5,7 +5,8 @@
  * start, problems and budget of a pair are the same.
  */
 import { join } from 'node:path'
-import { type ArmRun, curve, curvePicture } from './curves'
+import { armRuns, figureOf, passAt1After, passAt1Before, type TrainedArm } from './arms'
+import { accuracyPicture, curvePicture } from './curves'
 import type { Experiment, ExperimentOptions } from './experiment'
 import { type ExperimentReport, meanAndError, shown } from './report'
 import { type TrainedRun, trainedRun } from './trainedRun'
@@ -15,24 +16,19 @@ const arms = [
   { arm: 'GRPO', variant: 'none' },
 ] as const
 
-interface Pair {
-  readonly seed: number
-  readonly runs: ReadonlyMap<string, TrainedRun>
-}
-
-async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<Pair> {
+async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<readonly TrainedArm[]> {
   const begun = await trainedRun(
     `seed${seed}-cold-start`,
     { extends: 'quickstart', seed, train: { steps: 0 }, evaluation: { problems: 0 } },
     directory,
   )
   const model = { from: 'directory', path: join(begun.directory, 'checkpoints/step-000000') }
-  const runs = new Map<string, TrainedRun>()
+  const runs: TrainedArm[] = []
   for (const { arm, variant } of arms) {
     const recipe = { extends: 'quickstart', seed, coldStart: null, model, selection: { variant } }
-    runs.set(arm, await trainedRun(`seed${seed}-${variant}`, recipe, directory))
+    runs.push({ arm, seed, run: await trainedRun(`seed${seed}-${variant}`, recipe, directory) })
   }
-  return { seed, runs }
+  return runs
 }
 
 /** Mean of a figure over the last quarter of a run's steps. */
@@ -42,8 +38,8 @@ const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => nu
 }
 
 const figures: readonly (readonly [string, (run: TrainedRun) => number])[] = [
-  ['pass@1 on 256 problems, before', run => run.summary.evalBefore?.passAt1 ?? Number.NaN],
-  ['pass@1 on 256 problems, after', run => run.summary.evalAfter?.passAt1 ?? Number.NaN],
+  ['pass@1 on 256 problems, before', passAt1Before],
+  ['pass@1 on 256 problems, after', passAt1After],
   ['failed calls in positives, first step', run => run.steps[0]!.toolErrorRateInPositives],
   ['failed calls in positives, last quarter', run => late(run, step => step.toolErrorRateInPositives)],
   ['failed calls in all rollouts, last quarter', run => late(run, step => step.toolErrorRate)],
@@ -51,20 +47,17 @@ const figures: readonly (readonly [string, (run: TrainedRun) => number])[] = [
 ]
 
 export const rocAblation: Experiment = async options => {
-  const pairs: Pair[] = []
+  const pairs: (readonly TrainedArm[])[] = []
   for (let seed = 1; seed <= options.seeds; seed++) {
     pairs.push(await pairOf(seed, options))
     options.say(`seed ${seed}: both arms are there`)
   }
-  const values = (arm: string, figure: (run: TrainedRun) => number) => pairs.map(({ runs }) => figure(runs.get(arm)!))
+  const runs = pairs.flat()
   const rows = figures.map(([name, figure]) => {
-    const [roc, grpo] = arms.map(({ arm }) => values(arm, figure)) as [number[], number[]]
+    const [roc, grpo] = arms.map(({ arm }) => figureOf(runs, arm, figure)) as [number[], number[]]
     return [name, shown(roc), shown(grpo), shown(roc.map((value, at) => value - grpo[at]!))]
   })
-  const armRuns: ArmRun[] = pairs.flatMap(({ seed, runs }) =>
-    arms.map(({ arm }) => ({ arm, seed, steps: runs.get(arm)!.steps })),
-  )
-  const errors = (arm: string) => meanAndError(values(arm, figures[3]![1])).mean
+  const errors = (arm: string) => meanAndError(figureOf(runs, arm, figures[3]![1])).mean
   const report: ExperimentReport = {
     name: 'roc-ablation',
     title: 'GRPO-RoC against GRPO, both with the tool',
@@ -83,26 +76,20 @@ export const rocAblation: Experiment = async options => {
       { title: `Mean over ${options.seeds} seeds`, columns: ['', 'GRPO-RoC', 'GRPO', 'difference, paired'], rows },
     ],
     pictures: [
-      {
-        name: 'tool-errors',
-        caption: 'Failed calls over calls, in rollouts with a positive reward.',
-        spec: curvePicture(
-          curve(armRuns, step => step.toolErrorRateInPositives),
-          'tool errors in positives',
-        ),
-      },
-      {
-        name: 'accuracy',
-        caption: 'Mean reward of all rollouts of a step, at temperature 1.',
-        spec: curvePicture(
-          curve(armRuns, step => step.passAt1),
-          'pass@1 in training',
-        ),
-      },
+      curvePicture(
+        armRuns(runs),
+        {
+          name: 'tool-errors',
+          caption: 'Failed calls over calls, in rollouts with a positive reward.',
+          title: 'tool errors in positives',
+        },
+        step => step.toolErrorRateInPositives,
+      ),
+      accuracyPicture(armRuns(runs)),
     ],
-    data: pairs.map(({ seed, runs }) => ({
-      seed,
-      arms: Object.fromEntries([...runs].map(([arm, { steps, summary }]) => [arm, { steps, summary }])),
+    data: pairs.map(pair => ({
+      seed: pair[0]!.seed,
+      arms: Object.fromEntries(pair.map(({ arm, run: { steps, summary } }) => [arm, { steps, summary }])),
     })),
   }
   return report

@@ -10,6 +10,7 @@ import { normalizeInteger, sameInteger } from '../../kernels/answer'
 import { deriveSeed } from '../../runtime/effects'
 import { type Decontaminator, wordsOf } from './decontaminate'
 import { type PublishedProblem, problemOf, sampledIn } from './problemOf'
+import { type RowCounts, rowCounter } from './rowCounts'
 import type { ReadRow } from './rows'
 import type { ProblemSet } from './sets'
 
@@ -35,14 +36,8 @@ export interface PreparedProblem {
   readonly source: string
 }
 
-export interface Prepared {
+export interface Prepared extends RowCounts {
   readonly problems: readonly PreparedProblem[]
-  readonly rows: number
-  /** Rows that are not what the set's rows are, by reason, and where the first of them stand. */
-  readonly broken: Readonly<Record<string, number>>
-  readonly brokenAt: readonly string[]
-  /** Rows that were filtered out, by reason. */
-  readonly dropped: Readonly<Record<string, number>>
 }
 
 interface Candidate extends PublishedProblem {
@@ -54,23 +49,16 @@ interface Candidate extends PublishedProblem {
 
 /** Answers beyond this are no use to a model and a strain on every parser. */
 const mostDigits = 18
-const shownPlaces = 5
 
 export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOptions): Promise<Prepared> {
   const { set } = options
-  const counts = { rows: 0, broken: {} as Record<string, number>, dropped: {} as Record<string, number> }
-  const brokenAt: string[] = []
-  const add = (to: Record<string, number>, reason: string, n = 1) => {
-    if (n > 0) to[reason] = (to[reason] ?? 0) + n
-  }
+  const counter = rowCounter()
   const known = new Map<string, Candidate>()
   for await (const { row, place } of rows) {
-    counts.rows++
+    counter.row()
     const read = problemOf(row, set)
-    if ('broken' in read) {
-      add(counts.broken, read.broken)
-      if (brokenAt.length < shownPlaces) brokenAt.push(place)
-    } else if ('other' in read) add(counts.dropped, read.other)
+    if ('broken' in read) counter.broken(read.broken, place)
+    else if ('other' in read) counter.dropped(read.other)
     else {
       const key = keyOf(read.problem)
       const before = known.get(key)
@@ -87,10 +75,10 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   const problems: PreparedProblem[] = []
   const ids = new Set<string>()
   for (const [key, candidate] of known) {
-    add(counts.dropped, 'the same problem as a row before', candidate.again)
+    counter.dropped('the same problem as a row before', candidate.again)
     const reason = whyNot(candidate, options)
     if (reason !== undefined) {
-      add(counts.dropped, reason)
+      counter.dropped(reason)
       continue
     }
     // Files of several sets may be laid together.
@@ -103,8 +91,8 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   }
   const { seed, limit = problems.length } = options
   const ordered = seed === undefined ? problems : shuffled(problems, seed)
-  add(counts.dropped, 'beyond the limit', ordered.length - Math.min(limit, ordered.length))
-  return { problems: ordered.slice(0, limit), brokenAt, ...counts }
+  counter.dropped('beyond the limit', ordered.length - Math.min(limit, ordered.length))
+  return { problems: ordered.slice(0, limit), ...counter.counts() }
 }
 
 function whyNot(candidate: Candidate, { integer, agreement, evaluation }: PrepareOptions): string | undefined {

@@ -44,6 +44,7 @@ export interface Alarm {
   readonly metric: string
   readonly above?: number | undefined
   readonly below?: number | undefined
+  /** Steps in a row. */
   readonly for: number
   readonly stop: boolean
 }

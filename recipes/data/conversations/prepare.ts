@@ -7,6 +7,7 @@
 import { createHash } from 'node:crypto'
 import type { ChatMessage } from '../../../messages/facts'
 import { deriveSeed } from '../../../runtime/effects'
+import { type RowCounts, rowCounter } from '../rowCounts'
 import type { ReadRow } from '../rows'
 import type { ConversationSet } from './formats'
 
@@ -16,51 +17,37 @@ export interface PreparedConversation {
   readonly source: string
 }
 
-export interface PreparedConversations {
+export interface PreparedConversations extends RowCounts {
   readonly conversations: readonly PreparedConversation[]
-  readonly rows: number
-  readonly broken: Readonly<Record<string, number>>
-  readonly brokenAt: readonly string[]
-  readonly dropped: Readonly<Record<string, number>>
 }
-
-const shownPlaces = 5
 
 export async function prepareConversations(
   rows: AsyncIterable<ReadRow>,
   set: ConversationSet,
   { seed, limit }: { readonly seed?: number | undefined; readonly limit?: number | undefined },
 ): Promise<PreparedConversations> {
-  const counts = { rows: 0, broken: {} as Record<string, number>, dropped: {} as Record<string, number> }
-  const brokenAt: string[] = []
+  const counter = rowCounter()
   const found = new Map<string, PreparedConversation>()
   for await (const { row, place } of rows) {
-    counts.rows++
+    counter.row()
     const read = readRow(row, set)
     if ('messages' in read) {
       const digest = createHash('sha256').update(JSON.stringify(read.messages)).digest('hex').slice(0, 16)
-      if (found.has(digest)) add(counts.dropped, 'the same conversation as a row before')
+      if (found.has(digest)) counter.dropped('the same conversation as a row before')
       else found.set(digest, { id: `${set.name}-${digest}`, messages: read.messages, source: set.name })
-    } else if ('other' in read) add(counts.dropped, read.other)
-    else {
-      add(counts.broken, read.broken)
-      if (brokenAt.length < shownPlaces) brokenAt.push(place)
-    }
+    } else if ('other' in read) counter.dropped(read.other)
+    else counter.broken(read.broken, place)
   }
   const all = [...found.values()]
   const placed = all.map(one => ({ one, at: seed === undefined ? 0 : deriveSeed('data/order', seed, one.id) }))
   const ordered = placed.sort((a, b) => a.at - b.at).map(({ one }) => one)
   const conversations = ordered.slice(0, limit)
-  if (conversations.length < ordered.length) counts.dropped['beyond the limit'] = ordered.length - conversations.length
-  return { conversations, brokenAt, ...counts }
+  counter.dropped('beyond the limit', ordered.length - conversations.length)
+  return { conversations, ...counter.counts() }
 }
 
 function readRow(row: unknown, set: ConversationSet) {
   if (row === undefined) return { broken: 'not JSON' }
   if (typeof row !== 'object' || row === null || Array.isArray(row)) return { broken: 'not an object' }
   return set.read(row as Readonly<Record<string, unknown>>)
-}
-
-function add(to: Record<string, number>, reason: string): void {
-  to[reason] = (to[reason] ?? 0) + 1
 }

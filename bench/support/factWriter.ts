@@ -1,0 +1,28 @@
+/**
+ * Facts into a journal, as many at a time as the writer of an embedded bus takes at once.
+ *
+ * in   facts        out  how many were written
+ */
+import type { Fact } from '../../messages/facts'
+import type { Journal } from '../../runtime/journal'
+
+const atOnce = 256
+
+export function factWriter(journal: Journal) {
+  let batch: Fact[] = []
+  let written = 0
+  async function flush(): Promise<void> {
+    await journal.append(batch)
+    written += batch.length
+    batch = []
+  }
+  return {
+    async write(...facts: readonly Fact[]): Promise<void> {
+      batch.push(...facts)
+      if (batch.length >= atOnce) await flush()
+    },
+    /** Resolves when all are durable. */
+    flush,
+    written: () => written,
+  }
+}
