@@ -72,7 +72,8 @@ export class Dispatcher {
   }
 
   /**
-   * The verdicts, in the items' order. What has not begun after `waitMs` is answered `queue_timeout`.
+   * The verdicts, in the items' order. What has not begun after `waitMs` is answered `queue_timeout`; what the sandbox
+   * has by then has the time that it would need if it had begun.
    * @param signal the client's going away: what waits is forgotten, what runs is ended; then this never resolves
    */
   judge(
@@ -100,10 +101,7 @@ export class Dispatcher {
       if (signal.aborted) job.drop()
       if (job.isDone) return
       signal.addEventListener('abort', () => this.tally.count('dropped', job.drop()), { once: true })
-      job.expiry = setTimeout(
-        () => this.tally.count('queueTimeouts', job.expire(waitMs)),
-        Math.min(waitMs, 2 ** 31 - 1),
-      )
+      job.expiry = setTimeout(() => this.#expire(job, waitMs), Math.min(waitMs, 2 ** 31 - 1))
       this.#enlist(client, address.turns, job)
       this.#pump()
     })
