@@ -16,7 +16,7 @@ import { deriveSeed, type Effects } from '../runtime/effects'
 import { notebookTool } from '../sandbox/notebookTool'
 import { answerTags, type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
 
-export interface CoordinatedGroup {
+interface CoordinatedGroup {
   readonly firstOffset: number
   readonly members: ReadonlyMap<number, Rollout>
   readonly closed: boolean

@@ -20,7 +20,7 @@ export interface LearnerPlan {
 }
 
 /** Where a group's facts begin in the log. */
-export interface GroupPlace {
+interface GroupPlace {
   readonly partition: number
   readonly offset: number
 }

@@ -26,9 +26,9 @@ export interface Call {
  * turn: a generation is to be asked for, or was. tools: calls are out. append: their answers are to be rendered.
  * ended: the model is done, in `ending`. finished: the fact says so.
  */
-export type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
+type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
 
-export interface Ending {
+interface Ending {
   readonly outcome: Outcome
   readonly reason: string
 }
@@ -64,7 +64,7 @@ export interface Rollout {
 }
 
 /** Engine faults in a row after which a rollout is given up. */
-export const maxFaults = 5
+const maxFaults = 5
 
 export function newRollout(request: RolloutRequested): Rollout {
   return {

@@ -12,7 +12,7 @@ import type { Fact, Metrics } from '../messages/facts'
 import { type GroupId, groupId, groupOf, type TrajectoryId } from '../messages/ids'
 import { isBeyond } from './alarms'
 
-export interface MeasuredProblems {
+interface MeasuredProblems {
   readonly samples: number
   readonly minSolved: number
   /** Default: samples − 1. */
@@ -69,7 +69,7 @@ const nothingMeasured: Measuring = { asked: 0, draws: new Map(), solved: [] }
 const unmeasured: Measured = { solvedBy: new Set(), closed: false }
 
 const pad = (n: number, width: number) => String(n).padStart(width, '0')
-export const measuredGroup = (stage: number, task: number): GroupId => groupId(`m${pad(stage, 2)}.${pad(task, 6)}`)
+const measuredGroup = (stage: number, task: number): GroupId => groupId(`m${pad(stage, 2)}.${pad(task, 6)}`)
 const stageOf = (group: GroupId): number | undefined => {
   const found = /^m(\d+)\.\d+$/.exec(group)
   return found === null ? undefined : Number(found[1])

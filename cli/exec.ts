@@ -57,7 +57,7 @@ export function registerExec(program: Command): void {
  * Answers lines until the input ends or is destroyed.
  * @param abort ends the running calls unanswered; it is also used when the output is closed by its reader
  */
-export async function execLines(
+async function execLines(
   sandbox: Sandbox,
   input: Readable,
   output: Writable,

@@ -7,7 +7,7 @@
 import { distance } from 'fastest-levenshtein'
 import { notUnicode, type RunRequest, type RunResult } from '../sandbox'
 
-export type LineId = string | number | null
+type LineId = string | number | null
 
 export interface ExecLine {
   readonly id: LineId

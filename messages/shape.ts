@@ -26,7 +26,7 @@ export interface Fields {
 }
 
 /** The kinds that a field of type T may be declared as. A literal union lists its members, so a new one fails to compile. */
-export type KindOf<T> = unknown extends T
+type KindOf<T> = unknown extends T
   ? 'unknown'
   : null extends T
     ? { readonly nullable: KindOf<Exclude<T, null>> }

@@ -24,7 +24,7 @@ export interface Layer {
 }
 
 /** Other names of fields: a renamed field, or undefined for a name that is none of them. */
-export interface OtherNames {
+interface OtherNames {
   readonly one: (name: string, value: unknown) => { readonly path: string; readonly value: unknown } | undefined
   readonly all: (
     data: PlainObject,

@@ -7,7 +7,7 @@
  */
 export type PlainObject = { readonly [key: string]: unknown }
 
-export const isPlain = (value: unknown): value is PlainObject =>
+const isPlain = (value: unknown): value is PlainObject =>
   value !== null && typeof value === 'object' && !Array.isArray(value)
 
 export function mergeLayers(below: PlainObject, above: PlainObject): PlainObject {

@@ -17,7 +17,7 @@ import { systemEffects } from './effects'
 import { TroupeError } from './errors'
 import { policyDirectory, pythonPath } from './python'
 
-export type PolicyService = 'render' | 'engine' | 'trainer'
+type PolicyService = 'render' | 'engine' | 'trainer'
 
 export interface PolicyProcessOptions {
   readonly serve: PolicyService
@@ -41,7 +41,7 @@ export interface PolicyProcess {
 }
 
 /** A gRPC client whose methods are called by name; shapes are those of policy.proto, camelCase. */
-export interface PolicyClient {
+interface PolicyClient {
   /** Errors are TroupeErrors: `<boundary>.lost` (retriable), `<boundary>.timeout`, or the server's own `code: text`. */
   unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
   /** Both directions. The caller respects `write`'s answer and 'drain', and cancels what it does not end. */

@@ -21,7 +21,7 @@ export interface RewardLaneOptions {
 }
 
 /** A line of the process. */
-export interface RewardLine {
+interface RewardLine {
   readonly id?: number
   readonly ready?: boolean
   readonly score?: number

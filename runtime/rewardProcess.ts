@@ -18,7 +18,7 @@ export interface RewardProcessOptions extends RewardLaneOptions {
   readonly processes?: number
 }
 
-export type RewardReply =
+type RewardReply =
   | { readonly score: number; readonly why?: string }
   /** `fault`: raised, timeout, died, no-number, not-loaded. */
   | { readonly fault: string; readonly why: string }

@@ -33,7 +33,7 @@ export interface TrainerProcessOptions extends Omit<PolicyProcessOptions, 'serve
 }
 
 /** What the process is, as it says itself. */
-export interface TrainerInfo {
+interface TrainerInfo {
   readonly model: string
   readonly parameters: number
   /** Fewer than `parameters` with adapters. */

@@ -26,7 +26,7 @@ export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
 }
 
 /** Processes that carry the mark. Code that clears its environment and starts anew escapes this, not its launcher. */
-export function marked(mark: string): number[] {
+function marked(mark: string): number[] {
   const needle = `${MARK}=${mark}\0`
   return readdirSync('/proc')
     .filter(name => /^\d+$/.test(name))

@@ -43,7 +43,7 @@ export interface LaneTask {
   readonly processLimit: number
 }
 
-export interface Ended extends RunEnding {
+interface Ended extends RunEnding {
   readonly kind: 'ended'
 }
 

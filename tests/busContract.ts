@@ -10,7 +10,7 @@ import { maxRecordBytes, partitionOf } from '../runtime/bus'
 import { TroupeError } from '../runtime/errors'
 
 /** Storage of one test. `open` opens a bus over it; where it is durable, again after the bus before was closed. */
-export interface BusStorage {
+interface BusStorage {
   open(): Promise<Bus>
   remove(): Promise<void>
 }

@@ -11,11 +11,11 @@ import { type Continued, farthest, forwardLogprobs } from './support/forward'
 import { refused } from './support/refusal'
 import { until } from './support/until'
 
-export interface StreamingEngine extends Engine {
+interface StreamingEngine extends Engine {
   stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
 }
 
-export interface EngineUnderTest {
+interface EngineUnderTest {
   readonly engine: StreamingEngine
   /** The weights that it began with, and others of the same shape. */
   readonly weights: string

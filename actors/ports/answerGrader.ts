@@ -12,7 +12,7 @@ import { TroupeError } from '../../runtime/errors'
 import type { RunResult, Sandbox } from '../../sandbox'
 
 /** Which rule decided. The last four: it was left to math-verify, which could not settle it. */
-export type GradingRule =
+type GradingRule =
   | 'no-answer'
   | 'integer'
   | 'text'

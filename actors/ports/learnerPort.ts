@@ -183,7 +183,7 @@ function trained({
 const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metrics
 
 /** The facts of a batch's trajectories, read from where their groups begin; decisions of fenced owners are left out. */
-export async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
+async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
   const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
   const begins = new Map<number, number>()
   for (const { partition, offset } of batch.places.values()) {

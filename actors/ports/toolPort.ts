@@ -19,7 +19,7 @@ export interface ToolOutcome extends ToolRun {
 }
 
 /** What a call is given besides its arguments. */
-export interface ToolLimits {
+interface ToolLimits {
   readonly timeoutMs: number
   /** Whose call it is: what a tool keeps, it keeps for a trajectory. */
   readonly trajectory?: TrajectoryId

@@ -11,7 +11,7 @@ import type { Host } from '../../runtime/host'
 import { failure } from '../failure'
 import type { RunOptions } from '../run'
 
-export type RoleHost<S, I extends Message, R> = HostSpec<S, I, R> & {
+type RoleHost<S, I extends Message, R> = HostSpec<S, I, R> & {
   /** The processes with this role share the partitions. Default false. */
   readonly shared?: boolean
 }

@@ -34,7 +34,7 @@ interface Arm {
   readonly nodeCpuMs: number[]
 }
 
-export interface ArmFigures {
+interface ArmFigures {
   readonly startSeconds: number
   readonly stepSeconds: number
   readonly nodeCpuMs: number

@@ -12,7 +12,7 @@ import type { GroupId, TrajectoryId } from '../../messages/ids'
 import { groupOf, memberOf } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 
-export interface TracedTurn {
+interface TracedTurn {
   readonly newTokens: number
   /** Until the tool that the turn called has answered; 0 in the last turn, which calls none. */
   readonly toolMs: number

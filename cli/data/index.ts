@@ -68,7 +68,7 @@ export function registerData(program: Command): void {
     })
 }
 
-export async function prepareData(name: string, options: DataOptions): Promise<DataReport> {
+async function prepareData(name: string, options: DataOptions): Promise<DataReport> {
   const conversations = conversationSets.get(name)
   if (conversations !== undefined) return prepareDemonstrations(conversations, options)
   const set = problemSets.get(name) ?? unknownSet(name)

@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import { svgOf } from '../picture'
 
-export interface Table {
+interface Table {
   readonly title: string
   readonly columns: readonly string[]
   readonly rows: readonly (readonly (string | number | null)[])[]

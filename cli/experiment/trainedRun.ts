@@ -13,7 +13,7 @@ import { TroupeError } from '../../runtime/errors'
 import { packageRoot } from '../../runtime/python'
 import type { StepReport, summaryOf } from '../progress'
 
-export type Summary = ReturnType<typeof summaryOf>
+type Summary = ReturnType<typeof summaryOf>
 
 export interface TrainedRun {
   readonly steps: readonly StepReport[]

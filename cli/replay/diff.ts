@@ -88,7 +88,7 @@ interface Span {
 }
 
 /** What each stretch of the sequence is. */
-export function spansOf(counted: Counted): readonly Span[] {
+function spansOf(counted: Counted): readonly Span[] {
   const spans: Span[] = []
   let end = 0
   for (const fact of factsIn(counted)) {
@@ -105,7 +105,7 @@ export function spansOf(counted: Counted): readonly Span[] {
   return spans
 }
 
-export function firstDifference(
+function firstDifference(
   a: AssembledSequence & { readonly spans: readonly Span[] },
   b: AssembledSequence & { readonly spans: readonly Span[] },
 ): TokenDifference | null {

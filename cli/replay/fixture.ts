@@ -14,7 +14,7 @@ import type { NewRecord } from '../../runtime/bus/bus'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { RecordedRun } from './recordedRun'
 
-export interface FixtureRecord {
+interface FixtureRecord {
   readonly topic: TopicName
   readonly partition: number
   readonly timestamp: number

@@ -20,7 +20,7 @@ export interface KeptWeights {
 const known = new WeakMap<RecordedRun, Promise<readonly KeptWeights[]>>()
 const said = new WeakMap<RecordedRun, Set<number>>()
 
-export function keptWeights(recorded: RecordedRun): Promise<readonly KeptWeights[]> {
+function keptWeights(recorded: RecordedRun): Promise<readonly KeptWeights[]> {
   let kept = known.get(recorded)
   if (kept === undefined) {
     kept = factsOf(recorded, 'learner', ['weights.published']).then(published =>

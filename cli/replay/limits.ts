@@ -111,7 +111,7 @@ async function run(target: string | undefined, options: LimitsOptions): Promise<
 }
 
 /** Every trajectory beside what it would have been. `judge`: the reward of a response; null: it has none. */
-export async function underLimits(
+async function underLimits(
   all: readonly Counted[],
   config: RecipeConfig,
   change: Partial<Limits>,

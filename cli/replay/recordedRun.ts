@@ -19,7 +19,7 @@ import type { RunDirectory } from '../../runtime/runDirectory'
 import { chooseRun, openForReading, runsOn, withBus } from '../runContext'
 
 /** gap: offsets that are not there. torn-tail: the last record of a partition cannot be unpacked. */
-export type FaultKind = 'gap' | 'torn-tail' | 'newer-schema' | 'unknown-type' | 'unreadable' | 'blob'
+type FaultKind = 'gap' | 'torn-tail' | 'newer-schema' | 'unknown-type' | 'unreadable' | 'blob'
 
 export interface Fault {
   readonly kind: FaultKind
@@ -290,7 +290,7 @@ export function reportFaults(recorded: RecordedRun, most = 8): void {
   if (more > 0) process.stderr.write(`${more} more; \`troupe replay verify\` lists all\n`)
 }
 
-export const faultText = (fault: Fault): string => `${placeText(fault)} ${fault.kind}: ${fault.message}`
+const faultText = (fault: Fault): string => `${placeText(fault)} ${fault.kind}: ${fault.message}`
 
 function faultKind(error: Error): FaultKind | undefined {
   if (error instanceof TroupeError && error.code.startsWith('blob.')) return 'blob'

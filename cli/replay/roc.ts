@@ -25,7 +25,7 @@ interface RocOptions extends ReadOptions {
 const variants = ['paper', 'release', 'none', 'dynamic'] as const
 type Variant = (typeof variants)[number]
 
-export interface VariantResult {
+interface VariantResult {
   readonly outcome: 'selected' | 'whole' | 'rejected'
   readonly reason: string | null
   /** By member; members that are not kept are left out. */
@@ -76,7 +76,7 @@ export function registerRoc(replay: Command): void {
   })
 }
 
-export function rocOf(group: GroupId, all: readonly Counted[], config: RecipeConfig): RocReport {
+function rocOf(group: GroupId, all: readonly Counted[], config: RecipeConfig): RocReport {
   const options = selectionOptions(config, group)
   const members = rewardedMembers(all)
   const select = (variant: SelectionVariant) => selectGroup(members, { ...options, variant })

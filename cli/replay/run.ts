@@ -207,7 +207,7 @@ const words: Readonly<Record<Divergence['kind'], string>> = {
   throws: "today's code fails on this",
 }
 
-export function divergenceLines(divergence: Divergence): string[] {
+function divergenceLines(divergence: Divergence): string[] {
   const { place, after, kind, about, expected, actual, fields, error } = divergence
   const lines = [paint('red', `${place}  ${escapeForTerminal(about)}: ${words[kind]}`)]
   if (after !== null && after !== place) lines.push(`  after     ${after}`)

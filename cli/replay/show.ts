@@ -84,7 +84,7 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
 }
 
 /** Its own facts, and the decision about its group, in the log's order. */
-export async function entriesOfTrajectory(recorded: RecordedRun, trajectory: TrajectoryId): Promise<readonly Entry[]> {
+async function entriesOfTrajectory(recorded: RecordedRun, trajectory: TrajectoryId): Promise<readonly Entry[]> {
   const entries: Entry[] = []
   const group = groupOf(trajectory)
   await scanTrajectories(
@@ -221,7 +221,7 @@ function leastLikely(facts: readonly TrajectoryFact[], share: number): number {
 
 const sampledTail = /<\|im_end\|>\s*$/
 
-export function printed(
+function printed(
   trajectory: TrajectoryId,
   facts: readonly TrajectoryFact[],
   decision: GroupSelected | GroupRejected | undefined,

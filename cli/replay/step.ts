@@ -15,7 +15,7 @@ import { factLine } from './follow'
 import { placeText } from './recordedRun'
 import type { Divergence, Stepped } from './rerun'
 
-export interface StepOptions {
+interface StepOptions {
   /** Every fact is a stop, until told otherwise. */
   readonly step: boolean
   readonly break?: string

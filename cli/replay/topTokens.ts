@@ -22,7 +22,7 @@ export interface SampledToken {
   readonly value: number
 }
 
-export interface TokenRow {
+interface TokenRow {
   readonly token: number
   /** How often it is among the top of its trajectory, and how often it was sampled at all. */
   readonly top: number
@@ -81,7 +81,7 @@ export function topOf(tokens: readonly SampledToken[], share: number): ReadonlyS
   return new Set(order.sort((a, b) => tokens[b]!.value - tokens[a]!.value || a - b).slice(0, most))
 }
 
-export const isAfterTool = ({ turn, position }: SampledToken): boolean => turn > 0 && position < afterToolTokens
+const isAfterTool = ({ turn, position }: SampledToken): boolean => turn > 0 && position < afterToolTokens
 
 export function topTable(all: readonly (readonly SampledToken[])[], share: number): TopTable {
   const rows = new Map<number, { -readonly [K in keyof TokenRow]: TokenRow[K] }>()

@@ -13,7 +13,7 @@ import { type Counted, factsIn, selectionOf } from './counted'
 export const lineFormat = 'troupe-trajectory'
 
 /** A message as OpenAI's chat API has it. */
-export interface OpenAiMessage {
+interface OpenAiMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
   readonly content: string
   readonly tool_calls?: readonly {
@@ -24,7 +24,7 @@ export interface OpenAiMessage {
   readonly tool_call_id?: string
 }
 
-export interface LineTurn {
+interface LineTurn {
   readonly turn: number
   /** Of `tokens`: where what it sampled begins and ends. */
   readonly start: number
@@ -200,7 +200,7 @@ export function callsOf(counted: Counted): readonly LineCall[] {
 }
 
 /** The conversation as OpenAI's API has it: calls taken out of the text, each answered by a `tool` message. */
-export function messagesOf(counted: Counted): readonly OpenAiMessage[] {
+function messagesOf(counted: Counted): readonly OpenAiMessage[] {
   const messages: OpenAiMessage[] = [...counted.request.task.messages]
   const results = new Map<number, ToolCompleted[]>()
   for (const fact of factsIn(counted)) {

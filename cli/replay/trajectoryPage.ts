@@ -29,7 +29,7 @@ const escapes: Readonly<Record<string, string>> = {
 }
 
 /** Text for a page: markup is text, control characters and changes of direction are visible escapes. */
-export const escapeForPage = (text: string): string => escapeForTerminal(text).replace(/[&<>"']/g, c => escapes[c]!)
+const escapeForPage = (text: string): string => escapeForTerminal(text).replace(/[&<>"']/g, c => escapes[c]!)
 
 const e = escapeForPage
 

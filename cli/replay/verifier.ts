@@ -17,7 +17,7 @@ import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal'
 import { type Fault, placeText } from './recordedRun'
 
-export interface Problem {
+interface Problem {
   readonly place: string
   readonly kind: string
   readonly message: string

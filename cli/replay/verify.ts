@@ -39,7 +39,7 @@ export function registerVerify(replay: Command): void {
 }
 
 /** `sample`: share of the trajectories whose contexts are rebuilt; which ones follows from their names. */
-export async function verify(recorded: RecordedRun, sample = 1): Promise<Verified> {
+async function verify(recorded: RecordedRun, sample = 1): Promise<Verified> {
   const begun = performance.now()
   const check = verifier(recorded.run, id => inSample(id, sample))
   for (const topic of ['runs', 'trajectories', 'learner', 'telemetry', 'dead-letters'] as const) {

@@ -9,7 +9,7 @@ import type { EngineAccount } from './ledger'
 import type { EngineView, WaitingTurn } from './policy'
 
 /** fresh: never began. homeless: began, has no engine. placed: waits on its engine. lost: its engine left in a turn. */
-export type Phase = 'fresh' | 'homeless' | 'placed' | 'running' | 'tool' | 'lost'
+type Phase = 'fresh' | 'homeless' | 'placed' | 'running' | 'tool' | 'lost'
 
 export interface Member extends HeapItem, WaitingTurn {
   contextTokens: number

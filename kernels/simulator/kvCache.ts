@@ -62,10 +62,6 @@ export class KvCache {
     return this.referencedBlocks * this.blockTokens
   }
 
-  get keptTokens(): number {
-    return this.keptBlocks * this.blockTokens
-  }
-
   /** Tokens in front of a context of `tokens` that are there. At least one is left to compute. */
   cachedTokens(hold: Hold, tokens: number): number {
     return this.look(hold, tokens).blocks * this.blockTokens

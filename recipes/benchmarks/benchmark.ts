@@ -13,7 +13,7 @@ import { type Printed, printed } from './printed'
 import type { Problems } from './problem'
 import { parseProblems, type RowFormat } from './rows'
 
-export interface BenchmarkFiles {
+interface BenchmarkFiles {
   readonly text: string
   /** A second file: possible answers (bfcl), the baseline's answers (arena-hard). */
   readonly answers?: string

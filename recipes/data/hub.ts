@@ -47,7 +47,7 @@ export async function hubFiles(options: HubOptions): Promise<readonly string[]> 
   return files
 }
 
-export const hubEndpoint = ({ endpoint }: Pick<HubOptions, 'endpoint'> = {}): string =>
+const hubEndpoint = ({ endpoint }: Pick<HubOptions, 'endpoint'> = {}): string =>
   (endpoint ?? (process.env.HF_ENDPOINT || 'https://huggingface.co')).replace(/\/+$/, '')
 
 const revisionOf = ({ revision = 'main' }: HubOptions) => encodeURIComponent(revision)

@@ -29,7 +29,7 @@ export interface PrepareOptions {
 }
 
 /** A line of the file that is written. */
-export interface PreparedProblem {
+interface PreparedProblem {
   readonly id: string
   readonly problem: string
   readonly answer: string

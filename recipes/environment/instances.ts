@@ -12,7 +12,7 @@ import { z } from 'zod'
 import { asError, TroupeError } from '../../runtime/errors'
 import { environmentsDirectory, environmentsPythonPath } from '../../runtime/python'
 
-export interface Family {
+interface Family {
   readonly name: string
   /** Of the package's own configuration of it. */
   readonly options: Readonly<Record<string, unknown>>

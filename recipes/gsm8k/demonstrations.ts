@@ -18,7 +18,7 @@ import type { Gsm8kRow } from './rows'
  * a second for that one. repairs: a call that fails, then the right one. The last two are there so that the model has
  * seen more than one call in a trajectory. A row that cannot be split is solved.
  */
-export const demonstrationShares = { splits: 30, repairs: 15, solves: 55 } as const
+const demonstrationShares = { splits: 30, repairs: 15, solves: 55 } as const
 export type DemonstrationKind = keyof typeof demonstrationShares
 
 export interface Demonstration {

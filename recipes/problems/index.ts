@@ -158,5 +158,5 @@ const taskOf = (
 const named = (prefix: string, counts: Readonly<Record<string, number>>) =>
   Object.fromEntries(Object.entries(counts).map(([reason, n]) => [prefix + reason, n]))
 
-export const noData = (message: string, hint: string) =>
+const noData = (message: string, hint: string) =>
   new TroupeError('config.no_data', { boundary: 'config', retriable: false, message, hint })

@@ -7,7 +7,7 @@
 import { actorError } from './actorError'
 import type { ActorRef, StopOptions } from './spec'
 
-export const maxChildren = 64
+const maxChildren = 64
 
 const nameable = /^[A-Za-z0-9][A-Za-z0-9._-]*$/
 

@@ -29,7 +29,7 @@ const saslSchema = z.strictObject({
   password: secretSchema,
 })
 
-export const kafkaSettingsSchema = z.strictObject({
+const kafkaSettingsSchema = z.strictObject({
   /** Put before every topic's and group's name. */
   prefix: z
     .string()

@@ -29,7 +29,7 @@ export interface ServerHttp {
   close(): void
 }
 
-export interface StreamReply {
+interface StreamReply {
   readonly status: number
   /** Text behind `data:`, event by event. Throws `engine.lost` when the connection breaks off. */
   readonly lines: AsyncIterable<string>

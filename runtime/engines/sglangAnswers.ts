@@ -24,7 +24,7 @@ export interface SglangAnswerOptions {
   readonly fx: Effects
 }
 
-export interface SglangTotals {
+interface SglangTotals {
   readonly generatedTokens: number
   readonly prefilledTokens: number
   readonly preemptions: number

@@ -32,7 +32,7 @@ const sampleLine = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$/
 const labelPair = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g
 
 /** Samples by the name of their metric. Lines that are none are passed over. */
-export function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
+function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
   const samples = new Map<string, Sample[]>()
   for (const line of text.split('\n')) {
     if (line.startsWith('#')) continue

@@ -3,7 +3,7 @@ import { distance } from 'fastest-levenshtein'
 import { z } from 'zod'
 
 /** Of a step's rollouts (`step.tallied`), and of its update (`step.completed`). */
-export const stepMetrics = [
+const stepMetrics = [
   ...['passAt1', 'toolErrorRate', 'toolErrorRateInPositives', 'truncatedShare', 'failedShare', 'rejectedShare'],
   ...['meanTokens', 'meanTurns', 'rollouts'],
   ...['loss', 'gradNorm', 'entropy', 'clipFraction', 'klEngine', 'klReference', 'tisMean', 'tisCapped', 'icepopMasked'],

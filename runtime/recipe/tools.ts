@@ -4,7 +4,7 @@ import { secretSchema } from '../secret'
 import { positive } from './numbers'
 
 /** A server of the Model Context Protocol: a program that is started, or an address. */
-export const mcpServerSchema = z.union([
+const mcpServerSchema = z.union([
   z.strictObject({
     command: z.string().min(1),
     args: z.array(z.string()).default([]),

@@ -42,7 +42,7 @@ export const lossDefaults = {
   },
 } as const satisfies Readonly<Record<string, LossDefaults>>
 
-export type LossName = keyof typeof lossDefaults
+type LossName = keyof typeof lossDefaults
 
 const fields = z.strictObject({
   /** 0: an evaluation and nothing else. */
@@ -131,5 +131,3 @@ export const trainSection = checked.transform(train => {
     advantage: train.advantage ?? advantage,
   }
 })
-
-export type TrainConfig = z.output<typeof trainSection>

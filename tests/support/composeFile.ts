@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parse } from 'yaml'
 
-export interface ComposeService {
+interface ComposeService {
   readonly image: string
   readonly command?: readonly string[]
   readonly ports?: readonly string[]

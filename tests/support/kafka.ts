@@ -34,7 +34,7 @@ export interface KafkaOptions {
   readonly protocol?: 'PLAINTEXT' | 'SASL_PLAINTEXT' | 'SSL'
 }
 
-export interface KafkaBroker {
+interface KafkaBroker {
   readonly port: number
   readonly pid: () => number
   kill(signal: NodeJS.Signals): void

@@ -29,7 +29,7 @@ interface Running {
 }
 
 const timing = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
-export const steppedLogprob = -0.5
+const steppedLogprob = -0.5
 
 export function steppedEngine(
   id: EngineId,

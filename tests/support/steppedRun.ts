@@ -50,7 +50,7 @@ export interface SteppedRunOptions {
   readonly onStep?: (n: number, run: SteppedRun) => Promise<void>
 }
 
-export interface SteppedRun {
+interface SteppedRun {
   readonly troupe: Embedded
   /** By engine, as joined last. */
   readonly joined: ReadonlyMap<SteppedEngine, Joined>

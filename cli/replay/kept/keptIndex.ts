@@ -181,7 +181,7 @@ function prune(): void {
   for (const { file } of aged.slice(maxFiles)) rmSync(file, { force: true })
 }
 
-export const indexDirectory = (env: NodeJS.ProcessEnv = process.env): string =>
+const indexDirectory = (env: NodeJS.ProcessEnv = process.env): string =>
   join(env.TROUPE_HOME ? resolve(env.TROUPE_HOME) : join(homedir(), '.cache/troupe'), 'replay')
 
 /** Which log it is, without what its address may hold of secrets. */

@@ -12,10 +12,7 @@ import type { HubPlace } from '../sets'
 import { jsonValuesIn } from './jsonIn'
 import { pythonCalls } from './pythonCalls'
 
-export type Read =
-  | { readonly messages: readonly ChatMessage[] }
-  | { readonly broken: string }
-  | { readonly other: string }
+type Read = { readonly messages: readonly ChatMessage[] } | { readonly broken: string } | { readonly other: string }
 
 export interface ConversationSet {
   readonly name: string

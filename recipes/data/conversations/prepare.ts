@@ -11,7 +11,7 @@ import { type RowCounts, rowCounter } from '../rowCounts'
 import type { ReadRow } from '../rows'
 import type { ConversationSet } from './formats'
 
-export interface PreparedConversation {
+interface PreparedConversation {
   readonly id: string
   readonly messages: readonly ChatMessage[]
   readonly source: string
