@@ -56,11 +56,37 @@ test('every step of an asynchronous run is computed again to the bit, from the n
   const steps = jsonLines<LearnedStep>(stdout)
   expect(steps.map(s => s.step)).toEqual([1, 2, 3])
   for (const s of steps) {
+    expect(s.recorded.gradNorm).toBeGreaterThan(0.01)
     expect(s).toMatchObject({ agrees: true, members: [], sameWeights: true, checkpoint: 'step-000000' })
     expect(Math.max(...Object.values(s.differences))).toBeLessThanOrEqual(1e-6)
   }
   const [third] = jsonLines<LearnedStep>((await replay('learn', '3', '--run', 'r', '--json')).stdout)
   expect(third).toMatchObject({ step: 3, checkpoint: 'step-000002', agrees: true })
+})
+
+test('in another dtype a step agrees within the tolerance that is stated for it, and not bit by bit', async () => {
+  const { code, stdout } = await replay('learn', '2', '--run', 'r', '--dtype', 'bfloat16', '--json')
+  const [step] = jsonLines<LearnedStep>(stdout)
+  expect({ code, agrees: step!.agrees }).toEqual({ code: 0, agrees: true })
+  expect(step!.differences.gradNorm).toBeGreaterThan(0)
+  expect(step!.differences.gradNorm).toBeLessThan(0.02)
+})
+
+test('entropies of recorded tokens come from the weights that sampled them', async () => {
+  const listed = jsonLines<{ trajectory: string }>(
+    (await replay('ls', '--run', 'r', '--purpose', 'train', '--json', '--limit', '1')).stdout,
+  )
+  const asked = async (...args: string[]) => {
+    const { code, stdout, stderr } = await replay('entropy', listed[0]!.trajectory, '--run', 'r', '--json', ...args)
+    expect({ code, stderr: stderr.slice(-2000) }).toEqual({ code: 0, stderr: '' })
+    return JSON.parse(stdout) as { measure: string; sampled: number; top: number; meanValue: number }
+  }
+  const drawn = await asked()
+  const own = await asked('--with-model')
+  expect(own).toMatchObject({ measure: 'entropy', sampled: drawn.sampled })
+  // Both estimate the same mean; of a distribution over a few hundred tokens neither can be over its logarithm.
+  expect(own.meanValue).toBeGreaterThan(0)
+  expect(own.meanValue).toBeLessThan(Math.log(1000))
 })
 
 test('a step whose record was changed does not agree, and what differs is named', async () => {

@@ -1,7 +1,9 @@
 /**
- * Arguments that make a quickstart small enough for seconds a step; groups of equal reward are kept, since an unschooled
- * model is mostly wrong.
+ * Arguments that make a quickstart small enough for seconds a step. Its model is unschooled and never right, so the reward
+ * is of another kind (parity.py): groups are mixed and gradients are not 0.
  */
+import { join } from 'node:path'
+
 export const smallRun = (demonstrations: number): readonly string[] =>
   [
     ['coldStart.demonstrations', demonstrations],
@@ -12,6 +14,8 @@ export const smallRun = (demonstrations: number): readonly string[] =>
     ['selection.minPositive', 1],
     ['selection.minNegative', 1],
     ['selection.rejectEqual', false],
+    ['reward.name', 'python'],
+    ['reward.file', join(__dirname, 'parity.py')],
     ['evaluation.problems', 8],
     ['limits.responseTokens', 96],
   ].flatMap(([path, value]) => ['--set', `${path}=${value}`])
