@@ -4,34 +4,27 @@
  * stdout: the conversation, or JSON lines with --json; stderr: what is going on. Every exchange is a trajectory of purpose `chat` on the
  * bus: `troupe replay show --run ID` prints it. Tokens of an answer, its calls' results included, come out of one budget, --max-tokens.
  */
-import { createInterface } from 'node:readline'
 import { text as textOfStream } from 'node:stream/consumers'
 import { type Command, InvalidArgumentError } from 'commander'
 import { announce } from '../../actors/announce'
-import { engines } from '../../actors/engines'
-import { openRunTools, type RunTools } from '../../actors/ports/runTools'
 import type { ChatMessage, RolloutRequested } from '../../messages/facts'
-import { type engineId, epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
+import { epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
 import { deriveSeed, systemEffects } from '../../runtime/effects'
-import { startLocalEngine } from '../../runtime/engines/local'
-import { asError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
-import type { Recipe, RecipeConfig } from '../../runtime/recipe'
-import { startRenderer } from '../../runtime/rendererProcess'
-import { openSandbox } from '../../sandbox'
-import { pythonTool } from '../../sandbox/pythonTool'
+import type { RecipeConfig } from '../../runtime/recipe'
 import { collectedVersions } from '../doctor'
 import { openRun, withBus } from '../runContext'
 import { refuseWrongName } from '../runName'
-import { escapeForTerminal } from '../terminal'
 import { timestamp } from '../train'
 import { wholeNumber } from '../wholeNumber'
 import { type Exchanged, exchange } from './exchange'
 import { chatConfig, wrong } from './model'
-import { userLines } from './userLines'
+import { startParts, type ToolChoice } from './parts'
+import { summarise } from './summary'
+import { answering, talking } from './talk'
 import { chatView } from './view'
 
-interface ChatOptions {
+interface ChatOptions extends ToolChoice {
   readonly bus: string
   readonly model?: string
   readonly engine?: string
@@ -42,8 +35,6 @@ interface ChatOptions {
   readonly temperature: number
   readonly callsPerTurn: number
   readonly template: string
-  readonly tools?: boolean
-  readonly toolsFrom?: string
   readonly set: readonly string[]
   readonly seed: number
   readonly run?: string
@@ -129,7 +120,7 @@ async function chat(options: ChatOptions): Promise<number> {
       )
       talk.messages.push(...done.messages)
       await engine.release(request.trajectory)
-      summarise(done, request, run, options)
+      summarise(done, request, run, options.json === true)
       return done
     }
 
@@ -147,82 +138,6 @@ async function chat(options: ChatOptions): Promise<number> {
 interface Talk {
   readonly messages: ChatMessage[]
   count: number
-}
-
-async function startParts(
-  config: RecipeConfig,
-  options: ChatOptions,
-  log: ReturnType<typeof createLog>,
-  closers: (() => Promise<unknown>)[],
-) {
-  if (config.model.from !== 'directory') throw wrong('a chat needs a model in a directory', 'give --model DIR')
-  const { path: modelDirectory, template } = config.model
-  const recipe = toolsOf(options)
-  // Side by side: each takes seconds.
-  const starting = [
-    startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log }),
-    startEngine(config, modelDirectory, log),
-    startTools(config, recipe, log),
-  ] as const
-  const settled = await Promise.allSettled(starting)
-  for (const one of settled) if (one.status === 'fulfilled') closers.push(() => one.value.close())
-  const fault = settled.find(one => one.status === 'rejected')
-  if (fault !== undefined) throw fault.reason
-  const [renderer, { engine }, tools] = await Promise.all(starting)
-  return { renderer, engine, tools }
-}
-
-async function startEngine(config: RecipeConfig, modelDirectory: string, log: ReturnType<typeof createLog>) {
-  const { contextTokens } = config.limits
-  const local = (id: ReturnType<typeof engineId>) =>
-    startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: 0, log })
-  const own = config.engine.kind === 'local' ? { startEngine: local } : {}
-  const planned = engines({ config, log, learns: false, ...own }, modelDirectory)
-  const engine = await planned.engines[0]!.start().catch(async thrown => {
-    await planned.close()
-    throw thrown
-  })
-  return {
-    engine,
-    async close() {
-      await engine.close()
-      await planned.close()
-    },
-  }
-}
-
-async function startTools(
-  config: RecipeConfig,
-  recipe: Pick<Recipe, 'tools' | 'toolFunctions'>,
-  log: ReturnType<typeof createLog>,
-): Promise<RunTools> {
-  const sandbox = await openSandbox({ lanes: Math.max(4, config.limits.callsPerTurn) })
-  try {
-    const tools = await openRunTools({ config, recipe, log }, sandbox)
-    return {
-      ...tools,
-      async close() {
-        await tools.close()
-        await sandbox.close()
-      },
-    }
-  } catch (thrown) {
-    await sandbox.close()
-    throw thrown
-  }
-}
-
-function toolsOf({ tools, toolsFrom }: ChatOptions): Pick<Recipe, 'tools' | 'toolFunctions'> {
-  if (tools === false) return { tools: [] }
-  if (toolsFrom === undefined) return { tools: [pythonTool] }
-  const { resolve } = require('node:path') as typeof import('node:path')
-  try {
-    const { recipe } = require(resolve(toolsFrom)) as { recipe?: Recipe }
-    if (recipe !== undefined) return recipe
-  } catch (thrown) {
-    throw wrong(`--tools-from ${toolsFrom} cannot be loaded: ${asError(thrown).message}`, 'give a .ts or .js file')
-  }
-  throw wrong(`${toolsFrom} exports no 'recipe'`, 'export const recipe = defineRecipe({…})')
 }
 
 function requestOf(
@@ -243,83 +158,6 @@ function requestOf(
     sampling: { ...config.rollout.sampling, temperature: given, stopTokens },
     ...{ minVersion: policyVersion(0), deadlineMs: config.rollout.deadlineMs },
   }
-}
-
-type Answer = (text: string, signal: AbortSignal) => Promise<Exchanged>
-
-async function answering(text: string, answer: Answer): Promise<number> {
-  const stop = new AbortController()
-  let code = 0
-  const onSignal = (signal: NodeJS.Signals) => {
-    if (code !== 0) process.exit(code)
-    code = signal === 'SIGINT' ? 130 : 143
-    stop.abort()
-  }
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal)
-  try {
-    const { rollout } = await answer(text, stop.signal)
-    return code !== 0 ? code : rollout.ending?.outcome === 'failed' ? 1 : 0
-  } finally {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
-  }
-}
-
-/** Ctrl-C ends an answer that comes, else the chat; so does the end of input. */
-async function talking(answer: Answer): Promise<number> {
-  process.stderr.write(
-    'a message a line; \\ at its end goes on, """ begins and ends one of many lines; Ctrl-D leaves\n',
-  )
-  const terminal = createInterface({ input: process.stdin, output: process.stderr, terminal: true })
-  const lines = userLines()
-  let running: AbortController | undefined
-  terminal.on('SIGINT', () => {
-    if (running !== undefined) running.abort()
-    else terminal.close()
-  })
-  terminal.setPrompt(lines.prompt)
-  terminal.prompt()
-  for await (const line of terminal) {
-    const text = lines.add(line)
-    if (text !== undefined && text.trim() !== '') {
-      running = new AbortController()
-      await answer(text, running.signal).catch(thrown => {
-        process.stderr.write(`${escapeForTerminal(asError(thrown).message)}\n`)
-      })
-      running = undefined
-    }
-    terminal.setPrompt(lines.prompt)
-    terminal.prompt()
-  }
-  return 0
-}
-
-function summarise(
-  { rollout, firstTokenLagsMs, toolLagsMs }: Exchanged,
-  request: RolloutRequested,
-  run: string,
-  { json }: ChatOptions,
-): void {
-  const { sampledTokens, toolCalls, toolErrors, texts, ending } = rollout
-  const used = rollout.contextTokens === 0 ? sampledTokens : rollout.contextTokens - request.tokens.length
-  const { outcome, reason } = ending!
-  if (json) {
-    const counts = { turns: texts.length, sampledTokens, toolCalls, toolErrors }
-    const line = {
-      type: 'summary',
-      run,
-      trajectory: request.trajectory,
-      outcome,
-      reason,
-      ...counts,
-      firstTokenLagsMs,
-      toolLagsMs,
-    }
-    process.stdout.write(`${JSON.stringify(line)}\n`)
-    return
-  }
-  const calls = toolCalls === 0 ? '' : `, ${toolCalls} calls (${toolErrors} failed)`
-  const why = outcome === 'answered' ? '' : `; ended by ${escapeForTerminal(reason)}`
-  process.stderr.write(`[${used} of ${request.limits.responseTokens} tokens${calls}${why}]\n`)
 }
 
 function temperature(text: string): number {

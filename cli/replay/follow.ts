@@ -10,7 +10,8 @@ import type { Message } from '../../messages/topics'
 import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
-import { openRecorded, type Place, placeText, type ReadOptions, reportFaults, withRun } from './recordedRun'
+import { type Place, placeText } from './place'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 
 interface FollowOptions extends ReadOptions {

@@ -11,20 +11,17 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { isStale } from '../../actors/fenced'
 import { trainSequences } from '../../actors/ports/learnerPort'
-import { selectGroup } from '../../kernels'
-import type { CheckpointSaved, GroupSelected, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
+import type { CheckpointSaved } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { grpoOptionsOf, type RecipeConfig, trainerOptionsOf } from '../../runtime/recipe'
-import type { StageReset } from '../../runtime/trainer'
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
-import { painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
-import { type Counted, countedTrajectories, factsIn, groupsOf } from './counted'
-import { rewardedMembers, selectionOptions } from './groups'
+import { countedTrajectories, factsIn, groupsOf } from './counted'
+import { compare, type LearnedStep, learnedLines, reselected } from './learnedStep'
+import { learnerLog, type RecordedStep } from './learnerLog'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { configOf } from './run'
 
@@ -36,36 +33,6 @@ interface LearnOptions extends ReadOptions {
   readonly threads?: number
   readonly json?: boolean
 }
-
-interface RecordedStep {
-  readonly started: StepStarted
-  readonly metrics: Metrics | null
-  /** Of the weights that it published. */
-  readonly digest: string | null
-  readonly rejected: boolean
-  /** What the stage that begins with it asked of the trainer. */
-  readonly reset: StageReset | undefined
-}
-
-export interface LearnedStep {
-  readonly step: number
-  readonly checkpoint: string
-  readonly trajectories: number
-  readonly recorded: Metrics
-  readonly recomputed: Metrics
-  /** Relative, of loss and gradNorm and whatever else both have and no clock decided. */
-  readonly differences: Readonly<Record<string, number>>
-  /** Members that today's selection keeps otherwise than `step.started` says. */
-  readonly members: readonly string[]
-  /** null: the record has none to compare with. */
-  readonly sameWeights: boolean | null
-  readonly agrees: boolean
-}
-
-/** What a step's result is; the rest of its metrics is measured time. */
-const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
-/** Those that decide whether a step agrees. */
-const decisive = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
 
 export function registerLearn(replay: Command): void {
   const command = replay
@@ -95,7 +62,7 @@ async function learn(asked: string | undefined, options: LearnOptions): Promise<
     let disagreed = 0
     for await (const result of relearn(recorded, config, log.steps, checkpoint, wanted, { ...options, check })) {
       if (!result.agrees) disagreed++
-      const text = options.json ? JSON.stringify(result) : lines(result, check).join('\n')
+      const text = options.json ? JSON.stringify(result) : learnedLines(result, check).join('\n')
       process.stdout.write(`${text}\n`)
     }
     reportFaults(recorded)
@@ -112,51 +79,6 @@ async function learn(asked: string | undefined, options: LearnOptions): Promise<
 function toleranceOf(config: RecipeConfig, { device, dtype }: LearnOptions): number {
   if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.02
   return device !== undefined && device !== config.train.device ? 1e-3 : 1e-6
-}
-
-/** Steps, first telling counts, and checkpoints in the log's order. */
-async function learnerLog(recorded: RecordedRun) {
-  const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
-  const checkpoints: CheckpointSaved[] = []
-  const digests = new Map<number, string>()
-  const resets = new Map<number, StageReset>()
-  let claimed: number | undefined
-  await recorded.scan('learner', ({ message, offset }) => {
-    const fact = message as LearnerFact
-    if (isStale(claimed, fact)) return
-    switch (fact.type) {
-      case 'learner.claimed':
-        claimed = offset
-        break
-      case 'step.started':
-        if (!steps.has(fact.step)) {
-          const begun = { started: fact, metrics: null, digest: null, rejected: false, reset: resets.get(fact.step) }
-          steps.set(fact.step, begun)
-        }
-        break
-      case 'stage.changed': {
-        const { resetOptimizer: optimizer = false, updateReference: reference = false } = fact
-        if (optimizer || reference) resets.set(fact.step + 1, { optimizer, reference })
-        break
-      }
-      case 'weights.published':
-        digests.set(fact.step, fact.digest)
-        break
-      case 'step.completed':
-      case 'step.rejected': {
-        const step = steps.get(fact.step)
-        if (step === undefined || step.metrics !== null) break
-        step.metrics = fact.metrics
-        step.rejected = fact.type === 'step.rejected'
-        step.digest = digests.get(fact.step) ?? null
-        break
-      }
-      case 'checkpoint.saved':
-        checkpoints.push(fact)
-        break
-    }
-  })
-  return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints }
 }
 
 function wantedSteps(
@@ -254,86 +176,6 @@ function adaptersBase(directory: string): string {
     adapter?: { readonly model: string }
   }
   return adapter?.model ?? directory
-}
-
-/** Members of a step whose selection is another under today's code. */
-function reselected(
-  byGroup: ReadonlyMap<string, readonly Counted[]>,
-  { started }: RecordedStep,
-  config: RecipeConfig,
-): readonly string[] {
-  const wrong: string[] = []
-  for (const group of new Set(started.trajectories.map(groupOf))) {
-    const members = byGroup.get(group) ?? []
-    const decision = members[0]?.decision as GroupSelected | null | undefined
-    const selection = selectGroup(rewardedMembers(members), selectionOptions(config, group))
-    const today = new Map(selection.kind === 'rejected' ? [] : selection.kept.map(k => [k.member, k.advantage]))
-    const then = new Map((decision?.kept ?? []).map(k => [k.member, k.advantage]))
-    for (const member of new Set([...today.keys(), ...then.keys()])) {
-      const inBatch = started.trajectories.includes(`${group}/${member}` as TrajectoryId)
-      if (today.get(member) !== then.get(member) || inBatch !== then.has(member)) wrong.push(`${group}/${member}`)
-    }
-  }
-  return wrong
-}
-
-function compare(
-  { started, metrics, digest }: RecordedStep,
-  checkpoint: string,
-  recomputed: Metrics,
-  newDigest: string,
-  members: readonly string[],
-  check: number,
-): LearnedStep {
-  const recorded = metrics ?? {}
-  const differences: Record<string, number> = {}
-  for (const name of compared) {
-    const then = recorded[name]
-    const now = recomputed[name]
-    if (then === undefined || now === undefined) continue
-    differences[name] = then === now ? 0 : Math.abs(now - then) / Math.max(Math.abs(then), Math.abs(now), 1e-12)
-  }
-  const agrees =
-    members.length === 0 &&
-    Object.entries(differences).every(([name, d]) => !decisive.has(name) || d <= check) &&
-    differences.loss !== undefined
-  const pick = (all: Metrics) => Object.fromEntries(Object.entries(all).filter(([name]) => compared.includes(name)))
-  return {
-    step: started.step,
-    checkpoint,
-    trajectories: started.trajectories.length,
-    recorded: pick(recorded),
-    recomputed: pick(recomputed),
-    differences,
-    members,
-    sameWeights: digest === null || digest === '' ? null : digest === newDigest,
-    agrees,
-  }
-}
-
-const paint = painter(process.stdout)
-
-function lines(result: LearnedStep, check: number): string[] {
-  const { step, checkpoint, trajectories, recorded, recomputed, differences, members, sameWeights, agrees } = result
-  const out = [`step ${step}: ${trajectories} trajectories, from checkpoint ${checkpoint}`]
-  for (const name of Object.keys(differences)) {
-    const far = decisive.has(name) && differences[name]! > check
-    const row = `  ${name.padEnd(14)} ${String(recorded[name]).padEnd(24)} ${String(recomputed[name]).padEnd(24)} ${differences[name]!.toExponential(1)}`
-    out.push(far ? paint('red', row) : row)
-  }
-  out.push(
-    members.length === 0
-      ? '  members        as selected today'
-      : paint(
-          'red',
-          `  members        selected otherwise today: ${members.slice(0, 8).join(', ')}${members.length > 8 ? ', …' : ''}`,
-        ),
-  )
-  const weights =
-    sameWeights === null ? 'no digest to compare with' : sameWeights ? 'the same, bit by bit' : 'not bit-equal'
-  out.push(`  weights        ${weights}`)
-  out.push(agrees ? paint('green', `  agrees within ${check}`) : paint('red', `  does not agree within ${check}`))
-  return out
 }
 
 function tolerance(text: string): number {

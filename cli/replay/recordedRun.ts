@@ -6,34 +6,17 @@
  * record that cannot be read is a fault with its place, and the rest is still given.
  */
 import type { Command } from 'commander'
-import { decode } from '../../messages/codec'
 import type { Fact, RunStarted } from '../../messages/facts'
 import { type RunId, runId } from '../../messages/ids'
-import { MessageError } from '../../messages/messageError'
-import { type TopicName, topicOnBus, topics } from '../../messages/topics'
+import { type TopicName, topicOnBus } from '../../messages/topics'
 import type { BlobStore } from '../../runtime/bus/blobs'
-import type { Bus, BusRecord } from '../../runtime/bus/bus'
-import { asError, TroupeError } from '../../runtime/errors'
-import type { Entry } from '../../runtime/journal'
+import type { Bus } from '../../runtime/bus/bus'
+import { TroupeError } from '../../runtime/errors'
 import type { RunDirectory } from '../../runtime/runDirectory'
 import { chooseRun, openForReading, runsOn, withBus } from '../runContext'
-
-/** gap: offsets that are not there. torn-tail: the last record of a partition cannot be unpacked. */
-type FaultKind = 'gap' | 'torn-tail' | 'newer-schema' | 'unknown-type' | 'unreadable' | 'blob'
-
-export interface Fault {
-  readonly kind: FaultKind
-  readonly topic: TopicName
-  readonly partition: number
-  readonly offset: number
-  readonly message: string
-}
-
-export interface Place {
-  readonly topic: TopicName
-  readonly partition: number
-  readonly offset: number
-}
+import { type Fault, faultList, faultText } from './faults'
+import { partitionScan, type Take, type Want } from './partitionScan'
+import { type Place, placeOf, timeOf } from './place'
 
 export interface ReadOptions {
   readonly bus: string
@@ -41,10 +24,6 @@ export interface ReadOptions {
   readonly at?: string
   readonly reindex?: boolean
 }
-
-type Want = (headers: BusRecord['headers'], record: BusRecord) => boolean
-/** A promise is waited for before the next entry. */
-type Take = (entry: Entry, record: BusRecord) => unknown
 
 export interface RecordedRun {
   readonly run: RunId
@@ -75,7 +54,6 @@ export interface RecordedRun {
   close(): Promise<void>
 }
 
-const readAtOnce = 4096
 /** Records between two that are wanted, over which another read is cheaper than reading on. */
 const farApart: Readonly<Record<Bus['kind'], number>> = { memory: 64, lmdb: 64, kafka: 2048 }
 
@@ -85,8 +63,6 @@ export function withRun(command: Command): Command {
     .option('--at <topic:partition:offset>', 'the run as it stood when this record was written')
     .option('--reindex', 'make the index of its trajectories anew')
 }
-
-export const placeText = ({ topic, partition, offset }: Place): string => `${topic}:${partition}:${offset}`
 
 export async function openRecorded(options: ReadOptions): Promise<RecordedRun> {
   const at = options.at === undefined ? undefined : placeOf(options.at)
@@ -106,114 +82,10 @@ async function reader(
   options: ReadOptions,
   at: Place | undefined,
 ) {
-  const faults: Fault[] = []
-  const seenFaults = new Set<string>()
   const names = new Map((await bus.listTopics()).map(config => [config.topic, config.partitions]))
-  const until = at === undefined ? Number.POSITIVE_INFINITY : await timeOf(bus, run, at)
-
-  function note(fault: Fault): void {
-    const key = `${fault.kind} ${placeText(fault)}`
-    if (seenFaults.has(key)) return
-    seenFaults.add(key)
-    faults.push(fault)
-  }
-  const fault = (kind: FaultKind, place: Place, message: string): void => note({ kind, ...place, message })
-
-  /** Where the look at this run ends in a partition. */
-  function isAfter(record: BusRecord, topic: TopicName): boolean {
-    if (at === undefined) return false
-    if (topic === at.topic && record.partition === at.partition) return record.offset > at.offset
-    return record.timestamp > until
-  }
-
-  async function take(record: BusRecord, topic: TopicName, next: number, give: Take): Promise<void> {
-    const { partition, offset, timestamp, headers } = record
-    let entry: Entry
-    try {
-      const value = headers.blob === undefined ? record.value : await blobs.get(headers.blob)
-      entry = { message: decode({ headers, value }), topic, partition, offset, timestamp }
-    } catch (thrown) {
-      const error = asError(thrown)
-      const kind = faultKind(error)
-      if (kind === undefined) throw thrown
-      const torn = kind === 'unreadable' && offset === next - 1
-      fault(torn ? 'torn-tail' : kind, { topic, partition, offset }, error.message)
-      return
-    }
-    const taken = give(entry, record)
-    if (taken instanceof Promise) await taken
-  }
-
-  /** The end of a stretch that the bus itself refuses to give, looked for in growing steps, then by halves. */
-  async function nextReadable(name: string, partition: number, broken: number, next: number): Promise<number> {
-    const reads = (offset: number) =>
-      bus.read(name, partition, offset, 1).then(
-        found => found.length > 0,
-        () => false,
-      )
-    let bad = broken
-    let good = next
-    for (let step = 1; broken + step < next; step *= 2) {
-      if (await reads(broken + step)) {
-        good = broken + step
-        break
-      }
-      bad = broken + step
-    }
-    while (good - bad > 1) {
-      const middle = (bad + good) >> 1
-      if (await reads(middle)) good = middle
-      else bad = middle
-    }
-    return good
-  }
-
-  async function scanPartition(
-    topic: TopicName,
-    partition: number,
-    from: number | undefined,
-    give: Take,
-    want?: Want,
-    until = Number.POSITIVE_INFINITY,
-  ): Promise<Place> {
-    const name = topicOnBus(run, topic)
-    const { oldest, next: end } = await bus.offsets(name, partition)
-    const next = Math.min(end, until)
-    let offset = Math.max(from ?? oldest, oldest)
-    let atOnce = readAtOnce
-    while (offset < next) {
-      let records: readonly BusRecord[]
-      try {
-        records = await bus.read(name, partition, offset, Math.min(atOnce, next - offset))
-        atOnce = readAtOnce
-      } catch (thrown) {
-        // What is broken may stand anywhere in what was asked for.
-        if (atOnce > 1) {
-          atOnce = Math.min(atOnce, next - offset) >> 1 || 1
-          continue
-        }
-        const readable = await nextReadable(name, partition, offset, end)
-        const through = readable - 1 > offset ? ` (through offset ${readable - 1})` : ''
-        fault('unreadable', { topic, partition, offset }, `${asError(thrown).message}${through}`)
-        offset = readable
-        continue
-      }
-      const missing = (through: number) =>
-        fault('gap', { topic, partition, offset }, `offsets ${offset} to ${through} are not there`)
-      if (records.length === 0) {
-        missing(end - 1)
-        break
-      }
-      for (const record of records) {
-        if (record.offset > offset) missing(record.offset - 1)
-        offset = record.offset + 1
-        if (record.offset >= next) break
-        if (isAfter(record, topic)) return { topic, partition, offset: record.offset }
-        if (want === undefined || want(record.headers, record)) await take(record, topic, end, give)
-      }
-    }
-    return { topic, partition, offset: Math.max(offset, next) }
-  }
+  const end = at === undefined ? undefined : { at, timestamp: await timeOf(bus, run, at) }
+  const { faults, note } = faultList()
+  const scanPartition = partitionScan({ run, bus, blobs, end, note })
 
   const recorded: RecordedRun = {
     run,
@@ -288,47 +160,6 @@ export function reportFaults(recorded: RecordedRun, most = 8): void {
   for (const fault of recorded.faults.slice(0, most)) process.stderr.write(`${faultText(fault)}\n`)
   const more = recorded.faults.length - most
   if (more > 0) process.stderr.write(`${more} more; \`troupe replay verify\` lists all\n`)
-}
-
-const faultText = (fault: Fault): string => `${placeText(fault)} ${fault.kind}: ${fault.message}`
-
-function faultKind(error: Error): FaultKind | undefined {
-  if (error instanceof TroupeError && error.code.startsWith('blob.')) return 'blob'
-  if (!(error instanceof MessageError)) return undefined
-  if (error.code === 'codec.newer_version') return 'newer-schema'
-  return error.code === 'codec.unknown_type' ? 'unknown-type' : 'unreadable'
-}
-
-/** `topic:partition:offset` */
-export function placeOf(text: string): Place {
-  const match = /^([a-z-]+):(\d{1,9}):(\d{1,15})$/.exec(text)
-  const topic = match?.[1] as TopicName | undefined
-  if (topic !== undefined && topic in topics) return { topic, partition: Number(match![2]), offset: Number(match![3]) }
-  throw new TroupeError('cli.bad_place', {
-    boundary: 'cli',
-    retriable: false,
-    message: `--at '${text.slice(0, 80)}' is no place in a log`,
-    hint: `write topic:partition:offset, as in trajectories:0:42; topics: ${Object.keys(topics).join(', ')}`,
-  })
-}
-
-async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
-  const name = topicOnBus(run, at.topic)
-  const there = (await bus.listTopics()).find(t => t.topic === name)
-  const bounds = there && at.partition < there.partitions ? await bus.offsets(name, at.partition) : undefined
-  if (bounds !== undefined && at.offset >= bounds.oldest && at.offset < bounds.next) {
-    const [record] = await bus.read(name, at.partition, at.offset, 1)
-    if (record !== undefined) return record.timestamp
-  }
-  throw new TroupeError('cli.bad_place', {
-    boundary: 'cli',
-    retriable: false,
-    message: `${placeText(at)} is not in the log of run '${run}'`,
-    hint:
-      bounds === undefined
-        ? `it has ${there?.partitions ?? 0} partitions of '${at.topic}'`
-        : `the partition holds offsets ${bounds.oldest} to ${bounds.next - 1}`,
-  })
 }
 
 /** The run of a shared bus that began last. */

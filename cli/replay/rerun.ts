@@ -20,7 +20,7 @@ import type { Origin, Reactive } from '../../runtime/behaviour'
 import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
-import { type Place, placeText } from './recordedRun'
+import { type Place, placeText } from './place'
 
 export type OwnerBehaviour = Reactive<OwnerState, never, RenderRequest>
 

@@ -11,16 +11,8 @@ import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
 import { indexOf } from './kept/keptIndex'
 import { scanTrajectories } from './kept/picked'
-import {
-  factsOf,
-  openRecorded,
-  placeOf,
-  placeText,
-  type ReadOptions,
-  type RecordedRun,
-  reportFaults,
-  withRun,
-} from './recordedRun'
+import { placeOf, placeText } from './place'
+import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
 import { shareOf } from './share'
 import { type TokenTexts, tokenTexts } from './tokenTexts'

@@ -12,7 +12,7 @@ import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
 import { type Condition, conditionOf, type Stop } from './breakpoint'
 import { factLine } from './follow'
-import { placeText } from './recordedRun'
+import { placeText } from './place'
 import type { Divergence, Stepped } from './rerun'
 
 interface StepOptions {

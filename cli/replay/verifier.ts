@@ -15,7 +15,8 @@ import { groupOf, memberOf, type RunId, type TrajectoryId } from '../../messages
 import { routeOf } from '../../messages/topics'
 import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal'
-import { type Fault, placeText } from './recordedRun'
+import type { Fault } from './faults'
+import { placeText } from './place'
 
 interface Problem {
   readonly place: string

@@ -1,14 +1,13 @@
 /**
- * The index of a run as a file: a head in JSON, then a column a field, so that one row can be looked up without the rest.
+ * The index of a run as a file: a column a field, so that one row can be looked up without the rest.
  *
  * in   rows and what they were made from        out  bytes; and back, as a view that copies nothing until it is asked
- * Layout: 8 bytes magic, u32 format, u32 crc32 of all that follows, u32 bytes of the head, the head, then the columns that
- * it names, each on a multiple of 8 bytes, little-endian.
  * Invariant: bytes of another format, or that are not those that were written, are no index: `readIndex` says undefined.
  */
-import { crc32 } from 'node:zlib'
 import type { GroupId, TrajectoryId } from '../../../messages/ids'
-import type { Fault } from '../recordedRun'
+import type { Fault } from '../faults'
+import { bytesOf, type Column, dictionary, listColumn, readColumns, stringColumn, writeColumns } from './columns'
+import { packPlaces, unpackPlaces } from './packedPlaces'
 import { type GroupRow, IndexRows, newRow, type Places, type Row, type RowSelection, type RowState } from './rows'
 
 export interface KeptPartition {
@@ -47,17 +46,13 @@ export interface IndexView {
   rows(): IndexRows
 }
 
-const magic = 'TRPINDEX'
-/** Raise it with every change of the columns, or of what rows say. */
-const format = 1
-const headAt = 20
+/** Raise the format with every change of the columns, or of what rows say. */
+const kind = { magic: 'TRPINDEX', format: 1 }
 const states: readonly RowState[] = ['unasked', 'unread', 'running', 'answered', 'truncated', 'failed']
 const selections: readonly (RowSelection | null)[] = [null, 'kept', 'dropped', 'rejected']
 
 const nowhere: Places = []
 const noGroup: GroupRow = { id: '' as GroupId, places: nowhere, members: [], decided: false }
-
-type Column = Uint8Array | Uint32Array | Float64Array
 
 export function writeIndex(rows: IndexRows, head: IndexHead): Buffer {
   const all = [...rows.rows.values()]
@@ -114,59 +109,14 @@ export function writeIndex(rows: IndexRows, head: IndexHead): Buffer {
   columns.rewarded = Uint8Array.from(all, r => (r.reward === null ? 0 : 1))
   columns.advantaged = Uint8Array.from(all, r => (r.advantage === null ? 0 : 1))
 
-  const directory: Record<string, { at: number; length: number }> = {}
-  let end = 0
-  for (const [name, column] of Object.entries(columns)) {
-    directory[name] = { at: end, length: column.length }
-    end += padded(column.byteLength)
-  }
-  const headBytes = Buffer.from(JSON.stringify({ ...head, directory }))
-  const bodyAt = padded(headAt + headBytes.length)
-  const bytes = Buffer.alloc(bodyAt + end)
-  bytes.write(magic, 0, 'latin1')
-  bytes.writeUInt32LE(format, 8)
-  bytes.writeUInt32LE(headBytes.length, 16)
-  headBytes.copy(bytes, headAt)
-  for (const [name, column] of Object.entries(columns)) {
-    bytes.set(new Uint8Array(column.buffer, column.byteOffset, column.byteLength), bodyAt + directory[name]!.at)
-  }
-  bytes.writeUInt32LE(crc32(bytes.subarray(16)), 12)
-  return bytes
+  return writeColumns(kind, head, columns)
 }
 
 /** undefined where the bytes are no index of this format: torn, changed, or of another version. */
 export function readIndex(given: Buffer): IndexView | undefined {
-  if (given.length < headAt || given.toString('latin1', 0, 8) !== magic || given.readUInt32LE(8) !== format) {
-    return undefined
-  }
-  if (crc32(given.subarray(16)) !== given.readUInt32LE(12)) return undefined
-  const bytes = given.byteOffset % 8 === 0 ? given : Buffer.from(new Uint8Array(given).buffer)
-  const headLength = bytes.readUInt32LE(16)
-  const { directory, ...head } = JSON.parse(bytes.toString('utf8', headAt, headAt + headLength)) as IndexHead & {
-    readonly directory: Readonly<Record<string, { readonly at: number; readonly length: number }>>
-  }
-  const bodyAt = bytes.byteOffset + padded(headAt + headLength)
-  const placed = <T>(name: string, make: new (buffer: ArrayBuffer, at: number, length: number) => T): T => {
-    const { at, length } = directory[name]!
-    return new make(bytes.buffer as ArrayBuffer, bodyAt + at, length)
-  }
-  const u8 = (name: string) => placed(name, Uint8Array)
-  const u32 = (name: string) => placed(name, Uint32Array)
-  const f64 = (name: string) => placed(name, Float64Array)
-  const lists = (name: string) => {
-    const [ends, packed] = [u32(`${name}.ends`), u8(`${name}.bytes`)]
-    return (i: number): Uint8Array => packed.subarray(i === 0 ? 0 : ends[i - 1]!, ends[i]!)
-  }
-  const strings = (name: string) => {
-    const [ends, { at, length }] = [u32(`${name}.ends`), directory[`${name}.bytes`]!]
-    const packed = Buffer.from(bytes.buffer as ArrayBuffer, bodyAt + at, length)
-    return (i: number): string => packed.toString('utf8', i === 0 ? 0 : ends[i - 1]!, ends[i]!)
-  }
-  const words = (name: string) => {
-    const [text, chosen] = [strings(`${name}.words`), u32(name)]
-    const known: string[] = []
-    return (i: number): string => (known[chosen[i]!] ??= text(chosen[i]!))
-  }
+  const file = readColumns<IndexHead>(kind, given)
+  if (file === undefined) return undefined
+  const { head, u8, u32, f64, lists, strings, words } = file
   const [id, groupId, purpose, task, reason] = [
     strings('id'),
     strings('group'),
@@ -185,11 +135,7 @@ export function readIndex(given: Buffer): IndexView | undefined {
     f64('toolErrors'),
   ]
   const idEnds = u32('id.ends')
-  const idBytes = Buffer.from(
-    bytes.buffer as ArrayBuffer,
-    bodyAt + directory['id.bytes']!.at,
-    directory['id.bytes']!.length,
-  )
+  const idBytes = bytesOf(u8('id.bytes'))
 
   const rows = (): IndexRows => {
     const made = new IndexRows()
@@ -251,11 +197,11 @@ export function readIndex(given: Buffer): IndexView | undefined {
     id: i => id(i) as TrajectoryId,
     state: i => states[state[i]!]!,
     find(wanted) {
-      const bytesOf = Buffer.from(wanted)
-      if (bytesOf.length === 0) return undefined
-      for (let from = idBytes.indexOf(bytesOf); from >= 0; from = idBytes.indexOf(bytesOf, from + 1)) {
+      const text = Buffer.from(wanted)
+      if (text.length === 0) return undefined
+      for (let from = idBytes.indexOf(text); from >= 0; from = idBytes.indexOf(text, from + 1)) {
         const i = rowEndingAfter(idEnds, from)
-        if ((i === 0 ? 0 : idEnds[i - 1]) === from && idEnds[i] === from + bytesOf.length) return i
+        if ((i === 0 ? 0 : idEnds[i - 1]) === from && idEnds[i] === from + text.length) return i
       }
       return undefined
     },
@@ -264,8 +210,6 @@ export function readIndex(given: Buffer): IndexView | undefined {
     rows,
   }
 }
-
-const padded = (bytes: number): number => Math.ceil(bytes / 8) * 8
 
 /** The first row whose text ends behind `at`. */
 function rowEndingAfter(ends: Uint32Array, at: number): number {
@@ -276,71 +220,4 @@ function rowEndingAfter(ends: Uint32Array, at: number): number {
     else low = middle + 1
   }
   return low
-}
-
-function listColumn(name: string, items: readonly Uint8Array[]): Record<string, Column> {
-  let end = 0
-  const ends = Uint32Array.from(items, item => {
-    end += item.length
-    return end
-  })
-  return { [`${name}.ends`]: ends, [`${name}.bytes`]: Buffer.concat(items) }
-}
-
-const stringColumn = (name: string, texts: readonly string[]) =>
-  listColumn(
-    name,
-    texts.map(text => Buffer.from(text)),
-  )
-
-function dictionary(name: string, texts: readonly string[]): Record<string, Column> {
-  const words = new Map<string, number>()
-  for (const text of texts) if (!words.has(text)) words.set(text, words.size)
-  return { ...stringColumn(`${name}.words`, [...words.keys()]), [name]: Uint32Array.from(texts, t => words.get(t)!) }
-}
-
-/** Offsets as differences, in bytes of 7 bits: of a pair, whether the partition is another, then which, then how far on. */
-export function packPlaces(places: Places): Uint8Array {
-  const bytes: number[] = []
-  const put = (value: number): void => {
-    let rest = value
-    while (rest > 127) {
-      bytes.push((rest % 128) + 128)
-      rest = Math.floor(rest / 128)
-    }
-    bytes.push(rest)
-  }
-  let [partition, offset] = [0, 0]
-  for (let i = 0; i < places.length; i += 2) {
-    const difference = places[i + 1]! - offset
-    const signed = difference < 0 ? -2 * difference - 1 : 2 * difference
-    put(signed * 2 + (places[i] === partition ? 0 : 1))
-    if (places[i] !== partition) put(places[i]!)
-    partition = places[i]!
-    offset = places[i + 1]!
-  }
-  return Uint8Array.from(bytes)
-}
-
-export function unpackPlaces(bytes: Uint8Array): Places {
-  const places: Places = []
-  let at = 0
-  const get = (): number => {
-    let [value, scale] = [0, 1]
-    for (;;) {
-      const byte = bytes[at++] ?? 0
-      value += (byte & 127) * scale
-      if (byte < 128) return value
-      scale *= 128
-    }
-  }
-  let [partition, offset] = [0, 0]
-  while (at < bytes.length) {
-    const head = get()
-    const signed = Math.floor(head / 2)
-    if (head % 2 === 1) partition = get()
-    offset += signed % 2 === 1 ? -(signed + 1) / 2 : signed / 2
-    places.push(partition, offset)
-  }
-  return places
 }

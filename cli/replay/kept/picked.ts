@@ -5,7 +5,8 @@
  */
 import { groupOf, type TrajectoryId } from '../../../messages/ids'
 import type { Entry } from '../../../runtime/journal'
-import type { Place, RecordedRun } from '../recordedRun'
+import type { Place } from '../place'
+import type { RecordedRun } from '../recordedRun'
 import type { IndexView } from './indexFile'
 import { indexOf } from './keptIndex'
 

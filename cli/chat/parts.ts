@@ -1,0 +1,101 @@
+/**
+ * What answers in a chat: the renderer of the model's tokens, an engine, and the tools that the model may call.
+ *
+ * in   a recipe, where its tools come from        out  all three, started side by side; `closers` has what is to be closed
+ * Invariant: where one of them does not start, the others are closed by the caller's `closers`, whenever they came.
+ */
+import { resolve } from 'node:path'
+import { engines } from '../../actors/engines'
+import { openRunTools, type RunTools } from '../../actors/ports/runTools'
+import type { EngineId } from '../../messages/ids'
+import { startLocalEngine } from '../../runtime/engines/local'
+import { asError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import type { Recipe, RecipeConfig } from '../../runtime/recipe'
+import { startRenderer } from '../../runtime/rendererProcess'
+import { openSandbox } from '../../sandbox'
+import { pythonTool } from '../../sandbox/pythonTool'
+import { wrong } from './model'
+
+export interface ToolChoice {
+  /** false: the model is shown none. */
+  readonly tools?: boolean
+  /** A recipe whose tools it may call, instead of Python. */
+  readonly toolsFrom?: string
+}
+
+/** @throws TroupeError cli.wrong_usage, and what an engine, a renderer or a sandbox says */
+export async function startParts(
+  config: RecipeConfig,
+  options: ToolChoice,
+  log: Log,
+  closers: (() => Promise<unknown>)[],
+) {
+  if (config.model.from !== 'directory') throw wrong('a chat needs a model in a directory', 'give --model DIR')
+  const { path: modelDirectory, template } = config.model
+  const recipe = toolsOf(options)
+  // Side by side: each takes seconds.
+  const starting = [
+    startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log }),
+    startEngine(config, modelDirectory, log),
+    startTools(config, recipe, log),
+  ] as const
+  const settled = await Promise.allSettled(starting)
+  for (const one of settled) if (one.status === 'fulfilled') closers.push(() => one.value.close())
+  const fault = settled.find(one => one.status === 'rejected')
+  if (fault !== undefined) throw fault.reason
+  const [renderer, { engine }, tools] = await Promise.all(starting)
+  return { renderer, engine, tools }
+}
+
+async function startEngine(config: RecipeConfig, modelDirectory: string, log: Log) {
+  const { contextTokens } = config.limits
+  const local = (id: EngineId) =>
+    startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: 0, log })
+  const own = config.engine.kind === 'local' ? { startEngine: local } : {}
+  const planned = engines({ config, log, learns: false, ...own }, modelDirectory)
+  const engine = await planned.engines[0]!.start().catch(async thrown => {
+    await planned.close()
+    throw thrown
+  })
+  return {
+    engine,
+    async close() {
+      await engine.close()
+      await planned.close()
+    },
+  }
+}
+
+async function startTools(
+  config: RecipeConfig,
+  recipe: Pick<Recipe, 'tools' | 'toolFunctions'>,
+  log: Log,
+): Promise<RunTools> {
+  const sandbox = await openSandbox({ lanes: Math.max(4, config.limits.callsPerTurn) })
+  try {
+    const tools = await openRunTools({ config, recipe, log }, sandbox)
+    return {
+      ...tools,
+      async close() {
+        await tools.close()
+        await sandbox.close()
+      },
+    }
+  } catch (thrown) {
+    await sandbox.close()
+    throw thrown
+  }
+}
+
+function toolsOf({ tools, toolsFrom }: ToolChoice): Pick<Recipe, 'tools' | 'toolFunctions'> {
+  if (tools === false) return { tools: [] }
+  if (toolsFrom === undefined) return { tools: [pythonTool] }
+  try {
+    const { recipe } = require(resolve(toolsFrom)) as { recipe?: Recipe }
+    if (recipe !== undefined) return recipe
+  } catch (thrown) {
+    throw wrong(`--tools-from ${toolsFrom} cannot be loaded: ${asError(thrown).message}`, 'give a .ts or .js file')
+  }
+  throw wrong(`${toolsFrom} exports no 'recipe'`, 'export const recipe = defineRecipe({…})')
+}

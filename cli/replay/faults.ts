@@ -1,0 +1,41 @@
+/**
+ * What of a recorded run cannot be read, and where.
+ *
+ * in   errors of the codec and of blobs, gaps        out  faults, in the order in which they were met
+ * Invariant: a fault of one kind at one place is told once, however often it is met.
+ */
+import { MessageError } from '../../messages/messageError'
+import { TroupeError } from '../../runtime/errors'
+import { type Place, placeText } from './place'
+
+/** gap: offsets that are not there. torn-tail: the last record of a partition cannot be unpacked. */
+export type FaultKind = 'gap' | 'torn-tail' | 'newer-schema' | 'unknown-type' | 'unreadable' | 'blob'
+
+export interface Fault extends Place {
+  readonly kind: FaultKind
+  readonly message: string
+}
+
+export const faultText = (fault: Fault): string => `${placeText(fault)} ${fault.kind}: ${fault.message}`
+
+/** undefined: an error of something else than the record. */
+export function faultKind(error: Error): FaultKind | undefined {
+  if (error instanceof TroupeError && error.code.startsWith('blob.')) return 'blob'
+  if (!(error instanceof MessageError)) return undefined
+  if (error.code === 'codec.newer_version') return 'newer-schema'
+  return error.code === 'codec.unknown_type' ? 'unknown-type' : 'unreadable'
+}
+
+export function faultList() {
+  const faults: Fault[] = []
+  const seen = new Set<string>()
+  return {
+    faults: faults as readonly Fault[],
+    note(fault: Fault): void {
+      const key = `${fault.kind} ${placeText(fault)}`
+      if (seen.has(key)) return
+      seen.add(key)
+      faults.push(fault)
+    },
+  }
+}

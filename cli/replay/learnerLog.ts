@@ -1,0 +1,65 @@
+/**
+ * The steps of a recorded run, and its checkpoints.
+ *
+ * in   the learner's topic        out  each step with its batch, its metrics and what it published
+ * Invariant: of a step that is told twice the first telling counts, and nothing of a learner that had lost its claim.
+ */
+import { isStale } from '../../actors/fenced'
+import type { CheckpointSaved, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
+import type { StageReset } from '../../runtime/trainer'
+import type { RecordedRun } from './recordedRun'
+
+export interface RecordedStep {
+  readonly started: StepStarted
+  readonly metrics: Metrics | null
+  /** Of the weights that it published. */
+  readonly digest: string | null
+  readonly rejected: boolean
+  /** What the stage that begins with it asked of the trainer. */
+  readonly reset: StageReset | undefined
+}
+
+/** Checkpoints are in the log's order. */
+export async function learnerLog(recorded: RecordedRun) {
+  const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
+  const checkpoints: CheckpointSaved[] = []
+  const digests = new Map<number, string>()
+  const resets = new Map<number, StageReset>()
+  let claimed: number | undefined
+  await recorded.scan('learner', ({ message, offset }) => {
+    const fact = message as LearnerFact
+    if (isStale(claimed, fact)) return
+    switch (fact.type) {
+      case 'learner.claimed':
+        claimed = offset
+        break
+      case 'step.started':
+        if (!steps.has(fact.step)) {
+          const begun = { started: fact, metrics: null, digest: null, rejected: false, reset: resets.get(fact.step) }
+          steps.set(fact.step, begun)
+        }
+        break
+      case 'stage.changed': {
+        const { resetOptimizer: optimizer = false, updateReference: reference = false } = fact
+        if (optimizer || reference) resets.set(fact.step + 1, { optimizer, reference })
+        break
+      }
+      case 'weights.published':
+        digests.set(fact.step, fact.digest)
+        break
+      case 'step.completed':
+      case 'step.rejected': {
+        const step = steps.get(fact.step)
+        if (step === undefined || step.metrics !== null) break
+        step.metrics = fact.metrics
+        step.rejected = fact.type === 'step.rejected'
+        step.digest = digests.get(fact.step) ?? null
+        break
+      }
+      case 'checkpoint.saved':
+        checkpoints.push(fact)
+        break
+    }
+  })
+  return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints }
+}

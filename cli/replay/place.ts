@@ -1,0 +1,48 @@
+/**
+ * A place in a run's log: `topic:partition:offset`, as people write it with --at.
+ */
+import type { RunId } from '../../messages/ids'
+import { type TopicName, topicOnBus, topics } from '../../messages/topics'
+import type { Bus } from '../../runtime/bus/bus'
+import { TroupeError } from '../../runtime/errors'
+
+export interface Place {
+  readonly topic: TopicName
+  readonly partition: number
+  readonly offset: number
+}
+
+export const placeText = ({ topic, partition, offset }: Place): string => `${topic}:${partition}:${offset}`
+
+/** @throws TroupeError cli.bad_place */
+export function placeOf(text: string): Place {
+  const match = /^([a-z-]+):(\d{1,9}):(\d{1,15})$/.exec(text)
+  const topic = match?.[1] as TopicName | undefined
+  if (topic !== undefined && topic in topics) return { topic, partition: Number(match![2]), offset: Number(match![3]) }
+  throw new TroupeError('cli.bad_place', {
+    boundary: 'cli',
+    retriable: false,
+    message: `--at '${text.slice(0, 80)}' is no place in a log`,
+    hint: `write topic:partition:offset, as in trajectories:0:42; topics: ${Object.keys(topics).join(', ')}`,
+  })
+}
+
+/** When the record at a place was written. @throws TroupeError cli.bad_place where there is none */
+export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
+  const name = topicOnBus(run, at.topic)
+  const there = (await bus.listTopics()).find(t => t.topic === name)
+  const bounds = there && at.partition < there.partitions ? await bus.offsets(name, at.partition) : undefined
+  if (bounds !== undefined && at.offset >= bounds.oldest && at.offset < bounds.next) {
+    const [record] = await bus.read(name, at.partition, at.offset, 1)
+    if (record !== undefined) return record.timestamp
+  }
+  throw new TroupeError('cli.bad_place', {
+    boundary: 'cli',
+    retriable: false,
+    message: `${placeText(at)} is not in the log of run '${run}'`,
+    hint:
+      bounds === undefined
+        ? `it has ${there?.partitions ?? 0} partitions of '${at.topic}'`
+        : `the partition holds offsets ${bounds.oldest} to ${bounds.next - 1}`,
+  })
+}
