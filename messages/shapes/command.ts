@@ -1,0 +1,116 @@
+/** Commands, and what engines and executors tell of themselves. */
+import type { Command } from '../commands'
+import { type ShapesOf, sampling, task } from './parts'
+
+const generate = {
+  trajectory: 'string',
+  turn: 'int',
+  attempt: 'int',
+  epoch: 'int',
+  engine: { nullable: 'string' },
+  seed: 'int',
+  sampling: { fields: sampling },
+  maxTokens: 'int',
+  context: 'i32',
+  resumedTokens: 'int',
+  promptTokens: 'int',
+  boundTokens: 'int',
+  order: 'int',
+  minVersion: 'int',
+} as const
+
+const execute = {
+  trajectory: 'string',
+  turn: 'int',
+  call: 'int',
+  attempt: 'int',
+  epoch: 'int',
+  tool: 'string',
+  arguments: { map: 'unknown' },
+  timeoutMs: 'number',
+  responseChars: 'int',
+  cells: { optional: { each: 'string' } },
+} as const
+
+export const commandShapes = {
+  'turn.generate': { version: 1, fields: generate },
+  'trajectory.release': { version: 1, fields: { trajectory: 'string' } },
+  'turn.assign': {
+    version: 1,
+    fields: {
+      engine: 'string',
+      ask: { fields: { type: { oneOf: { 'turn.generate': true } }, ...generate } },
+    },
+  },
+  'trajectory.evict': { version: 1, fields: { engine: 'string', trajectory: 'string' } },
+  'tool.execute': { version: 1, fields: execute },
+  'tool.cancel': { version: 1, fields: { trajectory: 'string' } },
+  'tools.assign': {
+    version: 1,
+    fields: {
+      executor: 'string',
+      incarnation: 'string',
+      calls: { each: { fields: { type: { oneOf: { 'tool.execute': true } }, ...execute } } },
+    },
+  },
+  'executor.slots': {
+    version: 1,
+    fields: {
+      executor: 'string',
+      incarnation: 'string',
+      slots: 'int',
+      tools: { each: 'string' },
+      held: { each: 'string' },
+    },
+  },
+  'tools.ended': {
+    version: 1,
+    fields: { executor: 'string', incarnation: 'string', slots: 'int', calls: { each: 'string' } },
+  },
+  'answer.verify': {
+    version: 1,
+    fields: {
+      trajectory: 'string',
+      attempt: 'int',
+      reward: 'string',
+      truth: 'string',
+      response: 'string',
+      task: { optional: { fields: task } },
+    },
+  },
+  'run.control': {
+    version: 1,
+    fields: { order: { oneOf: { pause: true, resume: true, drain: true, abort: true } }, reason: 'string' },
+  },
+  'engine.status': {
+    version: 1,
+    fields: {
+      at: 'number',
+      engine: 'string',
+      version: 'int',
+      kvTokens: 'int',
+      referencedTokens: 'int',
+      cachedTokens: 'int',
+      running: 'int',
+      waiting: 'int',
+      generatedTokens: 'int',
+      prefilledTokens: 'int',
+      preemptions: 'int',
+      busyMs: 'number',
+      cpuMs: 'number',
+      maxRssBytes: 'int',
+    },
+  },
+  'sandbox.status': {
+    version: 1,
+    fields: {
+      at: 'number',
+      executor: 'string',
+      level: 'string',
+      running: 'int',
+      queued: 'int',
+      calls: 'int',
+      failures: 'int',
+    },
+  },
+} as const satisfies ShapesOf<Command['type']>

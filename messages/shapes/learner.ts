@@ -1,0 +1,48 @@
+/** The facts of a learner. */
+import type { LearnerFact } from '../facts'
+import { metrics, type ShapesOf } from './parts'
+
+export const learnerShapes = {
+  'learner.claimed': { version: 1, fields: { at: 'number', owner: 'string' } },
+  'step.started': {
+    version: 1,
+    fields: {
+      at: 'number',
+      step: 'int',
+      epoch: 'int',
+      baseVersion: 'int',
+      baseCheckpoint: 'string',
+      trajectories: { each: 'string' },
+    },
+  },
+  'step.completed': { version: 1, fields: { at: 'number', step: 'int', epoch: 'int', version: 'int', metrics } },
+  'step.rejected': { version: 1, fields: { at: 'number', step: 'int', epoch: 'int', reason: 'string', metrics } },
+  'weights.published': {
+    version: 1,
+    fields: {
+      at: 'number',
+      version: 'int',
+      step: 'int',
+      url: 'string',
+      digest: 'string',
+      bytes: 'int',
+      epoch: { optional: 'int' },
+    },
+  },
+  'checkpoint.saved': {
+    version: 1,
+    fields: { at: 'number', step: 'int', version: 'int', name: 'string', digest: 'string', epoch: { optional: 'int' } },
+  },
+  'stage.changed': {
+    version: 1,
+    fields: {
+      at: 'number',
+      stage: 'string',
+      step: 'int',
+      reason: 'string',
+      index: { optional: 'int' },
+      resetOptimizer: { optional: 'boolean' },
+      updateReference: { optional: 'boolean' },
+    },
+  },
+} as const satisfies ShapesOf<LearnerFact['type']>

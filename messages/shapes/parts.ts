@@ -1,0 +1,32 @@
+/** Shapes that several messages have in them. */
+import type { Sampling, Task } from '../facts'
+import type { FieldsOf, ShapeOf } from '../shape'
+import type { Message, MessageType } from '../topics'
+
+type MessageOf<T extends MessageType> = Extract<Message, { readonly type: T }>
+
+export type ShapesOf<T extends MessageType> = {
+  readonly [K in T]: { readonly version: number; readonly fields: ShapeOf<MessageOf<K>> }
+}
+
+export const sampling = {
+  temperature: 'number',
+  topP: 'number',
+  topK: 'int',
+  minP: 'number',
+  stopTokens: { each: 'int' },
+} as const satisfies FieldsOf<Sampling>
+
+export const task = {
+  id: 'string',
+  messages: {
+    each: {
+      fields: { role: { oneOf: { system: true, user: true, assistant: true, tool: true } }, content: 'string' },
+    },
+  },
+  truth: 'string',
+  reward: 'string',
+  metadata: { optional: { map: 'unknown' } },
+} as const satisfies FieldsOf<Task>
+
+export const metrics = { map: 'number' } as const

@@ -1,0 +1,95 @@
+/** The facts of a run as a whole. */
+import type { RunFact } from '../facts'
+import { metrics, type ShapesOf } from './parts'
+
+export const runShapes = {
+  'run.started': {
+    version: 1,
+    fields: {
+      at: 'number',
+      run: 'string',
+      recipe: { map: 'unknown' },
+      recipeDigest: 'string',
+      codeDigest: 'string',
+      tokenizerDigest: 'string',
+      seed: 'int',
+      versions: { map: 'string' },
+      partitions: { map: 'int' },
+    },
+  },
+  'run.resumed': {
+    version: 1,
+    fields: { at: 'number', run: 'string', recipeDigest: 'string', codeDigest: 'string', tokenizerDigest: 'string' },
+  },
+  'run.finished': {
+    version: 1,
+    fields: {
+      at: 'number',
+      run: 'string',
+      outcome: { oneOf: { done: true, stopped: true, failed: true } },
+      reason: 'string',
+      steps: 'int',
+      summary: { map: 'unknown' },
+    },
+  },
+  'engine.joined': {
+    version: 1,
+    fields: {
+      at: 'number',
+      engine: 'string',
+      kind: 'string',
+      model: 'string',
+      kvTokens: 'int',
+      blockTokens: 'int',
+      maxSequences: 'int',
+      contextTokens: 'int',
+      prefixSharing: 'boolean',
+      prioritySign: 'int',
+    },
+  },
+  'engine.left': { version: 1, fields: { at: 'number', engine: 'string', reason: 'string' } },
+  'weights.applied': { version: 1, fields: { at: 'number', engine: 'string', version: 'int', digest: 'string' } },
+  'evaluation.completed': {
+    version: 1,
+    fields: {
+      at: 'number',
+      name: 'string',
+      step: 'int',
+      version: 'int',
+      passAt1: 'number',
+      standardError: 'number',
+      n: 'int',
+      samples: 'int',
+      metrics,
+    },
+  },
+  'curriculum.advanced': {
+    version: 1,
+    fields: {
+      at: 'number',
+      step: 'int',
+      purpose: { oneOf: { train: true, eval: true, measure: true } },
+      groups: { each: 'string' },
+      cursor: 'int',
+      order: 'int',
+      begins: { optional: { each: 'int' } },
+    },
+  },
+  'tasks.measured': {
+    version: 1,
+    fields: {
+      at: 'number',
+      stage: 'string',
+      index: 'int',
+      from: 'int',
+      samples: 'int',
+      solved: { each: 'int' },
+    },
+  },
+  'step.tallied': { version: 1, fields: { at: 'number', step: 'int', metrics } },
+  'trajectory.forked': {
+    version: 1,
+    fields: { at: 'number', parent: 'string', child: 'string', turn: 'int', parentRun: { optional: 'string' } },
+  },
+  'alarm.raised': { version: 1, fields: { at: 'number', alarm: 'string', message: 'string' } },
+} as const satisfies ShapesOf<RunFact['type']>
