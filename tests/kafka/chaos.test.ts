@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { chaos } from '../support/chaos'
 import { startKafka } from '../support/kafka'
+import { smallRun } from '../support/smallRun'
 
 jest.setTimeout(600_000)
 
@@ -12,8 +13,9 @@ test('whatever dies or hangs, no turn counts twice, no trajectory is lost, and n
   const kafka = await startKafka()
   try {
     const steps = 24 // it must not be over before it was hurt
+    const settings = ['--steps', `${steps}`, ...smallRun(300)]
     const times = { faultsForMs: 40_000, everyMs: 2000, endWithinMs: 240_000 }
-    const result = await chaos({ kafka, directory, seed: 1, steps, ...times })
+    const result = await chaos({ kafka, directory, run: 'chaos', seed: 1, settings, ...times })
     const all = Array.from({ length: steps }, (_, n) => n + 1)
     expect(result.outcome).toBe('done')
     expect(result.audit).toMatchObject({ turnsTwice: [], lost: [], steps: all, started: all, deadLetters: 0 })

@@ -1,22 +1,24 @@
 /**
- * Chaos: a small quickstart of many processes, and faults at random moments until it ends.
+ * Chaos: a quickstart of many processes, and faults at random moments until it ends.
  *
  * in   a broker, a directory, a seed, how many steps      out  which faults there were, and what the run's log came to
  * Invariant: which fault comes next follows from the seed; when it comes depends on the machine. Nothing is left running.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Role } from '../../actors/run'
+import type { EvaluationCompleted } from '../../messages/facts'
 import { type Audit, audit, everything } from './audit'
 import type { KafkaServers } from './kafka'
 import { type RoleProcesses, roleProcesses } from './roleProcesses'
-import { smallRun } from './smallRun'
 
 export interface ChaosOptions {
   readonly kafka: KafkaServers
   readonly directory: string
+  readonly run: string
   readonly seed: number
-  readonly steps: number
-  /** No more faults after this; the run then ends undisturbed. */
+  /** Of the train command of a learner. */
+  readonly settings: readonly string[]
+  /** No more faults after this; the run then ends undisturbed. 0: none at all. */
   readonly faultsForMs: number
   /** Between two faults, ms, on average. */
   readonly everyMs: number
@@ -30,11 +32,12 @@ export interface ChaosResult {
   readonly faults: ReadonlyMap<string, number>
   readonly audit: Audit
   readonly outcome: string
+  /** In the order of the run. */
+  readonly evaluations: readonly EvaluationCompleted[]
   /** How often a learner took its part of the run. */
   readonly learners: number
 }
 
-const run = 'chaos'
 const sessionMs = 6000
 const parts: readonly (readonly [string, Exclude<Role, 'all'>])[] = [
   ['learner-1', 'learner'],
@@ -62,8 +65,8 @@ function randomOf(seed: number): () => number {
 
 export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
   const { kafka, directory, say = () => {} } = options
-  const processes = roleProcesses(`${kafka.address}?sessionTimeoutMs=${sessionMs}`, directory, run)
-  const learner = ['--partitions', '3', '--steps', `${options.steps}`, ...smallRun(300)]
+  const processes = roleProcesses(`${kafka.address}?sessionTimeoutMs=${sessionMs}`, directory, options.run)
+  const learner = ['--partitions', '3', ...options.settings]
   const start = (name: string, role: Exclude<Role, 'all'>) =>
     processes.start(name, role, ...(role === 'learner' ? learner : []))
   try {
@@ -72,7 +75,7 @@ export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
     const count = async (topic: 'runs' | 'learner', type: string) =>
       (await everything(journal, topic, 0)).filter(({ message }) => message.type === type).length
     const isOver = async () => (await count('runs', 'run.finished')) > 0
-    await processes.happens(async () => (await count('learner', 'weights.published')) > 0)
+    await processes.happens(async () => (await count('learner', 'weights.published')) > 0, options.endWithinMs)
     const faults = await torment(options, processes, start, isOver)
     say('no more faults')
     await processes.happens(isOver, options.endWithinMs)
@@ -84,7 +87,10 @@ export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
       message.type === 'run.finished' ? [message] : [],
     )
     const learners = await count('learner', 'learner.claimed')
-    return { faults, audit: await audit(journal), outcome: end!.outcome, learners }
+    const evaluations = (await everything(journal, 'runs', 0)).flatMap(({ message }) =>
+      message.type === 'evaluation.completed' ? [message] : [],
+    )
+    return { faults, audit: await audit(journal), outcome: end!.outcome, evaluations, learners }
   } finally {
     await processes.end()
   }
