@@ -9,11 +9,22 @@
 import { setMaxListeners } from 'node:events'
 import { rmSync } from 'node:fs'
 import { aborted, closed, queueFull, rejected } from './answers'
-import { SandboxError } from './errors'
 import { type Call, callOf } from './limits'
 import type { RunRequest, RunResult, Sandbox, SandboxLevel } from './sandbox'
 import { Sessions } from './sessions'
-import { controlFrame, type Ending, type Place, type Reply, runFrame } from './wire'
+import { WaitingJobs } from './waitingJobs'
+import { controlFrame, type Reply, runFrame } from './wire'
+import {
+  childFailed,
+  type Job,
+  lost,
+  type Outcome,
+  orphan,
+  outcomeOf,
+  type Placed,
+  startFailed,
+  stopped,
+} from './zygoteJob'
 import { ZygoteLink } from './zygoteLink'
 import type { ZygoteSetup } from './zygoteWorker'
 
@@ -28,40 +39,6 @@ export interface PoolSetup {
   readonly base: string
 }
 
-export interface Job {
-  readonly id: string
-  readonly call: Call
-  readonly queuedAt: number
-  /** Where a session's cell belongs. */
-  readonly place: Placed | undefined
-  readonly answer: (outcome: Outcome) => void
-  readonly refuse: (error: SandboxError) => void
-  begunAt: number
-  attempts: number
-  /** Where it is, once it was sent. */
-  at: { readonly link: ZygoteLink<Job>; readonly number: number } | undefined
-  stopped: boolean
-}
-
-/** A place in a session, and the zygote that has its parent; any will do where there is none. */
-export interface Placed extends Place {
-  readonly link: ZygoteLink<Job> | undefined
-}
-
-export interface Outcome {
-  readonly result: RunResult
-  /** Of a session's cell whose process is kept. */
-  readonly kept: { readonly link: ZygoteLink<Job>; readonly bytes: number } | undefined
-  /** The session's directory is not empty. */
-  readonly files: boolean
-  /** The state to fork from is not there (any more). */
-  readonly orphan?: true
-}
-
-/** Calls that a zygote holds ready, so that it never waits for this process between two. */
-const AHEAD = 8
-/** Of one zygote: the lanes of shim.c. */
-const LANES = 60
 const ATTEMPTS = 3
 const CANCELED = 125
 const GONE = 2
@@ -70,12 +47,7 @@ export class ZygotePool implements Sandbox {
   readonly level: SandboxLevel
   readonly lanes: number
   readonly #links: readonly ZygoteLink<Job>[]
-  /** Calls of a zygote that died before it began them come before the others. */
-  readonly #again: Job[] = []
-  /** First come, first served: a Set keeps the order and forgets an aborted call at once. */
-  readonly #queue = new Set<Job>()
-  /** Cells whose state is with one zygote. */
-  readonly #bound = new Map<ZygoteLink<Job>, Set<Job>>()
+  readonly #waiting = new WaitingJobs()
   readonly #sessions: Sessions<ZygoteLink<Job>>
   readonly #removeBase = () => rmSync(this.setup.base, { recursive: true, force: true, maxRetries: 3 })
   #numbers = 0
@@ -136,7 +108,7 @@ export class ZygotePool implements Sandbox {
   #submit(id: string, call: Call, place: Placed | undefined, signal: AbortSignal | undefined): Promise<Outcome> {
     if (this.#closing) return Promise.reject(closed())
     if (signal?.aborted) return Promise.reject(aborted(signal))
-    if (this.#running + this.#waiting >= this.lanes + this.setup.queueLimit) {
+    if (this.#running + this.#waiting.size >= this.lanes + this.setup.queueLimit) {
       return Promise.reject(queueFull(this.lanes, this.setup.queueLimit))
     }
     this.#hold(1)
@@ -160,7 +132,7 @@ export class ZygotePool implements Sandbox {
       }
       if (signal) setMaxListeners(0, signal) // one for many calls is how it is meant to be used
       signal?.addEventListener('abort', onAbort, { once: true })
-      this.#enqueue(job)
+      this.#waiting.add(job)
       this.#pump()
     }).finally(() => this.#hold(-1))
   }
@@ -177,52 +149,18 @@ export class ZygotePool implements Sandbox {
   }
 
   async #close(): Promise<void> {
-    for (const jobs of [this.#queue, this.#again, ...this.#bound.values()]) for (const job of jobs) job.refuse(closed())
-    this.#queue.clear()
-    this.#bound.clear()
-    this.#again.length = 0
+    for (const job of this.#waiting.takeAll()) job.refuse(closed())
     await Promise.all(this.#links.map(link => link.close()))
     for (const link of this.#links) for (const job of link.calls.values()) job.refuse(closed())
     process.off('exit', this.#removeBase)
     this.#removeBase()
   }
 
-  #enqueue(job: Job): void {
-    const link = job.place?.link
-    if (!link) {
-      this.#queue.add(job)
-      return
-    }
-    if (!this.#bound.has(link)) this.#bound.set(link, new Set())
-    this.#bound.get(link)?.add(job)
-  }
-
-  get #waiting(): number {
-    let waiting = this.#queue.size + this.#again.length
-    for (const jobs of this.#bound.values()) waiting += jobs.size
-    return waiting
-  }
-
-  /** Sends what waits to the zygote with the fewest calls, while there is one that takes more. */
   #pump(): void {
-    for (const [link, jobs] of this.#bound) {
-      for (const job of jobs) {
-        if (!takes(link) || this.#running >= this.lanes) break
-        jobs.delete(job)
-        this.#send(link, job)
-      }
-    }
     while (this.#running < this.lanes) {
-      const job = this.#again[0] ?? this.#queue.values().next().value
-      if (!job) return
-      let link: ZygoteLink<Job> | undefined
-      for (const other of this.#links) {
-        if (takes(other) && (!link || other.calls.size < link.calls.size)) link = other
-      }
-      if (!link) return
-      if (job === this.#again[0]) this.#again.shift()
-      else this.#queue.delete(job)
-      this.#send(link, job)
+      const next = this.#waiting.next(this.#links)
+      if (!next) return
+      this.#send(next.link, next.job)
     }
   }
 
@@ -251,7 +189,7 @@ export class ZygotePool implements Sandbox {
       this.#pump()
     } else if (reply.kind === 'done' || reply.kind === 'failed') {
       this.#release(link, reply.id, job)
-      if (job.stopped) job.refuse(this.#closing ? closed() : new SandboxError('sandbox.aborted', ABORTED))
+      if (job.stopped) job.refuse(this.#closing ? closed() : stopped())
       else if (reply.kind === 'done') job.answer(outcomeOf(link, job, reply))
       else this.#failed(job, reply.error)
       this.#pump()
@@ -271,39 +209,30 @@ export class ZygotePool implements Sandbox {
       job.answer(orphan(job))
       return
     }
-    if (error !== CANCELED && job.attempts < ATTEMPTS) {
-      this.#again.push(job)
-      return
-    }
-    const step = Math.floor(error / 1000)
-    const where = step > 0 ? `step ${step} of its isolation, ` : ''
-    const message = `the zygote could not start the code: ${where}error ${error % 1000}`
-    job.refuse(new SandboxError('sandbox.start_failed', { retriable: true, message }))
+    if (error !== CANCELED && job.attempts < ATTEMPTS) this.#waiting.addAgain(job)
+    else job.refuse(childFailed(error))
   }
 
   #down(link: ZygoteLink<Job>, reason: string): void {
     const calls = [...link.calls]
     this.#sessions.lost(link)
-    for (const job of this.#bound.get(link) ?? []) job.answer(orphan(job))
-    this.#bound.delete(link)
+    for (const job of this.#waiting.takeBound(link)) job.answer(orphan(job))
     if (link.pid === 0) this.#stillborn++
     link.pid = 0
     for (const [number, job] of calls) {
       const begun = job.begunAt > 0
       this.#release(link, number, job)
-      if (job.stopped) job.refuse(new SandboxError('sandbox.aborted', ABORTED))
-      else if (begun) job.answer({ result: lost(job, reason), files: false, kept: undefined })
+      if (job.stopped) job.refuse(stopped())
+      else if (begun) job.answer(lost(job, reason))
       else if (job.place?.link) job.answer(orphan(job))
-      else if (job.attempts < ATTEMPTS) this.#again.push(job)
+      else if (job.attempts < ATTEMPTS) this.#waiting.addAgain(job)
       else job.refuse(startFailed(reason))
     }
     if (this.#stillborn < ATTEMPTS * this.#links.length || this.zygotePids.length > 0) {
       this.#pump()
       return
     }
-    for (const job of [...this.#again, ...this.#queue]) job.refuse(startFailed(reason))
-    this.#again.length = 0
-    this.#queue.clear()
+    for (const job of this.#waiting.takeUnbound()) job.refuse(startFailed(reason))
   }
 
   #stop(job: Job): void {
@@ -312,39 +241,7 @@ export class ZygotePool implements Sandbox {
       job.at.link.send(controlFrame('stop', job.at.number))
       return
     }
-    const again = this.#again.indexOf(job)
-    if (again >= 0) this.#again.splice(again, 1)
-    this.#queue.delete(job)
-    if (job.place?.link) this.#bound.get(job.place.link)?.delete(job)
-    job.refuse(new SandboxError('sandbox.aborted', ABORTED))
+    this.#waiting.forget(job)
+    job.refuse(stopped())
   }
-}
-
-const takes = (link: ZygoteLink<Job>) => link.ready && link.unbegun < AHEAD && link.calls.size < LANES
-
-const orphan = (job: Job): Outcome => ({
-  result: rejected(job.id, 'its state was lost'),
-  files: false,
-  kept: undefined,
-  orphan: true,
-})
-
-const ABORTED = { retriable: false, message: 'the call was aborted' }
-
-const startFailed = (reason: string) =>
-  new SandboxError('sandbox.start_failed', { retriable: true, message: `no zygote starts: ${reason}` })
-
-function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outcome {
-  const { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes } = ending
-  const result = { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes }
-  return {
-    result: { id: job.id, ...result, queuedMs: Math.max(0, job.begunAt - job.queuedAt) },
-    files: ending.files,
-    kept: ending.paused ? { link, bytes: ending.stateBytes } : undefined,
-  }
-}
-
-function lost(job: Job, reason: string): RunResult {
-  const rest = rejected(job.id, `the zygote of the call was lost: ${reason}`)
-  return { ...rest, status: 'killed', signal: 'SIGKILL', wallMs: performance.now() - job.begunAt }
 }

@@ -1,35 +1,23 @@
 /**
- * The judge: Code Judge's HTTP API over a sandbox (0xWJ/code-judge, app/main.py). What needs no sandbox is here: routes,
- * tokens, bodies, refusals; the dispatcher does the rest.
+ * The judge: a server of Code Judge's HTTP API over a sandbox; where it listens, and how it ends.
  *
- * in   GET /ping /status, POST /run /judge with /batch and /long-batch      out  their answers, 422 as FastAPI has it
- * Invariant: every request is answered, and what is held for all of them together is bounded: bodies by bytes,
- * submissions by count; what is over is refused at once with 429 or 503 and Retry-After.
+ * in   a sandbox, an address, bounds        out  a judge that listens, until it is closed
+ * Invariant: it never listens beyond loopback without a token. When it closes, what is open is answered, and nobody waits
+ * for a client that does not take its answer.
  */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { SandboxError } from '../errors'
-import { escapedText } from '../escapedText'
 import type { Sandbox } from '../sandbox'
-import { type TokenCheck, tokenCheck } from './bearerToken'
-import { Dispatcher, type DispatcherLimits } from './dispatcher'
-import { ByteBudget, readBody } from './requestBody'
-import { batchOf, type Fault, submissionOf } from './submission'
-import { type Verdict, withoutStreams } from './verdict'
+import { tokenCheck } from './bearerToken'
+import { JudgeApi, type JudgeLimits } from './judgeApi'
 
-export interface JudgeOptions extends Partial<DispatcherLimits> {
+export interface JudgeOptions extends Partial<JudgeLimits> {
   /** 0 takes a free one. Default 8088. */
   readonly port?: number
   /** Default 127.0.0.1. Any that is not loopback needs a token. */
   readonly host?: string
   readonly tokenFile?: string
-  /** How long a submission to /run, /judge and /batch may wait for a lane. */
-  readonly queueWaitMs?: number
-  /** The same for /long-batch. */
-  readonly longQueueWaitMs?: number
-  readonly maxBodyBytes?: number
-  /** Of all bodies that are being read, worked on or answered. */
-  readonly maxHeldBytes?: number
 }
 
 type Settings = Required<Omit<JudgeOptions, 'tokenFile'>>
@@ -64,24 +52,6 @@ export const JUDGE_DEFAULTS = {
 const BACKLOG = 4096
 /** Longer than clients keep idle connections, so that none sends a request into one that is being closed. */
 const KEEP_ALIVE_MS = 75_000
-/** A client that does not take its answer. */
-const STALLED_MS = 60_000
-
-interface Reply {
-  readonly status: number
-  readonly body: unknown
-  readonly headers?: Readonly<Record<string, string>>
-}
-
-type Handler = (context: Context) => Promise<Reply> | Reply
-
-interface Context {
-  readonly request: IncomingMessage
-  readonly gone: AbortSignal
-  /** Bytes that are given back to the budget when the answer is out. */
-  hold(bytes: number): void
-}
-
 /**
  * @throws SandboxError judge.unsafe_bind, judge.bad_token, judge.cannot_listen
  */
@@ -125,205 +95,6 @@ async function close(server: Server, api: JudgeApi, drainMs: number): Promise<vo
   const stalled = setTimeout(() => server.closeAllConnections(), 1000) // whoever does not take its answer now
   await closed
   clearTimeout(stalled)
-}
-
-class JudgeApi {
-  readonly #dispatcher: Dispatcher
-  readonly #budget: ByteBudget
-  readonly #routes: Readonly<Record<string, readonly ['GET' | 'POST', Handler]>>
-  #requests = 0
-  #draining = false
-  #whenIdle: (() => void) | undefined
-
-  constructor(
-    private readonly sandbox: Sandbox,
-    private readonly settings: Settings,
-    private readonly allowed: TokenCheck | undefined,
-  ) {
-    this.#dispatcher = new Dispatcher(sandbox, settings)
-    this.#budget = new ByteBudget(settings.maxHeldBytes)
-    const { queueWaitMs, longQueueWaitMs } = settings
-    const whole = (verdict: Verdict) => verdict
-    this.#routes = {
-      '/ping': ['GET', () => ({ status: 200, body: 'pong' })],
-      '/status': ['GET', () => ({ status: 200, body: this.#status() })],
-      '/run': ['POST', context => this.#single(context, whole)],
-      '/run/batch': ['POST', context => this.#batch(context, queueWaitMs, whole)],
-      '/run/long-batch': ['POST', context => this.#batch(context, longQueueWaitMs, whole)],
-      '/judge': ['POST', context => this.#single(context, withoutStreams)],
-      '/judge/batch': ['POST', context => this.#batch(context, queueWaitMs, withoutStreams)],
-      '/judge/long-batch': ['POST', context => this.#batch(context, longQueueWaitMs, withoutStreams)],
-    }
-  }
-
-  /** Resolves once no request is open. */
-  get idle(): Promise<void> {
-    return new Promise(resolve => {
-      if (this.#requests === 0) resolve()
-      else this.#whenIdle = resolve
-    })
-  }
-
-  drain(): void {
-    this.#draining = true
-  }
-
-  endAll(): void {
-    this.#dispatcher.endAll('the server was shut down before this was done')
-  }
-
-  async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    this.#requests++
-    const gone = new AbortController()
-    let held = 0
-    response.once('close', () => {
-      if (!response.writableFinished) gone.abort()
-      this.#budget.give(held)
-      if (--this.#requests === 0) this.#whenIdle?.()
-    })
-    const hold = (bytes: number) => {
-      if (response.closed) this.#budget.give(bytes)
-      else held += bytes
-    }
-    try {
-      this.#send(request, response, await this.#route({ request, gone: gone.signal, hold }))
-    } catch (error) {
-      this.#send(request, response, detail(500, `the judge failed: ${(error as Error).message}`))
-    }
-  }
-
-  async #route(context: Context): Promise<Reply> {
-    const { request } = context
-    const path = (request.url ?? '').replace(/\?.*/s, '')
-    const route = Object.hasOwn(this.#routes, path) ? this.#routes[path] : undefined
-    if (!route) return detail(404, 'Not Found')
-    const [method, handle] = route
-    if (request.method !== method) return detail(405, 'Method Not Allowed', { allow: method })
-    if (path !== '/ping') {
-      if (this.allowed && !this.allowed(request.headers.authorization)) {
-        return detail(401, 'Not authenticated: send the token of --token-file as Authorization: Bearer', {
-          'www-authenticate': 'Bearer',
-        })
-      }
-      // A browser says where its page came from. Without a token, any page that a user visits could run code here.
-      if (!this.allowed && request.headers.origin !== undefined) {
-        return detail(403, 'a page in a browser may not use a judge without a token')
-      }
-    }
-    if (this.#draining) return detail(503, 'the server is shutting down', { 'retry-after': '10' })
-    return handle(context)
-  }
-
-  async #single(context: Context, shown: (verdict: Verdict) => unknown): Promise<Reply> {
-    const body = await this.#json(context)
-    if ('status' in body) return body
-    const submission = submissionOf(body.value)
-    if ('faults' in submission) return unprocessable(submission.faults)
-    const client = clientOf(context.request)
-    const refused = this.#refusal(client, 1)
-    if (refused) return refused
-    const [verdict] = await this.#dispatcher.judge(client, [submission], this.settings.queueWaitMs, context.gone)
-    return { status: 200, body: shown(verdict!) }
-  }
-
-  async #batch(context: Context, waitMs: number, shown: (verdict: Verdict) => unknown): Promise<Reply> {
-    const body = await this.#json(context)
-    if ('status' in body) return body
-    const batch = batchOf(body.value)
-    if (!('items' in batch)) return unprocessable(batch)
-    const client = clientOf(context.request)
-    const refused = this.#refusal(client, batch.items.length)
-    if (refused) return refused
-    const verdicts = await this.#dispatcher.judge(client, batch.items, waitMs, context.gone)
-    return { status: 200, body: { sub_id: batch.subId, results: verdicts.map(shown) } }
-  }
-
-  /** The body, parsed, or the answer that refuses it. */
-  async #json({ request, hold }: Context): Promise<Reply | { readonly value: unknown }> {
-    const { maxBodyBytes } = this.settings
-    const { bytes, taken, refused } = await readBody(request, maxBodyBytes, this.#budget)
-    hold(taken)
-    if (refused === 413) {
-      return detail(413, `the body is over the limit of ${maxBodyBytes} bytes: send smaller batches`)
-    }
-    if (refused === 503) return this.#busy(503, 'the server holds as many bytes of requests as it may')
-    if (refused) return detail(refused, 'the body ended before it was complete')
-    const text = escapedText(bytes)
-    try {
-      return { value: JSON.parse(text) }
-    } catch (error) {
-      const message = (error as Error).message
-      // V8 tells the place of some errors, and shows what stands around the others.
-      const at = /at position (\d+)/.exec(message)?.[1] ?? (/end of JSON/.test(message) ? text.length : undefined)
-      const loc = at === undefined ? ['body'] : ['body', Number(at)]
-      const fault = { type: 'json_invalid', loc, msg: 'JSON decode error', input: {} }
-      return unprocessable([{ ...fault, ctx: { error: Buffer.from(message).toString() } }])
-    }
-  }
-
-  #refusal(client: ReturnType<typeof clientOf>, calls: number): Reply | undefined {
-    const crowded = this.#dispatcher.crowded(client, calls)
-    if (!crowded) return undefined
-    this.#dispatcher.tally.count('refused', calls)
-    const { maxQueuedCalls, maxClientCalls } = this.settings
-    return crowded === 'client'
-      ? this.#busy(429, `with these ${calls}, more than ${maxClientCalls} calls of this client would wait`)
-      : this.#busy(503, `with these ${calls}, more than ${maxQueuedCalls} calls would wait`)
-  }
-
-  #busy(status: number, why: string): Reply {
-    const { waiting, running } = this.#dispatcher.load
-    const seconds = this.#dispatcher.tally.secondsFor(waiting + running)
-    return detail(status, `${why}; come again in ${seconds} s`, { 'retry-after': String(seconds) })
-  }
-
-  /** `queue` and `num_workers` are Code Judge's. */
-  #status(): unknown {
-    const { waiting, running } = this.#dispatcher.load
-    const { counts } = this.#dispatcher.tally
-    return {
-      queue: waiting,
-      num_workers: this.sandbox.lanes,
-      level: this.sandbox.level,
-      running,
-      requests: this.#requests,
-      held_bytes: this.#budget.held,
-      answered: counts.answered,
-      worker_timeouts: counts.timedOut,
-      queue_timeouts: counts.queueTimeouts,
-      internal_errors: counts.internalErrors,
-      dropped: counts.dropped,
-      refused: counts.refused,
-      queue_wait: { p50: this.#dispatcher.tally.waitMs(0.5) / 1000, p99: this.#dispatcher.tally.waitMs(0.99) / 1000 },
-    }
-  }
-
-  #send(request: IncomingMessage, response: ServerResponse, { status, body, headers }: Reply): void {
-    if (response.closed || response.headersSent) return
-    const bytes = Buffer.from(JSON.stringify(body))
-    const close = this.#draining ? { connection: 'close' } : {}
-    response.writeHead(status, {
-      'content-type': 'application/json',
-      'content-length': bytes.length,
-      ...close,
-      ...headers,
-    })
-    request.socket.setTimeout(STALLED_MS) // the server destroys it then; once the answer is out, keep-alive has its own
-    response.end(bytes)
-  }
-}
-
-/** An answer in FastAPI's form. */
-function detail(status: number, text: string, headers: Reply['headers'] = {}): Reply {
-  return { status, body: { detail: text }, headers }
-}
-
-function unprocessable(faults: readonly Fault[]): Reply {
-  return { status: 422, body: { detail: faults } }
-}
-
-function clientOf({ socket }: IncomingMessage) {
-  return { address: socket.remoteAddress ?? '', connection: socket }
 }
 
 function isLoopback(host: string): boolean {
