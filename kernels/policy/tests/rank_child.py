@@ -18,15 +18,15 @@ from rank_cases import CASES, OTHER, SFT, after_resume, examples_of
 def gradient_and_metrics(trainer: Trainer, sequences, options) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """The gradient before the step's last update, whole, and the step's metrics."""
     kept: dict[str, torch.Tensor] = {}
-    update = trainer._update
+    update = trainer.update
 
     def keep(loss: float, rate: float, norm: float) -> float:
         kept.update({name: whole(p.grad).clone() for name, p in trainer.parameters.items()})
         return update(loss, rate, norm)
 
-    trainer._update = keep  # type: ignore[method-assign]
+    trainer.update = keep  # type: ignore[method-assign]
     metrics = trainer.step(sequences, options)
-    del trainer._update
+    del trainer.update
     return kept, metrics
 
 

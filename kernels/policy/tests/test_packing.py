@@ -56,8 +56,8 @@ def test_a_micro_batch_of_packed_sequences_has_no_padding(tmp_path: Path) -> Non
     trainer = Trainer(tiny_model_dir(tmp_path / "m", seed=5))
     sequences = random_sequences(13, seed=4)
     seen: list[int] = []
-    run = trainer._logprobs
-    trainer._logprobs = lambda micro, *rest: seen.append(micro.ids.numel()) or run(micro, *rest)  # type: ignore[method-assign]
+    run = trainer.logprobs
+    trainer.logprobs = lambda micro, *rest: seen.append(micro.ids.numel()) or run(micro, *rest)  # type: ignore[method-assign]
     trainer.step(sequences, dataclasses.replace(OPTIONS, micro_batch_tokens=128))
     assert sum(seen) == sum(len(s.tokens) for s in sequences)
     assert max(seen) <= 128
@@ -102,13 +102,13 @@ def test_activations_that_are_computed_again_change_no_gradient_and_are_not_kept
     # what the recomputation saves passes through the hook too, a layer at a time: count what forward alone keeps
     trainer = Trainer(directory, dtype=dtype, checkpointing=True)
     kept: list[int] = []
-    run = trainer._logprobs
+    run = trainer.logprobs
 
     def forward(*given):
         with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
             return run(*given)
 
-    trainer._logprobs = forward  # type: ignore[method-assign]
+    trainer.logprobs = forward  # type: ignore[method-assign]
     gradients_of(trainer, sequences, OPTIONS)
     assert sum(kept) < 0.5 * results[0][2]
 

@@ -51,9 +51,9 @@ def gradients_of(trainer: Trainer, sequences: list[TrainSequence], options: Grpo
         kept.update({name: p.grad.clone() for name, p in trainer.parameters.items()})
         return torch.nn.utils.get_total_norm(list(kept.values())).item()
 
-    trainer._update = update  # type: ignore[method-assign]
+    trainer.update = update  # type: ignore[method-assign]
     metrics = trainer.step(sequences, options)
-    del trainer._update
+    del trainer.update
     return kept, metrics
 
 
@@ -182,13 +182,13 @@ def test_a_step_that_is_not_finite_leaves_weights_and_optimizer_as_they_were(mod
         with torch.no_grad():
             trainer.parameters["model.layers.1.mlp.down_proj.weight"][0, 0] = float("inf")
     if poison == "late":  # the last update of the step is the one that fails
-        update, calls = trainer._update, []
+        update, calls = trainer.update, []
 
         def fail_last(loss: float, rate: float, norm: float) -> float:
             calls.append(loss)
             return update(float("nan") if len(calls) == inner_steps else loss, rate, norm)
 
-        trainer._update = fail_last  # type: ignore[method-assign]
+        trainer.update = fail_last  # type: ignore[method-assign]
     before, state, updates = weights(trainer), state_of(trainer), trainer.updates.updates
     state = {name: value.clone() for name, value in state.items()}
     with pytest.raises(TrainerError) as raised:

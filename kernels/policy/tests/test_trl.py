@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import random_sequences, tiny_model, tiny_model_dir
+from troupe_policy.grpo_step import grpo_micro
 from troupe_policy.loss_norm import sequence_denominators
+from troupe_policy.micro_batch import Batch
 from troupe_policy.trainer import GrpoOptions, Trainer, TrainSequence
-from troupe_policy.trainer import _Batch as Batch
 
 trl = pytest.importorskip("trl", reason="TRL is installed with requirements-test.txt")
 torch.set_num_threads(1)
@@ -128,14 +129,14 @@ def ours(directory: Path, sequences, old, reference, engine, options) -> tuple[f
 
     def micros(rows):
         tokens, advantages = [s.tokens for s in sequences], [s.advantage for s in sequences]
-        return trainer._micro_batches(Batch(tokens, masks, advantages, rows, denominators), options.micro_batch_tokens)
+        return trainer.micro_batches(Batch(tokens, masks, advantages, rows, denominators), options.micro_batch_tokens)
 
     loss = 0.0
     others = [micros(rows if rows is not None else old) for rows in (reference, engine)]
     for micro, refers, engines in zip(micros(old), *others, strict=True):
         micro.old, micro.engine = micro.engine, engines.engine
         micro.reference = refers.engine if options.kl_coef > 0 else None
-        loss += trainer._grpo_micro(micro, options, dict.fromkeys(("clipped",), 0.0), first=False)
+        loss += grpo_micro(trainer, micro, options, dict.fromkeys(("clipped",), 0.0), first=False)
     return loss, {name: p.grad for name, p in trainer.parameters.items()}
 
 

@@ -9,9 +9,7 @@ seed and the token's position alone. What is preempted keeps its tokens; only it
 from __future__ import annotations
 
 import heapq
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -22,13 +20,14 @@ import torch
 
 from .engine_admission import place, refusal
 from .engine_compact import compact
+from .engine_decode import Decode
 from .engine_forward import Forward
+from .engine_inbox import Inbox
 from .engine_ledger import Ledger
 from .engine_prefill import Prefill
 from .engine_requests import Event, Finished, Partial, Refused, Request, Sequence
 from .kv import KvRows
 from .model import LoadedModel, update_weights
-from .sampling import SamplingRows, sample, uniforms
 
 FIXED_WIDTH_STEP = 32
 
@@ -66,19 +65,19 @@ class Engine:
         rows = options.max_sequences + kept_rows
         self.ledger = Ledger(rows, self.context_tokens, options.block_tokens, options.kv_tokens)
         self._store = KvRows(loaded.shapes, rows, capacity, loaded.dtype, loaded.device)
-        self._forward = Forward(loaded, self._store)
+        forward = Forward(loaded, self._store)
         self._prefill = Prefill(
-            self.ledger, self._store, self._forward, options.prefill_tokens, copies=not options.deterministic
+            self.ledger, self._store, forward, options.prefill_tokens, copies=not options.deterministic
         )
         self._on_events = on_events
         self._events: list[tuple[Any, Event]] = []
-        self._inbox: deque[Callable[[], None]] = deque()
-        self._wake = threading.Event()
+        self._inbox = Inbox()
         self._closed = False
         self._waiting: list[tuple[tuple[int, int], Sequence]] = []
         self._live: dict[tuple[int, str], Sequence] = {}
         self._arrivals = 0
-        self._width = -(-options.max_sequences // FIXED_WIDTH_STEP) * FIXED_WIDTH_STEP
+        width = -(-options.max_sequences // FIXED_WIDTH_STEP) * FIXED_WIDTH_STEP
+        self._decode = Decode(self.ledger, forward, self._prefill, width)
         self.version = options.version
         self.generated_tokens = self.preemptions = 0
         self.busy_ms = 0.0
@@ -89,21 +88,21 @@ class Engine:
 
     # ---- from any thread ----
     def submit(self, request: Request, sink: Any = None) -> None:
-        self._post(lambda: self._submit(request, sink))
+        self._inbox.post(lambda: self._submit(request, sink))
 
     def abort(self, request_id: str, sink: Any = None) -> None:
-        self._post(lambda: self._abort(self._live.get((id(sink), request_id))))
+        self._inbox.post(lambda: self._abort(self._live.get((id(sink), request_id))))
 
     def abort_all(self, sink: Any) -> None:
         """Everything that was asked through `sink`; its answers are not wanted any more."""
-        self._post(lambda: [self._abort(s) for s in list(self._live.values()) if s.sink is sink])
+        self._inbox.post(lambda: [self._abort(s) for s in list(self._live.values()) if s.sink is sink])
 
     def release(self, trajectory: str) -> None:
-        self._post(lambda: self.ledger.drop(trajectory))
+        self._inbox.post(lambda: self.ledger.drop(trajectory))
 
     def update(self, version: int, directory: str, digest: str, keep_kv: bool) -> Future[float]:
         """Resolves with the seconds it took, or fails with WeightsError and the old weights in place."""
-        return self._ask(lambda: self._update(version, directory, digest, keep_kv))
+        return self._inbox.ask(lambda: self._update(version, directory, digest, keep_kv))
 
     def status(self) -> dict[str, float]:
         """Counts as of the last iteration; tokens of whole blocks. Reads only, so it answers during a long forward."""
@@ -112,51 +111,34 @@ class Engine:
                 return self._status()
             except RuntimeError:  # a dictionary changed while the loop went on
                 continue
-        return self._ask(self._status).result(timeout=60)
+        return self._inbox.ask(self._status).result(timeout=60)
 
     def close(self) -> None:
         self._closed = True
-        self._wake.set()
-
-    def _post(self, action: Callable[[], None]) -> None:
-        self._inbox.append(action)
-        self._wake.set()
-
-    def _ask(self, action: Callable[[], Any]) -> Future:
-        future: Future = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(action())
-            except Exception as error:  # noqa: BLE001 — it belongs to whoever asked
-                future.set_exception(error)
-
-        self._post(run)
-        return future
+        self._inbox.wake()
 
     # ---- the loop ----
     def run(self) -> None:
         """Until `close`; the caller's thread is the engine's."""
         while not self._closed:
-            if not self.step():
-                self._wake.wait()
-            self._wake.clear()
+            self._inbox.wait(idle=not self.step())
 
     def step(self) -> bool:
         """One iteration. False when there is nothing left to do."""
         started = time.perf_counter()
-        while self._inbox:
-            self._inbox.popleft()()
+        self._inbox.run_all()
         self._admit()
         worked = len(self.ledger.running) > 0
         if worked:
             self.ledger.shrink(self._preempt)
             if self.options.deterministic:
-                self._iterate_fixed()
+                sampled = self._decode.fixed()
             else:
                 self._prefill.run()
                 compact(self.ledger, self._store)
-                self._decode()
+                sampled = self._decode.plain()
+            if sampled is not None:
+                self._append(*sampled)
         if self._events:
             events, self._events = self._events, []
             self._on_events(events)
@@ -248,62 +230,7 @@ class Engine:
         del self._live[(id(sequence.sink), sequence.request.request_id)]
         self._events.append((sequence.sink, Refused(sequence.request, code, message)))
 
-    # ---- computing ----
-    def _decode(self) -> None:
-        ledger = self.ledger
-        rows = ledger.running
-        rows = rows[ledger.filled[rows] == ledger.size[rows] - 1]
-        if not len(rows):
-            return
-        top = int(rows[-1]) + 1
-        active = np.zeros(top, bool)
-        active[rows] = True
-        last = np.maximum(ledger.size[:top] - 1, 0)
-        logits = self._forward.decode(top, ledger.tokens[np.arange(top), last], last, active)
-        with torch.inference_mode():
-            if len(rows) < top:
-                logits = logits[torch.from_numpy(rows).to(logits.device)]
-            tokens, logprobs = sample(logits, self._sampling(rows), self._uniforms(rows))
-            self._append(rows, tokens.cpu().numpy(), logprobs.cpu().numpy())
-
-    def _iterate_fixed(self) -> None:
-        """Deterministic mode: one forward of constant shape, decoding rows first, then tokens of prefills."""
-        ledger, width = self.ledger, self._width
-        rows = ledger.running
-        decoding = rows[ledger.filled[rows] == ledger.size[rows] - 1]
-        lines, positions = [decoding], [ledger.size[decoding] - 1]
-        room = width - len(decoding)
-        filling: list[tuple[int, int]] = []
-        for sequence, count in self._prefill.next_batch(self._prefill.pending(), room):
-            count = min(count, room)
-            start = int(ledger.filled[sequence.row])
-            lines.append(np.full(count, sequence.row))
-            positions.append(np.arange(start, start + count))
-            filling.append((sequence.row, count))
-            room -= count
-        where, at = np.concatenate(lines), np.concatenate(positions)
-        if not len(where):
-            return
-        logits = self._forward.fixed(where, at, ledger.tokens[where, at], width)
-        for row, count in filling:
-            ledger.filled[row] += count
-            self._prefill.computed += count
-        if len(decoding):
-            with torch.inference_mode():
-                # The idle lines are sampled too: the shape of every operation stays the same.
-                spare = np.zeros(width - len(decoding), np.int64)
-                all_rows = np.concatenate([decoding, spare])
-                tokens, logprobs = sample(logits, self._sampling(all_rows), self._uniforms(all_rows))
-            n = len(decoding)
-            self._append(decoding, tokens.cpu().numpy()[:n], logprobs.cpu().numpy()[:n])
-
-    def _sampling(self, rows: np.ndarray) -> SamplingRows:
-        ledger = self.ledger
-        return SamplingRows(ledger.temperature[rows], ledger.top_k[rows], ledger.top_p[rows], ledger.min_p[rows])
-
-    def _uniforms(self, rows: np.ndarray) -> np.ndarray:
-        return uniforms(self.ledger.seed[rows], self.ledger.size[rows] - self.ledger.origin[rows])
-
+    # ---- what was sampled ----
     def _append(self, rows: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray) -> None:
         ledger = self.ledger
         if np.isnan(logprobs).any():

@@ -17,6 +17,17 @@ from torch import Tensor
 from .packed_attention import Layout, layout_of
 
 
+@dataclass(frozen=True)
+class Batch:
+    """What one optimizer update is computed from: [n] each."""
+
+    tokens: Sequence[np.ndarray]
+    masks: Sequence[np.ndarray]
+    advantages: Sequence[float]
+    engine: Sequence[np.ndarray] | None
+    denominators: Sequence[float]
+
+
 @dataclass
 class MicroBatch:
     """`ids`, `places`: [1, tokens] packed or [rows, longest] padded. The others [trained], sequence by sequence."""

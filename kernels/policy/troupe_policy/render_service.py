@@ -30,11 +30,6 @@ class RenderService(rpc.RenderServicer):
             context, lambda: _rendered(self._renderer.prompt(_messages(request.messages), _tools(request.tools_json)))
         )
 
-    async def ToolResponses(self, request, context):
-        return await self._rendered(
-            context, lambda: _rendered(self._renderer.tool_responses(list(request.responses)))
-        )
-
     async def ToolResponsesList(self, request, context):
         def render():
             items = [self._renderer.tool_responses(list(item.responses)) for item in request.items]

@@ -9,7 +9,6 @@ its gradient. Parameters and optimizer state are float32; with dtype bfloat16 th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +17,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from . import checkpoint
-from .engine_weight import icepop_weight, tis_weight
-from .kl import KL_ESTIMATORS
+from .fine_tuning import fine_tune
+from .grpo_step import grpo_step
 from .logprobs import UnsupportedModel
-from .loss_norm import sequence_denominators
-from .losses import policy_loss
 from .lora import add_adapters
-from .meter import Meter
-from .micro_batch import MicroBatch, idle_micro_batch, micro_batch
-from .packing import cpu_micro_tokens, epoch_batches, micro_batches
+from .micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
+from .packing import cpu_micro_tokens, micro_batches
 from .policy import Policy
 from .ranks import Ranks
 from .reference import Reference
@@ -38,27 +34,10 @@ from .trainer_options import (
     SftOptions,
     TrainerError,
     TrainSequence,
-    check_grpo,
-    check_sft,
     checked_mask,
     learning_rate_at,
 )
 from .updates import Updates
-
-# SFT has no bound in its options.
-SFT_MICRO_BATCH_TOKENS = 8192
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """What one optimizer update is computed from: [n] each."""
-
-    tokens: Sequence[np.ndarray]
-    masks: Sequence[np.ndarray]
-    advantages: Sequence[float]
-    engine: Sequence[np.ndarray] | None
-    denominators: Sequence[float]
-
 
 class Trainer:
     """Owns one model and its optimizer. Not safe for calls at the same time: the service runs them one by one.
@@ -140,7 +119,7 @@ class Trainer:
             shard(policy, self.model, self.ranks, self.device, half=self.dtype == "bfloat16")
         return policy
 
-    # ---- SFT ----
+    # ---- training ----
 
     def sft(
         self,
@@ -154,60 +133,8 @@ class Trainer:
         The optimizer starts afresh and is afresh afterwards: RL does not inherit the moments of imitation.
         on_progress(share of optimizer steps done, loss of the newest batch).
         """
-        check_sft(options)
-        masks = [self._checked(f"example {at}", e.tokens, e.mask) for at, e in enumerate(examples)]
-        kept = [at for at, mask in enumerate(masks) if mask.any()]
-        if not kept:
-            raise TrainerError("trainer.empty_batch", "no example has a token to train on")
-        meter = Meter()
-        lengths = [len(examples[at].tokens) for at in kept]
-        steps = options.epochs * -(-len(kept) // options.batch_sequences)
-        batches = (
-            [kept[index] for index in batch]
-            for epoch in range(options.epochs)
-            for batch in epoch_batches(lengths, options.batch_sequences, options.seed, epoch)
-        )
-        before = self.updates.snapshot()
-        self.updates.fresh()
-        losses: list[float] = []
-        trained, norm, rate = 0, 0.0, 0.0
-        try:
-            for step, batch in enumerate(batches):
-                rate = learning_rate_at(step, steps, options)
-                count = sum(int(masks[at].sum()) for at in batch)
-                tokens = [examples[at].tokens for at in batch]
-                given = _Batch(tokens, [masks[at] for at in batch], [0.0] * len(batch), None, [float(count)] * len(batch))
-                loss = 0.0
-                for micro in self._micro_batches(given, SFT_MICRO_BATCH_TOKENS):
-                    self._check_stop(should_stop)
-                    logp, _ = self._logprobs(micro, 1.0, False)
-                    part = -(logp * micro.mask / micro.denominator).sum()
-                    part.backward()
-                    loss += part.item()
-                loss = self.ranks.sum([loss])[0]
-                norm = self._update(loss, rate, options.max_grad_norm)
-                trained += count
-                losses.append(loss)
-                on_progress((step + 1) / steps, loss)
-        except BaseException:
-            self.updates.restore(before)
-            raise
-        finally:
-            self.updates.clear()
-        self.updates.fresh()
-        tail = losses[-max(1, len(losses) // 10) :]
-        return {
-            "loss": sum(tail) / len(tail),
-            "firstLoss": losses[0],
-            "gradNorm": norm,
-            "lr": rate,
-            "steps": float(len(losses)),
-            "sequences": float(len(kept)),
-            "trainedTokens": float(trained),
-            **meter.read(sum(lengths) * options.epochs),
-        }
+        return fine_tune(self, examples, options, on_progress, should_stop)
 
-    # ---- GRPO ----
 
     def step(
         self,
@@ -223,118 +150,8 @@ class Trainer:
         log π_engine - log π_old over trained tokens, an estimate of KL(π_engine ‖ π_old). With klCoef the reference is the
         policy before the first such step, until `reset` takes another.
         """
-        check_grpo(options)
-        masks = [self._checked(s.trajectory, s.tokens, s.mask, s.engine_logprobs) for s in sequences]
-        counts = [int(mask.sum()) for mask in masks]
-        if sum(counts) == 0:
-            raise TrainerError("trainer.empty_batch", "no sequence has a token to train on")
-        meter = Meter()
-        groups = [s.group for s in sequences]
-        denominators = sequence_denominators(counts, groups, options.loss_norm, options.constant_tokens)
-        kept = [at for at, count in enumerate(counts) if count > 0]
-        batch = _Batch(
-            [sequences[at].tokens for at in kept],
-            [masks[at] for at in kept],
-            [sequences[at].advantage for at in kept],
-            [sequences[at].engine_logprobs for at in kept],
-            [denominators[at] for at in kept],
-        )
-        micros = self._micro_batches(batch, options.micro_batch_tokens)
-        # One update is atomic by itself: its gradient is checked before anything is changed.
-        before = self.updates.snapshot() if options.inner_steps > 1 else None
-        total = sum(counts)
-        sums = dict.fromkeys(("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked"), 0.0)
-        norm = 0.0
-        had_reference = self.reference.is_taken
-        try:
-            if options.kl_coef > 0:
-                self._score_reference(micros, options.temperature, should_stop)
-            for inner in range(options.inner_steps):
-                loss = 0.0
-                for micro in micros:
-                    self._check_stop(should_stop)
-                    loss += self._grpo_micro(micro, options, sums, first=inner == 0)
-                loss = self.ranks.sum([loss])[0]
-                norm = self._update(loss, options.learning_rate, options.max_grad_norm)
-                sums["loss"] += loss / self.ranks.size
-        except BaseException:
-            if before is not None:
-                self.updates.restore(before)
-            if not had_reference:
-                self.reference.drop()
-            raise
-        finally:
-            self.updates.clear()
-        sums = dict(zip(sums, self.ranks.sum(list(sums.values())), strict=True))
-        metrics = {
-            "loss": sums["loss"] / options.inner_steps,
-            "gradNorm": norm,
-            "clipFraction": sums["clipped"] / (total * options.inner_steps),
-            "klEngine": sums["kl"] / total,
-            "tisMean": sums["tis"] / total,
-            "tisCapped": sums["capped"] / total,
-            "entropy": sums["entropy"] / total,
-            "trainedTokens": float(total),
-            "sequences": float(len(sequences)),
-            "lr": options.learning_rate,
-            **meter.read(sum(len(s.tokens) for s in sequences) * options.inner_steps),
-        }
-        if options.kl_coef > 0:
-            metrics["klReference"] = sums["reference"] / total
-        if options.icepop_high > 0:
-            metrics["icepopMasked"] = sums["masked"] / total
-        return metrics
+        return grpo_step(self, sequences, options, should_stop)
 
-    def _score_reference(self, micros: Sequence[MicroBatch], temperature: float, should_stop: Callable[[], bool]) -> None:
-        if not self.reference.is_taken:
-            self.reference.take()
-        with self.reference.in_place(), torch.no_grad():
-            for micro in micros:
-                self._check_stop(should_stop)
-                micro.reference, _ = self._logprobs(micro, temperature, False)
-
-    def _grpo_micro(self, micro: MicroBatch, options: GrpoOptions, sums: dict[str, float], *, first: bool) -> float:
-        """Forward and backward of one micro-batch; adds to the gradient and to `sums`, returns its part of the loss."""
-        logp, entropy = self._logprobs(micro, options.temperature, first)
-        if first or micro.old is None:
-            micro.old = logp.detach()
-        weight = None
-        if options.tis_cap > 0:
-            weight = tis_weight(micro.old, micro.engine, options.tis_cap)
-        elif options.icepop_high > 0:
-            weight = icepop_weight(micro.old, micro.engine, options.icepop_low, options.icepop_high)
-        penalty = None
-        if micro.reference is not None:
-            kl = KL_ESTIMATORS[options.kl_estimator](logp, micro.reference, micro.old)
-            penalty = options.kl_coef * kl
-            if first:
-                sums["reference"] += (kl.detach() * micro.mask).double().sum().item()
-        result = policy_loss(
-            logp,
-            micro.old,
-            micro.advantage,
-            micro.mask,
-            objective=options.objective,
-            clip_low=options.clip_low,
-            clip_high=options.clip_high,
-            denominator=micro.denominator,
-            sequence=micro.sequence,
-            weight=weight,
-            dual_clip=options.dual_clip,
-            penalty=penalty,
-        )
-        result.loss.backward()
-        sums["clipped"] += result.clipped.sum().item()
-        if first:
-            sums["kl"] += ((micro.engine - micro.old) * micro.mask).double().sum().item()
-            used = weight if weight is not None else torch.ones_like(logp)
-            sums["tis"] += (used * micro.mask).double().sum().item()
-            if options.tis_cap > 0:
-                sums["capped"] += ((used >= options.tis_cap) & (micro.mask > 0)).sum().item()
-            elif options.icepop_high > 0:
-                sums["masked"] += ((used == 0) & (micro.mask > 0)).sum().item()
-            sums["entropy"] += (entropy * micro.mask).double().sum().item() if entropy is not None else 0.0
-        return result.loss.item()
 
     # ---- between steps ----
 
@@ -357,16 +174,16 @@ class Trainer:
 
         load(self, Path(directory))
 
-    # ---- parts ----
+    # ---- what a step is made of ----
 
-    def _update(self, loss: float, rate: float, max_grad_norm: float) -> float:
+    def update(self, loss: float, rate: float, max_grad_norm: float) -> float:
         return self.updates.apply(loss, rate, max_grad_norm)
 
-    def _logprobs(self, micro: MicroBatch, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
+    def logprobs(self, micro: MicroBatch, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
         """[trained] log-probabilities of the micro-batch's trained tokens, with a graph, and their entropies."""
         return self.policy(micro, temperature, with_entropy, self.dtype == "bfloat16")
 
-    def _micro_batches(self, batch: _Batch, max_tokens: int) -> list[MicroBatch]:
+    def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:
         """This rank's share of the batch; as many micro-batches as every other rank has."""
         # a smaller bound than asked for is always allowed: how a batch is cut does not change its gradient
         bound = min(max_tokens, self.max_micro_tokens or max_tokens)
@@ -391,13 +208,13 @@ class Trainer:
         missing = max(len(cut) for cut in cuts) - len(micros)
         return micros + [idle_micro_batch(packed=packed, device=device) for _ in range(missing)]
 
-    def _checked(
+    def checked(
         self, name: str, tokens: np.ndarray, mask: np.ndarray, engine_logprobs: np.ndarray | None = None
     ) -> np.ndarray:
         known = {"vocabulary": self.vocabulary, "context_tokens": self.context_tokens}
         return checked_mask(name, tokens, mask, engine_logprobs, **known)
 
-    def _check_stop(self, should_stop: Callable[[], bool]) -> None:
+    def check_stop(self, should_stop: Callable[[], bool]) -> None:
         if self.ranks.any(should_stop()):
             raise TrainerError("trainer.cancelled", "the caller went away: nothing was changed")
 

@@ -1,0 +1,51 @@
+"""What other threads want of the engine's thread, in the order in which it came.
+
+in   actions, from any thread       out  they run on the thread that calls `run_all`
+Invariant: an action runs once; whoever asked for its result gets that, or its error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._actions: deque[Callable[[], None]] = deque()
+        self._wake = threading.Event()
+
+    def post(self, action: Callable[[], None]) -> None:
+        self._actions.append(action)
+        self._wake.set()
+
+    def ask(self, action: Callable[[], Any]) -> Future:
+        future: Future = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(action())
+            except Exception as error:  # noqa: BLE001 — it belongs to whoever asked
+                future.set_exception(error)
+
+        self.post(run)
+        return future
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def run_all(self) -> None:
+        while self._actions:
+            self._actions.popleft()()
+
+    def wait(self, *, idle: bool) -> None:
+        """Until something comes, where the engine is idle; what has come by then is in the inbox."""
+        if idle:
+            self._wake.wait()
+        self._wake.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._actions)
