@@ -33,6 +33,11 @@ export interface HostOptions<S, I extends Message, R> {
   readonly feeds: readonly Feed[]
   /** Consumer group; hosts of one group share the partitions. Default: the name. */
   readonly group?: string
+  /**
+   * Other hosts of the group take their share of the partitions, and this one answers for those it has, keeping no state
+   * that needs the rest. Default: this host is alone in its group, and reads all partitions without a gap.
+   */
+  readonly shared?: boolean
   /** One state for each partition of the only feed, claimed by this owner, instead of one for all. */
   readonly owner?: string
   readonly perform?: Port<R>
@@ -140,7 +145,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   for (const feed of options.feeds) expected += await journal.partitionsOf(feed.topic)
 
   const cellKey = (topic: string, partition: number) => (options.owner === undefined ? '' : placeKey(topic, partition))
-  const isComplete = (cell: Cell<S>) => options.owner !== undefined || cell.places.size === expected
+  const isShared = options.owner !== undefined || options.shared === true
+  const isComplete = (cell: Cell<S>) => isShared || cell.places.size === expected
 
   function request(asked: R): void {
     const key = options.keyOf?.(asked) ?? JSON.stringify(asked)
@@ -341,7 +347,11 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
 
   async function assigned(topic: TopicName, partition: number): Promise<number> {
     const feed = options.feeds.find(f => f.topic === topic)!
+    const key = cellKey(topic, partition)
+    // One that the group had given up, and that comes back: what was said meanwhile is not to be missed.
+    const known = isShared ? undefined : cells.get(key)?.places.get(placeKey(topic, partition))
     const { oldest, next } = await journal.offsets(topic, partition)
+    if (known !== undefined) return Math.max(known.next, oldest)
     const from = feed.from === 'committed' ? await journal.committed(groupName, topic, partition) : undefined
     let liveFrom = next
     if (options.owner !== undefined) {
@@ -350,7 +360,6 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     }
     const needed = feed.from === 'oldest' ? options.begin?.(topic, partition) : from
     const begin = feed.from === 'latest' ? liveFrom : Math.min(liveFrom, Math.max(oldest, needed ?? oldest))
-    const key = cellKey(topic, partition)
     const cell = cells.get(key) ?? { places: new Map(), state: behaviour.initial(), live: false, held: [], due: false }
     cells.set(key, cell)
     cell.places.set(placeKey(topic, partition), { topic, partition, begin, next: liveFrom })

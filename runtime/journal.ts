@@ -197,6 +197,8 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: Topic
     committed: (group, topic, partition) => bus.committed(groupOnBus(group, 'committed'), onBus(topic), partition),
     async follow(options, handler) {
       const subscriptions = new Map<Feed['from'], Subscription>()
+      /** The next offset by place: where to go on when a partition that the group had given up comes back. */
+      const reached = new Map<string, number>()
       // Feeds that begin alike share a subscription; a group's name says where it began, so that commits do not mix.
       for (const from of new Set(options.feeds.map(f => f.from))) {
         const feeds = options.feeds.filter(f => f.from === from)
@@ -211,8 +213,11 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: Topic
               onAssigned: async ({ topic, partition }) => {
                 const chosen = await options.onAssigned?.(nameOf.get(topic)!, partition)
                 if (chosen !== undefined || from === 'committed') return chosen
+                const place = `${topic}#${partition}`
                 const { oldest, next } = await bus.offsets(topic, partition)
-                return from === 'latest' ? next : oldest
+                const begin = Math.max(oldest, reached.get(place) ?? (from === 'latest' ? next : 0))
+                reached.set(place, begin)
+                return begin
               },
               onRevoked: async ({ topic, partition }) => options.onRevoked?.(nameOf.get(topic)!, partition),
               onError: options.onError,
@@ -220,6 +225,8 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: Topic
             async records => {
               const entries = await toEntries(records)
               if (entries.length > 0) await handler(entries)
+              const { topic, partition, offset } = records.at(-1)!
+              reached.set(`${topic}#${partition}`, offset + 1)
             },
           ),
         )

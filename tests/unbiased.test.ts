@@ -7,9 +7,8 @@ import type { RolloutRequested, TrajectoryFact } from '../messages/facts'
 import { engineId, groupOf, type TrajectoryId, trajectoryId } from '../messages/ids'
 import { deriveSeed } from '../runtime/effects'
 import { everything } from './support/audit'
-import { answer, toolCall } from './support/facts'
 import { drawAt } from './support/hashModel'
-import { type Script, steppedEngine } from './support/steppedEngines'
+import { steppedEngine, turnOf } from './support/steppedEngines'
 import { type SteppedRunOptions, steppedRun } from './support/steppedRun'
 
 jest.setTimeout(120_000)
@@ -18,12 +17,8 @@ const limits = { contextTokens: 2048, responseTokens: 600, turns: 3, callsPerTur
 const groupSize = 8
 const plan = { steps: 8, groupsPerStep: 3, maxStaleness: 2 }
 
-/** Lengths with a heavy tail (Pareto, α 0.8, from 4 tokens): the mean is most of a long one. A third of the turns call a tool. */
-function scriptOf(seed: number): Script {
-  const length = Math.min(2000, Math.floor(4 * (1 - drawAt(seed, 0)) ** (-1 / 0.8)))
-  const tokens = Int32Array.from({ length }, (_, at) => 100 + Math.floor(60_000 * drawAt(seed, at + 3)))
-  return { tokens, text: drawAt(seed, 1) < 1 / 3 ? toolCall('2+2') : answer(drawAt(seed, 2) < 0.5 ? '4' : '5') }
-}
+/** Lengths with a heavy tail (Pareto, α 0.8, from 4 tokens): most are short, and most tokens are of a few that are long. */
+const scriptOf = (seed: number) => turnOf(seed, Math.min(2000, Math.floor(4 * (1 - drawAt(seed, 0)) ** (-1 / 0.8))))
 
 /** What the model samples for a request, from its seed and the limits: known without any run. */
 function sampledFor({ seed, limits: { responseTokens, turns } }: RolloutRequested): readonly number[] {

@@ -11,11 +11,6 @@ import type { Host } from '../../runtime/host'
 import { failure } from '../failure'
 import type { RunOptions } from '../run'
 
-type RoleHost<S, I extends Message, R> = HostSpec<S, I, R> & {
-  /** The processes with this role share the partitions. Default false. */
-  readonly shared?: boolean
-}
-
 export interface Scope {
   readonly options: RunOptions
   readonly troupe: Embedded
@@ -23,7 +18,7 @@ export interface Scope {
   readonly fail: (error: Error) => void
   /** Resolves with false when another process has taken over. */
   readonly mayAct: () => Promise<boolean>
-  host<S, I extends Message, R>(spec: RoleHost<S, I, R>): Promise<Host>
+  host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
   onClose(closer: () => Promise<void>): void
   close(): Promise<void>
 }
@@ -43,8 +38,9 @@ export function openScope(
     troupe,
     fail,
     mayAct,
-    async host({ shared = false, ...spec }) {
-      const own = shared || spec.owner !== undefined ? {} : { group: `${spec.behaviour.name}.${troupe.fx.unique()}` }
+    async host(spec) {
+      const own =
+        spec.shared || spec.owner !== undefined ? {} : { group: `${spec.behaviour.name}.${troupe.fx.unique()}` }
       const started = await troupe.host({ ...own, ...guard, ...spec })
       closers.push(() => started.close())
       return started

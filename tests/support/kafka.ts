@@ -6,7 +6,7 @@
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { connect, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { until } from './until'
@@ -32,6 +32,10 @@ export interface KafkaOptions {
   readonly heapMb?: number
   /** As in listener.security.protocol.map, of the listener that clients use. */
   readonly protocol?: 'PLAINTEXT' | 'SASL_PLAINTEXT' | 'SSL'
+  /** Of a single broker: another way to it, for clients that find it elsewhere. Each is HOST:PORT. */
+  readonly way?: { readonly listens: string; readonly advertised: string }
+  /** Where a single broker runs, when that is not here: its address, and what to put before its command. */
+  readonly host?: { readonly ip: string; readonly prefix: readonly string[] }
 }
 
 interface KafkaBroker {
@@ -58,6 +62,13 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
   const count = options.brokers ?? 1
   const root = mkdtempSync(join(tmpdir(), 'troupe-kafka-'))
   const ports = await freePorts(2 * count)
+  const { way, host: { ip, prefix } = { ip: '127.0.0.1', prefix: [] } } = options
+  const more = { listens: '', advertised: '', protocols: '' }
+  if (way !== undefined) {
+    more.listens = `,WAY://${way.listens}`
+    more.advertised = `,WAY://${way.advertised}`
+    more.protocols = ',WAY:PLAINTEXT'
+  }
   const voters = Array.from({ length: count }, (_, i) => `${i + 1}@127.0.0.1:${ports[2 * i + 1]}`).join(',')
   const shells: ChildProcess[] = []
   const brokers = await Promise.all(
@@ -71,11 +82,11 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
         'process.roles': 'broker,controller',
         'node.id': String(i + 1),
         'controller.quorum.voters': voters,
-        listeners: `CLIENT://127.0.0.1:${port},CONTROLLER://127.0.0.1:${ports[2 * i + 1]}`,
-        'advertised.listeners': `CLIENT://127.0.0.1:${port}`,
+        listeners: `CLIENT://${ip}:${port},CONTROLLER://127.0.0.1:${ports[2 * i + 1]}${more.listens}`,
+        'advertised.listeners': `CLIENT://${ip}:${port}${more.advertised}`,
         'controller.listener.names': 'CONTROLLER',
         'inter.broker.listener.name': 'CLIENT',
-        'listener.security.protocol.map': `CLIENT:${options.protocol ?? 'PLAINTEXT'},CONTROLLER:PLAINTEXT`,
+        'listener.security.protocol.map': `CLIENT:${options.protocol ?? 'PLAINTEXT'},CONTROLLER:PLAINTEXT${more.protocols}`,
         'log.dirs': join(directory, 'data'),
         'offsets.topic.replication.factor': copies,
         'offsets.topic.num.partitions': '3',
@@ -101,12 +112,12 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
       let pid = 0
       const log = join(directory, 'broker.log')
       const begin = async (): Promise<void> => {
-        const script = 'log=$1; shift; java "$@" >>"$log" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null'
-        const args = java(`-Xmx${options.heapMb ?? 384}m`, 'kafka.Kafka', file)
+        const script = 'log=$1; shift; "$@" >>"$log" 2>&1 & echo $!; read -r _; kill -9 $! 2>/dev/null'
+        const args = [...prefix, 'java', ...java(`-Xmx${options.heapMb ?? 384}m`, 'kafka.Kafka', file)]
         const shell = spawn('sh', ['-c', script, 'sh', log, ...args], { stdio: ['pipe', 'pipe', 'inherit'] })
         shells.push(shell)
         pid = await new Promise<number>(resolve => shell.stdout!.once('data', chunk => resolve(Number(chunk))))
-        await until(() => listens(port), startTimeoutMs, 50).catch(() => {
+        await until(() => listens(pid, port), startTimeoutMs, 50).catch(() => {
           throw new Error(
             `a broker did not start within ${startTimeoutMs} ms: ${readFileSync(log, 'utf8').slice(-2000)}`,
           )
@@ -117,7 +128,7 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
     }),
   )
   return {
-    address: `kafka://${brokers.map(broker => `127.0.0.1:${broker.port}`).join(',')}`,
+    address: `kafka://${brokers.map(broker => `${ip}:${broker.port}`).join(',')}`,
     brokers,
     async stop() {
       const ended = shells.map(shell =>
@@ -130,16 +141,17 @@ export async function startKafka(options: KafkaOptions = {}): Promise<KafkaServe
   }
 }
 
-const listens = (port: number): Promise<boolean> =>
-  new Promise(resolve => {
-    const socket = connect(port, '127.0.0.1', () => {
-      socket.destroy()
-      resolve(true)
-    })
-    socket.once('error', () => resolve(false))
-  })
+/** Whether somebody listens on a port of the network that a process is on, which need not be ours. */
+function listens(pid: number, port: number): boolean {
+  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')} `
+  return ['tcp', 'tcp6'].some(file =>
+    readFileSync(`/proc/${pid}/net/${file}`, 'utf8')
+      .split('\n')
+      .some(line => line.includes(local) && / 0A /.test(line)),
+  )
+}
 
-async function freePorts(count: number): Promise<readonly number[]> {
+export async function freePorts(count: number): Promise<readonly number[]> {
   const servers = await Promise.all(
     Array.from({ length: count }, () => {
       const server = createServer()

@@ -8,6 +8,8 @@
 import type { PolicySegment } from '../../messages/facts'
 import { type EngineId, policyVersion } from '../../messages/ids'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../../runtime/engine'
+import { answer, toolCall } from './facts'
+import { drawAt } from './hashModel'
 
 export interface Script {
   /** All tokens of a turn, if nothing cuts it short. */
@@ -30,6 +32,12 @@ interface Running {
 
 const timing = { queuedAt: 0, startedAt: 0, firstTokenAt: 0, endedAt: 0 }
 const steppedLogprob = -0.5
+
+/** A turn of this many tokens that calls a tool in a third of the cases, and else answers right in half of them. */
+export function turnOf(seed: number, length: number): Script {
+  const tokens = Int32Array.from({ length }, (_, at) => 100 + Math.floor(60_000 * drawAt(seed, at + 3)))
+  return { tokens, text: drawAt(seed, 1) < 1 / 3 ? toolCall('2+2') : answer(drawAt(seed, 2) < 0.5 ? '4' : '5') }
+}
 
 export function steppedEngine(
   id: EngineId,

@@ -6,44 +6,26 @@
  * Invariant: the engines go on only when everything that follows from their last step is in the log, so that which rollout
  * ends first is decided by lengths and not by the machine. Facts are dated by steps: `at` is 1000 and the steps so far.
  */
-import { coordinator } from '../../actors/coordinator'
-import { type CurriculumPlan, curriculum } from '../../actors/curriculum'
-import { fenced } from '../../actors/fenced'
-import { grouper } from '../../actors/grouper'
 import { type Joined, joinEngine } from '../../actors/joinEngine'
-import { learner } from '../../actors/learner'
-import { oldestOpen, owner } from '../../actors/owner'
-import { drawKey, drawPort } from '../../actors/ports/drawPort'
-import { learnerKey, learnerPort } from '../../actors/ports/learnerPort'
-import { renderKey, renderPort } from '../../actors/ports/renderPort'
-import { type Tool, toolKey, toolPort } from '../../actors/ports/toolPort'
-import { type Grader, verifierKey, verifierPort } from '../../actors/ports/verifierPort'
-import { followedFeeds } from '../../actors/roles/followed'
+import { toolKey, toolPort } from '../../actors/ports/toolPort'
 import { scheduler } from '../../actors/scheduler'
 import { toolExecutor } from '../../actors/toolExecutor'
-import { verifier } from '../../actors/verifier'
-import type { SelectionOptions } from '../../kernels'
-import type { Fact, RolloutLimits } from '../../messages/facts'
-import { executorId, runId, taskId } from '../../messages/ids'
+import type { Fact } from '../../messages/facts'
+import { executorId } from '../../messages/ids'
 import type { Bus } from '../../runtime/bus'
 import { openMemoryBus } from '../../runtime/bus/memory'
 import { manualEffects } from '../../runtime/effects'
 import { type Embedded, openTroupe } from '../../runtime/embed'
 import { createLog } from '../../runtime/log'
-import type { Renderer } from '../../runtime/renderer'
 import type { Trainer, TrainSequence } from '../../runtime/trainer'
 import { everything } from './audit'
 import { toolName } from './facts'
+import { hostScripted, type ScriptedRunOptions, scriptedTool } from './scriptedRun'
 import type { SteppedEngine } from './steppedEngines'
 
-export interface SteppedRunOptions {
+export interface SteppedRunOptions extends ScriptedRunOptions {
   readonly engines: readonly SteppedEngine[]
-  readonly plan: Pick<CurriculumPlan, 'steps' | 'groupsPerStep' | 'refillShare' | 'maxStaleness'>
-  readonly groupSize: number
-  readonly selection: Omit<SelectionOptions, 'seed'>
-  readonly limits: RolloutLimits
   readonly partitions: number
-  readonly grader: Grader
   /** Steps of the engines that one of the trainer takes. */
   readonly trainingSteps: number
   /** Called after each step, when all that follows from it is in the log. */
@@ -67,7 +49,7 @@ const quietTurns = 30
 
 /** Runs to the end; resolves with the facts of `topic` in the order of their partitions. */
 export async function steppedRun(options: SteppedRunOptions) {
-  const { engines, limits, grader } = options
+  const { engines } = options
   let appends = 0
   const inner = openMemoryBus()
   const bus: Bus = {
@@ -92,17 +74,13 @@ export async function steppedRun(options: SteppedRunOptions) {
   const join = async (engine: SteppedEngine) => void joined.set(engine, await joinEngine(troupe, engine))
   const run: SteppedRun = { troupe, joined, rejoin: join, batches }
 
-  const trainer = {
-    async step(sequences: readonly TrainSequence[]) {
+  const trainer: Pick<Trainer, 'step'> = {
+    async step(sequences) {
       batches.push(sequences)
       await new Promise<void>(resolve => waiting.push({ until: steps + options.trainingSteps, resolve }))
       return { loss: 0.5 }
     },
-    save: async () => ({ digest: 'd', bytes: 1 }),
-    load: async () => {},
-    reset: async () => {},
-  } as unknown as Trainer
-
+  }
   await troupe.host({
     behaviour: scheduler('kv-headroom'),
     feeds: [
@@ -116,52 +94,10 @@ export async function steppedRun(options: SteppedRunOptions) {
   await troupe.host({
     behaviour: toolExecutor(),
     feeds: [{ topic: 'tool-calls', from: 'latest' }],
-    perform: toolPort(new Map([[toolName, tool]]), executorId('x'), fx),
+    perform: toolPort(new Map([[toolName, scriptedTool]]), executorId('x'), fx),
     keyOf: toolKey,
   })
-  await troupe.host({
-    behaviour: verifier(),
-    feeds: [{ topic: 'verifications', from: 'latest' }],
-    perform: verifierPort(new Map([['', grader]]), fx),
-    keyOf: verifierKey,
-  })
-  await troupe.host({
-    behaviour: owner(coordinator({ turnTimeoutMs: 1e9 }), grouper({ runSeed: 1, selection: options.selection })),
-    feeds: [{ topic: 'trajectories', from: 'committed' }],
-    owner: 'owner',
-    perform: renderPort(renderer, fx),
-    keyOf: renderKey,
-    oldestOpen,
-  })
-  await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: 'learner' }])
-  const plan: CurriculumPlan = {
-    ...{ run: runId('stepped'), maxRejectedSteps: 3, learns: true, evaluation: { problems: 0, every: 0 } },
-    ...options.plan,
-  }
-  const sampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }
-  await troupe.host({
-    behaviour: fenced(curriculum(plan)),
-    feeds: followedFeeds,
-    perform: drawPort(
-      { train: index => taskOf(index), evaluation: index => taskOf(index), dropped: {} },
-      renderer,
-      {
-        ...{ seed: 7, groupSize: options.groupSize, evaluationSamples: 1, limits, sampling, evaluationTemperature: 1 },
-        ...{ deadlineMs: 1e9, tools: [toolName], shownTools: [], begins: async () => [] },
-      },
-      fx,
-    ),
-    keyOf: drawKey,
-  })
-  await troupe.host({
-    behaviour: fenced(learner(plan)),
-    feeds: followedFeeds,
-    perform: learnerPort({
-      ...{ trainer: async () => trainer, journal, directory: '/nowhere', grpo: {} as never },
-      ...{ checkpointEvery: 1, keepVersions: 3, onColdStart: () => {}, fx, log },
-    }),
-    keyOf: learnerKey,
-  })
+  await hostScripted(troupe, options, trainer)
 
   /** Until nothing is appended any more. */
   async function settle(): Promise<void> {
@@ -209,14 +145,3 @@ export async function steppedRun(options: SteppedRunOptions) {
     },
   }
 }
-
-const taskOf = (index: number) => ({ id: taskId(`t${index}`), messages: [], truth: String(index), reward: '' })
-
-const tool: Tool = async () => ({
-  ...{ status: 'ok', exitCode: 0, signal: null, stdout: '4', stderr: '', wallMs: 0, cpuMs: 0 },
-})
-
-const renderer = {
-  prompt: async () => ({ text: '', tokens: Int32Array.of(1, 2, 3) }),
-  toolResponses: async () => ({ text: 'r', tokens: Int32Array.of(8, 9) }),
-} as unknown as Renderer

@@ -1,0 +1,101 @@
+/**
+ * Everything of a training run but its engines, tools and scheduler, over any bus, with a trainer and prompts of a test's own.
+ *
+ * in   an open embedding, a plan, a trainer        out  rollouts asked for, led, judged, grouped, and trained on
+ * Invariant: behaviours and ports are those of a run; what is scripted are prompts, answers of tools, and grades.
+ */
+import { coordinator } from '../../actors/coordinator'
+import { type CurriculumPlan, curriculum } from '../../actors/curriculum'
+import { fenced } from '../../actors/fenced'
+import { grouper } from '../../actors/grouper'
+import { learner } from '../../actors/learner'
+import { oldestOpen, owner } from '../../actors/owner'
+import { drawKey, drawPort } from '../../actors/ports/drawPort'
+import { learnerKey, learnerPort } from '../../actors/ports/learnerPort'
+import { renderKey, renderPort } from '../../actors/ports/renderPort'
+import type { Tool } from '../../actors/ports/toolPort'
+import { type Grader, verifierKey, verifierPort } from '../../actors/ports/verifierPort'
+import { followedFeeds } from '../../actors/roles/followed'
+import { verifier } from '../../actors/verifier'
+import type { SelectionOptions } from '../../kernels'
+import type { RolloutLimits } from '../../messages/facts'
+import { taskId } from '../../messages/ids'
+import type { Embedded } from '../../runtime/embed'
+import type { Renderer } from '../../runtime/renderer'
+import type { Trainer } from '../../runtime/trainer'
+import { toolName } from './facts'
+
+export interface ScriptedRunOptions {
+  readonly plan: Pick<CurriculumPlan, 'steps' | 'groupsPerStep' | 'refillShare' | 'maxStaleness'>
+  readonly groupSize: number
+  readonly selection: Omit<SelectionOptions, 'seed'>
+  readonly limits: RolloutLimits
+  readonly grader: Grader
+}
+
+/** Neither is reached in a test: what ends a wait there is what it waits for. */
+const never = 1e9
+
+export async function hostScripted(
+  { journal, fx, log, host }: Embedded,
+  options: ScriptedRunOptions,
+  trainer: Pick<Trainer, 'step'>,
+): Promise<void> {
+  const { limits, grader } = options
+  await host({
+    behaviour: verifier(),
+    feeds: [{ topic: 'verifications', from: 'latest' }],
+    perform: verifierPort(new Map([['', grader]]), fx),
+    keyOf: verifierKey,
+  })
+  await host({
+    behaviour: owner(coordinator({ turnTimeoutMs: never }), grouper({ runSeed: 1, selection: options.selection })),
+    feeds: [{ topic: 'trajectories', from: 'committed' }],
+    owner: 'owner',
+    perform: renderPort(renderer, fx),
+    keyOf: renderKey,
+    oldestOpen,
+  })
+  await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: 'learner' }])
+  const plan: CurriculumPlan = {
+    ...{ run: journal.run, maxRejectedSteps: 3, learns: true, evaluation: { problems: 0, every: 0 } },
+    ...options.plan,
+  }
+  const sampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }
+  await host({
+    behaviour: fenced(curriculum(plan)),
+    feeds: followedFeeds,
+    perform: drawPort(
+      { train: taskOf, evaluation: taskOf, dropped: {} },
+      renderer,
+      {
+        ...{ seed: 7, groupSize: options.groupSize, evaluationSamples: 1, limits, sampling, evaluationTemperature: 1 },
+        ...{ deadlineMs: never, tools: [toolName], shownTools: [], begins: async () => [] },
+      },
+      fx,
+    ),
+    keyOf: drawKey,
+  })
+  const saves = { save: async () => ({ digest: 'd', bytes: 1 }), load: async () => {}, reset: async () => {} }
+  const whole = { ...saves, step: trainer.step } as unknown as Trainer
+  await host({
+    behaviour: fenced(learner(plan)),
+    feeds: followedFeeds,
+    perform: learnerPort({
+      ...{ trainer: async () => whole, journal, directory: '/nowhere', grpo: {} as never },
+      ...{ checkpointEvery: 1, keepVersions: 3, onColdStart: () => {}, fx, log },
+    }),
+    keyOf: learnerKey,
+  })
+}
+
+const taskOf = (index: number) => ({ id: taskId(`t${index}`), messages: [], truth: String(index), reward: '' })
+
+export const scriptedTool: Tool = async () => ({
+  ...{ status: 'ok', exitCode: 0, signal: null, stdout: '4', stderr: '', wallMs: 0, cpuMs: 0 },
+})
+
+const renderer = {
+  prompt: async () => ({ text: '', tokens: Int32Array.of(1, 2, 3) }),
+  toolResponses: async () => ({ text: 'r', tokens: Int32Array.of(8, 9) }),
+} as unknown as Renderer

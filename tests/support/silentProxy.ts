@@ -1,0 +1,53 @@
+/**
+ * A way to a port that can fall silent: a proxy that takes connections and bytes, and for as long as it is cut passes none on.
+ *
+ * in   the port behind it        out  its own port; `cut` and `heal`
+ * Invariant: nothing is reset or closed by it while it is cut. What was under way arrives when it is healed, as what TCP
+ * sends again does.
+ */
+import { connect, createServer, type Socket } from 'node:net'
+
+export interface SilentProxy {
+  /** On 127.0.0.1. */
+  readonly port: number
+  cut(): void
+  heal(): void
+  close(): Promise<void>
+}
+
+export async function silentProxy(port: number, behind: number): Promise<SilentProxy> {
+  const sockets = new Set<Socket>()
+  let silent = false
+  const keep = (socket: Socket, other: () => Socket) => {
+    sockets.add(socket)
+    socket.on('data', bytes => other().write(bytes))
+    socket.on('error', () => {})
+    socket.on('close', () => {
+      sockets.delete(socket)
+      other().destroy()
+    })
+    if (silent) socket.pause()
+  }
+  const server = createServer(near => {
+    const far = connect(behind, '127.0.0.1')
+    keep(near, () => far)
+    keep(far, () => near)
+  })
+  await new Promise<void>(resolve => server.listen(port, '127.0.0.1', resolve))
+  return {
+    port,
+    cut() {
+      silent = true
+      for (const socket of sockets) socket.pause()
+    },
+    heal() {
+      silent = false
+      for (const socket of sockets) socket.resume()
+    },
+    close: () =>
+      new Promise(resolve => {
+        server.close(() => resolve())
+        for (const socket of sockets) socket.destroy()
+      }),
+  }
+}
