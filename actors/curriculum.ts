@@ -9,24 +9,24 @@
  * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are asked for only while
  * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness).
  */
-import type { CurriculumAdvanced, Fact, RunFinished } from '../messages/facts'
+import type { Fact, RunFinished } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../messages/ids'
 import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 import type { Alarm } from '../runtime/recipe'
-import { type AlarmsState, dueAlarms, noAlarms, watch } from './alarms'
+import { dueAlarms, watch } from './alarms'
+import { advance, type CurriculumState, decided, emptyCurriculum, noneDrawn, over } from './curriculumState'
 import {
   evolveStages,
   finishedMeasures,
   isMeasured,
   nextMeasure,
-  noStages,
   problemsOf,
   type StagePlan,
   type StagesState,
   stageOver,
 } from './stages'
-import { nextTally, noTallies, type TallyState, tally } from './tally'
+import { nextTally, tally } from './tally'
 
 export interface CurriculumPlan {
   readonly run: RunId
@@ -43,29 +43,6 @@ export interface CurriculumPlan {
   readonly alarms?: readonly Alarm[]
   /** A reward above this is a solved problem. */
   readonly positiveAbove?: number
-}
-
-interface Drawn {
-  readonly groups: readonly GroupId[]
-  readonly selected: ReadonlySet<GroupId>
-  readonly rejected: ReadonlySet<GroupId>
-  readonly reasons: Readonly<Record<string, number>>
-}
-
-export interface CurriculumState {
-  readonly cursor: number
-  readonly order: number
-  readonly version: PolicyVersion | null
-  /** Steps that are over, completed or rejected; steps count from 1. */
-  readonly done: number
-  readonly rejectedInARow: number
-  readonly drawn: ReadonlyMap<number, Drawn>
-  /** Evaluations by the step after which they were made. */
-  readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
-  readonly finished: boolean
-  readonly stages: StagesState
-  readonly tally: TallyState
-  readonly alarms: AlarmsState
 }
 
 /** Asks for prompts of new groups; answered by their rollout.requested facts and one curriculum.advanced. */
@@ -85,7 +62,6 @@ export interface DrawRequest {
   readonly tasks?: readonly number[]
 }
 
-const none: Drawn = { groups: [], selected: new Set(), rejected: new Set(), reasons: {} }
 const pad = (n: number) => String(n).padStart(4, '0')
 
 export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, never, DrawRequest> {
@@ -159,7 +135,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     if (isStageOver(state) && isBetweenSteps(state)) return measureMore(state)
     const last = Math.min(lastStep(state), state.done + 1 + plan.maxStaleness)
     for (let step = state.done + 1; step <= last; step++) {
-      const drawn = state.drawn.get(step) ?? none
+      const drawn = state.drawn.get(step) ?? noneDrawn
       const missing = plan.groupsPerStep - (drawn.groups.length - drawn.rejected.size)
       const wanted = Math.min(missing, largest - drawn.groups.length)
       if (wanted <= 0) continue
@@ -232,7 +208,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
 
   function finish(state: CurriculumState, fx: Effects): Fact[] {
     if (state.finished) return []
-    const over = (outcome: RunFinished['outcome'], reason: string): Fact[] => {
+    const ended = (outcome: RunFinished['outcome'], reason: string): Fact[] => {
       const alarm: Fact[] =
         outcome === 'failed' ? [{ type: 'alarm.raised', at: fx.now(), alarm: 'run-failed', message: reason }] : []
       return [
@@ -240,21 +216,21 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         { type: 'run.finished', at: fx.now(), run: plan.run, outcome, reason, steps: state.done, summary: {} },
       ]
     }
-    if (state.alarms.stopped !== null) return over('stopped', state.alarms.stopped)
+    if (state.alarms.stopped !== null) return ended('stopped', state.alarms.stopped)
     if (isEmptyStage(state)) {
       const { name, problems } = stages[state.stages.index + 1]!
       const { samples, minSolved, maxSolved = samples - 1, count } = problems!
-      return over(
+      return ended(
         'failed',
         `stage '${name}' has no problem: none of ${count} was solved ${minSolved} to ${maxSolved} times of ${samples}`,
       )
     }
     if (state.rejectedInARow >= plan.maxRejectedSteps) {
-      return over('failed', `${state.rejectedInARow} steps in a row were not finite; lower train.learningRate`)
+      return ended('failed', `${state.rejectedInARow} steps in a row were not finite; lower train.learningRate`)
     }
     const end = overBecause(state)
     const isTold = !observes || state.tally.told >= state.done
-    return end !== undefined && isTold && openEvaluation(state) === undefined ? over(end.outcome, end.reason) : []
+    return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []
   }
 
   /** Steps that nobody trains on end by themselves. */
@@ -268,19 +244,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
 
   return {
     name: 'curriculum',
-    initial: () => ({
-      cursor: 0,
-      order: 0,
-      version: null,
-      done: 0,
-      rejectedInARow: 0,
-      drawn: new Map(),
-      evaluations: new Map(),
-      finished: false,
-      stages: noStages,
-      tally: noTallies,
-      alarms: noAlarms,
-    }),
+    initial: () => emptyCurriculum,
     evolve(before, fact) {
       const state = observed(before, fact)
       switch (fact.type) {
@@ -327,37 +291,3 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
 /** Whether somebody looks at what a step came to. */
 export const observesSteps = ({ stages = [], alarms = [] }: Pick<CurriculumPlan, 'stages' | 'alarms'>): boolean =>
   alarms.length > 0 || stages.some(stage => stage.until?.metric !== undefined)
-
-function advance(state: CurriculumState, fact: CurriculumAdvanced): CurriculumState {
-  const order = Math.max(state.order, fact.order)
-  if (fact.purpose === 'measure') return order === state.order ? state : { ...state, order }
-  if (fact.purpose === 'eval') {
-    if (state.evaluations.has(fact.step)) return state
-    return { ...state, order, evaluations: new Map(state.evaluations).set(fact.step, 'asked') }
-  }
-  const before = state.drawn.get(fact.step) ?? none
-  const groups = [...before.groups, ...fact.groups.filter(g => !before.groups.includes(g))]
-  if (groups.length === before.groups.length) return state
-  const drawn = new Map(state.drawn).set(fact.step, { ...before, groups })
-  return { ...state, order, cursor: Math.max(state.cursor, fact.cursor), drawn }
-}
-
-function decided(
-  state: CurriculumState,
-  step: number,
-  group: GroupId,
-  how: 'selected' | 'rejected',
-  reason: string,
-): CurriculumState {
-  const before = state.drawn.get(step) ?? none
-  if (step <= state.done || before.selected.has(group) || before.rejected.has(group)) return state
-  const after = { ...before, [how]: new Set(before[how]).add(group) }
-  const reasons = reason === '' ? before.reasons : { ...before.reasons, [reason]: (before.reasons[reason] ?? 0) + 1 }
-  return { ...state, drawn: new Map(state.drawn).set(step, { ...after, reasons }) }
-}
-
-function over(state: CurriculumState, step: number, rejectedInARow: number): CurriculumState {
-  const drawn = new Map(state.drawn)
-  for (const old of drawn.keys()) if (old <= step) drawn.delete(old)
-  return { ...state, done: step, rejectedInARow, drawn }
-}

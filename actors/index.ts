@@ -5,7 +5,8 @@
 import type { Role, Run, RunOptions } from './run'
 
 export { type CoordinatorOptions, type CoordinatorState, coordinator, type RenderRequest } from './coordinator'
-export { type CurriculumPlan, type CurriculumState, curriculum, type DrawRequest } from './curriculum'
+export { type CurriculumPlan, curriculum, type DrawRequest } from './curriculum'
+export type { CurriculumState } from './curriculumState'
 export { type DispatcherOptions, type DispatcherState, dispatcher } from './dispatcher'
 export { type EvaluatorState, evaluator } from './evaluator'
 export { type GatheredGroup, type GrouperOptions, type GrouperState, grouper, oldestOpenGroup } from './grouper'
