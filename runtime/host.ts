@@ -3,19 +3,17 @@
  *
  * in   facts and commands of the feeds, ticks         out  the facts and commands that the behaviour decides, appended
  * Invariant: facts are folded in the log's order and each once; decisions are taken only from the live point on, which is
- * the offset of the claim (owners of partitions) or the log's end at the start. Requests to ports run beside the actor,
- * one at a time for each key, and go on over the actor's restart. A behaviour without `decide` is asked what is pending only
+ * the offset of the claim (owners of partitions) or the log's end at the start. A behaviour without `decide` is asked what is pending only
  * when all that it said is folded, so that it says nothing twice.
  */
 
-import { setMaxListeners } from 'node:events'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { type Message, routeOf, type TopicName } from '../messages'
-import type { Fact } from '../messages/facts'
 import type { ActorRef, ActorSystem } from './actor'
-import type { Behaviour, Decision, Origin } from './behaviour'
+import type { Behaviour, Decision } from './behaviour'
 import type { Effects } from './effects'
-import { asError, TroupeError } from './errors'
+import { TroupeError } from './errors'
+import { type Cell, type Decided, hostFold, newCell, type Place, placeKey } from './hostFold'
+import { hostRequests } from './hostRequests'
 import type { Entry, Feed, Following, Journal } from './journal'
 import type { Log } from './log'
 import type { RestartPolicy } from './supervisor'
@@ -75,27 +73,6 @@ export interface CloseOptions {
   readonly drainMs?: number
 }
 
-interface Place {
-  readonly topic: TopicName
-  readonly partition: number
-  /** Where this host's fold began. */
-  readonly begin: number
-  /** The next offset to take. Before it nothing is decided; it outlives restarts, so that a refold ends there. */
-  next: number
-}
-
-interface Cell<S> {
-  /** In the order of the feeds: a refold reads one topic after the other, and states do not depend on more than that. */
-  readonly places: Map<string, Place>
-  state: S
-  live: boolean
-  held: Entry[]
-  /** What is pending is to be asked, for a behaviour that decides by its state alone. */
-  due: boolean
-}
-
-type Decided<R> = Decision & { readonly requests?: readonly R[] }
-
 type Mail =
   | { readonly kind: 'entries'; readonly entries: readonly Entry[] }
   | { readonly kind: 'assigned' }
@@ -105,38 +82,13 @@ type Mail =
 
 const mailboxCapacity = 256
 const tellDeadlineMs = 60_000
-const maxCrashes = 3
-/** Records looked through at once for the claim before a refold's beginning. */
-const claimSearch = 4096
-
-const commandTypes = new Set<Message['type']>([
-  'turn.generate',
-  'trajectory.release',
-  'turn.assign',
-  'trajectory.evict',
-  'tool.execute',
-  'tool.cancel',
-  'tools.assign',
-  'executor.slots',
-  'tools.ended',
-  'answer.verify',
-  'run.control',
-  'engine.status',
-  'sandbox.status',
-])
-const isFact = (message: Message): message is Fact => !commandTypes.has(message.type)
-const placeKey = (topic: string, partition: number) => `${topic}#${partition}`
 
 export async function startHost<S, I extends Message, R>(options: HostOptions<S, I, R>): Promise<Host> {
   const { behaviour, journal, fx, log } = options
   const cells = new Map<string, Cell<S>>()
-  const running = new Map<string, Promise<void>>()
-  const crashes = new Map<string, number>()
   const committed = new Map<Place, number>()
   /** The furthest fact of this host's own in every partition. It outlives restarts. */
   const said = new Map<string, number>()
-  const aborter = new AbortController()
-  setMaxListeners(0, aborter.signal) // every request of this host listens to it
   let markLive: () => void = () => {}
   const live = new Promise<void>(resolve => {
     markLive = resolve
@@ -145,34 +97,31 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   for (const feed of options.feeds) expected += await journal.partitionsOf(feed.topic)
 
   const cellKey = (topic: string, partition: number) => (options.owner === undefined ? '' : placeKey(topic, partition))
+  const { take, refold, goLive } = hostFold(options)
   const isShared = options.owner !== undefined || options.shared === true
   const isComplete = (cell: Cell<S>) => isShared || cell.places.size === expected
 
-  function request(asked: R): void {
-    const key = options.keyOf?.(asked) ?? JSON.stringify(asked)
-    if (running.has(key) || options.perform === undefined) return
-    const work = options
-      .perform(asked, aborter.signal)
-      .then(async decision => {
-        if (decision !== undefined) await say([...decision.facts, ...decision.commands])
-      })
-      .catch(async thrown => {
-        if (aborter.signal.aborted) return
-        running.delete(key)
-        const error = asError(thrown)
-        // What can never succeed is said at once, not after ten restarts.
-        if (error instanceof TroupeError && !error.retriable) options.onFailed(error)
-        else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
-      })
-      .catch(thrown => log.error({ err: asError(thrown), key }, 'a failed request could not be reported'))
-      .finally(() => {
-        running.delete(key)
-        // Its answer may have been folded before it was over, when it could not be asked again.
-        for (const cell of cells.values()) cell.due = true
-        ref.tryTell({ kind: 'answered' })
-      })
-    running.set(key, work)
-  }
+  const ports = hostRequests<R>({
+    perform: options.perform,
+    keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
+    answered: decision => say([...decision.facts, ...decision.commands]),
+    async failed(error) {
+      // What can never succeed is said at once, not after ten restarts.
+      if (error instanceof TroupeError && !error.retriable) options.onFailed(error)
+      else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
+    },
+    over() {
+      // Its answer may have been folded before it was over, when it could not be asked again.
+      for (const cell of cells.values()) cell.due = true
+      ref.tryTell({ kind: 'answered' })
+    },
+    closing: new TroupeError('actor.closed', {
+      boundary: 'actor',
+      retriable: true,
+      message: `${options.name} is closing`,
+    }),
+    log,
+  })
 
   async function say(messages: readonly Message[]): Promise<void> {
     if (messages.length === 0) return
@@ -204,90 +153,8 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     await say([...facts, ...commands])
     const requests = decisions.flatMap(d => d.requests ?? [])
     // By its state alone: as long as that lacks what was just said, what it asks for may be out of date.
-    if (behaviour.decide !== undefined || ![...cells.values()].some(isBehind)) requests.forEach(request)
+    if (behaviour.decide !== undefined || ![...cells.values()].some(isBehind)) requests.forEach(ports.ask)
     else for (const cell of cells.values()) cell.due = true
-  }
-
-  function fold(cell: Cell<S>, entry: Entry, fact: Fact): boolean {
-    const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
-    const before = cell.state
-    cell.state = behaviour.evolve(before, fact, origin)
-    return cell.state !== before
-  }
-
-  async function take(cell: Cell<S>, entries: readonly Entry[], decisions: Decided<R>[]): Promise<void> {
-    for (const entry of entries) {
-      const place = cell.places.get(placeKey(entry.topic, entry.partition))
-      if (place === undefined || entry.offset < place.next) continue
-      try {
-        const { message } = entry
-        const moves = isFact(message) ? fold(cell, entry, message) : true
-        if (moves && behaviour.decide === undefined) cell.due = true
-        else if (moves) decisions.push(behaviour.decide!(cell.state, message as Fact | I, fx))
-      } catch (thrown) {
-        await survive(entry, asError(thrown))
-      }
-      place.next = entry.offset + 1
-    }
-  }
-
-  const entryName = (entry: Entry) => `${placeKey(entry.topic, entry.partition)}@${entry.offset}`
-
-  /** A message may crash its actor twice; the third time it goes to the dead letters and the actor goes on. */
-  async function survive(entry: Entry, error: Error): Promise<void> {
-    const count = (crashes.get(entryName(entry)) ?? 0) + 1
-    crashes.set(entryName(entry), count)
-    if (count < maxCrashes) throw error
-    log.error({ err: error, entry: entryName(entry) }, `${options.name} gave a message up`)
-    await journal.refuse(entry, error)
-  }
-
-  /** Folds everything before the live point and decides nothing, then asks what has no answer. */
-  async function refold(cell: Cell<S>): Promise<readonly Decided<R>[]> {
-    cell.state = behaviour.initial()
-    for (const feed of options.feeds) {
-      for (const place of [...cell.places.values()].filter(p => p.topic === feed.topic)) {
-        if (options.owner !== undefined || options.begin !== undefined) await foldClaimBefore(cell, place)
-        for (let at = place.begin; at < place.next; ) {
-          const entries = await journal.read(place.topic, place.partition, at, Math.min(1024, place.next - at))
-          for (const entry of entries) {
-            const givenUp = (crashes.get(entryName(entry)) ?? 0) >= maxCrashes
-            if (isFact(entry.message) && !givenUp) fold(cell, entry, entry.message)
-          }
-          // Records that could not be read leave gaps: the last one read says where to go on.
-          at = entries.length === 0 ? place.next : entries.at(-1)!.offset + 1
-        }
-      }
-    }
-    cell.due = true
-    return behaviour.decide === undefined ? [] : [behaviour.pending(cell.state, fx)]
-  }
-
-  /**
-   * A refold that begins in the middle of a partition needs the claim under which its first decisions were taken. Every
-   * decision names it: the highest epoch among the decisions before is the latest claim, since each is a claim's offset.
-   */
-  async function foldClaimBefore(cell: Cell<S>, place: Place): Promise<void> {
-    const { oldest } = await journal.offsets(place.topic, place.partition)
-    let claim = -1
-    for (let end = place.begin; end > oldest && claim < 0; end -= claimSearch) {
-      const begin = Math.max(oldest, end - claimSearch)
-      for (const { message, offset } of await journal.read(place.topic, place.partition, begin, end - begin)) {
-        if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
-        else if ('epoch' in message) claim = Math.max(claim, message.epoch)
-      }
-    }
-    if (claim < 0) return
-    const [entry] = await journal.read(place.topic, place.partition, claim, 1)
-    if (entry?.message.type === 'partition.claimed') fold(cell, entry, entry.message)
-  }
-
-  async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
-    const decisions = [...(await refold(cell))]
-    cell.live = true
-    await take(cell, cell.held, decisions)
-    cell.held = []
-    return decisions
   }
 
   async function handle(mail: Mail): Promise<void> {
@@ -360,7 +227,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     }
     const needed = feed.from === 'oldest' ? options.begin?.(topic, partition) : from
     const begin = feed.from === 'latest' ? liveFrom : Math.min(liveFrom, Math.max(oldest, needed ?? oldest))
-    const cell = cells.get(key) ?? { places: new Map(), state: behaviour.initial(), live: false, held: [], due: false }
+    const cell = cells.get(key) ?? newCell(behaviour.initial())
     cells.set(key, cell)
     cell.places.set(placeKey(topic, partition), { topic, partition, begin, next: liveFrom })
     await ref.tell({ kind: 'assigned' }, { deadlineMs: tellDeadlineMs })
@@ -389,13 +256,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       clearInterval(ticking)
       await following.close()
       await ref.stop({ drain: true, deadlineMs: 10_000 })
-      const drained = new AbortController()
-      const ended = Promise.allSettled(running.values()).finally(() => drained.abort())
-      if (drainMs > 0) await Promise.race([ended, sleep(drainMs, undefined, drained).catch(() => {})])
-      aborter.abort(
-        new TroupeError('actor.closed', { boundary: 'actor', retriable: true, message: `${options.name} is closing` }),
-      )
-      await Promise.allSettled(running.values())
+      await ports.close(drainMs)
     },
   }
 }

@@ -1,0 +1,146 @@
+/**
+ * How a host comes to its behaviour's state: what is folded of which partition, live and again after a restart.
+ *
+ * in   entries, in the log's order        out  states; what the behaviour decides once it is live
+ * Invariant: each fact is folded once, and nothing is decided before a partition's live point. A message that crashes the
+ * actor again and again goes to the dead letters, and refolds leave it out from then on.
+ */
+import type { Message, TopicName } from '../messages'
+import type { Fact } from '../messages/facts'
+import { isFact } from '../messages/isFact'
+import type { Behaviour, Decision, Origin } from './behaviour'
+import type { Effects } from './effects'
+import { asError } from './errors'
+import type { Entry, Feed, Journal } from './journal'
+import type { Log } from './log'
+
+export interface Place {
+  readonly topic: TopicName
+  readonly partition: number
+  /** Where this host's fold began. */
+  readonly begin: number
+  /** The next offset to take. Before it nothing is decided; it outlives restarts, so that a refold ends there. */
+  next: number
+}
+
+export interface Cell<S> {
+  /** In the order of the feeds: a refold reads one topic after the other, and states do not depend on more than that. */
+  readonly places: Map<string, Place>
+  state: S
+  live: boolean
+  held: Entry[]
+  /** What is pending is to be asked, for a behaviour that decides by its state alone. */
+  due: boolean
+}
+
+export const newCell = <S>(state: S): Cell<S> => ({ places: new Map(), state, live: false, held: [], due: false })
+
+export type Decided<R> = Decision & { readonly requests?: readonly R[] }
+
+export interface HostFoldOptions<S, I extends Message, R> {
+  readonly name: string
+  readonly behaviour: Behaviour<S, I, R>
+  readonly journal: Journal
+  readonly fx: Effects
+  readonly log: Log
+  readonly feeds: readonly Feed[]
+  readonly owner?: string
+  readonly begin?: (topic: TopicName, partition: number) => number
+}
+
+const maxCrashes = 3
+/** Records looked through at once for the claim before a refold's beginning. */
+const claimSearch = 4096
+
+export const placeKey = (topic: string, partition: number) => `${topic}#${partition}`
+
+export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I, R>) {
+  const { behaviour, journal, fx, log } = options
+  const crashes = new Map<string, number>()
+
+  function fold(cell: Cell<S>, entry: Entry, fact: Fact): boolean {
+    const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
+    const before = cell.state
+    cell.state = behaviour.evolve(before, fact, origin)
+    return cell.state !== before
+  }
+
+  /** Folds entries of a live cell; what follows from them is added to `decisions`. */
+  async function take(cell: Cell<S>, entries: readonly Entry[], decisions: Decided<R>[]): Promise<void> {
+    for (const entry of entries) {
+      const place = cell.places.get(placeKey(entry.topic, entry.partition))
+      if (place === undefined || entry.offset < place.next) continue
+      try {
+        const { message } = entry
+        const moves = isFact(message) ? fold(cell, entry, message) : true
+        if (moves && behaviour.decide === undefined) cell.due = true
+        else if (moves) decisions.push(behaviour.decide!(cell.state, message as Fact | I, fx))
+      } catch (thrown) {
+        await survive(entry, asError(thrown))
+      }
+      place.next = entry.offset + 1
+    }
+  }
+
+  const entryName = (entry: Entry) => `${placeKey(entry.topic, entry.partition)}@${entry.offset}`
+
+  /** A message may crash its actor twice; the third time it goes to the dead letters and the actor goes on. */
+  async function survive(entry: Entry, error: Error): Promise<void> {
+    const count = (crashes.get(entryName(entry)) ?? 0) + 1
+    crashes.set(entryName(entry), count)
+    if (count < maxCrashes) throw error
+    log.error({ err: error, entry: entryName(entry) }, `${options.name} gave a message up`)
+    await journal.refuse(entry, error)
+  }
+
+  /** Folds everything before the live point and decides nothing, then asks what has no answer. */
+  async function refold(cell: Cell<S>): Promise<readonly Decided<R>[]> {
+    cell.state = behaviour.initial()
+    for (const feed of options.feeds) {
+      for (const place of [...cell.places.values()].filter(p => p.topic === feed.topic)) {
+        if (options.owner !== undefined || options.begin !== undefined) await foldClaimBefore(cell, place)
+        for (let at = place.begin; at < place.next; ) {
+          const entries = await journal.read(place.topic, place.partition, at, Math.min(1024, place.next - at))
+          for (const entry of entries) {
+            const givenUp = (crashes.get(entryName(entry)) ?? 0) >= maxCrashes
+            if (isFact(entry.message) && !givenUp) fold(cell, entry, entry.message)
+          }
+          // Records that could not be read leave gaps: the last one read says where to go on.
+          at = entries.length === 0 ? place.next : entries.at(-1)!.offset + 1
+        }
+      }
+    }
+    cell.due = true
+    return behaviour.decide === undefined ? [] : [behaviour.pending(cell.state, fx)]
+  }
+
+  /**
+   * A refold that begins in the middle of a partition needs the claim under which its first decisions were taken. Every
+   * decision names it: the highest epoch among the decisions before is the latest claim, since each is a claim's offset.
+   */
+  async function foldClaimBefore(cell: Cell<S>, place: Place): Promise<void> {
+    const { oldest } = await journal.offsets(place.topic, place.partition)
+    let claim = -1
+    for (let end = place.begin; end > oldest && claim < 0; end -= claimSearch) {
+      const begin = Math.max(oldest, end - claimSearch)
+      for (const { message, offset } of await journal.read(place.topic, place.partition, begin, end - begin)) {
+        if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
+        else if ('epoch' in message) claim = Math.max(claim, message.epoch)
+      }
+    }
+    if (claim < 0) return
+    const [entry] = await journal.read(place.topic, place.partition, claim, 1)
+    if (entry?.message.type === 'partition.claimed') fold(cell, entry, entry.message)
+  }
+
+  /** Every partition is there: from now on it decides, first about what came meanwhile. */
+  async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
+    const decisions = [...(await refold(cell))]
+    cell.live = true
+    await take(cell, cell.held, decisions)
+    cell.held = []
+    return decisions
+  }
+
+  return { take, refold, goLive }
+}
