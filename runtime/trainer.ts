@@ -44,6 +44,8 @@ export interface GrpoOptions {
   /** Band of π_old / π_engine outside which a token is left out; a high end of 0, the default, is off. */
   readonly icepopLow?: number
   readonly icepopHigh?: number
+  /** Updates of a fresh optimizer over which the learning rate rises linearly. */
+  readonly warmupUpdates?: number
 }
 
 export interface SftOptions {

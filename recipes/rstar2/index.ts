@@ -75,6 +75,7 @@ const paper = {
   train: {
     steps: 510,
     learningRate: 1e-6,
+    warmupSteps: 20,
     // eq. 6: divided by the group's tokens; no KL, no entropy term.
     lossNorm: 'group-tokens',
     clipLow: 0.2,

@@ -13,7 +13,7 @@ import { lossDefaults } from './train'
 /** Of every optimizer step. */
 export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig): GrpoOptions {
   const { learningRate, clipLow, clipHigh, lossNorm, dualClip, klCoef, klEstimator, tisCap, icepop } = train
-  const { innerSteps, microBatchTokens, maxGradNorm, loss } = train
+  const { innerSteps, microBatchTokens, maxGradNorm, loss, warmupSteps } = train
   return {
     learningRate,
     clipLow,
@@ -31,6 +31,7 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig): GrpoOpt
     klEstimator,
     icepopLow: icepop?.low ?? 0,
     icepopHigh: icepop?.high ?? 0,
+    warmupUpdates: warmupSteps * innerSteps,
   }
 }
 

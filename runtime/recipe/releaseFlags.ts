@@ -43,6 +43,7 @@ const trainer: Readonly<Record<string, Flag>> = {
   'actor_rollout_ref.rollout.multi_turn.max_parallel_calls': { path: 'limits.callsPerTurn' },
   'actor_rollout_ref.rollout.multi_turn.max_tool_response_length': { path: 'limits.toolResponseChars' },
   'actor_rollout_ref.actor.optim.lr': { path: 'train.learningRate' },
+  'actor_rollout_ref.actor.optim.lr_warmup_steps': { path: 'train.warmupSteps', to: numberOr(0) },
   'actor_rollout_ref.actor.clip_ratio_low': { path: 'train.clipLow' },
   'actor_rollout_ref.actor.clip_ratio_high': { path: 'train.clipHigh' },
   'trainer.total_training_steps': { path: 'train.steps' },

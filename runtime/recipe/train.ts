@@ -48,6 +48,8 @@ const fields = z.strictObject({
   /** 0: an evaluation and nothing else. */
   steps: count.default(300),
   learningRate: z.number().positive().default(1e-6),
+  /** Steps of a fresh optimizer over which the learning rate rises linearly; then it stays. */
+  warmupSteps: count.default(0),
   loss: z.enum(Object.keys(lossDefaults) as [LossName, ...LossName[]]).default('token-mean'),
   /** How far the ratio of π to π_old may fall below and rise above 1. */
   clipLow: z.number().positive().max(1).optional(),

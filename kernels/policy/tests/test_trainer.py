@@ -288,6 +288,18 @@ def test_sft_that_ends_in_numbers_that_are_not_finite_changes_nothing(model_dir)
     assert same(state_of(trainer), state)
 
 
+def test_the_learning_rate_rises_over_the_updates_of_a_fresh_optimizer(model_dir, tmp_path) -> None:
+    options = GrpoOptions(learning_rate=1e-3, warmup_updates=3)
+    trainer = Trainer(model_dir)
+    assert [trainer.step(random_sequences(2, seed=4), options)["lr"] for _ in range(2)] == pytest.approx([2.5e-4, 5e-4])
+    trainer.save(tmp_path / "saved", True)
+    resumed = Trainer(model_dir)
+    resumed.load(tmp_path / "saved")
+    assert [resumed.step(random_sequences(2, seed=4), options)["lr"] for _ in range(3)] == pytest.approx([7.5e-4, 1e-3, 1e-3])
+    resumed.reset(optimizer=True, reference=False)
+    assert resumed.step(random_sequences(2, seed=4), options)["lr"] == pytest.approx(2.5e-4)
+
+
 def test_the_learning_rate_rises_over_the_warm_up_and_falls_along_a_cosine() -> None:
     options = SftOptions(learning_rate=1.0, warmup_share=0.1)
     rates = [learning_rate_at(step, 100, options) for step in range(100)]

@@ -18,7 +18,7 @@ from .loss_norm import sequence_denominators
 from .losses import policy_loss
 from .meter import Meter
 from .micro_batch import Batch, MicroBatch
-from .trainer_options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_grpo
+from .trainer_options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_grpo, rising
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -49,7 +49,7 @@ def grpo_step(
     before = trainer.updates.snapshot() if options.inner_steps > 1 else None
     total = sum(counts)
     sums = dict.fromkeys(("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked"), 0.0)
-    norm = 0.0
+    norm = rate = 0.0
     had_reference = trainer.reference.is_taken
     try:
         if options.kl_coef > 0:
@@ -60,7 +60,8 @@ def grpo_step(
                 trainer.check_stop(should_stop)
                 loss += grpo_micro(trainer, micro, options, sums, first=inner == 0)
             loss = trainer.ranks.sum([loss])[0]
-            norm = trainer.update(loss, options.learning_rate, options.max_grad_norm)
+            rate = rising(options.learning_rate, trainer.updates.updates, options.warmup_updates)
+            norm = trainer.update(loss, rate, options.max_grad_norm)
             sums["loss"] += loss / trainer.ranks.size
     except BaseException:
         if before is not None:
@@ -81,7 +82,7 @@ def grpo_step(
         "entropy": sums["entropy"] / total,
         "trainedTokens": float(total),
         "sequences": float(len(sequences)),
-        "lr": options.learning_rate,
+        "lr": rate,
         **meter.read(sum(len(s.tokens) for s in sequences) * options.inner_steps),
     }
     if options.kl_coef > 0:

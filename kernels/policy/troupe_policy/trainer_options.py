@@ -95,13 +95,20 @@ class GrpoOptions:
     # band of π_old / π_engine outside which a token is left out; a high end of 0 is off
     icepop_low: float = 0.0
     icepop_high: float = 0.0
+    # updates of a fresh optimizer over which the learning rate rises linearly; then it stays
+    warmup_updates: int = 0
+
+
+def rising(rate: float, update: int, updates: int) -> float:
+    """`rate` after a linear warm-up of `updates` updates; update is 0-based. The first is not 0: a batch is not wasted."""
+    return rate * min(1.0, (update + 1) / (updates + 1))
 
 
 def learning_rate_at(step: int, steps: int, options: SftOptions) -> float:
     """The learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then the schedule."""
     warmup = round(options.warmup_share * steps)
     if step < warmup:
-        return options.learning_rate * (step + 1) / (warmup + 1)
+        return rising(options.learning_rate, step, warmup)
     if options.schedule == "constant":
         return options.learning_rate
     share = (step - warmup) / max(1, steps - warmup)
@@ -126,6 +133,7 @@ def check_grpo(options: GrpoOptions) -> None:
         (o.kl_estimator not in KL_ESTIMATORS, f"klEstimator {o.kl_estimator!r} is none of {', '.join(KL_ESTIMATORS)}"),
         (not o.kl_coef >= 0, "klCoef must not be negative: it would reward leaving the reference"),
         (o.inner_steps < 1, "innerSteps must be at least 1"),
+        (o.warmup_updates < 0, "warmupSteps must not be negative"),
         (o.micro_batch_tokens < 1, "microBatchTokens must be at least 1"),
         (not o.temperature > 0, "temperature must be positive: a greedy policy has no gradient"),
         # cispo's weights have no lower end in its paper: 1 turns it off

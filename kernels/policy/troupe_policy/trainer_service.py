@@ -139,6 +139,7 @@ class TrainerService(rpc.TrainerServicer):
                 kl_estimator=given.kl_estimator or "k3",
                 icepop_low=given.icepop_low,
                 icepop_high=given.icepop_high,
+                warmup_updates=given.warmup_updates,
             )
             stop = lambda: not context.is_active()  # noqa: E731
             return lambda _report: self._led("step", received, options, should_stop=stop)
