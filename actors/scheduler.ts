@@ -3,7 +3,7 @@
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed | interrupted
  * out  turn.assign, trajectory.evict; turn.interrupted for a context that no engine can take
- * out  engine.left for one that is silent, and turn.interrupted for every turn that ran on an engine that left
+ * out  engine.left for one that is silent or fails turn after turn, and turn.interrupted for every turn that ran on an engine that left
  * Invariant: a turn goes only to engines that sample under its oldest allowed policy or a newer one, and that were heard
  * since this scheduler began. What it knows is soft: a scheduler that starts anew learns the engines from the log and from
  * what they say, and the turns from the coordinators, who ask again.
@@ -15,6 +15,7 @@ import type { EngineJoined, Fact, TurnInterrupted } from '../messages/facts'
 import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
 import type { Decision, Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
+import { type EngineFaults, rested, restsDue, seen } from './engineFaults'
 
 export interface SchedulerState {
   readonly scheduler: Scheduler
@@ -29,6 +30,7 @@ export interface SchedulerState {
   readonly applied: Map<EngineId, number>
   /** On this scheduler's clock. */
   readonly heardAt: Map<EngineId, number>
+  faults: EngineFaults
   /** Turns that ran where nobody is any more: to be interrupted, so that they are asked for again. */
   readonly stranded: Map<TrajectoryId, EngineId>
   /** Time in which this scheduler was awake, ms: when it stood still it heard of nobody. */
@@ -60,6 +62,7 @@ export function scheduler(
       joined: new Map(),
       applied: new Map(),
       heardAt: new Map(),
+      faults: new Map(),
       stranded: new Map(),
       clock: { now: 0, readAt: undefined },
     }),
@@ -79,6 +82,7 @@ export function scheduler(
           return { ...state }
         case 'turn.completed':
         case 'turn.interrupted': {
+          if (state.joined.has(fact.engine)) state.faults = seen(state.faults, fact)
           const ask = state.asks.get(fact.trajectory)
           if (ask === undefined || ask.turn !== fact.turn || ask.attempt !== fact.attempt) return state
           state.scheduler.turnEnded(fact.trajectory, ask.context.length + fact.tokens.length, fact.at)
@@ -116,7 +120,7 @@ export function scheduler(
         case 'tick':
           return withFacts(silent(state, fx, silentMs), assign(state, fx))
       }
-      return withFacts(interruptStranded(state, fx), assign(state, fx))
+      return withFacts([...failing(state, fx), ...interruptStranded(state, fx)], assign(state, fx))
     },
     pending: assign,
   }
@@ -165,6 +169,14 @@ function silent(state: SchedulerState, fx: Effects, silentMs: number): Fact[] {
     facts.push({ type: 'engine.left', at: fx.now(), engine, reason })
   }
   return facts
+}
+
+/** Once for each that fails turn after turn; whoever runs it lets it join again after a while. */
+function failing(state: SchedulerState, fx: Effects): Fact[] {
+  return restsDue(state.faults).map(({ engine, reason, retryAfterMs }) => {
+    state.faults = rested(state.faults, engine)
+    return { type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs }
+  })
 }
 
 function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {

@@ -116,6 +116,61 @@ test('a scheduler that takes over gives turns only to engines that it has heard,
   expect(r.facts).toMatchObject([{ type: 'engine.left', engine: 'dead' }])
 })
 
+describe('an engine whose turns fail', () => {
+  const failed = (group: string, error = 'HTTP 500'): Fact => ({
+    ...{ type: 'turn.interrupted', at: 0, trajectory: asked(group).trajectory, turn: 0, attempt: 0 },
+    ...{ engine: engineId('a'), tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] },
+    ...{ reason: 'engine-error', error },
+  })
+  const begun = () => {
+    const r = rig()
+    r.tell(joined('a'))
+    r.tell(applied('a'))
+    const rests = () => r.facts.flatMap(f => (f.type === 'engine.left' ? [f.retryAfterMs] : []))
+    /** Turns of other trajectories that fail. */
+    const fail = (times: number, from = 0) => {
+      for (let n = from; n < from + times; n++) {
+        r.decide(asked(`g${n}`))
+        r.tell(failed(`g${n}`))
+      }
+    }
+    return { ...r, rests, fail }
+  }
+
+  test('rests after five in a row, longer each time, and no longer once a turn was completed', () => {
+    const r = begun()
+    r.fail(4)
+    expect(r.rests()).toEqual([])
+    r.fail(1, 4)
+    expect(r.rests()).toEqual([5000])
+    const { reason } = r.facts.find(f => f.type === 'engine.left') as { reason: string }
+    expect(reason).toBe('its last 5 turns failed, the last with: HTTP 500')
+    r.decide(asked('h'))
+    expect(r.assigned()).toHaveLength(5)
+    for (let again = 0; again < 5; again++) {
+      r.tell(joined('a'))
+      r.tell(applied('a'))
+      r.fail(5, 100 + 5 * again)
+    }
+    expect(r.rests()).toEqual([5000, 10_000, 20_000, 40_000, 60_000, 60_000])
+    r.tell(joined('a'))
+    r.tell(applied('a'))
+    r.tell({ ...completed(asked('k'), answer('4')), engine: engineId('a') })
+    r.fail(5, 200)
+    expect(r.rests().at(-1)).toBe(5000)
+  })
+
+  test('stays while some succeed, and while one trajectory alone fails', () => {
+    const r = begun()
+    for (let round = 0; round < 5; round++) {
+      r.fail(4, 10 * round)
+      r.tell({ ...completed(asked(`k${round}`), answer('4')), engine: engineId('a') })
+    }
+    for (let n = 0; n < 20; n++) r.tell(failed('poison'))
+    expect(r.rests()).toEqual([])
+  })
+})
+
 test('when another scheduler takes over, coordinators ask again for what is out, and only for that', () => {
   const w = world(coordinator({ turnTimeoutMs: 60_000 }))
   w.append(claim(), requested('g', 0, { order: 0 }), requested('g', 1, { order: 1 }), requested('g', 2, { order: 2 }))

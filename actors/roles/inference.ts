@@ -3,8 +3,9 @@
  *
  * in   assignments, published weights        out  generated turns
  * Invariant: an engine that runs takes part. One that was taken for dead, because nobody heard of it for a while, joins
- * again as soon as it reads that.
+ * again as soon as it reads that; one that failed turn after turn, when it has rested.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../runtime/engine'
 import { engines, type PlannedEngine } from '../engines'
 import { type Joined, joinEngine } from '../joinEngine'
@@ -29,6 +30,7 @@ async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEng
   const { log, fx } = options
   let up: Engine | undefined
   let joined: Joined | undefined
+  const resting = new AbortController()
   /** Coming, going and coming again follow one another. */
   let before: Promise<void> = Promise.resolve()
   const then = (work: () => Promise<void>): Promise<void> => {
@@ -65,6 +67,7 @@ async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEng
     fx,
   })
   scope.onClose(async () => {
+    resting.abort()
     // Who ends a whole run needs to say no more; others go on without this engine.
     await then(() => (options.role === 'all' ? closeDriven() : leave('its process ends')))
     await engine.close()
@@ -73,15 +76,18 @@ async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEng
   const following = await troupe.journal.follow(
     { group: `engine-watch.${fx.unique()}`, feeds: [{ topic: 'runs', from: 'latest' }], onError: fail },
     async entries => {
-      if (!entries.some(({ message }) => message.type === 'engine.left' && message.engine === id)) return
+      const said = entries.findLast(({ message }) => message.type === 'engine.left' && message.engine === id)?.message
+      if (said?.type !== 'engine.left') return
       // Not awaited: closing an actor waits for its feeds, and this is one of the journal's.
       then(async () => {
         const driven = joined
         if (driven === undefined || up === undefined) return // it left by itself
-        log.warn({ engine: id }, 'the engine was taken for dead; it joins again')
+        const { reason, retryAfterMs = 0 } = said
+        log.warn({ engine: id, reason, retryAfterMs }, 'the scheduler gave the engine up; it joins again')
         joined = undefined
         await driven.close()
-        joined = await joinEngine(troupe, up)
+        await sleep(retryAfterMs, undefined, { signal: resting.signal }).catch(() => {})
+        if (up !== undefined && !resting.signal.aborted) joined = await joinEngine(troupe, up)
       }).catch(fail)
     },
   )

@@ -61,6 +61,8 @@ export interface EngineLeft {
   readonly at: number
   readonly engine: EngineId
   readonly reason: string
+  /** It may join again after this, ms. Absent: at once. */
+  readonly retryAfterMs?: number
 }
 
 /** From here on the engine samples under this policy. */

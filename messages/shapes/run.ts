@@ -47,7 +47,10 @@ export const runShapes = {
       prioritySign: 'int',
     },
   },
-  'engine.left': { version: 1, fields: { at: 'number', engine: 'string', reason: 'string' } },
+  'engine.left': {
+    version: 1,
+    fields: { at: 'number', engine: 'string', reason: 'string', retryAfterMs: { optional: 'number' } },
+  },
   'weights.applied': { version: 1, fields: { at: 'number', engine: 'string', version: 'int', digest: 'string' } },
   'evaluation.completed': {
     version: 1,

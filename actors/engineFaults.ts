@@ -1,0 +1,68 @@
+/**
+ * Which engines fail, by what becomes of their turns: a circuit breaker for each.
+ *
+ * in   turns that were completed or interrupted        out  the engines that have to rest, and for how long
+ * Invariant: an engine rests when its last `limit` turns, of more than one trajectory, ended in errors of the engine; each
+ * rest is twice as long as the one before, until a turn is completed.
+ */
+import type { TurnCompleted, TurnInterrupted } from '../messages/facts'
+import type { EngineId, TrajectoryId } from '../messages/ids'
+
+interface Faults {
+  /** In a row. */
+  readonly count: number
+  readonly trajectories: ReadonlySet<TrajectoryId>
+  readonly error: string
+  readonly rests: number
+}
+
+export type EngineFaults = ReadonlyMap<EngineId, Faults>
+
+export interface Rest {
+  readonly engine: EngineId
+  readonly reason: string
+  readonly retryAfterMs: number
+}
+
+const limit = 5
+const firstRestMs = 5000
+const longestRestMs = 60_000
+const nothing: Faults = { count: 0, trajectories: new Set(), error: '', rests: 0 }
+
+export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted): EngineFaults {
+  const before = faults.get(fact.engine)
+  if (fact.type === 'turn.completed') {
+    if (before === undefined) return faults
+    const after = new Map(faults)
+    after.delete(fact.engine)
+    return after
+  }
+  // A context that is too long is the trajectory's fault; a lost engine has left already.
+  if (fact.reason !== 'engine-error') return faults
+  const { count, trajectories, rests } = before ?? nothing
+  return new Map(faults).set(fact.engine, {
+    count: count + 1,
+    // One trajectory that no engine can take must not cost the fleet its engines, one after another.
+    trajectories: trajectories.size > 1 ? trajectories : new Set(trajectories).add(fact.trajectory),
+    error: fact.error,
+    rests,
+  })
+}
+
+/** Those that have to rest now. */
+export const restsDue = (faults: EngineFaults): readonly Rest[] =>
+  [...faults].flatMap(([engine, { count, trajectories, error, rests }]) =>
+    count < limit || trajectories.size < 2
+      ? []
+      : [
+          {
+            engine,
+            reason: `its last ${count} turns failed, the last with: ${error}`,
+            retryAfterMs: Math.min(longestRestMs, firstRestMs * 2 ** rests),
+          },
+        ],
+  )
+
+/** It has been sent to rest. */
+export const rested = (faults: EngineFaults, engine: EngineId): EngineFaults =>
+  new Map(faults).set(engine, { ...nothing, rests: (faults.get(engine)?.rests ?? 0) + 1 })
