@@ -2,19 +2,17 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { grouper, joinEngine, oldestOpenGroup, rewardedRollout, scheduler } from '../actors'
+import { grouper, oldestOpenGroup, rewardedRollout } from '../actors'
 import { type Tool, toolKey, toolPort } from '../actors/ports/toolPort'
 import { toolExecutor } from '../actors/toolExecutor'
 import { selectGroup } from '../kernels'
-import type { ExecuteTool, GenerateTurn } from '../messages/commands'
+import type { ExecuteTool } from '../messages/commands'
 import type { Fact, GroupSelected } from '../messages/facts'
-import { engineId, epoch, executorId, groupId, policyVersion, trajectoryId } from '../messages/ids'
+import { epoch, executorId, groupId, trajectoryId } from '../messages/ids'
 import { openLmdbBus } from '../runtime/bus/lmdb'
 import { openMemoryBus } from '../runtime/bus/memory'
 import { deriveSeed } from '../runtime/effects'
 import { type Embedded, type EmbedOptions, openTroupe } from '../runtime/embed'
-import { type CustomEngineOptions, customEngine } from '../runtime/engines/custom'
-import type { Feed } from '../runtime/journal'
 import { createLog } from '../runtime/log'
 import { until } from './support/until'
 
@@ -211,91 +209,4 @@ test('a grouper that owns its partition takes rollouts of its own epoch and igno
   await troupe.journal.append(own.flatMap(rollout => rewardedRollout(rollout, { epoch: epoch(claim!.offset) })))
   await until(async () => (await selected(troupe)).length > 0)
   expect((await selected(troupe)).map(fact => fact.group)).toEqual(['g'])
-})
-
-const sizes = { kvTokens: 4096, blockTokens: 16, maxSequences: 2, contextTokens: 64, vocabulary: 10 }
-const echo = (id: string, generate: CustomEngineOptions['generate']) =>
-  customEngine({ id: engineId(id), model: 'echo', ...sizes, generate })
-const answer = (tokens: Int32Array) => ({
-  tokens,
-  logprobs: new Float32Array(tokens.length),
-  text: tokens.join(' '),
-  finish: 'stop' as const,
-})
-const turn = (order: number, change: Partial<GenerateTurn> = {}): GenerateTurn => ({
-  ...{ type: 'turn.generate', trajectory: trajectoryId(groupId(`g${order}`), 0), turn: 0, attempt: 0, epoch: epoch(0) },
-  ...{ engine: null, seed: 1, sampling: { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }, maxTokens: 2 },
-  ...{ context: Int32Array.of(1, 2, 3), resumedTokens: 0, promptTokens: 3, boundTokens: 8, order },
-  minVersion: policyVersion(0),
-  ...change,
-})
-
-async function scheduled(troupe: Embedded): Promise<void> {
-  const commands = (['turns', 'telemetry', 'trajectories'] as const).map(topic => ({ topic, from: 'latest' as const }))
-  const feeds: readonly Feed[] = [{ topic: 'runs', from: 'oldest' }, ...commands]
-  await (await troupe.host({ behaviour: scheduler('kv-headroom'), feeds })).live
-}
-
-async function facts(troupe: Embedded, type: Fact['type']): Promise<readonly Fact[]> {
-  const topic = type.startsWith('engine') ? 'runs' : 'trajectories'
-  return (await troupe.journal.read(topic, 0, 0, 1000)).map(e => e.message as Fact).filter(f => f.type === type)
-}
-
-test('no engine is given more turns at once than it takes, and every turn is answered once', async () => {
-  const troupe = await open()
-  await scheduled(troupe)
-  const most = new Map<string, number>()
-  for (const id of ['a', 'b']) {
-    let running = 0
-    const engine = echo(id, async ({ context }) => {
-      most.set(id, Math.max(most.get(id) ?? 0, ++running))
-      await sleep(20)
-      running--
-      return answer(context.slice(-2))
-    })
-    await joinEngine(troupe, engine, { version: 0 })
-  }
-  await troupe.journal.append(Array.from({ length: 12 }, (_, order) => turn(order)))
-  await until(async () => (await facts(troupe, 'turn.completed')).length === 12)
-  expect([...most.values()]).toEqual([2, 2])
-  const names = (await facts(troupe, 'turn.completed')).map(f => (f as { trajectory?: string }).trajectory)
-  expect(new Set(names).size).toBe(12)
-})
-
-test('an engine that leaves says so, and a turn that is asked again goes to another', async () => {
-  const troupe = await open()
-  await scheduled(troupe)
-  const hanging = echo('a', (_request, signal) => sleep(60_000, answer(new Int32Array()), { signal }))
-  const joined = await joinEngine(troupe, hanging, { version: 0 })
-  await troupe.journal.append([turn(0)])
-  await until(async () => (await hanging.status()).running === 1)
-  await joined.leave('taken away')
-  expect(await facts(troupe, 'engine.left')).toMatchObject([{ engine: 'a', reason: 'taken away' }])
-  expect(await facts(troupe, 'turn.interrupted')).toMatchObject([{ engine: 'a', reason: 'aborted' }])
-  await joinEngine(
-    troupe,
-    echo('b', async ({ context }) => answer(context)),
-    { version: 0 },
-  )
-  await troupe.journal.append([turn(0, { attempt: 1 })])
-  await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
-  expect(await facts(troupe, 'turn.completed')).toMatchObject([{ engine: 'b', attempt: 1 }])
-})
-
-test('an engine around a function: contexts that do not fit and failures are told apart, an abort resolves', async () => {
-  const request = { ...turn(0), requestId: 'q', priority: 0, keep: false }
-  const failing = echo('a', async () => {
-    throw new Error('out of luck')
-  })
-  await expect(failing.generate(request)).rejects.toThrow('out of luck')
-  const tooLong = { ...request, context: new Int32Array(64) }
-  await expect(failing.generate(tooLong)).rejects.toMatchObject({ code: 'engine.context_exceeded', retriable: false })
-  const slow = echo('b', (_request, signal) => sleep(60_000, answer(new Int32Array()), { signal }))
-  const generation = slow.generate(request)
-  expect(await slow.status()).toMatchObject({ running: 1, referencedTokens: 3, prefilledTokens: 3 })
-  await slow.abort('q')
-  expect(await generation).toMatchObject({ finish: 'aborted', tokens: new Int32Array() })
-  expect(await slow.status()).toMatchObject({ running: 0, referencedTokens: 0, generatedTokens: 0 })
-  await slow.close()
-  await expect(slow.generate(request)).rejects.toMatchObject({ code: 'engine.lost' })
 })

@@ -1,0 +1,148 @@
+/** Engines of the caller's own in a run: how many turns they get, how they leave, and what becomes of one that fails. */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { joinEngine, scheduler } from '../actors'
+import { startInference } from '../actors/roles/inference'
+import { openScope } from '../actors/roles/scope'
+import type { RunOptions } from '../actors/run'
+import type { GenerateTurn } from '../messages/commands'
+import type { Fact } from '../messages/facts'
+import { engineId, epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
+import { resolveConfig } from '../runtime/config'
+import { type Embedded, openTroupe } from '../runtime/embed'
+import { type CustomEngineOptions, customEngine } from '../runtime/engines/custom'
+import type { Feed } from '../runtime/journal'
+import { createLog } from '../runtime/log'
+import { recipeSchema } from '../runtime/recipe'
+import { until } from './support/until'
+
+const log = createLog('test', { level: 'silent' })
+const cleanups: (() => unknown)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
+})
+
+async function open(): Promise<Embedded> {
+  const troupe = await openTroupe({ bus: 'memory:', run: 'r', log })
+  cleanups.push(() => troupe.close())
+  return troupe
+}
+
+const sizes = { kvTokens: 4096, blockTokens: 16, maxSequences: 2, contextTokens: 64, vocabulary: 10 }
+const echo = (id: string, generate: CustomEngineOptions['generate']) =>
+  customEngine({ id: engineId(id), model: 'echo', ...sizes, generate })
+const answer = (tokens: Int32Array) => ({
+  tokens,
+  logprobs: new Float32Array(tokens.length),
+  text: tokens.join(' '),
+  finish: 'stop' as const,
+})
+const turn = (order: number, change: Partial<GenerateTurn> = {}): GenerateTurn => ({
+  ...{ type: 'turn.generate', trajectory: trajectoryId(groupId(`g${order}`), 0), turn: 0, attempt: 0, epoch: epoch(0) },
+  ...{ engine: null, seed: 1, sampling: { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }, maxTokens: 2 },
+  ...{ context: Int32Array.of(1, 2, 3), resumedTokens: 0, promptTokens: 3, boundTokens: 8, order },
+  minVersion: policyVersion(0),
+  ...change,
+})
+
+async function scheduled(troupe: Embedded): Promise<void> {
+  const commands = (['turns', 'telemetry', 'trajectories'] as const).map(topic => ({ topic, from: 'latest' as const }))
+  const feeds: readonly Feed[] = [{ topic: 'runs', from: 'oldest' }, ...commands]
+  await (await troupe.host({ behaviour: scheduler('kv-headroom'), feeds })).live
+}
+
+async function facts(troupe: Embedded, type: Fact['type']): Promise<readonly Fact[]> {
+  const topic = type.startsWith('turn') ? 'trajectories' : 'runs'
+  return (await troupe.journal.read(topic, 0, 0, 1000)).map(e => e.message as Fact).filter(f => f.type === type)
+}
+
+test('no engine is given more turns at once than it takes, and every turn is answered once', async () => {
+  const troupe = await open()
+  await scheduled(troupe)
+  const most = new Map<string, number>()
+  for (const id of ['a', 'b']) {
+    let running = 0
+    const engine = echo(id, async ({ context }) => {
+      most.set(id, Math.max(most.get(id) ?? 0, ++running))
+      await sleep(20)
+      running--
+      return answer(context.slice(-2))
+    })
+    await joinEngine(troupe, engine, { version: 0 })
+  }
+  await troupe.journal.append(Array.from({ length: 12 }, (_, order) => turn(order)))
+  await until(async () => (await facts(troupe, 'turn.completed')).length === 12)
+  expect([...most.values()]).toEqual([2, 2])
+  const names = (await facts(troupe, 'turn.completed')).map(f => (f as { trajectory?: string }).trajectory)
+  expect(new Set(names).size).toBe(12)
+})
+
+test('an engine that leaves says so, and a turn that is asked again goes to another', async () => {
+  const troupe = await open()
+  await scheduled(troupe)
+  const hanging = echo('a', (_request, signal) => sleep(60_000, answer(new Int32Array()), { signal }))
+  const joined = await joinEngine(troupe, hanging, { version: 0 })
+  await troupe.journal.append([turn(0)])
+  await until(async () => (await hanging.status()).running === 1)
+  await joined.leave('taken away')
+  expect(await facts(troupe, 'engine.left')).toMatchObject([{ engine: 'a', reason: 'taken away' }])
+  expect(await facts(troupe, 'turn.interrupted')).toMatchObject([{ engine: 'a', reason: 'aborted' }])
+  await joinEngine(
+    troupe,
+    echo('b', async ({ context }) => answer(context)),
+    { version: 0 },
+  )
+  await troupe.journal.append([turn(0, { attempt: 1 })])
+  await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
+  expect(await facts(troupe, 'turn.completed')).toMatchObject([{ engine: 'b', attempt: 1 }])
+})
+
+test('an engine around a function: contexts that do not fit and failures are told apart, an abort resolves', async () => {
+  const request = { ...turn(0), requestId: 'q', priority: 0, keep: false }
+  const failing = echo('a', async () => {
+    throw new Error('out of luck')
+  })
+  await expect(failing.generate(request)).rejects.toThrow('out of luck')
+  const tooLong = { ...request, context: new Int32Array(64) }
+  await expect(failing.generate(tooLong)).rejects.toMatchObject({ code: 'engine.context_exceeded', retriable: false })
+  const slow = echo('b', (_request, signal) => sleep(60_000, answer(new Int32Array()), { signal }))
+  const generation = slow.generate(request)
+  expect(await slow.status()).toMatchObject({ running: 1, referencedTokens: 3, prefilledTokens: 3 })
+  await slow.abort('q')
+  expect(await generation).toMatchObject({ finish: 'aborted', tokens: new Int32Array() })
+  expect(await slow.status()).toMatchObject({ running: 0, referencedTokens: 0, generatedTokens: 0 })
+  await slow.close()
+  await expect(slow.generate(request)).rejects.toMatchObject({ code: 'engine.lost' })
+})
+
+test('an engine that fails turn after turn leaves, rests, and joins again by itself', async () => {
+  const troupe = await open()
+  await scheduled(troupe)
+  let broken = true
+  const startEngine = async (id: string) =>
+    echo(id, async ({ context }) => {
+      if (broken) throw new Error('HTTP 500')
+      return answer(context)
+    })
+  const recipe = { name: 'r', model: { from: 'directory', path: '/m' } }
+  const { value: config } = resolveConfig(recipeSchema, { what: 'recipe r', recipe, overrides: [] })
+  const options = { config, log, fx: troupe.fx, role: 'inference', startEngine } as unknown as RunOptions
+  const failures: Error[] = []
+  const scope = openScope(options, troupe, error => failures.push(error))
+  cleanups.push(() => scope.close())
+  await startInference(scope, { model: { directory: '/m' } as never })
+  await troupe.journal.append([
+    { type: 'weights.published', at: 0, version: policyVersion(0), step: 0, url: 'file:///m', digest: 'd', bytes: 1 },
+  ])
+  await until(async () => (await facts(troupe, 'weights.applied')).length === 1)
+  await troupe.journal.append(Array.from({ length: 5 }, (_, order) => turn(order)))
+  await until(async () => (await facts(troupe, 'engine.left')).length === 1)
+  expect(await facts(troupe, 'engine.left')).toMatchObject([
+    { engine: 'local-0', reason: 'its last 5 turns failed, the last with: HTTP 500', retryAfterMs: 5000 },
+  ])
+  broken = false
+  await troupe.journal.append(Array.from({ length: 5 }, (_, order) => turn(order, { attempt: 1 })))
+  expect(await facts(troupe, 'engine.joined')).toHaveLength(1)
+  await until(async () => (await facts(troupe, 'turn.completed')).length === 5, 20_000)
+  expect(await facts(troupe, 'engine.joined')).toHaveLength(2)
+  expect(failures).toEqual([])
+}, 40_000)
