@@ -1,7 +1,7 @@
 /**
  * Coordinator: leads every rollout of a partition from its prompt to its end.
  *
- * in   scheduler.claimed, rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
+ * in   scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
  * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so that after a
  * refold `pending` asks again exactly for what has no answer, under new attempts.
@@ -14,6 +14,7 @@ import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId }
 import { nothing, type Reactive } from '../runtime/behaviour'
 import { deriveSeed, type Effects } from '../runtime/effects'
 import { notebookTool } from '../sandbox/notebookTool'
+import { curriculumAfter, isReplaced, noCurriculum } from './fenced'
 import { answerTags, type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
 
 interface CoordinatedGroup {
@@ -28,6 +29,8 @@ export interface CoordinatorState {
   readonly groups: OrderedMap<GroupId, CoordinatedGroup>
   /** Highest start order seen: a request at or below it of a group that is not open is a repetition. */
   readonly highestOrder: number
+  /** Epoch of the curriculum that counts. */
+  readonly curriculum: number
   /** Offset of the latest `scheduler.claimed`. */
   readonly scheduler: number
 }
@@ -64,20 +67,31 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
 
   return {
     name: 'coordinator',
-    initial: () => ({ epoch: epoch(-1), groups: OrderedMap(), highestOrder: -1, scheduler: -1 }),
+    initial: () => ({
+      epoch: epoch(-1),
+      groups: OrderedMap(),
+      highestOrder: -1,
+      curriculum: noCurriculum,
+      scheduler: -1,
+    }),
     evolve(state, fact, origin) {
       switch (fact.type) {
         case 'partition.claimed':
           return { ...state, epoch: epoch(origin.offset) }
         case 'scheduler.claimed':
           return { ...state, scheduler: origin.offset }
+        case 'curriculum.claimed': {
+          const curriculum = curriculumAfter(state.curriculum, fact)
+          return curriculum === state.curriculum ? state : { ...state, curriculum }
+        }
         case 'rollout.requested': {
           const open = state.groups.get(fact.group)
           if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
+          if (isReplaced(state.curriculum, fact)) return state
           const group = open ?? { firstOffset: origin.offset, members: new Map(), closed: false }
           const members = new Map(group.members).set(fact.member, newRollout(fact))
           const groups = state.groups.set(fact.group, { ...group, members })
-          return { ...state, groups, highestOrder: fact.order }
+          return { ...state, groups, highestOrder: fact.order, curriculum: curriculumAfter(state.curriculum, fact) }
         }
         case 'group.closed': {
           const group = state.groups.get(fact.group)

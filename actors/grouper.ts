@@ -1,7 +1,7 @@
 /**
  * Grouper: gathers the 2G rollouts of a task, closes the group, keeps G of them (RoC).
  *
- * in   rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed, group.selected | group.rejected
+ * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed, group.selected | group.rejected
  * Invariant: a group is closed once, when all members have ended or at its deadline, and decided once, from the members'
  * indices and a seed derived from its name, so that a replay decides the same. A failed rollout, or one whose reward failed, is
  * no negative: it is no member at all. Evaluation groups are closed and not selected from.
@@ -12,6 +12,7 @@ import type { Fact, GroupClosed, Purpose } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../messages/ids'
 import { nothing, type Reactive } from '../runtime/behaviour'
 import { deriveSeed, type Effects } from '../runtime/effects'
+import { curriculumAfter, isReplaced, noCurriculum } from './fenced'
 
 interface Member {
   readonly ended: boolean
@@ -40,6 +41,8 @@ export interface GrouperState {
   readonly epoch: Epoch
   readonly groups: OrderedMap<GroupId, GatheredGroup>
   readonly highestOrder: number
+  /** Epoch of the curriculum that counts. */
+  readonly curriculum: number
 }
 
 export interface GrouperOptions {
@@ -99,16 +102,21 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
 
   return {
     name: 'grouper',
-    initial: () => ({ epoch: epoch(-1), groups: OrderedMap(), highestOrder: -1 }),
+    initial: () => ({ epoch: epoch(-1), groups: OrderedMap(), highestOrder: -1, curriculum: noCurriculum }),
     evolve(state, fact, origin) {
       switch (fact.type) {
         case 'partition.claimed': {
           const groups = state.groups.map(group => ({ ...group, deadlineAt: fact.at + group.deadlineMs }))
           return { ...state, epoch: epoch(origin.offset), groups }
         }
+        case 'curriculum.claimed': {
+          const curriculum = curriculumAfter(state.curriculum, fact)
+          return curriculum === state.curriculum ? state : { ...state, curriculum }
+        }
         case 'rollout.requested': {
           const open = state.groups.get(fact.group)
           if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
+          if (isReplaced(state.curriculum, fact)) return state
           const group = open ?? {
             firstOffset: origin.offset,
             purpose: fact.purpose,
@@ -120,7 +128,8 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
             closed: null,
           }
           const members = new Map(group.members).set(fact.member, absent)
-          return { ...withGroup(state, fact.group, { ...group, members }), highestOrder: fact.order }
+          const curriculum = curriculumAfter(state.curriculum, fact)
+          return { ...withGroup(state, fact.group, { ...group, members }), highestOrder: fact.order, curriculum }
         }
         case 'rollout.finished':
           if (fact.epoch !== state.epoch) return state

@@ -17,6 +17,7 @@ export function factKey(fact: Fact): string {
   switch (fact.type) {
     case 'partition.claimed':
     case 'scheduler.claimed':
+    case 'curriculum.claimed':
       return `partition-${fact.partition}#${fact.type}#${fact.owner}`
     case 'rollout.requested':
     case 'rollout.finished':
@@ -38,6 +39,7 @@ export function factKey(fact: Fact): string {
     case 'group.rejected':
       return `${fact.group}#${fact.type}`
     case 'learner.claimed':
+    case 'draws.claimed':
       return `learner#${fact.type}#${fact.owner}`
     case 'step.started':
     case 'step.completed':
@@ -75,7 +77,7 @@ export function factKey(fact: Fact): string {
 }
 
 /** Measured times, by field, and offsets, which depend on them. `timeoutMs` and `deadlineMs` are settings and stay. */
-const timed = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins'])
+const timed = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins', 'learnerEpoch'])
 /** Metrics of a step, an evaluation or a run's summary that were read off a clock. */
 const timedMetric = /(Ms|[sS]econds|PerSecond)$/
 

@@ -63,6 +63,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'weights.applied':
     case 'evaluation.completed':
     case 'curriculum.advanced':
+    case 'draws.claimed':
     case 'tasks.measured':
     case 'step.tallied':
     case 'trajectory.forked':
@@ -70,6 +71,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
       return { topic: 'runs', key: run }
     case 'partition.claimed':
     case 'scheduler.claimed':
+    case 'curriculum.claimed':
       return { topic: 'trajectories', key: String(message.partition) }
     case 'rollout.requested':
     case 'group.closed':

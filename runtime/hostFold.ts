@@ -7,6 +7,7 @@
  */
 import type { Message, TopicName } from '../messages'
 import type { Fact } from '../messages/facts'
+import { epoch } from '../messages/ids'
 import { isFact } from '../messages/isFact'
 import type { Behaviour, Decision, Origin } from './behaviour'
 import type { Effects } from './effects'
@@ -117,16 +118,25 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   /**
    * A refold that begins in the middle of a partition needs the claim under which its first decisions were taken. Every
    * decision names it: the highest epoch among the decisions before is the latest claim, since each is a claim's offset.
+   * Requests name their curriculum's claim in the same way.
    */
   async function foldClaimBefore(cell: Cell<S>, place: Place): Promise<void> {
     const { oldest } = await journal.offsets(place.topic, place.partition)
     let claim = -1
+    let curriculum = -1
     for (let end = place.begin; end > oldest && claim < 0; end -= claimSearch) {
       const begin = Math.max(oldest, end - claimSearch)
       for (const { message, offset } of await journal.read(place.topic, place.partition, begin, end - begin)) {
+        if ('learnerEpoch' in message) curriculum = Math.max(curriculum, message.learnerEpoch ?? -1)
         if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
         else if ('epoch' in message) claim = Math.max(claim, message.epoch)
       }
+    }
+    const { topic, partition, begin } = place
+    if (curriculum >= 0) {
+      const claimed = { at: 0, partition, owner: '', learnerEpoch: epoch(curriculum) }
+      const origin = { topic, partition, offset: begin - 1 }
+      cell.state = behaviour.evolve(cell.state, { type: 'curriculum.claimed', ...claimed }, origin)
     }
     if (claim < 0) return
     const [entry] = await journal.read(place.topic, place.partition, claim, 1)

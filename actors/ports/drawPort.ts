@@ -6,7 +6,7 @@
  * is made twice yields the same facts.
  */
 import type { Fact, RolloutLimits, RolloutRequested, Sampling, Task } from '../../messages/facts'
-import { trajectoryId } from '../../messages/ids'
+import { type Epoch, trajectoryId } from '../../messages/ids'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
@@ -31,6 +31,8 @@ export interface DrawOptions {
   /** Tools that the model may call, and those among them that its prompt describes. */
   readonly tools: readonly string[]
   readonly shownTools: readonly ToolSchema[]
+  /** Of the curriculum that draws; without, its requests cannot be told from those of a later one. */
+  readonly learnerEpoch?: Epoch
   /** Where the partitions of `trajectories` end now. */
   readonly begins: () => Promise<readonly number[]>
 }
@@ -55,6 +57,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
       return source.train(tasks === undefined ? index : tasks[index % tasks.length]!)
     }
     const sampling = evaluation ? { ...options.sampling, temperature: options.evaluationTemperature } : options.sampling
+    const under = options.learnerEpoch === undefined ? {} : { learnerEpoch: options.learnerEpoch }
     const requested: RolloutRequested[] = []
     let order = request.order
     let cursor = request.cursor
@@ -90,10 +93,13 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
           seed: deriveSeed(options.seed, group, member),
           minVersion,
           deadlineMs: options.deadlineMs,
+          ...under,
         })
       }
     }
-    const advanced: Fact = { type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order, begins }
+    const advanced: Fact = {
+      ...{ type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order, begins, ...under },
+    }
     return { facts: [...requested, advanced], commands: [] }
   }
 }

@@ -20,6 +20,7 @@ import type { Port } from '../../runtime/host'
 import type { Journal } from '../../runtime/journal'
 import type { Log } from '../../runtime/log'
 import type { GrpoOptions, SftExample, SftOptions, Trainer, TrainSequence } from '../../runtime/trainer'
+import { curriculumAfter, isReplaced, noCurriculum } from '../fenced'
 import type { Batch, LearnerRequest } from '../learner'
 
 export interface LearnerPortOptions {
@@ -182,7 +183,7 @@ function trained({
 /** A process's memory is no result of a step: two runs of one seed would differ in it. */
 const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metrics
 
-/** The facts of a batch's trajectories, read from where their groups begin; decisions of fenced owners are left out. */
+/** The facts of a batch's trajectories, read from where their groups begin; what fenced owners and curricula said is left out. */
 async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
   const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
   const begins = new Map<number, number>()
@@ -192,10 +193,14 @@ async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId
   for (const [partition, begin] of begins) {
     const { next } = await journal.offsets('trajectories', partition)
     let claimed = -1
+    let curriculum = noCurriculum
     for (let at = begin; at < next; ) {
       const entries = await journal.read('trajectories', partition, at, 1024)
       for (const { message, offset } of entries) {
         if (message.type === 'partition.claimed') claimed = offset
+        // The first record is a request that counts, and says whose requests do.
+        if (isReplaced(curriculum, message as Fact)) continue
+        curriculum = curriculumAfter(curriculum, message as Fact)
         if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue
         wanted.get(message.trajectory)?.push(message as TrajectoryFact)
       }

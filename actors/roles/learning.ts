@@ -2,12 +2,12 @@
  * The role `learner`: what to roll out next, how good the policy is, and the training.
  *
  * in   decided groups, finished evaluations        out  rollouts asked for, steps, weights; the run's end
- * Invariant: one process has this part of a run at a time. It claims the topic `learner` before it says anything else, so
- * that what an earlier one says after that is not heard.
+ * Invariant: one process has this part of a run at a time. It claims it before it says anything else, so that what an earlier
+ * one says after that is not heard.
  */
 import { pathToFileURL } from 'node:url'
 import type { ChatMessage, RolloutLimits } from '../../messages/facts'
-import { epoch, policyVersion } from '../../messages/ids'
+import { policyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import {
   completeAlarm,
@@ -19,6 +19,7 @@ import {
 import type { Renderer, ToolSchema } from '../../runtime/renderer'
 import type { Trainer } from '../../runtime/trainer'
 import { startTrainer } from '../../runtime/trainerProcess'
+import { claimLearning } from '../claimLearning'
 import { curriculum, observesSteps } from '../curriculum'
 import { evaluator } from '../evaluator'
 import { fenced } from '../fenced'
@@ -49,7 +50,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const schemas = await toolSchemas({ config, recipe, log: options.log })
-  const [claim] = await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: `${run}.${fx.unique()}` }])
+  const learnerEpoch = await claimLearning(journal, fx)
   const source = await recipe.tasks(config)
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
   const begin = await beginOf(journal, learns, observesSteps(observed))
@@ -67,13 +68,13 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
     feeds: followedFeeds,
     begin,
     lingerMs,
-    perform: drawPort(source, parts.renderer, drawOptions(scope, parts.stopTokens, schemas), fx),
+    perform: drawPort(source, parts.renderer, { ...drawOptions(scope, parts.stopTokens, schemas), learnerEpoch }, fx),
     keyOf: drawKey,
   })
   if (learns) await startTraining(scope, parts, begin, schemas)
   else if (!(await hasWeights(scope))) {
     const url = pathToFileURL(parts.model.directory).href
-    const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: epoch(claim!.offset) }
+    const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: learnerEpoch }
     await journal.append([{ type: 'weights.published', at: fx.now(), ...asItIs }])
   }
 }

@@ -5,6 +5,7 @@
  * Invariant: what counts is decided by the coordinator's fold (`evolveRollout`) under the epoch of its partition, so that
  * stale attempts, repetitions and decisions of former owners are left out here as they were in the run.
  */
+import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/fenced'
 import { evolveRollout, newRollout, type Rollout } from '../../actors/rollout'
 import type {
   GroupClosed,
@@ -63,17 +64,22 @@ export async function countedTrajectories(
   const found = new Map<TrajectoryId, Folding>()
   const members = new Map<GroupId, Folding[]>()
   const epochs = new Map<number, Epoch>()
+  const curricula = new Map<number, number>()
   await scanTrajectories(recorded, wants, entry => {
     const fact = entry.message as TrajectoryFact
     const at = epochs.get(entry.partition) ?? epoch(-1)
+    const curriculum = curricula.get(entry.partition) ?? noCurriculum
     switch (fact.type) {
       case 'partition.claimed':
         epochs.set(entry.partition, epoch(entry.offset))
         return
       case 'scheduler.claimed':
         return
+      case 'curriculum.claimed':
+        curricula.set(entry.partition, curriculumAfter(curriculum, fact))
+        return
       case 'rollout.requested': {
-        if (found.has(fact.trajectory) || !wants(fact.trajectory)) return
+        if (isReplaced(curriculum, fact) || found.has(fact.trajectory) || !wants(fact.trajectory)) return
         const folding: Folding = { counted: fresh(entry, fact), rollout: newRollout(fact) }
         found.set(fact.trajectory, folding)
         members.set(fact.group, [...(members.get(fact.group) ?? []), folding])

@@ -47,7 +47,7 @@ export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) =
         partitions = Math.max(partitions, partition + 1)
         const at = next.get(partition) ?? 0
         if (message.type === 'partition.claimed') claims.set(`${partition}#${offset}`, epoch(at))
-        else if (message.type !== 'scheduler.claimed') {
+        else if (message.type !== 'scheduler.claimed' && message.type !== 'curriculum.claimed') {
           const group = 'trajectory' in message ? groupOf(message.trajectory) : 'group' in message ? message.group : ''
           if (wants !== undefined && !wants(group)) return
           if ('epoch' in message)

@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto'
 import { type CoordinatorState, coordinator } from '../../actors/coordinator'
-import { isStale } from '../../actors/fenced'
+import { isReplaced, isStale } from '../../actors/fenced'
 import { type GrouperState, grouper } from '../../actors/grouper'
 import type { Rollout } from '../../actors/rollout'
 import type { LearnerFact, TrajectoryFact } from '../../messages/facts'
@@ -112,7 +112,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       state = { coordinator: folding.coordinator.initial(), grouper: folding.grouper.initial() }
       partitions.set(entry.partition, state)
     }
-    if (fact.type !== 'partition.claimed' && fact.type !== 'scheduler.claimed') {
+    if (!('partition' in fact)) {
       const group = 'group' in fact ? fact.group : groupOf(fact.trajectory)
       const home = homes.get(group)
       if (home === undefined) homes.set(group, entry.partition)
@@ -259,6 +259,7 @@ const rolloutOf = ({ coordinator: { groups } }: Partition, fact: TrajectoryFact)
 
 function whyIgnored(fact: TrajectoryFact, state: Partition, rollout: Rollout | undefined): string {
   if ('epoch' in fact && fact.epoch !== state.coordinator.epoch) return `${fact.type} of a former owner`
+  if (isReplaced(state.coordinator.curriculum, fact)) return `${fact.type} of a former curriculum`
   if ('attempt' in fact && rollout !== undefined && fact.type.startsWith('turn.') && fact.attempt !== rollout.attempt) {
     return `${fact.type} of an attempt that was given up`
   }

@@ -2,7 +2,7 @@
  * Facts of the `runs` topic: a run's beginning and end, who takes part in it, how it is judged, what was noticed.
  * A run's facts alone say under which recipe, code, seeds and versions everything else of it came about.
  */
-import type { EngineId, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
+import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
 
 export interface RunStarted {
@@ -101,6 +101,17 @@ export interface CurriculumAdvanced {
   readonly order: number
   /** Where each partition of `trajectories` ended before: no fact of these groups stands before that. */
   readonly begins?: readonly number[]
+  /** Of the curriculum that says so. */
+  readonly learnerEpoch?: Epoch
+}
+
+/** A process took over as curriculum: what an earlier one says that it drew, after this, is not heard. */
+export interface DrawsClaimed {
+  readonly type: 'draws.claimed'
+  readonly at: number
+  readonly owner: string
+  /** Offset of its `learner.claimed`. */
+  readonly learnerEpoch: Epoch
 }
 
 /** A trajectory shares the first `turn` turns of another, and went on from there by itself. */
@@ -151,6 +162,7 @@ export type RunFact =
   | WeightsApplied
   | EvaluationCompleted
   | CurriculumAdvanced
+  | DrawsClaimed
   | TasksMeasured
   | StepTallied
   | TrajectoryForked

@@ -23,6 +23,16 @@ export interface SchedulerClaimed {
   readonly owner: string
 }
 
+/** A process took over as curriculum: what an earlier one asks for in this partition after this is not heard. */
+export interface CurriculumClaimed {
+  readonly type: 'curriculum.claimed'
+  readonly at: number
+  readonly partition: number
+  readonly owner: string
+  /** Offset of its `learner.claimed`. One that comes late, with a lower epoch than an earlier claim, claims nothing. */
+  readonly learnerEpoch: Epoch
+}
+
 export type Purpose = 'train' | 'eval' | 'fork' | 'chat'
 
 /** How tokens are drawn. Training refuses topP < 1, topK > 0 and minP > 0: the logprobs would be of another policy. */
@@ -89,6 +99,8 @@ export interface RolloutRequested {
   readonly minVersion: PolicyVersion
   /** ms after the request until the group is closed without this member. */
   readonly deadlineMs: number
+  /** Of the curriculum that asks; without, whoever asks is not fenced. */
+  readonly learnerEpoch?: Epoch
 }
 
 /** A generation was asked for. Attempts count from 0 and never come back. */
@@ -306,6 +318,7 @@ export interface GroupRejected {
 export type TrajectoryFact =
   | PartitionClaimed
   | SchedulerClaimed
+  | CurriculumClaimed
   | RolloutRequested
   | TurnAsked
   | TurnCompleted

@@ -76,8 +76,10 @@ export const runShapes = {
       cursor: 'int',
       order: 'int',
       begins: { optional: { each: 'int' } },
+      learnerEpoch: { optional: 'int' },
     },
   },
+  'draws.claimed': { version: 1, fields: { at: 'number', owner: 'string', learnerEpoch: 'int' } },
   'tasks.measured': {
     version: 1,
     fields: {

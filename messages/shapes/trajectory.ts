@@ -9,6 +9,10 @@ const segments = {
 export const trajectoryShapes = {
   'partition.claimed': { version: 1, fields: { at: 'number', partition: 'int', owner: 'string' } },
   'scheduler.claimed': { version: 1, fields: { at: 'number', partition: 'int', owner: 'string' } },
+  'curriculum.claimed': {
+    version: 1,
+    fields: { at: 'number', partition: 'int', owner: 'string', learnerEpoch: 'int' },
+  },
   'rollout.requested': {
     version: 1,
     fields: {
@@ -37,6 +41,7 @@ export const trajectoryShapes = {
       seed: 'int',
       minVersion: 'int',
       deadlineMs: 'number',
+      learnerEpoch: { optional: 'int' },
     },
   },
   'turn.asked': {

@@ -5,7 +5,7 @@
  * It is read after the run, whatever died during it; a stray answer or a fenced decision is ignored, not an error.
  */
 import { coordinator } from '../../actors/coordinator'
-import { isStale } from '../../actors/fenced'
+import { curriculumAfter, isReplaced, isStale, noCurriculum } from '../../actors/fenced'
 import type { Fact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { Entry, Journal } from '../../runtime/journal'
@@ -52,6 +52,7 @@ export async function audit(journal: Journal): Promise<Audit> {
     const behaviour = coordinator({ turnTimeoutMs: Number.POSITIVE_INFINITY })
     let state = behaviour.initial()
     let claimed: number | undefined
+    let replaced = noCurriculum
     for (const entry of await everything(journal, 'trajectories', partition)) {
       const fact = entry.message as Fact
       if (isStale(claimed, fact)) fenced++
@@ -59,7 +60,9 @@ export async function audit(journal: Journal): Promise<Audit> {
       const before = state
       state = behaviour.evolve(before, fact, entry)
       const counts = state !== before
-      if (fact.type === 'rollout.requested') asked.add(fact.trajectory)
+      if (isReplaced(replaced, fact)) fenced++
+      else if (fact.type === 'rollout.requested') asked.add(fact.trajectory)
+      replaced = curriculumAfter(replaced, fact)
       if (fact.type === 'rollout.finished' && counts) {
         finished.add(fact.trajectory)
         if (fact.outcome === 'failed') failed++

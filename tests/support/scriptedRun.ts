@@ -4,6 +4,7 @@
  * in   an open embedding, a plan, a trainer        out  rollouts asked for, led, judged, grouped, and trained on
  * Invariant: behaviours and ports are those of a run; what is scripted are prompts, answers of tools, and grades.
  */
+import { claimLearning } from '../../actors/claimLearning'
 import { coordinator } from '../../actors/coordinator'
 import { type CurriculumPlan, curriculum } from '../../actors/curriculum'
 import { fenced } from '../../actors/fenced'
@@ -56,7 +57,7 @@ export async function hostScripted(
     keyOf: renderKey,
     oldestOpen,
   })
-  await journal.append([{ type: 'learner.claimed', at: fx.now(), owner: 'learner' }])
+  const learnerEpoch = await claimLearning(journal, fx)
   const plan: CurriculumPlan = {
     ...{ run: journal.run, maxRejectedSteps: 3, learns: true, evaluation: { problems: 0, every: 0 } },
     ...options.plan,
@@ -70,7 +71,7 @@ export async function hostScripted(
       renderer,
       {
         ...{ seed: 7, groupSize: options.groupSize, evaluationSamples: 1, limits, sampling, evaluationTemperature: 1 },
-        ...{ deadlineMs: never, tools: [toolName], shownTools: [], begins: async () => [] },
+        ...{ deadlineMs: never, tools: [toolName], shownTools: [], begins: async () => [], learnerEpoch },
       },
       fx,
     ),

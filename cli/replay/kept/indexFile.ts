@@ -15,6 +15,7 @@ export interface KeptPartition {
   readonly next: number
   readonly claims: readonly number[]
   readonly epoch: number
+  readonly curriculum: number
   /** What stood at the first and at the last place when it was made; null: nothing that could be read. */
   readonly first: string | null
   readonly last: string | null
@@ -47,7 +48,7 @@ export interface IndexView {
 }
 
 /** Raise the format with every change of the columns, or of what rows say. */
-const kind = { magic: 'TRPINDEX', format: 1 }
+const kind = { magic: 'TRPINDEX', format: 2 }
 const states: readonly RowState[] = ['unasked', 'unread', 'running', 'answered', 'truncated', 'failed']
 const selections: readonly (RowSelection | null)[] = [null, 'kept', 'dropped', 'rejected']
 
@@ -139,8 +140,8 @@ export function readIndex(given: Buffer): IndexView | undefined {
 
   const rows = (): IndexRows => {
     const made = new IndexRows()
-    head.partitions.forEach(({ next, claims, epoch }, p) => {
-      Object.assign(made.partition(p), { next, epoch })
+    head.partitions.forEach(({ next, claims, epoch, curriculum }, p) => {
+      Object.assign(made.partition(p), { next, epoch, curriculum })
       made.partition(p).claims.push(...claims)
     })
     const groups = Array.from({ length: decided.length }, (_, g) => {

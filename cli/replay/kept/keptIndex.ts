@@ -71,9 +71,9 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   const faults = await fold(recorded, rows)
   const partitions = await Promise.all(
     ends.map(async ({ oldest }, p): Promise<KeptPartition> => {
-      const { next, claims, epoch } = rows.partition(p)
+      const { next, claims, epoch, curriculum } = rows.partition(p)
       const [first, last] = [await fingerprint(recorded, p, oldest), await fingerprint(recorded, p, next - 1)]
-      return { oldest, next, claims, epoch, first, last }
+      return { oldest, next, claims, epoch, curriculum, first, last }
     }),
   )
   const bytes = writeIndex(rows, { source, schema, partitions, faults })

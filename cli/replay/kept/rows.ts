@@ -5,6 +5,7 @@
  * Invariant: rows follow from the records before `ends` alone, so rows that are kept and go on from there equal those
  * that are made anew. A decision of a former owner changes no row; its place is booked all the same.
  */
+import { curriculumAfter, isReplaced, noCurriculum } from '../../../actors/fenced'
 import type { TrajectoryFact } from '../../../messages/facts'
 import { epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../../messages/ids'
 import type { BusRecord } from '../../../runtime/bus/bus'
@@ -49,10 +50,12 @@ export interface Row {
 /** What of a partition stands in the rows: how far, and who claimed it when. */
 export interface PartitionRows {
   next: number
-  /** `partition.claimed` and `scheduler.claimed`. */
+  /** `partition.claimed`, `scheduler.claimed` and `curriculum.claimed`. */
   readonly claims: number[]
   /** The latest `partition.claimed`; -1 before the first. */
   epoch: number
+  /** Epoch of the curriculum that counts; -1 before the first claim. */
+  curriculum: number
 }
 
 /** Facts of which a row says only where they stand. */
@@ -71,7 +74,8 @@ export class IndexRows {
   readonly partitions: PartitionRows[] = []
 
   partition(number: number): PartitionRows {
-    while (this.partitions.length <= number) this.partitions.push({ next: 0, claims: [], epoch: -1 })
+    while (this.partitions.length <= number)
+      this.partitions.push({ next: 0, claims: [], epoch: -1, curriculum: noCurriculum })
     return this.partitions[number]!
   }
 
@@ -83,6 +87,10 @@ export class IndexRows {
       of.claims.push(offset)
       if (type === 'partition.claimed') of.epoch = offset
       return false
+    }
+    if (type === 'curriculum.claimed') {
+      this.partition(partition).claims.push(offset)
+      return true
     }
     if (trajectory !== undefined && isTrajectoryId(trajectory)) {
       const row = this.row(trajectory)
@@ -96,7 +104,14 @@ export class IndexRows {
 
   take({ message, partition }: Entry): void {
     const fact = message as TrajectoryFact
-    if ('epoch' in fact && fact.epoch !== epoch(this.partition(partition).epoch)) return
+    const of = this.partition(partition)
+    if (isReplaced(of.curriculum, fact)) {
+      const row = 'trajectory' in fact ? this.rows.get(fact.trajectory) : undefined
+      if (row?.state === 'unread') row.state = 'unasked'
+      return
+    }
+    of.curriculum = curriculumAfter(of.curriculum, fact)
+    if ('epoch' in fact && fact.epoch !== epoch(of.epoch)) return
     if (fact.type === 'group.selected' || fact.type === 'group.rejected') {
       this.decide(fact)
       return

@@ -1,0 +1,25 @@
+/**
+ * A process takes over a run's learner and curriculum: who had them before is not heard any more.
+ *
+ * in   a journal        out  learner.claimed, then draws.claimed, and curriculum.claimed in every partition of `trajectories`
+ * Invariant: when it resolves, no request and no draw of an earlier curriculum counts that is not in the log yet, so whoever
+ * begins after it finds all that does.
+ */
+import { type Epoch, epoch } from '../messages/ids'
+import type { Effects } from '../runtime/effects'
+import type { Journal } from '../runtime/journal'
+
+/** Resolves with the epoch, under which this process says what it says as learner and as curriculum. */
+export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 'unique'>): Promise<Epoch> {
+  const owner = `${journal.run}.${fx.unique()}`
+  const at = fx.now()
+  const [claim] = await journal.append([{ type: 'learner.claimed', at, owner }])
+  const learnerEpoch = epoch(claim!.offset)
+  const claimed = { at, owner, learnerEpoch }
+  const partitions = Array.from({ length: await journal.partitionsOf('trajectories') }, (_, partition) => partition)
+  await Promise.all([
+    journal.append([{ type: 'draws.claimed', ...claimed }]),
+    ...partitions.map(partition => journal.appendTo(partition, { type: 'curriculum.claimed', partition, ...claimed })),
+  ])
+  return learnerEpoch
+}
