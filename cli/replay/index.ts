@@ -10,6 +10,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   ls: () => (require('./ls') as typeof import('./ls')).registerLs,
   show: () => (require('./show') as typeof import('./show')).registerShow,
   follow: () => (require('./follow') as typeof import('./follow')).registerFollow,
+  steps: () => (require('./steps') as typeof import('./steps')).registerSteps,
   run: () => (require('./run') as typeof import('./run')).registerRun,
   diff: () => (require('./diff') as typeof import('./diff')).registerDiff,
   roc: () => (require('./roc') as typeof import('./roc')).registerRoc,
