@@ -44,7 +44,17 @@ export async function openRun(
   given?: string,
 ): Promise<RunContext> {
   const opened = mode === 'read' ? await openForReading(address, name) : await openFiles(address, name, mode, given)
-  return { ...opened, journal: openJournal(opened.bus, opened.blobs, opened.run) }
+  return {
+    ...opened,
+    journal: mode === 'read' ? readingJournal(opened) : openJournal(opened.bus, opened.blobs, opened.run),
+  }
+}
+
+/** The journal of a run that is looked at: what cannot be read of it is left out, and said on stderr, a line a record. */
+export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'blobs' | 'run'>): Journal {
+  return openJournal(bus, blobs, run, {}, async ({ topic, partition, offset }, error) => {
+    process.stderr.write(`left out ${topic}:${partition}:${offset}, which cannot be read: ${error.message}\n`)
+  })
 }
 
 /** A run's bus and blobs, to look at. Without a name, `choose` takes a run of a bus that several share. */

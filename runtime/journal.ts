@@ -3,7 +3,7 @@
  *
  * in   messages to append, topics to follow        out  the same messages with where they stood
  * Invariant: a follower sees every readable message in order; a record that cannot be read goes to `dead-letters` with
- * its error and its origin, and the follower goes on.
+ * its error and its origin, unless the journal is there to be read only, and the follower goes on.
  */
 import {
   decode,
@@ -78,8 +78,20 @@ export interface Journal {
 /** Topics by what they are called on the bus, where that is not `troupe.<run>.<topic>`. */
 export type TopicsOnBus = Partial<Readonly<Record<TopicName, string>>>
 
-/** Throws TroupeError `config.topic_unknown`, or `config.topics_collide` when two topics would have one name on the bus. */
-export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: TopicsOnBus = {}): Journal {
+/** What is done about a record that could not be read. */
+export type Unreadable = (record: BusRecord, error: Error) => Promise<void>
+
+/**
+ * `unreadable`: default, the record goes to the run's dead letters; who only reads a run does something else.
+ * Throws TroupeError `config.topic_unknown`, or `config.topics_collide` when two topics would have one name on the bus.
+ */
+export function openJournal(
+  bus: Bus,
+  blobs: BlobStore,
+  run: RunId,
+  names: TopicsOnBus = {},
+  unreadable?: Unreadable,
+): Journal {
   const onBus = (topic: TopicName): string => names[topic] ?? topicOnBus(run, topic)
   const nameOf = new Map<string, TopicName>(Object.values(topics).map(t => [onBus(t.name), t.name]))
   const fault = faultOf(names, nameOf.size)
@@ -133,7 +145,7 @@ export function openJournal(bus: Bus, blobs: BlobStore, run: RunId, names: Topic
       const reported = { offset: record.offset }
       ring[record.offset % rememberedPerPartition] = reported
       try {
-        await journal.deadLetter(record, asError(thrown))
+        await (unreadable ?? journal.deadLetter)(record, asError(thrown))
       } catch (unreported) {
         reported.offset = -1
         throw unreported

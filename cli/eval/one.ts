@@ -8,8 +8,7 @@ import { join, resolve } from 'node:path'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type Benchmark, readProblems } from '../../recipes/benchmarks'
 import { TroupeError } from '../../runtime/errors'
-import { openJournal } from '../../runtime/journal'
-import { openForReading } from '../runContext'
+import { openForReading, readingJournal } from '../runContext'
 import { timestamp, train } from '../train'
 import { detailsOf, type EvaluationDetails } from './details'
 import { type Evaluated, reasonsOf } from './report'
@@ -76,7 +75,7 @@ async function detailsIn(bus: string, run: string): Promise<EvaluationDetails | 
   if (bus.startsWith('memory:')) return undefined
   const opened = await openForReading(bus, run)
   try {
-    return await detailsOf(openJournal(opened.bus, opened.blobs, opened.run))
+    return await detailsOf(readingJournal(opened))
   } finally {
     await opened.bus.close()
   }

@@ -82,6 +82,13 @@ export const busErrors = {
       cause,
     }),
 
+  readOnly: (): TroupeError =>
+    new TroupeError('bus.read_only', {
+      boundary: 'bus',
+      retriable: false,
+      message: 'this bus was opened to read: it appends nothing and makes no topics',
+    }),
+
   closed: (): TroupeError =>
     new TroupeError('bus.closed', { boundary: 'bus', retriable: false, message: 'this bus has been closed' }),
 

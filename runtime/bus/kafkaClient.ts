@@ -206,6 +206,9 @@ function openSocket({ host, port, ssl, onConnect }: Parameters<ISocketFactory>[0
 
 function remember(sockets: Set<Socket>, socket: Socket): Socket {
   sockets.add(socket)
+  // kafkajs lets go of a dead connection again with every try, and Node then waits for it to connect: a listener each time.
+  const { unref } = socket
+  socket.unref = () => (socket.destroyed ? socket : unref.call(socket))
   return socket.once('close', () => sockets.delete(socket))
 }
 

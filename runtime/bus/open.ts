@@ -6,12 +6,13 @@
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 import type { Bus } from './bus'
+import { busErrors } from './busErrors'
 import { openKafkaBus } from './kafka'
 import { openLmdbBus } from './lmdb'
 import { openMemoryBus } from './memory'
 
 export interface OpenBusOptions {
-  /** Default 'write'. A memory bus has no other processes, Kafka takes any number of writers: both ignore it. */
+  /** Default 'write'. A memory bus has no other processes, and ignores it. */
   readonly mode?: 'write' | 'read'
   readonly effects?: Pick<Effects, 'now'>
 }
@@ -22,11 +23,22 @@ export async function openBus(address: string, options: OpenBusOptions = {}): Pr
   if (address.startsWith('lmdb:') && address.length > 'lmdb:'.length) {
     return openLmdbBus({ directory: address.slice('lmdb:'.length), mode: options.mode ?? 'write', ...effects })
   }
-  if (address.startsWith('kafka:')) return openKafkaBus(address)
+  if (address.startsWith('kafka:')) {
+    const bus = await openKafkaBus(address)
+    return options.mode === 'read' ? readOnly(bus) : bus
+  }
   throw new TroupeError('bus.address_invalid', {
     boundary: 'bus',
     retriable: false,
     message: `${JSON.stringify(address)} is no address of a bus`,
     hint: 'use memory:, lmdb:DIRECTORY or kafka://HOST:PORT',
   })
+}
+
+/** Groups may still commit where they are: that is theirs, and no record of the run. */
+function readOnly(bus: Bus): Bus {
+  const refused = async (): Promise<never> => {
+    throw busErrors.readOnly()
+  }
+  return { ...bus, append: refused, createTopics: refused }
 }

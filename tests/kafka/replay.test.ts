@@ -6,7 +6,7 @@ import { Kafka, logLevel } from 'kafkajs'
 import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
 import type { Verified } from '../../cli/replay/verifier'
 import { runId } from '../../messages/ids'
-import { openKafkaBus } from '../../runtime/bus'
+import { openBus, openKafkaBus } from '../../runtime/bus'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { parseKafkaAddress } from '../../runtime/bus/kafkaAddress'
 import { openJournal } from '../../runtime/journal'
@@ -73,6 +73,25 @@ test('on Kafka the newest run is found by its topics, verified, listed, shown, r
 
   expect(await ends()).toEqual(before)
   expect(existsSync(join(directory, '.troupe'))).toBe(false)
+})
+
+test('a run of which a record cannot be read is simulated without it, and nothing is written to the run', async () => {
+  const bus = await openKafkaBus(kafka.address)
+  const torn = { topic: 'troupe.torn.trajectories', key: 'k', headers: {}, value: Buffer.from('of another program') }
+  await writeHistory(bus, { ...history, run: runId('torn') }, [torn])
+  await bus.close()
+  const before = await ends()
+  const model = join(directory, 'model.json')
+  const args = ['simulate', '--calibrate', 'torn', '--engine-model', model, '--bus', kafka.address]
+  const { code, stderr } = await troupe(args, {}, directory).done
+  expect({ code, stderr }).toMatchObject({ code: 0, stderr: expect.stringMatching(/left out troupe\.torn\.traj/) })
+  expect(stderr.match(/left out/g)).toHaveLength(1)
+  expect(await ends()).toEqual(before)
+  const reader = await openBus(kafka.address, { mode: 'read' })
+  const refused = { code: 'bus.read_only' }
+  await expect(reader.append([torn])).rejects.toMatchObject(refused)
+  await expect(reader.createTopics([])).rejects.toMatchObject(refused)
+  await reader.close()
 })
 
 test('an import on Kafka is a run of its own', async () => {

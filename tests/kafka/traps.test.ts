@@ -3,6 +3,7 @@
  * real broker. Brokers that die are in faults.test.ts, settings and credentials in settings.test.ts.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
+import net from 'node:net'
 import { join } from 'node:path'
 import { Kafka, logLevel } from 'kafkajs'
 import { runId } from '../../messages/ids'
@@ -218,6 +219,37 @@ test('a consumer whose broker stays away says so when its time is over, instead 
     expect(errors[0]!.message).toContain('127.0.0.1')
   } finally {
     await kafka.brokers[0]!.start()
+  }
+})
+
+test('a broker that stays away leaves no listeners behind, however often it is asked for', async () => {
+  const opened = jest.spyOn(net, 'connect')
+  const client = createKafkaClient(parseKafkaAddress(address()))
+  const cluster = client.cluster()
+  await cluster.connect()
+  await cluster.refreshMetadata()
+  const { nodeId } = (await cluster.metadata({ topics: [] })).brokers[0]!
+  const find = () => cluster.findBroker({ nodeId })
+  const broker = await find()
+  // Fetches have a connection of their own, which is not opened again as long as the other one cannot be.
+  const waits = { maxWaitTime: 0, minBytes: 0, maxBytes: 1024 }
+  await broker.fetch({ replicaId: -1, isolationLevel: 0, ...waits, topics: [] })
+  kafka.brokers[0]!.kill('SIGKILL')
+  try {
+    const isGone = () =>
+      find().then(
+        () => false,
+        () => true,
+      )
+    await until(isGone)
+    for (let asked = 0; asked < 15; asked++) expect(await isGone()).toBe(true)
+    const sockets = opened.mock.results.map(({ value }) => value as net.Socket)
+    expect(Math.max(...sockets.map(socket => socket.listenerCount('connect')))).toBeLessThan(3)
+  } finally {
+    opened.mockRestore()
+    await kafka.brokers[0]!.start()
+    await cluster.disconnect()
+    client.destroy()
   }
 })
 
