@@ -60,6 +60,10 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
   const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
   /** When a reward was asked for again. No fact: asking too often costs a grader's time and changes nothing. */
   const verifiedAt = new WeakMap<Rollout, number>()
+  /** When a rollout was asked about as it stands: what was said is not folded yet, and is not to be said twice. */
+  const askedAt = new WeakMap<Rollout, number>()
+  const isAsked = (rollout: Rollout, now: number) =>
+    now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
   const isUnjudged = (rollout: Rollout, now: number) =>
     rollout.phase === 'finished' &&
     awaitsReward(rollout) &&
@@ -136,7 +140,10 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
         case 'tick': {
           const now = fx.now()
           for (const rollout of rolloutsOf(state)) {
-            if (isOverdue(rollout, now, options)) ask(rollout, state.epoch, fx, out, call => isLost(call, rollout, now))
+            if (isOverdue(rollout, now, options) && !isAsked(rollout, now)) {
+              askedAt.set(rollout, now)
+              ask(rollout, state.epoch, fx, out, call => isLost(call, rollout, now))
+            }
             if (!isUnjudged(rollout, now)) continue
             verifiedAt.set(rollout, now)
             verify(rollout, out)
@@ -147,7 +154,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           // What was asked before the claim; what is asked after it reaches the new one.
           for (const rollout of rolloutsOf(state)) {
             const isOut = rollout.phase === 'turn' ? rollout.open : rollout.phase === 'tools'
-            if (isOut) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
+            if (isOut && !isAsked(rollout, fx.now())) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
           }
           return out
         default:
@@ -156,7 +163,10 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
     },
     pending(state, fx) {
       const out: Out = { facts: [], commands: [], requests: [] }
-      for (const rollout of rolloutsOf(state)) ask(rollout, state.epoch, fx, out)
+      for (const rollout of rolloutsOf(state)) {
+        askedAt.set(rollout, fx.now())
+        ask(rollout, state.epoch, fx, out)
+      }
       return out
     },
   }

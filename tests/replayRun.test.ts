@@ -123,6 +123,16 @@ test('a grouper that keeps others is caught at the decision', async () => {
   expect(divergences[0]!.fields).toContain('selection')
 })
 
+test('a decision that was said again before it was read counts once and is no difference', async () => {
+  const records = history.records.flatMap(record =>
+    record.message.type === 'turn.asked' && record.message.attempt === 0 ? [record, record] : [record],
+  )
+  const { divergences, repeated, same } = await replayed({ ...history, records })
+  expect(divergences).toEqual([])
+  expect(repeated).toBe(records.length - history.records.length)
+  expect(same).toBe((await replayed(history)).same)
+})
+
 test('a tampered log is named by event, expected and actual, and ends with exit code 1; one target alone can be looked at', async () => {
   const at = join(directory, 'tampered')
   let finished: string | undefined

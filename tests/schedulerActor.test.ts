@@ -188,6 +188,31 @@ test('when another scheduler takes over, coordinators ask again for what is out,
   expect(w.log).toHaveLength(facts + 1)
 })
 
+test('what a coordinator asks for when it takes over is asked once, though nothing of it is folded yet', () => {
+  const behaviour = coordinator({ turnTimeoutMs: 60_000 })
+  const former = world(behaviour)
+  former.append(claim(), requested('g', 0), requested('g', 1, { order: 1 }))
+  const fx = manualEffects(1_000_000) // long after the former one's asks
+  const log = [...former.log, claim()]
+  const fold = (facts: readonly Fact[], state = behaviour.initial(), from = 0) =>
+    facts.reduce((before, fact, at) => behaviour.evolve(before, fact, originAt(from + at)), state)
+  let state = fold(log)
+  const { facts } = behaviour.pending(state, fx)
+  expect(facts).toMatchObject([
+    { type: 'turn.asked', attempt: 1 },
+    { type: 'turn.asked', attempt: 1 },
+  ])
+  fx.advance(250)
+  expect(behaviour.decide(state, { type: 'tick' }, fx).facts).toEqual([])
+  const scheduler: Fact = { type: 'scheduler.claimed', at: 0, partition: 0, owner: 'b' }
+  state = fold([scheduler], state, log.length)
+  expect(behaviour.decide(state, scheduler, fx).facts).toEqual([])
+  // Folded at last, they are asked again when their time is over.
+  state = fold(facts, state, log.length + 1)
+  fx.advance(60_000)
+  expect(behaviour.decide(state, { type: 'tick' }, fx).facts).toMatchObject([{ attempt: 2 }, { attempt: 2 }])
+})
+
 test('a reward that does not come is asked for again, once in every while', () => {
   const w = world(coordinator({ turnTimeoutMs: 60_000, verifyTimeoutMs: 10_000 }))
   w.append(claim(), requested('g', 0))

@@ -47,6 +47,8 @@ export interface Rerun {
   /** Those of them that a deadline, or a restart of the actor, brought about. */
   readonly byClock: number
   readonly askedAgain: number
+  /** Decisions that stand there twice, to the letter: said again before the first was read. They count once. */
+  readonly repeated: number
   /** Decisions of former owners, which count nowhere. */
   readonly fenced: number
   /** Decided at the log's end, and not in it: the run was cut off there. */
@@ -94,6 +96,8 @@ function isDecision(fact: TrajectoryFact): boolean {
 export const aboutOf = (fact: Fact): string =>
   'trajectory' in fact ? fact.trajectory : 'group' in fact ? String(fact.group) : fact.type
 
+const ofGroup = (fact: Fact): string => ('trajectory' in fact ? groupOf(fact.trajectory) : aboutOf(fact))
+
 /** Owners that only put in what is shared or was read from a file. */
 const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
@@ -108,7 +112,9 @@ export function rerun(behaviour: OwnerBehaviour) {
   /** What stands after such a claim was put there, by a fork or an import: nobody decided it. */
   let given = false
   const divergences: Divergence[] = []
-  const counts = { same: 0, byClock: 0, askedAgain: 0, fenced: 0 }
+  const counts = { same: 0, byClock: 0, askedAgain: 0, repeated: 0, fenced: 0 }
+  /** Decisions of open groups that agreed, by group and by what they say. */
+  const agreed = new Map<string, Map<string, Fact>>()
 
   function expectAll(facts: readonly Fact[], after: Place): void {
     for (const fact of facts) open.push({ fact, after })
@@ -130,7 +136,7 @@ export function rerun(behaviour: OwnerBehaviour) {
   function unasked(fact: TrajectoryFact, entry: Entry): Fact | undefined {
     const key = factKey(fact)
     const about = aboutOf(fact)
-    const group = 'trajectory' in fact ? groupOf(fact.trajectory) : about
+    const group = ofGroup(fact)
     now = fact.at
     const ticked = attempt(() => behaviour.decide(state, { type: 'tick' }, fx).facts, entry) ?? []
     const clock = ticked.find(f => factKey(f) === key)
@@ -184,11 +190,17 @@ export function rerun(behaviour: OwnerBehaviour) {
       for (const one of skipped) missing(one, entry)
       open = open.filter((e, i) => i !== index && !skipped.includes(e))
     } else {
+      const before = agreed.get(ofGroup(fact))?.get(key)
+      if (before !== undefined && isDeepStrictEqual(stripTimes(before), stripTimes(fact))) {
+        counts.repeated++
+        return
+      }
       expected = unasked(fact, entry)
     }
     const fields = expected === undefined ? [] : differing(expected, fact)
     if (expected !== undefined && fields.length === 0) {
       counts.same++
+      note(fact, key)
       return
     }
     divergences.push({
@@ -200,6 +212,12 @@ export function rerun(behaviour: OwnerBehaviour) {
       actual: fact,
       fields,
     })
+  }
+
+  function note(fact: TrajectoryFact, key: string): void {
+    const group = ofGroup(fact)
+    if (fact.type === 'group.selected' || fact.type === 'group.rejected') agreed.delete(group)
+    else agreed.set(group, (agreed.get(group) ?? new Map<string, Fact>()).set(key, fact))
   }
 
   /** What today's code would say about the same trajectory instead; it is then no longer waited for. */

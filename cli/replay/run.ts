@@ -140,6 +140,7 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
     same: sum(r => r.same),
     byClock: sum(r => r.byClock),
     askedAgain: sum(r => r.askedAgain),
+    repeated: sum(r => r.repeated),
     fenced: sum(r => r.fenced),
     inFlight: results.flatMap(r => r.inFlight),
     divergences: results.flatMap(r => r.divergences).filter(d => wants(d.about)),
@@ -179,10 +180,11 @@ const plainArrays = (_key: string, value: unknown) =>
 const paint = painter(process.stdout)
 
 function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean): string[] {
-  const { same, byClock, askedAgain, fenced, inFlight, divergences } = replayed
+  const { same, byClock, askedAgain, repeated, fenced, inFlight, divergences } = replayed
   const asides = [
     [byClock, 'by a deadline'],
     [askedAgain, 'asked again after a restart'],
+    [repeated, 'said twice, counted once'],
     [fenced, 'of former owners, passed over'],
     [inFlight.length, 'not in the log yet at its end'],
   ] as const
