@@ -31,7 +31,7 @@ export const smollm2 = defineRecipe({
     rollout: { groupSize: 16, groupsPerStep: 12 },
     selection: { keep: 8, refillShare: 1 },
     coldStart: { demonstrations: 320, learningRate: 1e-4, epochs: 1, batchSequences: 8 },
-    train: { steps: 100, learningRate: 2e-5, microBatchTokens: 4096, checkpointEvery: 5 },
+    train: { steps: 20, learningRate: 2e-5, microBatchTokens: 4096, checkpointEvery: 5 },
     evaluation: { problems: 504, samples: 1 },
   },
   tools: [pythonTool],
