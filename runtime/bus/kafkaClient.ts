@@ -9,6 +9,7 @@
 import { readFileSync } from 'node:fs'
 import { connect as connectPlain, isIP, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
+import { promisify } from 'node:util'
 import * as zlib from 'node:zlib'
 import type {
   Admin,
@@ -261,15 +262,34 @@ function saslOf({
 
 type Zstd = (bytes: Buffer, callback: (error: Error | null, result: Buffer) => void) => void
 
-/** zstd is built into Node from 22.15 on, and into kafkajs not at all. */
-function registerZstd(codecs: Record<number, unknown>, zstd: number): boolean {
+interface ZstdCodec {
+  compress(bytes: Buffer): Promise<Buffer>
+  decompress(bytes: Buffer): Promise<Buffer>
+}
+
+/** Prebuilt, from npm alone. Nothing here depends on it: it is used where somebody has installed it. */
+const zstdPackage = '@mongodb-js/zstd'
+
+/** Node's own from 22.15 on; before that the package's, where it is there. kafkajs has none. */
+function zstdHere(): ZstdCodec | undefined {
   const { zstdCompress, zstdDecompress } = zlib as unknown as { zstdCompress?: Zstd; zstdDecompress?: Zstd }
-  if (zstdCompress === undefined || zstdDecompress === undefined) return false
-  const run = (codec: Zstd, bytes: Buffer): Promise<Buffer> =>
-    new Promise((resolve, reject) => codec(bytes, (error, result) => (error ? reject(error) : resolve(result))))
+  if (zstdCompress !== undefined && zstdDecompress !== undefined) {
+    return { compress: promisify(zstdCompress), decompress: promisify(zstdDecompress) }
+  }
+  try {
+    const { compress, decompress } = require(zstdPackage) as ZstdCodec
+    return { compress: bytes => compress(bytes), decompress: bytes => decompress(bytes) }
+  } catch {
+    return undefined // not installed, or not for this machine: whoever needs it is told so
+  }
+}
+
+function registerZstd(codecs: Record<number, unknown>, zstd: number): boolean {
+  const codec = zstdHere()
+  if (codec === undefined) return false
   codecs[zstd] = () => ({
-    compress: (encoder: { readonly buffer: Buffer }) => run(zstdCompress, encoder.buffer),
-    decompress: (bytes: Buffer) => run(zstdDecompress, bytes),
+    compress: (encoder: { readonly buffer: Buffer }) => codec.compress(encoder.buffer),
+    decompress: (bytes: Buffer) => codec.decompress(bytes),
   })
   return true
 }
@@ -279,6 +299,6 @@ function noZstd(): TroupeError {
     boundary: 'config',
     retriable: false,
     message: `compression=zstd: Node ${process.versions.node} has no zstd`,
-    hint: 'run Node 22.15 or newer, or take compression=gzip',
+    hint: `run Node 22.15 or newer, or npm install ${zstdPackage}@1.2.2, or take compression=gzip`,
   })
 }

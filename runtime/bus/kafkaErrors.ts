@@ -110,7 +110,7 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
   }
   if (error.name === 'KafkaJSNotImplemented') {
     const hint =
-      'read it under Node 22.15 or newer for zstd; troupe itself writes gzip or none unless it is asked for zstd'
+      'for zstd read it under Node 22.15 or newer, or npm install @mongodb-js/zstd@1.2.2; troupe itself writes gzip or none unless it is asked for zstd'
     return make(
       'bus.codec_missing',
       false,

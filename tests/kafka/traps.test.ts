@@ -3,6 +3,7 @@
  * real broker. Brokers that die are in faults.test.ts, settings and credentials in settings.test.ts.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
 import net from 'node:net'
 import { join } from 'node:path'
 import { Kafka, logLevel } from 'kafkajs'
@@ -424,6 +425,17 @@ test('headers named like members of every object come back as they were', async 
   expect(Object.entries(read!.headers).sort()).toEqual(Object.entries(headers).sort())
 })
 
+/** Of Node itself, or by the package that may be installed for it. */
+function hasZstd(): boolean {
+  if ('zstdCompress' in require('node:zlib')) return true
+  try {
+    require.resolve('@mongodb-js/zstd')
+    return true
+  } catch {
+    return false
+  }
+}
+
 test('compression: gzip is smaller on the broker and the same for the reader; zstd needs a Node that has it', async () => {
   const gzip = await open('&compression=gzip')
   await create(gzip)
@@ -432,7 +444,7 @@ test('compression: gzip is smaller on the broker and the same for the reader; zs
   const [read] = await (await open()).read('t', 0, 0)
   expect(value.equals(read!.value)).toBe(true)
   const zstd = openBus(address('&compression=zstd'))
-  if ('zstdCompress' in require('node:zlib')) {
+  if (hasZstd()) {
     const bus = await zstd
     buses.push(bus)
     await bus.append([{ topic: 't', key: 'k', headers: {}, value }])
@@ -441,6 +453,33 @@ test('compression: gzip is smaller on the broker and the same for the reader; zs
     const error = await zstd.catch(thrown => thrown)
     expect(error).toMatchObject({ code: 'bus.codec_missing', hint: expect.stringContaining('gzip') })
   }
+})
+
+test('records that the broker keeps as zstd are read where Node has it; elsewhere reader and follower say what to do', async () => {
+  const bus = await open()
+  const admin = raw().admin()
+  await admin.connect()
+  const configEntries = [{ name: 'compression.type', value: 'zstd' }]
+  await admin.createTopics({ topics: [{ topic: wire(), numPartitions: 1, configEntries }], waitForLeaders: true })
+  await admin.disconnect()
+  // From what compresses well to what does not, and one as large as a record may be.
+  const values = [1024, 64 * 1024, 800 * 1024].flatMap(size => [Buffer.alloc(size, 'a turn '), randomBytes(size)])
+  await bus.append(values.map(value => ({ topic: 't', key: 'k', headers: {}, value })))
+  const seen: BusRecord[] = []
+  const errors: Error[] = []
+  await bus.subscribe({ topics: ['t'], group: 'g', from: 'earliest', onError: e => errors.push(e) }, async records => {
+    seen.push(...records)
+  })
+  await until(() => seen.length === values.length || errors.length > 0, 20_000)
+  if (hasZstd()) {
+    expect(errors).toEqual([])
+    expect(values.every((value, k) => value.equals(seen[k]!.value))).toBe(true)
+    return
+  }
+  const expected = { code: 'bus.codec_missing', retriable: false, hint: expect.stringContaining('Node 22.15') }
+  expect(errors).toMatchObject([expected])
+  expect(seen).toEqual([])
+  await expect(bus.read('t', 0, 0)).rejects.toMatchObject(expected)
 })
 
 test('the layer of kafkajs that is not public is what its declarations here say', async () => {
