@@ -69,7 +69,8 @@ export function dueAlarms(
       plan.above !== undefined && !(plan.below !== undefined && value < plan.below)
         ? `above ${plan.above}`
         : `below ${plan.below}`
-    const message = `${plan.metric} is ${Number(value.toPrecision(4))}, ${bound} for ${steps} ${steps === 1 ? 'step' : 'steps'}, at step ${step}`
+    const hint = plan.hint === undefined ? '' : `: ${plan.hint}`
+    const message = `${plan.metric} is ${Number(value.toPrecision(4))}, ${bound} for ${steps} ${steps === 1 ? 'step' : 'steps'}, at step ${step}${hint}`
     return [{ alarm: plan.name, message }]
   })
 }

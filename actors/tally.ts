@@ -1,7 +1,7 @@
 /**
  * What a step's rollouts came to, for stages and alarms that look at it.
  *
- * in   curriculum.advanced, rollout.finished, reward.*, group.selected | rejected, step.completed, step.tallied
+ * in   curriculum.advanced, turn.*, rollout.finished, reward.*, group.selected | rejected, step.completed, step.tallied
  * out  the metrics of a step that is over
  * Invariant: pure. A step is told when all of its groups are decided, so that the result does not depend on the order in which
  * topics are read. Each rollout counts once.
@@ -9,6 +9,8 @@
 import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../messages/facts'
 import { type GroupId, groupOf, type TrajectoryId } from '../messages/ids'
+import { trendSteps, trends } from './trends'
+import { addTurn, endTrajectory, noTurns, type TurnSums, turnMetrics } from './turnSums'
 
 interface Rollout {
   readonly tokens: number
@@ -22,28 +24,37 @@ interface Rollout {
 interface StepTally {
   readonly groups: ReadonlySet<GroupId>
   readonly rejected: ReadonlySet<GroupId>
+  /** Of the rejected: all rewards were the same. */
+  readonly equal: number
   readonly selected: ReadonlySet<GroupId>
   /** Persistent: a step has tens of thousands, and each of their facts changes one entry. */
   readonly rollouts: Persistent<TrajectoryId, Rollout>
-  /** Of the update. */
+  readonly turns: TurnSums
+  /** Of the update, and the policy before it. */
   readonly update: Metrics
+  readonly version: number | null
 }
 
 export interface TallyState {
   /** The newest step that was told. */
   readonly told: number
+  /** Metrics of the latest steps that were told, oldest first. */
+  readonly history: readonly Metrics[]
   readonly steps: ReadonlyMap<number, StepTally>
 }
 
 const none: StepTally = {
   groups: new Set(),
   rejected: new Set(),
+  equal: 0,
   selected: new Set(),
   rollouts: Persistent(),
+  turns: noTurns,
   update: {},
+  version: null,
 }
 
-export const noTallies: TallyState = { told: 0, steps: new Map() }
+export const noTallies: TallyState = { told: 0, history: [], steps: new Map() }
 
 /** The step that a group of a training step was drawn for. */
 const stepOf = (group: GroupId): number | undefined => {
@@ -56,6 +67,13 @@ export function tally(state: TallyState, fact: Fact): TallyState {
     case 'curriculum.advanced':
       if (fact.purpose !== 'train') return state
       return change(state, fact.step, t => ({ ...t, groups: new Set([...t.groups, ...fact.groups]) }))
+    case 'turn.asked':
+    case 'turn.completed':
+    case 'turn.interrupted':
+      return change(state, stepOf(groupOf(fact.trajectory)), t => {
+        const turns = addTurn(t.turns, fact)
+        return turns === t.turns ? t : { ...t, turns }
+      })
     case 'rollout.finished': {
       const { trajectory, sampledTokens: tokens, turns, toolCalls: calls, toolErrors: errors, outcome } = fact
       return change(state, stepOf(groupOf(trajectory)), t =>
@@ -63,6 +81,7 @@ export function tally(state: TallyState, fact: Fact): TallyState {
           ? t
           : {
               ...t,
+              turns: endTrajectory(t.turns, trajectory),
               rollouts: t.rollouts.set(trajectory, { tokens, turns, calls, errors, outcome, reward: null }),
             },
       )
@@ -76,13 +95,23 @@ export function tally(state: TallyState, fact: Fact): TallyState {
     case 'group.selected':
       return change(state, fact.step, t => ({ ...t, selected: new Set(t.selected).add(fact.group) }))
     case 'group.rejected':
-      return change(state, fact.step, t => ({ ...t, rejected: new Set(t.rejected).add(fact.group) }))
+      return change(state, fact.step, t =>
+        t.rejected.has(fact.group)
+          ? t
+          : {
+              ...t,
+              rejected: new Set(t.rejected).add(fact.group),
+              equal: t.equal + (fact.reason === 'equal-rewards' ? 1 : 0),
+            },
+      )
     case 'step.completed':
+      return change(state, fact.step, t => ({ ...t, update: fact.metrics, version: fact.version - 1 }))
     case 'step.rejected':
       return change(state, fact.step, t => ({ ...t, update: fact.metrics }))
     case 'step.tallied': {
       const steps = new Map([...state.steps].filter(([step]) => step > fact.step))
-      return { told: Math.max(state.told, fact.step), steps }
+      if (fact.step <= state.told) return state
+      return { told: fact.step, history: [...state.history, fact.metrics].slice(-trendSteps), steps }
     }
     default:
       return state
@@ -99,10 +128,14 @@ export function nextTally(
   const found = state.steps.get(step)
   if (step > done || found === undefined || found.groups.size === 0) return undefined
   if (found.selected.size + found.rejected.size < found.groups.size) return undefined
-  return { step, metrics: metricsOf(found, positiveAbove) }
+  const metrics = metricsOf(found, positiveAbove)
+  return { step, metrics: { ...metrics, ...trends(state.history, metrics) } }
 }
 
-function metricsOf({ rollouts, groups, rejected, update }: StepTally, positiveAbove: number): Metrics {
+function metricsOf(
+  { rollouts, groups, rejected, equal, turns, update, version }: StepTally,
+  positiveAbove: number,
+): Metrics {
   const all = [...rollouts.values()]
   const judged = all.filter(rollout => rollout.reward !== null)
   const positives = judged.filter(rollout => rollout.reward! > positiveAbove)
@@ -110,6 +143,7 @@ function metricsOf({ rollouts, groups, rejected, update }: StepTally, positiveAb
   const share = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
   return {
     ...update,
+    ...(version === null ? {} : turnMetrics(turns, version)),
     passAt1: share(
       sum(judged, r => r.reward!),
       judged.length,
@@ -125,6 +159,7 @@ function metricsOf({ rollouts, groups, rejected, update }: StepTally, positiveAb
     truncatedShare: share(all.filter(r => r.outcome === 'truncated').length, all.length),
     failedShare: share(all.length - judged.length, all.length),
     rejectedShare: share(rejected.size, groups.size),
+    equalShare: share(equal, groups.size),
     meanTokens: share(
       sum(all, r => r.tokens),
       all.length,

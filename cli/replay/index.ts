@@ -18,6 +18,7 @@ const commands: Readonly<Record<string, () => Register>> = {
   fork: () => (require('./fork') as typeof import('./fork')).registerFork,
   entropy: () => (require('./entropy') as typeof import('./entropy')).registerEntropy,
   limits: () => (require('./limits') as typeof import('./limits')).registerLimits,
+  alarms: () => (require('./alarms') as typeof import('./alarms')).registerAlarms,
   learn: () => (require('./learn') as typeof import('./learn')).registerLearn,
   export: () => (require('./export') as typeof import('./export')).registerExport,
   import: () => (require('./import') as typeof import('./import')).registerImport,

@@ -8,14 +8,87 @@ import { z } from 'zod'
 import { stepMetric } from './metrics'
 import { positive } from './numbers'
 
-const known: Readonly<Record<string, { metric: string; above?: number; below?: number; for: number }>> = {
-  /** nats a token; a policy that no longer explores. */
-  'entropy-collapse': { metric: 'entropy', below: 0.05, for: 5 },
-  'reward-collapse': { metric: 'passAt1', below: 0.02, for: 5 },
-  'truncated-share': { metric: 'truncatedShare', above: 0.5, for: 5 },
-  /** k3 estimate, nats a token: the engine samples from another distribution than the trainer computes. */
-  'engine-mismatch': { metric: 'klEngine', above: 0.05, for: 3 },
-  'tool-errors': { metric: 'toolErrorRate', above: 0.5, for: 5 },
+interface Known {
+  readonly metric: string
+  readonly above?: number
+  readonly below?: number
+  readonly for: number
+  readonly means: string
+  /** What to look at next. */
+  readonly look: string
+}
+
+const known: Readonly<Record<string, Known>> = {
+  'entropy-collapse': {
+    ...{ metric: 'entropy', below: 0.05, for: 5 },
+    means: 'the policy explores no more, in nats a token',
+    look: '`replay entropy --all`, a higher train.clipHigh, harder problems',
+  },
+  'reward-collapse': {
+    ...{ metric: 'passAt1', below: 0.02, for: 5 },
+    means: 'next to nothing is right',
+    look: "`replay ls --reward '=0'`, the reward itself with `replay rescore`",
+  },
+  'reward-drop': {
+    ...{ metric: 'passAt1Drop', above: 0.2, for: 1 },
+    means: 'the reward fell from its best five steps: a collapse after a plateau (arXiv 2508.20722 §5.3 saw one)',
+    look: '`replay steps`, and going on from an older checkpoint with a lower train.learningRate',
+  },
+  'truncated-share': {
+    ...{ metric: 'truncatedShare', above: 0.1, for: 10 },
+    means: 'many rollouts end at a limit and stay so',
+    look: '`replay ls --status truncated`, `replay limits`; limits.responseTokens or limits.turns',
+  },
+  'length-explosion': {
+    ...{ metric: 'meanTokensRatio', above: 2, for: 2 },
+    means: 'rollouts are twice as long as in the steps before',
+    look: '`replay ls --step N`, train.overlong',
+  },
+  'gradient-spike': {
+    ...{ metric: 'gradNormRatio', above: 5, for: 1 },
+    means: 'the gradient is far above that of the steps before',
+    look: '`replay lineage N` for the trajectories of the step, train.maxGradNorm',
+  },
+  'engine-mismatch': {
+    ...{ metric: 'klEngine', above: 0.05, for: 3 },
+    means: 'the engine samples from another distribution than the trainer computes, in nats a token',
+    look: 'dtype and weights of the engines, `replay learn N`, train.tisCap',
+  },
+  'tool-errors': {
+    ...{ metric: 'toolErrorRate', above: 0.5, for: 5 },
+    means: 'most calls fail',
+    look: '`replay ls --tool-errors`, `replay show`',
+  },
+  'tool-errors-despite-reward': {
+    ...{ metric: 'toolErrorsDespiteReward', above: 0.1, for: 1 },
+    means: 'the reward rises while rewarded rollouts fail as many calls as before (arXiv 2508.20722 §2.2.3)',
+    look: "`replay ls --tool-errors --reward '>0'`, selection.variant, `replay roc G --explain`",
+  },
+  'equal-groups': {
+    ...{ metric: 'equalShare', above: 0.8, for: 3 },
+    means: 'most groups are all right or all wrong and teach nothing',
+    look: 'harder or easier problems, stages with problems.maxSolved, rollout.groupSize',
+  },
+  'failed-rewards': {
+    ...{ metric: 'failedShare', above: 0.05, for: 3 },
+    means: 'rollouts failed, or their rewards could not be had',
+    look: '`replay ls --status failed`, `replay ls --reward none`, `replay show`',
+  },
+  preemptions: {
+    ...{ metric: 'preemptionsPerTurn', above: 0.1, for: 3 },
+    means: 'engines run out of KV in the middle of turns',
+    look: 'engine.kvTokens, engine.policy, `simulate --run`',
+  },
+  'recomputed-tokens': {
+    ...{ metric: 'recomputedShare', above: 1, for: 3 },
+    means: 'engines compute contexts again, as many tokens as they sample',
+    look: 'engine.kvTokens, engine.policy, `simulate --run`; whether the server caches prefixes',
+  },
+  'stale-policy': {
+    ...{ metric: 'staleness', above: 2, for: 3 },
+    means: 'steps train on tokens of policies that are versions old',
+    look: 'rollout.maxStaleness, `replay ls --policy V`',
+  },
 }
 
 export const knownAlarms: readonly string[] = Object.keys(known)
@@ -47,6 +120,8 @@ export interface Alarm {
   /** Steps in a row. */
   readonly for: number
   readonly stop: boolean
+  /** What it means and what to look at next. */
+  readonly hint?: string
 }
 
 /** With what its name stands for. */
@@ -60,5 +135,6 @@ export function completeAlarm(alarm: z.output<typeof alarmSection>): Alarm {
     below: bounds?.below,
     for: alarm.for ?? preset?.for ?? 1,
     stop: alarm.stop,
+    ...(preset === undefined ? {} : { hint: `${preset.means}; look at ${preset.look}` }),
   }
 }

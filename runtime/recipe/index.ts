@@ -1,5 +1,5 @@
 /** Recipes: their data, section by section, and what brings their tasks. */
-export { type Alarm, completeAlarm, knownAlarms } from './alarms'
+export { type Alarm, alarmSection, completeAlarm, knownAlarms } from './alarms'
 export { defineRecipe, type Recipe, type TaskSource } from './defineRecipe'
 export type { HardwareConfig } from './hardware'
 export { grpoOptionsOf, selectionOf, trainerOptionsOf } from './learning'

@@ -2,10 +2,12 @@
 import { distance } from 'fastest-levenshtein'
 import { z } from 'zod'
 
-/** Of a step's rollouts (`step.tallied`), and of its update (`step.completed`). */
+/** Of a step's rollouts and turns, and of its trends (`step.tallied`); of its update (`step.completed`). */
 const stepMetrics = [
   ...['passAt1', 'toolErrorRate', 'toolErrorRateInPositives', 'truncatedShare', 'failedShare', 'rejectedShare'],
-  ...['meanTokens', 'meanTurns', 'rollouts'],
+  ...['equalShare', 'meanTokens', 'meanTurns', 'rollouts'],
+  ...['preemptionsPerTurn', 'recomputedShare', 'staleness'],
+  ...['gradNormRatio', 'meanTokensRatio', 'passAt1Drop', 'toolErrorsDespiteReward'],
   ...['loss', 'gradNorm', 'entropy', 'clipFraction', 'klEngine', 'klReference', 'tisMean', 'tisCapped', 'icepopMasked'],
   ...['trainedTokens', 'sequences', 'lr'],
 ] as const

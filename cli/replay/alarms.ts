@@ -1,0 +1,139 @@
+/**
+ * `troupe replay alarms`: which alarms a run would have raised, had it had them.
+ *
+ * in   the facts of a run; every alarm that has a name, those of its recipe, and those that are given
+ * out  the alarms, with those of the run that are of no step, in the order of the steps, with what each means and what to look at; exit 1 where there is one
+ * The metrics and the alarms are the run's own fold (actors/tally.ts, actors/alarms.ts): what is said here is what a live run says.
+ */
+import type { Command } from 'commander'
+import { parse } from 'yaml'
+import { dueAlarms, noAlarms, watch } from '../../actors/alarms'
+import { nextTally, noTallies, tally } from '../../actors/tally'
+import type { Fact, StepTallied } from '../../messages/facts'
+import { asError, TroupeError } from '../../runtime/errors'
+import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
+import { escapeForTerminal, painter } from '../terminal'
+import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
+import { configOf } from './run'
+
+interface AlarmsOptions extends ReadOptions {
+  readonly json?: boolean
+  readonly alarm: readonly string[]
+}
+
+interface Raised {
+  readonly alarm: string
+  /** null: it is of no step. */
+  readonly step: number | null
+  readonly message: string
+}
+
+const gathered = (one: string, before: readonly string[]): readonly string[] => [...before, one]
+
+export function registerAlarms(replay: Command): void {
+  const command = replay
+    .command('alarms')
+    .description('which alarms the steps of a run raise')
+    .option(
+      '--alarm <alarm>',
+      "another one, or another bound, as in a recipe: '{name: slow, metric: meanTokens, above: 6000, for: 3}'",
+      gathered,
+      [],
+    )
+    .option('--json', 'a JSON line for each')
+  withRun(command).action(alarms)
+}
+
+async function alarms(options: AlarmsOptions): Promise<void> {
+  const given = options.alarm.map(alarmOf)
+  const recorded = await openRecorded(options)
+  try {
+    const { selection, alarms: own } = await configOf(recorded)
+    const plans = new Map<string, Alarm>()
+    for (const name of knownAlarms) plans.set(name, completeAlarm({ name, stop: false }))
+    for (const plan of [...own.map(completeAlarm), ...given]) plans.set(plan.name, plan)
+    const { raised, steps } = await raisedBy(recorded, [...plans.values()], selection.positiveAbove)
+    const told = await factsOf(recorded, 'runs', ['alarm.raised'])
+    const others = told.filter(({ alarm }) => !plans.has(alarm))
+    raised.push(...others.map(({ alarm, message }) => ({ alarm, step: null, message })))
+    raised.push(...deadLetters(await countOf(recorded, 'dead-letters')))
+    for (const one of raised) process.stdout.write(`${options.json ? JSON.stringify(one) : line(one)}\n`)
+    process.stderr.write(`${steps} steps, ${plans.size + 1} alarms: ${raised.length} raised\n`)
+    reportFaults(recorded)
+    process.exitCode = raised.length === 0 ? 0 : 1
+  } finally {
+    await recorded.close()
+  }
+}
+
+const paint = painter(process.stdout)
+const line = ({ alarm, message }: Raised) => `${paint('red', escapeForTerminal(alarm))}  ${escapeForTerminal(message)}`
+
+/** Steps are told one after the other, as the curriculum tells them, once all that the log holds is folded. */
+async function raisedBy(recorded: RecordedRun, plans: readonly Alarm[], positiveAbove: number) {
+  let folded = noTallies
+  let done = 0
+  for (const topic of ['runs', 'trajectories', 'learner'] as const) {
+    await recorded.scan(topic, ({ message }) => {
+      const fact = message as Fact
+      // What the run itself told is told anew: it may have had other code, or no alarms.
+      if (fact.type !== 'step.tallied') folded = tally(folded, fact)
+      if (fact.type === 'step.completed' || fact.type === 'step.rejected') done = Math.max(done, fact.step)
+    })
+  }
+  const raised: Raised[] = []
+  let state = noAlarms
+  let told = nextTally(folded, done, positiveAbove)
+  for (; told !== undefined; told = nextTally(folded, done, positiveAbove)) {
+    const fact: StepTallied = { type: 'step.tallied', at: 0, ...told }
+    folded = tally(folded, fact)
+    state = watch(plans, state, fact)
+    for (const due of dueAlarms(plans, state)) {
+      raised.push({ ...due, step: told.step })
+      state = watch(plans, state, { type: 'alarm.raised', at: 0, ...due })
+    }
+  }
+  return { raised, steps: folded.told }
+}
+
+async function countOf(recorded: RecordedRun, topic: 'dead-letters'): Promise<number> {
+  let count = 0
+  const take = () => {}
+  await recorded.scan(topic, take, () => {
+    count++
+    return false
+  })
+  return count
+}
+
+const deadLetters = (count: number): Raised[] =>
+  count === 0
+    ? []
+    : [
+        {
+          alarm: 'dead-letters',
+          step: null,
+          message: `${count} messages could not be read or handled; look at \`replay verify\`, which lists them`,
+        },
+      ]
+
+function alarmOf(text: string): Alarm {
+  const refuse = (message: string) =>
+    new TroupeError('cli.bad_alarm', {
+      boundary: 'cli',
+      retriable: false,
+      message: `--alarm '${text}': ${message}`,
+      hint: `write {name: …, metric: …, above: …, for: …}, or the name of one: ${knownAlarms.join(', ')}`,
+    })
+  let value: unknown
+  try {
+    value = parse(text)
+  } catch (thrown) {
+    throw refuse(asError(thrown).message)
+  }
+  const parsed = alarmSection.safeParse(typeof value === 'string' ? { name: value } : value)
+  if (!parsed.success) {
+    throw refuse(parsed.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`).join('; '))
+  }
+  return completeAlarm(parsed.data)
+}

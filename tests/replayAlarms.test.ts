@@ -1,0 +1,43 @@
+/** `replay alarms`: what a run would have been told, by the same fold as a live one. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { troupe } from './support/cli'
+import { quickstartHistory, saveHistory } from './support/histories'
+
+jest.setTimeout(60_000)
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-alarms-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+beforeAll(() => saveHistory(directory, quickstartHistory()))
+
+const alarms = (...args: string[]) => troupe(['replay', 'alarms', '--bus', `lmdb:${directory}`, ...args]).done
+const lines = (text: string) =>
+  text
+    .split('\n')
+    .filter(Boolean)
+    .map(line => JSON.parse(line) as { alarm: string; step: number; message: string })
+
+test('every step is looked at, with bounds of one beside those that have names', async () => {
+  const { code, stdout, stderr } = await alarms(
+    ...['--json', '--alarm', '{name: many, metric: rollouts, above: 0, for: 2}'],
+    ...['--alarm', '{name: reward-collapse, below: 2, for: 3}', '--alarm', '{name: never, metric: loss, above: 1000}'],
+  )
+  const raised = lines(stdout)
+  expect(raised.filter(({ alarm }) => alarm === 'many')).toMatchObject([
+    { step: 2, message: expect.stringMatching(/^rollouts is \d+, above 0 for 2 steps, at step 2$/) },
+  ])
+  const [collapse] = raised.filter(({ alarm }) => alarm === 'reward-collapse')
+  expect(collapse).toMatchObject({ step: 3, message: expect.stringMatching(/below 2 for 3 steps.*look at `replay ls/) })
+  expect(raised.some(({ alarm }) => alarm === 'never')).toBe(false)
+  expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^3 steps, 17 alarms: \d+ raised\n$/) })
+})
+
+test.each([
+  ['{name: mine}', /metric: needed/],
+  ['{name: mine, metric: los, above: 1}', /no metric 'los', did you mean 'loss'/],
+  ['{name: [', /--alarm/],
+])('an alarm that is none is refused: %s', async (text, said) => {
+  const { code, stderr } = await alarms('--alarm', text)
+  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(said) })
+})
