@@ -267,7 +267,7 @@ interface ZstdCodec {
   decompress(bytes: Buffer): Promise<Buffer>
 }
 
-/** Prebuilt, from npm alone. Nothing here depends on it: it is used where somebody has installed it. */
+/** An optional dependency: prebuilt, from npm alone, for the machines that it is built for. */
 const zstdPackage = '@mongodb-js/zstd'
 
 /** Node's own from 22.15 on; before that the package's, where it is there. kafkajs has none. */
