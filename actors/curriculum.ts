@@ -228,7 +228,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     if (state.rejectedInARow >= plan.maxRejectedSteps) {
       return ended('failed', `${state.rejectedInARow} steps in a row were not finite; lower train.learningRate`)
     }
-    const end = overBecause(state)
+    // Of no steps at all: the cold start is still made.
+    const end = state.version === null ? undefined : overBecause(state)
     const isTold = !observes || state.tally.told >= state.done
     return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []
   }

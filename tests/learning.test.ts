@@ -148,6 +148,14 @@ describe('curriculum', () => {
     expect(w.log.at(-1)).toMatchObject({ type: 'run.finished', outcome: 'done' })
   })
 
+  test('a run of no steps and no evaluation is over when there are weights, and not before the cold start', () => {
+    const w = world(curriculum({ ...plan, steps: 0 }))
+    w.restart()
+    expect(w.log.filter(f => f.type === 'run.finished')).toEqual([])
+    w.append(published(0))
+    expect(w.log.at(-1)).toMatchObject({ type: 'run.finished', outcome: 'done', steps: 0 })
+  })
+
   test('three steps in a row that are not finite stop the run', () => {
     const w = world(curriculum({ ...plan, steps: 9 }))
     w.append(published(0))
