@@ -14,6 +14,8 @@ interface Faults {
   readonly trajectories: ReadonlySet<TrajectoryId>
   readonly error: string
   readonly rests: number
+  /** It was sent to rest and has not joined again: what its turns come to until then says nothing new. */
+  readonly resting: boolean
 }
 
 export type EngineFaults = ReadonlyMap<EngineId, Faults>
@@ -27,10 +29,11 @@ export interface Rest {
 const limit = 5
 const firstRestMs = 5000
 const longestRestMs = 60_000
-const nothing: Faults = { count: 0, trajectories: new Set(), error: '', rests: 0 }
+const nothing: Faults = { count: 0, trajectories: new Set(), error: '', rests: 0, resting: false }
 
 export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted): EngineFaults {
   const before = faults.get(fact.engine)
+  if (before?.resting) return faults
   if (fact.type === 'turn.completed') {
     if (before === undefined) return faults
     const after = new Map(faults)
@@ -46,6 +49,7 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
     trajectories: trajectories.size > 1 ? trajectories : new Set(trajectories).add(fact.trajectory),
     error: fact.error,
     rests,
+    resting: false,
   })
 }
 
@@ -63,6 +67,12 @@ export const restsDue = (faults: EngineFaults): readonly Rest[] =>
         ],
   )
 
-/** It has been sent to rest. */
+/** It is sent to rest: once, until it joins again. */
 export const rested = (faults: EngineFaults, engine: EngineId): EngineFaults =>
-  new Map(faults).set(engine, { ...nothing, rests: (faults.get(engine)?.rests ?? 0) + 1 })
+  new Map(faults).set(engine, { ...nothing, rests: (faults.get(engine)?.rests ?? 0) + 1, resting: true })
+
+/** It begins anew; how often it has rested stays known until a turn of it is completed. */
+export function joinedAgain(faults: EngineFaults, engine: EngineId): EngineFaults {
+  const before = faults.get(engine)
+  return before === undefined ? faults : new Map(faults).set(engine, { ...nothing, rests: before.rests })
+}

@@ -7,7 +7,8 @@
  * every refold. A claim itself, and a fact without an epoch, is passed on.
  */
 import type { Fact } from '../messages/facts'
-import type { Behaviour, Origin } from '../runtime/behaviour'
+import type { Epoch } from '../messages/ids'
+import { type Behaviour, nothing, type Origin } from '../runtime/behaviour'
 
 export interface FencedState<S> {
   /** Offset of the latest claim, by partition. */
@@ -17,8 +18,11 @@ export interface FencedState<S> {
   readonly inner: S
 }
 
-export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>): Behaviour<FencedState<S>, I, R> {
+/** `own`: under which epoch the behaviour itself speaks as a curriculum; once another has claimed it, it says nothing more. */
+export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Behaviour<FencedState<S>, I, R> {
   const { decide } = behaviour
+  const isOver = ({ curricula }: FencedState<S>) =>
+    own !== undefined && [...curricula.values()].some(epoch => epoch > own)
   return {
     name: behaviour.name,
     initial: () => ({ epochs: new Map(), curricula: new Map(), inner: behaviour.initial() }),
@@ -34,7 +38,7 @@ export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>): Behaviour<Fenced
       return inner === state.inner && curricula === state.curricula ? state : { epochs, curricula, inner }
     },
     ...(decide === undefined ? {} : { decide: ({ inner }, input, fx) => decide(inner, input, fx) }),
-    pending: ({ inner }, fx) => behaviour.pending(inner, fx),
+    pending: (state, fx) => (isOver(state) ? nothing : behaviour.pending(state.inner, fx)),
   }
 }
 

@@ -15,7 +15,7 @@ import type { EngineJoined, Fact, TurnInterrupted } from '../messages/facts'
 import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
 import type { Decision, Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
-import { type EngineFaults, rested, restsDue, seen } from './engineFaults'
+import { type EngineFaults, joinedAgain, rested, restsDue, seen } from './engineFaults'
 
 export interface SchedulerState {
   readonly scheduler: Scheduler
@@ -70,10 +70,14 @@ export function scheduler(
       switch (fact.type) {
         case 'engine.joined':
           leave(state, fact.engine) // one that comes again under its name has lost what it had
+          state.faults = joinedAgain(state.faults, fact.engine)
           state.joined.set(fact.engine, fact)
           return { ...state }
         case 'engine.left':
           leave(state, fact.engine)
+          if (fact.retryAfterMs !== undefined && !state.faults.get(fact.engine)?.resting) {
+            state.faults = rested(state.faults, fact.engine) // a refold: it was said by an earlier life
+          }
           return { ...state }
         case 'weights.applied':
           if (!state.joined.has(fact.engine)) return state

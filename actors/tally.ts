@@ -141,6 +141,7 @@ function metricsOf(
   const positives = judged.filter(rollout => rollout.reward! > positiveAbove)
   const sum = (of: readonly Rollout[], number: (rollout: Rollout) => number) => of.reduce((n, r) => n + number(r), 0)
   const share = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
+  const callsInPositives = sum(positives, r => r.calls)
   return {
     ...update,
     ...(version === null ? {} : turnMetrics(turns, version)),
@@ -152,10 +153,8 @@ function metricsOf(
       sum(judged, r => r.errors),
       sum(judged, r => r.calls),
     ),
-    toolErrorRateInPositives: share(
-      sum(positives, r => r.errors),
-      sum(positives, r => r.calls),
-    ),
+    // Where none was made there is no rate: 0 would look like an improvement.
+    ...(callsInPositives === 0 ? {} : { toolErrorRateInPositives: sum(positives, r => r.errors) / callsInPositives }),
     truncatedShare: share(all.filter(r => r.outcome === 'truncated').length, all.length),
     failedShare: share(all.length - judged.length, all.length),
     rejectedShare: share(rejected.size, groups.size),

@@ -11,6 +11,7 @@ import type { TrajectoryId } from '../messages/ids'
 interface Open {
   /** The turn that is under way. */
   readonly turn: number
+  readonly attempt: number
   readonly contextTokens: number
   /** Tokens of the trajectory that an engine has computed before: a cache could have kept them. */
   readonly computed: number
@@ -36,21 +37,30 @@ export function addTurn(sums: TurnSums, fact: TurnFact): TurnSums {
   const before = sums.open.get(fact.trajectory)
   if (fact.type === 'turn.asked') {
     if (before !== undefined && fact.turn < before.turn) return sums
-    const { turn, contextTokens } = fact
-    return { ...sums, open: sums.open.set(fact.trajectory, { turn, contextTokens, computed: before?.computed ?? 0 }) }
+    const { turn, attempt, contextTokens } = fact
+    const asked = { turn, attempt, contextTokens, computed: before?.computed ?? 0 }
+    return { ...sums, open: sums.open.set(fact.trajectory, asked) }
   }
-  if (before === undefined || fact.turn !== before.turn) return sums
+  if (before === undefined || fact.turn !== before.turn || fact.attempt !== before.attempt) return sums
   const computed = Math.max(before.computed, before.contextTokens + fact.tokens.length)
-  if (fact.type === 'turn.interrupted')
-    return { ...sums, open: sums.open.set(fact.trajectory, { ...before, computed }) }
-  const versions = fact.segments.reduce((sum, { start, end, policyVersion }) => sum + (end - start) * policyVersion, 0)
+  const ofSegments = fact.segments.reduce(
+    (sum, { start, end, policyVersion }) => sum + (end - start) * policyVersion,
+    0,
+  )
+  // What was sampled before an interruption is kept and trained on; the attempt is over.
+  const sampled = sums.sampled + fact.tokens.length
+  const versions = sums.versions + ofSegments
+  if (fact.type === 'turn.interrupted') {
+    const open = sums.open.set(fact.trajectory, { ...before, attempt: -1, computed })
+    return { ...sums, open, sampled, versions }
+  }
   return {
-    open: sums.open.set(fact.trajectory, { ...before, turn: before.turn + 1, computed }),
+    open: sums.open.set(fact.trajectory, { ...before, turn: before.turn + 1, attempt: -1, computed }),
     turns: sums.turns + 1,
-    sampled: sums.sampled + fact.tokens.length,
+    sampled,
     recomputed: sums.recomputed + Math.max(0, before.computed - fact.cachedTokens),
     preemptions: sums.preemptions + fact.preemptions,
-    versions: sums.versions + versions,
+    versions,
   }
 }
 

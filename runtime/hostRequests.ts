@@ -40,14 +40,18 @@ export function hostRequests<R>(options: HostRequestsOptions<R>) {
         })
         .catch(async thrown => {
           if (aborter.signal.aborted) return
-          running.delete(key)
+          forget()
           await failed(asError(thrown))
         })
         .catch(thrown => log.error({ err: asError(thrown), key }, 'a failed request could not be reported'))
         .finally(() => {
-          running.delete(key)
+          forget()
           over()
         })
+      // While a failure is reported the same may be asked again: that one is not to be forgotten.
+      const forget = () => {
+        if (running.get(key) === work) running.delete(key)
+      }
       running.set(key, work)
     },
     async close(drainMs: number): Promise<void> {

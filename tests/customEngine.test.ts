@@ -85,7 +85,11 @@ test('an engine that leaves says so, and a turn that is asked again goes to anot
   await until(async () => (await hanging.status()).running === 1)
   await joined.leave('taken away')
   expect(await facts(troupe, 'engine.left')).toMatchObject([{ engine: 'a', reason: 'taken away' }])
-  expect(await facts(troupe, 'turn.interrupted')).toMatchObject([{ engine: 'a', reason: 'aborted' }])
+  const interrupted = (await facts(troupe, 'turn.interrupted')) as readonly { reason: string }[]
+  // The scheduler may have seen the engine leave before it saw the turn end, and says so too.
+  expect(interrupted.filter(({ reason }) => reason !== 'engine-lost')).toMatchObject([
+    { engine: 'a', reason: 'aborted' },
+  ])
   await joinEngine(
     troupe,
     echo('b', async ({ context }) => answer(context)),
@@ -134,15 +138,19 @@ test('an engine that fails turn after turn leaves, rests, and joins again by its
     { type: 'weights.published', at: 0, version: policyVersion(0), step: 0, url: 'file:///m', digest: 'd', bytes: 1 },
   ])
   await until(async () => (await facts(troupe, 'weights.applied')).length === 1)
-  await troupe.journal.append(Array.from({ length: 5 }, (_, order) => turn(order)))
+  await troupe.journal.append(Array.from({ length: 12 }, (_, order) => turn(order)))
   await until(async () => (await facts(troupe, 'engine.left')).length === 1)
   expect(await facts(troupe, 'engine.left')).toMatchObject([
-    { engine: 'local-0', reason: 'its last 5 turns failed, the last with: HTTP 500', retryAfterMs: 5000 },
+    {
+      engine: 'local-0',
+      reason: expect.stringMatching(/^its last \d+ turns failed, the last with: HTTP 500$/),
+      retryAfterMs: 5000,
+    },
   ])
   broken = false
-  await troupe.journal.append(Array.from({ length: 5 }, (_, order) => turn(order, { attempt: 1 })))
-  expect(await facts(troupe, 'engine.joined')).toHaveLength(1)
-  await until(async () => (await facts(troupe, 'turn.completed')).length === 5, 20_000)
+  await troupe.journal.append(Array.from({ length: 12 }, (_, order) => turn(order, { attempt: 1 })))
+  await until(async () => (await facts(troupe, 'turn.completed')).length === 12, 20_000)
+  expect(await facts(troupe, 'engine.left')).toHaveLength(1)
   expect(await facts(troupe, 'engine.joined')).toHaveLength(2)
   expect(failures).toEqual([])
 }, 40_000)

@@ -160,6 +160,32 @@ describe('an engine whose turns fail', () => {
     expect(r.rests().at(-1)).toBe(5000)
   })
 
+  test('is sent to rest once, whatever else of it fails before that is read', () => {
+    const behaviour = scheduler('kv-headroom')
+    const fx = manualEffects(1000)
+    let state = behaviour.initial()
+    const facts: Fact[] = []
+    const tell = (fact: Fact, decides = true) => {
+      state = behaviour.evolve(state, fact, originAt(0))
+      if (decides) facts.push(...behaviour.decide(state, fact as never, fx).facts)
+    }
+    for (const fact of [joined('a'), applied('a')]) tell(fact)
+    for (let n = 0; n < 32; n++) behaviour.decide(state, asked(`g${n}`), fx)
+    for (let n = 0; n < 32; n++) tell(failed(`g${n}`))
+    expect(facts.filter(f => f.type === 'engine.left')).toMatchObject([{ retryAfterMs: 5000 }])
+    // Another life of the scheduler reads the same, and does not send it away again when it is back.
+    const left = facts.find(f => f.type === 'engine.left')!
+    state = behaviour.initial()
+    for (const fact of [joined('a'), applied('a'), ...Array.from({ length: 32 }, (_, n) => failed(`g${n}`)), left]) {
+      tell(fact, false)
+    }
+    facts.length = 0
+    for (const fact of [joined('a'), applied('a')]) tell(fact)
+    expect(facts).toEqual([])
+    for (let n = 0; n < 5; n++) tell(failed(`h${n}`))
+    expect(facts.filter(f => f.type === 'engine.left')).toMatchObject([{ retryAfterMs: 10_000 }])
+  })
+
   test('stays while some succeed, and while one trajectory alone fails', () => {
     const r = begun()
     for (let round = 0; round < 5; round++) {

@@ -82,8 +82,10 @@ test('staleness is the mean age of the sampled tokens, in versions', () => {
 
 test('a turn that was interrupted makes its context known to a cache', () => {
   const interrupted = { ...sampled(0, 5, 0), type: 'turn.interrupted' } as TrajectoryFact
-  const sums = sumsOf(asked(0, 100), interrupted, asked(0, 105, 1), sampled(0, 10, 0))
-  expect(sums).toMatchObject({ turns: 1, recomputed: 105 })
+  const late = sampled(0, 99, 0) // of the attempt that is over
+  const again = { ...sampled(0, 10, 0), attempt: 1 } as TrajectoryFact
+  const sums = sumsOf(asked(0, 100), interrupted, asked(0, 105, 1), late, again)
+  expect(sums).toMatchObject({ turns: 1, sampled: 15, recomputed: 105 })
 })
 
 test('trends of a step are of the steps told before it, and steps of groups that were all alike are counted', () => {

@@ -30,7 +30,9 @@ async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEng
   const { log, fx } = options
   let up: Engine | undefined
   let joined: Joined | undefined
-  const resting = new AbortController()
+  /** Ends the rest of an engine that was given up: its process is another, or all ends. */
+  let resting = new AbortController()
+  let isClosing = false
   /** Coming, going and coming again follow one another. */
   let before: Promise<void> = Promise.resolve()
   const then = (work: () => Promise<void>): Promise<void> => {
@@ -61,12 +63,14 @@ async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEng
     onDown: error => {
       log.warn({ engine: id, err: error }, 'an engine went down')
       up = undefined
+      resting.abort()
       return then(() => leave(error.message))
     },
     onFailed: fail,
     fx,
   })
   scope.onClose(async () => {
+    isClosing = true
     resting.abort()
     // Who ends a whole run needs to say no more; others go on without this engine.
     await then(() => (options.role === 'all' ? closeDriven() : leave('its process ends')))
@@ -86,6 +90,8 @@ async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEng
         log.warn({ engine: id, reason, retryAfterMs }, 'the scheduler gave the engine up; it joins again')
         joined = undefined
         await driven.close()
+        resting = new AbortController()
+        if (isClosing || up === undefined) return
         await sleep(retryAfterMs, undefined, { signal: resting.signal }).catch(() => {})
         if (up !== undefined && !resting.signal.aborted) joined = await joinEngine(troupe, up)
       }).catch(fail)

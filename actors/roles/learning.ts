@@ -50,6 +50,8 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const schemas = await toolSchemas({ config, recipe, log: options.log })
+  // Its seat may have gone to another while the parts above were opened: who claims last is the one that is heard.
+  if (!(await scope.mayAct())) return
   const learnerEpoch = await claimLearning(journal, fx)
   const source = await recipe.tasks(config)
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
@@ -64,7 +66,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
     ...{ ...observed, positiveAbove },
   }
   await scope.host({
-    behaviour: fenced(curriculum(plan)),
+    behaviour: fenced(curriculum(plan), learnerEpoch),
     feeds: followedFeeds,
     begin,
     lingerMs,

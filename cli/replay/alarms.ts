@@ -8,8 +8,10 @@
 import type { Command } from 'commander'
 import { parse } from 'yaml'
 import { dueAlarms, noAlarms, watch } from '../../actors/alarms'
+import { fenced } from '../../actors/fenced'
 import { nextTally, noTallies, tally } from '../../actors/tally'
 import type { Fact, StepTallied } from '../../messages/facts'
+import { nothing } from '../../runtime/behaviour'
 import { asError, TroupeError } from '../../runtime/errors'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
@@ -71,17 +73,19 @@ const line = ({ alarm, message }: Raised) => `${paint('red', escapeForTerminal(a
 
 /** Steps are told one after the other, as the curriculum tells them, once all that the log holds is folded. */
 async function raisedBy(recorded: RecordedRun, plans: readonly Alarm[], positiveAbove: number) {
-  let folded = noTallies
+  const behaviour = fenced({ name: 'alarms', initial: () => noTallies, evolve: tally, pending: () => nothing })
+  let fencedState = behaviour.initial()
   let done = 0
   for (const topic of ['runs', 'trajectories', 'learner'] as const) {
-    await recorded.scan(topic, ({ message }) => {
+    await recorded.scan(topic, ({ message, ...origin }) => {
       const fact = message as Fact
       // What the run itself told is told anew: it may have had other code, or no alarms.
-      if (fact.type !== 'step.tallied') folded = tally(folded, fact)
+      if (fact.type !== 'step.tallied') fencedState = behaviour.evolve(fencedState, fact, origin)
       if (fact.type === 'step.completed' || fact.type === 'step.rejected') done = Math.max(done, fact.step)
     })
   }
   const raised: Raised[] = []
+  let folded = fencedState.inner
   let state = noAlarms
   let told = nextTally(folded, done, positiveAbove)
   for (; told !== undefined; told = nextTally(folded, done, positiveAbove)) {
@@ -92,6 +96,11 @@ async function raisedBy(recorded: RecordedRun, plans: readonly Alarm[], positive
       raised.push({ ...due, step: told.step })
       state = watch(plans, state, { type: 'alarm.raised', at: 0, ...due })
     }
+  }
+  if (folded.told < done) {
+    process.stderr.write(
+      `step ${folded.told + 1} has groups that nobody decided; it and those after it were not looked at\n`,
+    )
   }
   return { raised, steps: folded.told }
 }

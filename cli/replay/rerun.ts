@@ -216,7 +216,7 @@ export function rerun(behaviour: OwnerBehaviour) {
 
   function note(fact: TrajectoryFact, key: string): void {
     const group = ofGroup(fact)
-    if (fact.type === 'group.selected' || fact.type === 'group.rejected') agreed.delete(group)
+    if (fact.type.startsWith('group.')) agreed.delete(group)
     else agreed.set(group, (agreed.get(group) ?? new Map<string, Fact>()).set(key, fact))
   }
 

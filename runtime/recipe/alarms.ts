@@ -135,6 +135,8 @@ export function completeAlarm(alarm: z.output<typeof alarmSection>): Alarm {
     below: bounds?.below,
     for: alarm.for ?? preset?.for ?? 1,
     stop: alarm.stop,
-    ...(preset === undefined ? {} : { hint: `${preset.means}; look at ${preset.look}` }),
+    ...(preset === undefined || (alarm.metric ?? preset.metric) !== preset.metric
+      ? {}
+      : { hint: `${preset.means}; look at ${preset.look}` }),
   }
 }
