@@ -245,6 +245,11 @@ describe('an SGLang server that fails', () => {
     ['weights of somebody else', e => edited(e, { weight_version: 'theirs', weight_versions: undefined }), /'theirs'/],
     ['an end of another kind', e => edited(e, { finish_reason: { type: 'tired' } }), /'tired'/],
     ['numbers that are none', e => edited(e, { finish_reason: { type: 'stop', matched: 'NaN happened' } }), /NaN/],
+    [
+      'an end without a token, which would be asked for again without end',
+      e => edited(e, { finish_reason: { type: 'stop', matched: 7 }, completion_tokens: 0, output_token_logprobs: [] }),
+      /stopped without a token/,
+    ],
     ['a full queue', e => edited(e, { finish_reason: { type: 'abort', status_code: 503, message: 'full' } }), /full/],
   ]
   const edited = (event: Record<string, object>, changes: object) =>

@@ -9,6 +9,7 @@
 import { type Effects, systemEffects } from '../effects'
 import type { Generation } from '../engine'
 import type { ServerExpectation } from './serverExpectation'
+import { garbage } from './serverHttp'
 import { wanted } from './serverRequest'
 import type { ServerRequests } from './serverRequests'
 import type { ServerRun } from './serverRun'
@@ -92,6 +93,8 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     // SGLang looks at the length first.
     const last = run.tokens.at(-1)
     if (last !== undefined && sampling.stopTokens.includes(last)) return 'stop'
+    if (finish === 'stop' && taken === 0)
+      throw garbage(url, 'it stopped without a token, and without a stop token before')
     return finish === 'stop' ? null : 'length'
   }
 
