@@ -12,8 +12,15 @@ test('whatever dies or hangs, no turn counts twice, no trajectory is lost, and n
   const directory = mkdtempSync(join(tmpdir(), 'troupe-chaos-'))
   const kafka = await startKafka()
   try {
-    const steps = 24 // it must not be over before it was hurt
-    const settings = ['--steps', `${steps}`, ...smallRun(300)]
+    const steps = 16
+    // 16 rollouts a step are judged one after the other: it cannot be over before it was hurt.
+    const slowly = [
+      '--set',
+      `reward.file=${join(__dirname, '../support/slowParity.py')}`,
+      '--set',
+      'reward.processes=1',
+    ]
+    const settings = ['--steps', `${steps}`, ...smallRun(300), ...slowly]
     const times = { faultsForMs: 40_000, everyMs: 2000, endWithinMs: 240_000 }
     const result = await chaos({ kafka, directory, run: 'chaos', seed: 1, settings, ...times })
     const all = Array.from({ length: steps }, (_, n) => n + 1)
