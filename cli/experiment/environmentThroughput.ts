@@ -14,7 +14,7 @@ const saturationSeconds = 8
 const atATime = 64
 
 export const environmentThroughput: Experiment = async ({ say }) => {
-  const sandbox = await openSandbox({})
+  const sandbox = await openSandbox({ queueLimit: calls })
   const run = async (index: number): Promise<boolean> => {
     const { status, stdout } = await sandbox.run({ id: `${index}`, code: `print(${index} * 2 + 1)`, timeoutMs: 4000 })
     return status === 'ok' && Buffer.from(stdout).toString() === `${index * 2 + 1}\n`
