@@ -1,7 +1,9 @@
 /** `troupe config print RECIPE`: the resolved recipe as YAML, and behind each value where it came from. */
+
 import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
 import type { Origin } from '../runtime/config'
+import { gather } from './gather'
 import { loadRecipe } from './recipes'
 
 export function registerConfig(program: Command): void {
@@ -10,7 +12,7 @@ export function registerConfig(program: Command): void {
     .description('resolved configuration')
     .command('print <recipe>')
     .description('print a recipe with all defaults and where each value came from')
-    .option('--set <path=value>', 'override a field', (value: string, before: string[]) => [...before, value], [])
+    .option('--set <path=value>', 'override a field', gather, [])
     .option('--json', 'as JSON: {value, origins}')
     .action((name: string, options: { set: string[]; json?: boolean }) => {
       const { value, origins } = loadRecipe(name, options.set).config

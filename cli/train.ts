@@ -2,6 +2,7 @@
  * `troupe train RECIPE`: runs a recipe to its end, and says on the way how it goes.
  * stdout: with --json a line a step and a summary, else the learning curve; stderr: progress and logs.
  */
+
 import { type Command, Option } from 'commander'
 import { joinRun } from '../actors/joinRun'
 import { startRun } from '../actors/root'
@@ -14,6 +15,7 @@ import { createLog } from '../runtime/log'
 import { knownAlarms, type RecipeConfig } from '../runtime/recipe'
 import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
+import { gather } from './gather'
 import { runMetrics, serveMetrics } from './metrics'
 import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
@@ -47,8 +49,6 @@ export interface TrainOptions {
   /** What is shown of the run. Default: the learning curve. */
   readonly view?: (options: TrainViewOptions) => RunView
 }
-
-const gather = (value: string, before: readonly string[]) => [...before, value]
 
 /** The options that `train` and `rollout` share. */
 export function withRunOptions(command: Command): Command {

@@ -4,6 +4,7 @@
  * stdout: the conversation, or JSON lines with --json; stderr: what is going on. Every exchange is a trajectory of purpose `chat` on the
  * bus: `troupe replay show --run ID` prints it. Tokens of an answer, its calls' results included, come out of one budget, --max-tokens.
  */
+
 import { text as textOfStream } from 'node:stream/consumers'
 import { type Command, InvalidArgumentError } from 'commander'
 import { announce } from '../../actors/announce'
@@ -13,6 +14,7 @@ import { deriveSeed, systemEffects } from '../../runtime/effects'
 import { createLog } from '../../runtime/log'
 import type { RecipeConfig } from '../../runtime/recipe'
 import { collectedVersions } from '../doctor'
+import { gather } from '../gather'
 import { openRun, withBus } from '../runContext'
 import { refuseWrongName } from '../runName'
 import { timestamp } from '../train'
@@ -71,8 +73,6 @@ export function registerChat(program: Command): void {
     process.exitCode = await chat({ ...given, callsPerTurn: given.calls })
   })
 }
-
-const gather = (value: string, before: readonly string[]) => [...before, value]
 
 async function chat(options: ChatOptions): Promise<number> {
   const config = await chatConfig(options)

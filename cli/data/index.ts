@@ -4,6 +4,7 @@
  * in   a file, a directory or the hub        out  JSONL of {id, problem, answer, source}; a report on stdout
  * Invariant: the file is whole or not there; the report accounts for every row.
  */
+
 import { createHash } from 'node:crypto'
 import { mkdir, rename, writeFile } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
@@ -18,6 +19,7 @@ import type { RowCounts } from '../../recipes/data/rowCounts'
 import { dataFiles, noData, type ReadRow, rowsOfFile } from '../../recipes/data/rows'
 import { type ProblemSet, problemSets } from '../../recipes/data/sets'
 import { TroupeError } from '../../runtime/errors'
+import { gather } from '../gather'
 import { wholeNumber } from '../wholeNumber'
 import { type DataReport, printReport } from './report'
 
@@ -39,7 +41,6 @@ interface DataOptions {
 }
 
 const names = (sets: ReadonlyMap<string, unknown>) => [...sets.keys()].join(', ')
-const gather = (value: string, before: readonly string[]) => [...before, value]
 const words = 8
 const usualSeed = 1
 

@@ -4,11 +4,13 @@
  * A run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` evaluates on every benchmark
  * whose file lies in the directory given, a run each, and says which it found none of.
  */
+
 import { existsSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
 import { closest } from 'fastest-levenshtein'
 import { type Benchmark, benchmarks } from '../../recipes/benchmarks'
+import { gather } from '../gather'
 import { withBus } from '../runContext'
 import { timestamp } from '../train'
 import { wholeNumber } from '../wholeNumber'
@@ -48,8 +50,6 @@ export function registerEval(program: Command): void {
     process.exitCode = name === 'all' ? await evaluateAll(options) : await evaluate(name, options)
   })
 }
-
-const gather = (value: string, before: readonly string[]) => [...before, value]
 
 async function evaluate(name: string, options: EvalOptions): Promise<number> {
   const benchmark = benchmarks.get(name)

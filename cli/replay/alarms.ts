@@ -5,6 +5,7 @@
  * out  the alarms, with those of the run that are of no step, in the order of the steps, with what each means and what to look at; exit 1 where there is one
  * The metrics and the alarms are the run's own fold (actors/tally.ts, actors/alarms.ts): what is said here is what a live run says.
  */
+
 import type { Command } from 'commander'
 import { parse } from 'yaml'
 import { dueAlarms, noAlarms, watch } from '../../actors/alarms'
@@ -14,8 +15,9 @@ import type { Fact, StepTallied } from '../../messages/facts'
 import { nothing } from '../../runtime/behaviour'
 import { asError, TroupeError } from '../../runtime/errors'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
+import { gather } from '../gather'
 import { escapeForTerminal, painter } from '../terminal'
-import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
+import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { configOf } from './run'
 
 interface AlarmsOptions extends ReadOptions {
@@ -30,8 +32,6 @@ interface Raised {
   readonly message: string
 }
 
-const gathered = (one: string, before: readonly string[]): readonly string[] => [...before, one]
-
 export function registerAlarms(replay: Command): void {
   const command = replay
     .command('alarms')
@@ -39,7 +39,7 @@ export function registerAlarms(replay: Command): void {
     .option(
       '--alarm <alarm>',
       "another one, or another bound, as in a recipe: '{name: slow, metric: meanTokens, above: 6000, for: 3}'",
-      gathered,
+      gather,
       [],
     )
     .option('--json', 'a JSON line for each')
@@ -54,10 +54,7 @@ async function alarms(options: AlarmsOptions): Promise<void> {
     const plans = new Map<string, Alarm>()
     for (const name of knownAlarms) plans.set(name, completeAlarm({ name, stop: false }))
     for (const plan of [...own.map(completeAlarm), ...given]) plans.set(plan.name, plan)
-    const { raised, steps } = await raisedBy(recorded, [...plans.values()], selection.positiveAbove)
-    const told = await factsOf(recorded, 'runs', ['alarm.raised'])
-    const others = told.filter(({ alarm }) => !plans.has(alarm))
-    raised.push(...others.map(({ alarm, message }) => ({ alarm, step: null, message })))
+    const { raised, steps } = await raisedBy(recorded, plans, selection.positiveAbove)
     raised.push(...deadLetters(await countOf(recorded, 'dead-letters')))
     for (const one of raised) process.stdout.write(`${options.json ? JSON.stringify(one) : line(one)}\n`)
     process.stderr.write(`${steps} steps, ${plans.size + 1} alarms: ${raised.length} raised\n`)
@@ -72,7 +69,9 @@ const paint = painter(process.stdout)
 const line = ({ alarm, message }: Raised) => `${paint('red', escapeForTerminal(alarm))}  ${escapeForTerminal(message)}`
 
 /** Steps are told one after the other, as the curriculum tells them, once all that the log holds is folded. */
-async function raisedBy(recorded: RecordedRun, plans: readonly Alarm[], positiveAbove: number) {
+async function raisedBy(recorded: RecordedRun, named: ReadonlyMap<string, Alarm>, positiveAbove: number) {
+  const plans = [...named.values()]
+  const others: Raised[] = []
   const behaviour = fenced({ name: 'alarms', initial: () => noTallies, evolve: tally, pending: () => nothing })
   let fencedState = behaviour.initial()
   let done = 0
@@ -82,6 +81,9 @@ async function raisedBy(recorded: RecordedRun, plans: readonly Alarm[], positive
       // What the run itself told is told anew: it may have had other code, or no alarms.
       if (fact.type !== 'step.tallied') fencedState = behaviour.evolve(fencedState, fact, origin)
       if (fact.type === 'step.completed' || fact.type === 'step.rejected') done = Math.max(done, fact.step)
+      if (fact.type === 'alarm.raised' && !named.has(fact.alarm)) {
+        others.push({ alarm: fact.alarm, step: null, message: fact.message })
+      }
     })
   }
   const raised: Raised[] = []
@@ -102,7 +104,7 @@ async function raisedBy(recorded: RecordedRun, plans: readonly Alarm[], positive
       `step ${folded.told + 1} has groups that nobody decided; it and those after it were not looked at\n`,
     )
   }
-  return { raised, steps: folded.told }
+  return { raised: [...raised, ...others], steps: folded.told }
 }
 
 async function countOf(recorded: RecordedRun, topic: 'dead-letters'): Promise<number> {

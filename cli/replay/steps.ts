@@ -4,10 +4,12 @@
  * in   the facts of one run, and of others beside it        out  a line a step; with --picture their curves as an SVG
  * The figures are those of `train --json`, by the same fold.
  */
+
 import { writeFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import type { EvaluationCompleted, Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
+import { gather } from '../gather'
 import { svgOf } from '../picture'
 import { type Progress, progress, type StepReport } from '../progress'
 import { escapeForTerminal, percent } from '../terminal'
@@ -21,14 +23,12 @@ interface StepsOptions extends ReadOptions {
   readonly beside: readonly string[]
 }
 
-const gathered = (one: string, before: readonly string[]): readonly string[] => [...before, one]
-
 export function registerSteps(replay: Command): void {
   const command = replay
     .command('steps')
     .description('what each step and each evaluation came to: pass@1, tool errors, groups, loss')
     .option('--picture <file>', 'their curves, as an SVG')
-    .option('--beside <run>', 'another run in the picture, of this bus or as BUS#RUN; may be given again', gathered, [])
+    .option('--beside <run>', 'another run in the picture, of this bus or as BUS#RUN; may be given again', gather, [])
     .option('--json', 'a JSON line for each, as of `train --json`')
   withRun(command).action(steps)
 }
