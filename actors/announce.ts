@@ -12,6 +12,7 @@ import type { Effects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
 import type { Journal } from '../runtime/journal'
 import type { RecipeConfig } from '../runtime/recipe'
+import { fence } from './fenced'
 
 export interface AnnounceOptions {
   readonly run: RunId
@@ -99,7 +100,10 @@ export interface RunEnd {
   close(): Promise<void>
 }
 
-/** The run's end, from its topic. `since`: ends before this offset do not count, for somebody has gone on after them. */
+/**
+ * The run's end, from its topic, as whoever has the learner's part says it. `since`: ends before this offset do not count,
+ * for somebody has gone on after them.
+ */
 export async function endOf(
   journal: Journal,
   group: string,
@@ -107,11 +111,14 @@ export async function endOf(
   since = 0,
 ): Promise<RunEnd> {
   const { oldest, next } = await journal.offsets('runs', 0)
+  const counts = fence()
   let last: RunFinished | undefined
-  for (let at = Math.max(oldest, since); at < next; ) {
+  for (let at = oldest; at < next; ) {
     const entries = await journal.read('runs', 0, at, 1024)
-    for (const { message, offset } of entries) {
+    for (const entry of entries) {
+      const { message, offset } = entry
       if (offset >= next) break
+      if (!counts(entry) || offset < since) continue
       if (message.type === 'run.finished') last = message
       else if (message.type === 'run.resumed') last = undefined
     }
@@ -125,7 +132,7 @@ export async function endOf(
   const following = await journal.follow(
     { group, feeds: [{ topic: 'runs', from: 'oldest' }], onAssigned: async () => next, onError },
     async entries => {
-      for (const { message } of entries) if (message.type === 'run.finished') end(message)
+      for (const entry of entries) if (counts(entry) && entry.message.type === 'run.finished') end(entry.message)
     },
   )
   return { finished, over: false, close: () => following.close() }

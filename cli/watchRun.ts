@@ -1,9 +1,11 @@
 /**
- * Every message of a run, from its first, for who shows it or counts it.
+ * Every message of a run that counts, from its first, for who shows it or counts it.
  *
- * in   a run's journal        out  each message once, in the order of its partition: what an earlier process left, then what comes
+ * in   a run's journal        out  each message once, in the order of its partition: what an earlier process left, then what comes;
+ *      nothing that a process said whose part another had taken over
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { fence } from '../actors/fenced'
 import type { EngineStatus } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { systemEffects } from '../runtime/effects'
@@ -19,11 +21,12 @@ const watched = ['trajectories', 'runs', 'learner'] as const
 export type Take = (message: Fact | EngineStatus, live: boolean) => void
 
 /**
- * Every message of the run, from its first: what an earlier process left, topic after topic, then what comes.
+ * Every message of the run that counts, from its first: what an earlier process left, topic after topic, then what comes.
  * The function that it gives back waits until all that is in the log was taken, and ends it.
  */
 export async function watchRun(journal: Journal, take: Take): Promise<() => Promise<void>> {
   const seen = new Map<string, number>()
+  const counts = fence()
   const places = async () => {
     const found: (readonly [(typeof watched)[number], number])[] = []
     for (const topic of watched) {
@@ -35,7 +38,7 @@ export async function watchRun(journal: Journal, take: Take): Promise<() => Prom
     const { oldest, next } = await journal.offsets(topic, partition)
     for (let at = oldest; at < next; ) {
       const entries = await journal.read(topic, partition, at, 1024)
-      for (const { message } of entries) take(message as Fact, false)
+      for (const entry of entries) if (counts(entry)) take(entry.message as Fact, false)
       at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
     seen.set(`${topic}#${partition}`, next)
@@ -48,11 +51,12 @@ export async function watchRun(journal: Journal, take: Take): Promise<() => Prom
       onError: error => process.stderr.write(`progress is no longer shown: ${error.message}\n`),
     },
     async entries => {
-      for (const { message, topic, partition, offset } of entries) {
+      for (const entry of entries) {
+        const { message, topic, partition, offset } = entry
         const place = `${topic}#${partition}`
         if (offset < (seen.get(place) ?? 0)) continue
         seen.set(place, offset + 1)
-        take(message as Fact | EngineStatus, true)
+        if (counts(entry)) take(message as Fact | EngineStatus, true)
       }
     },
   )

@@ -1,5 +1,6 @@
 /** Fencing: what an owner says after another has claimed its partition is not heard. */
 import { curriculum } from '../actors/curriculum'
+import { evaluator } from '../actors/evaluator'
 import { fenced } from '../actors/fenced'
 import { learner } from '../actors/learner'
 import type { Fact, GroupSelected, StepStarted } from '../messages/facts'
@@ -116,4 +117,102 @@ test('a decision counts under the latest claim of its own partition, whatever th
   expect(chosen([owns(0, 'a'), owns(0, 'b'), owns(0, 'c'), owns(1, 'd'), selected(0, 1)])).toEqual([group])
   expect(chosen([owns(1, 'a'), owns(1, 'b'), selected(0, 1)])).toEqual([])
   expect(chosen([owns(1, 'a'), owns(1, 'b'), selected(0, 1), selected(1, 1)])).toEqual([group])
+})
+
+const drawsClaimed = (at: number): Placed => ({
+  topic: 'runs',
+  fact: { type: 'draws.claimed', at: 0, owner: `o${at}`, learnerEpoch: epoch(at) },
+})
+const watching = { learns: true, maxStaleness: 0, maxRejectedSteps: 3, evaluation: { problems: 1, every: 1 } }
+const watched = {
+  ...{ run: runId('r'), ...plan, ...watching },
+  alarms: [{ name: 'slow', metric: 'meanTokens', above: 1, for: 1, stop: true }],
+}
+
+test('a result, a tally, an alarm and an end that a replaced learner says late are not heard', () => {
+  const learnerEpoch = epoch(3)
+  const said: readonly Fact[] = [
+    {
+      ...{ type: 'evaluation.completed', at: 0, name: 'held-out', step: 0, version: policyVersion(0), passAt1: 1 },
+      ...{ standardError: 0, n: 1, samples: 1, metrics: {}, learnerEpoch },
+    },
+    { type: 'step.tallied', at: 0, step: 1, metrics: { meanTokens: 9 }, learnerEpoch },
+    { type: 'tasks.measured', at: 0, stage: 's', index: 0, from: 0, samples: 1, solved: [1], learnerEpoch },
+    { type: 'alarm.raised', at: 0, alarm: 'slow', message: '', learnerEpoch },
+    {
+      ...{ type: 'run.finished', at: 0, run: runId('r'), outcome: 'done', reason: '', steps: 3, summary: {} },
+      learnerEpoch,
+    },
+  ]
+  const late = said.map((fact): Placed => ({ topic: 'runs', fact }))
+  const behaviour = fenced(curriculum(watched), epoch(8))
+  const before = fold(behaviour, [drawsClaimed(3), drawsClaimed(8)])
+  expect(fold(behaviour, [drawsClaimed(3), drawsClaimed(8), ...late])).toEqual(before)
+  // In time it counts, as what the one before it said does.
+  expect(fold(behaviour, [drawsClaimed(3), ...late, drawsClaimed(8)]).inner.finished).toBe(true)
+})
+
+test('a stage that a replaced learner changes late has not begun', () => {
+  const stages = [{ name: 's', resetOptimizer: true, updateReference: false }]
+  const behaviour = fenced(curriculum({ ...watched, alarms: [], stages }))
+  const change = (at: number): Placed => ({
+    topic: 'learner',
+    fact: { type: 'stage.changed', at: 0, stage: 's', step: 0, reason: '', index: 0, epoch: epoch(at) },
+  })
+  const claims = [claim('a'), claim('b')]
+  expect(fold(behaviour, [...claims, change(0)]).inner.stages.index).toBe(-1)
+  expect(fold(behaviour, [...claims, change(1)]).inner.stages.index).toBe(0)
+})
+
+test('what curriculum and evaluator say names the claim that they say it under', () => {
+  const own = epoch(4)
+  const ending = fenced(curriculum({ ...watched, alarms: [], evaluation: { problems: 0, every: 0 }, steps: 0 }), own)
+  expect(ending.pending(fold(ending, [published(0)]), fx).facts).toMatchObject([
+    { type: 'run.finished', learnerEpoch: 4 },
+  ])
+  const staged = fenced(
+    curriculum({ ...watched, stages: [{ name: 's', resetOptimizer: false, updateReference: false }], alarms: [] }),
+    own,
+  )
+  const asked: Placed = {
+    topic: 'runs',
+    fact: {
+      ...{ type: 'evaluation.completed', at: 0, name: 'held-out', step: 0, version: policyVersion(0), passAt1: 1 },
+      ...{ standardError: 0, n: 1, samples: 1, metrics: {} },
+    },
+  }
+  expect(staged.pending(fold(staged, [published(0), asked]), fx).facts).toMatchObject([
+    { type: 'stage.changed', epoch: 4 },
+  ])
+  const evaluating = fenced(evaluator(), own)
+  const group = groupId('e0000.0000')
+  const facts: readonly Placed[] = [
+    {
+      topic: 'runs',
+      fact: { type: 'curriculum.advanced', at: 0, step: 0, purpose: 'eval', groups: [group], cursor: 1, order: 1 },
+    },
+    {
+      topic: 'trajectories',
+      fact: { type: 'group.closed', at: 0, group, epoch: epoch(0), reason: 'deadline', rewarded: [] },
+    },
+  ]
+  expect(evaluating.pending(fold(evaluating, facts), fx).facts).toMatchObject([
+    { type: 'evaluation.completed', learnerEpoch: 4 },
+  ])
+})
+
+test('a learner that reads that another has claimed says nothing more, least of all under the claim of the other', () => {
+  const facts = [
+    claim('first'),
+    { topic: 'trajectories', fact: requested(group, 0) },
+    selected(0, 0),
+    drawn,
+    saved(0, 0),
+    published(0, 0),
+  ] as const
+  const behaviour = fenced(learner(plan), epoch(0))
+  expect(behaviour.pending(fold(behaviour, facts), fx).facts).toMatchObject([{ type: 'step.started', epoch: 0 }])
+  const after = fold(behaviour, [...facts, claim('second')])
+  expect(behaviour.pending(after, fx)).toMatchObject({ facts: [], commands: [] })
+  expect(behaviour.pending(after, fx).requests ?? []).toEqual([])
 })

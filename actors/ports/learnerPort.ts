@@ -85,7 +85,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
       const examples = await options.coldStart.examples()
       const metrics = await trainer.sft(examples, options.coldStart.options, options.onColdStart)
       const reason = `supervised on ${examples.length} demonstrations, loss ${(metrics.loss ?? Number.NaN).toFixed(4)}`
-      facts.push({ type: 'stage.changed', at: fx.now(), stage: 'cold-start', step: 0, reason })
+      facts.push({ type: 'stage.changed', at: fx.now(), stage: 'cold-start', step: 0, reason, epoch })
     }
     facts.push(...(await publish(trainer, 0, policyVersion(0), epoch)))
     held = { trainer, step: 0 }

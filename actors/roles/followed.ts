@@ -6,6 +6,7 @@
 import type { Fact } from '../../messages/facts'
 import type { HostOptions } from '../../runtime/host'
 import type { Feed, Journal } from '../../runtime/journal'
+import { fence } from '../fenced'
 import { refoldFrom } from '../refoldFrom'
 
 export type Begin = NonNullable<HostOptions<never, never, never>['begin']>
@@ -24,14 +25,18 @@ export async function beginOf(journal: Journal, learns: boolean, tallies = false
   return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
 }
 
-/** What stands in the topics that say how far the run is. */
-async function saidOf(journal: Journal): Promise<Fact[]> {
+/** What counts of the topics that say how far the run is. */
+export async function saidOf(
+  journal: Journal,
+  topics: readonly ('runs' | 'learner')[] = ['runs', 'learner'],
+): Promise<Fact[]> {
   const facts: Fact[] = []
-  for (const topic of ['runs', 'learner'] as const) {
+  const counts = fence()
+  for (const topic of topics) {
     const { oldest, next } = await journal.offsets(topic, 0)
     for (let at = oldest; at < next; ) {
       const entries = await journal.read(topic, 0, at, readAtOnce)
-      for (const { message } of entries) facts.push(message as Fact)
+      for (const entry of entries) if (counts(entry)) facts.push(entry.message as Fact)
       at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
   }

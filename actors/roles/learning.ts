@@ -7,7 +7,7 @@
  */
 import { pathToFileURL } from 'node:url'
 import type { ChatMessage, RolloutLimits } from '../../messages/facts'
-import { policyVersion } from '../../messages/ids'
+import { type Epoch, policyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import {
   completeAlarm,
@@ -31,7 +31,7 @@ import { learnerKey, learnerPort } from '../ports/learnerPort'
 import { toolSchemas } from '../ports/runTools'
 import type { RunOptions } from '../run'
 import type { StagePlan } from '../stages'
-import { type Begin, beginOf, followedFeeds } from './followed'
+import { type Begin, beginOf, followedFeeds, saidOf } from './followed'
 import type { Scope } from './scope'
 
 export interface LearningParts {
@@ -56,7 +56,12 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const source = await recipe.tasks(config)
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
   const begin = await beginOf(journal, learns, observesSteps(observed))
-  await scope.host({ behaviour: fenced(evaluator(config.selection)), feeds: followedFeeds, begin, lingerMs })
+  await scope.host({
+    behaviour: fenced(evaluator(config.selection), learnerEpoch),
+    feeds: followedFeeds,
+    begin,
+    lingerMs,
+  })
   const { groupsPerStep, maxStaleness } = config.rollout
   const { refillShare, positiveAbove } = config.selection
   const { steps } = config.train
@@ -73,7 +78,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
     perform: drawPort(source, parts.renderer, { ...drawOptions(scope, parts.stopTokens, schemas), learnerEpoch }, fx),
     keyOf: drawKey,
   })
-  if (learns) await startTraining(scope, parts, begin, schemas)
+  if (learns) await startTraining(scope, parts, { begin, schemas, learnerEpoch })
   else if (!(await hasWeights(scope))) {
     const url = pathToFileURL(parts.model.directory).href
     const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: learnerEpoch }
@@ -81,18 +86,21 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   }
 }
 
-/** Whether any weights were published: without training that is done once. */
+/** Whether any weights were published that count: without training that is done once. */
 async function hasWeights({ troupe: { journal } }: Scope): Promise<boolean> {
-  const { oldest, next } = await journal.offsets('learner', 0)
-  const said = await journal.read('learner', 0, oldest, next - oldest)
-  return said.some(({ message }) => message.type === 'weights.published')
+  return (await saidOf(journal, ['learner'])).some(({ type }) => type === 'weights.published')
+}
+
+interface Training {
+  readonly begin: Begin
+  readonly schemas: readonly ToolSchema[]
+  readonly learnerEpoch: Epoch
 }
 
 async function startTraining(
   scope: Scope,
   parts: LearningParts,
-  begin: Begin,
-  schemas: readonly ToolSchema[],
+  { begin, schemas, learnerEpoch }: Training,
 ): Promise<void> {
   const { options, troupe, fail } = scope
   const { config, fx, log, directory } = options
@@ -113,6 +121,7 @@ async function startTraining(
         refillShare: config.selection.refillShare,
         steps: config.train.steps,
       }),
+      learnerEpoch,
     ),
     feeds: followedFeeds,
     begin,

@@ -9,10 +9,9 @@
 import type { Command } from 'commander'
 import { parse } from 'yaml'
 import { dueAlarms, noAlarms, watch } from '../../actors/alarms'
-import { fenced } from '../../actors/fenced'
+import { fence } from '../../actors/fenced'
 import { nextTally, noTallies, tally } from '../../actors/tally'
 import type { Fact, StepTallied } from '../../messages/facts'
-import { nothing } from '../../runtime/behaviour'
 import { asError, TroupeError } from '../../runtime/errors'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
 import { gather } from '../gather'
@@ -72,14 +71,15 @@ const line = ({ alarm, message }: Raised) => `${paint('red', escapeForTerminal(a
 async function raisedBy(recorded: RecordedRun, named: ReadonlyMap<string, Alarm>, positiveAbove: number) {
   const plans = [...named.values()]
   const others: Raised[] = []
-  const behaviour = fenced({ name: 'alarms', initial: () => noTallies, evolve: tally, pending: () => nothing })
-  let fencedState = behaviour.initial()
+  const counts = fence()
+  let folded = noTallies
   let done = 0
   for (const topic of ['runs', 'trajectories', 'learner'] as const) {
-    await recorded.scan(topic, ({ message, ...origin }) => {
-      const fact = message as Fact
+    await recorded.scan(topic, entry => {
+      if (!counts(entry)) return
+      const fact = entry.message as Fact
       // What the run itself told is told anew: it may have had other code, or no alarms.
-      if (fact.type !== 'step.tallied') fencedState = behaviour.evolve(fencedState, fact, origin)
+      if (fact.type !== 'step.tallied') folded = tally(folded, fact)
       if (fact.type === 'step.completed' || fact.type === 'step.rejected') done = Math.max(done, fact.step)
       if (fact.type === 'alarm.raised' && !named.has(fact.alarm)) {
         others.push({ alarm: fact.alarm, step: null, message: fact.message })
@@ -87,7 +87,6 @@ async function raisedBy(recorded: RecordedRun, named: ReadonlyMap<string, Alarm>
     })
   }
   const raised: Raised[] = []
-  let folded = fencedState.inner
   let state = noAlarms
   let told = nextTally(folded, done, positiveAbove)
   for (; told !== undefined; told = nextTally(folded, done, positiveAbove)) {

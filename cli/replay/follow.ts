@@ -6,6 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
+import { fence } from '../../actors/fenced'
 import type { Message } from '../../messages/topics'
 import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
@@ -24,6 +25,7 @@ interface FollowOptions extends ReadOptions {
 }
 
 const topics = ['runs', 'trajectories', 'learner'] as const
+const replaced = '  (does not count: another had taken its part over)'
 
 export function registerFollow(replay: Command): void {
   const command = replay
@@ -47,15 +49,17 @@ async function follow(target: string | undefined, options: FollowOptions): Promi
     const isWanted = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
     const text = options.text?.toLowerCase()
     let ended = false
+    const isHeard = fence()
     const take = (entry: Entry, show: boolean) => {
       const { message } = entry
-      if (message.type === 'run.finished') ended = true
-      if (message.type === 'run.resumed') ended = false
+      const counts = isHeard(entry)
+      if (counts && message.type === 'run.finished') ended = true
+      if (counts && message.type === 'run.resumed') ended = false
       if (!show || !concerns(message, isWanted, target !== undefined)) return
       if (options.type !== undefined && !options.type.includes(message.type)) return
       const line = options.json
-        ? JSON.stringify({ place: placeText(entry), ...message }, plainArrays)
-        : `${paint('dim', placeText(entry).padEnd(22))} ${factLine(message)}`
+        ? JSON.stringify({ place: placeText(entry), ...message, ...(counts ? {} : { counts }) }, plainArrays)
+        : `${paint('dim', placeText(entry).padEnd(22))} ${factLine(message)}${counts ? '' : paint('yellow', replaced)}`
       if (text !== undefined && !JSON.stringify(message, plainArrays).toLowerCase().includes(text)) return
       process.stdout.write(`${line}\n`)
     }

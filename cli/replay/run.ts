@@ -5,6 +5,7 @@
  */
 import type { Command } from 'commander'
 import { coordinator } from '../../actors/coordinator'
+import { fence } from '../../actors/fenced'
 import { grouper } from '../../actors/grouper'
 import { owner } from '../../actors/owner'
 import type { Fact, RunFact } from '../../messages/facts'
@@ -110,8 +111,10 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
   const { wants = () => true, behaviour = ownerOf } = options
   const config = await configOf(recorded)
   let done = false
-  await recorded.scan('runs', ({ message }) => {
-    const fact = message as RunFact
+  const counts = fence()
+  await recorded.scan('runs', entry => {
+    if (!counts(entry)) return
+    const fact = entry.message as RunFact
     if (fact.type === 'run.finished') done = fact.outcome === 'done'
     else if (fact.type === 'run.resumed') done = false
   })

@@ -7,6 +7,7 @@
 
 import { writeFileSync } from 'node:fs'
 import type { Command } from 'commander'
+import { fence } from '../../actors/fenced'
 import type { EvaluationCompleted, Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { gather } from '../gather'
@@ -75,8 +76,11 @@ async function progressOf(options: ReadOptions): Promise<NamedProgress> {
 /** Rollouts first: the end of a step reports what is known of them by then. */
 async function fold(recorded: RecordedRun, positiveAbove: number): Promise<Progress> {
   const folded = progress({ positiveAbove })
+  const counts = fence()
   for (const topic of ['trajectories', 'runs', 'learner'] as const) {
-    await recorded.scan(topic, ({ message }) => folded.take(message as Fact))
+    await recorded.scan(topic, entry => {
+      if (counts(entry)) folded.take(entry.message as Fact)
+    })
   }
   return folded
 }

@@ -2,6 +2,7 @@
  * Trajectories out of a run's log: what `replay ls` lists and `replay show` prints. A projection; it can be made anew
  * from the facts at any time.
  */
+import { fence } from '../../actors/fenced'
 import type { TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal'
@@ -33,14 +34,15 @@ export interface TrajectoryLine {
   readonly at: number
 }
 
-/** Reads all partitions and calls `take` with every fact, in each partition's order. */
+/** Reads all partitions and calls `take` with every fact but those of former owners and curricula, in each partition's order. */
 export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) => void): Promise<void> {
   const partitions = await journal.partitionsOf('trajectories')
+  const counts = fence()
   for (let partition = 0; partition < partitions; partition++) {
     const { oldest, next } = await journal.offsets('trajectories', partition)
     for (let at = oldest; at < next; ) {
       const entries = await journal.read('trajectories', partition, at, 1024)
-      for (const { message } of entries) take(message as TrajectoryFact)
+      for (const entry of entries) if (counts(entry)) take(entry.message as TrajectoryFact)
       at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
   }

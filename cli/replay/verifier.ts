@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto'
 import { type CoordinatorState, coordinator } from '../../actors/coordinator'
-import { isReplaced, isStale } from '../../actors/fenced'
+import { fence, isReplaced, isStale } from '../../actors/fenced'
 import { type GrouperState, grouper } from '../../actors/grouper'
 import type { Rollout } from '../../actors/rollout'
 import type { LearnerFact, TrajectoryFact } from '../../messages/facts'
@@ -75,6 +75,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
   }
   const selected = new Map<string, ReadonlySet<string>>()
   const steps = learnerChecks()
+  const counts = fence()
   let facts = 0
   let telemetry = 0
   let contexts = 0
@@ -217,7 +218,8 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         const said = steps.take(message as LearnerFact, entry.offset, selected)
         if (said.ignored !== undefined) ignore(said.ignored)
         if (said.problem !== undefined) problem(entry, 'learner', said.problem)
-      } else if (message.type === 'run.finished') outcome = `${message.outcome} (${message.reason})`
+      } else if (!counts(entry)) ignore(`${message.type} of a former learner`)
+      else if (message.type === 'run.finished') outcome = `${message.outcome} (${message.reason})`
       else if (message.type === 'run.resumed') outcome = null
     },
     deadLetter(headers: BusRecord['headers']): boolean {

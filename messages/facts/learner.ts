@@ -84,6 +84,7 @@ export interface StageChanged {
   /** Before the next step: the optimizer begins anew, the reference becomes the policy of now. */
   readonly resetOptimizer?: boolean
   readonly updateReference?: boolean
+  readonly epoch?: Epoch
 }
 
 export type LearnerFact =

@@ -38,6 +38,8 @@ export interface RunFinished {
   readonly reason: string
   readonly steps: number
   readonly summary: Readonly<Record<string, unknown>>
+  /** Of the learner's part that says so; without, whoever says it is not fenced. */
+  readonly learnerEpoch?: Epoch
 }
 
 export interface EngineJoined {
@@ -86,6 +88,8 @@ export interface EvaluationCompleted {
   readonly n: number
   readonly samples: number
   readonly metrics: Metrics
+  /** Of the learner's part that says so; without, whoever says it is not fenced. */
+  readonly learnerEpoch?: Epoch
 }
 
 /** Tasks were drawn for a step. The next draw begins at `cursor`. */
@@ -136,6 +140,8 @@ export interface TasksMeasured {
   readonly samples: number
   /** Of `samples`; what failed to run is not solved. */
   readonly solved: readonly number[]
+  /** Of the learner's part that says so; without, whoever says it is not fenced. */
+  readonly learnerEpoch?: Epoch
 }
 
 /** A step is over: what its rollouts came to, beside the numbers of its update. */
@@ -144,6 +150,8 @@ export interface StepTallied {
   readonly at: number
   readonly step: number
   readonly metrics: Metrics
+  /** Of the learner's part that says so; without, whoever says it is not fenced. */
+  readonly learnerEpoch?: Epoch
 }
 
 export interface AlarmRaised {
@@ -151,6 +159,8 @@ export interface AlarmRaised {
   readonly at: number
   readonly alarm: string
   readonly message: string
+  /** Of the learner's part that says so; without, whoever says it is not fenced. */
+  readonly learnerEpoch?: Epoch
 }
 
 export type RunFact =

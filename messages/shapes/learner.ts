@@ -43,6 +43,7 @@ export const learnerShapes = {
       index: { optional: 'int' },
       resetOptimizer: { optional: 'boolean' },
       updateReference: { optional: 'boolean' },
+      epoch: { optional: 'int' },
     },
   },
 } as const satisfies ShapesOf<LearnerFact['type']>

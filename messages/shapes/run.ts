@@ -30,6 +30,7 @@ export const runShapes = {
       reason: 'string',
       steps: 'int',
       summary: { map: 'unknown' },
+      learnerEpoch: { optional: 'int' },
     },
   },
   'engine.joined': {
@@ -64,6 +65,7 @@ export const runShapes = {
       n: 'int',
       samples: 'int',
       metrics,
+      learnerEpoch: { optional: 'int' },
     },
   },
   'curriculum.advanced': {
@@ -89,12 +91,16 @@ export const runShapes = {
       from: 'int',
       samples: 'int',
       solved: { each: 'int' },
+      learnerEpoch: { optional: 'int' },
     },
   },
-  'step.tallied': { version: 1, fields: { at: 'number', step: 'int', metrics } },
+  'step.tallied': { version: 1, fields: { at: 'number', step: 'int', metrics, learnerEpoch: { optional: 'int' } } },
   'trajectory.forked': {
     version: 1,
     fields: { at: 'number', parent: 'string', child: 'string', turn: 'int', parentRun: { optional: 'string' } },
   },
-  'alarm.raised': { version: 1, fields: { at: 'number', alarm: 'string', message: 'string' } },
+  'alarm.raised': {
+    version: 1,
+    fields: { at: 'number', alarm: 'string', message: 'string', learnerEpoch: { optional: 'int' } },
+  },
 } as const satisfies ShapesOf<RunFact['type']>
