@@ -12,7 +12,7 @@ import type { Readable, Writable } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { type AnswerGrader, answerGrader } from '../actors/ports/answerGrader'
 import { graderLanes, graderSandbox } from '../actors/ports/graderSandbox'
-import { plainAnswer, sameNumber } from '../kernels'
+import { secondOpinion } from '../kernels'
 import { asError } from '../runtime/errors'
 import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './gradeLine'
 import { underSignals, whileWritable } from './lineCommand'
@@ -113,7 +113,7 @@ export async function gradeLines(
       const verdict = await grade({ answer, truth }, signal)
       counts[verdict.correct ? 'right' : 'wrong']++
       if (!second) return verdictLine(id, verdict)
-      const byArithmetic = sameNumber(plainAnswer(answer), plainAnswer(truth)) ?? null
+      const byArithmetic = secondOpinion(answer, truth) ?? null
       if (byArithmetic !== null) counts.settled++
       if (byArithmetic !== null && byArithmetic !== verdict.correct) counts.differ++
       return verdictLine(id, verdict, byArithmetic)

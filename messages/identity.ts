@@ -71,6 +71,8 @@ export function factKey(fact: Fact): string {
       return `step-${fact.step}#${fact.type}`
     case 'trajectory.forked':
       return `${fact.child}#${fact.type}`
+    case 'record.refused':
+      return `${fact.origin}#${fact.type}`
     case 'alarm.raised':
       return `${fact.alarm}#${fact.type}#${fact.at}`
   }

@@ -67,6 +67,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'tasks.measured':
     case 'step.tallied':
     case 'trajectory.forked':
+    case 'record.refused':
     case 'alarm.raised':
       return { topic: 'runs', key: run }
     case 'partition.claimed':

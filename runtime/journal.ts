@@ -3,7 +3,7 @@
  *
  * in   messages to append, topics to follow        out  the same messages with where they stood
  * Invariant: a follower sees every readable message in order; a record that cannot be read goes to `dead-letters` with
- * its error and its origin, unless the journal is there to be read only, and the follower goes on.
+ * its error and its origin, and a fact says so, unless the journal is there to be read only; the follower goes on.
  */
 import {
   decode,
@@ -263,7 +263,9 @@ export function openJournal(
       const origin = `${record.topic}:${record.partition}:${record.offset}`
       const headers = { ...record.headers, origin, error: error.message.slice(0, 1000) }
       const value = record.value.byteLength <= maxRecordBytes ? record.value : record.value.subarray(0, maxRecordBytes)
-      await bus.append([{ topic: onBus('dead-letters'), key: origin, headers, value }])
+      const { error: said } = headers
+      const refused = await toRecord({ type: 'record.refused', at: record.timestamp, origin, error: said })
+      await bus.append([{ topic: onBus('dead-letters'), key: origin, headers, value }, refused])
     },
   }
   return journal

@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import type { Fact, StageChanged } from '../messages/facts'
 import { runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
+import type { BusRecord } from '../runtime/bus/bus'
 import { openLmdbBus } from '../runtime/bus/lmdb'
 import { openMemoryBus } from '../runtime/bus/memory'
 import { type Following, type Journal, openJournal, type TopicsOnBus } from '../runtime/journal'
@@ -128,6 +129,10 @@ test('a foreign record is put with the dead letters once, however many follow it
     expect(namesOf(await journal.read('learner', 0, 0))).toEqual(['after'])
   }
   expect(await bus.offsets('troupe.r.dead-letters', 0)).toMatchObject({ next: 1 })
+  const [{ timestamp: at }] = (await bus.read('troupe.r.learner', 0, 0)) as [BusRecord]
+  const said = (await journal.read('runs', 0, 0)).map(entry => entry.message)
+  const error = expect.stringMatching(/./)
+  expect(said).toEqual([{ type: 'record.refused', at, origin: 'troupe.r.learner:0:0', error }])
 })
 
 test('all facts of a group come back from one partition in the order of their appends', async () => {

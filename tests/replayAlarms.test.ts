@@ -2,8 +2,9 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { topicOnBus } from '../messages/topics'
 import { troupe } from './support/cli'
-import { quickstartHistory, saveHistory } from './support/histories'
+import { changed, quickstartHistory, saveHistory } from './support/histories'
 
 jest.setTimeout(60_000)
 
@@ -30,7 +31,32 @@ test('every step is looked at, with bounds of one beside those that have names',
   const [collapse] = raised.filter(({ alarm }) => alarm === 'reward-collapse')
   expect(collapse).toMatchObject({ step: 3, message: expect.stringMatching(/below 2 for 3 steps.*look at `replay ls/) })
   expect(raised.some(({ alarm }) => alarm === 'never')).toBe(false)
-  expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^3 steps, 17 alarms: \d+ raised\n$/) })
+  expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^3 steps, 18 alarms: \d+ raised\n$/) })
+})
+
+test('dead letters and a grader that arithmetic contradicts are told of a log that had no alarms', async () => {
+  const at = join(directory, 'doubtful')
+  const history = quickstartHistory()
+  let judged = 0
+  const doubtful = changed(history, m => {
+    if (m.type !== 'reward.assigned' || !m.trajectory.startsWith('s0002') || judged++ % 8 > 0) return m
+    return { ...m, reward: 1 - m.reward }
+  })
+  const topic = topicOnBus(history.run, 'dead-letters')
+  const letter = (offset: number) => ({
+    ...{ topic, key: 'k', value: Buffer.from('not ours') },
+    headers: { origin: `troupe.history.turns:0:${offset}`, error: 'torn' },
+  })
+  await saveHistory(at, doubtful, [letter(1), letter(2), letter(2)])
+  const { code, stdout } = await troupe(['replay', 'alarms', '--json', '--bus', `lmdb:${at}`]).done
+  const raised = lines(stdout)
+  expect(raised.filter(({ alarm }) => alarm === 'dead-letters')).toMatchObject([
+    { step: null, message: expect.stringMatching(/^2 after step 3: .*`replay verify`/) },
+  ])
+  expect(raised.filter(({ alarm }) => alarm === 'verifier-disagreement')).toMatchObject([
+    { step: 2, message: expect.stringMatching(/^disagreeShare is 0\.\d+, above 0.02 .*--second/) },
+  ])
+  expect(code).toBe(1)
 })
 
 test.each([

@@ -9,7 +9,7 @@ import { owner } from '../actors/owner'
 import { type Fixture, unpackFixture } from '../cli/replay/fixture'
 import { openRecorded } from '../cli/replay/recordedRun'
 import { type OwnerBehaviour, type Rerun, rerun } from '../cli/replay/rerun'
-import { ownerOf, replayRun } from '../cli/replay/run'
+import { ownerOf, replayRun, replayTarget } from '../cli/replay/run'
 import type { GenerateTurn } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import type { Decision } from '../runtime/behaviour'
@@ -133,6 +133,62 @@ test('a decision that was said again before it was read counts once and is no di
   expect(same).toBe((await replayed(history)).same)
 })
 
+/** What a replay of facts at offsets from 0 on comes to. */
+function replayedLog(log: readonly Fact[], behaviour: () => OwnerBehaviour): Rerun {
+  const again = rerun(behaviour)
+  log.forEach((message, offset) => {
+    again.take({ message, topic: 'trajectories', partition: 0, offset, timestamp: 0 })
+  })
+  return again.result(true)
+}
+const twoOfFour = () =>
+  owner(
+    coordinator({ turnTimeoutMs: 10_000 }),
+    grouper({ runSeed: 1, selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1 } }),
+  )
+
+test('turns that one tick finds overdue are each counted as by a deadline; what a restart asks again is told from them', () => {
+  const w = world(twoOfFour())
+  w.append(claim())
+  for (let member = 0; member < 4; member++) w.append(requested('g0', member, { deadlineMs: 1e9 }))
+  w.tick(11_000)
+  expect(replayedLog(w.log, twoOfFour)).toMatchObject({ byClock: 4, askedAgain: 0, repeated: 0, divergences: [] })
+  w.restart()
+  w.tick(11_000)
+  expect(replayedLog(w.log, twoOfFour)).toMatchObject({ byClock: 8, askedAgain: 4, repeated: 0, divergences: [] })
+})
+
+test('a group that its deadline closes is two decisions by the clock: that it is closed, and what is kept', () => {
+  const w = world(twoOfFour())
+  w.append(claim())
+  for (let member = 0; member < 4; member++) w.append(requested('g0', member, { deadlineMs: 5000 }))
+  w.tick(6000)
+  const { byClock, divergences } = replayedLog(w.log, twoOfFour)
+  expect({ byClock, divergences }).toEqual({ byClock: 2, divergences: [] })
+})
+
+test('a target alone comes to what it comes to among all the rest, differences and all', async () => {
+  let turns = 0
+  const tampered = changed(history, m => {
+    if (m.type === 'rollout.finished' && turns++ % 9 === 0) return { ...m, answerTags: m.answerTags + 1 }
+    return m.type === 'tool.asked' && turns++ % 13 === 0 ? null : m
+  })
+  const at = join(directory, 'target')
+  await saveHistory(at, { ...tampered, partitions: 2 })
+  const recorded = await openRecorded({ bus: `lmdb:${at}`, run: history.run })
+  const targets = [...new Set(history.records.flatMap(({ message: m }) => ('trajectory' in m ? [m.trajectory] : [])))]
+  let differing = 0
+  for (const target of [...targets, 's0001.0000', 's0002.0001']) {
+    const wants = (id: string) => id === target || id.startsWith(`${target}/`)
+    const alone = await replayTarget(recorded, target)
+    expect(alone).toEqual(await replayRun(recorded, { wants }))
+    if (alone.divergences.length > 0) differing++
+  }
+  expect(differing).toBeGreaterThan(3)
+  expect(differing).toBeLessThan(targets.length / 2)
+  await recorded.close()
+})
+
 test('a tampered log is named by event, expected and actual, and ends with exit code 1; one target alone can be looked at', async () => {
   const at = join(directory, 'tampered')
   let finished: string | undefined
@@ -157,14 +213,9 @@ test('a tampered log is named by event, expected and actual, and ends with exit 
 })
 
 test('whatever the order of answers and whenever owners die, their own decisions replay without a difference', () => {
-  const behaviour = () =>
-    owner(
-      coordinator({ turnTimeoutMs: 10_000 }),
-      grouper({ runSeed: 1, selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1 } }),
-    )
   fc.assert(
     fc.property(fc.infiniteStream(fc.nat()), fc.array(fc.nat(30), { maxLength: 4 }), (picks, lives) => {
-      const w = world(behaviour())
+      const w = world(twoOfFour())
       w.append(claim())
       for (let member = 0; member < 4; member++) w.append(requested('g0', member))
       const answerOne = (pick: number): boolean => {
@@ -207,11 +258,7 @@ test('whatever the order of answers and whenever owners die, their own decisions
         w.restart(claim('b'))
       }
       while (answerOne(picks.next().value as number)) {}
-      const again = rerun(behaviour())
-      w.log.forEach((message, offset) => {
-        again.take({ message, topic: 'trajectories', partition: 0, offset, timestamp: 0 })
-      })
-      expect(again.result(true).divergences).toEqual([])
+      expect(replayedLog(w.log, twoOfFour).divergences).toEqual([])
     }),
     { numRuns: 100 },
   )

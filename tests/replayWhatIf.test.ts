@@ -75,6 +75,28 @@ test("rescore judges recorded texts again: by the recipe's rule as recorded, by 
   expect((await replay('rescore', group, '--grader', none)).stderr).toContain("exports no function 'grade'")
 })
 
+test('rescore --second says where arithmetic contradicts the record, and judges nothing that it cannot tell', async () => {
+  const at = join(directory, 'second')
+  const group = selected[0]!.group
+  let judged = 0
+  const doubtful = changed(history, m => {
+    if (m.type !== 'reward.assigned' || !m.trajectory.startsWith(`${group}/`)) return m
+    judged++
+    if (judged === 1) return { ...m, reward: 1 - m.reward }
+    return judged === 2 ? { ...m, answer: 'x + 1', how: 'math-verify' } : m
+  })
+  await saveHistory(at, doubtful)
+  const second = (...args: string[]) =>
+    troupe(['replay', 'rescore', group, '--second', '--json', ...args, '--bus', `lmdb:${at}`]).done
+  const said = (await second()).stdout
+    .trim()
+    .split('\n')
+    .map(l => JSON.parse(l))
+  expect(said.at(-1)).toMatchObject({ trajectories: 7, changed: 1 })
+  expect(said.slice(0, -1).every(({ how }) => how === 'arithmetic')).toBe(true)
+  expect((await second('--place', 'anywhere')).code).toBe(2)
+})
+
 test('diff names the first token at which two trajectories part, and finds none between one and itself', async () => {
   const group = 's0001.0000'
   const { code, stdout } = await replay('diff', `${group}/3`, `${group}/1`, '--json')

@@ -224,6 +224,26 @@ test('an alarm is raised once it has lasted, once for each time, and stop ends t
   expect(ofType(w.log, 'run.finished').at(-1)).toMatchObject({ outcome: 'done', steps: 9 })
 })
 
+test('a refused record is told with the step that was over next, once whoever met it, and can end the run', () => {
+  const alarms = [completeAlarm({ name: 'dead-letters', stop: true })]
+  const w: Running = world(curriculum({ ...base, steps: 9, alarms }))
+  const refused = (offset: number, at = 0): Fact => ({
+    ...{ type: 'record.refused', at, origin: `troupe.r.trajectories:0:${offset}`, error: 'torn' },
+  })
+  w.append(published(0))
+  answer(w, half)
+  w.append(refused(7), refused(7), refused(8), refused(9, 5000))
+  while (w.requests.length > 0) answer(w, half)
+  expect(
+    ofType(w.log, 'step.tallied')
+      .map(({ metrics }) => metrics.deadLetters)
+      .slice(0, 2),
+  ).toEqual([0, 2])
+  expect(ofType(w.log, 'run.finished')).toMatchObject([
+    { outcome: 'stopped', reason: expect.stringMatching(/^alarm dead-letters: deadLetters is 2, .*`replay verify`/) },
+  ])
+})
+
 test('the learner gives the first step of a stage what the stage asks of the trainer, after a refold too', () => {
   const behaviour = learner({ groupsPerStep: 1, refillShare: 0, steps: 3 })
   const changed: Fact = {

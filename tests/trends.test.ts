@@ -88,6 +88,29 @@ test('a turn that was interrupted makes its context known to a cache', () => {
   expect(sums).toMatchObject({ turns: 1, sampled: 15, recomputed: 105 })
 })
 
+test('where arithmetic says otherwise than the grader for mathematics is a share of what it can tell', () => {
+  const group = groupId('s0001.0000')
+  let state = noTallies
+  const put = (fact: object) => {
+    state = tally(state, fact as Fact)
+  }
+  put({ type: 'curriculum.advanced', purpose: 'train', step: 1, groups: [group], cursor: 0, order: 0 })
+  put({ type: 'rollout.requested', group, task: { truth: '\\boxed{1/2}' } })
+  const judged: [string, number, string][] = [
+    ['0.5', 1, 'math-verify'],
+    ['0.5', 0, 'math-verify-timeout'],
+    ['3', 1, 'integer'],
+    ['x + 1', 0, 'math-verify'],
+    ['7', 1, 'exact'],
+  ]
+  for (const [member, [answer, reward, how]] of judged.entries()) {
+    put({ type: 'rollout.finished', trajectory: `${group}/${member}`, outcome: 'answered' })
+    put({ type: 'reward.assigned', trajectory: `${group}/${member}`, attempt: 0, reward, answer, how })
+  }
+  put({ type: 'group.selected', step: 1, group })
+  expect(nextTally(state, 1, 0)!.metrics).toMatchObject({ disagreeShare: 2 / 3, deadLetters: 0 })
+})
+
 test('trends of a step are of the steps told before it, and steps of groups that were all alike are counted', () => {
   let state = noTallies
   const put = (fact: object) => {

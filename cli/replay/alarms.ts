@@ -8,10 +8,10 @@
 
 import type { Command } from 'commander'
 import { parse } from 'yaml'
-import { dueAlarms, noAlarms, watch } from '../../actors/alarms'
+import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/alarms'
 import { fence } from '../../actors/fenced'
 import { nextTally, noTallies, tally } from '../../actors/tally'
-import type { Fact, StepTallied } from '../../messages/facts'
+import type { Fact, RecordRefused, StepTallied } from '../../messages/facts'
 import { asError, TroupeError } from '../../runtime/errors'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
 import { gather } from '../gather'
@@ -54,9 +54,8 @@ async function alarms(options: AlarmsOptions): Promise<void> {
     for (const name of knownAlarms) plans.set(name, completeAlarm({ name, stop: false }))
     for (const plan of [...own.map(completeAlarm), ...given]) plans.set(plan.name, plan)
     const { raised, steps } = await raisedBy(recorded, plans, selection.positiveAbove)
-    raised.push(...deadLetters(await countOf(recorded, 'dead-letters')))
     for (const one of raised) process.stdout.write(`${options.json ? JSON.stringify(one) : line(one)}\n`)
-    process.stderr.write(`${steps} steps, ${plans.size + 1} alarms: ${raised.length} raised\n`)
+    process.stderr.write(`${steps} steps, ${plans.size} alarms: ${raised.length} raised\n`)
     reportFaults(recorded)
     process.exitCode = raised.length === 0 ? 0 : 1
   } finally {
@@ -87,6 +86,8 @@ async function raisedBy(recorded: RecordedRun, named: ReadonlyMap<string, Alarm>
     })
   }
   const raised: Raised[] = []
+  // Of a log that has letters and no facts of them.
+  for (const letter of await lettersOf(recorded)) folded = tally(folded, letter)
   let state = noAlarms
   let told = nextTally(folded, done, positiveAbove)
   for (; told !== undefined; told = nextTally(folded, done, positiveAbove)) {
@@ -103,29 +104,28 @@ async function raisedBy(recorded: RecordedRun, named: ReadonlyMap<string, Alarm>
       `step ${folded.told + 1} has groups that nobody decided; it and those after it were not looked at\n`,
     )
   }
+  const letters = folded.refused.size - folded.refusedTold
+  const ofNoStep = plans.filter(plan => plan.metric === 'deadLetters' && isBeyond(letters, plan))
+  for (const { name, hint } of letters > 0 ? ofNoStep : []) {
+    const when = folded.told === 0 ? 'before a step was over' : `after step ${folded.told}`
+    others.push({ alarm: name, step: null, message: `${letters} ${when}${hint === undefined ? '' : `: ${hint}`}` })
+  }
   return { raised: [...raised, ...others], steps: folded.told }
 }
 
-async function countOf(recorded: RecordedRun, topic: 'dead-letters'): Promise<number> {
-  let count = 0
-  const take = () => {}
-  await recorded.scan(topic, take, () => {
-    count++
-    return false
-  })
-  return count
+/** Each once for each time that it was met. */
+async function lettersOf(recorded: RecordedRun): Promise<readonly RecordRefused[]> {
+  const letters: RecordRefused[] = []
+  await recorded.scan(
+    'dead-letters',
+    () => {},
+    ({ origin = '', error = '' }, { timestamp: at }) => {
+      letters.push({ type: 'record.refused', at, origin, error })
+      return false
+    },
+  )
+  return letters
 }
-
-const deadLetters = (count: number): Raised[] =>
-  count === 0
-    ? []
-    : [
-        {
-          alarm: 'dead-letters',
-          step: null,
-          message: `${count} messages could not be read or handled; look at \`replay verify\`, which lists them`,
-        },
-      ]
 
 function alarmOf(text: string): Alarm {
   const refuse = (message: string) =>

@@ -135,6 +135,8 @@ export function factLine(message: Message): string {
       return `${head} version ${message.version}, ${message.bytes} bytes`
     case 'evaluation.completed':
       return `${head} ${shortest(message.name)}, pass@1 ${message.passAt1.toFixed(3)} after step ${message.step}`
+    case 'record.refused':
+      return `${head} ${shortest(message.origin)}: ${shortest(message.error)}`
     case 'alarm.raised':
       return `${head} ${shortest(message.alarm)}: ${shortest(message.message)}`
     case 'run.finished':

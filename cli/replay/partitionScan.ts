@@ -13,6 +13,7 @@ import type { Bus, BusRecord } from '../../runtime/bus/bus'
 import { asError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { type Fault, type FaultKind, faultKind } from './faults'
+import type { LookEnd } from './lookEnd'
 import type { Place } from './place'
 
 export type Want = (headers: BusRecord['headers'], record: BusRecord) => boolean
@@ -23,8 +24,8 @@ export interface PartitionScanOptions {
   readonly run: RunId
   readonly bus: Bus
   readonly blobs: BlobStore
-  /** Where the look at the run ends, with when that was written. */
-  readonly end: { readonly at: Place; readonly timestamp: number } | undefined
+  /** Where the look at the run ends, if not at its end. */
+  readonly end: LookEnd | undefined
   readonly note: (fault: Fault) => void
 }
 
@@ -32,14 +33,6 @@ const readAtOnce = 4096
 
 export function partitionScan({ run, bus, blobs, end: lookEnd, note }: PartitionScanOptions) {
   const fault = (kind: FaultKind, place: Place, message: string): void => note({ kind, ...place, message })
-
-  /** Where the look at this run ends in a partition. */
-  function isAfter(record: BusRecord, topic: TopicName): boolean {
-    if (lookEnd === undefined) return false
-    const { at, timestamp } = lookEnd
-    if (topic === at.topic && record.partition === at.partition) return record.offset > at.offset
-    return record.timestamp > timestamp
-  }
 
   async function take(record: BusRecord, topic: TopicName, next: number, give: Take): Promise<void> {
     const { partition, offset, timestamp, headers } = record
@@ -93,7 +86,7 @@ export function partitionScan({ run, bus, blobs, end: lookEnd, note }: Partition
   ): Promise<Place> {
     const name = topicOnBus(run, topic)
     const { oldest, next: end } = await bus.offsets(name, partition)
-    const next = Math.min(end, until)
+    const next = Math.min(end, until, (await lookEnd?.(topic, partition)) ?? end)
     let offset = Math.max(from ?? oldest, oldest)
     let atOnce = readAtOnce
     while (offset < next) {
@@ -116,14 +109,13 @@ export function partitionScan({ run, bus, blobs, end: lookEnd, note }: Partition
       const missing = (through: number) =>
         fault('gap', { topic, partition, offset }, `offsets ${offset} to ${through} are not there`)
       if (records.length === 0) {
-        missing(end - 1)
+        missing(next - 1)
         break
       }
       for (const record of records) {
         if (record.offset > offset) missing(record.offset - 1)
         offset = record.offset + 1
         if (record.offset >= next) break
-        if (isAfter(record, topic)) return { topic, partition, offset: record.offset }
         if (want === undefined || want(record.headers, record)) await take(record, topic, end, give)
       }
     }

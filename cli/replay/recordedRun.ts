@@ -15,6 +15,7 @@ import { TroupeError } from '../../runtime/errors'
 import type { RunDirectory } from '../../runtime/runDirectory'
 import { chooseRun, openForReading, runsOn, withBus } from '../runContext'
 import { type Fault, faultList, faultText } from './faults'
+import { type LookEnd, lookEnd } from './lookEnd'
 import { partitionScan, type Take, type Want } from './partitionScan'
 import { type Place, placeOf, timeOf } from './place'
 
@@ -32,6 +33,8 @@ export interface RecordedRun {
   /** Where the look at the run ends, if not at its end. */
   readonly at: Place | undefined
   readonly reindex: boolean
+  /** The same run, to its end; itself where nothing was said of `at`. */
+  readonly whole: RecordedRun
   readonly files: RunDirectory
   readonly bus: Bus
   readonly blobs: BlobStore
@@ -43,7 +46,9 @@ export interface RecordedRun {
    */
   scan(topic: TopicName, take: Take, want?: Want, from?: readonly number[]): Promise<readonly Place[]>
   /** As scan, of these places only: partition by partition, offsets ascending. */
-  pick(topic: TopicName, places: readonly Omit<Place, 'topic'>[], take: Take): Promise<void>
+  pick(topic: TopicName, places: readonly Omit<Place, 'topic'>[], take: Take, want?: Want): Promise<void>
+  /** Where the look at a partition ends, exclusive. */
+  endOf(topic: TopicName, partition: number): Promise<number>
   partitionsOf(topic: TopicName): number
   /** Adds to the faults, once a place and kind. */
   note(fault: Fault): void
@@ -69,35 +74,41 @@ export async function openRecorded(options: ReadOptions): Promise<RecordedRun> {
   const chosen = options.bus.startsWith('kafka:') ? options.run : chooseRun(options.bus, options.run)
   const { run, files, bus, blobs } = await openForReading(options.bus, chosen, newestOn)
   try {
-    const recorded = await reader({ run, files, bus, blobs }, options, at)
-    return recorded
+    const topics = new Map((await bus.listTopics()).map(config => [config.topic, config.partitions]))
+    const end = at === undefined ? undefined : { at, look: lookEnd(bus, run, at, await timeOf(bus, run, at)) }
+    return reader({ run, files, bus, blobs }, options, topics, end)
   } catch (thrown) {
     await bus.close()
     throw thrown
   }
 }
 
-async function reader(
-  { run, files, bus, blobs }: Pick<RecordedRun, 'run' | 'files' | 'bus' | 'blobs'>,
+function reader(
+  log: Pick<RecordedRun, 'run' | 'files' | 'bus' | 'blobs'>,
   options: ReadOptions,
-  at: Place | undefined,
-) {
-  const names = new Map((await bus.listTopics()).map(config => [config.topic, config.partitions]))
-  const end = at === undefined ? undefined : { at, timestamp: await timeOf(bus, run, at) }
+  topics: ReadonlyMap<string, number>,
+  end?: { readonly at: Place; readonly look: LookEnd },
+): RecordedRun {
+  const { run, files, bus, blobs } = log
   const { faults, note } = faultList()
-  const scanPartition = partitionScan({ run, bus, blobs, end, note })
+  const scanPartition = partitionScan({ run, bus, blobs, end: end?.look, note })
+  let whole: RecordedRun | undefined
 
   const recorded: RecordedRun = {
     run,
     address: options.bus,
-    at,
+    at: end?.at,
+    get whole() {
+      whole ??= end === undefined ? recorded : reader(log, options, topics)
+      return whole
+    },
     reindex: options.reindex === true,
     files,
     bus,
     blobs,
     faults,
     note,
-    partitionsOf: topic => names.get(topicOnBus(run, topic)) ?? 0,
+    partitionsOf: topic => topics.get(topicOnBus(run, topic)) ?? 0,
     async scan(topic, give, want, from) {
       const ends: Place[] = []
       for (let p = 0; p < recorded.partitionsOf(topic); p++) {
@@ -105,7 +116,7 @@ async function reader(
       }
       return ends
     },
-    async pick(topic, places, give) {
+    async pick(topic, places, give, want = () => true) {
       for (let i = 0; i < places.length; ) {
         const { partition, offset: first } = places[i]!
         const wanted = new Set<number>()
@@ -114,8 +125,13 @@ async function reader(
           last = places[i]!.offset
           wanted.add(last)
         }
-        await scanPartition(topic, partition, first, give, (_, record) => wanted.has(record.offset), last + 1)
+        const isWanted: Want = (headers, record) => wanted.has(record.offset) && want(headers, record)
+        await scanPartition(topic, partition, first, give, isWanted, last + 1)
       }
+    },
+    async endOf(topic, partition) {
+      const { next } = await bus.offsets(topicOnBus(run, topic), partition)
+      return end === undefined ? next : Math.min(next, await end.look(topic, partition))
     },
     scanFrom: ({ topic, partition, offset }, give) => scanPartition(topic, partition, offset, give),
     async started() {

@@ -73,6 +73,8 @@ export interface Stepped {
 interface Expectation {
   readonly fact: Fact
   readonly after: Place
+  /** A deadline brought it about. */
+  readonly byClock?: true
 }
 
 /** What the owner of a partition says itself; everything else is answered by others. */
@@ -101,8 +103,12 @@ const ofGroup = (fact: Fact): string => ('trajectory' in fact ? groupOf(fact.tra
 /** Owners that only put in what is shared or was read from a file. */
 const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
-/** Replays one partition. */
-export function rerun(behaviour: OwnerBehaviour) {
+/**
+ * Replays one partition. `make`: today's code, anew at each call: a behaviour remembers what it asked last. `wants`: which
+ * trajectories and groups are counted; all that is given is folded.
+ */
+export function rerun(make: () => OwnerBehaviour, wants: (id: string) => boolean = () => true) {
+  const behaviour = make()
   let now = 0
   let ids = 0
   const fx: Effects = { now: () => now, elapsed: () => now, unique: () => `replay-${ids++}` }
@@ -113,6 +119,9 @@ export function rerun(behaviour: OwnerBehaviour) {
   let given = false
   const divergences: Divergence[] = []
   const counts = { same: 0, byClock: 0, askedAgain: 0, repeated: 0, fenced: 0 }
+  const count = (what: keyof typeof counts, fact: Fact) => {
+    if (wants(aboutOf(fact))) counts[what]++
+  }
   /** Decisions of open groups that agreed, by group and by what they say. */
   const agreed = new Map<string, Map<string, Fact>>()
 
@@ -136,22 +145,22 @@ export function rerun(behaviour: OwnerBehaviour) {
   function unasked(fact: TrajectoryFact, entry: Entry): Fact | undefined {
     const key = factKey(fact)
     const about = aboutOf(fact)
-    const group = ofGroup(fact)
     now = fact.at
-    const ticked = attempt(() => behaviour.decide(state, { type: 'tick' }, fx).facts, entry) ?? []
+    // By one that has asked for nothing yet: what is only tried here must not look said to the next that is tried.
+    const ticked = attempt(() => make().decide(state, { type: 'tick' }, fx).facts, entry) ?? []
     const clock = ticked.find(f => factKey(f) === key)
     if (clock !== undefined) {
-      counts.byClock++
-      // What one tick says about a group is said at once: the closing, then the decision.
-      const rest = ticked.filter(f => f !== clock && (aboutOf(f) === group || aboutOf(f) === about))
-      open.unshift(...rest.map(f => ({ fact: f, after: entry })))
+      count('byClock', fact)
+      // What a tick says about a group is said at once: the closing, then the decision.
+      const rest = ticked.filter(f => f !== clock && aboutOf(f) === about && clock.type === 'group.closed')
+      open.unshift(...rest.map(f => ({ fact: f, after: entry, byClock: true as const })))
       return clock
     }
     if (!('attempt' in fact) || fact.attempt === 0) return undefined
-    const pending = attempt(() => behaviour.pending(state, fx).facts, entry) ?? []
+    const pending = attempt(() => make().pending(state, fx).facts, entry) ?? []
     const again = pending.find(f => factKey(f) === key)
     if (again === undefined) return undefined
-    counts.askedAgain++
+    count('askedAgain', fact)
     open = open.filter(e => aboutOf(e.fact) !== about)
     return again
   }
@@ -182,24 +191,27 @@ export function rerun(behaviour: OwnerBehaviour) {
     const index = open.findIndex(e => factKey(e.fact) === key)
     let expected: Fact | undefined
     let after: Place | null = null
+    let byClock = false
     if (index >= 0) {
       const found = open[index]!
       expected = found.fact
       after = found.after
+      byClock = found.byClock === true
       const skipped = open.slice(0, index).filter(e => isBefore(e.after, found.after))
       for (const one of skipped) missing(one, entry)
       open = open.filter((e, i) => i !== index && !skipped.includes(e))
     } else {
       const before = agreed.get(ofGroup(fact))?.get(key)
       if (before !== undefined && isDeepStrictEqual(stripTimes(before), stripTimes(fact))) {
-        counts.repeated++
+        count('repeated', fact)
         return
       }
       expected = unasked(fact, entry)
     }
     const fields = expected === undefined ? [] : differing(expected, fact)
     if (expected !== undefined && fields.length === 0) {
-      counts.same++
+      count('same', fact)
+      if (byClock) count('byClock', fact)
       note(fact, key)
       return
     }
@@ -237,7 +249,7 @@ export function rerun(behaviour: OwnerBehaviour) {
       const fenced = 'epoch' in fact && fact.epoch !== state.coordinator.epoch
       const compares = isDecision(fact) && !given && !fenced
       if (compares) compare(fact, entry)
-      else if (isDecision(fact) && !given) counts.fenced++
+      else if (isDecision(fact) && !given) count('fenced', fact)
       let decides: readonly Fact[] = []
       now = Math.max(now, fact.at)
       const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
@@ -261,7 +273,8 @@ export function rerun(behaviour: OwnerBehaviour) {
     /** `complete`: the run ended by itself, so that nothing may be left open. */
     result(complete: boolean): Rerun {
       if (complete && last !== undefined) for (const one of open) missing(one, last)
-      return { ...counts, inFlight: complete ? [] : open.map(e => e.fact), divergences }
+      const inFlight = complete ? [] : open.map(e => e.fact).filter(fact => wants(aboutOf(fact)))
+      return { ...counts, inFlight, divergences: divergences.filter(d => wants(d.about)) }
     },
   }
 }

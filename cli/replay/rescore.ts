@@ -7,6 +7,7 @@
 import { resolve } from 'node:path'
 import { type Command, Option } from 'commander'
 import type { Grader } from '../../actors/ports/verifierPort'
+import { opinionOn } from '../../actors/tally'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Recipe, RecipeConfig, RewardConfig } from '../../runtime/recipe'
 import { loadRecipe } from '../recipes'
@@ -22,6 +23,7 @@ interface RescoreOptions extends ReadOptions {
   readonly times: number
   readonly place?: RewardConfig['place']
   readonly grader?: string
+  readonly second?: true
   readonly timeoutMs?: number
   readonly json?: boolean
 }
@@ -55,6 +57,12 @@ export function registerRescore(replay: Command): void {
       ]),
     )
     .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth, task}) → {reward, answer, how}')
+    .addOption(
+      new Option(
+        '--second',
+        'by plain arithmetic, where answer and truth are numbers; the others are left out',
+      ).conflicts(['place', 'grader', 'times']),
+    )
     .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000))
     .option('--json', 'a JSON line each, last a summary')
   withRun(command).action(rescore)
@@ -66,12 +74,16 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
   const closers: (() => Promise<void>)[] = []
   try {
     const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
-    const all = (await countedTrajectories(recorded, wants)).filter(c => c.reward !== null)
-    if (all.length === 0) throw wrong('nothing there has a reward to compare with')
+    const rewarded = (await countedTrajectories(recorded, wants)).filter(c => c.reward !== null)
+    if (rewarded.length === 0) throw wrong('nothing there has a reward to compare with')
+    const all = options.second ? rewarded.filter(c => secondOf(c) !== undefined) : rewarded
+    if (all.length === 0)
+      throw wrong('arithmetic can judge none of them: it needs numbers that the reward `math` had judged')
     const config = await configOf(recorded)
-    const grader = options.grader === undefined ? await ownOf(config, options, closers) : graderIn(options.grader)
-    const results: Rescored[] = []
-    for (let at = 0; at < all.length; at += atOnce) {
+    const results: Rescored[] = options.second ? all.map(byArithmetic) : []
+    const given = options.grader === undefined ? undefined : graderIn(options.grader)
+    const grader = options.second ? undefined : (given ?? (await ownOf(config, options, closers)))
+    for (let at = 0; grader !== undefined && at < all.length; at += atOnce) {
       results.push(...(await Promise.all(all.slice(at, at + atOnce).map(c => judge(c, grader, options.times)))))
     }
     print(results, options)
@@ -127,6 +139,17 @@ function graderIn(file: string): Grader {
   }
   if (typeof loaded.grade !== 'function') throw wrong(`--grader ${file} exports no function 'grade'`)
   return loaded.grade as Grader
+}
+
+/** Of the answer as the record has it. */
+const secondOf = ({ reward, request }: Counted) => opinionOn(reward!, request.task.truth)
+
+function byArithmetic(counted: Counted): Rescored {
+  const { reward: recorded, answer } = counted.reward!
+  const reward = secondOf(counted) ? 1 : 0
+  const { trajectory } = counted
+  const changed = reward !== recorded
+  return { trajectory, recorded, rewards: [reward], mean: reward, deviation: 0, answer, how: 'arithmetic', changed }
 }
 
 async function judge(counted: Counted, grader: Grader, times: number): Promise<Rescored> {

@@ -46,25 +46,11 @@ export function resolveTarget(asked: string, trajectories: readonly TrajectoryId
   return id => id === one
 }
 
-/** Ids of all trajectories, in the order in which they were asked for; without an index only headers are looked at. */
+/** Ids of all trajectories, in the order in which they were asked for. */
 export async function trajectoriesOf(recorded: RecordedRun): Promise<readonly TrajectoryId[]> {
   const index = await indexOf(recorded)
-  if (index !== undefined) {
-    const rows = Array.from({ length: index.size }, (_, i) => i)
-    return rows.filter(i => index.state(i) !== 'unasked').map(i => index.id(i))
-  }
-  const ids = new Set<TrajectoryId>()
-  await recorded.scan(
-    'trajectories',
-    () => {},
-    headers => {
-      if (headers.type === 'rollout.requested' && headers.trajectory !== undefined) {
-        ids.add(headers.trajectory as TrajectoryId)
-      }
-      return false
-    },
-  )
-  return [...ids]
+  const rows = Array.from({ length: index.size }, (_, i) => i)
+  return rows.filter(i => index.state(i) !== 'unasked').map(i => index.id(i))
 }
 
 function ambiguous(asked: string, near: readonly string[], kind: string): TroupeError {

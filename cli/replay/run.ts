@@ -9,11 +9,13 @@ import { fence } from '../../actors/fenced'
 import { grouper } from '../../actors/grouper'
 import { owner } from '../../actors/owner'
 import type { Fact, RunFact } from '../../messages/facts'
+import { type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
 import { codeDigest } from '../../runtime/digests'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { type RecipeConfig, recipeSchema, selectionOf } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
+import { scanTrajectories } from './kept/picked'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { aboutOf, type Divergence, type OwnerBehaviour, type Rerun, rerun, type Stepped } from './rerun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
@@ -51,13 +53,14 @@ export function registerRun(replay: Command): void {
       throw thrown
     })
     try {
-      const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
-      const whole = target === undefined
-      const replayed = await replayRun(recorded, { wants, ...(stops === undefined ? {} : { stops, whole }) })
+      const replayed =
+        target === undefined
+          ? await replayRun(recorded, stops === undefined ? {} : { stops, whole: true })
+          : await replayTarget(recorded, target, stops)
       const sameCode = (await recorded.started()).codeDigest === codeDigest()
       if (options.json)
         process.stdout.write(`${JSON.stringify({ run: recorded.run, sameCode, ...replayed }, plainArrays)}\n`)
-      else process.stdout.write(`${report(recorded, replayed, sameCode).join('\n')}\n`)
+      else process.stdout.write(`${report(recorded, replayed, sameCode, target).join('\n')}\n`)
       reportFaults(recorded)
       process.exitCode = replayed.divergences.length > 0 || recorded.faults.length > 0 ? 1 : 0
     } finally {
@@ -65,6 +68,24 @@ export function registerRun(replay: Command): void {
       await recorded.close()
     }
   })
+}
+
+/**
+ * A group is led by its own facts and the claims of its partition: no other record is read. Where something differs, the whole
+ * log is gone through, to see it among all that was decided then.
+ */
+export async function replayTarget(recorded: RecordedRun, target: string, stops?: Stepper): Promise<Rerun> {
+  const trajectories = await trajectoriesOf(recorded)
+  const wants = resolveTarget(target, trajectories)
+  const groups = new Set(trajectories.filter(wants).map(groupOf))
+  let isEnough = false
+  const at = async (stepped: Stepped) => {
+    isEnough = (await stops?.at(stepped)) === false
+    return !isEnough
+  }
+  const replayed = await replayRun(recorded, { wants, groups, ...(stops === undefined ? {} : { stops: { at } }) })
+  const agrees = replayed.divergences.length === 0 && replayed.inFlight.length === 0
+  return agrees || isEnough ? replayed : replayRun(recorded, { wants })
 }
 
 /** Loaded when it is asked for: other replays need no expressions. */
@@ -78,8 +99,10 @@ const stepperOf = (options: RunOptions): Stepper =>
   })
 
 export interface ReplayOptions {
-  /** Which trajectories and groups are looked at; all are folded. Default all. */
+  /** Which trajectories and groups are looked at and counted. Default all. */
   readonly wants?: (id: string) => boolean
+  /** Which are folded. Default all. */
+  readonly groups?: ReadonlySet<GroupId>
   /** Another behaviour than today's: for tests of changes. */
   readonly behaviour?: (config: RecipeConfig) => OwnerBehaviour
   /** Asked at every fact that is looked at. With `whole`, facts of learner and run stand between them, by their time. */
@@ -108,7 +131,7 @@ export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
   )
 
 export async function replayRun(recorded: RecordedRun, options: ReplayOptions = {}): Promise<Rerun> {
-  const { wants = () => true, behaviour = ownerOf } = options
+  const { wants = () => true, groups, behaviour = ownerOf } = options
   const config = await configOf(recorded)
   let done = false
   const counts = fence()
@@ -121,15 +144,17 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
   const partitions = new Map<number, ReturnType<typeof rerun>>()
   const look = options.stops === undefined ? undefined : await lookerOf(recorded, options.stops, options)
   try {
-    await recorded.scan('trajectories', entry => {
+    const take = (entry: Entry) => {
       let partition = partitions.get(entry.partition)
       if (partition === undefined) {
-        partition = rerun(behaviour(config))
+        partition = rerun(() => behaviour(config), wants)
         partitions.set(entry.partition, partition)
       }
       const stepped = partition.take(entry)
       return look?.at(stepped)
-    })
+    }
+    if (groups === undefined) await recorded.scan('trajectories', take)
+    else await scanTrajectories(recorded, id => groups.has(groupOf(id as TrajectoryId)), take)
     await look?.rest()
   } catch (thrown) {
     if (!(thrown instanceof Enough)) throw thrown
@@ -146,7 +171,7 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
     repeated: sum(r => r.repeated),
     fenced: sum(r => r.fenced),
     inFlight: results.flatMap(r => r.inFlight),
-    divergences: results.flatMap(r => r.divergences).filter(d => wants(d.about)),
+    divergences: results.flatMap(r => r.divergences),
   }
 }
 
@@ -182,7 +207,7 @@ const plainArrays = (_key: string, value: unknown) =>
   value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
 const paint = painter(process.stdout)
 
-function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean): string[] {
+function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean, target?: string): string[] {
   const { same, byClock, askedAgain, repeated, fenced, inFlight, divergences } = replayed
   const asides = [
     [byClock, 'by a deadline'],
@@ -193,7 +218,7 @@ function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean): stri
   ] as const
   const notes = asides.filter(([n]) => n > 0).map(([n, what]) => `${n} ${what}`)
   const lines = [
-    `run ${recorded.run}: ${same} decisions are as recorded${notes.length > 0 ? ` (${notes.join(', ')})` : ''}; the code is ${sameCode ? 'the same' : 'another'}`,
+    `run ${recorded.run}${target === undefined ? '' : `, ${escapeForTerminal(target)}`}: ${same} decisions are as recorded${notes.length > 0 ? ` (${notes.join(', ')})` : ''}; the code is ${sameCode ? 'the same' : 'another'}`,
   ]
   const [first] = divergences
   if (first === undefined) return [...lines, paint('green', 'no decision differs')]

@@ -56,8 +56,8 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
   try {
     const wanted = asked ?? (await trajectoryAt(recorded, options.at))
     const index = await indexOf(recorded)
-    const row = index?.find(wanted)
-    const isThere = row !== undefined && index?.state(row) !== 'unasked'
+    const row = index.find(wanted)
+    const isThere = row !== undefined && index.state(row) !== 'unasked'
     const trajectory = isThere ? (wanted as TrajectoryId) : resolveId(wanted, await trajectoriesOf(recorded))
     const entries = await entriesOfTrajectory(recorded, trajectory)
     const inRange = ({ message }: Entry) =>
@@ -131,15 +131,9 @@ async function trajectoryAt(recorded: RecordedRun, at: string | undefined): Prom
   if (at === undefined) throw nameOne('no trajectory was named')
   const { topic, partition, offset } = placeOf(at)
   let found: string | undefined
-  await recorded.scan(
-    topic,
-    entry => {
-      if (entry.partition === partition && entry.offset === offset && 'trajectory' in entry.message) {
-        found = entry.message.trajectory
-      }
-    },
-    headers => headers.trajectory !== undefined,
-  )
+  await recorded.pick(topic, [{ partition, offset }], ({ message }) => {
+    if ('trajectory' in message) found = message.trajectory
+  })
   if (found !== undefined) return found
   throw nameOne(`${at} is a record of no trajectory`)
 }

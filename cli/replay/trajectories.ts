@@ -8,7 +8,7 @@ import type { TrajectoryId } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal'
 import { indexOf } from './kept/keptIndex'
 import { scanTrajectories } from './kept/picked'
-import { IndexRows, type Row } from './kept/rows'
+import type { Row } from './kept/rows'
 import type { RecordedRun } from './recordedRun'
 
 export interface TrajectoryLine {
@@ -74,17 +74,8 @@ export function lineOf(row: Omit<Row, 'places' | 'group'>): TrajectoryLine | und
 /** Of all trajectories, in the order in which they were asked for, partition by partition. */
 export async function trajectoryLines(recorded: RecordedRun): Promise<readonly TrajectoryLine[]> {
   const index = await indexOf(recorded)
-  if (index !== undefined) return Array.from({ length: index.size }, (_, i) => lineOf(index.row(i))).filter(isLine)
-  const rows = new IndexRows()
-  await recorded.scan(
-    'trajectories',
-    entry => rows.take(entry),
-    (_, record) => rows.place(record),
-  )
-  return [...rows.rows.values()].map(lineOf).filter(isLine)
+  return Array.from({ length: index.size }, (_, i) => lineOf(index.row(i))).filter(line => line !== undefined)
 }
-
-const isLine = (line: TrajectoryLine | undefined): line is TrajectoryLine => line !== undefined
 
 /** Those of `ids` in whose task, turns, calls or results `text` stands; case does not matter. */
 export async function withText(

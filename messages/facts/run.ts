@@ -154,6 +154,16 @@ export interface StepTallied {
   readonly learnerEpoch?: Epoch
 }
 
+/** A record could not be read, or killed its receiver again and again. It stands in `dead-letters`, and is left out. */
+export interface RecordRefused {
+  readonly type: 'record.refused'
+  /** When the record had been written. Whoever meets it says the same. */
+  readonly at: number
+  /** Topic as it is on the bus, partition, offset. */
+  readonly origin: string
+  readonly error: string
+}
+
 export interface AlarmRaised {
   readonly type: 'alarm.raised'
   readonly at: number
@@ -176,4 +186,5 @@ export type RunFact =
   | TasksMeasured
   | StepTallied
   | TrajectoryForked
+  | RecordRefused
   | AlarmRaised

@@ -99,6 +99,7 @@ export const runShapes = {
     version: 1,
     fields: { at: 'number', parent: 'string', child: 'string', turn: 'int', parentRun: { optional: 'string' } },
   },
+  'record.refused': { version: 1, fields: { at: 'number', origin: 'string', error: 'string' } },
   'alarm.raised': {
     version: 1,
     fields: { at: 'number', alarm: 'string', message: 'string', learnerEpoch: { optional: 'int' } },

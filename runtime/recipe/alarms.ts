@@ -74,6 +74,16 @@ const known: Readonly<Record<string, Known>> = {
     means: 'rollouts failed, or their rewards could not be had',
     look: '`replay ls --status failed`, `replay ls --reward none`, `replay show`',
   },
+  'verifier-disagreement': {
+    ...{ metric: 'disagreeShare', above: 0.02, for: 1 },
+    means: 'of answers that are numbers, plain arithmetic says otherwise than the grader',
+    look: '`replay rescore --all --second`, the truths of those problems',
+  },
+  'dead-letters': {
+    ...{ metric: 'deadLetters', above: 0, for: 1 },
+    means: 'records could not be read, or their readers could not live with them',
+    look: '`replay verify`, which lists them; the versions of the processes of the run',
+  },
   preemptions: {
     ...{ metric: 'preemptionsPerTurn', above: 0.1, for: 3 },
     means: 'engines run out of KV in the middle of turns',

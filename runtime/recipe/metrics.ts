@@ -5,7 +5,7 @@ import { z } from 'zod'
 /** Of a step's rollouts and turns, and of its trends (`step.tallied`); of its update (`step.completed`). */
 const stepMetrics = [
   ...['passAt1', 'toolErrorRate', 'toolErrorRateInPositives', 'truncatedShare', 'failedShare', 'rejectedShare'],
-  ...['equalShare', 'meanTokens', 'meanTurns', 'rollouts'],
+  ...['equalShare', 'meanTokens', 'meanTurns', 'rollouts', 'disagreeShare', 'deadLetters'],
   ...['preemptionsPerTurn', 'recomputedShare', 'staleness'],
   ...['gradNormRatio', 'meanTokensRatio', 'passAt1Drop', 'toolErrorsDespiteReward'],
   ...['loss', 'gradNorm', 'entropy', 'clipFraction', 'klEngine', 'klReference', 'tisMean', 'tisCapped', 'icepopMasked'],

@@ -31,6 +31,7 @@ import type { Fault } from '../faults'
 import { placeText } from '../place'
 import type { RecordedRun } from '../recordedRun'
 import { type IndexView, type KeptPartition, readIndex, writeIndex } from './indexFile'
+import { pastIndex } from './past'
 import { IndexRows } from './rows'
 
 /** Logs of fewer records are read through in less than a tenth of a second. */
@@ -41,13 +42,14 @@ const maxFiles = 64
 /** With more faults than these, looking at each again takes longer than the whole. */
 const maxFaults = 256
 
-const made = new WeakMap<RecordedRun, Promise<IndexView | undefined>>()
+const made = new WeakMap<RecordedRun, Promise<IndexView>>()
 
-/** undefined with `--at`: a look at the past is a look through the log. */
-export function indexOf(recorded: RecordedRun): Promise<IndexView | undefined> {
+/** Of the run as it is looked at: with `--at`, as it stood then. */
+export function indexOf(recorded: RecordedRun): Promise<IndexView> {
   let index = made.get(recorded)
   if (index === undefined) {
-    index = recorded.at === undefined ? openIndex(recorded) : Promise.resolve(undefined)
+    const { whole } = recorded
+    index = whole === recorded ? openIndex(recorded) : indexOf(whole).then(today => pastIndex(recorded, today))
     made.set(recorded, index)
   }
   return index

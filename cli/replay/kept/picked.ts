@@ -16,10 +16,9 @@ const mostPicked = 0.2
 export async function scanTrajectories(
   recorded: RecordedRun,
   wants: (trajectory: string) => boolean,
-  take: (entry: Entry) => void,
+  take: (entry: Entry) => unknown,
 ): Promise<void> {
-  const index = await indexOf(recorded)
-  const places = index === undefined ? undefined : placesOf(index, wants)
+  const places = placesOf(await indexOf(recorded), wants)
   if (places !== undefined) {
     await recorded.pick('trajectories', places, take)
     return

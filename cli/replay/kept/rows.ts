@@ -158,7 +158,7 @@ export class IndexRows {
   group(id: GroupId): GroupRow {
     let group = this.groups.get(id)
     if (group === undefined) {
-      group = { id, places: [], members: [], decided: false }
+      group = newGroup(id)
       this.groups.set(id, group)
     }
     return group
@@ -185,6 +185,8 @@ export class IndexRows {
     }
   }
 }
+
+export const newGroup = (id: GroupId): GroupRow => ({ id, places: [], members: [], decided: false })
 
 /** Made a hundred thousand times at once: spreads would cost more than all the rest. */
 export function newRow(id: TrajectoryId, group: GroupRow, places: Places = []): Row {
