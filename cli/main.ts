@@ -34,9 +34,10 @@ export async function main(argv: readonly string[]): Promise<number> {
     .version(version)
     .exitOverride()
     .showHelpAfterError()
-  // Only the named command's modules are loaded; help needs them all.
-  const named = commands[argv[0] ?? '']
-  for (const load of named === undefined ? Object.values(commands) : [named]) load()(program, argv)
+  // Only the named command's modules are loaded; help needs them all, the version none.
+  const [first = ''] = argv
+  const named = commands[first] === undefined ? Object.values(commands) : [commands[first]]
+  for (const load of ['-V', '--version'].includes(first) ? [] : named) load()(program, argv)
   try {
     process.exitCode = 0
     await program.parseAsync([...argv], { from: 'user' })

@@ -1,5 +1,5 @@
 /**
- * Whether a run may be begun, gone on with or joined under the name that the command line gives.
+ * Whether a run may be gone on with or joined under the name that the command line gives.
  */
 import type { Role } from '../actors/run'
 import type { Bus } from '../runtime/bus/bus'
@@ -17,7 +17,7 @@ export interface NamedRun {
 /** Whether other processes, and other runs, may be on the same bus: an embedded log is one run's and has a lease. */
 export const isShared = ({ bus }: Pick<NamedRun, 'bus'>): boolean => bus.startsWith('kafka:')
 
-/** @throws TroupeError cli.no_run, cli.run_exists, cli.role_alone, cli.role_unnamed */
+/** @throws TroupeError cli.no_run, cli.role_alone, cli.role_unnamed */
 export function refuseWrongName(options: NamedRun, id: string): void {
   if (options.role !== 'all') {
     refuseWrongRole(options)
@@ -25,9 +25,7 @@ export function refuseWrongName(options: NamedRun, id: string): void {
   }
   if (!options.bus.startsWith('lmdb:')) return
   const directory = directoryOf(options.bus)
-  const exists = runsOf(directory).includes(id)
-  if (options.resume !== undefined && !exists) throw noRun(directory, id)
-  if (options.resume === undefined && exists) throw runExists(id)
+  if (options.resume !== undefined && !runsOf(directory).includes(id)) throw noRun(directory, id)
 }
 
 function refuseWrongRole(options: NamedRun): void {
@@ -48,18 +46,8 @@ function refuseWrongRole(options: NamedRun): void {
   }
 }
 
-/** On a bus that several runs share, its topics say which there are. Who has a role joins a run that is there. */
+/** On a bus that several runs share, its topics say which there are. */
 export async function refuseWrongNameOn(bus: Bus, options: NamedRun, id: string): Promise<void> {
   const runs = await runsOn(bus)
   if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)
-  if (options.role === 'all' && options.resume === undefined && runs.includes(id)) throw runExists(id)
-}
-
-function runExists(id: string): TroupeError {
-  return new TroupeError('cli.run_exists', {
-    boundary: 'cli',
-    retriable: false,
-    message: `there is a run '${id}' already`,
-    hint: `go on with it: --resume ${id}; or take another name: --run`,
-  })
 }

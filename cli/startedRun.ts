@@ -32,7 +32,7 @@ export async function recordedConfig(
       boundary: 'cli',
       retriable: false,
       message: `run '${journal.run}' holds no run.started: it ended before it began`,
-      hint: 'start it anew under another name',
+      hint: 'start it anew: --run in place of --resume',
     })
   }
   const layers = { what: `recipe ${name}`, recipe: started.recipe, names }
@@ -52,6 +52,17 @@ export async function partitionsOfRun({ bus, run }: RunContext): Promise<number 
 /** The run's first fact, or undefined where nobody has started the run yet. */
 export async function startedRun({ bus, run, journal }: RunContext): Promise<RunStarted | undefined> {
   return (await runsOn(bus)).includes(run) ? startOf(journal) : undefined
+}
+
+/** A name whose run ended before it began can be had again. @throws TroupeError cli.run_exists */
+export async function refuseTaken(context: RunContext): Promise<void> {
+  if ((await startedRun(context)) === undefined) return
+  throw new TroupeError('cli.run_exists', {
+    boundary: 'cli',
+    retriable: false,
+    message: `there is a run '${context.run}' already`,
+    hint: `go on with it: --resume ${context.run}; or take another name: --run`,
+  })
 }
 
 /** Waits for the learner to start the run. `aborted` ends the wait. @throws TroupeError cli.run_not_started */

@@ -23,7 +23,7 @@ import { takeRole } from './role'
 import { openRun, withBus } from './runContext'
 import { isShared, refuseWrongName, refuseWrongNameOn } from './runName'
 import { stopSignals } from './signals'
-import { partitionsOfRun, recordedConfig, startedRun } from './startedRun'
+import { partitionsOfRun, recordedConfig, refuseTaken, startedRun } from './startedRun'
 import { stopOverrides } from './stopOn'
 import { type RunView, type TrainViewOptions, trainView } from './trainView'
 import { watchRun } from './watchRun'
@@ -133,6 +133,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const opening = async () => {
     if (isShared(options)) await refuseWrongNameOn(context.bus, named, id)
     const partitions = await partitionsOfRun(context)
+    if (isNew && role === 'all') await refuseTaken(context)
     const isThere = options.resume !== undefined || (role === 'learner' && (await startedRun(context)) !== undefined)
     return {
       config: isThere ? await recordedConfig(context.journal, name, overrides, stopOn) : loaded.config.value,

@@ -16,7 +16,7 @@ import type { RecipeConfig } from '../../runtime/recipe'
 import { collectedVersions } from '../doctor'
 import { gather } from '../gather'
 import { openRun, withBus } from '../runContext'
-import { refuseWrongName } from '../runName'
+import { refuseTaken } from '../startedRun'
 import { timestamp } from '../train'
 import { wholeNumber } from '../wholeNumber'
 import { type Exchanged, exchange } from './exchange'
@@ -80,13 +80,13 @@ async function chat(options: ChatOptions): Promise<number> {
   const one = interactive ? undefined : (options.prompt ?? (await textOfStream(process.stdin))).trim()
   if (one === '') throw wrong('an empty message', 'give --prompt TEXT, or write it to standard input')
   const run = options.run ?? `chat-${timestamp()}`
-  refuseWrongName({ bus: options.bus, role: 'all', run }, run)
   const log = createLog('chat', { level: process.env.TROUPE_LOG ?? 'warn' })
   const closers: (() => Promise<unknown>)[] = []
   try {
     const context = await openRun(options.bus, run, 'write')
     closers.push(() => context.bus.close())
     const { journal } = context
+    await refuseTaken(context)
     await journal.create(1)
     const parts = await startParts(config, options, log, closers)
     const { renderer } = parts

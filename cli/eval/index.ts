@@ -15,6 +15,7 @@ import { withBus } from '../runContext'
 import { timestamp } from '../train'
 import { wholeNumber } from '../wholeNumber'
 import { type EvalOptions, evaluateOne, wrong } from './one'
+import { recordedEvaluation } from './recorded'
 import { type Evaluated, writeReport } from './report'
 
 export function registerEval(program: Command): void {
@@ -44,7 +45,10 @@ export function registerEval(program: Command): void {
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
     .option('--json', 'a JSON line with the result, last a summary')
     .option('--run <id>', 'name of the run (default: benchmark and time)')
-    .option('--resume <id>', 'go on with an evaluation, from the turns it was at')
+    .option(
+      '--resume <id>',
+      'go on with an evaluation, from the turns it was at; with `all`, give the other options again',
+    )
     .option('--accept-code', 'resume a run that other code started')
   withBus(command).action(async (name: string, options: EvalOptions) => {
     process.exitCode = name === 'all' ? await evaluateAll(options) : await evaluate(name, options)
@@ -66,10 +70,8 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
 }
 
 async function evaluateAll(options: EvalOptions): Promise<number> {
-  const { data, resume, run = `eval-all-${timestamp()}` } = options
-  if (resume !== undefined) {
-    throw wrong('eval all is a run for each benchmark', `resume one: troupe eval NAME --resume ${resume}-NAME`)
-  }
+  const { resume, run = resume ?? `eval-all-${timestamp()}`, ...given } = options
+  const { data } = given
   if (data === undefined || !existsSync(data) || !statSync(data).isDirectory()) {
     throw wrong('eval all needs the files of the benchmarks', 'give a directory: --data DIR')
   }
@@ -81,7 +83,11 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
       process.stderr.write(`${benchmark.name}: left out, ${files}\n`)
       continue
     }
-    const one = await evaluateOne(benchmark, { ...options, ...files, run: `${run}-${benchmark.name}` })
+    const one = await evaluateOne(benchmark, {
+      ...given,
+      ...files,
+      ...(await named(`${run}-${benchmark.name}`, options)),
+    })
     if (one.evaluated !== undefined) all.push(one.evaluated)
     code = Math.max(code, one.code)
     if (one.code >= 128) break // stopped by a signal
@@ -90,6 +96,15 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     throw wrong(`no benchmark's file lies in ${resolve(data)}`, 'see docs/evaluation.md')
   report(options, all)
   return code
+}
+
+/** With `--resume`, those that were begun go on, and the others begin. */
+async function named(
+  run: string,
+  { bus, resume }: EvalOptions,
+): Promise<{ readonly run?: string; readonly resume?: string }> {
+  const isThere = resume !== undefined && (await recordedEvaluation(bus, run)).state !== 'none'
+  return isThere ? { resume: run } : { run }
 }
 
 /** The benchmark's files in a directory, or why it cannot be evaluated on. */

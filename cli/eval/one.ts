@@ -7,10 +7,15 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type Benchmark, readProblems } from '../../recipes/benchmarks'
+import { resolveConfig } from '../../runtime/config'
+import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
+import { recipeSchema } from '../../runtime/recipe'
+import { progress, summaryOf } from '../progress'
 import { openForReading, readingJournal } from '../runContext'
 import { timestamp, train } from '../train'
 import { detailsOf, type EvaluationDetails } from './details'
+import { recordedEvaluation } from './recorded'
 import { type Evaluated, reasonsOf } from './report'
 import { evalView } from './view'
 
@@ -48,6 +53,8 @@ export async function evaluateOne(
   options: EvalOptions,
 ): Promise<{ readonly code: number; readonly evaluated: Evaluated | undefined }> {
   const { bus, json, resume, acceptCode, engine } = options
+  const ended = resume === undefined ? undefined : await endedBefore(benchmark, options, resume)
+  if (ended !== undefined) return { code: 0, evaluated: ended }
   const run = resume ?? options.run ?? `eval-${benchmark.name}-${timestamp()}`
   const set = resume === undefined ? [...(await fieldsOf(benchmark, options)), ...options.set] : options.set
   let result: EvaluationCompleted | undefined
@@ -63,11 +70,42 @@ export async function evaluateOne(
         result = fact
       }),
   })
-  if (result === undefined) return { code, evaluated: undefined }
+  if (result !== undefined) return { code, evaluated: await withDetails(benchmark, bus, run, result) }
+  // Killed between its last two facts, it had its result already.
+  return {
+    code,
+    evaluated: code === 0 && resume !== undefined ? await endedBefore(benchmark, options, run) : undefined,
+  }
+}
+
+/** One that was done already: its result again, and no engine is started. */
+async function endedBefore(
+  benchmark: Benchmark,
+  { bus, json = false }: EvalOptions,
+  run: string,
+): Promise<Evaluated | undefined> {
+  const recorded = await recordedEvaluation(bus, run)
+  if (recorded.state !== 'over') return undefined
+  const { started, result, end } = recorded
+  const config = resolveConfig(recipeSchema, { what: `run ${run}`, recipe: started.recipe }).value
+  const state = progress(config.selection)
+  state.take(result)
+  const view = evalView(benchmark, { json, config, run, fx: systemEffects }, () => {})
+  view.evaluation(result)
+  view.over(summaryOf(state, run, end.outcome, end.reason, (end.at - started.at) / 1000))
+  return withDetails(benchmark, bus, run, result)
+}
+
+async function withDetails(
+  benchmark: Benchmark,
+  bus: string,
+  run: string,
+  result: EvaluationCompleted,
+): Promise<Evaluated> {
   const details = await detailsIn(bus, run)
   const reasons = reasonsOf(details?.unjudged)
   if (reasons !== '') process.stderr.write(`answers without a reward, by why:${reasons}\n`)
-  return { code, evaluated: { benchmark, result, run, ...(details === undefined ? {} : { details }) } }
+  return { benchmark, result, run, ...(details === undefined ? {} : { details }) }
 }
 
 /** A log in memory is gone with the run. */

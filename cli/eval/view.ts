@@ -1,21 +1,45 @@
 /** How `eval` looks: answers so far while it runs, then the result; JSON lines with --json. */
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
+import type { summaryOf } from '../progress'
 import { duration, percent } from '../terminal'
 import { type RunView, type TrainViewOptions, trainView } from '../trainView'
 import { besideThePaper, scoreOf } from './report'
+
+type Summary = ReturnType<typeof summaryOf>
 
 export function evalView(
   benchmark: Benchmark,
   options: TrainViewOptions,
   onResult: (result: EvaluationCompleted) => void,
-): RunView {
+): RunView & { over(summary: Summary): void } {
   const { config, json, run } = options
   const { title, score } = benchmark
   const { problems, samples, temperature } = config.evaluation
   const view = trainView(options)
-  const out = (text: string) => process.stdout.write(`${text}\n`)
+  const out = (text: string): void => {
+    process.stdout.write(`${text}\n`)
+  }
   let result: EvaluationCompleted | undefined
+  function show(summary: Summary): void {
+    if (result === undefined) {
+      out(`${title}: ${summary.outcome}, ${summary.reason}`)
+      return
+    }
+    const { metrics } = result
+    const best = result.samples > 1 ? `  pass@${result.samples} ${percent(metrics.passAtK ?? 0)}` : ''
+    out(`${title}  ${score} ${scoreOf(result)}${best}  (${result.n} problems)`)
+    out(
+      `sampled tokens  ${(metrics.meanTokens ?? 0).toFixed(0)} an answer, ${percent(metrics.truncatedShare ?? 0)} ended by a limit`,
+    )
+    out(`tool calls      ${metrics.toolCalls ?? 0}, ${percent(metrics.toolErrorRate ?? 0)} failed`)
+    if ((metrics.failed ?? 0) > 0) out(`failed          ${metrics.failed} answers, which do not count`)
+    if ((metrics.unjudged ?? 0) > 0) out(`no reward       ${metrics.unjudged} answers, which do not count`)
+    out(`wall time       ${duration(summary.wallSeconds)}`)
+    const beside = besideThePaper(benchmark, result)
+    if (beside !== '') out(`\nBeside what arXiv 2508.20722 prints:\n${beside}\n`)
+    out(`look at it      npx troupe replay ls --run ${summary.run}`)
+  }
   return {
     ...view,
     begin() {
@@ -34,20 +58,12 @@ export function evalView(
     end(summary, cpu) {
       if (json) return view.end(summary, cpu)
       view.close()
-      if (result === undefined) return out(`${title}: ${summary.outcome}, ${summary.reason}`)
-      const { metrics } = result
-      const best = result.samples > 1 ? `  pass@${result.samples} ${percent(metrics.passAtK ?? 0)}` : ''
-      out(`${title}  ${score} ${scoreOf(result)}${best}  (${result.n} problems)`)
-      out(
-        `sampled tokens  ${(metrics.meanTokens ?? 0).toFixed(0)} an answer, ${percent(metrics.truncatedShare ?? 0)} ended by a limit`,
-      )
-      out(`tool calls      ${metrics.toolCalls ?? 0}, ${percent(metrics.toolErrorRate ?? 0)} failed`)
-      if ((metrics.failed ?? 0) > 0) out(`failed          ${metrics.failed} answers, which do not count`)
-      if ((metrics.unjudged ?? 0) > 0) out(`no reward       ${metrics.unjudged} answers, which do not count`)
-      out(`wall time       ${duration(summary.wallSeconds)}`)
-      const beside = besideThePaper(benchmark, result)
-      if (beside !== '') out(`\nBeside what arXiv 2508.20722 prints:\n${beside}\n`)
-      out(`look at it      npx troupe replay ls --run ${summary.run}`)
+      show(summary)
+    },
+    /** Of an evaluation that an earlier process ended. */
+    over(summary: Summary) {
+      if (json) out(JSON.stringify(summary))
+      else show(summary)
     },
   }
 }

@@ -1,5 +1,5 @@
 /** A whole evaluation, small: a random model, the real engine, sandbox and grader, driven by the command line. */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -64,6 +64,53 @@ test('an evaluation that is killed goes on, generates no finished turn again, an
   const after = turnsOf(await messagesOf(bus, 'r', 'trajectories'))
   expect(new Set(after).size).toBe(after.length)
   expect(after).toEqual(expect.arrayContaining(turnsOf(before)))
+})
+
+test('eval all that is killed goes on: what was done is read, what was cut off goes on, what had not begun begins', async () => {
+  const data = join(directory, 'some')
+  mkdirSync(data)
+  const put = (name: string, ...rows: object[]) =>
+    writeFileSync(join(data, name), rows.map(row => `${JSON.stringify(row)}\n`).join(''))
+  put('aime24.jsonl', { problem: 'What is 1 + 1?', answer: '2' })
+  put('aime25.jsonl', { problem: 'What is 2 + 2?', answer: '4' })
+  put('gsm8k.jsonl', { question: 'What is 3 + 3?', answer: '#### 6' })
+  const bus = join(directory, 'bus-some')
+  const report = join(directory, 'some.md')
+  const args = ['eval', 'all', '--json', '--bus', `lmdb:${bus}`, '--model', model.directory, '--data', data]
+  const how = ['--samples', '160', '--max-tokens', '160', '--turns', '4', '--report', report]
+  const first = troupe([...args, ...how, '--run', 'r'])
+  const turns = async (name: string) => turnsOf(await messagesOf(bus, `r-${name}`, 'trajectories').catch(() => []))
+  await until(
+    async () => {
+      if (first.process.exitCode !== null) throw new Error((await first.done).stderr)
+      return existsSync(join(bus, 'runs/r-aime25/log')) && (await turns('aime25')).length >= 3
+    },
+    120_000,
+    10,
+  )
+  first.process.kill('SIGKILL')
+  await first.done
+  const [done, cut] = [await turns('aime24'), await turns('aime25')]
+  expect(existsSync(join(bus, 'runs/r-gsm8k'))).toBe(false) // it did not end by itself
+
+  const { code, stdout, stderr } = await troupe([...args, ...how, '--resume', 'r']).done
+  expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+  const lines = stdout
+    .trim()
+    .split('\n')
+    .map(line => JSON.parse(line) as Record<string, unknown>)
+  expect(lines).toMatchObject(
+    ['aime24', 'aime25', 'gsm8k'].flatMap(name => [
+      { type: 'evaluation', n: 1 },
+      { type: 'summary', run: `r-${name}`, outcome: 'done' },
+    ]),
+  )
+  expect(await turns('aime24')).toEqual(done)
+  const after = await turns('aime25')
+  expect(new Set(after).size).toBe(after.length)
+  expect(after).toEqual(expect.arrayContaining(cut))
+  const json = JSON.parse(readFileSync(report.replace('.md', '.json'), 'utf8')) as object[]
+  expect(json).toMatchObject([{ benchmark: 'aime24' }, { benchmark: 'aime25' }, { benchmark: 'gsm8k' }])
 })
 
 test('eval all runs every benchmark whose file is there, judges each in its own way, and reports them together', async () => {
