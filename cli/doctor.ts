@@ -2,15 +2,16 @@
  * `troupe doctor`: what of this machine works, checked by trying.
  */
 import { execFileSync } from 'node:child_process'
-import { accessSync, constants, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
+import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { version } from '../package.json'
 import { openBus } from '../runtime/bus/open'
 import { asError } from '../runtime/errors'
-import { pythonPath } from '../runtime/python'
+import { packageRoot, pythonPath } from '../runtime/python'
 import { openSandbox, probeLevels } from '../sandbox'
+import { smollm2Directory } from './setupCommand'
 import { painter } from './terminal'
 
 interface Check {
@@ -86,6 +87,13 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
   // What no test of this machine can show is said.
   ['engines', () => enginesSay],
   [
+    'parts',
+    () =>
+      optionalParts()
+        .map(([name, there]) => `${name}: ${there ? 'there' : `troupe setup ${name}`}`)
+        .join('; '),
+  ],
+  [
     'bus',
     async () => {
       mkdirSync(resolve('.troupe'), { recursive: true })
@@ -109,6 +117,18 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
 const enginesSay =
   'local: see python; vllm: held against a real vLLM 0.32; sglang: only against a strict server of ours, it has never met a real ' +
   'SGLang; openai: only against a strict server of ours, not for training (docs/engines.md)'
+
+/** Parts that a run may want, and whether they are there: without one, its line says the command that brings it. */
+export function optionalParts(): readonly (readonly [name: string, there: boolean])[] {
+  const setup = (file: string) => require(join(packageRoot(), 'cli/setup', file))
+  const { places } = setup('places') as { places(): unknown }
+  const where = places()
+  const isDone = (name: string) => (setup(name) as { step(where: unknown): { isDone(): boolean } }).step(where).isDone()
+  return [
+    ...['environments', 'kafka', 'vllm'].map(name => [name, isDone(name)] as const),
+    ['smollm2', existsSync(join(smollm2Directory, 'config.json'))],
+  ]
+}
 
 const versionsProgram = `
 import json, platform, torch, transformers

@@ -4,6 +4,7 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symli
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { optionalParts } from '../cli/doctor'
 import { isCheckout, packageRoot, pythonPath, venvCandidates } from '../runtime/python'
 
 const root = join(__dirname, '..')
@@ -272,6 +273,24 @@ test('the lock names the optional packages of every platform, or npm ci refuses 
 
 test('an unknown argument is wrong usage', () => {
   expect(setup({}, '--tset')).toMatchObject({ code: 2 })
+})
+
+test('the optional parts that doctor names are those that set-up takes, and it sees which are there', () => {
+  const usage = spawnSync(process.execPath, [join(__dirname, '../cli/bin.js'), 'setup', 'no-part'], {
+    encoding: 'utf8',
+  })
+  const known = /parts: (.*)/.exec(usage.stderr)![1]!.split(', ')
+  const before = { ...process.env }
+  try {
+    process.env.TROUPE_VLLM_VENV = join(tmpdir(), 'no-such-venv')
+    process.env.TROUPE_KAFKA_LIBS = tmpdir()
+    const parts = new Map(optionalParts())
+    expect([...parts.keys()].sort()).toEqual(known)
+    expect(parts.get('vllm')).toBe(false)
+    expect(parts.get('kafka')).toBe(true)
+  } finally {
+    process.env = before
+  }
 })
 
 test('set-up installs where the runtime looks', () => {

@@ -180,11 +180,13 @@ test('a recorded run gives its load and its turns’ measures; a turn that was i
   ])
   expect(load.measured).toEqual([
     {
-      ...{ engine, startedMs: 1060, firstTokenMs: 1070, endedMs: 1099 },
+      ...{ engine, startedMs: 1050, firstTokenMs: 1070, endedMs: 1099 },
       ...{ contextTokens: 3, cachedTokens: 2, newTokens: 9 },
     },
   ])
-  expect(load.makespanMs).toBe(500)
+  expect(load.makespanMs).toBe(499)
+  // The turn that was interrupted got its first token from an engine that is gone.
+  expect(load.ttftMsMean).toBe(69)
   expect(sizesOf(load.joined[0]!)).toEqual({
     ...{ family: 'sglang', kvTokens: 640, blockTokens: 16, maxSequences: 8, prefixSharing: true },
   })

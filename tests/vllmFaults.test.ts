@@ -194,6 +194,32 @@ test('a server that begins and falls silent is given up after its deadline, one 
   expect(silent).toMatchObject({ code: 'engine.timeout', retriable: true })
 })
 
+test('a server that has enough to do is asked again until it takes the turn, and that is no failure of it', async () => {
+  const started = await start()
+  let refusals = 2
+  fake.streaming = (reply, body) => {
+    if (refusals-- > 0) return void reply.writeHead(429, { 'retry-after': '0' }).end('{"error":"queue full"}')
+    whole(reply, body)
+  }
+  fake.asked.length = 0
+  expect(await started.generate(requestOn(context, { maxTokens: 5 }))).toMatchObject({ finish: 'length' })
+  expect(fake.asked.filter(({ body }) => body.stream)).toHaveLength(3)
+
+  fake.streaming = reply => void reply.writeHead(429).end('{"error":"queue full"}')
+  const aborter = new AbortController()
+  const ended = started.generate(requestOn(context), aborter.signal)
+  setTimeout(() => aborter.abort(), 50)
+  expect(await ended).toMatchObject({ finish: 'aborted' })
+})
+
+test('a server that never takes a turn has failed when a first token is overdue', async () => {
+  const started = await start({ firstTokenMs: 250 })
+  fake.streaming = reply => void reply.writeHead(429).end('{"error":"queue full"}')
+  const error = await refused(started.generate(requestOn(context)))
+  expect(error).toMatchObject({ code: 'engine.failed', retriable: true })
+  expect(error.message).toMatch(/says 429: queue full/)
+})
+
 test('an abort while nothing comes resolves at once with nothing', async () => {
   const started = await start()
   fake.streaming = () => {}

@@ -88,7 +88,7 @@ export function registerSimulate(program: Command): void {
 }
 
 async function run(options: SimulateOptions): Promise<void> {
-  const { model, trace } = options.run === undefined ? ofFiles(options) : await ofRun(options, options.run)
+  const { model, trace, recorded } = options.run === undefined ? ofFiles(options) : await ofRun(options, options.run)
   const { engines, boundTokens, statusMs, weightsEveryMs, weightsPauseMs } = options
   const bound = lowerBoundMs(trace, model, engines)
   const wanted = options.policy === 'all' ? names : [options.policy]
@@ -104,17 +104,29 @@ async function run(options: SimulateOptions): Promise<void> {
         ...(weightsEveryMs ? { weights: { everyMs: weightsEveryMs, pauseMs: weightsPauseMs } } : {}),
       }),
     )
-    if (options.json) process.stdout.write(`${JSON.stringify({ ...result, lowerBoundMs: bound.ms })}\n`)
+    if (options.json) process.stdout.write(`${JSON.stringify({ ...result, lowerBoundMs: bound.ms, ...recorded })}\n`)
     return result
   })
-  if (!options.json) process.stdout.write(tableOf(results, bound))
+  if (!options.json) process.stdout.write(tableOf(results, bound) + saidOf(recorded))
   if (options.picture !== undefined) writeFileSync(options.picture, await svgOf(pictureOf(results, bound)))
 }
 
 interface Load {
   readonly model: EngineModel
   readonly trace: readonly TracedTrajectory[]
+  readonly recorded?: Recorded
 }
+
+/** What the run itself took, under whatever policy it had. */
+interface Recorded {
+  readonly recordedMakespanMs: number
+  readonly recordedTtftMsMean: number
+}
+
+const saidOf = (recorded: Recorded | undefined): string =>
+  recorded === undefined
+    ? ''
+    : `the run itself: makespan ${(recorded.recordedMakespanMs / 1000).toFixed(1)} s, first token ${(recorded.recordedTtftMsMean / 1000).toFixed(2)} s\n`
 
 function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
   if (engineModel === undefined || traceFile === undefined)
@@ -129,7 +141,12 @@ function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
 async function ofRun(options: SimulateOptions, name: string): Promise<Load> {
   if (options.trace !== undefined) throw usage('give --trace or --run, not both')
   const { load, model } = await fitted(options, name)
-  return { model: options.engineModel === undefined ? model : readEngineModel(options.engineModel), trace: load.trace }
+  const { trace, makespanMs, ttftMsMean } = load
+  return {
+    model: options.engineModel === undefined ? model : readEngineModel(options.engineModel),
+    trace,
+    recorded: { recordedMakespanMs: makespanMs, recordedTtftMsMean: ttftMsMean },
+  }
 }
 
 /** A run's load, and the engine model that fits its turns. */
@@ -138,7 +155,7 @@ async function fitted({ bus, maxBatchTokens }: SimulateOptions, name: string) {
   const load = await readLoad(context.journal).finally(() => context.bus.close())
   const [joined] = load.joined
   if (joined === undefined) throw usage(`run '${name}' has no engine: there is nothing to calibrate`)
-  const fit = refusing(() => calibrate(load.measured))
+  const fit = refusing(() => calibrate(load.measured, maxBatchTokens))
   const model: EngineModel = {
     name: `${name}-${joined.engine}`,
     ...sizesOf(joined),
@@ -154,10 +171,11 @@ async function calibrateRun(options: SimulateOptions, name: string): Promise<voi
   const { turns, decodeError, firstTokenError } = fit
   const engines = new Set(load.measured.map(turn => turn.engine)).size
   const result = refusing(() => simulate(load.trace, { model, engines, policy: 'kv-headroom' }))
-  const { makespanMs } = load
+  const { makespanMs, ttftMsMean } = load
   const report = {
     ...{ run: name, engines, turns, decodeError, firstTokenError },
     ...{ makespanMs, simulatedMakespanMs: result.makespanMs, makespanError: result.makespanMs / makespanMs - 1 },
+    ...{ ttftMsMean, simulatedTtftMsMean: result.ttftMsMean },
   }
   if (options.engineModel !== undefined) writeFileSync(options.engineModel, `${JSON.stringify(model, null, 2)}\n`)
   if (options.writeTrace !== undefined) {
@@ -166,7 +184,8 @@ async function calibrateRun(options: SimulateOptions, name: string): Promise<voi
   const text = [
     `${turns} turns on ${engines} engine${engines === 1 ? '' : 's'} fitted; mean error of a turn:`,
     `${percent(decodeError)} of its further tokens' time, ${percent(firstTokenError)} of its first token's`,
-    `makespan: recorded ${(makespanMs / 1000).toFixed(1)} s, simulated ${(result.makespanMs / 1000).toFixed(1)} s\n`,
+    `makespan: recorded ${(makespanMs / 1000).toFixed(1)} s, simulated ${(result.makespanMs / 1000).toFixed(1)} s`,
+    `mean time to the first token: recorded ${ttftMsMean.toFixed(0)} ms, simulated ${result.ttftMsMean.toFixed(0)} ms\n`,
   ].join('\n')
   if (options.json) process.stdout.write(`${JSON.stringify({ ...report, model })}\n`)
   else process.stdout.write(options.engineModel === undefined ? `${text}${JSON.stringify(model, null, 2)}\n` : text)

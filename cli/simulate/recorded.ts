@@ -2,7 +2,8 @@
  * A run's facts as what a simulation needs: the load as a trace, and its turns as measurements of the engine.
  *
  * in   a run's log        out  trajectories with arrivals, lengths and tool times; turns with their timing; the engine's sizes
- * A tool's time is what lay between a turn's end and the next one being asked for: the tool, the bus, and rendering.
+ * A trajectory arrives when its first turn is asked for. A tool's time is what lay between a turn's end and the next one being
+ * asked for: the tool, the bus, and rendering.
  */
 import type { EngineModel, MeasuredTurn, TracedTrajectory, TracedTurn } from '../../kernels'
 import type { EngineJoined, RunFact, TrajectoryFact } from '../../messages/facts'
@@ -14,8 +15,10 @@ import { readFacts } from '../replay/trajectories'
 export interface RecordedLoad {
   readonly trace: readonly TracedTrajectory[]
   readonly measured: readonly MeasuredTurn[]
-  /** From the first rollout asked for to the last turn's end, ms. */
+  /** From the first turn asked for to the last one's end, ms. */
   readonly makespanMs: number
+  /** A turn's first token, from when the turn was asked for, ms; of turns that were not interrupted, 0 where there is none. */
+  readonly ttftMsMean: number
   readonly joined: readonly EngineJoined[]
 }
 
@@ -38,12 +41,14 @@ export async function readLoad(journal: Journal): Promise<RecordedLoad> {
     at = entries.length === 0 ? next : entries[entries.length - 1]!.offset + 1
   }
   const read = [...facts.values()].flatMap(rolloutOf)
-  const first = read.reduce((least, { requestedAt }) => Math.min(least, requestedAt), Number.POSITIVE_INFINITY)
+  const first = read.reduce((least, { arrivedAt }) => Math.min(least, arrivedAt), Number.POSITIVE_INFINITY)
   const last = read.reduce((most, { endedAt }) => Math.max(most, endedAt), 0)
+  const waits = read.flatMap(({ ttftMs }) => ttftMs)
   return {
-    trace: read.map(({ line, requestedAt }) => ({ ...line, arrivalMs: requestedAt - first })),
+    trace: read.map(({ line, arrivedAt }) => ({ ...line, arrivalMs: arrivedAt - first })),
     measured: read.flatMap(({ measured }) => measured),
     makespanMs: last - first,
+    ttftMsMean: waits.reduce((sum, ms) => sum + ms, 0) / Math.max(1, waits.length),
     joined,
   }
 }
@@ -59,6 +64,9 @@ function rolloutOf(facts: readonly TrajectoryFact[]) {
   if (requested === undefined) return []
   const turns: TracedTurn[] = []
   const measured: MeasuredTurn[] = []
+  const ttftMs: number[] = []
+  let arrivedAt = requested.at
+  let askedAt = 0
   let contextTokens = 0
   let partialTokens = 0
   let endedAt = 0
@@ -72,6 +80,8 @@ function rolloutOf(facts: readonly TrajectoryFact[]) {
     switch (fact.type) {
       case 'turn.asked':
         if (partialTokens === 0 && turns.length === fact.turn && fact.turn > 0) closeTool(fact.at - endedAt)
+        if (fact.turn === 0 && fact.attempt === 0) arrivedAt = fact.at
+        askedAt = fact.at
         contextTokens = fact.contextTokens
         break
       case 'turn.interrupted':
@@ -84,11 +94,12 @@ function rolloutOf(facts: readonly TrajectoryFact[]) {
         if (turns.length > fact.turn || fact.tokens.length + partialTokens === 0) break
         turns.push({ newTokens: fact.tokens.length + partialTokens, toolMs: 0, toolTokens: 0 })
         endedAt = fact.at
-        const { startedAt, firstTokenAt, endedAt: endedMs } = fact.timing
+        const { queuedAt, firstTokenAt, endedAt: endedMs } = fact.timing
+        if (partialTokens === 0) ttftMs.push(firstTokenAt - askedAt)
         if (partialTokens === 0 && fact.preemptions === 0) {
           measured.push({
             engine: fact.engine,
-            startedMs: startedAt,
+            startedMs: queuedAt,
             firstTokenMs: firstTokenAt,
             endedMs,
             contextTokens,
@@ -102,7 +113,7 @@ function rolloutOf(facts: readonly TrajectoryFact[]) {
     }
   }
   if (turns.length === 0) return []
-  const { trajectory, tokens, at } = requested
+  const { trajectory, tokens } = requested
   const line = { trajectoryId: trajectory, groupId: groupOf(trajectory), promptTokens: tokens.length, turns }
-  return [{ line, measured, requestedAt: at, endedAt }]
+  return [{ line, measured, ttftMs, arrivedAt, endedAt }]
 }

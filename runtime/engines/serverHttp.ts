@@ -29,8 +29,10 @@ export interface ServerHttp {
   close(): void
 }
 
-interface StreamReply {
+export interface StreamReply {
   readonly status: number
+  /** What its Retry-After says in seconds, as ms. */
+  readonly retryAfterMs: number | undefined
   /** Text behind `data:`, event by event. Throws `engine.lost` when the connection breaks off. */
   readonly lines: AsyncIterable<string>
   /** All of the body, where the status says that it is no stream. */
@@ -144,7 +146,13 @@ export function serverHttp(url: string, token?: string): ServerHttp {
     post: (path, body, timeoutMs) => ask('POST', path, body, timeoutMs),
     async stream(path, body, timeoutMs, signal) {
       const reply = await open('POST', path, body, timeoutMs, signal)
-      return { status: reply.statusCode ?? 0, lines: linesOf(reply), text: () => bodyOf(reply, path, timeoutMs) }
+      const after = reply.headers['retry-after']
+      return {
+        status: reply.statusCode ?? 0,
+        retryAfterMs: after !== undefined && /^\d{1,6}$/.test(after) ? Number(after) * 1000 : undefined,
+        lines: linesOf(reply),
+        text: () => bodyOf(reply, path, timeoutMs),
+      }
     },
     close: () => agent.destroy(),
   }

@@ -3,14 +3,16 @@
  *
  * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded errors
  * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
- * `engine.lost` when the server is gone. What a failed request had goes with its error.
+ * `engine.lost` when the server is gone. What a failed request had goes with its error. A server that says 429 is asked
+ * again, for as long as a turn may wait for its first token.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineId } from '../../messages/ids'
 import type { Effects } from '../effects'
 import { type Engine, type EngineCapabilities, type GenerateRequest, type Generation, GenerationLost } from '../engine'
 import { asError, TroupeError } from '../errors'
 import type { ServerHealth } from './serverHealth'
-import { garbage, messageOf, type ServerHttp } from './serverHttp'
+import { garbage, messageOf, type ServerHttp, type StreamReply } from './serverHttp'
 import { asFailure, badRequest, checkRequest, Gate, wanted } from './serverRequest'
 import { type OnTokens, ServerRun } from './serverRun'
 
@@ -37,6 +39,10 @@ export interface ServerQuestion {
 }
 
 type Finish = Generation['finish'] | null
+
+/** Between two askings of a server that says 429, where it does not say how long. */
+const firstWaitMs = 100
+const longestWaitMs = 10_000
 
 export class ServerRequests {
   readonly gate = new Gate()
@@ -120,7 +126,7 @@ export class ServerRequests {
     const dog = this.gate.watchdog(this.#stallMs, this.#firstTokenMs, url, error => run.aborter.abort(error))
     let finish: Finish = null
     try {
-      const reply = await this.http.stream(path, body, this.#firstTokenMs, signal)
+      const reply = await this.#taken(path, body, signal)
       if (reply.status !== 200) throw refused(reply.status, messageOf(await reply.text()))
       for await (const line of reply.lines) {
         if (line === '[DONE]') continue // to the end, or the connection could not be kept
@@ -134,6 +140,20 @@ export class ServerRequests {
       dog.stop()
     }
     return finish ?? 'aborted'
+  }
+
+  /** A server that has enough to do (429) is no server that fails: the request waits here as it would in its queue. */
+  async #taken(path: string, body: object, signal: AbortSignal): Promise<StreamReply> {
+    const { fx } = this.#options
+    const until = fx.elapsed() + this.#firstTokenMs
+    for (let waitMs = firstWaitMs; ; waitMs = Math.min(2 * waitMs, longestWaitMs)) {
+      const reply = await this.http.stream(path, body, this.#firstTokenMs, signal)
+      if (reply.status !== 429) return reply
+      const nextMs = Math.min(Math.max(reply.retryAfterMs ?? waitMs, firstWaitMs), longestWaitMs)
+      if (fx.elapsed() + nextMs >= until) return reply
+      await reply.text()
+      await sleep(nextMs, undefined, { signal })
+    }
   }
 
   async #generate(

@@ -10,6 +10,7 @@ import {
   type TracedTrajectory,
   workload,
 } from '../../kernels'
+import { pcg32 } from '../../kernels/random'
 
 const model: EngineModel = {
   name: 'measured',
@@ -35,9 +36,12 @@ const shape = { ...baseShape, groups: 6, groupSize: 8, meanTokens: 600, capToken
 
 function measure(trace: readonly TracedTrajectory[], of: EngineModel = model): MeasuredTurn[] {
   const turns: MeasuredTurn[] = []
+  const sentMs = new Map<string, number>()
   const observe = (event: SchedulerEvent) => {
+    if (event.kind === 'decided') for (const { trajectory } of event.assignments) sentMs.set(trajectory, event.atMs)
     if (event.kind !== 'ended' || event.preemptions > 0) return
-    const { atMs, startedMs, firstTokenMs, cachedTokens } = event
+    const { atMs, firstTokenMs, cachedTokens } = event
+    const startedMs = sentMs.get(event.trajectory)!
     const { contextTokens, newTokens } = event.request
     turns.push({ engine: 'e', startedMs, firstTokenMs, endedMs: atMs, contextTokens, cachedTokens, newTokens })
   }
@@ -46,24 +50,51 @@ function measure(trace: readonly TracedTrajectory[], of: EngineModel = model): M
 }
 
 test('an engine whose steps are linear in what they compute is found from its turns', () => {
-  const { stepMs, decodeError, firstTokenError } = calibrate(measure(workload(shape, 1)))
-  expect(decodeError).toBeLessThan(0.03)
-  expect(firstTokenError).toBeLessThan(0.25)
-  expect(stepMs.overhead).toBeGreaterThan(5)
-  expect(stepMs.overhead).toBeLessThan(7)
-  expect(stepMs.decodePerSequence + stepMs.decodePerKvToken * 900).toBeCloseTo(0.09 + 2e-4 * 900, 1)
+  const { stepMs, decodeError, firstTokenError } = calibrate(measure(workload(shape, 1)), model.maxBatchTokens)
+  expect(decodeError).toBeLessThan(0.01)
+  expect(firstTokenError).toBeLessThan(0.15)
+  const { overhead, densePerToken, decodePerSequence, decodePerKvToken } = stepMs
+  expect(overhead).toBeGreaterThan(5.5)
+  expect(overhead).toBeLessThan(6.5)
+  expect(densePerToken + decodePerSequence + decodePerKvToken * 900).toBeCloseTo(0.09 + 2e-4 * 900, 1)
 })
 
-test.each([
+/** Weights that are read once a step whatever it computes: a floor, and a slope beyond some 100 tokens. */
+const curved = { ...model, stepMs: { ...model.stepMs, overhead: 1, denseFloor: 8, densePerToken: 0.08 } }
+const others = [
   ['more at once', { ...shape, groups: 8, arrivalMs: 0 }],
+  ['fewer at once', { ...shape, groups: 1 }],
   ['shorter ones', { ...shape, meanTokens: 200 }],
-])('calibrated on one load, the simulator predicts the makespan of another within 10 %%: %s', (_title, other) => {
-  // Floors make steps other than linear: what is fitted is an approximation of this engine.
-  const curved = { ...model, stepMs: { ...model.stepMs, overhead: 1, denseFloor: 6, densePerToken: 0.04 } }
-  const fitted = { ...curved, stepMs: calibrate(measure(workload(shape, 1), curved)).stepMs }
+] as const
+
+test.each(others)('calibrated on one load, the simulator predicts another: %s', (_title, other) => {
+  const fitted = { ...curved, stepMs: calibrate(measure(workload(shape, 1), curved), curved.maxBatchTokens).stepMs }
   const trace = workload(other, 2)
-  const makespan = (of: EngineModel) => simulate(trace, { model: of, engines: 1, policy: 'static-async' }).makespanMs
-  expect(Math.abs(makespan(fitted) / makespan(curved) - 1)).toBeLessThan(0.1)
+  const on = (of: EngineModel) => simulate(trace, { model: of, engines: 1, policy: 'static-async' })
+  expect(Math.abs(on(fitted).makespanMs / on(curved).makespanMs - 1)).toBeLessThan(0.03)
+  expect(Math.abs(on(fitted).ttftMsMean / on(curved).ttftMsMean - 1)).toBeLessThan(0.1)
+})
+
+test('a prediction is not drawn to the shortest times where turns of one length take between half and twice as long', () => {
+  const random = pcg32(5)
+  const turns = measure(workload(shape, 1), curved).map(turn => {
+    const lasted = (turn.endedMs - turn.firstTokenMs) * 2 ** ((random.below(2001) - 1000) / 1000)
+    return { ...turn, endedMs: turn.firstTokenMs + lasted }
+  })
+  const sum = (of: readonly MeasuredTurn[]) => of.reduce((ms, turn) => ms + turn.endedMs - turn.firstTokenMs, 0)
+  const { stepMs, decodeError } = calibrate(turns, curved.maxBatchTokens)
+  const again = measure(workload(shape, 1), { ...curved, stepMs })
+  expect(decodeError).toBeGreaterThan(0.2)
+  expect(Math.abs(sum(again) / sum(turns) - 1)).toBeLessThan(0.05)
+})
+
+test('engines alike are fitted together, each with what it had under way itself', () => {
+  const [one, other] = [1, 2].map(seed => measure(workload(shape, seed), curved))
+  const both = [...one!, ...other!.map(turn => ({ ...turn, engine: 'f' }))]
+  const { stepMs, turns, decodeError } = calibrate(both, curved.maxBatchTokens)
+  expect(turns).toBe(both.length)
+  expect(decodeError).toBeLessThan(0.02)
+  expect(Math.hypot(stepMs.denseFloor) + stepMs.overhead).toBeCloseTo(9, 0)
 })
 
 test('too few turns are refused with how many are needed', () => {

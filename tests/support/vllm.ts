@@ -67,8 +67,10 @@ export async function startVllm(options: VllmServerOptions): Promise<VllmServer>
     ...(development ? { VLLM_SERVER_DEV_MODE: '1' } : {}),
   }
   const began = performance.now()
-  // `set -m` gives the server a group of its own, and $! is that group's.
-  const script = 'set -m; log=$1; shift; "$@" >"$log" 2>&1 & echo $!; read -r _; kill -9 -$! 2>/dev/null'
+  // `set -m` gives the server a group of its own, and $! is that group's. A signal to the shell's group (Ctrl-C, timeout)
+  // must not end the shell before it has ended the server.
+  const script =
+    'trap : HUP INT TERM; set -m; log=$1; shift; "$@" >"$log" 2>&1 & echo $!; read -r _; kill -9 -$! 2>/dev/null'
   const shell = spawn('bash', ['-c', script, 'bash', logFile, join(venv, 'bin/python'), ...args], {
     env,
     stdio: ['pipe', 'pipe', 'inherit'],
