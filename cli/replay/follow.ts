@@ -12,6 +12,7 @@ import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { type Place, placeText } from './place'
+import { plainArrays } from './plainArrays'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 
@@ -87,8 +88,6 @@ function concerns(message: Message, isWanted: (id: string) => boolean, chosen: b
   return !chosen
 }
 
-const plainArrays = (_key: string, value: unknown) =>
-  value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
 const paint = painter(process.stdout)
 const shortest = (text: string, most = 100) => {
   const line = escapeForTerminal(text).replace(/\s+/g, ' ').trim()

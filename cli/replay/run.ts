@@ -15,9 +15,11 @@ import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { type RecipeConfig, recipeSchema, selectionOf } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
+import { divergenceLines } from './divergenceLines'
 import { scanTrajectories } from './kept/picked'
+import { plainArrays } from './plainArrays'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { aboutOf, type Divergence, type OwnerBehaviour, type Rerun, rerun, type Stepped } from './rerun'
+import { aboutOf, type OwnerBehaviour, type Rerun, rerun, type Stepped } from './rerun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 import type { Stepper } from './step'
 
@@ -71,8 +73,8 @@ export function registerRun(replay: Command): void {
 }
 
 /**
- * A group is led by its own facts and the claims of its partition: no other record is read. Where something differs, the whole
- * log is gone through, to see it among all that was decided then.
+ * A group is led by its own facts and the claims of its partition: no other record is read. Where something is missing, or
+ * stands where it should not, the whole log is gone through, to see it among all that was decided then.
  */
 export async function replayTarget(recorded: RecordedRun, target: string, stops?: Stepper): Promise<Rerun> {
   const trajectories = await trajectoriesOf(recorded)
@@ -84,8 +86,8 @@ export async function replayTarget(recorded: RecordedRun, target: string, stops?
     return !isEnough
   }
   const replayed = await replayRun(recorded, { wants, groups, ...(stops === undefined ? {} : { stops: { at } }) })
-  const agrees = replayed.divergences.length === 0 && replayed.inFlight.length === 0
-  return agrees || isEnough ? replayed : replayRun(recorded, { wants })
+  const isPlain = replayed.divergences.every(({ kind }) => kind === 'differs' || kind === 'throws')
+  return (isPlain && replayed.inFlight.length === 0) || isEnough ? replayed : replayRun(recorded, { wants })
 }
 
 /** Loaded when it is asked for: other replays need no expressions. */
@@ -95,7 +97,6 @@ const stepperOf = (options: RunOptions): Stepper =>
     ...(options.break === undefined ? {} : { break: options.break }),
     json: options.json === true,
     input: process.stdin,
-    divergenceLines,
   })
 
 export interface ReplayOptions {
@@ -203,8 +204,6 @@ async function lookerOf(recorded: RecordedRun, stops: Pick<Stepper, 'at'>, { wan
   }
 }
 
-const plainArrays = (_key: string, value: unknown) =>
-  value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
 const paint = painter(process.stdout)
 
 function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean, target?: string): string[] {
@@ -228,32 +227,4 @@ function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean, targe
   if (others.size > 0)
     lines.push('', `${others.size} more differ: ${[...others].slice(0, 8).join(', ')}${others.size > 8 ? ', …' : ''}`)
   return lines
-}
-
-const words: Readonly<Record<Divergence['kind'], string>> = {
-  differs: "today's code decides otherwise",
-  unexpected: "today's code does not decide this here",
-  missing: "today's code decides this, and the log goes on without it",
-  throws: "today's code fails on this",
-}
-
-function divergenceLines(divergence: Divergence): string[] {
-  const { place, after, kind, about, expected, actual, fields, error } = divergence
-  const lines = [paint('red', `${place}  ${escapeForTerminal(about)}: ${words[kind]}`)]
-  if (after !== null && after !== place) lines.push(`  after     ${after}`)
-  if (error !== undefined) lines.push(`  error     ${escapeForTerminal(error)}`)
-  const show = (fact: Fact | null) => {
-    if (fact === null) return 'nothing'
-    if (kind !== 'differs') return shortJson(fact)
-    const values = fact as unknown as Record<string, unknown>
-    return `${fact.type} ${shortJson(Object.fromEntries(fields.map(name => [name, values[name]])))}`
-  }
-  if (kind !== 'throws') lines.push(`  expected  ${show(expected)}`)
-  lines.push(`  actual    ${show(actual)}`)
-  return lines
-}
-
-function shortJson(value: unknown): string {
-  const text = escapeForTerminal(JSON.stringify(value, plainArrays) ?? 'undefined')
-  return text.length > 2000 ? `${text.slice(0, 2000)}…` : text
 }

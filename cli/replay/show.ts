@@ -12,6 +12,7 @@ import { escapeForTerminal, painter } from '../terminal'
 import { indexOf } from './kept/keptIndex'
 import { scanTrajectories } from './kept/picked'
 import { placeOf, placeText } from './place'
+import { plainArrays } from './plainArrays'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
 import { shareOf } from './share'
@@ -153,9 +154,6 @@ function turnRange(text: string): TurnRange {
   const last = match[2] === undefined ? first : match[3] === '' ? Number.POSITIVE_INFINITY : Number(match[3])
   return { first, last }
 }
-
-const plainArrays = (_key: string, value: unknown) =>
-  value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
 
 const paint = painter(process.stdout)
 

@@ -11,9 +11,11 @@ import { groupOf, memberOf } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
 import { type Condition, conditionOf, type Stop } from './breakpoint'
+import { divergenceLines } from './divergenceLines'
 import { factLine } from './follow'
 import { placeText } from './place'
-import type { Divergence, Stepped } from './rerun'
+import { plainArrays } from './plainArrays'
+import type { Stepped } from './rerun'
 
 interface StepOptions {
   /** Every fact is a stop, until told otherwise. */
@@ -21,7 +23,6 @@ interface StepOptions {
   readonly break?: string
   readonly json: boolean
   readonly input: Readable & { readonly isTTY?: boolean }
-  readonly divergenceLines: (divergence: Divergence) => readonly string[]
 }
 
 export interface Stepper {
@@ -39,8 +40,6 @@ const help = `  Enter, n     the next fact
   q            stop here`
 
 const paint = painter(process.stdout)
-const plainArrays = (_key: string, value: unknown) =>
-  value instanceof Int32Array || value instanceof Float32Array ? [...value] : value
 
 /** @throws TroupeError cli.bad_expression, before anything is replayed */
 export function stepper(options: StepOptions): Stepper {
@@ -61,7 +60,7 @@ export function stepper(options: StepOptions): Stepper {
     const out = [`${paint('dim', placeText(entry).padEnd(22))} ${factLine(entry.message)}`]
     if (!counts) out.push(paint('dim', '  changes nothing: stale, repeated, or of no trajectory'))
     if (agrees === true) out.push(paint('green', "  as today's code decides"))
-    for (const one of divergences) out.push(...options.divergenceLines(one).map(line => `  ${line}`))
+    for (const one of divergences) out.push(...divergenceLines(one).map(line => `  ${line}`))
     for (const fact of decides) out.push(`  ${paint('cyan', 'decides')} ${factLine(fact)}`)
     if (condition?.holds(stop)) out[0] = `${paint('yellow', 'break')} ${out[0]}`
     process.stdout.write(`${out.join('\n')}\n`)

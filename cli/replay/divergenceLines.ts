@@ -1,0 +1,38 @@
+/**
+ * A difference between what a log holds and what today's code decides, for people: where, after what, both sides.
+ * What models and tools wrote is escaped.
+ */
+import type { Fact } from '../../messages/facts'
+import { escapeForTerminal, painter } from '../terminal'
+import { plainArrays } from './plainArrays'
+import type { Divergence } from './rerun'
+
+const paint = painter(process.stdout)
+
+const words: Readonly<Record<Divergence['kind'], string>> = {
+  differs: "today's code decides otherwise",
+  unexpected: "today's code does not decide this here",
+  missing: "today's code decides this, and the log goes on without it",
+  throws: "today's code fails on this",
+}
+
+export function divergenceLines(divergence: Divergence): string[] {
+  const { place, after, kind, about, expected, actual, fields, error } = divergence
+  const lines = [paint('red', `${place}  ${escapeForTerminal(about)}: ${words[kind]}`)]
+  if (after !== null && after !== place) lines.push(`  after     ${after}`)
+  if (error !== undefined) lines.push(`  error     ${escapeForTerminal(error)}`)
+  const show = (fact: Fact | null) => {
+    if (fact === null) return 'nothing'
+    if (kind !== 'differs') return shortJson(fact)
+    const values = fact as unknown as Record<string, unknown>
+    return `${fact.type} ${shortJson(Object.fromEntries(fields.map(name => [name, values[name]])))}`
+  }
+  if (kind !== 'throws') lines.push(`  expected  ${show(expected)}`)
+  lines.push(`  actual    ${show(actual)}`)
+  return lines
+}
+
+function shortJson(value: unknown): string {
+  const text = escapeForTerminal(JSON.stringify(value, plainArrays) ?? 'undefined')
+  return text.length > 2000 ? `${text.slice(0, 2000)}…` : text
+}
