@@ -7,17 +7,21 @@
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
+import { toolSchemas } from '../../actors/ports/runTools'
 import { policyVersion } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
+import { builtInRewards } from '../../runtime/recipe'
 import { openRun } from '../runContext'
 import { stopSignals } from '../signals'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
+import { changedCells } from './changedCells'
 import { type Counted, countedTrajectories } from './counted'
 import { type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
 import { runForks, type Weights } from './forkedRun'
 import { nearestWeights, sampledUnder } from './keptWeights'
+import { type RecipeCode, recipeCode } from './recipeCode'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
 import { configOf } from './run'
@@ -30,6 +34,7 @@ interface ForkOptions extends ReadOptions {
   readonly editToolResult?: string
   readonly policy?: number
   readonly model?: string
+  readonly recipe?: string
   readonly as?: string
   readonly json?: boolean
 }
@@ -40,7 +45,7 @@ export function registerFork(replay: Command): void {
   const command = replay
     .command('fork <trajectory>')
     .description(
-      'share the first turns of a trajectory and go on live: another seed, temperature, policy or tool result',
+      'share the first turns of a trajectory and go on live: another seed, temperature, policy, tool or tool result',
     )
     .requiredOption('--from-turn <k>', 'turns before this one are shared; all: fork at every turn', turn)
     .option('--times <n>', 'forks of each turn', wholeNumber(1, 1024), 1)
@@ -53,6 +58,7 @@ export function registerFork(replay: Command): void {
       wholeNumber(0, 2 ** 31),
     )
     .option('--model <dir>', 'go on with these weights')
+    .option('--recipe <name|file>', "with this recipe's tools and rewards (default: the run's own)")
     .option('--as <run>', 'name of the run of the forks')
     .option('--json', 'a JSON line a fork, last a summary')
   withRun(command).action(fork)
@@ -61,10 +67,15 @@ export function registerFork(replay: Command): void {
 async function fork(asked: string, options: ForkOptions): Promise<void> {
   const recorded = await openRecorded(options)
   const plan = await prepared(recorded, asked, options).finally(() => recorded.close())
-  const { parent, config, weights, started, forks, turns, run } = plan
+  const { parent, code, weights, started, forks, turns, run } = plan
   process.stderr.write(
     `run ${run}: ${parent.trajectory} forked at ${turns.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}\n`,
   )
+  for (const { turn, call, recorded: was, now } of await changedCells(parent, Math.max(...turns), code)) {
+    process.stderr.write(
+      `turn ${turn}, call ${call} of the notebook says otherwise now: ${brief(was)} → ${brief(now)}; forks go on from that\n`,
+    )
+  }
   const context = await openRun(options.bus, run, 'write')
   const signals = stopSignals()
   try {
@@ -72,7 +83,7 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
     const onEnded = (ended: number, of: number) => {
       if (process.stderr.isTTY) process.stderr.write(`\r${ended} of ${of} ended`)
     }
-    await runForks({ context, config, weights, parent: started, forks, stopped, onEnded })
+    await runForks({ context, code, weights, parent: started, forks, stopped, onEnded })
     if (process.stderr.isTTY) process.stderr.write('\n')
   } finally {
     signals.release()
@@ -88,7 +99,8 @@ async function prepared(recorded: RecordedRun, asked: string, options: ForkOptio
   const [parent] = await countedTrajectories(recorded, t => t === id)
   if (parent === undefined || turnsOf(parent) === 0)
     throw refusal('cli.no_turn', `${id} has no finished turn to fork at`)
-  const config = await configOf(recorded)
+  const code = recipeCode(await configOf(recorded), options.recipe)
+  const tools = await toolsOf(parent, code, options.recipe)
   const turns = options.fromTurn === 'all' ? parent.texts.map((_, k) => k) : [options.fromTurn]
   const toolResult = options.editToolResult === undefined ? undefined : readToolResult(options.editToolResult)
   const at = systemEffects.now()
@@ -96,9 +108,10 @@ async function prepared(recorded: RecordedRun, asked: string, options: ForkOptio
     ...(options.seed === undefined ? {} : { seed: options.seed }),
     ...(options.temperature === undefined ? {} : { temperature: options.temperature }),
     ...(toolResult === undefined ? {} : { toolResult }),
+    tools,
   }
   const { times } = options
-  const { deadlineMs } = config.rollout
+  const { deadlineMs } = code.config.rollout
   const forks = turns.map((k, i) =>
     forkFacts({ parent, parentRun: recorded.run, turn: k, times, ...changes, deadlineMs, order: i * times, at }),
   )
@@ -106,7 +119,29 @@ async function prepared(recorded: RecordedRun, asked: string, options: ForkOptio
   const started = await recorded.started()
   const stamp = new Date(at).toISOString().replace(/\D/g, '').slice(0, 17)
   const run = options.as ?? `fork-${recorded.run}-${stamp}`
-  return { parent, config, weights, started, forks, turns, run, parentRun: recorded.run }
+  return { parent, code, weights, started, forks, turns, run, parentRun: recorded.run }
+}
+
+/** Tools that the forks may call: of another recipe all, else those of the parent, which must be there before anything is begun. */
+async function toolsOf(parent: Counted, code: RecipeCode, given: string | undefined): Promise<readonly string[]> {
+  const names = (await toolSchemas(code)).map(({ name }) => name)
+  const { request } = parent
+  const { reward } = code.config
+  const rewards = [reward.name, ...Object.keys(reward.weights ?? {}), request.task.reward].filter(name => name !== '')
+  const known = [...builtInRewards, ...Object.keys(code.recipe.rewards ?? {})]
+  const lacking = [
+    ...(given === undefined ? request.tools : [])
+      .filter(name => !names.includes(name))
+      .map(name => `the tool '${name}'`),
+    ...rewards.filter(name => !known.includes(name)).map(name => `the reward '${name}'`),
+  ]
+  if (lacking.length === 0) return given === undefined ? request.tools : names
+  throw new TroupeError('cli.no_code', {
+    boundary: 'cli',
+    retriable: false,
+    message: `${lacking.join(' and ')} of ${request.trajectory} is code that no log holds`,
+    hint: '--recipe FILE names the recipe that brings it',
+  })
 }
 
 /** The version that sampled the turn, where its weights are kept; else the nearest that are, and that is said. */
@@ -151,6 +186,7 @@ async function resultsOf(bus: string, run: string): Promise<readonly ForkResult[
 }
 
 const paint = painter(process.stdout)
+const brief = (text: string) => `'${escapeForTerminal(text).replace(/\s+/g, ' ').slice(0, 100)}'`
 
 function print(
   { parent, parentRun, run, turns, weights }: Awaited<ReturnType<typeof prepared>>,

@@ -22,6 +22,8 @@ export interface ForkPlan {
   readonly temperature?: number
   /** In place of the text of the last tool result before the turn. */
   readonly toolResult?: string
+  /** Of another recipe, by name. */
+  readonly tools?: readonly string[]
   readonly deadlineMs: number
   /** Start order of the first fork. */
   readonly order: number
@@ -60,6 +62,7 @@ export function forkFacts(plan: ForkPlan): ForkFacts {
       ...{ at, trajectory, group, member, groupSize: times, purpose: 'fork', sampling, seed },
       order: plan.order + member,
       minVersion: policyVersion(0),
+      tools: plan.tools ?? request.tools,
       deadlineMs: plan.deadlineMs,
     })
     for (const fact of prefix) facts.push({ ...fact, trajectory, ...('epoch' in fact ? { epoch: shared } : {}) })

@@ -24,12 +24,11 @@ import { openTroupe } from '../../runtime/embed'
 import { TroupeError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal'
 import { createLog } from '../../runtime/log'
-import type { RecipeConfig } from '../../runtime/recipe'
 import { startRenderer } from '../../runtime/rendererProcess'
-import { pythonTool } from '../../sandbox/pythonTool'
 import { collectedVersions } from '../doctor'
 import type { RunContext } from '../runContext'
 import type { ForkFacts } from './forkedFacts'
+import type { RecipeCode } from './recipeCode'
 
 export interface Weights {
   readonly directory: string
@@ -39,7 +38,7 @@ export interface Weights {
 
 export interface ForkedRunOptions {
   readonly context: RunContext
-  readonly config: RecipeConfig
+  readonly code: RecipeCode
   readonly weights: Weights
   /** Of the run that is forked: its tokens mean nothing to another tokenizer. */
   readonly parent: RunStarted
@@ -54,14 +53,15 @@ const graceMs = 30_000
 
 /** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, cli.forks_late */
 export async function runForks(forked: ForkedRunOptions): Promise<void> {
-  const { context, config, weights } = forked
+  const { context, weights } = forked
+  const { config, recipe } = forked.code
   const { bus, blobs, run, files } = context
   const log = createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' })
   const { failed, fail } = failure()
   const options: RunOptions = {
     ...{ run, config, bus, blobs, fx, log, resume: false, learns: false, acceptCode: false, role: 'all' },
     // A fork draws no tasks: it has its parent's.
-    recipe: { config, tools: [pythonTool], tasks: () => Promise.reject(new RangeError('a fork draws no tasks')) },
+    recipe: { ...recipe, config, tasks: () => Promise.reject(new RangeError('a fork draws no tasks')) },
     directory: files.root,
     modelDirectory: weights.directory,
     versions: collectedVersions(),
@@ -116,10 +116,10 @@ async function begin(journal: Journal, { weights, forks }: ForkedRunOptions): Pr
   for (const { facts } of forks) await journal.append(facts)
 }
 
-async function allEnded(journal: Journal, { forks, config, onEnded }: ForkedRunOptions): Promise<undefined> {
+async function allEnded(journal: Journal, { forks, code, onEnded }: ForkedRunOptions): Promise<undefined> {
   const open = new Set<TrajectoryId>(forks.flatMap(f => f.lineage.map(l => l.child)))
   const all = open.size
-  const deadline = fx.elapsed() + config.rollout.deadlineMs + graceMs
+  const deadline = fx.elapsed() + code.config.rollout.deadlineMs + graceMs
   let at = 0
   while (open.size > 0) {
     const entries = await journal.read('trajectories', 0, at, 1024)

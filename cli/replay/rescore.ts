@@ -9,11 +9,11 @@ import { type Command, Option } from 'commander'
 import type { Grader } from '../../actors/ports/verifierPort'
 import { opinionOn } from '../../actors/tally'
 import { asError, TroupeError } from '../../runtime/errors'
-import type { Recipe, RecipeConfig, RewardConfig } from '../../runtime/recipe'
-import { loadRecipe } from '../recipes'
+import type { RecipeConfig, RewardConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories, responseOf } from './counted'
+import { recipeCode } from './recipeCode'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 import { configOf } from './run'
@@ -23,6 +23,7 @@ interface RescoreOptions extends ReadOptions {
   readonly times: number
   readonly place?: RewardConfig['place']
   readonly grader?: string
+  readonly recipe?: string
   readonly second?: true
   readonly timeoutMs?: number
   readonly json?: boolean
@@ -57,11 +58,12 @@ export function registerRescore(replay: Command): void {
       ]),
     )
     .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth, task}) → {reward, answer, how}')
+    .option('--recipe <name|file>', "by the rewards of this recipe (default: the run's own)")
     .addOption(
       new Option(
         '--second',
         'by plain arithmetic, where answer and truth are numbers; the others are left out',
-      ).conflicts(['place', 'grader', 'times']),
+      ).conflicts(['place', 'grader', 'recipe', 'times']),
     )
     .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000))
     .option('--json', 'a JSON line each, last a summary')
@@ -96,8 +98,8 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
 
 /** The recipe's own graders. Loaded here: a second of start-up that other commands need not wait for. */
 export async function ownOf(
-  config: RecipeConfig,
-  options: { readonly place?: RewardConfig['place']; readonly timeoutMs?: number },
+  given: RecipeConfig,
+  options: { readonly recipe?: string; readonly place?: RewardConfig['place']; readonly timeoutMs?: number },
   closers: (() => Promise<void>)[],
 ): Promise<Grader> {
   const { graderSandbox } =
@@ -105,9 +107,10 @@ export async function ownOf(
   const { openGraders } = require('../../actors/ports/graders') as typeof import('../../actors/ports/graders')
   const sandbox = graderSandbox()
   closers.push(() => sandbox.close())
+  const { config, recipe } = recipeCode(given, options.recipe)
   const { reward } = config
   const asked = { ...reward, place: options.place ?? reward.place, timeoutMs: options.timeoutMs ?? reward.timeoutMs }
-  const rewards = rewardsOf(config.name)
+  const { rewards } = recipe
   const { byName, close } = await openGraders({
     config: { ...config, reward: asked },
     sandbox,
@@ -116,17 +119,9 @@ export async function ownOf(
   closers.push(close)
   return (ask, signal) => {
     const grader = byName.get(ask.task.reward)
-    if (grader === undefined) throw wrong(`the reward '${ask.task.reward}' is not known here; give --grader FILE`)
+    if (grader === undefined)
+      throw wrong(`the reward '${ask.task.reward}' is not known here; give --recipe FILE or --grader FILE`)
     return grader(ask, signal)
-  }
-}
-
-/** Functions that the recipe brings, where the run's recipe is one that is found by its name. */
-function rewardsOf(name: string): Recipe['rewards'] {
-  try {
-    return loadRecipe(name).recipe.rewards
-  } catch {
-    return undefined // a file of the user's: the built-in rewards are there all the same
   }
 }
 

@@ -1,0 +1,97 @@
+/** What a fork needs besides the log: the recipe's code, and a notebook that says what it said. The forks themselves are in slice/replay. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { changedCells } from '../cli/replay/changedCells'
+import type { Counted } from '../cli/replay/counted'
+import { forkFacts } from '../cli/replay/forkedFacts'
+import { recipeCode } from '../cli/replay/recipeCode'
+import type { Fact } from '../messages/facts'
+import { runId } from '../messages/ids'
+import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
+import { notebookTool } from '../sandbox/notebookTool'
+import { troupe } from './support/cli'
+import { requested } from './support/facts'
+import { changed, quickstartHistory, saveHistory } from './support/histories'
+
+jest.setTimeout(120_000)
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-fork-'))
+afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+const history = quickstartHistory()
+const configOf = (over: object): RecipeConfig =>
+  recipeSchema.parse({ name: 'mine', model: { from: 'directory', path: '/m' }, ...over })
+
+/** A trajectory of two turns with a cell each. */
+function notebook(...said: readonly string[]): Counted {
+  const request = { ...requested('g', 0), tools: [notebookTool.name] }
+  const { trajectory } = request
+  const codes = ['x = [1, 2]', 'x.append(len(x))\nprint(x)']
+  const entries = codes.flatMap((code, turn) => {
+    const place = { at: 0, trajectory, turn, call: 0, attempt: 0, tool: notebookTool.name }
+    const text = said[turn]!
+    const ran = { status: 'ok', text, stdout: '', stderr: '', exitCode: 0, wallMs: 1, cpuMs: 1, executor: 'e' }
+    return [
+      { type: 'tool.asked', ...place, epoch: 0, arguments: { code } },
+      { type: 'tool.completed', ...place, ...ran },
+    ] as unknown as Fact[]
+  })
+  return { trajectory, request, entries: entries.map(message => ({ message })), texts: ['', '', ''] } as never
+}
+
+test('cells before the fork are run again, and those that say otherwise than the record are named', async () => {
+  const code = { config: configOf({ tools: { names: [notebookTool.name] } }), recipe: { tools: [] } }
+  const same = notebook('Tool call success', 'Tool call success\nstdout: [1, 2, 2]')
+  expect(await changedCells(same, 2, code)).toEqual([])
+  const other = notebook('Tool call success', 'Tool call success\nstdout: [1, 2, 3]')
+  expect(await changedCells(other, 2, code)).toEqual([
+    { turn: 1, call: 0, recorded: expect.stringContaining('[1, 2, 3]'), now: expect.stringContaining('[1, 2, 2]') },
+  ])
+  expect(await changedCells(other, 1, code)).toEqual([])
+})
+
+test("a recipe that is given brings its tools and rewards; the run's own are found by its name", () => {
+  const file = join(directory, 'mine.js')
+  writeFileSync(
+    file,
+    `exports.recipe = {
+      config: { name: 'mine', model: { from: 'directory', path: '/m' }, reward: { name: 'short' } },
+      tools: [{ name: 'look', description: 'd', parameters: { type: 'object', properties: {} } }],
+      toolFunctions: { look: () => 'seen' },
+      rewards: { short: () => 1 },
+      tasks: async () => ({ size: 0 }),
+    }`,
+  )
+  const own = configOf({ train: { learningRate: 0.5 } })
+  const { recipe, config } = recipeCode(own, file)
+  expect(Object.keys(recipe.toolFunctions ?? {})).toEqual(['look'])
+  expect(Object.keys(recipe.rewards ?? {})).toEqual(['short'])
+  expect(config).toMatchObject({ reward: { name: 'short' }, train: { learningRate: 0.5 } })
+  expect(recipeCode(own).recipe.tools).toHaveLength(1)
+  expect(() => recipeCode(own, join(directory, 'none.js'))).toThrow(/no recipe/)
+
+  const plan = { parentRun: runId('r'), turn: 1, times: 1, deadlineMs: 1, order: 0, at: 0 }
+  const [asked] = forkFacts({ parent: notebook('', ''), ...plan, tools: ['look'] }).facts
+  expect(asked).toMatchObject({ type: 'rollout.requested', tools: ['look'] })
+})
+
+test('a fork whose tools or rewards no log holds is refused before anything is written, and says where they could be', async () => {
+  const bus = join(directory, 'bus')
+  const strange = changed(history, m => {
+    if (m.type === 'rollout.requested') return { ...m, tools: ['look'] }
+    if (m.type !== 'run.started') return m
+    return { ...m, recipe: { ...m.recipe, name: 'mine', reward: { name: 'short' } } }
+  })
+  await saveHistory(bus, strange)
+  const args = ['replay', 'fork', 's0001.0000/1', '--from-turn', '1', '--as', 'forks', '--bus', `lmdb:${bus}`]
+  const { code, stderr } = await troupe(args).done
+  expect({ code, stderr }).toEqual({
+    code: 2,
+    stderr: expect.stringMatching(
+      /the tool 'look' and the reward 'short' of s0001\.0000\/1 is code[\s\S]*--recipe FILE/,
+    ),
+  })
+  const listed = await troupe(['replay', 'ls', '--run', 'forks', '--bus', `lmdb:${bus}`]).done
+  expect(listed.stderr).toContain("no run 'forks'")
+})
