@@ -9,6 +9,7 @@ import type { TurnCompleted } from '../messages/facts'
 import { runId } from '../messages/ids'
 import type { Message } from '../messages/topics'
 import { topicOnBus } from '../messages/topics'
+import { offsetOf, openStore, recordKey, storedTopics } from '../runtime/bus/lmdbStore'
 import { troupe } from './support/cli'
 import { changed, quickstartHistory, saveHistory } from './support/histories'
 
@@ -108,6 +109,37 @@ test('a record of a newer schema, an unknown type and a torn tail are named, and
   expect(listed.stderr).toContain('newer-schema')
 })
 
+test('records that are gone are a gap with its offsets, and everything around it is shown, then and now', async () => {
+  const at = join(directory, 'gap')
+  await saveHistory(at, history)
+  const log = join(at, 'runs', history.run, 'log')
+  const store = openStore(log, 'write', () => false)
+  const { id } = storedTopics(store).find(({ topic }) => topic.endsWith('.trajectories'))!
+  const keys = [...store.records.getKeys({ start: recordKey(id * 65_536, 0), end: recordKey(id * 65_536, 1e6) })]
+  const gone = Math.floor(keys.length / 2)
+  const [first, last] = [offsetOf(keys[gone - 1]!) + 1, offsetOf(keys[gone]!)]
+  store.records.removeSync(keys[gone]!)
+  await store.root.close()
+
+  const named = `trajectories:0:${first} gap: offsets ${first} to ${last} are not there`
+  const bus = ['--bus', `lmdb:${at}`]
+  const verified = await replay('verify', ...bus)
+  expect({ code: verified.code, stdout: verified.stdout }).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining(named.replace(' gap', '  gap')),
+  })
+  const whole = jsonLines((await replay('ls', '--json', '--limit', '1000')).stdout)
+  const listed = await replay('ls', '--json', '--limit', '1000', ...bus)
+  expect(listed.stderr).toContain(named)
+  expect(jsonLines(listed.stdout).length).toBeGreaterThan(whole.length / 2)
+  const before = await replay('ls', '--limit', '1000', '--at', `trajectories:0:${first - 1}`, ...bus)
+  expect({ code: before.code, stderr: before.stderr }).toEqual({ code: 0, stderr: '' })
+  const after = await replay('show', '--at', `trajectories:0:${last + 1}`, ...bus)
+  expect({ code: after.code, stderr: after.stderr }).toEqual({ code: 0, stderr: expect.stringContaining(named) })
+  const within = await replay('show', '--at', `trajectories:0:${last}`, ...bus)
+  expect(within).toMatchObject({ code: 2, stderr: expect.stringMatching(/is not in the log/) })
+})
+
 test('a run that was cut off names the trajectories that still run', async () => {
   const cut = history.records.findIndex(r => r.message === turns[40])
   const records = history.records.filter((r, i) => i < cut && r.message.type !== 'run.finished')
@@ -124,6 +156,8 @@ test('ls filters by reward, status, tool errors, policy, purpose, text and limit
     toolErrors: number
     policyVersions: number[]
     purpose: string
+    task: string
+    selection: string | null
   }[]
   const count = async (...filter: string[]) => {
     const { code, stdout } = await replay('ls', '--json', '--limit', '1000', ...filter)
@@ -134,6 +168,8 @@ test('ls filters by reward, status, tool errors, policy, purpose, text and limit
   expect(await count('--tool-errors')).toBe(all.filter(t => t.toolErrors > 0).length)
   expect(await count('--policy', '1')).toBe(all.filter(t => t.policyVersions.includes(1)).length)
   expect(await count('--purpose', 'eval')).toBe(all.filter(t => t.purpose === 'eval').length)
+  expect(await count('--task', all[30]!.task)).toBe(all.filter(t => t.task === all[30]!.task).length)
+  expect(await count('--selection', 'kept')).toBe(all.filter(t => t.selection === 'kept').length)
   expect(await count('--text', 'SYNTAXERROR')).toBeGreaterThan(0)
   expect(await count('--since', '1s')).toBe(0)
   expect(await count('--until', '2020-01-01')).toBe(0)
@@ -156,11 +192,44 @@ test('show finds a trajectory by a part of its id, refuses an ambiguous one with
   expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining("no trajectory matches 'nobody'") })
 })
 
+test('columns stand below their names, however long an id is', async () => {
+  const long = join(directory, 'long')
+  const rename = (text: string) => text.replace('s0001.0000', 'fork.of.s0001.0000.by.somebody')
+  await saveHistory(
+    long,
+    changed(history, m => {
+      if ('trajectory' in m) {
+        const group = 'group' in m ? { group: rename(m.group) } : {}
+        return { ...m, trajectory: rename(m.trajectory), ...group } as Message
+      }
+      return 'group' in m ? ({ ...m, group: rename(m.group) } as Message) : m
+    }),
+  )
+  const [header, ...rows] = lines((await replay('ls', '--purpose', 'train', '--bus', `lmdb:${long}`)).stdout)
+  const at = header!.indexOf('status')
+  expect(rows.some(row => row.includes('somebody/3'))).toBe(true)
+  for (const row of rows) expect(row.slice(at)).toMatch(/^(answered|truncated|failed|running) /)
+})
+
+test('turns that a trajectory has not are said, a range that ends before it begins is refused', async () => {
+  const past = await replay('show', 's0001.0000/3', '--turns', '7')
+  expect(past).toMatchObject({ code: 0, stderr: expect.stringMatching(/^it has turns 0 to \d+\n$/) })
+  const wrong = await replay('show', 's0001.0000/3', '--turns', '4..2')
+  expect(wrong).toMatchObject({ code: 2, stderr: expect.stringContaining('ends before it begins') })
+})
+
+test('a type that no fact has is refused with the nearest one, instead of waited for', async () => {
+  const { code, stderr } = await replay('follow', '--type', 'turn.complete')
+  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining("is 'turn.completed' meant?") })
+})
+
 test('--at shows the run as it stood at a record', async () => {
   const facts = history.records.filter(r => r.topic === 'trajectories')
   const offset = facts.findIndex(r => r.message.type === 'turn.completed' && r.message.trajectory === 's0001.0000/3')
   const then = jsonLines((await replay('show', '--json', '--at', `trajectories:0:${offset}`)).stdout)
   expect(then.at(-1)).toMatchObject({ place: `trajectories:0:${offset}`, type: 'turn.completed', turn: 0 })
+  const people = (await replay('show', '--at', `trajectories:0:${offset}`)).stdout
+  expect(lines(people).at(-1)).toBe('not finished')
   const { code, stderr } = await replay('show', 's0001.0000/3', '--at', 'trajectories:0:999999')
   expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('offsets 0 to') })
 })

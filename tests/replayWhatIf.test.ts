@@ -34,6 +34,7 @@ test('roc gives every group the decision that was recorded, and what the others 
   }
   const people = await replay('roc', selected[0]!.group, '--explain')
   expect(people.stdout).toContain('p_format')
+  expect((await replay('roc', `${selected[0]!.group}/3`, '--explain')).stdout).toBe(people.stdout)
   expect(people.stdout).toContain("today's code selects as recorded")
 })
 
@@ -95,6 +96,7 @@ test('rescore --second says where arithmetic contradicts the record, and judges 
   expect(said.at(-1)).toMatchObject({ trajectories: 7, changed: 1 })
   expect(said.slice(0, -1).every(({ how }) => how === 'arithmetic')).toBe(true)
   expect((await second('--place', 'anywhere')).code).toBe(2)
+  expect((await second('--changed')).stdout.trim().split('\n')).toHaveLength(2)
 })
 
 test('diff names the first token at which two trajectories part, and finds none between one and itself', async () => {

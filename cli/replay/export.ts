@@ -3,7 +3,7 @@
  *
  * in   a trajectory, a group, or all        out  to stdout, or to --out (pages of several trajectories: a directory)
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { closeSync, mkdirSync, openSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { isStale } from '../../actors/fenced'
@@ -58,7 +58,8 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
       // A group is decided together: the fixture of a trajectory holds its whole group.
       const groups = new Set((await trajectoriesOf(recorded)).filter(wants).map(groupOf))
       const whole = target === undefined
-      write(options.out, packFixture(await fixtureOf(recorded, whole ? undefined : g => groups.has(g as never))))
+      write(options.out, [packFixture(await fixtureOf(recorded, whole ? undefined : g => groups.has(g as never)))])
+      say(groups.size, 'groups', options.out)
       reportFaults(recorded)
       return
     }
@@ -76,25 +77,35 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
 
 async function pages(recorded: RecordedRun, all: readonly Counted[], out: string | undefined): Promise<void> {
   const texts = tokenTexts(await modelDirectories(recorded))
-  if (all.length === 1) return write(out, trajectoryPage(recorded.run, all[0]!, texts))
+  if (all.length === 1) return write(out, [trajectoryPage(recorded.run, all[0]!, texts)])
   if (out === undefined) {
     throw refusal('cli.no_out', `${all.length} pages need a directory`, 'give --out DIR, or one trajectory')
   }
   mkdirSync(out, { recursive: true })
   for (const counted of all) {
     const name = `${counted.trajectory.replaceAll('/', '_')}.html`
-    write(join(out, name), trajectoryPage(recorded.run, counted, texts))
+    write(join(out, name), [trajectoryPage(recorded.run, counted, texts)])
   }
-  process.stderr.write(`${all.length} pages in ${out}\n`)
+  say(all.length, 'pages', out)
 }
 
 async function lines(recorded: RecordedRun, all: readonly Counted[], options: ExportOptions): Promise<void> {
   const config = await configOf(recorded)
   const trained = await trainedSteps(recorded)
   const made = options.format === 'sft' ? sftLines(all, options) : undefined
-  const texts = made ?? all.map(c => trajectoryLine(recorded.run, c, config, trained.get(c.trajectory) ?? null))
-  if (texts.length === 0) process.stderr.write('no trajectory is good enough; --min-reward, --max-tool-errors\n')
-  write(options.out, texts.map(line => `${JSON.stringify(line)}\n`).join(''))
+  if (made?.length === 0) process.stderr.write('no trajectory is good enough; --min-reward, --max-tool-errors\n')
+  const lineOf = (c: Counted) => trajectoryLine(recorded.run, c, config, trained.get(c.trajectory) ?? null)
+  write(options.out, made === undefined ? jsonLines(all, lineOf) : jsonLines(made, line => line))
+  say(made?.length ?? all.length, made === undefined ? 'trajectories' : 'conversations', options.out)
+}
+
+function* jsonLines<T>(items: readonly T[], lineOf: (item: T) => object): Generator<string> {
+  for (const item of items) yield `${JSON.stringify(lineOf(item))}\n`
+}
+
+/** Of a file: on stdout it is seen. */
+function say(count: number, what: string, out: string | undefined): void {
+  if (out !== undefined) process.stderr.write(`${count} ${what} in ${out}\n`)
 }
 
 /** Which step trained on which trajectory. */
@@ -154,13 +165,19 @@ function conversation(counted: Counted) {
   return [...counted.request.task.messages, ...turns]
 }
 
-function write(out: string | undefined, content: string | Buffer): void {
+/** In pieces: the lines of a large run do not fit into one text. */
+function write(out: string | undefined, pieces: Iterable<string | Buffer>): void {
   if (out === undefined) {
-    process.stdout.write(content)
+    for (const piece of pieces) process.stdout.write(piece)
     return
   }
   try {
-    writeFileSync(out, content)
+    const file = openSync(out, 'w')
+    try {
+      for (const piece of pieces) writeFileSync(file, piece)
+    } finally {
+      closeSync(file)
+    }
   } catch (thrown) {
     throw refusal('cli.cannot_write', `${out} cannot be written: ${asError(thrown).message}`, 'name another --out')
   }

@@ -6,8 +6,13 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
+import { closest } from 'fastest-levenshtein'
 import { fence } from '../../actors/fenced'
+import { learnerShapes } from '../../messages/shapes/learner'
+import { runShapes } from '../../messages/shapes/run'
+import { trajectoryShapes } from '../../messages/shapes/trajectory'
 import type { Message } from '../../messages/topics'
+import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
@@ -42,6 +47,7 @@ export function registerFollow(replay: Command): void {
 }
 
 async function follow(target: string | undefined, options: FollowOptions): Promise<void> {
+  for (const type of options.type ?? []) checkType(type)
   const recorded = await openRecorded(options)
   const stop = new AbortController()
   const onSignal = () => stop.abort()
@@ -80,6 +86,19 @@ async function follow(target: string | undefined, options: FollowOptions): Promi
     await recorded.close()
   }
 }
+
+/** @throws TroupeError cli.no_type: a slip of the pen would wait for ever */
+function checkType(type: string): void {
+  if (factTypes.includes(type)) return
+  throw new TroupeError('cli.no_type', {
+    boundary: 'cli',
+    retriable: false,
+    message: `no fact is of type '${type}'; is '${closest(type, factTypes)}' meant?`,
+    hint: `types: ${factTypes.join(', ')}`,
+  })
+}
+
+const factTypes = Object.keys({ ...runShapes, ...trajectoryShapes, ...learnerShapes })
 
 function concerns(message: Message, isWanted: (id: string) => boolean, chosen: boolean): boolean {
   if ('trajectory' in message) return isWanted(message.trajectory)

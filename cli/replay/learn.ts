@@ -184,10 +184,6 @@ function tolerance(text: string): number {
   throw new InvalidArgumentError('It must be a number from 0 on, as 1e-6.')
 }
 
-function refusal(
-  code: string,
-  message: string,
-  hint = '`troupe replay follow --type step.completed --until-end` lists steps',
-): TroupeError {
+function refusal(code: string, message: string, hint = '`troupe replay steps` lists them'): TroupeError {
   return new TroupeError(code, { boundary: 'cli', retriable: false, message, hint })
 }

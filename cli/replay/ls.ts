@@ -17,6 +17,8 @@ interface LsOptions extends ReadOptions {
   readonly step?: number
   readonly policy?: number
   readonly group?: string
+  readonly task?: string
+  readonly selection?: string
   readonly toolErrors?: boolean
   readonly multiTurn?: boolean
   readonly text?: string
@@ -39,6 +41,8 @@ export function registerLs(replay: Command): void {
     .option('--step <n>', 'of this step', wholeNumber(0, most))
     .option('--policy <version>', 'with a token sampled under this policy version', wholeNumber(0, most))
     .option('--group <id>', 'of this group')
+    .option('--task <id>', 'of this task, whatever the step')
+    .option('--selection <how>', 'kept, dropped or rejected')
     .option('--tool-errors', 'with a failed tool call')
     .option('--multi-turn', 'with more than one turn')
     .option('--text <text>', 'in the task, a turn, a call or its result; case does not matter')
@@ -56,9 +60,10 @@ async function ls(options: LsOptions): Promise<void> {
       const found = await withText(recorded, new Set(matching.map(line => line.trajectory)), options.text)
       matching = matching.filter(line => found.has(line.trajectory))
     }
-    if (!options.json) process.stdout.write(`${header}\n`)
     const shown = matching.slice(0, options.limit)
-    const rows = shown.map(line => `${options.json ? JSON.stringify(line) : row(line)}\n`)
+    const idWidth = shown.reduce((width, { trajectory }) => Math.max(width, trajectory.length), 16)
+    if (!options.json) process.stdout.write(`${'trajectory'.padEnd(idWidth)}  ${columns}\n`)
+    const rows = shown.map(line => `${options.json ? JSON.stringify(line) : row(line, idWidth)}\n`)
     for (let at = 0; at < rows.length; at += rowsAtOnce) process.stdout.write(rows.slice(at, at + rowsAtOnce).join(''))
     if (matching.length > shown.length) {
       process.stderr.write(`${matching.length - shown.length} more; --limit ${matching.length} shows all\n`)
@@ -70,13 +75,13 @@ async function ls(options: LsOptions): Promise<void> {
   }
 }
 
-const header = 'trajectory        step  status     reward  turns  tokens  calls  errors  policy  group     advantage'
+const columns = ' step  status     reward  turns  tokens  calls  errors  policy  group     advantage'
 const paint = painter(process.stdout)
 
-function row(line: TrajectoryLine): string {
+function row(line: TrajectoryLine, idWidth: number): string {
   const reward = line.reward === null ? '–' : String(line.reward)
   return [
-    escapeForTerminal(line.trajectory).padEnd(16),
+    escapeForTerminal(line.trajectory).padEnd(idWidth),
     String(line.step).padStart(5),
     line.status.padEnd(9),
     paint(line.reward === null ? 'dim' : line.reward > 0 ? 'green' : 'red', reward.padStart(6)),
@@ -97,6 +102,7 @@ function filterOf(options: LsOptions): (line: TrajectoryLine) => boolean {
   }
   oneOf('status', options.status, ['running', 'answered', 'truncated', 'failed'])
   oneOf('purpose', options.purpose, ['train', 'eval', 'fork', 'chat'])
+  oneOf('selection', options.selection, ['kept', 'dropped', 'rejected'])
   return line =>
     (options.status === undefined || line.status === options.status) &&
     (options.purpose === undefined || line.purpose === options.purpose) &&
@@ -106,6 +112,8 @@ function filterOf(options: LsOptions): (line: TrajectoryLine) => boolean {
     (options.since === undefined || line.at >= options.since) &&
     (options.until === undefined || line.at <= options.until) &&
     (options.group === undefined || line.trajectory.startsWith(`${options.group}/`)) &&
+    (options.task === undefined || line.task === options.task) &&
+    (options.selection === undefined || line.selection === options.selection) &&
     (options.toolErrors !== true || line.toolErrors > 0) &&
     (options.multiTurn !== true || line.turns > 1)
 }

@@ -32,17 +32,18 @@ export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
   const name = topicOnBus(run, at.topic)
   const there = (await bus.listTopics()).find(t => t.topic === name)
   const bounds = there && at.partition < there.partitions ? await bus.offsets(name, at.partition) : undefined
-  if (bounds !== undefined && at.offset >= bounds.oldest && at.offset < bounds.next) {
+  const isWithin = bounds !== undefined && at.offset >= bounds.oldest && at.offset < bounds.next
+  if (isWithin) {
     const [record] = await bus.read(name, at.partition, at.offset, 1)
-    if (record !== undefined) return record.timestamp
+    if (record?.offset === at.offset) return record.timestamp
   }
+  const range = bounds && `the partition holds offsets ${bounds.oldest} to ${bounds.next - 1}`
   throw new TroupeError('cli.bad_place', {
     boundary: 'cli',
     retriable: false,
     message: `${placeText(at)} is not in the log of run '${run}'`,
-    hint:
-      bounds === undefined
-        ? `it has ${there?.partitions ?? 0} partitions of '${at.topic}'`
-        : `the partition holds offsets ${bounds.oldest} to ${bounds.next - 1}`,
+    hint: isWithin
+      ? `${range}, and that one is gone: \`troupe replay verify\` names what is missing`
+      : (range ?? `it has ${there?.partitions ?? 0} partitions of '${at.topic}'`),
   })
 }

@@ -51,6 +51,8 @@ export interface Rerun {
   readonly repeated: number
   /** Decisions of former owners, which count nowhere. */
   readonly fenced: number
+  /** Decisions that a fork or an import put there: nobody took them. */
+  readonly given: number
   /** Decided at the log's end, and not in it: the run was cut off there. */
   readonly inFlight: readonly Fact[]
   readonly divergences: readonly Divergence[]
@@ -118,7 +120,7 @@ export function rerun(make: () => OwnerBehaviour, wants: (id: string) => boolean
   /** What stands after such a claim was put there, by a fork or an import: nobody decided it. */
   let given = false
   const divergences: Divergence[] = []
-  const counts = { same: 0, byClock: 0, askedAgain: 0, repeated: 0, fenced: 0 }
+  const counts = { same: 0, byClock: 0, askedAgain: 0, repeated: 0, fenced: 0, given: 0 }
   const count = (what: keyof typeof counts, fact: Fact) => {
     if (wants(aboutOf(fact))) counts[what]++
   }
@@ -249,7 +251,7 @@ export function rerun(make: () => OwnerBehaviour, wants: (id: string) => boolean
       const fenced = 'epoch' in fact && fact.epoch !== state.coordinator.epoch
       const compares = isDecision(fact) && !given && !fenced
       if (compares) compare(fact, entry)
-      else if (isDecision(fact) && !given) count('fenced', fact)
+      else if (isDecision(fact)) count(given ? 'given' : 'fenced', fact)
       let decides: readonly Fact[] = []
       now = Math.max(now, fact.at)
       const origin: Origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }

@@ -25,6 +25,7 @@ interface RescoreOptions extends ReadOptions {
   readonly grader?: string
   readonly recipe?: string
   readonly second?: true
+  readonly changed?: true
   readonly timeoutMs?: number
   readonly json?: boolean
 }
@@ -65,6 +66,7 @@ export function registerRescore(replay: Command): void {
         'by plain arithmetic, where answer and truth are numbers; the others are left out',
       ).conflicts(['place', 'grader', 'recipe', 'times']),
     )
+    .option('--changed', 'list only those that differ from the record')
     .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000))
     .option('--json', 'a JSON line each, last a summary')
   withRun(command).action(rescore)
@@ -172,6 +174,7 @@ const paint = painter(process.stdout)
 
 function print(results: readonly Rescored[], options: RescoreOptions): void {
   const changed = results.filter(r => r.changed)
+  const shown = options.changed ? changed : results
   const mean = (values: readonly number[]) => values.reduce((a, b) => a + b, 0) / values.length
   const summary = {
     type: 'summary',
@@ -183,10 +186,10 @@ function print(results: readonly Rescored[], options: RescoreOptions): void {
     rescoredMean: mean(results.map(r => r.mean)),
   }
   if (options.json) {
-    for (const result of [...results, summary]) process.stdout.write(`${JSON.stringify(result)}\n`)
+    for (const result of [...shown, summary]) process.stdout.write(`${JSON.stringify(result)}\n`)
     return
   }
-  for (const r of results) {
+  for (const r of shown) {
     const rewards = options.times === 1 ? String(r.rewards[0]) : `${r.mean.toFixed(3)} ± ${r.deviation.toFixed(3)}`
     const line = `${escapeForTerminal(r.trajectory).padEnd(16)}  ${String(r.recorded).padStart(5)} → ${rewards.padEnd(6)}  '${escapeForTerminal(r.answer).slice(0, 60)}' (${escapeForTerminal(r.how)})`
     process.stdout.write(`${r.changed ? paint('yellow', line) : line}\n`)

@@ -63,7 +63,8 @@ export function registerRoc(replay: Command): void {
     const recorded = await openRecorded(options)
     try {
       const groups = new Set((await trajectoriesOf(recorded)).map(groupOf))
-      const group = resolveId(asked, groups, 'group')
+      // Of a trajectory, its group is meant.
+      const group = resolveId(asked.replace(/\/\d*$/, ''), groups, 'group')
       const members = await countedTrajectories(recorded, id => id.startsWith(`${group}/`))
       const report = rocOf(group, members, await configOf(recorded))
       if (options.json) process.stdout.write(`${JSON.stringify(report)}\n`)

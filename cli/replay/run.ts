@@ -171,6 +171,7 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
     askedAgain: sum(r => r.askedAgain),
     repeated: sum(r => r.repeated),
     fenced: sum(r => r.fenced),
+    given: sum(r => r.given),
     inFlight: results.flatMap(r => r.inFlight),
     divergences: results.flatMap(r => r.divergences),
   }
@@ -207,12 +208,13 @@ async function lookerOf(recorded: RecordedRun, stops: Pick<Stepper, 'at'>, { wan
 const paint = painter(process.stdout)
 
 function report(recorded: RecordedRun, replayed: Rerun, sameCode: boolean, target?: string): string[] {
-  const { same, byClock, askedAgain, repeated, fenced, inFlight, divergences } = replayed
+  const { same, byClock, askedAgain, repeated, fenced, given, inFlight, divergences } = replayed
   const asides = [
     [byClock, 'by a deadline'],
     [askedAgain, 'asked again after a restart'],
     [repeated, 'said twice, counted once'],
     [fenced, 'of former owners, passed over'],
+    [given, 'put there by a fork or an import, not compared'],
     [inFlight.length, 'not in the log yet at its end'],
   ] as const
   const notes = asides.filter(([n]) => n > 0).map(([n, what]) => `${n} ${what}`)

@@ -70,6 +70,10 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
       ? shown.map(entry => JSON.stringify({ place: placeText(entry), ...entry.message }, plainArrays))
       : await people(recorded, trajectory, shown, options)
     process.stdout.write(`${lines.join('\n')}\n`)
+    const turns = entries.filter(({ message }) => message.type === 'turn.completed').length
+    if (options.turns !== undefined && options.turns.first >= turns) {
+      process.stderr.write(`it has ${turns === 0 ? 'no finished turn' : `turns 0 to ${turns - 1}`}\n`)
+    }
     reportFaults(recorded)
   } finally {
     await recorded.close()
@@ -152,6 +156,7 @@ function turnRange(text: string): TurnRange {
   if (match === null) throw new InvalidArgumentError('Write 2, 2..4 or 2..')
   const first = Number(match[1])
   const last = match[2] === undefined ? first : match[3] === '' ? Number.POSITIVE_INFINITY : Number(match[3])
+  if (last < first) throw new InvalidArgumentError('It ends before it begins.')
   return { first, last }
 }
 
@@ -279,6 +284,7 @@ function printed(
         break
     }
   }
+  if (!facts.some(({ type }) => type === 'rollout.finished')) lines.push('', paint('yellow', 'not finished'))
   lines.push(...selectionLines(trajectory, decision))
   return lines
 }
