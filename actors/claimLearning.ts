@@ -17,9 +17,10 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
   const learnerEpoch = epoch(claim!.offset)
   const claimed = { at, owner, learnerEpoch }
   const partitions = Array.from({ length: await journal.partitionsOf('trajectories') }, (_, partition) => partition)
-  await Promise.all([
-    journal.append([{ type: 'draws.claimed', ...claimed }]),
-    ...partitions.map(partition => journal.appendTo(partition, { type: 'curriculum.claimed', partition, ...claimed })),
-  ])
+  // Before the others: of an earlier curriculum no draw counts whose requests do not.
+  await journal.append([{ type: 'draws.claimed', ...claimed }])
+  await Promise.all(
+    partitions.map(partition => journal.appendTo(partition, { type: 'curriculum.claimed', partition, ...claimed })),
+  )
   return learnerEpoch
 }

@@ -1,13 +1,14 @@
 /**
  * Curriculum: says which groups of rollouts a step, or an evaluation, is made of, and when the run is over.
  *
- * in   weights.published, step.completed | rejected, group.selected | rejected, evaluation.completed, curriculum.advanced,
+ * in   rollout.requested, weights.published, step.completed | rejected, group.selected | rejected, evaluation.completed, curriculum.advanced,
  *      and what stages, tallies and alarms fold (stages.ts, tally.ts, alarms.ts)
  * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed, tasks.measured,
  *      step.tallied, alarm.raised, run.finished
  * Invariant: which task a group gets follows from its index alone, and each rejected group is replaced by exactly one, so
  * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are asked for only while
- * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness).
+ * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw of which only a part came into the
+ * log is made again before any other, with the same tasks and orders.
  */
 import type { Fact, RunFinished } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../messages/ids'
@@ -15,7 +16,17 @@ import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 import type { Alarm } from '../runtime/recipe'
 import { dueAlarms, watch } from './alarms'
-import { advance, type CurriculumState, decided, emptyCurriculum, noneDrawn, over } from './curriculumState'
+import {
+  advance,
+  ask,
+  type CurriculumState,
+  decided,
+  emptyCurriculum,
+  noneDrawn,
+  over,
+  type PartDraw,
+  partDraw,
+} from './curriculumState'
 import {
   evolveStages,
   finishedMeasures,
@@ -60,6 +71,8 @@ export interface DrawRequest {
   readonly stage?: number
   /** The stage's problems by index, for the cursor to go round in; without, all. */
   readonly tasks?: readonly number[]
+  /** Where requests of it stand already, of the first time that it was made. */
+  readonly began?: readonly { readonly partition: number; readonly offset: number }[]
 }
 
 const pad = (n: number) => String(n).padStart(4, '0')
@@ -108,7 +121,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   /** Whether the next stage is to begin, once the steps that were drawn for this one are over. */
   const isStageOver = (state: CurriculumState): boolean =>
     state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
-  const isBetweenSteps = (state: CurriculumState) => [...state.drawn.keys()].every(step => step <= state.done)
+  const isBetweenSteps = (state: CurriculumState) =>
+    state.asked.size === 0 && [...state.drawn.keys()].every(step => step <= state.done)
 
   /** The oldest evaluation that is due and has no result. */
   function openEvaluation(state: CurriculumState): number | undefined {
@@ -121,6 +135,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   function drawMore(state: CurriculumState): DrawRequest[] {
     if (state.version === null || state.finished) return []
     const minVersion = policyVersion(Math.max(0, state.version - plan.maxStaleness))
+    const part = partDraw(state)
+    if (part !== undefined) return [drawAgain(state, part, state.version, minVersion)]
     const evaluation = openEvaluation(state)
     if (evaluation !== undefined) {
       if (state.evaluations.has(evaluation)) return []
@@ -145,6 +161,24 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       return [{ kind: 'draw', purpose: 'train', step, groups, cursor, order, minVersion, ...stageOf(state) }]
     }
     return []
+  }
+
+  /** Its groups that are in the log take up their requests again; the others are asked for as they would have been. */
+  function drawAgain(
+    state: CurriculumState,
+    { purpose, number, first, groups, began }: PartDraw,
+    version: PolicyVersion,
+    minVersion: PolicyVersion,
+  ): DrawRequest {
+    const common = { kind: 'draw', purpose, groups, order: state.order, began } as const
+    switch (purpose) {
+      case 'train':
+        return { ...common, step: number, cursor: state.cursor, minVersion, ...stageOf(state) }
+      case 'eval':
+        return { ...common, step: number, cursor: first, minVersion: version }
+      case 'measure':
+        return { ...common, step: state.done, cursor: first, minVersion: version, stage: number }
+    }
   }
 
   /** The last step that this stage may draw for. */
@@ -246,9 +280,11 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   return {
     name: 'curriculum',
     initial: () => emptyCurriculum,
-    evolve(before, fact) {
+    evolve(before, fact, origin) {
       const state = observed(before, fact)
       switch (fact.type) {
+        case 'rollout.requested':
+          return ask(state, fact, origin)
         case 'weights.published':
           return { ...state, version: fact.version }
         case 'curriculum.advanced':

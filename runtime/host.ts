@@ -8,6 +8,7 @@
  */
 
 import { type Message, routeOf, type TopicName } from '../messages'
+import type { Fact } from '../messages/facts'
 import type { ActorRef, ActorSystem } from './actor'
 import type { Behaviour, Decision } from './behaviour'
 import type { Effects } from './effects'
@@ -18,8 +19,13 @@ import type { Entry, Feed, Following, Journal } from './journal'
 import type { Log } from './log'
 import type { RestartPolicy } from './supervisor'
 
+export interface Answer extends Decision {
+  /** Appended once the facts are durable: what must not stand in the log without them. */
+  readonly after?: readonly Fact[]
+}
+
 /** Runs a request of a behaviour. What it resolves with is appended; what it rejects with restarts the actor. */
-export type Port<R> = (request: R, signal: AbortSignal) => Promise<Decision | undefined>
+export type Port<R> = (request: R, signal: AbortSignal) => Promise<Answer | undefined>
 
 export interface HostOptions<S, I extends Message, R> {
   readonly name: string
@@ -97,14 +103,18 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   for (const feed of options.feeds) expected += await journal.partitionsOf(feed.topic)
 
   const cellKey = (topic: string, partition: number) => (options.owner === undefined ? '' : placeKey(topic, partition))
-  const { take, refold, goLive } = hostFold(options)
+  const { take, refold, readOn, goLive } = hostFold(options)
   const isShared = options.owner !== undefined || options.shared === true
   const isComplete = (cell: Cell<S>) => isShared || cell.places.size === expected
 
-  const ports = hostRequests<R>({
+  const ports = hostRequests<R, Answer>({
     perform: options.perform,
     keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
-    answered: decision => say([...decision.facts, ...decision.commands]),
+    // An append over several partitions may stand in part.
+    async answered({ facts, commands, after = [] }) {
+      await say([...facts, ...commands])
+      await say(after)
+    },
     async failed(error) {
       // What can never succeed is said at once, not after ten restarts.
       if (error instanceof TroupeError && !error.retriable) options.onFailed(error)
@@ -204,7 +214,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     name: options.name,
     mailbox: { capacity: mailboxCapacity },
     async start() {
-      for (const cell of cells.values()) if (cell.live) await emit(await refold(cell))
+      for (const cell of cells.values()) if (cell.live) await emit([...(await refold(cell)), ...(await readOn(cell))])
       await emit(settle())
       return handle
     },

@@ -116,6 +116,24 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   }
 
   /**
+   * After a failure, to the log's end, before a behaviour that decides by its state alone is asked: what it had to say may
+   * stand there in part, and what it says next depends on it.
+   */
+  async function readOn(cell: Cell<S>): Promise<readonly Decided<R>[]> {
+    const decisions: Decided<R>[] = []
+    if (behaviour.decide !== undefined) return decisions
+    for (const place of cell.places.values()) {
+      const { next } = await journal.offsets(place.topic, place.partition)
+      while (place.next < next) {
+        const entries = await journal.read(place.topic, place.partition, place.next, Math.min(1024, next - place.next))
+        await take(cell, entries, decisions)
+        if (entries.length === 0) place.next = next // records that could not be read
+      }
+    }
+    return decisions
+  }
+
+  /**
    * A refold that begins in the middle of a partition needs the claim under which its first decisions were taken. Every
    * decision names it: the highest epoch among the decisions before is the latest claim, since each is a claim's offset.
    * Requests name their curriculum's claim in the same way.
@@ -152,5 +170,5 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     return decisions
   }
 
-  return { take, refold, goLive }
+  return { take, refold, readOn, goLive }
 }

@@ -7,15 +7,14 @@
  */
 import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Decision } from './behaviour'
 import { asError } from './errors'
 import type { Log } from './log'
 
-export interface HostRequestsOptions<R> {
-  readonly perform: ((request: R, signal: AbortSignal) => Promise<Decision | undefined>) | undefined
+export interface HostRequestsOptions<R, A> {
+  readonly perform: ((request: R, signal: AbortSignal) => Promise<A | undefined>) | undefined
   /** Two requests with one key are the same request. */
   readonly keyOf: (request: R) => string
-  readonly answered: (decision: Decision) => Promise<void>
+  readonly answered: (answer: A) => Promise<void>
   readonly failed: (error: Error) => Promise<void>
   /** Answered or failed, it may be asked again. */
   readonly over: () => void
@@ -24,7 +23,7 @@ export interface HostRequestsOptions<R> {
   readonly log: Log
 }
 
-export function hostRequests<R>(options: HostRequestsOptions<R>) {
+export function hostRequests<R, A>(options: HostRequestsOptions<R, A>) {
   const { perform, keyOf, answered, failed, over, closing, log } = options
   const running = new Map<string, Promise<void>>()
   const aborter = new AbortController()
@@ -35,8 +34,8 @@ export function hostRequests<R>(options: HostRequestsOptions<R>) {
       const key = keyOf(asked)
       if (running.has(key) || perform === undefined) return
       const work = perform(asked, aborter.signal)
-        .then(async decision => {
-          if (decision !== undefined) await answered(decision)
+        .then(async answer => {
+          if (answer !== undefined) await answered(answer)
         })
         .catch(async thrown => {
           if (aborter.signal.aborted) return

@@ -128,8 +128,8 @@ test('taking over claims `runs` and every partition under its epoch, and what is
   const renderer = { prompt: async () => ({ text: '', tokens: Int32Array.of(1) }) } as unknown as Renderer
   const port = drawPort({ train: () => task, evaluation: () => task, dropped: {} }, renderer, options, fx)
   const draw = { kind: 'draw', purpose: 'train', step: 1, cursor: 0, order: 0, minVersion: policyVersion(0) } as const
-  const { facts } = (await port({ ...draw, groups: [groupId('g')] }, new AbortController().signal))!
-  expect(facts.map(fact => [fact.type, (fact as { learnerEpoch?: number }).learnerEpoch])).toEqual([
+  const { facts, after = [] } = (await port({ ...draw, groups: [groupId('g')] }, new AbortController().signal))!
+  expect([...facts, ...after].map(fact => [fact.type, (fact as { learnerEpoch?: number }).learnerEpoch])).toEqual([
     ...[0, 1].map(() => ['rollout.requested', mine]),
     ['curriculum.advanced', mine],
   ])

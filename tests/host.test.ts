@@ -313,3 +313,25 @@ test.each([0, 30])(
     for (const k of [1, 2, 3, 4]) expect(await said(`answer ask ${k}`)).toHaveLength(1)
   },
 )
+
+test('who decides by its state alone reads the log to its end after a failure, before it says anything anew', async () => {
+  const { journal, host } = await rig()
+  const asked: string[] = []
+  const counter: Behaviour<Seen, never, Request> = {
+    ...{ name: 'counter', initial: () => ({ stages: [] }) },
+    evolve: (state, fact) => (fact.type === 'stage.changed' ? { stages: [...state.stages, fact.stage] } : state),
+    pending: ({ stages }) => ({ ...nothing, requests: stages.length === 0 ? [] : [{ name: stages.join(' ') }] }),
+  }
+  await host(counter, {
+    lingerMs: 400, // longer than a restart takes: what comes next is in the log and was not handed over
+    perform: async ({ name }) => {
+      asked.push(name)
+      if (asked.length > 1) return undefined
+      await journal.append([stage('part')])
+      throw new TroupeError('bus.unreachable', { boundary: 'bus', retriable: true, message: 'the rest is not there' })
+    },
+  }).then(({ live }) => live)
+  await journal.append([stage('first')])
+  await until(() => asked.length > 1)
+  expect(asked.slice(0, 2)).toEqual(['first', 'first part'])
+})

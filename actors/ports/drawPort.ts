@@ -1,9 +1,9 @@
 /**
  * The data's side of the curriculum: tasks become prompts.
  *
- * in   draw requests        out  rollout.requested for every member of every group, then curriculum.advanced
+ * in   draw requests        out  rollout.requested for every member of every group; once these are durable, curriculum.advanced
  * Invariant: a group's task, its members' seeds and their start order follow from the request alone, so that a draw that
- * is made twice yields the same facts.
+ * is made twice yields the same facts. A draw that is told is one whose requests are all in the log.
  */
 import type { Fact, RolloutLimits, RolloutRequested, Sampling, Task } from '../../messages/facts'
 import { type Epoch, trajectoryId } from '../../messages/ids'
@@ -46,7 +46,9 @@ export const drawKey = (_request: DrawRequest): string => 'draw'
 export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOptions, fx: Effects): Port<DrawRequest> {
   return async request => {
     const { purpose, step, groups, minVersion } = request
-    const begins = await options.begins()
+    const begins = [...(await options.begins())]
+    for (const { partition, offset } of request.began ?? [])
+      begins[partition] = Math.min(begins[partition] ?? offset, offset)
     const evaluation = purpose === 'eval'
     const stage = request.stage === undefined ? undefined : options.stages?.[request.stage]
     const limits = evaluation ? (options.evaluationLimits ?? options.limits) : (stage?.limits ?? options.limits)
@@ -100,7 +102,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
     const advanced: Fact = {
       ...{ type: 'curriculum.advanced', at: fx.now(), step, purpose, groups, cursor, order, begins, ...under },
     }
-    return { facts: [...requested, advanced], commands: [] }
+    return { facts: requested, commands: [], after: [advanced] }
   }
 }
 
