@@ -136,21 +136,27 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   /**
    * A refold that begins in the middle of a partition needs the claim under which its first decisions were taken. Every
    * decision names it: the highest epoch among the decisions before is the latest claim, since each is a claim's offset.
-   * Requests name their curriculum's claim in the same way.
+   * Requests name their curriculum's claim in the same way, those of a log in which nobody claims none.
    */
   async function foldClaimBefore(cell: Cell<S>, place: Place): Promise<void> {
-    const { oldest } = await journal.offsets(place.topic, place.partition)
+    const { topic, partition, begin } = place
+    const { oldest } = await journal.offsets(topic, partition)
     let claim = -1
     let curriculum = -1
-    for (let end = place.begin; end > oldest && claim < 0; end -= claimSearch) {
-      const begin = Math.max(oldest, end - claimSearch)
-      for (const { message, offset } of await journal.read(place.topic, place.partition, begin, end - begin)) {
-        if ('learnerEpoch' in message) curriculum = Math.max(curriculum, message.learnerEpoch ?? -1)
-        if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
-        else if ('epoch' in message) claim = Math.max(claim, message.epoch)
+    let isAsked = false
+    for (let end = begin; end > oldest && (claim < 0 || !isAsked); end -= claimSearch) {
+      // A read may give less than it was asked for.
+      for (let at = Math.max(oldest, end - claimSearch); at < end; ) {
+        const entries = await journal.read(topic, partition, at, end - at)
+        for (const { message, offset } of entries) {
+          if ('learnerEpoch' in message) curriculum = Math.max(curriculum, message.learnerEpoch ?? -1)
+          isAsked ||= message.type === 'rollout.requested' || message.type === 'curriculum.claimed'
+          if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
+          else if ('epoch' in message) claim = Math.max(claim, message.epoch ?? -1)
+        }
+        at = entries.length === 0 ? end : entries.at(-1)!.offset + 1
       }
     }
-    const { topic, partition, begin } = place
     if (curriculum >= 0) {
       const claimed = { at: 0, partition, owner: '', learnerEpoch: epoch(curriculum) }
       const origin = { topic, partition, offset: begin - 1 }

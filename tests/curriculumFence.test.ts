@@ -136,7 +136,19 @@ test('taking over claims `runs` and every partition under its epoch, and what is
   expect(mine).toBe(1)
 })
 
-test('an owner that begins behind the claim knows whose requests count', async () => {
+const large = (attempt: number): Fact => ({
+  ...{ type: 'reward.assigned', at: 0, trajectory: requested('none', 0).trajectory, attempt, reward: 1, answer: '' },
+  how: 'x'.repeat(850_000),
+})
+const decision = (k: number): Fact => ({
+  ...{ type: 'group.closed', at: 0, group: groupId(`none${k}`), epoch: epoch(0), reason: 'deadline', rewarded: [] },
+})
+
+test.each([
+  ['at once', () => []],
+  ['after more decisions than are looked through at once', () => Array.from({ length: 5000 }, (_, k) => decision(k))],
+  ['before more bytes than are read at once', () => [], () => Array.from({ length: 24 }, (_, k) => large(k))],
+])('an owner that begins behind the claim knows whose requests count: %s', async (_, between, before = () => []) => {
   const bus = openMemoryBus()
   cleanups.push(() => bus.close())
   const log = createLog('test', { level: 'silent' })
@@ -149,20 +161,22 @@ test('an owner that begins behind the claim knows whose requests count', async (
   const feeds = [{ topic: 'trajectories', from: 'committed' }] as const
   const common = { feeds, behaviour: gathers, group: 'owners', oldestOpen: oldestOpenGroup, tickMs: 10 }
   const first = await open()
+  const { journal } = first
   const host = await first.host({ ...common, owner: 'a' })
   await host.live
-  await first.journal.append([claimed(3), claimed(8)])
-  await until(async () => (await first.journal.committed('owners', 'trajectories', 0)) === 3)
+  await journal.append([claimed(3), ...before(), claimed(8), ...between()])
+  const { next } = await journal.offsets('trajectories', 0)
+  await until(async () => (await journal.committed('owners', 'trajectories', 0)) === next)
   await host.close()
   // Nothing was open: the next one begins here, with what the replaced one says.
-  await first.journal.append([
+  await journal.append([
     { ...asks('stray', 3), deadlineMs: -1e9 },
     { ...asks('g', 8, 1), deadlineMs: -1e9 },
   ])
   const second = await open()
   await (await second.host({ ...common, owner: 'b' })).live
   const closed = async () =>
-    (await second.journal.read('trajectories', 0, 0))
+    (await second.journal.read('trajectories', 0, next))
       .map(({ message }): Message => message)
       .flatMap(message => (message.type === 'group.closed' ? [message.group] : []))
   await until(async () => (await closed()).length > 0)
