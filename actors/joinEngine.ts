@@ -2,15 +2,19 @@
  * An engine takes part in a run: the scheduler hears of it, and an inference actor drives it.
  *
  * in   an open engine, whatever stands behind it        out  engine.joined, what inference says of it, engine.left
- * Invariant: engine.joined is in the log before the engine is driven, engine.left after it is not any more. The engine
- * stays the caller's: it is neither watched nor closed here.
+ * Invariant: engine.joined is in the log before the engine is driven, engine.left after it is not any more. An engine that
+ * was sent away takes part again: one that nobody had heard of as soon as it reads that, one that failed turn after turn
+ * when it has rested. The engine stays the caller's: it is neither watched nor closed here.
  */
-import { type PolicyVersion, policyVersion } from '../messages/ids'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { EngineLeft } from '../messages/facts'
+import { policyVersion } from '../messages/ids'
 import type { Embedded } from '../runtime/embed'
 import type { Engine } from '../runtime/engine'
-import type { CloseOptions } from '../runtime/host'
+import { asError, TroupeError } from '../runtime/errors'
+import type { CloseOptions, Host, Port } from '../runtime/host'
 import { fenced } from './fenced'
-import { inference } from './inference'
+import { type InferenceRequest, inference } from './inference'
 import { inferenceKey, inferencePort } from './ports/inferencePort'
 
 export interface JoinOptions {
@@ -18,6 +22,8 @@ export interface JoinOptions {
   readonly version?: number
   /** Keep KV of older weights when new ones are loaded. Default false. */
   readonly keepKv?: boolean
+  /** It was sent away and cannot join again. Default: it is logged. */
+  readonly onFailed?: (error: Error) => void
 }
 
 export interface Joined {
@@ -29,34 +35,102 @@ export interface Joined {
 
 /** Resolves when the engine is driven. Join it again only after `leave`. */
 export async function joinEngine(
-  { journal, fx, host }: Pick<Embedded, 'journal' | 'fx' | 'host'>,
+  { journal, fx, host, log }: Pick<Embedded, 'journal' | 'fx' | 'host' | 'log'>,
   engine: Engine,
   options: JoinOptions = {},
 ): Promise<Joined> {
   const { id, capabilities } = engine
-  const { kind, model, kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign } = capabilities
-  const joined = { kind, model, kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign }
-  await journal.append([{ type: 'engine.joined', at: fx.now(), engine: id, ...joined }])
-  const driving = await host({
-    behaviour: fenced(inference(id)),
-    feeds: [
-      { topic: 'learner', from: 'oldest' },
-      { topic: 'assignments', from: 'latest' },
-    ],
-    perform: inferencePort(engine, options.keepKv ?? false, fx),
-    keyOf: inferenceKey,
-    tickMs: 1000,
-  })
-  if (options.version !== undefined) {
-    const version: PolicyVersion = policyVersion(options.version)
+  const { onFailed = (error: Error) => log.error({ engine: id, err: error }, 'an engine could not join again') } =
+    options
+  const port = inferencePort(engine, options.keepKv ?? false, fx)
+  /** What it was opened with, until it is given others. */
+  let version = options.version === undefined ? undefined : policyVersion(options.version)
+  const perform: Port<InferenceRequest> = async (request, signal) => {
+    const answer = await port(request, signal)
+    if (request.kind === 'update') version = undefined
+    return answer
+  }
+
+  let driving: Host | undefined
+  /** Where its latest engine.joined stands. */
+  let joinedAt = -1
+  const over = new AbortController()
+
+  async function join(): Promise<void> {
+    const { kind, model, kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign } =
+      capabilities
+    const joined = { kind, model, kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing, prioritySign }
+    const [at] = await journal.append([{ type: 'engine.joined', at: fx.now(), engine: id, ...joined }])
+    joinedAt = at!.offset
+    driving = await host({
+      behaviour: fenced(inference(id)),
+      feeds: [
+        { topic: 'learner', from: 'oldest' },
+        { topic: 'assignments', from: 'latest' },
+      ],
+      perform,
+      keyOf: inferenceKey,
+      tickMs: 1000,
+    })
+    if (version === undefined) return
     await driving.live
     await journal.append([{ type: 'weights.applied', at: fx.now(), engine: id, version, digest: '' }])
   }
+
+  async function joinAgain({ reason, retryAfterMs = 0 }: EngineLeft, offset: number): Promise<void> {
+    if (over.signal.aborted || offset < joinedAt) return
+    log.warn({ engine: id, reason, retryAfterMs }, 'the scheduler gave the engine up; it joins again')
+    await stop()
+    await sleep(retryAfterMs, undefined, { signal: over.signal, ref: false }).catch(() => {})
+    if (!over.signal.aborted) await join()
+  }
+
+  async function stop(how?: CloseOptions): Promise<boolean> {
+    const driven = driving
+    driving = undefined
+    await driven?.close(how)
+    return driven !== undefined
+  }
+
+  /** An embedding that is closed has no more use for it. */
+  function failed(thrown: unknown): void {
+    const error = asError(thrown)
+    if (!(error instanceof TroupeError) || !['actor.closed', 'bus.closed'].includes(error.code)) onFailed(error)
+  }
+
+  const { next: begin } = await journal.offsets('runs', 0)
+  /** Coming, going and coming again follow one another. */
+  let before = join()
+  await before
+  const following = await journal.follow(
+    {
+      group: `engine-watch.${fx.unique()}`,
+      feeds: [{ topic: 'runs', from: 'oldest' }],
+      onAssigned: async () => begin,
+      onError: onFailed,
+    },
+    async entries => {
+      for (const { message, offset } of entries) {
+        if (message.type !== 'engine.left' || message.engine !== id) continue
+        // Not awaited: an actor is closed in it, which takes longer than a batch may.
+        before = before.then(() => joinAgain(message, offset)).catch(failed)
+      }
+    },
+  )
+
+  async function end(how?: CloseOptions): Promise<boolean> {
+    over.abort()
+    await before
+    const wasDriven = await stop(how)
+    await following.close()
+    return wasDriven
+  }
   return {
-    close: how => driving.close(how),
+    async close(how) {
+      await end(how)
+    },
     async leave(reason) {
-      await driving.close()
-      await journal.append([{ type: 'engine.left', at: fx.now(), engine: id, reason }])
+      if (await end()) await journal.append([{ type: 'engine.left', at: fx.now(), engine: id, reason }])
     },
   }
 }

@@ -154,3 +154,42 @@ test('an engine that fails turn after turn leaves, rests, and joins again by its
   expect(await facts(troupe, 'engine.joined')).toHaveLength(2)
   expect(failures).toEqual([])
 }, 40_000)
+
+test('an engine of the caller that is sent away joins again by itself when it has rested, and not once it was closed', async () => {
+  const troupe = await open()
+  const left = (retryAfterMs?: number): Fact => ({
+    ...{ type: 'engine.left', at: 0, engine: engineId('a'), reason: 'tired' },
+    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+  })
+  await troupe.journal.append([left()]) // of a life before
+  const engine = echo('a', async ({ context }) => answer(context))
+  const joined = await joinEngine(troupe, engine, { version: 0 })
+  const joins = async () => (await facts(troupe, 'engine.joined')).length
+  await troupe.journal.append([left(50), left()])
+  await until(async () => (await facts(troupe, 'weights.applied')).length === 2)
+  expect(await facts(troupe, 'weights.applied')).toMatchObject([{ version: 0 }, { version: 0 }])
+  expect(await joins()).toBe(2)
+  await troupe.journal.append([{ type: 'turn.assign', engine: engineId('a'), ask: turn(0) }])
+  await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
+  await troupe.journal.append([left(3_600_000)])
+  await troupe.journal.append([{ type: 'turn.assign', engine: engineId('a'), ask: turn(1) }])
+  await joined.leave('no more')
+  expect(await joins()).toBe(2)
+  await engine.close()
+})
+
+test("an engine that rests while its embedding is closed is nobody's fault", async () => {
+  const troupe = await openTroupe({ bus: 'memory:', run: 'r', log })
+  const failures: Error[] = []
+  const engine = echo('a', async ({ context }) => answer(context))
+  const joined = await joinEngine(troupe, engine, { onFailed: error => failures.push(error) })
+  const warned = jest.spyOn(troupe.log, 'warn')
+  await troupe.journal.append([
+    { type: 'engine.left', at: 0, engine: engineId('a'), reason: 'tired', retryAfterMs: 100 },
+  ])
+  await until(() => warned.mock.calls.length > 0)
+  await troupe.close()
+  await sleep(150)
+  await joined.close()
+  expect(failures).toEqual([])
+})
