@@ -22,6 +22,8 @@ import {
 
 /** A turn that goes on may use this much of the reserve, so that the next to begin does not pause it at once. */
 const reserveOfTurns = 0.5
+/** Of the margin: engines with next to nothing on them are about equally fast. */
+const leastMargin = 0.1
 /**
  * Trajectories of one turn cannot be paused, but an engine that is full preempts the newest, which has little to lose:
  * where nearly all turns are the last of theirs, so much more is begun.
@@ -47,8 +49,9 @@ export const kvHeadroom: Policy = {
 /** The next turn of a trajectory that is placed on `engine`. */
 function goOn(view: SchedulerView, engine: EngineView, turn: WaitingTurn): Step | null {
   const load = loadOf(view, engine)
-  if (load >= view.options.repinMargin) {
-    const other = roomiest(view, turn, load - view.options.repinMargin, load, 1)
+  const margin = marginOf(view, load)
+  if (load >= margin) {
+    const other = roomiest(view, turn, load - margin, load, 1)
     if (other) return { kind: 'start', turn, engine: other.spec.engine }
   }
   if (!hasSlot(engine)) return null
@@ -121,6 +124,13 @@ const isEmpty = (engine: EngineView): boolean => engine.running === 0 && engine.
 
 const loadOf = (view: SchedulerView, engine: EngineView): number =>
   (view.demandTokens(engine) + engine.foreignTokens) / engine.spec.kvTokens
+
+/**
+ * How far below this load another engine's must be for a trajectory to move: a share of the KV where that is scarce, else of
+ * the load itself, since a step takes the longer the more KV it reads, whatever is free.
+ */
+const marginOf = ({ options }: SchedulerView, load: number): number =>
+  options.repinMargin * Math.min(1, Math.max(leastMargin, load))
 
 /** Without priorities the engine's victim may be an old trajectory: stay further away from preemption. */
 const reserveOf = (view: SchedulerView, engine: EngineView): number => {

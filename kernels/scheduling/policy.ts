@@ -39,7 +39,7 @@ export interface EngineView extends EngineAccount {
 }
 
 export interface PolicyOptions {
-  /** An engine is out by a margin when its load, a share of its KV, is this much above another's. Default 0.2. */
+  /** A trajectory moves to an engine whose load, a share of its KV, is less by this share of the own one, or of the KV. Default 0.2. */
   readonly repinMargin: number
   /** How many times its KV what an engine's trajectories are expected to need may be when one begins. Default 1.35. */
   readonly overcommit: number

@@ -175,7 +175,8 @@ test('a trajectory stays with its engine, and moves between turns only when that
     for (const member of [0, 1, 2]) one.turnAsked(ask(member))
     one.decide(0)
     one.engineJoined(spec('b'))
-    expect(one.decide(0).assignments).toEqual([])
+    one.turnAsked(ask(3))
+    expect(started(one)).toEqual(['3@b'])
     one.turnEnded(t(0), 100, 0)
     one.turnAsked(ask(0, { turn: 1, contextTokens: 120, engine: engineId('a') }))
     const decision = one.decide(0)
@@ -183,6 +184,23 @@ test('a trajectory stays with its engine, and moves between turns only when that
     expect(decision.evictions).toEqual(expected === '0@b' ? [{ trajectory: t(0), engine: 'a' }] : [])
     expect(decision.assignments[0]!.movedFrom).toBe(expected === '0@b' ? 'a' : null)
   }
+})
+
+test('where KV is plentiful a trajectory moves too, from an engine whose steps are longer', () => {
+  const one = scheduler('kv-headroom', [spec('a', { kvTokens: 100_000 })], { quantile: null })
+  for (let member = 0; member < 12; member++) one.turnAsked(ask(member, { boundTokens: 2000 }))
+  one.decide(0)
+  one.engineJoined(spec('b', { kvTokens: 100_000 }))
+  one.turnAsked(ask(12, { boundTokens: 2000 }))
+  expect(started(one)).toEqual(['12@b'])
+  // 24 % of the KV of a is spoken for, 2 % of b's.
+  for (let member = 0; member < 12; member++) {
+    one.turnEnded(t(member), 100, 0)
+    one.turnAsked(ask(member, { turn: 1, contextTokens: 120, boundTokens: 2000, engine: engineId('a') }))
+  }
+  const moved = started(one).filter(at => at.endsWith('@b'))
+  expect(moved.length).toBeGreaterThanOrEqual(3)
+  expect(moved.length).toBeLessThanOrEqual(6)
 })
 
 test('a turn that its engine has no KV for waits, though its trajectory has begun, until another one ends', () => {
@@ -236,6 +254,7 @@ test('messages that come twice, late, or about strangers change nothing', () => 
 test('a new scheduler takes over running turns and the places that asks name', () => {
   const one = scheduler('kv-headroom', [spec('a'), spec('b')], { repinMargin: 1 })
   one.turnRunning(ask(0, { turn: 2, contextTokens: 90 }), engineId('b'))
+  one.turnRunning(ask(2), engineId('a'))
   one.turnAsked(ask(1, { turn: 1, contextTokens: 80, engine: engineId('b') }))
   expect(one.ledger.engine(engineId('b'))).toMatchObject({ running: 1, waiting: 1 })
   expect(started(one)).toEqual(['1@b'])
