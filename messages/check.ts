@@ -72,6 +72,16 @@ function object(code: Code, fields: Fields, value: string, at: Path, way: Way): 
     const field = JSON.stringify(name)
     const local = code.fresh('f')
     code.line(`const ${local} = ${value}[${field}]`)
+    if (isOptionalArray(kind)) {
+      // Left out where it is not there: a field that is undefined would take its name's bytes in every record.
+      code.line(`if (${local} !== undefined) {`)
+      const present = scalar(code, kind.optional, local, [...at, field], way)
+      if (way === 'read') code.line(`${value}[${field}] = ${present}`)
+      code.line('}')
+      rebuilt.push(`...(${local} === undefined ? undefined : { ${field}: ${present} })`)
+      changed = true
+      continue
+    }
     const result = check(code, kind, local, [...at, field], way)
     rebuilt.push(`${field}: ${result}`)
     if (result === local) continue
@@ -125,7 +135,10 @@ function scalar(code: Code, kind: string, value: string, at: Path, way: Way): st
   }
 }
 
-/** A kind that may also be absent. Shapes have no typed array in such a place, so nothing changes. */
+const isOptionalArray = (kind: Kind): kind is { readonly optional: 'i32' | 'f32' } =>
+  typeof kind === 'object' && 'optional' in kind && (kind.optional === 'i32' || kind.optional === 'f32')
+
+/** Another kind that may also be absent: it holds no typed array, so nothing changes. */
 function unless(code: Code, absent: string, kind: Kind, value: string, at: Path, way: Way): string {
   code.line(`if (!(${absent})) {`)
   same(check(code, kind, value, at, way), value, at)

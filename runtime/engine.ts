@@ -44,6 +44,8 @@ export interface GenerateRequest {
 export interface Generation {
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
+  /** [n] nats, of the distributions that the tokens were drawn from, where the engine was asked for them. */
+  readonly entropies?: Float32Array
   readonly text: string
   readonly finish: 'stop' | 'length' | 'aborted'
   readonly segments: readonly PolicySegment[]

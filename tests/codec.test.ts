@@ -19,6 +19,7 @@ import {
   type TrajectoryId,
   topicOnBus,
 } from '../messages'
+import type { TurnCompleted } from '../messages/facts'
 import type { Fields, Kind } from '../messages/shape'
 
 const run = runId('run-1')
@@ -114,6 +115,17 @@ describe('a message', () => {
     expect(message).toEqual(before)
     expect(packr.unpack(record.value).tokens).toEqual(Buffer.from(Int32Array.from([1, 2, 3]).buffer))
     expect(decode(record)).toMatchObject({ tokens: Int32Array.from([1, 2, 3]) })
+  })
+
+  test('an array that a message need not have comes back where it is, and leaves no trace where it is not', () => {
+    const { entropies: _, ...without } = sample('turn.completed') as TurnCompleted
+    const plain = encode(without, { run })
+    expect(Object.keys(packr.unpack(plain.value))).not.toContain('entropies')
+    expect(Object.keys(decode(plain))).not.toContain('entropies')
+    const entropies = Float32Array.of(0.5, 0, 2)
+    expect(decode(encode({ ...without, entropies }, { run }))).toEqual({ ...without, entropies })
+    const torn = packr.pack({ ...packr.unpack(plain.value), entropies: Buffer.alloc(7) })
+    expect(refusal(plain.headers, torn)).toMatchObject({ code: 'codec.bad_shape', where: 'entropies' })
   })
 
   test('goes where the topic table says, with headers of text that name what it is about', () => {

@@ -3,8 +3,9 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type SampledToken, topOf, topTable } from '../cli/replay/topTokens'
+import type { Message } from '../messages/topics'
 import { troupe } from './support/cli'
-import { quickstartHistory, saveHistory } from './support/histories'
+import { changed, quickstartHistory, saveHistory } from './support/histories'
 
 jest.setTimeout(60_000)
 
@@ -53,7 +54,32 @@ test('entropy says what it computed, lists tokens, and without a model calls it 
   expect(said).toMatchObject({ measure: 'surprisal', share: 0.2, trajectories: 88, sampled })
   expect(said.rows).toHaveLength(5)
   const { stdout } = await replay('entropy', 's0001.0000')
-  expect(stdout).toContain('not its entropy, for which there is --with-model')
+  expect(stdout).toContain('not its entropy, for which there are --with-model and engine.entropies')
+})
+
+test('entropies that the engine recorded are taken, unless one turn lacks them', async () => {
+  const at = join(directory, 'recorded')
+  const group = 's0001.0000'
+  let left = Number.POSITIVE_INFINITY
+  const withEntropies = (m: Message): Message =>
+    m.type === 'turn.completed' && left-- > 0
+      ? { ...m, entropies: Float32Array.from(m.tokens, token => (token % 7) / 8) }
+      : m
+  await saveHistory(at, changed(history, withEntropies))
+  const entropyOf = async (bus: string) => {
+    const { stdout } = await troupe(['replay', 'entropy', group, '--json', '--bus', `lmdb:${bus}`]).done
+    return JSON.parse(stdout) as { measure: string; meanValue: number; sampled: number }
+  }
+  const values = history.records.flatMap(({ message: m }) =>
+    m.type === 'turn.completed' && m.trajectory.startsWith(group) ? [...m.tokens].map(token => (token % 7) / 8) : [],
+  )
+  const said = await entropyOf(at)
+  expect(said).toMatchObject({ measure: 'entropy', sampled: values.length })
+  expect(said.meanValue).toBeCloseTo(values.reduce((a, b) => a + b, 0) / values.length, 6)
+  const partly = join(directory, 'partly')
+  left = 3
+  await saveHistory(partly, changed(history, withEntropies))
+  expect((await entropyOf(partly)).measure).toBe('surprisal')
 })
 
 test('the top is marked in the token view, and on a page that loads and runs nothing', async () => {

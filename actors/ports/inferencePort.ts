@@ -45,11 +45,21 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
     try {
       const g = await engine.generate(toRequest(id, ask), signal)
       const { tokens, logprobs, segments } = g
+      const asked = g.entropies === undefined ? {} : { entropies: g.entropies }
       if (g.finish === 'aborted') {
-        return interrupted({ ...place, tokens, logprobs, segments, reason: 'aborted', error: '', at: fx.now() })
+        return interrupted({
+          ...place,
+          tokens,
+          logprobs,
+          ...asked,
+          segments,
+          reason: 'aborted',
+          error: '',
+          at: fx.now(),
+        })
       }
       const { text, finish, cachedTokens, preemptions, timing } = g
-      const answer = { tokens, logprobs, text, finish, segments, cachedTokens, preemptions, timing }
+      const answer = { tokens, logprobs, ...asked, text, finish, segments, cachedTokens, preemptions, timing }
       return { facts: [{ type: 'turn.completed', at: fx.now(), ...place, ...answer }], commands: [] }
     } catch (thrown) {
       const error = asError(thrown)

@@ -23,6 +23,7 @@ import { type TokenTexts, tokenTexts } from './tokenTexts'
 import {
   afterToolTokens,
   type Measure,
+  recordedEntropies,
   type SampledToken,
   sampledTokens,
   type TopTable,
@@ -70,8 +71,8 @@ async function entropy(target: string | undefined, options: EntropyOptions): Pro
     if (options.html !== undefined && all.length !== 1) {
       throw refusal(`a page is of one trajectory, and ${all.length} were named`, 'troupe replay entropy T --html FILE')
     }
-    const measure: Measure = options.withModel === undefined ? 'surprisal' : 'entropy'
-    const values = options.withModel === undefined ? undefined : await entropies(recorded, all, options)
+    const values = options.withModel === undefined ? recordedOf(all) : await entropies(recorded, all, options)
+    const measure: Measure = values === undefined ? 'surprisal' : 'entropy'
     const tokens = all.map(c => sampledTokens(c, values?.get(c.trajectory)))
     const texts = tokenTexts(await modelDirectories(recorded))
     const table = topTable(tokens, options.top)
@@ -88,6 +89,13 @@ async function entropy(target: string | undefined, options: EntropyOptions): Pro
   } finally {
     await recorded.close()
   }
+}
+
+/** Where the engine recorded those of all; a table of two measures would say nothing. */
+function recordedOf(all: readonly Counted[]): ReadonlyMap<string, readonly number[]> | undefined {
+  const values = all.map(counted => [counted.trajectory, recordedEntropies(counted)] as const)
+  const known = values.flatMap(([id, of]) => (of === undefined ? [] : [[id, of] as const]))
+  return known.length === all.length ? new Map(known) : undefined
 }
 
 /** By the model that was given, or for each trajectory by the kept weights nearest to those that sampled it. */
@@ -132,7 +140,7 @@ function report(table: TopTable, texts: TokenTexts, measure: Measure, top: numbe
   const what =
     measure === 'entropy'
       ? 'entropy of the distribution that each token was drawn from'
-      : 'surprisal of the token that was drawn, -log p; not its entropy, for which there is --with-model'
+      : 'surprisal of the token that was drawn, -log p; not its entropy, for which there are --with-model and engine.entropies'
   const out = [
     `${trajectories} trajectories, ${sampled} sampled tokens; ${what}`,
     `mean ${table.meanValue.toFixed(3)} nats; of the top ${percent(top, 0)} of each trajectory (${table.top} tokens) ${table.meanTopValue.toFixed(3)}`,

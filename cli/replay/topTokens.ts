@@ -2,7 +2,7 @@
  * The tokens of a trajectory at which the model was least sure (arXiv 2508.20722 §5.4 looks at the top 20 % by entropy).
  *
  * in   a trajectory's sampled tokens, a value for each        out  which are among the top of their trajectory; a table over many
- * The value is the entropy of the distribution that the token was drawn from, where a model gives it; else the surprisal of the
+ * The value is the entropy of the distribution that the token was drawn from, where the engine recorded it or a model gives it; else the surprisal of the
  * token that was drawn, −log p. Surprisal is what of the entropy a single draw shows: its mean is the entropy, but a sure
  * distribution that was drawn against stands out, and an unsure one that gave its likeliest token does not.
  */
@@ -47,6 +47,18 @@ export interface TopTable {
 
 /** The first tokens of a turn that follows a tool's answer: where the paper finds reflection on it. */
 export const afterToolTokens = 10
+
+/** As the engine recorded them, in the order of sampling; undefined unless it did so for every token. */
+export function recordedEntropies(counted: Counted): readonly number[] | undefined {
+  const values: number[] = []
+  for (const fact of factsIn(counted)) {
+    if (!isSampled(fact)) continue
+    const { tokens, entropies } = fact
+    if (tokens.length !== (entropies?.length ?? 0)) return undefined
+    values.push(...(entropies ?? []))
+  }
+  return values
+}
 
 /** In the order in which they were sampled. `values`: one a token; default the surprisal of each. */
 export function sampledTokens(counted: Counted, values?: readonly number[]): readonly SampledToken[] {

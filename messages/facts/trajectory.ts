@@ -148,6 +148,8 @@ export interface TurnCompleted {
   readonly tokens: Int32Array
   /** [n] natural log, under the distribution sampled from. */
   readonly logprobs: Float32Array
+  /** [n] nats, of the distributions that the tokens were drawn from, where the engine was asked for them. */
+  readonly entropies?: Float32Array
   /** The whole turn's text, special tokens kept. */
   readonly text: string
   readonly finish: 'stop' | 'length'
@@ -167,6 +169,8 @@ export interface TurnInterrupted {
   readonly engine: EngineId
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
+  /** [n] nats, of the distributions that the tokens were drawn from, where the engine was asked for them. */
+  readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
   readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long'
   readonly error: string

@@ -22,6 +22,8 @@ export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' |
   /** Prompt and response together. Default: what the model knows, at most 4096. */
   readonly contextTokens?: number
   readonly deterministic?: boolean
+  /** Of the distributions that tokens are drawn from, with their logprobs. */
+  readonly entropies?: boolean
   readonly device?: string
   readonly dtype?: string
   /** Of torch. */
@@ -33,6 +35,7 @@ export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' |
 interface Finished {
   readonly tokens: Buffer
   readonly logprobs: Buffer
+  readonly entropies: Buffer
   readonly text: string
   readonly finish: Generation['finish']
   readonly segments: readonly { readonly policyVersion: number; readonly start: number; readonly end: number }[]
@@ -81,12 +84,23 @@ const updateTimeoutMs = 600_000
 /** @throws TroupeError process.start_failed, process.start_timeout */
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
-  const { modelDirectory, python, startTimeoutMs, log, version } = options
+  const { modelDirectory, python, startTimeoutMs, log, version, entropies } = options
   const process = await startPolicyProcess({
     serve: 'engine',
     modelDirectory,
     options: {
-      ...{ kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads, version },
+      ...{
+        kvTokens,
+        blockTokens,
+        maxSequences,
+        contextTokens,
+        deterministic,
+        entropies,
+        device,
+        dtype,
+        threads,
+        version,
+      },
     },
     ...(python === undefined ? {} : { python }),
     ...(startTimeoutMs === undefined ? {} : { startTimeoutMs }),
@@ -242,6 +256,7 @@ function generationOf(finished: Finished): Generation {
   return {
     tokens: tokensOfBytes(finished.tokens),
     logprobs: floatsOfBytes(finished.logprobs),
+    ...(finished.entropies.length === 0 ? {} : { entropies: floatsOfBytes(finished.entropies) }),
     text,
     finish,
     segments: finished.segments.map(({ policyVersion: version, start, end }) => ({

@@ -18,6 +18,8 @@ export const engineSection = z.strictObject({
   blockTokens: positive.default(16),
   maxSequences: positive.default(64),
   deterministic: z.boolean().default(false),
+  /** local: records the entropy of the distribution that each token was drawn from, for `replay entropy`. */
+  entropies: z.boolean().default(false),
   dtype: z.enum(['float32', 'bfloat16']).default('float32'),
   device: z.string().default('auto'),
   threads: positive.default(2),

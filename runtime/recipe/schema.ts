@@ -80,6 +80,8 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
   for (const [field, why] of rewardFaults(recipe.reward)) refuse(['reward', field], why)
   for (const [path, why] of stageFaults(recipe.stages, limits)) refuse(['stages', ...path], why)
   const isLocal = engine.kind === 'local'
+  if (!isLocal && engine.entropies)
+    refuse(['engine', 'entropies'], `${engine.kind} servers give none; only local engines`)
   if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
   if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
   const wrong = engine.urls.find(url => !isHttpUrl(url))

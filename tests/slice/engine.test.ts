@@ -118,6 +118,22 @@ test('partial texts add up to the text of the answer', async () => {
   expect(answer.text.startsWith(texts.join(''))).toBe(true)
 })
 
+test('entropies come with the tokens where they are asked for, and do not change them', async () => {
+  const asking = await startLocalEngine({ id: engineId('local-e'), ...common, deterministic: true, entropies: true })
+  try {
+    const plain = await engine.generate(request(3))
+    const { tokens, entropies } = await asking.generate(request(3))
+    expect(plain.entropies).toBeUndefined()
+    expect(tokens).toEqual(plain.tokens)
+    expect(entropies).toHaveLength(12)
+    // Of an unschooled model: near the logarithm of its vocabulary.
+    const most = Math.log(asking.capabilities.vocabulary)
+    expect([...entropies!].every(value => value > most / 2 && value <= most + 1e-4)).toBe(true)
+  } finally {
+    await asking.close()
+  }
+}, 60_000)
+
 test('a kept trajectory computes only what is new, until it is released', async () => {
   const first = await engine.generate(request(5, { keep: true }))
   const context = joined(request(5).context, first.tokens, Int32Array.of(40, 41, 42))

@@ -102,6 +102,24 @@ def test_preempted_requests_end_with_the_right_tokens_and_the_youngest_is_the_vi
         np.testing.assert_allclose(got.logprobs, expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_entropies_that_are_asked_for_are_those_of_a_plain_forward_through_preemptions(
+    tmp_path: Path, deterministic: bool
+) -> None:
+    directory = model_dir(tmp_path)
+    driver = Driver(directory, kv_tokens=96, entropies=True, deterministic=deterministic)
+    asked = [request(f"t{i}", length=10, max_tokens=30, priority=i, temperature=0.8) for i in range(4)]
+    answers = driver.answers(*asked)
+    assert driver.engine.preemptions > 0
+    for one, got in zip(asked, answers, strict=True):
+        logits = forward_logits(directory, np.concatenate([one.context, got.tokens]))[len(one.context) - 1 : -1]
+        expected = torch.distributions.Categorical(logits=logits / 0.8).entropy()
+        np.testing.assert_allclose(got.entropies, expected.numpy(), atol=1e-4, rtol=0)
+    (plain,) = Driver(directory, kv_tokens=96).answers(asked[0])
+    assert len(plain.entropies) == 0
+    assert plain.tokens.tobytes() == answers[0].tokens.tobytes()
+
+
 def test_kept_trajectories_go_before_a_running_one_is_preempted_the_oldest_first(tmp_path: Path) -> None:
     driver = Driver(model_dir(tmp_path), kv_tokens=16 * 16)
     for name in ("a", "b", "c"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
-from troupe_policy.sampling import SamplingRows, sample, uniforms
+from troupe_policy.sampling import SamplingRows, entropies, sample, uniforms
 
 
 def options(n: int, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> SamplingRows:
@@ -42,6 +43,19 @@ def test_tokens_come_as_often_as_their_probability_and_with_its_logarithm() -> N
     frequency = torch.bincount(chosen, minlength=12) / n
     assert (frequency - expected).abs().max() < 0.01
     torch.testing.assert_close(logp, expected.log()[chosen], atol=1e-5, rtol=0)
+
+
+def test_entropies_are_of_what_temperature_and_filters_leave() -> None:
+    probability = torch.tensor([0.4, 0.3, 0.15, 0.1, 0.05])
+    logits = probability.log().expand(3, 5)
+    whole = -(probability * probability.log()).sum().item()
+    assert entropies(logits, options(3)).tolist() == pytest.approx([whole] * 3, abs=1e-6)
+    two = probability[:2] / probability[:2].sum()
+    left = -(two * two.log()).sum().item()
+    assert entropies(logits, options(3, top_k=2)).tolist() == pytest.approx([left] * 3, abs=1e-6)
+    flat = torch.softmax(probability.log() / 2, -1)
+    assert entropies(logits, options(3, temperature=2.0))[0].item() == pytest.approx(-(flat * flat.log()).sum().item())
+    assert entropies(logits, options(3, temperature=0.0)).tolist() == [0, 0, 0]
 
 
 def test_filters_leave_what_they_say_and_the_logprob_is_of_what_is_left() -> None:

@@ -38,6 +38,7 @@ class EngineOptions:
 
     max_sequences: rows decoded at once. context_tokens: prompt and response together, 0: what the model knows, at most
     4096. prefill_tokens: padded tokens of one prefill. max_waiting: more are refused. deterministic: bit-equal answers.
+    entropies: of the distributions that tokens are drawn from, with the logprobs.
     """
 
     kv_tokens: int = 65536
@@ -47,6 +48,7 @@ class EngineOptions:
     prefill_tokens: int = 4096
     max_waiting: int = 4096
     deterministic: bool = False
+    entropies: bool = False
     version: int = 0
 
 
@@ -63,7 +65,9 @@ class Engine:
         capacity = -(-self.context_tokens // 32) * 32
         kept_rows = max(options.max_sequences, options.kv_tokens // max(1, self.context_tokens))
         rows = options.max_sequences + kept_rows
-        self.ledger = Ledger(rows, self.context_tokens, options.block_tokens, options.kv_tokens)
+        self.ledger = Ledger(
+            rows, self.context_tokens, options.block_tokens, options.kv_tokens, options.entropies
+        )
         self._store = KvRows(loaded.shapes, rows, capacity, loaded.dtype, loaded.device)
         forward = Forward(loaded, self._store)
         self._prefill = Prefill(
@@ -77,7 +81,7 @@ class Engine:
         self._live: dict[tuple[int, str], Sequence] = {}
         self._arrivals = 0
         width = -(-options.max_sequences // FIXED_WIDTH_STEP) * FIXED_WIDTH_STEP
-        self._decode = Decode(self.ledger, forward, self._prefill, width)
+        self._decode = Decode(self.ledger, forward, self._prefill, width, options.entropies)
         self.version = options.version
         self.generated_tokens = self.preemptions = 0
         self.busy_ms = 0.0
@@ -196,6 +200,7 @@ class Engine:
         start, end = int(ledger.context[row]), int(ledger.size[row])
         sequence.tokens = ledger.tokens[row, start:end].copy()
         sequence.logprobs = ledger.logprobs[row, start:end].copy()
+        sequence.entropies = ledger.entropies[row, start:end].copy()
         sequence.preemptions += 1
         self.preemptions += 1
         ledger.free(row)
@@ -203,10 +208,11 @@ class Engine:
 
     def _finish(self, sequence: Sequence, how: str) -> None:
         ledger, row, request = self.ledger, sequence.row, sequence.request
-        tokens, logprobs = sequence.tokens, sequence.logprobs
+        tokens, logprobs, entropies = sequence.tokens, sequence.logprobs, sequence.entropies
         if row is not None:
             start, end = int(ledger.context[row]), int(ledger.size[row])
             tokens, logprobs = ledger.tokens[row, start:end].copy(), ledger.logprobs[row, start:end].copy()
+            entropies = ledger.entropies[row, start:end].copy()
             if request.keep and ledger.filled[row] > 0:
                 ledger.keep(row, sequence)
             else:
@@ -216,7 +222,7 @@ class Engine:
         del self._live[(id(sequence.sink), request.request_id)]
         now = _now()
         self._events.append((sequence.sink, Finished(
-            request, tokens, logprobs, how, sequence.segments(len(tokens)), sequence.cached_tokens or 0,
+            request, tokens, logprobs, entropies, how, sequence.segments(len(tokens)), sequence.cached_tokens or 0,
             sequence.preemptions, sequence.queued_at, sequence.started_at or now, sequence.first_token_at or now, now,
         )))  # fmt: skip
 
@@ -231,15 +237,20 @@ class Engine:
         self._events.append((sequence.sink, Refused(sequence.request, code, message)))
 
     # ---- what was sampled ----
-    def _append(self, rows: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray) -> None:
+    def _append(
+        self, rows: np.ndarray, tokens: np.ndarray, logprobs: np.ndarray, entropies: np.ndarray | None
+    ) -> None:
         ledger = self.ledger
         if np.isnan(logprobs).any():
             self._drop_not_finite(rows[np.isnan(logprobs)])
             good = ~np.isnan(logprobs)
             rows, tokens, logprobs = rows[good], tokens[good], logprobs[good]
+            entropies = None if entropies is None else entropies[good]
         size = ledger.size[rows]
         ledger.tokens[rows, size] = tokens
         ledger.logprobs[rows, size] = logprobs
+        if entropies is not None:
+            ledger.entropies[rows, size] = entropies
         first = ledger.context[rows] == size
         ledger.filled[rows] = size
         ledger.size[rows] = size + 1

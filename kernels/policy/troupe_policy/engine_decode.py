@@ -1,6 +1,6 @@
 """The next token of every row that is ready: one forward, then sampling.
 
-in   the ledger's rows       out  rows, the token of each and its log-probability
+in   the ledger's rows       out  rows, the token of each, its log-probability, where asked the distribution's entropy
 Invariant: a token's random number depends on its request's seed and its own position alone. In deterministic mode every
 operation has one shape, whatever runs.
 """
@@ -13,16 +13,19 @@ import torch
 from .engine_forward import Forward
 from .engine_ledger import Ledger
 from .engine_prefill import Prefill
-from .sampling import SamplingRows, sample, uniforms
+from .sampling import SamplingRows, entropies, sample, uniforms
 
-# [rows] each: rows, tokens (int64), log-probabilities (float32)
-Sampled = tuple[np.ndarray, np.ndarray, np.ndarray]
+# [rows] each: rows, tokens (int64), log-probabilities and entropies (float32)
+Sampled = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
 
 
 class Decode:
-    def __init__(self, ledger: Ledger, forward: Forward, prefill: Prefill, width: int) -> None:
-        """width: lines of a forward in deterministic mode."""
+    def __init__(
+        self, ledger: Ledger, forward: Forward, prefill: Prefill, width: int, with_entropy: bool = False
+    ) -> None:
+        """width: lines of a forward in deterministic mode. with_entropy: of the distributions that are drawn from."""
         self._ledger, self._forward, self._prefill, self._width = ledger, forward, prefill, width
+        self._with_entropy = with_entropy
 
     def plain(self) -> Sampled | None:
         """None where no row is ready."""
@@ -38,8 +41,7 @@ class Decode:
         with torch.inference_mode():
             if len(rows) < top:
                 logits = logits[torch.from_numpy(rows).to(logits.device)]
-            tokens, logprobs = sample(logits, self._sampling(rows), self._uniforms(rows))
-            return rows, tokens.cpu().numpy(), logprobs.cpu().numpy()
+            return rows, *self._draw(logits, rows)
 
     def fixed(self) -> Sampled | None:
         """Deterministic mode: one forward of constant shape, decoding rows first, then tokens of prefills."""
@@ -68,9 +70,15 @@ class Decode:
             # The idle lines are sampled too: the shape of every operation stays the same.
             spare = np.zeros(width - len(decoding), np.int64)
             all_rows = np.concatenate([decoding, spare])
-            tokens, logprobs = sample(logits, self._sampling(all_rows), self._uniforms(all_rows))
             n = len(decoding)
-            return decoding, tokens.cpu().numpy()[:n], logprobs.cpu().numpy()[:n]
+            tokens, logprobs, entropy = self._draw(logits, all_rows)
+            return decoding, tokens[:n], logprobs[:n], entropy if entropy is None else entropy[:n]
+
+    def _draw(self, logits: torch.Tensor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        sampling = self._sampling(rows)
+        tokens, logprobs = sample(logits, sampling, self._uniforms(rows))
+        entropy = entropies(logits, sampling).cpu().numpy() if self._with_entropy else None
+        return tokens.cpu().numpy(), logprobs.cpu().numpy(), entropy
 
     def _ready(self) -> np.ndarray:
         """Running rows whose keys are there but for the last token's."""

@@ -30,15 +30,19 @@ class Kept:
 class Ledger:
     """Rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
 
-    tokens, logprobs: [rows, capacity]; size: tokens known; filled: positions whose keys are valid;
+    tokens, logprobs: [rows, capacity]; entropies: the same, or [rows, 0] where nobody wants them;
+    size: tokens known; filled: positions whose keys are valid;
     limit: size at which the turn is out of budget; origin: size at which the turn's position is 0.
     """
 
-    def __init__(self, rows: int, capacity: int, block_tokens: int, kv_tokens: int) -> None:
+    def __init__(
+        self, rows: int, capacity: int, block_tokens: int, kv_tokens: int, entropies: bool = False
+    ) -> None:
         self.rows, self.capacity, self.block_tokens = rows, capacity, block_tokens
         self.total_blocks = kv_tokens // block_tokens
         self.tokens = np.zeros((rows, capacity + 1), np.int32)
         self.logprobs = np.zeros((rows, capacity + 1), np.float32)
+        self.entropies = np.zeros((rows, capacity + 1 if entropies else 0), np.float32)
         self.size = np.zeros(rows, np.int64)
         self.filled = np.zeros(rows, np.int64)
         self.limit = np.zeros(rows, np.int64)
@@ -95,6 +99,7 @@ class Ledger:
         self.tokens[row, :context] = request.context
         self.tokens[row, context : context + sampled] = sequence.tokens
         self.logprobs[row, context : context + sampled] = sequence.logprobs
+        self.entropies[row, context : context + sampled] = sequence.entropies
         self.size[row], self.filled[row], self.context[row] = context + sampled, filled, context
         self.limit[row] = min(context + request.max_tokens, self.capacity)
         self.origin[row] = context - request.resumed_tokens
@@ -140,6 +145,7 @@ class Ledger:
         size = int(self.size[source])
         self.tokens[target, :size] = self.tokens[source, :size]
         self.logprobs[target, :size] = self.logprobs[source, :size]
+        self.entropies[target, :size] = self.entropies[source, :size]
         for array in (self.size, self.filled, self.limit, self.origin, self.context, self.seed, self.temperature,
                       self.top_k, self.top_p, self.min_p, self.stops):  # fmt: skip
             array[target] = array[source]

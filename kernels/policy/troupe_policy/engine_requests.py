@@ -43,11 +43,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Finished:
-    """tokens int32 [n], the stop token among them; logprobs float32 [n]; times in ms since 1970."""
+    """tokens int32 [n], the stop token among them; logprobs, entropies float32 [n] (the latter [0] where nobody wants
+    them); times in ms since 1970.
+    """
 
     request: Request
     tokens: np.ndarray
     logprobs: np.ndarray
+    entropies: np.ndarray
     finish: str  # stop | length | aborted
     segments: tuple[Segment, ...]
     cached_tokens: int
@@ -91,6 +94,7 @@ class Sequence:
     # What it had sampled when it was preempted.
     tokens: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     logprobs: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    entropies: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     versions: list[tuple[int, int]] = field(default_factory=list)
     cached_tokens: int | None = None
     preemptions: int = 0

@@ -142,6 +142,8 @@ class EngineService(rpc.EngineServicer):
                 first_token_at=event.first_token_at,
                 ended_at=event.ended_at,
             ))  # fmt: skip
+            if len(event.entropies):
+                reply.finished.entropies = event.entropies.astype("<f4").tobytes()
         elif isinstance(event, Refused):
             stream.partial.pop(request.request_id, None)
             reply.refused.CopyFrom(pb.Refused(code=event.code, message=event.message))

@@ -1,7 +1,8 @@
 """Draws one token a row: filtered softmax, inverse CDF, counter-based uniforms.
 
 in   logits [rows, vocabulary]; per row a temperature, top_k, top_p, min_p and a uniform number
-out  token ids [rows] and the natural log of the probability that each had under the distribution sampled from
+out  token ids [rows], the natural log of the probability that each had under the distribution sampled from, and the
+     entropies of these distributions
 Invariant: a row's token depends on its own logits, options, seed and position, never on another row.
 """
 
@@ -56,13 +57,8 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniform: np.ndarray) -> tup
     The logprob of a greedy row is 0: it is certain. A row of logits that are not finite has the logprob NaN.
     """
     device = logits.device
-    logits = logits.float()
     greedy = rows.temperature <= 0
-    if (rows.temperature != 1).any():
-        temperature = torch.from_numpy(np.where(greedy, 1.0, rows.temperature).astype(np.float32)).to(device)
-        logits = logits / temperature[:, None]
-    if rows.filters:
-        logits = _filtered(logits, rows)
+    logits = _shaped(logits, rows)
     logp = torch.log_softmax(logits, dim=-1)
     cdf = logp.exp().cumsum_(-1)
     # Strictly above: a token of probability 0 leaves the sum as it was, so it is never chosen.
@@ -75,6 +71,24 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniform: np.ndarray) -> tup
         chosen = torch.where(mask, logits.argmax(-1), chosen)
         chosen_logp = torch.where(mask & chosen_logp.isfinite(), torch.zeros_like(chosen_logp), chosen_logp)
     return chosen, chosen_logp
+
+
+def entropies(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+    """Nats, float32 [n], of the distributions that `sample` draws from; 0 for a greedy row, which is certain."""
+    entropy = torch.special.entr(torch.softmax(_shaped(logits, rows), dim=-1)).sum(-1)
+    greedy = torch.from_numpy(rows.temperature <= 0).to(logits.device)
+    return entropy.masked_fill(greedy, 0.0)
+
+
+def _shaped(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+    """Logits float32 [n, vocabulary] at each row's temperature, what its filters exclude at -inf."""
+    logits = logits.float()
+    if (rows.temperature != 1).any():
+        divisor = np.where(rows.temperature <= 0, 1.0, rows.temperature).astype(np.float32)
+        logits = logits / torch.from_numpy(divisor).to(logits.device)[:, None]
+    if rows.filters:
+        logits = _filtered(logits, rows)
+    return logits
 
 
 def _filtered(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:

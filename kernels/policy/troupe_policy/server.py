@@ -51,6 +51,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     engine.add_argument("--prefill-tokens", type=int, default=4096)
     engine.add_argument("--max-waiting", type=int, default=4096)
     engine.add_argument("--deterministic", action="store_true")
+    engine.add_argument("--entropies", action="store_true", help="of the distributions that tokens are drawn from")
     engine.add_argument("--version", type=int, default=0, help="policy version of the model directory")
     return parser.parse_args(argv)
 
@@ -146,6 +147,7 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
         prefill_tokens=given.prefill_tokens,
         max_waiting=given.max_waiting,
         deterministic=given.deterministic,
+        entropies=given.entropies,
         version=given.version,
     )
     loaded = load_model(given.model, given.device, given.dtype)
