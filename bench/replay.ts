@@ -89,6 +89,9 @@ export async function bench(): Promise<BenchReport> {
     const ls = await seconds(fromCheckout, over('ls', '--limit', '50'))
     const lsAll = await seconds(fromCheckout, over('ls', '--json', '--limit', '1000000'))
     const filtered = await seconds(fromCheckout, over('ls', '--tool-errors', '--reward', '>0', '--step', '77'))
+    const at = ['--at', 'trajectories:1:120000']
+    const lsPast = await seconds(fromCheckout, over('ls', '--limit', '50', ...at))
+    const showPast = await seconds(fromCheckout, over('show', 's0030.0007/3', ...at))
     const show = (await seconds(fromCheckout, over('show', 's0100.0007/3'))) - showStart
     const showPart = (await seconds(fromCheckout, over('show', '0100.0007/3'))) - showStart
     const verified = JSON.parse((await troupe(fromCheckout, over('verify', '--json'), home)).stdout) as {
@@ -106,6 +109,8 @@ export async function bench(): Promise<BenchReport> {
         'ls that makes the index, seconds': first.seconds,
         'ls --json of all, seconds': lsAll,
         'ls filtered, seconds': filtered,
+        'ls --at, in the middle of the log, seconds': lsPast,
+        'show --at, seconds': showPast,
         'verify, seconds': verified.seconds,
       },
       budgets: [
