@@ -8,13 +8,13 @@
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { smollm2Directory } from '../cli/setupCommand'
-import { memberOf } from '../messages/ids'
 import { atLeast, type BenchReport, type Budget, describeMachine, median, printReport } from './report'
-import { type BareRollout, bareRollouts, type DoneTurn } from './support/bareRollouts'
+import { type BareRollout, bareRollouts } from './support/bareRollouts'
 import { processTree } from './support/processTree'
-import { type RecordedRollout, recordSteps } from './support/recordedStep'
+import { recordSteps } from './support/recordedStep'
+import { figuresOf, inOrder, type RoundFigures, recordingOf, spanOf, type Turns, turnsOf } from './support/rolloutRound'
 import { startTracedRun } from './support/tracedRun'
-import { indexOf, type Trace, type TraceShape, traces } from './support/traces'
+import { type TraceShape, traces } from './support/traces'
 
 interface Setting {
   readonly name: string
@@ -66,18 +66,11 @@ const smollm2: Setting = {
   rounds: 8,
 }
 
-interface Round {
-  readonly tokensPerSecond: number
+interface Round extends RoundFigures {
   readonly nodeCpuMsPerTurn: number
   readonly engineCpuMsPerTurn: number
   /** Of the other processes: the renderer, which puts tool answers into tokens. */
   readonly otherCpuMsPerTurn: number
-  /** Between two turns of a trajectory, less the tool's delay: everything that is neither model nor tool. */
-  readonly gapMs: number
-  /** Sequences that the engine had under way, on average. */
-  readonly running: number
-  /** Tokens whose keys and values were still there from the turn before, a turn. */
-  readonly cachedTokensPerTurn: number
 }
 
 async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round[] }> {
@@ -102,22 +95,16 @@ async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round
     const before = cpuOf(run.engine.pid)
     const { turns, ms } = await act()
     const after = cpuOf(run.engine.pid)
-    arm.push(
-      roundOf(
-        turns,
-        plan,
-        ms,
-        after.map((cpuMs, k) => cpuMs - before[k]!),
-      ),
-    )
+    const each = (k: number) => (after[k]! - before[k]!) / turns.flat().length
+    const cpu = { nodeCpuMsPerTurn: each(0), engineCpuMsPerTurn: each(1), otherCpuMsPerTurn: each(2) }
+    arm.push({ ...figuresOf(turns, plan, ms), ...cpu })
   }
   const throughTroupe = (round: number) =>
     timed(troupe, async () => {
       const open = await run.nextDraw()
       open()
       const step = await recorded.step(round, groups)
-      const ordered = [...step].sort((a, b) => indexOf(a.trajectory, groupSize) - indexOf(b.trajectory, groupSize))
-      for (const { facts } of ordered) checkAnswered(facts)
+      const ordered = inOrder(step, groupSize)
       rollouts = ordered.map((rollout, k) => recordingOf(rollout, plan[k]!))
       return { turns: ordered.map(turnsOf), ms: spanOf(ordered) }
     })
@@ -149,62 +136,6 @@ function cpuOf(enginePid: number): readonly number[] {
   const [, ...rest] = processTree(process.pid)
   const engineMs = rest.find(({ pid }) => pid === enginePid)?.cpuMs ?? 0
   return [(user + system) / 1000, engineMs, rest.reduce((sum, { cpuMs }) => sum + cpuMs, 0) - engineMs]
-}
-
-type Turns = readonly (readonly DoneTurn[])[]
-
-function roundOf(turns: Turns, plan: readonly Trace[], ms: number, cpuMs: readonly number[]): Round {
-  const all = turns.flat()
-  for (const [k, { turns: wanted }] of plan.entries()) {
-    const did = turns[k]!.map(turn => turn.tokens).join()
-    const planned = wanted.map(turn => turn.newTokens).join()
-    if (did !== planned)
-      throw new Error(`rollout ${k} sampled ${did} tokens in its turns, and was to sample ${planned}`)
-  }
-  const gaps = turns.flatMap((done, k) =>
-    done.slice(1).map((turn, i) => turn.timing.startedAt - done[i]!.timing.endedAt - plan[k]!.turns[i]!.toolMs),
-  )
-  const busyMs = all.reduce((sum, { timing }) => sum + timing.endedAt - timing.startedAt, 0)
-  return {
-    tokensPerSecond: (all.reduce((sum, turn) => sum + turn.tokens, 0) / ms) * 1000,
-    nodeCpuMsPerTurn: cpuMs[0]! / all.length,
-    engineCpuMsPerTurn: cpuMs[1]! / all.length,
-    otherCpuMsPerTurn: cpuMs[2]! / all.length,
-    gapMs: gaps.reduce((a, b) => a + b, 0) / gaps.length,
-    running: busyMs / ms,
-    cachedTokensPerTurn: all.reduce((sum, turn) => sum + turn.cachedTokens, 0) / all.length,
-  }
-}
-
-function turnsOf({ facts }: RecordedRollout): DoneTurn[] {
-  return facts.flatMap(fact =>
-    fact.type === 'turn.completed'
-      ? [{ tokens: fact.tokens.length, cachedTokens: fact.cachedTokens, timing: fact.timing }]
-      : [],
-  )
-}
-
-/** A rollout that ended otherwise did not do what the other arm does. */
-function checkAnswered(facts: RecordedRollout['facts']): void {
-  for (const fact of facts) {
-    if (fact.type !== 'rollout.finished' || fact.outcome === 'answered') continue
-    throw new Error(`${fact.trajectory} ended ${fact.outcome}: ${fact.reason}`)
-  }
-}
-
-/** From the first turn asked for to the last rollout finished, ms. */
-function spanOf(rollouts: readonly RecordedRollout[]): number {
-  const facts = rollouts.flatMap(rollout => rollout.facts)
-  const asked = facts.flatMap(fact => (fact.type === 'turn.asked' ? [fact.at] : []))
-  const finished = facts.flatMap(fact => (fact.type === 'rollout.finished' ? [fact.at] : []))
-  return finished.reduce((a, b) => Math.max(a, b)) - asked.reduce((a, b) => Math.min(a, b))
-}
-
-function recordingOf({ trajectory, facts }: RecordedRollout, trace: Trace): BareRollout {
-  const prompt = facts.flatMap(fact => (fact.type === 'rollout.requested' ? [fact.tokens] : []))[0]!
-  const responses = facts.flatMap(fact => (fact.type === 'context.appended' ? [fact.tokens] : []))
-  if (responses.length !== trace.turns.length - 1) throw new Error(`member ${memberOf(trajectory)} lacks a tool answer`)
-  return { trace, prompt, responses }
 }
 
 const middle = (rounds: readonly Round[], of: keyof Round) => median(rounds.map(round => round[of]))

@@ -10,16 +10,17 @@ import { join } from 'node:path'
 import { startRun } from '../../actors/root'
 import type { Run } from '../../actors/run'
 import { loadRecipe } from '../../cli/recipes'
-import { runId } from '../../messages/ids'
+import { type EngineId, runId } from '../../messages/ids'
 import { openFileBlobs } from '../../runtime/bus/blobs'
 import { openBus } from '../../runtime/bus/open'
 import { systemEffects } from '../../runtime/effects'
+import type { Engine } from '../../runtime/engine'
 import { type LocalEngine, startLocalEngine } from '../../runtime/engines/local'
 import { createLog } from '../../runtime/log'
 import type { Recipe, RecipeConfig } from '../../runtime/recipe'
 import { pacedBus } from './pacedBus'
 import { tracedEngine } from './tracedEngine'
-import { delayedTool, indexOf, type Trace, tracedTool, tracedTruth } from './traces'
+import { delayedTool, indexOf, type Trace, tracedTool, tracedTruth, wordsOf } from './traces'
 
 export interface TracedRunOptions {
   /** An address; `lmdb:` for a log in a directory of its own. */
@@ -28,18 +29,33 @@ export interface TracedRunOptions {
   readonly set: readonly string[]
   readonly traces: readonly Trace[]
   readonly learns: boolean
+  /** So many words stand in front of each problem. Default 0. */
+  readonly promptWords?: number
 }
 
-export interface TracedRun {
+export interface TracedRun<E extends Engine = LocalEngine> {
   readonly run: Run
   readonly config: RecipeConfig
   /** The engine without the traces. */
-  readonly engine: LocalEngine
+  readonly engine: E
   readonly nextDraw: () => Promise<() => void>
   close(): Promise<void>
 }
 
-export async function startTracedRun(options: TracedRunOptions): Promise<TracedRun> {
+type StartEngine<E extends Engine> = (id: EngineId, modelDirectory: string, config: RecipeConfig) => Promise<E>
+
+/** On an engine of its own process, as the recipe says. */
+export const startTracedRun = (options: TracedRunOptions): Promise<TracedRun> =>
+  startTracedRunOn(options, (id, modelDirectory, { engine, limits: { contextTokens } }) =>
+    startLocalEngine({ id, modelDirectory, ...engine, contextTokens, version: -1, log: benchLog() }),
+  )
+
+const benchLog = () => createLog('bench', { level: process.env.TROUPE_LOG ?? 'warn' })
+
+export async function startTracedRunOn<E extends Engine>(
+  options: TracedRunOptions,
+  startEngine: StartEngine<E>,
+): Promise<TracedRun<E>> {
   const { recipe, config: resolved } = loadRecipe('quickstart', [
     'evaluation.problems=0',
     'selection.refillShare=0',
@@ -51,9 +67,9 @@ export async function startTracedRun(options: TracedRunOptions): Promise<TracedR
   const address = options.bus === 'lmdb:' ? `lmdb:${join(directory, 'log')}` : options.bus
   const bus = await openBus(address, { mode: 'write' })
   const paced = pacedBus(bus)
-  const log = createLog('bench', { level: process.env.TROUPE_LOG ?? 'warn' })
-  let up: (engine: LocalEngine) => void = () => {}
-  const engineUp = new Promise<LocalEngine>(resolve => {
+  const log = benchLog()
+  let up: (engine: E) => void = () => {}
+  const engineUp = new Promise<E>(resolve => {
     up = resolve
   })
   const clean = async () => {
@@ -63,7 +79,7 @@ export async function startTracedRun(options: TracedRunOptions): Promise<TracedR
   try {
     const run = await startRun({
       run: runId(`bench-${options.bus.split(':')[0]}`),
-      recipe: repeating(recipe, groupsPerStep),
+      recipe: repeating(recipe, groupsPerStep, options.promptWords ?? 0),
       config,
       directory,
       modelDirectory: join(directory, 'model'),
@@ -76,8 +92,7 @@ export async function startTracedRun(options: TracedRunOptions): Promise<TracedR
       log,
       versions: {},
       async startEngine(id, modelDirectory) {
-        const { contextTokens } = config.limits
-        const engine = await startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
+        const engine = await startEngine(id, modelDirectory, config)
         up(engine)
         return tracedEngine(engine, trajectory => options.traces[indexOf(trajectory, groupSize)]!)
       },
@@ -96,12 +111,19 @@ export async function startTracedRun(options: TracedRunOptions): Promise<TracedR
 }
 
 /** The recipe with the same `count` problems in every step, whose answer the traces know. */
-function repeating(recipe: Recipe, count: number): Recipe {
+function repeating(recipe: Recipe, count: number, promptWords: number): Recipe {
   return {
     ...recipe,
     async tasks(config) {
       const source = await recipe.tasks(config)
-      return { ...source, train: index => ({ ...source.train(index % count), truth: tracedTruth }) }
+      const train = (index: number) => {
+        const task = source.train(index % count)
+        if (promptWords === 0) return { ...task, truth: tracedTruth }
+        const [first, ...others] = task.messages
+        const content = `${wordsOf(promptWords, index % count)}. ${first!.content}`
+        return { ...task, truth: tracedTruth, messages: [{ ...first!, content }, ...others] }
+      }
+      return { ...source, train }
     },
   }
 }

@@ -48,6 +48,29 @@ export function traces(count: number, shape: TraceShape, seed: number): readonly
   })
 }
 
+const words = [
+  'of',
+  'the',
+  'square',
+  'number',
+  'and',
+  'two',
+  'sides',
+  'that',
+  'add',
+  'to',
+  'half',
+  'its',
+  'angle',
+  'sum',
+]
+
+/** As many words as make a prompt longer; where they differ from those of another seed, they do so from the beginning. */
+export function wordsOf(count: number, seed: number): string {
+  const random = pcg32(deriveSeed('bench/words', seed))
+  return Array.from({ length: count }, () => words[random.below(words.length)]!).join(' ')
+}
+
 /** The place of a rollout within its step: groups are numbered behind the dot of their names (`s0002.0005`). */
 export function indexOf(trajectory: TrajectoryId, groupSize: number): number {
   const group: GroupId = groupOf(trajectory)

@@ -33,6 +33,7 @@ const modelSchema = z.strictObject({
     prefillBase: coefficient,
     prefillPerToken: coefficient,
     prefillPerPair: coefficient,
+    mixedPerSequence: coefficient.optional(),
   }),
 })
 

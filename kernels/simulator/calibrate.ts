@@ -33,6 +33,8 @@ const mostTurns = 4000
 const knees = [0, 8, 16, 32, 64, 128, 256, 512]
 /** Replays after which the coefficients hardly move. */
 const rounds = 12
+/** In medians: a difference beyond that is far off. */
+const farOff = 4
 /** A knee is believed when it takes away this share of the error without one. */
 const leastGain = 0.02
 
@@ -74,7 +76,10 @@ interface Fit {
   readonly errors: Pick<Calibration, 'decodeError' | 'firstTokenError'>
 }
 
-/** Steps, their dense part, decoding sequences, what those attend to, prefilled tokens, pairs of one and an older one. */
+/**
+ * Steps, their dense part, decoding sequences, what those attend to, prefilled tokens, pairs of one and an older one, and
+ * decoding sequences beside prompts.
+ */
 function workWith(knee: number) {
   return (decodes: number, kvTokens: number, chunks: readonly PrefillShape[]): Float64Array => {
     let tokens = 0
@@ -83,7 +88,8 @@ function workWith(knee: number) {
       tokens += q
       pairs += q * (k + q / 2)
     }
-    return Float64Array.of(1, Math.hypot(knee, decodes + tokens), decodes, kvTokens, tokens, pairs)
+    const mixed = chunks.length > 0 ? decodes : 0
+    return Float64Array.of(1, Math.hypot(knee, decodes + tokens), decodes, kvTokens, tokens, pairs, mixed)
   }
 }
 
@@ -108,36 +114,48 @@ function fitted(engines: readonly (readonly MeasuredTurn[])[], maxBatchTokens: n
     const rows = [...split.further, ...split.firsts]
     const error = rows.reduce((sum, { x, y }) => sum + (dot(found, x) - y) ** 2 / Math.max(y, 1), 0)
     if (error < best.error) best = { found, rows: split, error }
-    // A difference weighs 1 / (its time in the replay): then what is fitted sums to what was measured. Relative to the
-    // measured times, the shortest of them would draw the fit to themselves.
-    const solved = leastSquares(
-      rows,
-      rows.map(({ x, y }) => 1 / Math.max(dot(found, x), y / 10, 1)),
-    )
+    const solved = leastSquares(rows, weightsOf(rows, found))
     found = found.map((value, i) => (value + solved[i]!) / 2)
   }
   const c = best.found
-  const [overhead, dense, decodePerSequence, decodePerKvToken, prefillPerToken, prefillPerPair] = c as Coefficients
+  const [overhead, dense, decodePerSequence, decodePerKvToken, prefillPerToken, prefillPerPair, mixedPerSequence] =
+    c as Coefficients
   const of = { overhead, denseFloor: dense * knee, densePerToken: dense, decodeBase: 0, prefillBase: 0 }
   const errorOf = (rows: readonly Row[]): number => {
     const off = rows.reduce((sum, { x, y }) => sum + Math.abs(dot(c, x) - y), 0)
     return off / Math.max(1, rows.reduce((sum, { y }) => sum + y, 0)) // biome-ignore format: one thing
   }
   return {
-    stepMs: { ...of, decodePerSequence, decodePerKvToken, prefillPerToken, prefillPerPair },
+    stepMs: { ...of, decodePerSequence, decodePerKvToken, prefillPerToken, prefillPerPair, mixedPerSequence },
     error: best.error,
     errors: { decodeError: errorOf(best.rows.further), firstTokenError: errorOf(best.rows.firsts) },
   }
 }
 
-type Coefficients = readonly [number, number, number, number, number, number]
+/**
+ * A difference weighs 1 / (its time in the replay): then what is fitted sums to what was measured. Relative to the measured
+ * times, the shortest of them would draw the fit to themselves. What is off by far more than most is of something else that
+ * the machine did then, and weighs the less the further it is off.
+ */
+function weightsOf(rows: readonly Row[], found: readonly number[]): readonly number[] {
+  const timed = rows.map(({ x, y }) => {
+    const ms = dot(found, x)
+    const weight = 1 / Math.max(ms, y / 10, 1)
+    return { weight, off: Math.abs(ms - y) * Math.sqrt(weight) }
+  })
+  const offs = timed.map(({ off }) => off).sort((a, b) => a - b)
+  const far = Math.max(1e-6, farOff * offs[offs.length >> 1]!)
+  return timed.map(({ weight, off }) => weight * Math.min(1, far / off))
+}
+
+type Coefficients = readonly [number, number, number, number, number, number, number]
 
 /** A step lasts what a token does on average, and a token of a prompt a tenth of it. */
 function firstGuess(engines: readonly (readonly MeasuredTurn[])[]): Coefficients {
   const long = engines.flat().filter(isLong)
   const ms = long.reduce((sum, turn) => sum + turn.endedMs - turn.firstTokenMs, 0)
   const stepMs = ms / long.reduce((sum, { newTokens }) => sum + newTokens - 1, 0)
-  return [stepMs, 0, 0, 0, stepMs / 10, 0]
+  return [stepMs, 0, 0, 0, stepMs / 10, 0, 0]
 }
 
 const dot = (a: readonly number[], b: ArrayLike<number>): number => a.reduce((sum, value, i) => sum + value * b[i]!, 0)

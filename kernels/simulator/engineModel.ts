@@ -4,7 +4,8 @@
  * in   what one iteration computes: decoding sequences with their keys and values, chunks of prompts      out  ms
  * One step over n scheduled tokens, d of them decodes:
  * `overhead + hypot(denseFloor, densePerToken·n) + [d > 0: decodeBase + decodePerSequence·d + decodePerKvToken·ΣKV]
- *  + Σ chunks of q tokens on k cached (prefillPerToken·q + prefillPerPair·q·(k + q/2)) + [d = 0: prefillBase]`.
+ *  + Σ chunks of q tokens on k cached (prefillPerToken·q + prefillPerPair·q·(k + q/2))
+ *  + [d = 0: prefillBase] + [d > 0 and there are chunks: mixedPerSequence·d]`.
  * ΣKV is what the decoding tokens attend to: everything before each of them, and itself.
  */
 
@@ -19,6 +20,8 @@ export interface StepMs {
   readonly prefillBase: number
   readonly prefillPerToken: number
   readonly prefillPerPair: number
+  /** Of each decoding sequence, in a step that computes prompts beside it. Default 0. */
+  readonly mixedPerSequence?: number | undefined
 }
 
 export const familyNames = ['vllm', 'sglang'] as const
@@ -64,8 +67,8 @@ export function stepMs(
     prefill += c.prefillPerToken * q + c.prefillPerPair * q * (k + q / 2)
   }
   const dense = Math.hypot(c.denseFloor, c.densePerToken * scheduled)
-  const attention =
-    decodes > 0 ? c.decodeBase + c.decodePerSequence * decodes + c.decodePerKvToken * kvTokens : c.prefillBase
+  const perSequence = c.decodePerSequence + (chunks.length > 0 ? (c.mixedPerSequence ?? 0) : 0)
+  const attention = decodes > 0 ? c.decodeBase + perSequence * decodes + c.decodePerKvToken * kvTokens : c.prefillBase
   return c.overhead + dense + attention + prefill
 }
 

@@ -1,0 +1,133 @@
+/**
+ * Whether the simulator, calibrated on one recorded load of a vLLM server, predicts others.
+ *
+ * in   loads as recorded runs        out  for each: makespan and mean time to the first token, recorded and simulated
+ * Both ways go through `troupe simulate`: `--calibrate` writes the engine model of one run, `--run` simulates another one's
+ * arrivals, lengths and tool times on it. Of the other run the model knows the size of its server's KV cache alone.
+ */
+import { execFile } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import type { EngineModel, PolicyName, SimulationResult } from '../../../kernels'
+import { runId } from '../../../messages/ids'
+import { runDirectory } from '../../../runtime/runDirectory'
+import { startLoad, type VllmLoad } from './load'
+import { type BenchServer, blockTokens, maxBatchTokens, startBenchServer } from './server'
+
+interface PredictedLoad extends VllmLoad {
+  readonly name: string
+  readonly policy: PolicyName
+}
+
+const contextTokens = 1024
+const recorded: PredictedLoad = {
+  ...{ name: 'recorded', policy: 'kv-headroom', groups: 6, groupSize: 4, promptWords: 40, contextTokens },
+  // Some end early and some late: what a step costs is seen with many under way, and with few.
+  shape: { turns: [1, 6], newTokens: [16, 96], toolMs: [100, 600] },
+}
+const usual = { ...recorded, shape: { turns: [2, 4], newTokens: [24, 72], toolMs: [100, 600] } } as const
+const fewer: PredictedLoad = { ...usual, name: 'fewer at once', groups: 2 }
+const longer: PredictedLoad = {
+  ...{ ...usual, name: 'longer', groups: 4, promptWords: 150 },
+  shape: { turns: [2, 3], newTokens: [64, 160], toolMs: [100, 600] },
+}
+/** Where KV is short, a policy that does not look at it: the server preempts. */
+const scarce: PredictedLoad = { ...usual, name: 'small KV', policy: 'static-async' }
+
+const maxSequences = 24
+const roomy = { contextTokens, maxSequences }
+const scarceServer = { ...roomy, blocks: 2048 / blockTokens + 1 }
+
+export interface Prediction {
+  readonly load: string
+  readonly makespanMs: number
+  readonly recordedMakespanMs: number
+  readonly ttftMsMean: number
+  readonly recordedTtftMsMean: number
+  readonly preemptions: number
+  readonly recordedPreemptions: number
+}
+
+export async function predictions(): Promise<readonly Prediction[]> {
+  const directory = mkdtempSync(join(process.env.TROUPE_BENCH_DIR ?? tmpdir(), 'troupe-bench-prediction-'))
+  const file = (name: string) => join(directory, name)
+  try {
+    const played = [
+      ...(await play(roomy, directory, [recorded, fewer, longer])),
+      ...(await play(scarceServer, directory, [scarce])),
+    ]
+    const busOf = (load: PredictedLoad) => ['--bus', `lmdb:${file(load.name)}`]
+    const fitted = file('engine.json')
+    const batch = ['--max-batch-tokens', `${maxBatchTokens}`]
+    const fit = await troupe('--calibrate', run, ...busOf(recorded), '--engine-model', fitted, ...batch, '--json')
+    process.stderr.write(`calibrated: ${fit}`)
+    const model = JSON.parse(readFileSync(fitted, 'utf8')) as EngineModel
+    const found: Prediction[] = []
+    for (const { load, kvTokens, preemptions: recordedPreemptions } of played) {
+      const own = file('own.json')
+      // Its null block is none that a sequence gets.
+      writeFileSync(own, JSON.stringify({ ...model, kvTokens: kvTokens - blockTokens }))
+      // The server heeds priorities, whichever policy gives them.
+      const asked = ['--engine-model', own, '--policy', load.policy, '--priority', 'yes', '--json']
+      const said = await troupe('--run', run, ...busOf(load), ...asked, '--bound-tokens', `${contextTokens}`)
+      const { makespanMs, ttftMsMean, preemptions, recordedMakespanMs, recordedTtftMsMean } = JSON.parse(said) as Said
+      const times = { makespanMs, recordedMakespanMs, ttftMsMean, recordedTtftMsMean }
+      found.push({ load: load.name, ...times, preemptions, recordedPreemptions })
+      process.stderr.write(`${JSON.stringify(found.at(-1))}\n`)
+    }
+    return found
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
+}
+
+type Said = SimulationResult & Pick<Prediction, 'recordedMakespanMs' | 'recordedTtftMsMean'>
+
+/** Each traced run is the only one on its bus. */
+const run = 'bench-lmdb'
+
+interface Played {
+  readonly load: PredictedLoad
+  readonly kvTokens: number
+  readonly preemptions: number
+}
+
+/** Runs loads on a server that is started for them, each a run on a log of its own. */
+async function play(
+  options: Parameters<typeof startBenchServer>[0],
+  directory: string,
+  loads: readonly PredictedLoad[],
+): Promise<readonly Played[]> {
+  const server = await startBenchServer(options)
+  try {
+    // What a server and this process do for the first time is not the load's.
+    await playOne(server, { ...fewer, name: 'warm-up' })
+    const played: Played[] = []
+    for (const load of loads) played.push(await playOne(server, load, join(directory, load.name)))
+    return played
+  } finally {
+    await server.stop()
+  }
+}
+
+async function playOne(server: BenchServer, load: PredictedLoad, directory?: string): Promise<Played> {
+  const bus = directory === undefined ? 'lmdb:' : `lmdb:${runDirectory(directory, runId(run)).log}`
+  const before = await server.metrics()
+  const started = await startLoad(server, load, load.policy, 1, bus)
+  try {
+    const { ms } = await started.step()
+    const preemptions = (await server.metrics()).preemptions - before.preemptions
+    process.stderr.write(`${load.name}: ${(ms / 1000).toFixed(1)} s, ${preemptions} preemptions\n`)
+    return { load, kvTokens: before.kvTokens, preemptions }
+  } finally {
+    await started.close()
+  }
+}
+
+async function troupe(...args: readonly string[]): Promise<string> {
+  const bin = join(__dirname, '../../../cli/bin.js')
+  const { stdout } = await promisify(execFile)(process.execPath, [bin, 'simulate', ...args], { maxBuffer: 2 ** 26 })
+  return stdout
+}

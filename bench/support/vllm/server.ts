@@ -1,0 +1,93 @@
+/**
+ * A real vLLM server for a benchmark, on this machine's CPU with SmolLM2, and engines of Troupe's over it.
+ *
+ * in   how large its KV cache is, how many sequences run at once        out  engines, its counters, the venv's Python
+ * Invariant: all arms of a benchmark share one server; before each round its prefix cache is emptied, so that no arm finds
+ * what another has computed.
+ */
+import { existsSync, readFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { smollm2Directory } from '../../../cli/setupCommand'
+import type { EngineId } from '../../../messages/ids'
+import { startVllmEngine, type VllmEngine } from '../../../runtime/engines/vllm'
+import { type VllmMetrics, vllmMetrics } from '../../../runtime/engines/vllmMetrics'
+import type { RecipeConfig } from '../../../runtime/recipe'
+import { startRenderer } from '../../../runtime/rendererProcess'
+import { startVllm } from '../../../tests/support/vllm'
+
+const vllm = require('../../../cli/setup/vllm') as { step(where: unknown): { readonly venv: string } }
+const { places } = require('../../../cli/setup/places') as { places(): unknown }
+
+export interface BenchServerOptions {
+  readonly contextTokens: number
+  readonly maxSequences: number
+  /** Default: 1 GiB of them. One of them is vLLM's own (its null block). */
+  readonly blocks?: number
+}
+
+export interface BenchServer {
+  readonly url: string
+  readonly modelDirectory: string
+  /** Of the venv that vLLM runs in. */
+  readonly python: string
+  readonly startEngine: (id: EngineId, modelDirectory: string, config: RecipeConfig) => Promise<VllmEngine>
+  forgetPrefixes(): Promise<void>
+  metrics(): Promise<VllmMetrics>
+  stop(): Promise<void>
+}
+
+export const blockTokens = 32
+/** A step computes at most so many tokens, which is what keeps prompts from stopping all decodes for seconds. */
+export const maxBatchTokens = 512
+
+export async function startBenchServer({
+  contextTokens,
+  maxSequences,
+  blocks,
+}: BenchServerOptions): Promise<BenchServer> {
+  const modelDirectory = resolve(process.env.TROUPE_SMOLLM2 ?? smollm2Directory)
+  const file = join(modelDirectory, 'config.json')
+  if (!existsSync(file)) throw new Error(`${modelDirectory} holds no model: npx troupe setup smollm2`)
+  const { vocab_size: vocabulary } = JSON.parse(readFileSync(file, 'utf8')) as { vocab_size: number }
+  const server = await startVllm({
+    // One thread of torch's: with two on two cores, whatever else runs stops both at every barrier.
+    ...{ modelDirectory, contextTokens, maxSequences, dtype: 'bfloat16', threads: 1 },
+    flags: [
+      ...['--block-size', `${blockTokens}`, '--max-num-batched-tokens', `${maxBatchTokens}`],
+      ...(blocks === undefined ? [] : ['--num-gpu-blocks-override', `${blocks}`]),
+    ],
+  })
+  const { url } = server
+  process.stderr.write(`a vLLM server is up after ${(server.startedMs / 1000).toFixed(0)} s\n`)
+  const renderer = await startRenderer({ modelDirectory }).catch(async thrown => {
+    await server.stop()
+    throw thrown
+  })
+  const post = async (path: string) => {
+    const reply = await fetch(`${url}${path}`, { method: 'POST', signal: AbortSignal.timeout(60_000) })
+    if (!reply.ok) throw new Error(`${path}: ${reply.status}: ${await reply.text()}`)
+  }
+  return {
+    url,
+    modelDirectory,
+    python: join(vllm.step(places()).venv, 'bin/python'),
+    startEngine: (id, _, { limits }) =>
+      startVllmEngine({
+        id,
+        url,
+        expected: {
+          ...{ tiedHead: true, vocabulary, contextTokens: limits.contextTokens, trained: false, maxSequences },
+          decode: tokens => renderer.decode(tokens),
+        },
+      }),
+    forgetPrefixes: () => post('/reset_prefix_cache'),
+    async metrics() {
+      const reply = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(60_000) })
+      return vllmMetrics(url, await reply.text())
+    },
+    async stop() {
+      await renderer.close()
+      await server.stop()
+    },
+  }
+}
