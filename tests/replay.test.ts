@@ -235,7 +235,7 @@ test('--at shows the run as it stood at a record', async () => {
 })
 
 test('what a model wrote cannot drive the terminal', async () => {
-  const evil = '\u001b]0;owned\u0007\u001b[2J\u202eabc'
+  const evil = '\u001b]0;owned\u0007\u001b[2J\u202eabc\u009b31m'
   const target = turns[0]!.trajectory
   const hostile = changed(history, m => {
     if (m === turns[0]) return { ...turns[0]!, text: evil }
@@ -248,10 +248,13 @@ test('what a model wrote cannot drive the terminal', async () => {
   for (const args of [
     ['show', turns[0]!.trajectory],
     ['follow', turns[0]!.trajectory, '--until-end'],
+    ['show', turns[0]!.trajectory, '--json'],
+    ['export', turns[0]!.trajectory],
   ]) {
     const { stdout } = await replay(...args, '--bus', `lmdb:${at}`)
     expect(stdout).toContain('owned')
-    for (const control of ['\u001b', '\u0007', '\u202e']) expect(stdout).not.toContain(control)
+    for (const control of ['\u001b', '\u0007', '\u202e', '\u009b']) expect(stdout).not.toContain(control)
+    if (args.includes('--json')) expect(jsonLines(stdout).some(fact => (fact.text as unknown) === evil)).toBe(true)
   }
 })
 

@@ -16,6 +16,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
 import { gather } from '../gather'
 import { escapeForTerminal, painter } from '../terminal'
+import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { configOf } from './run'
 
@@ -54,7 +55,7 @@ async function alarms(options: AlarmsOptions): Promise<void> {
     for (const name of knownAlarms) plans.set(name, completeAlarm({ name, stop: false }))
     for (const plan of [...own.map(completeAlarm), ...given]) plans.set(plan.name, plan)
     const { raised, steps } = await raisedBy(recorded, plans, selection.positiveAbove)
-    for (const one of raised) process.stdout.write(`${options.json ? JSON.stringify(one) : line(one)}\n`)
+    for (const one of raised) process.stdout.write(`${options.json ? jsonText(one) : line(one)}\n`)
     process.stderr.write(`${steps} steps, ${plans.size} alarms: ${raised.length} raised\n`)
     reportFaults(recorded)
     process.exitCode = raised.length === 0 ? 0 : 1

@@ -7,6 +7,7 @@ import type { Command } from 'commander'
 import { type AssembledSequence, assembleSequence } from '../../kernels'
 import { escapeForTerminal, painter } from '../terminal'
 import { type Counted, countedTrajectories, factsIn, selectionOf } from './counted'
+import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
 import { modelDirectories } from './show'
@@ -58,7 +59,7 @@ async function diff(askedA: string, askedB: string, options: DiffOptions): Promi
     const difference = firstDifference(sequenceOf(a), sequenceOf(b))
     if (options.json) {
       const sides = { a: summaryOf(a), b: summaryOf(b) }
-      process.stdout.write(`${JSON.stringify({ same: difference === null, difference, ...sides })}\n`)
+      process.stdout.write(`${jsonText({ same: difference === null, difference, ...sides })}\n`)
     } else {
       const texts = tokenTexts(await modelDirectories(recorded))
       process.stdout.write(`${lines(a, b, difference, texts).join('\n')}\n`)

@@ -4,7 +4,7 @@
  */
 import type { Fact } from '../../messages/facts'
 import { escapeForTerminal, painter } from '../terminal'
-import { plainArrays } from './plainArrays'
+import { jsonText } from './jsonText'
 import type { Divergence } from './rerun'
 
 const paint = painter(process.stdout)
@@ -33,6 +33,6 @@ export function divergenceLines(divergence: Divergence): string[] {
 }
 
 function shortJson(value: unknown): string {
-  const text = escapeForTerminal(JSON.stringify(value, plainArrays) ?? 'undefined')
+  const text = jsonText(value)
   return text.length > 2000 ? `${text.slice(0, 2000)}…` : text
 }

@@ -12,6 +12,7 @@ import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter, percent } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories } from './counted'
+import { jsonText } from './jsonText'
 import { nearestWeights, sampledUnder } from './keptWeights'
 import { modelEntropies } from './modelEntropies'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
@@ -82,7 +83,7 @@ async function entropy(target: string | undefined, options: EntropyOptions): Pro
       const named = rows.map(row => ({ ...row, text: texts(row.token) ?? null }))
       const { run } = recorded
       process.stdout.write(
-        `${JSON.stringify({ run, measure, share: options.top, afterToolTokens, ...table, rows: named })}\n`,
+        `${jsonText({ run, measure, share: options.top, afterToolTokens, ...table, rows: named })}\n`,
       )
     } else process.stdout.write(`${report({ ...table, rows }, texts, measure, options.top).join('\n')}\n`)
     reportFaults(recorded)

@@ -13,6 +13,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories, selectionOf } from './counted'
 import { fixtureOf, packFixture } from './fixture'
+import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 import { configOf } from './run'
@@ -100,7 +101,7 @@ async function lines(recorded: RecordedRun, all: readonly Counted[], options: Ex
 }
 
 function* jsonLines<T>(items: readonly T[], lineOf: (item: T) => object): Generator<string> {
-  for (const item of items) yield `${JSON.stringify(lineOf(item))}\n`
+  for (const item of items) yield `${jsonText(lineOf(item))}\n`
 }
 
 /** Of a file: on stdout it is seen. */

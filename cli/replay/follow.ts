@@ -16,8 +16,8 @@ import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
+import { jsonText } from './jsonText'
 import { type Place, placeText } from './place'
-import { plainArrays } from './plainArrays'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 
@@ -65,9 +65,9 @@ async function follow(target: string | undefined, options: FollowOptions): Promi
       if (!show || !concerns(message, isWanted, target !== undefined)) return
       if (options.type !== undefined && !options.type.includes(message.type)) return
       const line = options.json
-        ? JSON.stringify({ place: placeText(entry), ...message, ...(counts ? {} : { counts }) }, plainArrays)
+        ? jsonText({ place: placeText(entry), ...message, ...(counts ? {} : { counts }) })
         : `${paint('dim', placeText(entry).padEnd(22))} ${factLine(message)}${counts ? '' : paint('yellow', replaced)}`
-      if (text !== undefined && !JSON.stringify(message, plainArrays).toLowerCase().includes(text)) return
+      if (text !== undefined && !jsonText(message).toLowerCase().includes(text)) return
       process.stdout.write(`${line}\n`)
     }
     const places: Place[] = []

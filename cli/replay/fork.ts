@@ -20,6 +20,7 @@ import { changedCells } from './changedCells'
 import { type Counted, countedTrajectories } from './counted'
 import { type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
 import { runForks, type Weights } from './forkedRun'
+import { jsonText } from './jsonText'
 import { nearestWeights, sampledUnder } from './keptWeights'
 import { type RecipeCode, recipeCode } from './recipeCode'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
@@ -201,11 +202,9 @@ function print(
   )
   const reward = parent.reward?.reward ?? null
   if (json) {
-    for (const result of results) process.stdout.write(`${JSON.stringify(result)}\n`)
+    for (const result of results) process.stdout.write(`${jsonText(result)}\n`)
     const of = { trajectory: parent.trajectory, run: parentRun, reward }
-    process.stdout.write(
-      `${JSON.stringify({ type: 'summary', run, parent: of, policyVersion: weights.version, values })}\n`,
-    )
+    process.stdout.write(`${jsonText({ type: 'summary', run, parent: of, policyVersion: weights.version, values })}\n`)
     return
   }
   const lines = [

@@ -19,6 +19,7 @@ import { directoryOf, openRun, runsOn, withBus } from '../runContext'
 import { wholeNumber } from '../wholeNumber'
 import { badImport, maxImportBytes, recordsOf, unpackFixture } from './fixture'
 import { factsOfLines, type ImportedLine } from './importedFacts'
+import { jsonText } from './jsonText'
 
 interface ImportOptions {
   readonly bus: string
@@ -75,7 +76,7 @@ async function importRun(file: string, options: ImportOptions): Promise<void> {
     const trajectories = all.filter(f => f.type === 'rollout.requested').length
     const said = { run: name, trajectories, facts: all.length }
     process.stdout.write(
-      options.json ? `${JSON.stringify(said)}\n` : `run ${name}: ${trajectories} trajectories, ${all.length} facts\n`,
+      options.json ? `${jsonText(said)}\n` : `run ${name}: ${trajectories} trajectories, ${all.length} facts\n`,
     )
   } finally {
     await context.bus.close()

@@ -20,6 +20,7 @@ import { grpoOptionsOf, type RecipeConfig, trainerOptionsOf } from '../../runtim
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
 import { wholeNumber } from '../wholeNumber'
 import { countedTrajectories, factsIn, groupsOf } from './counted'
+import { jsonText } from './jsonText'
 import { compare, type LearnedStep, learnedLines, reselected } from './learnedStep'
 import { learnerLog, type RecordedStep } from './learnerLog'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
@@ -62,7 +63,7 @@ async function learn(asked: string | undefined, options: LearnOptions): Promise<
     let disagreed = 0
     for await (const result of relearn(recorded, config, log.steps, checkpoint, wanted, { ...options, check })) {
       if (!result.agrees) disagreed++
-      const text = options.json ? JSON.stringify(result) : learnedLines(result, check).join('\n')
+      const text = options.json ? jsonText(result) : learnedLines(result, check).join('\n')
       process.stdout.write(`${text}\n`)
     }
     reportFaults(recorded)

@@ -14,6 +14,7 @@ import type { RecipeConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter, percent } from '../terminal'
 import { type Counted, countedTrajectories, groupsOf, selectionOf } from './counted'
 import { rewardedMembers, selectionOptions } from './groups'
+import { jsonText } from './jsonText'
 import { type Limited, type Limits, limited } from './limited'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { ownOf } from './rescore'
@@ -100,9 +101,9 @@ async function run(target: string | undefined, options: LimitsOptions): Promise<
       return grade.reward
     }
     const lines = (await underLimits(all, config, change, texts, judge)).filter(line => wants(line.trajectory))
-    if (options.json) for (const line of lines) process.stdout.write(`${JSON.stringify(line)}\n`)
+    if (options.json) for (const line of lines) process.stdout.write(`${jsonText(line)}\n`)
     const summary = summaryOf(lines, change)
-    process.stdout.write(options.json ? `${JSON.stringify(summary)}\n` : `${report(lines, summary).join('\n')}\n`)
+    process.stdout.write(options.json ? `${jsonText(summary)}\n` : `${report(lines, summary).join('\n')}\n`)
     reportFaults(recorded)
   } finally {
     for (const close of closers) await close()

@@ -10,6 +10,7 @@ import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
 import { type Counted, countedTrajectories, selectionOf } from './counted'
 import { trainedSteps } from './export'
+import { jsonText } from './jsonText'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
 import { callsOf, type LineCall, type TrainedIn } from './trajectoryLine'
@@ -82,7 +83,7 @@ async function lineage(asked: string | undefined, options: LineageOptions): Prom
         }
       })
       .filter(d => text === undefined || d.calls.length > 0)
-    if (options.json) for (const one of found) process.stdout.write(`${JSON.stringify(one)}\n`)
+    if (options.json) for (const one of found) process.stdout.write(`${jsonText(one)}\n`)
     else process.stdout.write(`${[...stepLines(step, completed), ...found.flatMap(lines), total(found)].join('\n')}\n`)
     reportFaults(recorded)
   } finally {

@@ -5,6 +5,7 @@ import { type Command, InvalidArgumentError } from 'commander'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
+import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { type TrajectoryLine, trajectoryLines, withText } from './trajectories'
 
@@ -63,7 +64,7 @@ async function ls(options: LsOptions): Promise<void> {
     const shown = matching.slice(0, options.limit)
     const idWidth = shown.reduce((width, { trajectory }) => Math.max(width, trajectory.length), 16)
     if (!options.json) process.stdout.write(`${'trajectory'.padEnd(idWidth)}  ${columns}\n`)
-    const rows = shown.map(line => `${options.json ? JSON.stringify(line) : row(line, idWidth)}\n`)
+    const rows = shown.map(line => `${options.json ? jsonText(line) : row(line, idWidth)}\n`)
     for (let at = 0; at < rows.length; at += rowsAtOnce) process.stdout.write(rows.slice(at, at + rowsAtOnce).join(''))
     if (matching.length > shown.length) {
       process.stderr.write(`${matching.length - shown.length} more; --limit ${matching.length} shows all\n`)

@@ -13,6 +13,7 @@ import type { RecipeConfig, RewardConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories, responseOf } from './counted'
+import { jsonText } from './jsonText'
 import { recipeCode } from './recipeCode'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
@@ -186,7 +187,7 @@ function print(results: readonly Rescored[], options: RescoreOptions): void {
     rescoredMean: mean(results.map(r => r.mean)),
   }
   if (options.json) {
-    for (const result of [...shown, summary]) process.stdout.write(`${JSON.stringify(result)}\n`)
+    for (const result of [...shown, summary]) process.stdout.write(`${jsonText(result)}\n`)
     return
   }
   for (const r of shown) {

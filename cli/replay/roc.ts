@@ -13,6 +13,7 @@ import type { RecipeConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { type Counted, countedTrajectories } from './counted'
 import { rewardedMembers, selectionOptions } from './groups'
+import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
 import { configOf } from './run'
@@ -67,7 +68,7 @@ export function registerRoc(replay: Command): void {
       const group = resolveId(asked.replace(/\/\d*$/, ''), groups, 'group')
       const members = await countedTrajectories(recorded, id => id.startsWith(`${group}/`))
       const report = rocOf(group, members, await configOf(recorded))
-      if (options.json) process.stdout.write(`${JSON.stringify(report)}\n`)
+      if (options.json) process.stdout.write(`${jsonText(report)}\n`)
       else process.stdout.write(`${lines(report, options.explain === true).join('\n')}\n`)
       reportFaults(recorded)
       process.exitCode = report.agrees === false ? 1 : 0

@@ -16,8 +16,8 @@ import type { Entry } from '../../runtime/journal'
 import { type RecipeConfig, recipeSchema, selectionOf } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { divergenceLines } from './divergenceLines'
+import { jsonText } from './jsonText'
 import { scanTrajectories } from './kept/picked'
-import { plainArrays } from './plainArrays'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { aboutOf, type OwnerBehaviour, type Rerun, rerun, type Stepped } from './rerun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
@@ -60,8 +60,7 @@ export function registerRun(replay: Command): void {
           ? await replayRun(recorded, stops === undefined ? {} : { stops, whole: true })
           : await replayTarget(recorded, target, stops)
       const sameCode = (await recorded.started()).codeDigest === codeDigest()
-      if (options.json)
-        process.stdout.write(`${JSON.stringify({ run: recorded.run, sameCode, ...replayed }, plainArrays)}\n`)
+      if (options.json) process.stdout.write(`${jsonText({ run: recorded.run, sameCode, ...replayed })}\n`)
       else process.stdout.write(`${report(recorded, replayed, sameCode, target).join('\n')}\n`)
       reportFaults(recorded)
       process.exitCode = replayed.divergences.length > 0 || recorded.faults.length > 0 ? 1 : 0

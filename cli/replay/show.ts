@@ -9,10 +9,10 @@ import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
+import { jsonText } from './jsonText'
 import { indexOf } from './kept/keptIndex'
 import { scanTrajectories } from './kept/picked'
 import { placeOf, placeText } from './place'
-import { plainArrays } from './plainArrays'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
 import { shareOf } from './share'
@@ -67,7 +67,7 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
       (message.turn >= options.turns.first && message.turn <= options.turns.last)
     const shown = entries.filter(inRange)
     const lines = options.json
-      ? shown.map(entry => JSON.stringify({ place: placeText(entry), ...entry.message }, plainArrays))
+      ? shown.map(entry => jsonText({ place: placeText(entry), ...entry.message }))
       : await people(recorded, trajectory, shown, options)
     process.stdout.write(`${lines.join('\n')}\n`)
     const turns = entries.filter(({ message }) => message.type === 'turn.completed').length

@@ -13,8 +13,8 @@ import { escapeForTerminal, painter } from '../terminal'
 import { type Condition, conditionOf, type Stop } from './breakpoint'
 import { divergenceLines } from './divergenceLines'
 import { factLine } from './follow'
+import { jsonText } from './jsonText'
 import { placeText } from './place'
-import { plainArrays } from './plainArrays'
 import type { Stepped } from './rerun'
 
 interface StepOptions {
@@ -54,7 +54,7 @@ export function stepper(options: StepOptions): Stepper {
     if (options.json) {
       const fact = entry.message
       const line = { type: 'stop', place: placeText(entry), counts, agrees, fact, decides, divergences }
-      process.stdout.write(`${JSON.stringify(line, plainArrays)}\n`)
+      process.stdout.write(`${jsonText(line)}\n`)
       return
     }
     const out = [`${paint('dim', placeText(entry).padEnd(22))} ${factLine(entry.message)}`]
@@ -125,7 +125,7 @@ export function stepper(options: StepOptions): Stepper {
 const conditionText = ({ text }: Condition) => `'${escapeForTerminal(text)}'`
 
 function say(value: unknown): void {
-  process.stdout.write(`  ${escapeForTerminal(JSON.stringify(value, plainArrays) ?? 'undefined')}\n`)
+  process.stdout.write(`  ${jsonText(value)}\n`)
 }
 
 /** A mistake at the prompt is said, and the prompt stays. */

@@ -14,6 +14,7 @@ import { gather } from '../gather'
 import { svgOf } from '../picture'
 import { type Progress, progress, type StepReport } from '../progress'
 import { escapeForTerminal, percent } from '../terminal'
+import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { configOf } from './run'
 import { type NamedProgress, stepCurves } from './stepCurves'
@@ -45,7 +46,7 @@ async function steps(options: StepsOptions): Promise<void> {
   }
   const own = await progressOf(options)
   const { evaluations } = own.progress
-  if (options.json) for (const line of merged(own.progress)) process.stdout.write(`${JSON.stringify(line)}\n`)
+  if (options.json) for (const line of merged(own.progress)) process.stdout.write(`${jsonText(line)}\n`)
   else {
     process.stdout.write(`${header}\n`)
     for (const line of merged(own.progress)) {

@@ -8,6 +8,7 @@ import { createHash } from 'node:crypto'
 import type { Command } from 'commander'
 import { InvalidArgumentError } from 'commander'
 import { escapeForTerminal, painter, percent } from '../terminal'
+import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
 import { type Verified, verifier } from './verifier'
 
@@ -29,7 +30,7 @@ export function registerVerify(replay: Command): void {
     const recorded = await openRecorded(options)
     try {
       const verified = await verify(recorded, options.sample)
-      if (options.json) process.stdout.write(`${JSON.stringify(verified)}\n`)
+      if (options.json) process.stdout.write(`${jsonText(verified)}\n`)
       else for (const line of report(verified)) process.stdout.write(`${line}\n`)
       process.exitCode = verified.ok ? 0 : 1
     } finally {
