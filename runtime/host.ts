@@ -68,7 +68,7 @@ export interface HostOptions<S, I extends Message, R> {
 }
 
 export interface Host {
-  /** Resolves when every partition was folded to the live point and what was pending was asked again. */
+  /** Resolves when every partition was folded to the live point and what was pending was asked again; rejects when it will not be. */
   readonly live: Promise<void>
   /** Takes no more. Requests that run are aborted, after `drainMs` where that is given. */
   close(options?: CloseOptions): Promise<void>
@@ -80,7 +80,7 @@ export interface CloseOptions {
 }
 
 type Mail =
-  | { readonly kind: 'entries'; readonly entries: readonly Entry[] }
+  | { readonly kind: 'entries'; readonly entries: readonly Entry[]; held: boolean }
   | { readonly kind: 'assigned' }
   | { readonly kind: 'tick' }
   | { readonly kind: 'answered' }
@@ -93,20 +93,33 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const { behaviour, journal, fx, log } = options
   const cells = new Map<string, Cell<S>>()
   const committed = new Map<Place, number>()
+  let commits = true
   /** The furthest fact of this host's own in every partition. It outlives restarts. */
   const said = new Map<string, number>()
   let markLive: () => void = () => {}
-  const live = new Promise<void>(resolve => {
+  let neverLive: (why: Error) => void = () => {}
+  const live = new Promise<void>((resolve, reject) => {
     markLive = resolve
+    neverLive = reject
   })
+  live.catch(() => {}) // for who waits for it
+  function giveUp(error: Error): void {
+    neverLive(error)
+    options.onFailed(error)
+  }
   let expected = 0
   for (const feed of options.feeds) expected += await journal.partitionsOf(feed.topic)
 
   const cellKey = (topic: string, partition: number) => (options.owner === undefined ? '' : placeKey(topic, partition))
-  const { take, refold, readOn, goLive } = hostFold(options)
+  const { take, revive, goLive } = hostFold(options)
   const isShared = options.owner !== undefined || options.shared === true
   const isComplete = (cell: Cell<S>) => isShared || cell.places.size === expected
 
+  const closing = new TroupeError('actor.closed', {
+    boundary: 'actor',
+    retriable: true,
+    message: `${options.name} is closing`,
+  })
   const ports = hostRequests<R, Answer>({
     perform: options.perform,
     keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
@@ -117,7 +130,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     },
     async failed(error) {
       // What can never succeed is said at once, not after ten restarts.
-      if (error instanceof TroupeError && !error.retriable) options.onFailed(error)
+      if (error instanceof TroupeError && !error.retriable) giveUp(error)
       else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
     },
     over() {
@@ -125,11 +138,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       for (const cell of cells.values()) cell.due = true
       ref.tryTell({ kind: 'answered' })
     },
-    closing: new TroupeError('actor.closed', {
-      boundary: 'actor',
-      retriable: true,
-      message: `${options.name} is closing`,
-    }),
+    closing,
     log,
   })
 
@@ -174,8 +183,9 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         // All of one partition, and so of one cell.
         const { topic, partition } = mail.entries[0]!
         const cell = cells.get(cellKey(topic, partition))
-        if (cell?.live) await take(cell, mail.entries, decisions)
-        else cell?.held.push(...mail.entries)
+        if (!mail.held) cell?.held.push(...mail.entries)
+        mail.held = true
+        if (cell?.live) await take(cell, decisions)
         break
       }
       case 'assigned':
@@ -205,8 +215,15 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     for (const place of cell.places.values()) {
       const offset = oldest ?? place.next
       if (committed.get(place) === offset) continue
-      await following.commit(place.topic, place.partition, offset)
-      committed.set(place, offset)
+      try {
+        await following.commit(place.topic, place.partition, offset)
+        committed.set(place, offset)
+        commits = true
+      } catch (thrown) {
+        // Its partition is another's by now, or the next tick commits it. At worst a resume reads more: no reason to ask anybody again.
+        if (commits) log.warn({ actor: options.name, ...place, err: thrown }, 'an offset could not be committed')
+        commits = false
+      }
     }
   }
 
@@ -214,12 +231,13 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     name: options.name,
     mailbox: { capacity: mailboxCapacity },
     async start() {
-      for (const cell of cells.values()) if (cell.live) await emit([...(await refold(cell)), ...(await readOn(cell))])
+      for (const cell of cells.values()) if (cell.live) await emit(await revive(cell))
       await emit(settle())
       return handle
     },
-    onEscalate: options.onFailed,
-    ...(options.restart === undefined ? {} : { restart: options.restart }),
+    onEscalate: giveUp,
+    // Which message crashes it is counted entry by entry; the mail that brought it is never put aside.
+    restart: { attemptsPerMessage: Number.POSITIVE_INFINITY, ...options.restart },
   })
 
   async function assigned(topic: TopicName, partition: number): Promise<number> {
@@ -254,9 +272,9 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       onRevoked: async (topic, partition) => {
         if (options.owner !== undefined) cells.delete(cellKey(topic, partition))
       },
-      onError: options.onFailed,
+      onError: giveUp,
     },
-    entries => ref.tell({ kind: 'entries', entries }, { deadlineMs: tellDeadlineMs }),
+    entries => ref.tell({ kind: 'entries', entries, held: false }, { deadlineMs: tellDeadlineMs }),
   )
   const ticking = setInterval(() => ref.tryTell({ kind: 'tick' }), options.tickMs ?? 250)
 
@@ -264,6 +282,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     live,
     async close({ drainMs = 0 } = {}) {
       clearInterval(ticking)
+      neverLive(closing)
       await following.close()
       await ref.stop({ drain: true, deadlineMs: 10_000 })
       await ports.close(drainMs)

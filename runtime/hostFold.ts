@@ -29,7 +29,8 @@ export interface Cell<S> {
   readonly places: Map<string, Place>
   state: S
   live: boolean
-  held: Entry[]
+  /** Delivered and not taken yet, in each partition's order. It outlives restarts: what follows one that crashes is not lost. */
+  readonly held: Entry[]
   /** What is pending is to be asked, for a behaviour that decides by its state alone. */
   due: boolean
 }
@@ -66,21 +67,31 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     return cell.state !== before
   }
 
-  /** Folds entries of a live cell; what follows from them is added to `decisions`. */
-  async function take(cell: Cell<S>, entries: readonly Entry[], decisions: Decided<R>[]): Promise<void> {
-    for (const entry of entries) {
-      const place = cell.places.get(placeKey(entry.topic, entry.partition))
-      if (place === undefined || entry.offset < place.next) continue
-      try {
-        const { message } = entry
-        const moves = isFact(message) ? fold(cell, entry, message) : true
-        if (moves && behaviour.decide === undefined) cell.due = true
-        else if (moves) decisions.push(behaviour.decide!(cell.state, message as Fact | I, fx))
-      } catch (thrown) {
-        await survive(entry, asError(thrown))
+  /** Folds what a live cell was handed; what follows from it is added to `decisions`. */
+  async function take(cell: Cell<S>, decisions: Decided<R>[]): Promise<void> {
+    let taken = 0
+    try {
+      for (const entry of cell.held) {
+        await takeOne(cell, entry, decisions)
+        taken++
       }
-      place.next = entry.offset + 1
+    } finally {
+      cell.held.splice(0, taken)
     }
+  }
+
+  async function takeOne(cell: Cell<S>, entry: Entry, decisions: Decided<R>[]): Promise<void> {
+    const place = cell.places.get(placeKey(entry.topic, entry.partition))
+    if (place === undefined || entry.offset < place.next) return
+    try {
+      const { message } = entry
+      const moves = isFact(message) ? fold(cell, entry, message) : true
+      if (moves && behaviour.decide === undefined) cell.due = true
+      else if (moves) decisions.push(behaviour.decide!(cell.state, message as Fact | I, fx))
+    } catch (thrown) {
+      await survive(entry, asError(thrown))
+    }
+    place.next = entry.offset + 1
   }
 
   const entryName = (entry: Entry) => `${placeKey(entry.topic, entry.partition)}@${entry.offset}`
@@ -116,21 +127,24 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   }
 
   /**
-   * After a failure, to the log's end, before a behaviour that decides by its state alone is asked: what it had to say may
-   * stand there in part, and what it says next depends on it.
+   * A live cell after a failure: what it had folded, then what it was handed since. Where a behaviour decides by its state
+   * alone, all that is in the log comes before: what it had to say may stand there in part, and what it says next depends on it.
    */
-  async function readOn(cell: Cell<S>): Promise<readonly Decided<R>[]> {
-    const decisions: Decided<R>[] = []
-    if (behaviour.decide !== undefined) return decisions
-    for (const place of cell.places.values()) {
-      const { next } = await journal.offsets(place.topic, place.partition)
-      while (place.next < next) {
-        const entries = await journal.read(place.topic, place.partition, place.next, Math.min(1024, next - place.next))
-        await take(cell, entries, decisions)
-        if (entries.length === 0) place.next = next // records that could not be read
-      }
-    }
+  async function revive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
+    const decisions = [...(await refold(cell))]
+    if (behaviour.decide === undefined) for (const place of cell.places.values()) await readOn(cell, place, decisions)
+    await take(cell, decisions)
     return decisions
+  }
+
+  async function readOn(cell: Cell<S>, place: Place, decisions: Decided<R>[]): Promise<void> {
+    const { next } = await journal.offsets(place.topic, place.partition)
+    while (place.next < next) {
+      const entries = await journal.read(place.topic, place.partition, place.next, Math.min(1024, next - place.next))
+      cell.held.push(...entries)
+      await take(cell, decisions)
+      if (entries.length === 0) place.next = next // records that could not be read
+    }
   }
 
   /**
@@ -171,10 +185,9 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]
     cell.live = true
-    await take(cell, cell.held, decisions)
-    cell.held = []
+    await take(cell, decisions)
     return decisions
   }
 
-  return { take, refold, readOn, goLive }
+  return { take, revive, goLive }
 }

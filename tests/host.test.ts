@@ -33,7 +33,7 @@ function recorder(crashOn?: string): Behaviour<Seen, never, Request> {
     initial: () => ({ stages: [] }),
     evolve(state, fact) {
       if (fact.type !== 'stage.changed') return state
-      if (fact.stage === crashOn) throw new Error('cannot live with it')
+      if (crashOn !== undefined && fact.stage.startsWith(crashOn)) throw new Error('cannot live with it')
       return { stages: [...state.stages, fact.stage] }
     },
     decide: (_state, input) =>
@@ -174,6 +174,107 @@ test('a message that crashes its actor three times goes to the dead letters, and
   const dead = await bus.read('troupe.r.dead-letters', 0, 0)
   expect(dead).toHaveLength(1)
   expect(dead[0]!.headers).toMatchObject({ error: 'cannot live with it', origin: 'troupe.r.learner:0:1' })
+  expect(failures).toEqual([])
+})
+
+test('two messages of one batch that crash their actor cost nobody what comes behind them', async () => {
+  const { bus, journal, host, failures } = await rig()
+  const seen: string[] = []
+  const perform = async ({ name }: Request) => void seen.push(name) as undefined
+  const started = await host(recorder('poison'), { perform, restart: { backoffMs: 1 } })
+  await started.live
+  await journal.append([stage('poison 1'), stage('poison 2'), stage('ask after')])
+  await until(() => seen.includes('ask after'))
+  expect(await bus.read('troupe.r.dead-letters', 0, 0)).toHaveLength(2)
+  expect(failures).toEqual([])
+})
+
+test('what came before all partitions were there is taken up whole, though one of it crashes the actor', async () => {
+  const { journal, host, failures } = await rig()
+  const seen: string[] = []
+  let arrive = () => {}
+  const there = new Promise<void>(resolve => {
+    arrive = resolve
+  })
+  let assigning = 0
+  const slow: Journal = {
+    ...journal,
+    async offsets(topic, partition) {
+      if (topic === 'runs' && assigning++ === 0) await there
+      return journal.offsets(topic, partition)
+    },
+  }
+  const held = jest.fn()
+  const starting = host(recorder('poison'), {
+    journal: {
+      ...slow,
+      // The batch was handed over when the next one could be.
+      follow: (options, handler) => slow.follow(options, entries => handler(entries).then(held)),
+    },
+    feeds: [
+      { topic: 'learner', from: 'oldest' },
+      { topic: 'runs', from: 'oldest' },
+    ],
+    restart: { backoffMs: 1 },
+    perform: async ({ name }) => void seen.push(name) as undefined,
+  })
+  await until(() => assigning > 0)
+  await journal.append([stage('poison'), stage('ask after')])
+  await until(() => held.mock.calls.length > 0)
+  await new Promise(resolve => setImmediate(resolve))
+  arrive()
+  await (await starting).live
+  await until(() => seen.includes('ask after'))
+  expect(failures).toEqual([])
+})
+
+test('who waits for a host to be live is told when it never will be', async () => {
+  const { journal, host, failures } = await rig()
+  const broken: Journal = {
+    ...journal,
+    read: async () => {
+      throw new Error('no leader')
+    },
+  }
+  await journal.append([stage('of before')])
+  const started = await host(recorder(), { journal: broken, restart: { maxRestarts: 2, backoffMs: 1 } })
+  await expect(started.live).rejects.toThrow('no leader')
+  expect(failures).toHaveLength(1)
+  let answer = () => {}
+  const answered = new Promise<void>(resolve => {
+    answer = resolve
+  })
+  const slow: Journal = { ...journal, read: (...asked) => answered.then(() => journal.read(...asked)) }
+  const waiting = await host(recorder(), { journal: slow })
+  const closed = expect(waiting.live).rejects.toMatchObject({ code: 'actor.closed' })
+  const closing = waiting.close()
+  await closed
+  answer()
+  await closing
+})
+
+test("an offset that cannot be committed, its partition being another process's, makes the owner ask nobody again", async () => {
+  const { journal, host, failures } = await rig()
+  let commits = 0
+  const moved: Journal = {
+    ...journal,
+    async follow(options, handler) {
+      const following = await journal.follow(options, handler)
+      return {
+        ...following,
+        async commit() {
+          commits++
+          throw new TroupeError('bus.not_owned', { boundary: 'bus', retriable: true, message: 'it is of another' })
+        },
+      }
+    },
+  }
+  let asked = 0
+  const behaviour = { ...recorder(), pending: () => ({ ...nothing, requests: [{ name: String(asked++) }] }) }
+  const options = { feeds: [{ topic: 'trajectories', from: 'committed' }], tickMs: 5, oldestOpen: () => 0 } as const
+  await (await host(behaviour, { ...options, journal: moved, owner: 'a' })).live
+  await until(() => commits > 3)
+  expect(asked).toBe(1)
   expect(failures).toEqual([])
 })
 
