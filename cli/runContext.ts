@@ -63,6 +63,7 @@ export async function openForReading(
   name: string | undefined,
   choose: (bus: Bus) => Promise<string | undefined> = async () => undefined,
 ): Promise<Omit<RunContext, 'journal'>> {
+  checkReadable(address)
   if (!address.startsWith('kafka:')) {
     const directory = directoryOf(address)
     if (name === undefined || !runsOf(directory).includes(name)) throw noRun(directory, name)
@@ -118,10 +119,25 @@ export async function runsOn(bus: Bus): Promise<readonly string[]> {
 /** The run that a command means when it was given none: the only one, or the newest. */
 export function chooseRun(address: string, given: string | undefined): string {
   if (given !== undefined) return given
+  checkReadable(address)
   const directory = directoryOf(address)
   const newest = runsOf(directory).at(-1)
   if (newest === undefined) throw noRun(directory, undefined)
   return newest
+}
+
+/** @throws TroupeError cli.bad_bus, before a run is looked for where the default bus has its own */
+function checkReadable(address: string): void {
+  if (address.startsWith('kafka:') || (address.startsWith('lmdb:') && address !== 'lmdb:')) return
+  const isGone = address === 'memory:'
+  throw new TroupeError('cli.bad_bus', {
+    boundary: 'cli',
+    retriable: false,
+    message: isGone
+      ? 'a memory bus is gone with the process that had it: there is nothing to look at'
+      : `${JSON.stringify(address)} is no address of a bus`,
+    hint: 'use lmdb:DIRECTORY or kafka://HOST:PORT',
+  })
 }
 
 /** The error for a run that is not there. */

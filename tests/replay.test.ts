@@ -268,6 +268,14 @@ test('follow prints a group from its first fact to its decision, filtered by typ
   expect(new Set(jsonLines(only.stdout).map(f => f.type))).toEqual(new Set(['reward.assigned']))
 })
 
+test.each([
+  ['.troupe', /"\.troupe" is no address of a bus/],
+  ['memory:', /gone with the process that had it/],
+])('a bus that holds no run to look at is refused as such: %s', async (address, said) => {
+  const { code, stderr } = await replay('ls', '--bus', address)
+  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringMatching(said) })
+})
+
 test('reading leaves the log as it was, byte for byte', async () => {
   const file = join(bus, 'runs', history.run, 'log', 'data.mdb')
   const before = readFileSync(file)

@@ -37,7 +37,11 @@ export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
     const [record] = await bus.read(name, at.partition, at.offset, 1)
     if (record?.offset === at.offset) return record.timestamp
   }
-  const range = bounds && `the partition holds offsets ${bounds.oldest} to ${bounds.next - 1}`
+  const range =
+    bounds &&
+    (bounds.next > bounds.oldest
+      ? `the partition holds offsets ${bounds.oldest} to ${bounds.next - 1}`
+      : 'the partition is empty')
   throw new TroupeError('cli.bad_place', {
     boundary: 'cli',
     retriable: false,
