@@ -75,6 +75,17 @@ print(-sum(r['advantage'] * sum(r['mask'][:r['trainedTokens']]) for r in rows) /
   expect(loss).toBeCloseTo(step.metrics.loss!, 5)
 })
 
+test('a step is a target: all of its groups', async () => {
+  const { stdout } = await replay('export', 's0002')
+  const ids = stdout
+    .trim()
+    .split('\n')
+    .map(line => (JSON.parse(line) as TrajectoryLineJson).trajectory as string)
+  const all = history.records.flatMap(({ message: m }) => (m.type === 'rollout.requested' ? [m.trajectory] : []))
+  expect(ids).toEqual(all.filter(id => id.startsWith('s0002.')))
+  expect((await replay('export', 's0009')).stderr).toContain("no trajectory matches 's0009'")
+})
+
 test('what was exported is imported as a run of its own that verifies and exports the same again', async () => {
   const file = join(directory, 'all.jsonl')
   expect((await replay('export', '--all', '--out', file)).code).toBe(0)

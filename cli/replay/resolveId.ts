@@ -32,11 +32,14 @@ export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kin
   })
 }
 
-/** Whatever was meant: a trajectory (`s0001.0000/3`) or a whole group (`s0001.0000`). */
+/** Whatever was meant: a trajectory (`s0001.0000/3`), a whole group (`s0001.0000`), or all groups of a step (`s0001`). */
 export function resolveTarget(asked: string, trajectories: readonly TrajectoryId[]): (id: string) => boolean {
   const groups = new Set(trajectories.map(groupOf))
   if ((trajectories as readonly string[]).includes(asked)) return id => id === asked
   if (groups.has(asked as never)) return id => id === asked || id.startsWith(`${asked}/`)
+  if (/^[a-z]\d+$/.test(asked) && [...groups].some(g => g.startsWith(`${asked}.`))) {
+    return id => id.startsWith(`${asked}.`)
+  }
   const isGroup = !asked.includes('/') && [...groups].some(g => g.endsWith(asked) || g.startsWith(asked))
   if (isGroup) {
     const group = resolveId(asked, groups, 'group')
