@@ -24,3 +24,32 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
   )
   return learnerEpoch
 }
+
+/**
+ * Calls `then`, once, when another claims after `own`. One that was stopped in the middle of its claim may do so long after its seat
+ * went to another; who has the seat is not heard from then on, until it claims again. What it resolves with ends the watch.
+ */
+export async function whenReplaced(
+  journal: Journal,
+  fx: Pick<Effects, 'unique'>,
+  own: Epoch,
+  then: () => void,
+  onError: (error: Error) => void,
+): Promise<() => Promise<void>> {
+  let isReplaced = false
+  const following = await journal.follow(
+    {
+      group: `claims-watch.${fx.unique()}`,
+      feeds: [{ topic: 'learner', from: 'oldest' }],
+      onAssigned: async () => own + 1,
+      onError,
+    },
+    async entries => {
+      if (isReplaced || !entries.some(({ message, offset }) => message.type === 'learner.claimed' && offset > own))
+        return
+      isReplaced = true
+      then()
+    },
+  )
+  return () => following.close()
+}

@@ -49,9 +49,9 @@ async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> 
     case 'learner': {
       let resumes = options.resume
       scope.onClose(
-        await lead(options, 'learner', scope.fail, async mayAct => {
+        await lead(options, 'learner', scope.fail, async (mayAct, again) => {
           const part = openScope(options, scope.troupe, scope.fail, mayAct)
-          await beginLearning(part, resumes)
+          await beginLearning(part, resumes, again)
           resumes = false
           return part
         }),
@@ -84,7 +84,7 @@ async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> 
 }
 
 /** Announces the run where nobody has, then leads it from where its log ends. */
-async function beginLearning(scope: Scope, resumes: boolean): Promise<void> {
+async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<void> {
   const { options, troupe } = scope
   const { config, recipe, partitions = 1 } = options
   try {
@@ -100,7 +100,7 @@ async function beginLearning(scope: Scope, resumes: boolean): Promise<void> {
       const resume = started !== undefined
       await announce(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
     } else checkTokenizer(started, digest)
-    await startLearning(scope, { renderer, model, stopTokens, demonstrations })
+    await startLearning(scope, { renderer, model, stopTokens, demonstrations, onReplaced })
   } catch (thrown) {
     await scope.close()
     throw thrown

@@ -4,9 +4,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { graderSandbox } from '../actors/ports/graderSandbox'
 import { openGraders } from '../actors/ports/graders'
-import type { Grader } from '../actors/ports/verifierPort'
-import { taskId } from '../messages/ids'
+import { type Grader, verifierPort } from '../actors/ports/verifierPort'
+import { groupId, taskId, trajectoryId } from '../messages/ids'
 import { parseConfig } from '../runtime/config'
+import { manualEffects } from '../runtime/effects'
+import { TroupeError } from '../runtime/errors'
 import { type Recipe, type RecipeConfig, recipeSchema } from '../runtime/recipe'
 import { type RewardProcesses, startRewardProcesses } from '../runtime/rewardProcess'
 import { isAlive } from './support/cli'
@@ -301,4 +303,26 @@ describe('built in', () => {
     expect(() => config({ name: 'weighted' })).toThrow('needs weights')
     expect(() => config({ name: 'math', place: 'response' })).toThrow('looks for a box')
   })
+})
+
+test('a grader that is itself broken gives no reward and is asked again; why is logged, once', async () => {
+  const broken = async () => {
+    throw new TroupeError('sandbox.no_python', { boundary: 'sandbox', retriable: false, message: 'there is no Python' })
+  }
+  const warn = jest.fn()
+  const { byName, close } = await openGraders({
+    config: config({ name: 'math', place: 'anywhere' }),
+    sandbox: { run: broken, lanes: 1, close: async () => {} },
+    log: { warn, debug: () => {} },
+  })
+  closers.push(close)
+  const port = verifierPort(byName, manualEffects(0))
+  for (const member of [0, 1]) {
+    const trajectory = trajectoryId(groupId('g'), member)
+    const asked = { trajectory, attempt: 0, reward: 'math', truth: '\\frac{1}{2}', response: `\\boxed{x+${member}}` }
+    expect(await port({ type: 'answer.verify', ...asked, task: task(asked.truth) }, never)).toBeUndefined()
+  }
+  expect(warn.mock.calls).toEqual([
+    [{ reward: 'math', task: 't1', how: 'sandbox.no_python', why: 'there is no Python' }, 'a reward could not be had'],
+  ])
 })

@@ -3,7 +3,7 @@
  *
  * in   the recipe and its `reward` section        out  a grader a name; the empty name is the section's own
  * Invariant: what a user's function does is data. One that raises, hangs, dies or says no number gives no reward, and the
- * first time that it fails in some way is logged.
+ * first time that it fails in some way is logged; so is the first time that a grader is itself broken.
  */
 import { closest } from 'fastest-levenshtein'
 import { answerText } from '../../kernels'
@@ -178,13 +178,22 @@ function weightedGrader(weights: Readonly<Record<string, number>>, byName: Reado
 }
 
 function telling(name: string, grader: Grader, told: Set<string>, log: GradersOptions['log']): Grader {
+  const tell = (task: string, how: string, why: string) => {
+    if (told.has(`${name} ${how}`)) return
+    told.add(`${name} ${how}`)
+    log?.warn({ reward: name, task, how, why }, 'a reward could not be had')
+  }
   return async (ask, signal) => {
-    const grade = await grader(ask, signal)
-    if (grade.reward === null && !told.has(`${name} ${grade.how}`)) {
-      told.add(`${name} ${grade.how}`)
-      log?.warn({ reward: name, task: ask.task.id, how: grade.how, why: grade.why }, 'a reward could not be had')
+    try {
+      const grade = await grader(ask, signal)
+      if (grade.reward === null) tell(ask.task.id, grade.how, grade.why)
+      return grade
+    } catch (thrown) {
+      // It is asked again, until the group is closed without it; nobody else says why.
+      const error = asError(thrown)
+      if (!signal.aborted) tell(ask.task.id, error instanceof TroupeError ? error.code : error.name, error.message)
+      throw thrown
     }
-    return grade
   }
 }
 

@@ -10,8 +10,8 @@ import { asError } from '../../runtime/errors'
 import type { RunOptions } from '../run'
 import type { Scope } from './scope'
 
-/** Begins the part: gets what to ask before anything is said, returns what to close. */
-export type Begin = (mayAct: () => Promise<boolean>) => Promise<Scope>
+/** Begins the part: gets what to ask before anything is said, and how to have it ended and begun anew; returns what to close. */
+export type Begin = (mayAct: () => Promise<boolean>, again: () => void) => Promise<Scope>
 
 /** Resolves once this process sits or stands by; what it resolves with ends both. */
 export async function lead(
@@ -36,6 +36,14 @@ export async function lead(
     active = undefined
     await ended?.close()
   }
+  const again = () =>
+    inTurn(async () => {
+      const { proven } = await opened
+      if (!ours || active === undefined || !(await proven())) return
+      log.warn({ run, part: seatName }, 'another process claimed this part without its seat; it is begun anew')
+      await end()
+      active = await begin(proven, again)
+    })
   const seat = await openSeat(bus, run, seatName, {
     onTaken: () => {
       ours = true
@@ -43,7 +51,7 @@ export async function lead(
         if (!ours) return // lost again while the one before was ended
         const { proven } = await opened
         options.onStanding?.('active')
-        active = await begin(proven)
+        active = await begin(proven, again)
       })
     },
     onLost: () => {

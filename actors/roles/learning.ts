@@ -19,7 +19,7 @@ import {
 import type { Renderer, ToolSchema } from '../../runtime/renderer'
 import type { Trainer } from '../../runtime/trainer'
 import { startTrainer } from '../../runtime/trainerProcess'
-import { claimLearning } from '../claimLearning'
+import { claimLearning, whenReplaced } from '../claimLearning'
 import { curriculum, observesSteps } from '../curriculum'
 import { evaluator } from '../evaluator'
 import { fenced } from '../fenced'
@@ -39,6 +39,8 @@ export interface LearningParts {
   readonly model: ModelOnDisk
   readonly stopTokens: readonly number[]
   readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
+  /** Another has claimed this part since. */
+  readonly onReplaced?: () => void
 }
 
 const maxRejectedSteps = 3
@@ -53,6 +55,8 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   // Its seat may have gone to another while the parts above were opened: who claims last is the one that is heard.
   if (!(await scope.mayAct())) return
   const learnerEpoch = await claimLearning(journal, fx)
+  if (parts.onReplaced !== undefined)
+    scope.onClose(await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
   const source = await recipe.tasks(config)
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
   const begin = await beginOf(journal, learns, observesSteps(observed))
