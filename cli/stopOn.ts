@@ -1,14 +1,13 @@
-/** `--stop-on ALARM`: assignments that make an alarm end the run; one that the recipe has not is added. */
+/** `--stop-on ALARM`: an assignment that makes alarms end the run; one that the recipe has not is added. */
 import { closest, distance } from 'fastest-levenshtein'
 import { TroupeError } from '../runtime/errors'
 import { knownAlarms, type RecipeConfig } from '../runtime/recipe'
 
 export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly string[]): readonly string[] {
-  let next = alarms.length
-  return [...new Set(names)].map(name => {
-    const at = alarms.findIndex(alarm => alarm.name === name)
-    if (at >= 0) return `alarms.${at}.stop=true`
-    if (knownAlarms.includes(name)) return `alarms.${next++}=${JSON.stringify({ name, stop: true })}`
+  if (names.length === 0) return []
+  const added = [...new Set(names)].flatMap(name => {
+    if (alarms.some(alarm => alarm.name === name)) return []
+    if (knownAlarms.includes(name)) return [{ name, stop: true }]
     const known = [...new Set([...alarms.map(alarm => alarm.name), ...knownAlarms])]
     const nearest = closest(name, known)
     throw new TroupeError('cli.no_alarm', {
@@ -18,4 +17,7 @@ export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly st
       hint: `alarms: ${known.join(', ')}; a recipe may have its own`,
     })
   })
+  const own = alarms.map(alarm => (names.includes(alarm.name) ? { ...alarm, stop: true } : alarm))
+  // The whole list: a recipe that has none has no place to put one at.
+  return [`alarms=${JSON.stringify([...own, ...added])}`]
 }

@@ -312,5 +312,8 @@ test('--stop-on takes an alarm of the recipe, or one by its name, and says which
     { name: 'mine', stop: true },
     { name: 'tool-errors', metric: 'toolErrorRate', above: 0.5, for: 5, stop: true },
   ])
+  const none = resolve({}, stopOverrides(resolve({}).alarms, ['dead-letters', 'dead-letters'])).alarms
+  expect(none.map(completeAlarm)).toMatchObject([{ name: 'dead-letters', metric: 'deadLetters', stop: true }])
+  expect(stopOverrides(alarms, [])).toEqual([])
   expect(() => stopOverrides([], ['entropy-colapse'])).toThrow(/did you mean 'entropy-collapse'/)
 })
