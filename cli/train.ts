@@ -182,6 +182,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
       else if (message.type === 'alarm.raised') view.alarm(message)
+      else if (message.type === 'record.refused') view.refused(message)
       else if (message.type === 'stage.changed') view.stage(message)
       view.tick(state)
     })

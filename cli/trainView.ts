@@ -1,12 +1,12 @@
 /**
  * How `train` looks: one line that moves on a terminal, plain lines elsewhere, JSON lines with --json.
  */
-import type { AlarmRaised, EvaluationCompleted, StageChanged } from '../messages/facts'
+import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../messages/facts'
 import type { Effects } from '../runtime/effects'
 import type { RecipeConfig } from '../runtime/recipe'
 import type { CpuSplit } from './cpuUse'
 import type { Progress, StepReport, summaryOf } from './progress'
-import { duration, painter, percent } from './terminal'
+import { duration, escapeForTerminal, painter, percent } from './terminal'
 
 export interface TrainViewOptions {
   readonly json: boolean
@@ -21,12 +21,14 @@ const barWidth = 24
 const redrawMs = 100
 /** Where no line can move, a cold start says this often how far it is: it may take minutes. */
 const coldStartLines = 4
+const shownRefused = 5
 
 export function trainView(options: TrainViewOptions) {
   const { config, json, fx } = options
   const paint = painter(process.stdout)
   const live = process.stderr.isTTY === true
   const stepSeconds: number[] = []
+  const refused = new Set<string>()
   let last: StepReport | undefined
   let drawnAt = 0
   let drawn = false
@@ -84,6 +86,13 @@ export function trainView(options: TrainViewOptions) {
     },
     alarm(fact: AlarmRaised) {
       say(`alarm: ${fact.alarm}: ${fact.message}`)
+    },
+    /** Several processes may meet one record; of many the first are enough. */
+    refused({ origin, error }: RecordRefused) {
+      if (refused.has(origin) || refused.size >= shownRefused) return
+      refused.add(origin)
+      say(`left out ${escapeForTerminal(origin)}, which could not be read or lived with: ${escapeForTerminal(error)}`)
+      if (refused.size === shownRefused) say('further ones are not named here; `troupe replay verify` lists all')
     },
     evaluation(fact: EvaluationCompleted) {
       if (json) {
