@@ -45,10 +45,20 @@ export async function joinEngine(
   const port = inferencePort(engine, options.keepKv ?? false, fx)
   /** What it was opened with, until it is given others. */
   let version = options.version === undefined ? undefined : policyVersion(options.version)
+  let isSilent = false
   const perform: Port<InferenceRequest> = async (request, signal) => {
-    const answer = await port(request, signal)
-    if (request.kind === 'update') version = undefined
-    return answer
+    try {
+      const answer = await port(request, signal)
+      if (request.kind === 'update') version = undefined
+      if (request.kind === 'status') isSilent = false
+      return answer
+    } catch (thrown) {
+      // Who does not say how it is is not heard of, and the scheduler sends it away: no reason to end all that runs beside it.
+      if (request.kind !== 'status' || signal.aborted) throw thrown
+      if (!isSilent) log.warn({ engine: id, err: thrown }, 'an engine does not say how it is')
+      isSilent = true
+      return undefined
+    }
   }
 
   let driving: Host | undefined

@@ -10,6 +10,7 @@ import { engineId, epoch, groupId, policyVersion, trajectoryId } from '../messag
 import { resolveConfig } from '../runtime/config'
 import { type Embedded, openTroupe } from '../runtime/embed'
 import { type CustomEngineOptions, customEngine } from '../runtime/engines/custom'
+import { TroupeError } from '../runtime/errors'
 import type { Feed } from '../runtime/journal'
 import { createLog } from '../runtime/log'
 import { recipeSchema } from '../runtime/recipe'
@@ -192,4 +193,22 @@ test("an engine that rests while its embedding is closed is nobody's fault", asy
   await sleep(150)
   await joined.close()
   expect(failures).toEqual([])
+})
+
+test('an engine that does not say how it is costs nobody more than itself', async () => {
+  const failures: Error[] = []
+  const troupe = await openTroupe({ bus: 'memory:', run: 'r', log, onFailed: error => failures.push(error) })
+  cleanups.push(() => troupe.close())
+  let asked = 0
+  const mute = echo('a', async ({ context }) => answer(context))
+  const status = async () => {
+    asked++
+    throw new TroupeError('engine.failed', { boundary: 'engine', retriable: false, message: 'no metrics here' })
+  }
+  const joined = await joinEngine(troupe, { ...mute, status }, { version: 0 })
+  await until(() => asked > 1)
+  await troupe.journal.append([{ type: 'turn.assign', engine: engineId('a'), ask: turn(0) }])
+  await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
+  expect(failures).toEqual([])
+  await joined.close()
 })
