@@ -190,6 +190,7 @@ test('a recorded run gives its load and its turns’ measures; a turn that was i
   expect(sizesOf(load.joined[0]!)).toEqual({
     ...{ family: 'sglang', kvTokens: 640, blockTokens: 16, maxSequences: 8, prefixSharing: true },
   })
+  expect(sizesOf({ ...load.joined[0]!, kind: 'vllm' })).toMatchObject({ family: 'vllm', kvTokens: 624 })
 })
 
 test('without files, or with a run that is not there, it says what to give', async () => {

@@ -53,8 +53,9 @@ export async function readLoad(journal: Journal): Promise<RecordedLoad> {
   }
 }
 
-/** An engine's sizes as it said them when it joined. */
-export function sizesOf({ kind, kvTokens, blockTokens, maxSequences, prefixSharing }: EngineJoined): Sizes {
+/** An engine's sizes as it said them when it joined. Of vLLM's blocks no sequence gets the first (v1/core/block_pool.py, null_block). */
+export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefixSharing }: EngineJoined): Sizes {
+  const kvTokens = kind === 'vllm' ? Math.max(blockTokens, said - blockTokens) : said
   return { family: kind === 'sglang' ? 'sglang' : 'vllm', kvTokens, blockTokens, maxSequences, prefixSharing }
 }
 

@@ -71,7 +71,7 @@ const isLong = ({ newTokens, firstTokenMs, endedMs }: MeasuredTurn): boolean => 
 
 interface Fit {
   readonly stepMs: StepMs
-  /** Sum of squared differences, each over its time. */
+  /** Sum of the differences, ms. */
   readonly error: number
   readonly errors: Pick<Calibration, 'decodeError' | 'firstTokenError'>
 }
@@ -112,7 +112,7 @@ function fitted(engines: readonly (readonly MeasuredTurn[])[], maxBatchTokens: n
   for (let round = 0; round < rounds; round++) {
     const split = rowsWith(found)
     const rows = [...split.further, ...split.firsts]
-    const error = rows.reduce((sum, { x, y }) => sum + (dot(found, x) - y) ** 2 / Math.max(y, 1), 0)
+    const error = rows.reduce((sum, { x, y }) => sum + Math.abs(dot(found, x) - y), 0)
     if (error < best.error) best = { found, rows: split, error }
     const solved = leastSquares(rows, weightsOf(rows, found))
     found = found.map((value, i) => (value + solved[i]!) / 2)

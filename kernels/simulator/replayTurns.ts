@@ -4,7 +4,7 @@
  * in   turns of one engine with their beginning and lengths, how long a step lasts        out  for each the work in its two spans
  * Invariant: a step has all sequences that decode and what fits of the prompts, in the order in which they really gave their
  * first tokens; a turn that comes in the middle of a step waits for its end. What was in the cache is as it was measured:
- * memory is not simulated.
+ * memory is not simulated; at least a token is computed.
  */
 import type { PrefillShape } from './engineModel'
 
@@ -53,11 +53,17 @@ export function replayTurns(
   while (next < turns.length || prompts.length + decodes.length > 0) {
     if (prompts.length + decodes.length === 0 && turns[next]!.startedMs > nowMs) nowMs = turns[next]!.startedMs
     for (; next < turns.length && turns[next]!.startedMs <= nowMs; next++) {
-      const { startedMs, firstTokenMs, cachedTokens, newTokens } = turns[next]!
+      const { startedMs, firstTokenMs, contextTokens, cachedTokens, newTokens } = turns[next]!
       const share = last.ms > 0 ? Math.min(1, (nowMs - startedMs) / last.ms) : 0
       const before = total.map((sum, i) => sum - share * last.work[i]!)
       const at = prompts.findIndex(one => turns[one.turn]!.firstTokenMs > firstTokenMs)
-      const one = { turn: next, computed: cachedTokens, left: newTokens, before, first: total }
+      const one = {
+        turn: next,
+        computed: Math.min(cachedTokens, contextTokens - 1),
+        left: newTokens,
+        before,
+        first: total,
+      }
       prompts.splice(at < 0 ? prompts.length : at, 0, one)
     }
     const chunks: PrefillShape[] = []

@@ -117,6 +117,11 @@ test('engines alike are fitted together, each with what it had under way itself'
   expect(Math.abs(found.denseFloor + found.overhead - 9)).toBeLessThan(1)
 })
 
+test('turns whose whole context was in the cache are replayed to their end', () => {
+  const turns = measure(workload(shape, 1)).map(turn => ({ ...turn, cachedTokens: turn.contextTokens }))
+  expect(calibrate(turns, model.maxBatchTokens).turns).toBe(turns.length)
+})
+
 test('too few turns are refused with how many are needed', () => {
   const turns = measure(workload(shape, 1)).slice(0, leastTurns - 1)
   expect(() => calibrate(turns)).toThrow(`${leastTurns} are the least`)
