@@ -16,10 +16,10 @@ import { startVllmEngine } from '../runtime/engines/vllm'
 import { asError, TroupeError } from '../runtime/errors'
 import type { Log } from '../runtime/log'
 import { longestContext, type RecipeConfig } from '../runtime/recipe'
-import type { Renderer } from '../runtime/renderer'
 import { startRenderer } from '../runtime/rendererProcess'
 import { resolveSecret } from '../runtime/secret'
 import type { RestartPolicy } from '../runtime/supervisor'
+import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
 export interface EnginesOptions {
   readonly config: RecipeConfig
@@ -63,20 +63,17 @@ export function engines(options: EnginesOptions, modelDirectory: string, name?: 
     return { engines: planned, close: async () => {} }
   }
   /** Reads the tokens of every server; it starts with the first of them. */
-  let renderer: Promise<Renderer> | undefined
-  const shared = () => {
-    renderer ??= startRenderer({ modelDirectory, log })
-    return renderer
-  }
+  const renderer = sharedRenderer(() => startRenderer({ modelDirectory, log }))
   return {
     engines: urls.map((url, k) => ({
       id: named(k),
-      start: atFirst(async () => startServer(options, named(k), url, modelDirectory, await shared())),
+      start: atFirst(async () => {
+        await renderer.ready()
+        return startServer(options, named(k), url, modelDirectory, renderer)
+      }),
       restart: waitForServer,
     })),
-    close: async () => {
-      await (await renderer?.catch(() => undefined))?.close()
-    },
+    close: () => renderer.close(),
   }
 }
 
@@ -85,7 +82,7 @@ async function startServer(
   id: EngineId,
   url: string,
   modelDirectory: string,
-  renderer: Renderer,
+  renderer: SharedRenderer,
 ): Promise<Engine> {
   const { apiKey, maxSequences, kind, model, pause } = config.engine
   const traits = await modelTraits(modelDirectory)
