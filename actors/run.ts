@@ -26,6 +26,8 @@ export interface RunOptions {
   /** Of the run's files: model, checkpoints, weights. With roles, all processes see the same one. */
   readonly directory: string
   readonly modelDirectory: string
+  /** Of the learner: HOST:PORT under which hosts that do not see `directory` reach it for new weights. */
+  readonly serveWeights?: string
   readonly bus: Bus
   readonly blobs: BlobStore
   readonly resume: boolean

@@ -39,6 +39,7 @@ export interface TrainOptions {
   readonly json?: boolean
   readonly run?: string
   readonly resume?: string
+  readonly serveWeights?: string
   readonly steps?: number
   readonly stopOn?: readonly string[]
   readonly dryRun?: boolean
@@ -68,6 +69,10 @@ export function withRunOptions(command: Command): Command {
       wholeNumber(1, 1024),
     )
     .option('--dir <directory>', 'where runs keep models, checkpoints and blobs, on Kafka (default: .troupe)')
+    .option(
+      '--serve-weights <host:port>',
+      "of the learner: where hosts that do not see --dir fetch new weights (the host's address, and a free port)",
+    )
     .option('--accept-code', 'resume or join a run that other code started')
     .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', Number)
 }
@@ -164,6 +169,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
       blobs: context.blobs,
       resume: options.resume !== undefined,
       learns: options.learns !== false,
+      ...(options.serveWeights === undefined ? {} : { serveWeights: options.serveWeights }),
       acceptCode: options.acceptCode === true,
       fx: systemEffects,
       log,

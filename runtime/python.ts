@@ -5,9 +5,9 @@
  * Invariant: it looks where cli/setup/places.js installs (tests/setup.test.ts compares the two).
  */
 import { accessSync, constants, existsSync } from 'node:fs'
-import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { TroupeError } from './errors'
+import { troupeHome } from './home'
 
 /** The folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
 export function packageRoot(): string {
@@ -24,8 +24,7 @@ export function isCheckout(): boolean {
 /** Venvs in the order in which they are tried: TROUPE_VENV alone where it is set, else the checkout's, then the user's. */
 export function venvCandidates(env: NodeJS.ProcessEnv = process.env): readonly string[] {
   if (env.TROUPE_VENV) return [resolve(env.TROUPE_VENV)]
-  const home = env.TROUPE_HOME ? resolve(env.TROUPE_HOME) : join(homedir(), '.cache/troupe')
-  return [...(isCheckout() ? [join(packageRoot(), '.venv')] : []), join(home, 'venv')]
+  return [...(isCheckout() ? [join(packageRoot(), '.venv')] : []), join(troupeHome(env), 'venv')]
 }
 
 /**
@@ -53,7 +52,7 @@ export function policyDirectory(): string {
 export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
   if (env.TROUPE_ENVIRONMENTS_VENV) return resolve(env.TROUPE_ENVIRONMENTS_VENV)
   if (isCheckout()) return join(packageRoot(), '.venv-environments')
-  return join(env.TROUPE_HOME ? resolve(env.TROUPE_HOME) : join(homedir(), '.cache/troupe'), 'venv-environments')
+  return join(troupeHome(env), 'venv-environments')
 }
 
 /**

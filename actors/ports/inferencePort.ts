@@ -5,7 +5,6 @@
  * Invariant: whatever the engine does, a generation ends in a fact that echoes its attempt; a newer attempt of a
  * trajectory ends an older one, whose tokens so far are in its fact.
  */
-import { fileURLToPath } from 'node:url'
 import type { GenerateTurn } from '../../messages/commands'
 import type { TurnInterrupted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
@@ -14,6 +13,7 @@ import type { Effects } from '../../runtime/effects'
 import { type Engine, type GenerateRequest, GenerationLost } from '../../runtime/engine'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
+import { weightsHere } from '../../runtime/weights/fetchWeights'
 import type { InferenceRequest } from '../inference'
 
 export const inferenceKey = (request: InferenceRequest): string => {
@@ -85,8 +85,8 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         return undefined
       }
       case 'update': {
-        const { version, digest, url } = request.weights
-        await engine.updateWeights({ version, digest, directory: fileURLToPath(url), keepKv })
+        const { version, digest } = request.weights
+        await engine.updateWeights({ version, digest, directory: await weightsHere(request.weights), keepKv })
         return {
           facts: [{ type: 'weights.applied', at: fx.now(), engine: engine.id, version, digest }],
           commands: [],

@@ -29,6 +29,8 @@ export interface LearnerPortOptions {
   readonly journal: Journal
   /** Checkpoints and weights lie below it. */
   readonly directory: string
+  /** Under which URL other hosts find a directory of weights. */
+  readonly servedAt?: (directory: string) => string
   readonly grpo: GrpoOptions
   readonly checkpointEvery: number
   readonly keepVersions: number
@@ -62,7 +64,9 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const { digest, bytes } = await trainer.save(path, whole)
     const at = fx.now()
     const url = pathToFileURL(path).href
-    const published: WeightsPublished = { type: 'weights.published', at, version, step, url, digest, bytes, epoch }
+    const served = options.servedAt === undefined ? {} : { served: options.servedAt(path) }
+    const said = { version, step, url, ...served, digest, bytes, epoch }
+    const published: WeightsPublished = { type: 'weights.published', at, ...said }
     const saved: CheckpointSaved[] = whole ? [{ type: 'checkpoint.saved', at, step, version, name, digest, epoch }] : []
     await removeOld(version)
     return [...saved, published]

@@ -19,6 +19,7 @@ import {
 import type { Renderer, ToolSchema } from '../../runtime/renderer'
 import type { Trainer } from '../../runtime/trainer'
 import { startTrainer } from '../../runtime/trainerProcess'
+import { serveWeights } from '../../runtime/weights/serveWeights'
 import { claimLearning, whenReplaced } from '../claimLearning'
 import { curriculum, observesSteps } from '../curriculum'
 import { evaluator } from '../evaluator'
@@ -118,6 +119,11 @@ async function startTraining(
   })
   scope.onClose(() => trainers.close())
   const { coldStart } = config
+  const server =
+    options.serveWeights === undefined
+      ? undefined
+      : await serveWeights({ root: directory, address: options.serveWeights })
+  if (server !== undefined) scope.onClose(() => server.close())
   await scope.host({
     behaviour: fenced(
       learner({
@@ -134,6 +140,7 @@ async function startTraining(
       trainer: () => trainers.current(),
       journal: troupe.journal,
       directory,
+      ...(server === undefined ? {} : { servedAt: server.urlOf }),
       grpo: grpoOptionsOf(config),
       checkpointEvery,
       keepVersions,

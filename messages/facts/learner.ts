@@ -54,6 +54,8 @@ export interface WeightsPublished {
   readonly step: number
   /** Where engines read them: a `file:` URL. */
   readonly url: string
+  /** Where hosts fetch them that do not see that: an `http:` URL, whose `files.json` lists them. */
+  readonly served?: string
   /** sha256 over the weight files, hex. */
   readonly digest: string
   readonly bytes: number

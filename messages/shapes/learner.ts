@@ -24,6 +24,7 @@ export const learnerShapes = {
       version: 'int',
       step: 'int',
       url: 'string',
+      served: { optional: 'string' },
       digest: 'string',
       bytes: 'int',
       epoch: { optional: 'int' },

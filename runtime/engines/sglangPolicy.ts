@@ -8,7 +8,7 @@
 import { type EngineId, type PolicyVersion, policyVersion } from '../../messages/ids'
 import type { Engine } from '../engine'
 import { TroupeError } from '../errors'
-import { servedWeights } from './servedWeights'
+import { servedWeights } from '../weights/servedWeights'
 import { garbage } from './serverHttp'
 import type { ServerRequests } from './serverRequests'
 import type { SglangTraits } from './sglangProbe'

@@ -20,13 +20,13 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs'
-import { homedir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
 import { crc32 } from 'node:zlib'
 import { shapes } from '../../../messages/shapes'
 import { topicOnBus } from '../../../messages/topics'
 import type { BusRecord } from '../../../runtime/bus/bus'
 import { parseKafkaAddress } from '../../../runtime/bus/kafkaAddress'
+import { troupeHome } from '../../../runtime/home'
 import type { Fault } from '../faults'
 import { placeText } from '../place'
 import type { RecordedRun } from '../recordedRun'
@@ -185,8 +185,7 @@ function prune(): void {
   for (const { file } of aged.slice(maxFiles)) rmSync(file, { force: true })
 }
 
-const indexDirectory = (env: NodeJS.ProcessEnv = process.env): string =>
-  join(env.TROUPE_HOME ? resolve(env.TROUPE_HOME) : join(homedir(), '.cache/troupe'), 'replay')
+const indexDirectory = (): string => join(troupeHome(), 'replay')
 
 /** Which log it is, without what its address may hold of secrets. */
 function sourceOf({ address, run, files }: RecordedRun): string {

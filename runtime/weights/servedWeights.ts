@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import { TroupeError } from '../errors'
 
 /** The name that troupe_policy/checkpoint.py gives the optimizer's state. */
-const optimizer = 'optimizer.safetensors'
+export const optimizerFile = 'optimizer.safetensors'
 const viewName = 'model-only'
 
 /** Digests that were checked, by directory: engines of one process share the work. At most `remembered` of them. */
@@ -24,13 +24,13 @@ export async function servedWeights(directory: string, digest: string): Promise<
   const files = await readdir(directory).catch(cause => {
     throw noWeights(`${directory} cannot be read`, cause)
   })
-  const weights = files.filter(name => name.endsWith('.safetensors') && name !== optimizer).sort()
+  const weights = files.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
   if (weights.length === 0) throw noWeights(`${directory} holds no safetensors`)
   if (digest !== '' && checked.get(directory) !== digest) await check(directory, weights, digest)
-  if (!files.includes(optimizer)) return directory
+  if (!files.includes(optimizerFile)) return directory
   const view = join(directory, viewName)
   await mkdir(view, { recursive: true })
-  const shown = files.filter(name => name !== optimizer && name !== viewName)
+  const shown = files.filter(name => name !== optimizerFile && name !== viewName)
   // Another engine's process may be making the same view: what is there already is the same link.
   await Promise.all(shown.map(name => symlink(join('..', name), join(view, name)).catch(unlessThere)))
   return view

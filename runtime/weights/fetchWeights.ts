@@ -1,0 +1,171 @@
+/**
+ * Published weights in a directory of this host: the learner's own where it is seen here, else fetched from its server.
+ *
+ * in   what was published        out  a directory with the model's files
+ * Invariant: a directory that is given out is whole and has the digest that was published. A fetch that was cut off goes on
+ * where it was (ranges, RFC 9110 §14); engines of one process share it. The newest few versions are kept.
+ */
+import { createHash } from 'node:crypto'
+import { createWriteStream, existsSync } from 'node:fs'
+import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { z } from 'zod'
+import { systemEffects } from '../effects'
+import { asError, TroupeError } from '../errors'
+import { troupeHome } from '../home'
+import { servedWeights } from './servedWeights'
+import { listName, plainName, type WeightFile } from './serveWeights'
+
+export interface PublishedWeights {
+  /** `file:`, where the learner wrote them. */
+  readonly url: string
+  /** `http:`, where its host serves them. */
+  readonly served?: string | undefined
+  readonly digest: string
+}
+
+export interface FetchOptions {
+  /** Default: below TROUPE_HOME. */
+  readonly into?: string
+  /** Default: TROUPE_WEIGHTS_TOKEN. */
+  readonly token?: string | undefined
+  /** Without a byte for so long, an attempt is given up. Default 30 s. */
+  readonly silenceMs?: number
+  /** Between attempts, times their number. Default 500 ms. */
+  readonly againMs?: number
+}
+
+const listed = z
+  .array(z.object({ name: z.string().regex(plainName), bytes: z.int().nonnegative() }))
+  .min(1)
+  .max(10_000)
+
+const attempts = 6
+/** Versions, of all runs; and how long the rest of a fetch whose process died. */
+const kept = 4
+const partsKeptMs = 3_600_000
+
+const underWay = new Map<string, Promise<string>>()
+
+/** @throws TroupeError engine.no_weights, engine.digest_differs */
+export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
+  const directory = fileURLToPath(weights.url)
+  const { served } = weights
+  if (served === undefined || existsSync(join(directory, 'config.json'))) return directory
+  const running = underWay.get(served)
+  if (running !== undefined) return running
+  const fetching = fetched(served, weights.digest, options).finally(() => underWay.delete(served))
+  underWay.set(served, fetching)
+  return fetching
+}
+
+async function fetched(url: string, digest: string, options: FetchOptions): Promise<string> {
+  const into = options.into ?? join(troupeHome(), 'weights')
+  const whole = join(into, createHash('sha256').update(`${url} ${digest}`).digest('hex').slice(0, 32))
+  if (!existsSync(whole)) {
+    // Of this process: others of this host may be fetching the same.
+    const part = `${whole}.${process.pid}.part`
+    await mkdir(part, { recursive: true })
+    const files = await again(url, options, () => list(`${url}/${listName}`, options))
+    for (const file of files) await again(url, options, () => append(part, url, file, options))
+    try {
+      await servedWeights(part, digest)
+    } catch (thrown) {
+      await rm(part, { recursive: true, force: true })
+      throw thrown
+    }
+    await rename(part, whole).catch(async thrown => {
+      if (!existsSync(whole)) throw thrown
+      await rm(part, { recursive: true, force: true })
+    })
+    await prune(into, whole)
+  }
+  return whole
+}
+
+async function list(url: string, options: FetchOptions): Promise<readonly WeightFile[]> {
+  const { response, heard } = await get(url, options)
+  const files = listed.parse(await response.json())
+  heard()
+  return files
+}
+
+/** What is lacking of the file behind what is there. */
+async function append(part: string, url: string, { name, bytes }: WeightFile, options: FetchOptions): Promise<void> {
+  const path = join(part, name)
+  const has = existsSync(path) ? (await stat(path)).size : 0
+  if (has === bytes && existsSync(path)) return
+  if (has > bytes) await rm(path)
+  const from = has > bytes ? 0 : has
+  const { response, heard } = await get(`${url}/${name}`, options, from > 0 ? { Range: `bytes=${from}-` } : {})
+  const flags = response.status === 206 ? 'a' : 'w'
+  const watched = async function* (source: AsyncIterable<Uint8Array>) {
+    for await (const chunk of source) {
+      heard()
+      yield chunk
+    }
+  }
+  if (response.body !== null) {
+    await pipeline(Readable.fromWeb(response.body as never), watched, createWriteStream(path, { flags }))
+  }
+  const got = (await stat(path)).size
+  if (got !== bytes) throw new Error(`${name} has ${got} of ${bytes} bytes`)
+}
+
+/** `heard` puts the end of the wait off. */
+async function get(
+  url: string,
+  { token = process.env.TROUPE_WEIGHTS_TOKEN, silenceMs = 30_000 }: FetchOptions,
+  headers: Record<string, string> = {},
+) {
+  const silence = new AbortController()
+  const late = () => silence.abort(new Error(`nothing was heard for ${silenceMs} ms`))
+  let timer = setTimeout(late, silenceMs)
+  timer.unref()
+  const heard = () => {
+    clearTimeout(timer)
+    timer = setTimeout(late, silenceMs)
+    timer.unref()
+  }
+  const bearer = token === undefined || token === '' ? {} : { Authorization: `Bearer ${token}` }
+  const response = await fetch(url, { headers: { ...headers, ...bearer }, signal: silence.signal })
+  if (response.ok) return { response, heard }
+  await response.body?.cancel()
+  throw new Error(`${url} answers ${response.status}`)
+}
+
+async function again<T>(url: string, { againMs = 500 }: FetchOptions, act: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await act()
+    } catch (thrown) {
+      if (attempt < attempts) {
+        await sleep(againMs * attempt)
+        continue
+      }
+      const error = asError(thrown)
+      throw new TroupeError('engine.no_weights', {
+        boundary: 'engine',
+        retriable: true,
+        message: `the weights at ${url} could not be fetched: ${error.message}`,
+        hint: 'the learner serves them as long as it lives (--serve-weights), and removes those older than train.keepVersions',
+        cause: thrown,
+      })
+    }
+  }
+}
+
+async function prune(into: string, newest: string): Promise<void> {
+  const names = (await readdir(into)).filter(name => join(into, name) !== newest)
+  // What another process prunes meanwhile is gone, and as old as can be.
+  const ageOf = async (path: string) => ({ path, at: (await stat(path).catch(() => undefined))?.mtimeMs ?? 0 })
+  const aged = (await Promise.all(names.map(name => ageOf(join(into, name))))).sort((a, b) => b.at - a.at)
+  const isPart = ({ path }: { readonly path: string }) => path.endsWith('.part')
+  const abandoned = aged.filter(one => isPart(one) && one.at < systemEffects.now() - partsKeptMs)
+  const old = aged.filter(one => !isPart(one)).slice(kept - 1)
+  for (const { path } of [...old, ...abandoned]) await rm(path, { recursive: true, force: true })
+}

@@ -1,0 +1,195 @@
+/** Weights reach an engine whose host does not see the learner's directory: over HTTP, whole, and nothing but the model. */
+import { createHash, randomBytes } from 'node:crypto'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer, type IncomingMessage, request } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { inferencePort } from '../actors/ports/inferencePort'
+import { policyVersion } from '../messages/ids'
+import { systemEffects } from '../runtime/effects'
+import type { Engine } from '../runtime/engine'
+import { weightsHere } from '../runtime/weights/fetchWeights'
+import { serveWeights, type WeightServer } from '../runtime/weights/serveWeights'
+
+const directory = mkdtempSync(join(tmpdir(), 'troupe-fetched-'))
+const root = join(directory, 'run')
+const version = join(root, 'weights', 'v000001-e7')
+const bytes = randomBytes(3_000_000)
+const digest = createHash('sha256').update(bytes).digest('hex')
+const elsewhere = pathToFileURL(join(directory, 'not-seen-here')).href
+
+let server: WeightServer
+beforeAll(async () => {
+  mkdirSync(version, { recursive: true })
+  writeFileSync(join(version, 'model.safetensors'), bytes)
+  writeFileSync(join(version, 'config.json'), '{"model_type":"llama"}')
+  writeFileSync(join(version, 'optimizer.safetensors'), 'moments')
+  writeFileSync(join(version, '.secret'), 'no')
+  writeFileSync(join(root, 'key.pem'), 'no')
+  symlinkSync(join(root, 'key.pem'), join(version, 'link.json'))
+  server = await serveWeights({ root, address: '127.0.0.1:0', token: '' })
+})
+afterAll(async () => {
+  await server.close()
+  rmSync(directory, { recursive: true, force: true })
+})
+
+const weights = () => ({ url: elsewhere, served: server.urlOf(version), digest })
+const into = (name: string) => join(directory, name)
+
+test('what was published is fetched once, whole, by all engines of a process', async () => {
+  const all = await Promise.all([1, 2, 3].map(() => weightsHere(weights(), { into: into('a') })))
+  expect(new Set(all).size).toBe(1)
+  expect(readdirSync(all[0]!).sort()).toEqual(['config.json', 'model.safetensors'])
+  expect(readFileSync(join(all[0]!, 'model.safetensors')).equals(bytes)).toBe(true)
+  expect(readdirSync(into('a'))).toHaveLength(1)
+  const old = server
+  server = await serveWeights({ root, address: '127.0.0.1:0', token: '' })
+  const served = old.urlOf(version)
+  await old.close()
+  expect(await weightsHere({ ...weights(), served }, { into: into('a') })).toBe(all[0]) // nobody is asked again
+})
+
+test('where the learner’s own directory is seen, nothing is fetched', async () => {
+  expect(await weightsHere({ ...weights(), url: pathToFileURL(version).href, served: 'http://127.0.0.1:9' })).toBe(
+    version,
+  )
+})
+
+test('an engine is given the fetched directory', async () => {
+  const home = process.env.TROUPE_HOME
+  process.env.TROUPE_HOME = into('home')
+  try {
+    const given: string[] = []
+    const engine = {
+      id: 'e',
+      async updateWeights(update: { readonly directory: string }) {
+        given.push(update.directory)
+      },
+    } as unknown as Engine
+    const published = {
+      ...weights(),
+      type: 'weights.published',
+      at: 0,
+      version: policyVersion(1),
+      step: 1,
+      bytes: 0,
+    } as const
+    const answer = await inferencePort(
+      engine,
+      false,
+      systemEffects,
+    )({ kind: 'update', weights: published }, new AbortController().signal)
+    expect(answer).toMatchObject({ facts: [{ type: 'weights.applied', version: 1, digest }] })
+    expect(readFileSync(join(given[0]!, 'model.safetensors')).equals(bytes)).toBe(true)
+  } finally {
+    if (home === undefined) delete process.env.TROUPE_HOME
+    else process.env.TROUPE_HOME = home
+  }
+})
+
+test('a connection that breaks in the middle is gone on with from where it broke', async () => {
+  const ranges: string[] = []
+  let broken = 0
+  const proxy = createServer((incoming, response) => {
+    const target = new URL(incoming.url!, server.urlOf(version))
+    const onward = request(
+      target,
+      { headers: { ...incoming.headers, host: target.host } },
+      (answer: IncomingMessage) => {
+        response.writeHead(answer.statusCode!, answer.headers)
+        let passed = 0
+        const breaks = broken < 2 && target.pathname.endsWith('safetensors')
+        if (breaks) broken++
+        answer.on('data', (chunk: Buffer) => {
+          passed += chunk.length
+          if (!breaks || passed < 1_000_000) response.write(chunk)
+          else response.write(chunk, () => response.destroy())
+        })
+        answer.on('end', () => response.end())
+        answer.on('error', () => response.destroy())
+      },
+    )
+    if (incoming.headers.range !== undefined) ranges.push(incoming.headers.range)
+    response.on('close', () => onward.destroy())
+    onward.end()
+  })
+  await new Promise<void>(resolve => proxy.listen(0, '127.0.0.1', resolve))
+  try {
+    const { port } = proxy.address() as AddressInfo
+    const served = server.urlOf(version).replace(/:\d+\//, `:${port}/`)
+    const here = await weightsHere({ ...weights(), served }, { into: into('b') })
+    expect(readFileSync(join(here, 'model.safetensors')).equals(bytes)).toBe(true)
+    expect(broken).toBe(2)
+    expect(ranges.length).toBeGreaterThanOrEqual(1)
+    for (const range of ranges) expect(Number(/^bytes=(\d+)-$/.exec(range)?.[1])).toBeGreaterThan(0)
+  } finally {
+    proxy.closeAllConnections()
+    await new Promise(resolve => proxy.close(resolve))
+  }
+})
+
+test('bytes of another digest are not handed on, and leave nothing behind', async () => {
+  const wrong = { ...weights(), digest: 'f'.repeat(64) }
+  await expect(weightsHere(wrong, { into: into('c') })).rejects.toMatchObject({ code: 'engine.digest_differs' })
+  expect(readdirSync(into('c'))).toEqual([])
+})
+
+test('the optimizer, what begins with a dot, links and whatever lies elsewhere are not handed out', async () => {
+  const base = server.urlOf(version)
+  const status = async (path: string, method = 'GET') => (await fetch(`${base}/${path}`, { method })).status
+  expect(await (await fetch(`${base}/files.json`)).json()).toEqual([
+    { name: 'config.json', bytes: 22 },
+    { name: 'model.safetensors', bytes: bytes.length },
+  ])
+  const refused = [
+    'optimizer.safetensors',
+    '.secret',
+    'link.json',
+    '..%2f..%2fkey.pem',
+    '%2e%2e/%2e%2e/key.pem',
+    '',
+    'a/b',
+  ]
+  for (const path of refused) expect([path, await status(path)]).toEqual([path, 404])
+  expect(await status('config.json', 'POST')).toBe(405)
+  expect(await status('config.json', 'HEAD')).toBe(200)
+})
+
+test('who does not bear the token gets nothing', async () => {
+  const closed = await serveWeights({ root, address: '127.0.0.1:0', token: 'key' })
+  try {
+    expect((await fetch(`${closed.urlOf(version)}/files.json`)).status).toBe(401)
+    const published = { ...weights(), served: closed.urlOf(version) }
+    const here = await weightsHere(published, { into: into('d'), token: 'key' })
+    expect(readdirSync(here)).toContain('model.safetensors')
+  } finally {
+    await closed.close()
+  }
+})
+
+test('a server that says nothing, and a version that is gone, end with what to do', async () => {
+  const silent = createServer(() => {})
+  await new Promise<void>(resolve => silent.listen(0, '127.0.0.1', resolve))
+  try {
+    const { port } = silent.address() as AddressInfo
+    const quick = { into: into('e'), silenceMs: 20, againMs: 1 }
+    for (const served of [`http://127.0.0.1:${port}/weights/v1`, server.urlOf(join(root, 'weights', 'v000009'))]) {
+      await expect(weightsHere({ ...weights(), served }, quick)).rejects.toMatchObject({
+        code: 'engine.no_weights',
+        hint: expect.stringContaining('--serve-weights'),
+      })
+    }
+  } finally {
+    silent.closeAllConnections()
+    await new Promise(resolve => silent.close(resolve))
+  }
+})
+
+test('an address that is none is refused with an example', async () => {
+  for (const address of ['8900', 'host', 'http://host:1', 'host:99999']) {
+    await expect(serveWeights({ root, address })).rejects.toMatchObject({ code: 'cli.wrong_usage' })
+  }
+})
