@@ -25,7 +25,8 @@ beforeAll(async () => {
   mkdirSync(version, { recursive: true })
   writeFileSync(join(version, 'model.safetensors'), bytes)
   writeFileSync(join(version, 'config.json'), '{"model_type":"llama"}')
-  writeFileSync(join(version, 'optimizer.safetensors'), 'moments')
+  mkdirSync(join(version, 'optimizer'))
+  writeFileSync(join(version, 'optimizer', 'state.safetensors'), 'moments')
   writeFileSync(join(version, '.secret'), 'no')
   writeFileSync(join(root, 'key.pem'), 'no')
   symlinkSync(join(root, 'key.pem'), join(version, 'link.json'))
@@ -145,7 +146,8 @@ test('the optimizer, what begins with a dot, links and whatever lies elsewhere a
     { name: 'model.safetensors', bytes: bytes.length },
   ])
   const refused = [
-    'optimizer.safetensors',
+    'optimizer/state.safetensors',
+    'optimizer',
     '.secret',
     'link.json',
     '..%2f..%2fkey.pem',

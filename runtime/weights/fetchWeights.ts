@@ -17,7 +17,7 @@ import { z } from 'zod'
 import { systemEffects } from '../effects'
 import { asError, TroupeError } from '../errors'
 import { troupeHome } from '../home'
-import { servedWeights } from './servedWeights'
+import { checkWeights } from './checkWeights'
 import { listName, plainName, type WeightFile } from './serveWeights'
 
 export interface PublishedWeights {
@@ -73,7 +73,7 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
     const files = await again(url, options, () => list(`${url}/${listName}`, options))
     for (const file of files) await again(url, options, () => append(part, url, file, options))
     try {
-      await servedWeights(part, digest)
+      await checkWeights(part, digest)
     } catch (thrown) {
       await rm(part, { recursive: true, force: true })
       throw thrown

@@ -3,7 +3,8 @@
  *
  * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
  * out  the names and sizes of a version's files; their bytes
- * Invariant: nothing but a model's files is handed out: not the optimizer's state, no links, nothing that begins with a dot.
+ * Invariant: nothing but a model's files is handed out: no folders (the optimizer's state lies in one), no links, nothing
+ * that begins with a dot.
  * Where TROUPE_WEIGHTS_TOKEN is set, who asks must bear it.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
@@ -13,7 +14,6 @@ import type { AddressInfo } from 'node:net'
 import { join, relative, sep } from 'node:path'
 import send from 'send'
 import { TroupeError } from '../errors'
-import { optimizerFile } from './servedWeights'
 
 export const listName = 'files.json'
 /** Of a file that is handed out. */
@@ -102,8 +102,7 @@ async function answer(
 /** None where the version has been removed. */
 async function filesOf(directory: string): Promise<readonly WeightFile[]> {
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => [])
-  const isModels = ({ name }: { readonly name: string }) => plainName.test(name) && name !== optimizerFile
-  const names = entries.filter(entry => entry.isFile() && isModels(entry)).map(entry => entry.name)
+  const names = entries.filter(entry => entry.isFile() && plainName.test(entry.name)).map(entry => entry.name)
   return Promise.all(names.sort().map(async name => ({ name, bytes: (await stat(join(directory, name))).size })))
 }
 

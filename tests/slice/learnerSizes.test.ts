@@ -52,7 +52,7 @@ test('adapters on two ranks with a KL are published merged, go on after a stop, 
       readdirSync(folder)
         .filter(name => name.endsWith('.safetensors'))
         .sort(),
-    ).toEqual(['model.safetensors', 'optimizer.safetensors'])
+    ).toEqual(['model.safetensors'])
   }
   const again = await troupe(['replay', 'learn', '--all', '--run', 'r', '--check', '1e-4', '--json', ...bus]).done
   expect(again).toMatchObject({ code: 0 })

@@ -103,7 +103,7 @@ test('a step that is not finite is rejected by that name and leaves weights and 
   )
   expect(error).toMatchObject({ code: 'trainer.not_finite', boundary: 'trainer', retriable: false })
   await trainer.save(join(folder, 'after'), true)
-  for (const file of ['model.safetensors', 'optimizer.safetensors']) {
+  for (const file of ['model.safetensors', 'optimizer/state.safetensors']) {
     expect(readFileSync(join(folder, 'after', file)).equals(readFileSync(join(folder, 'before', file)))).toBe(true)
   }
 }, 60_000)
@@ -132,7 +132,7 @@ test('a checkpoint has what transformers needs, and its digest is that of the we
   const directory = join(folder, 'complete')
   const { digest: saved, bytes } = await trainer.save(directory, true)
   expect(readdirSync(directory)).toEqual(
-    expect.arrayContaining(['config.json', 'model.safetensors', 'optimizer.safetensors', 'tokenizer.json']),
+    expect.arrayContaining(['config.json', 'model.safetensors', 'optimizer', 'tokenizer.json']),
   )
   expect(JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8'))).toMatchObject({ digest: saved, bytes })
 }, 60_000)
@@ -143,7 +143,7 @@ test('a reset forgets the optimizer: the same weights are trained on with other 
   await trainer.step(batch, grpo)
   await trainer.save(directory, true)
   await trainer.reset({ optimizer: true, reference: true })
-  expect(existsSync(join(directory, 'optimizer.safetensors'))).toBe(true)
+  expect(existsSync(join(directory, 'optimizer/state.safetensors'))).toBe(true)
   await trainer.save(join(folder, 'after-reset'), true)
   const manifest = JSON.parse(readFileSync(join(folder, 'after-reset/manifest.json'), 'utf8'))
   expect(manifest.optimizer.updates).toBe(0)

@@ -14,6 +14,7 @@ import torch
 from test_trainer import OPTIONS, same, state_of, weights
 from tiny_models import random_sequences, tiny_model_dir
 from transformers import AutoModelForCausalLM
+from troupe_policy import checkpoint
 from troupe_policy.checkpoint import CheckpointError, published_directory, weights_digest
 from troupe_policy.trainer import Trainer
 
@@ -49,9 +50,31 @@ def test_a_checkpoint_without_optimizer_starts_a_fresh_one(model_dir, tmp_path) 
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(6, 0), OPTIONS)
     trainer.save(tmp_path / "c", False)
-    assert not (tmp_path / "c" / "optimizer.safetensors").exists()
+    assert not (tmp_path / "c" / checkpoint.OPTIMIZER).exists()
     trainer.load(tmp_path / "c")
     assert state_of(trainer) == {} and trainer.updates.updates == 0
+
+
+def test_beside_the_config_lie_the_model_s_weights_alone_as_engines_load_all_that_is_there(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir)
+    trainer.step(random_sequences(6, 0), OPTIONS)
+    trainer.save(tmp_path / "c", True)
+    assert [file.name for file in (tmp_path / "c").glob("*.safetensors")] == ["model.safetensors"]
+
+
+def test_a_checkpoint_of_an_earlier_version_has_the_optimizer_beside_the_weights(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir)
+    trainer.step(random_sequences(6, 0), OPTIONS)
+    directory = tmp_path / "c"
+    trainer.save(directory, True)
+    (directory / checkpoint.OPTIMIZER).rename(directory / "optimizer.safetensors")
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["optimizer"]["file"] = "optimizer.safetensors"
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    other = Trainer(model_dir)
+    other.load(directory)
+    assert same(weights(other), weights(trainer)) and same(state_of(other), state_of(trainer))
+    assert other.updates.updates == 1
 
 
 def test_transformers_loads_a_checkpoint_and_the_tokenizer_files_are_the_ones_given(model_dir, tmp_path) -> None:
@@ -147,5 +170,5 @@ def test_the_manifest_says_what_is_there(model_dir, tmp_path) -> None:
     digest, size = trainer.save(tmp_path / "c", True)
     manifest = json.loads((tmp_path / "c" / "manifest.json").read_text())
     assert manifest == {
-        "format": 1, "digest": digest, "bytes": size, "optimizer": {"file": "optimizer.safetensors", "updates": 1},
+        "format": 1, "digest": digest, "bytes": size, "optimizer": {"file": "optimizer/state.safetensors", "updates": 1},
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """Checkpoints: a directory that `transformers` loads, complete or not there at all.
 
 In: a model, its optimizer, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files,
-optimizer.safetensors and parts (adapter/, reference/) where there are some, and manifest.json. Invariants: everything is written to a temporary directory
+optimizer/state.safetensors and parts (adapter/, reference/) where there are some, and manifest.json. Invariants: everything is written to a temporary directory
 beside the target, fsynced, then renamed, so a crash leaves either the old directory or the new one, whole; loading
 verifies the digest of the manifest, and state that was saved and loaded is the same bit for bit.
 """
@@ -29,7 +29,8 @@ from transformers.utils import logging as transformers_logging
 transformers_logging.disable_progress_bar()
 
 MANIFEST = "manifest.json"
-OPTIMIZER = "optimizer.safetensors"
+# not beside the config: engines load every safetensors file that lies there
+OPTIMIZER = "optimizer/state.safetensors"
 CHUNK_BYTES = 4 * 1024 * 1024
 
 # What a tokenizer and generation need beside the weights; copied as they are from the directory the model came from.
@@ -57,8 +58,8 @@ class CheckpointError(RuntimeError):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The model's safetensors files, sorted by name; the optimizer's is not among them."""
-    return sorted(file for file in directory.glob("*.safetensors") if file.name != OPTIMIZER)
+    """The model's safetensors files, sorted by name; the optimizer's is not among them, which earlier versions put beside them."""
+    return sorted(file for file in directory.glob("*.safetensors") if file.name != "optimizer.safetensors")
 
 
 def weights_digest(directory: Path) -> tuple[str, int]:
@@ -181,6 +182,7 @@ def save(
         for name, content in companions.items():
             (temporary / name).write_bytes(content)
         if optimizer is not None:
+            (temporary / OPTIMIZER).parent.mkdir()
             save_file(dict(optimizer), temporary / OPTIMIZER)
         for name, part in (parts or {}).items():
             _write_part(part, part_file(temporary, name))

@@ -78,8 +78,9 @@ def load(trainer: Trainer, directory: Path) -> None:
     if problem is not None:
         raise CheckpointError(*problem)
     _put(trainer, weights)
-    optimizer = directory / checkpoint.OPTIMIZER
-    updates = int(((manifest or {}).get("optimizer") or {}).get("updates", 0))
+    described = (manifest or {}).get("optimizer") or {}
+    optimizer = directory / described.get("file", checkpoint.OPTIMIZER)
+    updates = int(described.get("updates", 0))
     trainer.updates.load_state(checkpoint.tensors_in(optimizer) if optimizer.is_file() else (), updates)
     reference = checkpoint.part_file(directory, REFERENCE)
     if reference.is_file():
