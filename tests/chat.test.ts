@@ -1,7 +1,14 @@
 /** Chat: what is shown while it comes, what stands on the bus afterwards, and tools of several kinds in one trajectory. */
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { openRunTools, type RunTools } from '../actors/ports/runTools'
 import { type ExchangeParts, exchange } from '../cli/chat/exchange'
+import { chatConfig } from '../cli/chat/model'
 import { shownText } from '../cli/chat/shownText'
 import { tokenText } from '../cli/chat/tokenText'
 import { userLines } from '../cli/chat/userLines'
@@ -308,4 +315,23 @@ test('a message may have many lines', () => {
   expect(lines.prompt).toBe('… ')
   lines.clear()
   expect([lines.prompt, lines.add('anew')]).toEqual(['> ', 'anew'])
+})
+
+test('a chat asks for no longer contexts than the server has', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-chat-'))
+  writeFileSync(join(directory, 'config.json'), '{"max_position_embeddings":8192}')
+  const server = createServer((_, response) => {
+    response.end(JSON.stringify({ data: [{ id: 'm', root: directory, max_model_len: 1024 }] }))
+  })
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))
+  try {
+    const engine = `vllm:http://127.0.0.1:${(server.address() as AddressInfo).port}`
+    const how = { template: 'own', maxTokens: 300, turns: 4, temperature: 1, callsPerTurn: 1, set: [] }
+    expect((await chatConfig({ ...how, engine })).limits.contextTokens).toBe(1024)
+    expect((await chatConfig({ ...how, model: directory })).limits.contextTokens).toBe(4396)
+  } finally {
+    server.closeAllConnections()
+    await new Promise(resolve => server.close(resolve))
+    rmSync(directory, { recursive: true, force: true })
+  }
 })

@@ -28,14 +28,15 @@ const longestContext = 32_768
 
 /** @throws TroupeError cli.wrong_usage, config.invalid */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
-  const directory = options.model ?? (await modelOfServer(options.engine))
+  const served = await servedModel(options.engine)
+  const directory = options.model ?? served.directory
   if (directory === undefined) throw noModel(options.engine)
   const path = resolve(directory)
   const file = join(path, 'config.json')
   if (!existsSync(file)) throw wrong(`${path} holds no config.json`, 'give a directory that transformers loads')
   const { max_position_embeddings: known } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
-  const positions = typeof known === 'number' && known > 0 ? Math.min(known, longestContext) : longestContext
-  const contextTokens = Math.min(positions, promptTokens + options.maxTokens)
+  const positions = [known, served.contextTokens].filter(one => typeof one === 'number' && one > 0) as number[]
+  const contextTokens = Math.min(longestContext, promptTokens + options.maxTokens, ...positions)
   const template = templateOf(options.template)
   const plain = {
     name: 'chat',
@@ -62,18 +63,21 @@ function templateOf(given: string): string | undefined {
   return resolve(given)
 }
 
-/** A server on this machine says where its model lies. */
-async function modelOfServer(engine: string | undefined): Promise<string | undefined> {
+/** A server says how long its contexts are, and one on this machine where its model lies. */
+async function servedModel(
+  engine: string | undefined,
+): Promise<{ readonly directory?: string | undefined; readonly contextTokens?: number | undefined }> {
   const url = engine === undefined ? undefined : /^(?:vllm|openai|sglang):(.+)$/.exec(engine)?.[1]
-  if (url === undefined) return undefined
+  if (url === undefined) return {}
   const reply = await fetch(`${url.replace(/\/+$/, '')}/v1/models`, { signal: AbortSignal.timeout(askMs) }).catch(
     () => undefined,
   )
   const body = (await reply?.json().catch(() => undefined)) as
-    | { data?: readonly { root?: string; id?: string }[] }
+    | { data?: readonly { root?: string; id?: string; max_model_len?: number }[] }
     | undefined
-  const named = [body?.data?.[0]?.root, body?.data?.[0]?.id]
-  return named.find(one => typeof one === 'string' && existsSync(join(one, 'config.json')))
+  const { root, id, max_model_len: contextTokens } = body?.data?.[0] ?? {}
+  const directory = [root, id].find(one => typeof one === 'string' && existsSync(join(one, 'config.json')))
+  return { directory, contextTokens }
 }
 
 const noModel = (engine: string | undefined) =>
