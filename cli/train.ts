@@ -11,6 +11,7 @@ import { holdRun } from '../runtime/bus/hold'
 import { systemEffects } from '../runtime/effects'
 import { engineOverrides } from '../runtime/engines/address'
 import { notTrainable } from '../runtime/engines/openai'
+import { TroupeError } from '../runtime/errors'
 import { createLog } from '../runtime/log'
 import { knownAlarms, type RecipeConfig } from '../runtime/recipe'
 import { cpuUse } from './cpuUse'
@@ -106,6 +107,17 @@ function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
   if (learns && engine.kind === 'openai') throw notTrainable(engine.urls[0] ?? '')
 }
 
+/** @throws TroupeError cli.wrong_usage */
+function refuseServing({ serveWeights, learns }: TrainOptions, joins: boolean): void {
+  if (serveWeights === undefined || !(joins || learns === false)) return
+  throw new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: '--serve-weights is for the process that trains, and this one does not',
+    hint: 'give it to `train --role learner`; engines find the address in the log',
+  })
+}
+
 export async function train(name: string, options: TrainOptions): Promise<number> {
   const begun = systemEffects.elapsed()
   const { role = 'all' } = options
@@ -113,6 +125,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const overrides = [...engineOverrides(options.engine ?? []), ...options.set, ...steps]
   const { stopOn = [] } = options
   const joins = role !== 'all' && role !== 'learner'
+  refuseServing(options, joins)
   const isNew = options.resume === undefined && !joins
   const stated = loadRecipe(name, isNew ? overrides : [])
   const stopping = stopOverrides(stated.config.value.alarms, stopOn)

@@ -1,6 +1,15 @@
 /** Weights reach an engine whose host does not see the learner's directory: over HTTP, whole, and nothing but the model. */
 import { createHash, randomBytes } from 'node:crypto'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer, type IncomingMessage, request } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -11,6 +20,7 @@ import { policyVersion } from '../messages/ids'
 import { systemEffects } from '../runtime/effects'
 import type { Engine } from '../runtime/engine'
 import { weightsHere } from '../runtime/weights/fetchWeights'
+import { servedWeights } from '../runtime/weights/servedWeights'
 import { serveWeights, type WeightServer } from '../runtime/weights/serveWeights'
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-fetched-'))
@@ -191,7 +201,95 @@ test('a server that says nothing, and a version that is gone, end with what to d
 })
 
 test('an address that is none is refused with an example', async () => {
-  for (const address of ['8900', 'host', 'http://host:1', 'host:99999']) {
-    await expect(serveWeights({ root, address })).rejects.toMatchObject({ code: 'cli.wrong_usage' })
+  for (const address of ['8900', 'host', 'http://host:1', 'host:99999', '0.0.0.0:80', '[::]:80']) {
+    await expect(serveWeights({ root, address, token: 'key' })).rejects.toMatchObject({ code: 'cli.wrong_usage' })
+  }
+})
+
+test('beyond loopback nothing is served without a token', async () => {
+  for (const token of [undefined, '']) {
+    await expect(serveWeights({ root, address: '192.0.2.1:8900', token })).rejects.toMatchObject({
+      code: 'engine.unsafe_bind',
+      hint: expect.stringContaining('TROUPE_WEIGHTS_TOKEN'),
+    })
+  }
+})
+
+test('a version that was damaged on this host is fetched once more', async () => {
+  const here = await weightsHere(weights(), { into: into('f') })
+  rmSync(join(here, 'model.safetensors'))
+  expect(await weightsHere(weights(), { into: into('f') })).toBe(here)
+  expect(readFileSync(join(here, 'model.safetensors')).equals(bytes)).toBe(true)
+})
+
+test('a checkpoint of an earlier version, with the optimizer beside the weights, is fetched without it', async () => {
+  const old = join(root, 'checkpoints', 'step-000000')
+  mkdirSync(old, { recursive: true })
+  for (const name of ['model.safetensors', 'config.json']) copyFileSync(join(version, name), join(old, name))
+  writeFileSync(join(old, 'optimizer.safetensors'), 'moments')
+  const here = await weightsHere({ ...weights(), served: server.urlOf(old) }, { into: into('g') })
+  expect(readdirSync(here).sort()).toEqual(['config.json', 'model.safetensors'])
+  expect(await servedWeights(old, digest)).toBe(join(old, 'model-only'))
+  expect(readdirSync(join(old, 'model-only')).sort()).toEqual(['config.json', 'model.safetensors'])
+})
+
+test('weights that take longer to come than later ones are not loaded over them', async () => {
+  let letGo = () => {}
+  const held = new Promise<void>(resolve => {
+    letGo = resolve
+  })
+  const slow = createServer(async (incoming, response) => {
+    await held
+    const answer = await fetch(new URL(incoming.url!, server.urlOf(version)))
+    response.writeHead(answer.status).end(Buffer.from(await answer.arrayBuffer()))
+  })
+  await new Promise<void>(resolve => slow.listen(0, '127.0.0.1', resolve))
+  const home = process.env.TROUPE_HOME
+  process.env.TROUPE_HOME = into('home2')
+  try {
+    const loaded: number[] = []
+    const engine = {
+      id: 'e',
+      async updateWeights(update: { readonly version: number }) {
+        loaded.push(update.version)
+      },
+    } as unknown as Engine
+    const perform = inferencePort(engine, false, systemEffects)
+    const update = (n: number, served: string) => {
+      const common = { ...weights(), type: 'weights.published', at: 0, step: n, bytes: 0 } as const
+      return perform(
+        { kind: 'update', weights: { ...common, version: policyVersion(n), served } },
+        new AbortController().signal,
+      )
+    }
+    const { port } = slow.address() as AddressInfo
+    const first = update(1, server.urlOf(version).replace(/:\d+\//, `:${port}/`))
+    expect(await update(2, server.urlOf(version))).toMatchObject({ facts: [{ type: 'weights.applied', version: 2 }] })
+    letGo()
+    expect(await first).toBeUndefined()
+    expect(loaded).toEqual([2])
+  } finally {
+    if (home === undefined) delete process.env.TROUPE_HOME
+    else process.env.TROUPE_HOME = home
+    slow.closeAllConnections()
+    await new Promise(resolve => slow.close(resolve))
+  }
+})
+
+test('who ends its wait for a fetch does not wait for it', async () => {
+  const silent = createServer(() => {})
+  await new Promise<void>(resolve => silent.listen(0, '127.0.0.1', resolve))
+  try {
+    const served = `http://127.0.0.1:${(silent.address() as AddressInfo).port}/weights/v1`
+    const ended = new AbortController()
+    const waiting = weightsHere(
+      { ...weights(), served },
+      { into: into('h'), signal: ended.signal, silenceMs: 50, againMs: 1 },
+    )
+    ended.abort(new Error('enough'))
+    await expect(waiting).rejects.toThrow('enough')
+  } finally {
+    silent.closeAllConnections()
+    await new Promise(resolve => silent.close(resolve))
   }
 })

@@ -35,6 +35,9 @@ const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.at
 export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Port<InferenceRequest> {
   /** The request that runs for a trajectory: a newer attempt ends an older one. */
   const current = new Map<TrajectoryId, string>()
+  /** New weights that were asked for, and the loading of the last: one after the other. */
+  let updates = 0
+  let updating: Promise<unknown> = Promise.resolve()
 
   async function generate(ask: GenerateTurn, signal: AbortSignal): Promise<Decision> {
     const id = requestId(ask)
@@ -86,7 +89,16 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
       }
       case 'update': {
         const { version, digest } = request.weights
-        await engine.updateWeights({ version, digest, directory: await weightsHere(request.weights), keepKv })
+        const turn = ++updates
+        const directory = await weightsHere(request.weights, { signal })
+        const updated = updating.then(async () => {
+          // One that took longer to come than a later one is not loaded over it.
+          if (turn < updates) return false
+          await engine.updateWeights({ version, digest, directory, keepKv })
+          return true
+        })
+        updating = updated.catch(() => undefined)
+        if (!(await updated)) return undefined
         return {
           facts: [{ type: 'weights.applied', at: fx.now(), engine: engine.id, version, digest }],
           commands: [],

@@ -8,7 +8,7 @@
 import { type EngineId, type PolicyVersion, policyVersion } from '../../messages/ids'
 import type { Engine } from '../engine'
 import { TroupeError } from '../errors'
-import { checkWeights } from '../weights/checkWeights'
+import { servedWeights } from '../weights/servedWeights'
 import { garbage } from './serverHttp'
 import type { ServerRequests } from './serverRequests'
 import type { SglangTraits } from './sglangProbe'
@@ -50,17 +50,17 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
           return
         }
         if (pause === 'in_place' && !update.keepKv) throw keepsKv(url)
-        await checkWeights(update.directory, update.digest)
+        const directory = await servedWeights(update.directory, update.digest)
         // A server that outlived a run may use the name already.
         const label = versions.has(String(update.version)) ? `${update.version}+${++labels}` : String(update.version)
         const open = gate.close()
         try {
-          await updateSglang(http, { directory: update.directory, label, keepKv: update.keepKv, pause }, () => {
+          await updateSglang(http, { directory, label, keepKv: update.keepKv, pause }, () => {
             // What was sampled before may still be on its way, under an older label.
             versions.set(label, update.version)
             for (const oldest of [...versions.keys()].slice(0, -rememberedLabels)) versions.delete(oldest)
             version = update.version
-            newest = { directory: update.directory, label }
+            newest = { directory, label }
           })
         } finally {
           open()

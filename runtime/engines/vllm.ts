@@ -12,7 +12,7 @@ import { policyVersion } from '../../messages/ids'
 import { type Effects, systemEffects } from '../effects'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
 import { TroupeError } from '../errors'
-import { checkWeights } from '../weights/checkWeights'
+import { servedWeights } from '../weights/servedWeights'
 import { type ServerHealthOptions, serverHealth } from './serverHealth'
 import { garbage, serverHttp } from './serverHttp'
 import { refused } from './serverRequest'
@@ -110,8 +110,8 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
             version = update.version
           }
           if (traits.takesWeights) {
-            await checkWeights(update.directory, update.digest)
-            await updateVllm(http, update, onLoaded)
+            const directory = await servedWeights(update.directory, update.digest)
+            await updateVllm(http, { ...update, directory }, onLoaded)
           } else onLoaded()
         } finally {
           open()

@@ -3,11 +3,12 @@
  *
  * in   what was published        out  a directory with the model's files
  * Invariant: a directory that is given out is whole and has the digest that was published. A fetch that was cut off goes on
- * where it was (ranges, RFC 9110 §14); engines of one process share it. The newest few versions are kept.
+ * where it was (ranges, RFC 9110 §14); engines of one process share it, and who no longer waits ends it for nobody else.
+ * The versions that were used last are kept.
  */
 import { createHash } from 'node:crypto'
 import { createWriteStream, existsSync } from 'node:fs'
-import { mkdir, readdir, rename, rm, stat } from 'node:fs/promises'
+import { mkdir, open, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -17,7 +18,7 @@ import { z } from 'zod'
 import { systemEffects } from '../effects'
 import { asError, TroupeError } from '../errors'
 import { troupeHome } from '../home'
-import { checkWeights } from './checkWeights'
+import { servedWeights, unchecked } from './servedWeights'
 import { listName, plainName, type WeightFile } from './serveWeights'
 
 export interface PublishedWeights {
@@ -37,6 +38,8 @@ export interface FetchOptions {
   readonly silenceMs?: number
   /** Between attempts, times their number. Default 500 ms. */
   readonly againMs?: number
+  /** Ends the wait, and not the fetch, which others may wait for. */
+  readonly signal?: AbortSignal
 }
 
 const listed = z
@@ -45,62 +48,89 @@ const listed = z
   .max(10_000)
 
 const attempts = 6
+/** Of one file, all attempts together. */
+const deadlineMs = 3_600_000
 /** Versions, of all runs; and how long the rest of a fetch whose process died. */
 const kept = 4
-const partsKeptMs = 3_600_000
+const partsKeptMs = deadlineMs
 
 const underWay = new Map<string, Promise<string>>()
 
 /** @throws TroupeError engine.no_weights, engine.digest_differs */
 export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
   const directory = fileURLToPath(weights.url)
-  const { served } = weights
+  const { served, digest } = weights
   if (served === undefined || existsSync(join(directory, 'config.json'))) return directory
-  const running = underWay.get(served)
-  if (running !== undefined) return running
-  const fetching = fetched(served, weights.digest, options).finally(() => underWay.delete(served))
-  underWay.set(served, fetching)
-  return fetching
+  const key = `${served} ${digest}`
+  const running = underWay.get(key) ?? fetched(served, digest, options).finally(() => underWay.delete(key))
+  underWay.set(key, running)
+  return unlessAborted(running, options.signal)
+}
+
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return work
+  work.catch(() => {}) // who waited for it may be gone
+  signal.throwIfAborted()
+  let onAbort = () => {}
+  const aborted = new Promise<never>((_, reject) => {
+    onAbort = () => reject(signal.reason)
+    signal.addEventListener('abort', onAbort, { once: true })
+  })
+  return Promise.race([work, aborted]).finally(() => signal.removeEventListener('abort', onAbort))
 }
 
 async function fetched(url: string, digest: string, options: FetchOptions): Promise<string> {
   const into = options.into ?? join(troupeHome(), 'weights')
   const whole = join(into, createHash('sha256').update(`${url} ${digest}`).digest('hex').slice(0, 32))
-  if (!existsSync(whole)) {
-    // Of this process: others of this host may be fetching the same.
-    const part = `${whole}.${process.pid}.part`
-    await mkdir(part, { recursive: true })
-    const files = await again(url, options, () => list(`${url}/${listName}`, options))
-    for (const file of files) await again(url, options, () => append(part, url, file, options))
-    try {
-      await checkWeights(part, digest)
-    } catch (thrown) {
-      await rm(part, { recursive: true, force: true })
-      throw thrown
-    }
-    await rename(part, whole).catch(async thrown => {
-      if (!existsSync(whole)) throw thrown
-      await rm(part, { recursive: true, force: true })
-    })
-    await prune(into, whole)
+  if (existsSync(whole) && (await isSound(whole, digest))) return whole
+  // Of this process: others of this host may be fetching the same.
+  const part = `${whole}.${process.pid}.part`
+  await mkdir(part, { recursive: true })
+  const files = await again(url, options, () => list(`${url}/${listName}`, options))
+  for (const file of files) await again(url, options, () => append(part, url, file, options))
+  try {
+    await servedWeights(part, digest)
+  } catch (thrown) {
+    await rm(part, { recursive: true, force: true })
+    throw thrown
+  } finally {
+    unchecked(part)
   }
+  await rename(part, whole).catch(async thrown => {
+    if (!existsSync(whole)) throw thrown
+    await rm(part, { recursive: true, force: true })
+  })
+  await prune(into, whole)
   return whole
+}
+
+/** What a fault of the machine left damaged makes room for another fetch. */
+async function isSound(whole: string, digest: string): Promise<boolean> {
+  const now = systemEffects.now() / 1000
+  try {
+    await servedWeights(whole, digest)
+    await utimes(whole, now, now)
+    return true
+  } catch {
+    unchecked(whole)
+    await rm(whole, { recursive: true, force: true })
+    return false
+  }
 }
 
 async function list(url: string, options: FetchOptions): Promise<readonly WeightFile[]> {
   const { response, heard } = await get(url, options)
   const files = listed.parse(await response.json())
-  heard()
+  heard(false)
   return files
 }
 
-/** What is lacking of the file behind what is there. */
+/** What is lacking of the file behind what is there, on the disk when this is over. */
 async function append(part: string, url: string, { name, bytes }: WeightFile, options: FetchOptions): Promise<void> {
   const path = join(part, name)
-  const has = existsSync(path) ? (await stat(path)).size : 0
-  if (has === bytes && existsSync(path)) return
-  if (has > bytes) await rm(path)
-  const from = has > bytes ? 0 : has
+  const has = existsSync(path) ? (await stat(path)).size : -1
+  if (has === bytes) return
+  const from = has > bytes ? 0 : Math.max(0, has)
   const { response, heard } = await get(`${url}/${name}`, options, from > 0 ? { Range: `bytes=${from}-` } : {})
   const flags = response.status === 206 ? 'a' : 'w'
   const watched = async function* (source: AsyncIterable<Uint8Array>) {
@@ -109,14 +139,24 @@ async function append(part: string, url: string, { name, bytes }: WeightFile, op
       yield chunk
     }
   }
-  if (response.body !== null) {
-    await pipeline(Readable.fromWeb(response.body as never), watched, createWriteStream(path, { flags }))
+  try {
+    if (response.body !== null) {
+      await pipeline(Readable.fromWeb(response.body as never), watched, createWriteStream(path, { flags }))
+    }
+  } finally {
+    heard(false)
   }
-  const got = (await stat(path)).size
-  if (got !== bytes) throw new Error(`${name} has ${got} of ${bytes} bytes`)
+  const file = await open(path)
+  try {
+    await file.sync()
+    const { size } = await file.stat()
+    if (size !== bytes) throw new Error(`${name} has ${size} of ${bytes} bytes`)
+  } finally {
+    await file.close()
+  }
 }
 
-/** `heard` puts the end of the wait off. */
+/** `heard` puts the end of the wait off; with false, there is no more to wait for. */
 async function get(
   url: string,
   { token = process.env.TROUPE_WEIGHTS_TOKEN, silenceMs = 30_000 }: FetchOptions,
@@ -125,25 +165,29 @@ async function get(
   const silence = new AbortController()
   const late = () => silence.abort(new Error(`nothing was heard for ${silenceMs} ms`))
   let timer = setTimeout(late, silenceMs)
-  timer.unref()
-  const heard = () => {
+  const heard = (more = true) => {
     clearTimeout(timer)
-    timer = setTimeout(late, silenceMs)
-    timer.unref()
+    if (more) timer = setTimeout(late, silenceMs)
   }
-  const bearer = token === undefined || token === '' ? {} : { Authorization: `Bearer ${token}` }
-  const response = await fetch(url, { headers: { ...headers, ...bearer }, signal: silence.signal })
-  if (response.ok) return { response, heard }
-  await response.body?.cancel()
-  throw new Error(`${url} answers ${response.status}`)
+  const bearer = (token ?? '') === '' ? {} : { Authorization: `Bearer ${token}` }
+  try {
+    const response = await fetch(url, { headers: { ...headers, ...bearer }, signal: silence.signal })
+    if (response.ok) return { response, heard }
+    await response.body?.cancel()
+    throw new Error(`${url} answers ${response.status}`)
+  } catch (thrown) {
+    heard(false)
+    throw thrown
+  }
 }
 
 async function again<T>(url: string, { againMs = 500 }: FetchOptions, act: () => Promise<T>): Promise<T> {
+  const begun = systemEffects.elapsed()
   for (let attempt = 1; ; attempt++) {
     try {
       return await act()
     } catch (thrown) {
-      if (attempt < attempts) {
+      if (attempt < attempts && systemEffects.elapsed() - begun < deadlineMs) {
         await sleep(againMs * attempt)
         continue
       }
@@ -167,5 +211,8 @@ async function prune(into: string, newest: string): Promise<void> {
   const isPart = ({ path }: { readonly path: string }) => path.endsWith('.part')
   const abandoned = aged.filter(one => isPart(one) && one.at < systemEffects.now() - partsKeptMs)
   const old = aged.filter(one => !isPart(one)).slice(kept - 1)
-  for (const { path } of [...old, ...abandoned]) await rm(path, { recursive: true, force: true })
+  for (const { path } of [...old, ...abandoned]) {
+    unchecked(path)
+    await rm(path, { recursive: true, force: true })
+  }
 }

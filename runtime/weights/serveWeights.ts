@@ -3,9 +3,9 @@
  *
  * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
  * out  the names and sizes of a version's files; their bytes
- * Invariant: nothing but a model's files is handed out: no folders (the optimizer's state lies in one), no links, nothing
- * that begins with a dot.
- * Where TROUPE_WEIGHTS_TOKEN is set, who asks must bear it.
+ * Invariant: nothing but a model's files is handed out: not the optimizer's state, no links, nothing that begins
+ * with a dot.
+ * Beyond loopback who asks must bear TROUPE_WEIGHTS_TOKEN.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { readdir, stat } from 'node:fs/promises'
@@ -13,7 +13,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { join, relative, sep } from 'node:path'
 import send from 'send'
+import { isLoopback } from '../../sandbox'
 import { TroupeError } from '../errors'
+import { optimizerFile } from './servedWeights'
 
 export const listName = 'files.json'
 /** Of a file that is handed out. */
@@ -47,6 +49,7 @@ export async function serveWeights({
   token = process.env.TROUPE_WEIGHTS_TOKEN,
 }: ServeWeightsOptions): Promise<WeightServer> {
   const { host, port } = parsed(address)
+  refuseUnsafe(host, address, token)
   const server = createServer((request, response) => {
     answer(root, token, request, response).catch(() => end(response, 500))
   })
@@ -102,8 +105,25 @@ async function answer(
 /** None where the version has been removed. */
 async function filesOf(directory: string): Promise<readonly WeightFile[]> {
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => [])
-  const names = entries.filter(entry => entry.isFile() && plainName.test(entry.name)).map(entry => entry.name)
+  const isModels = ({ name }: { readonly name: string }) => plainName.test(name) && name !== optimizerFile
+  const names = entries.filter(entry => entry.isFile() && isModels(entry)).map(entry => entry.name)
   return Promise.all(names.sort().map(async name => ({ name, bytes: (await stat(join(directory, name))).size })))
+}
+
+function refuseUnsafe(host: string, address: string, token: string | undefined): void {
+  const common = { boundary: 'engine', retriable: false } as const
+  if (/^(0\.0\.0\.0|::|0:0:0:0:0:0:0:0)$/.test(host)) {
+    throw new TroupeError('cli.wrong_usage', {
+      ...{ boundary: 'cli', retriable: false, message: `--serve-weights '${address}' is nobody's address` },
+      hint: 'give the address under which the hosts of engines reach this one',
+    })
+  }
+  if (isLoopback(host) || (token ?? '') !== '') return
+  throw new TroupeError('engine.unsafe_bind', {
+    ...common,
+    message: `whoever reaches ${address} could take the weights`,
+    hint: 'set TROUPE_WEIGHTS_TOKEN for the learner and the engines, or serve on loopback',
+  })
 }
 
 function bears({ headers }: IncomingMessage, token: string | undefined): boolean {

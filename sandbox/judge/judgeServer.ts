@@ -8,6 +8,7 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { SandboxError } from '../errors'
+import { isLoopback } from '../loopback'
 import type { Sandbox } from '../sandbox'
 import { tokenCheck } from './bearerToken'
 import { JudgeApi, type JudgeLimits } from './judgeApi'
@@ -95,10 +96,6 @@ async function close(server: Server, api: JudgeApi, drainMs: number): Promise<vo
   const stalled = setTimeout(() => server.closeAllConnections(), 1000) // whoever does not take its answer now
   await closed
   clearTimeout(stalled)
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
 }
 
 function listening(server: Server, host: string, port: number): Promise<void> {
