@@ -76,6 +76,8 @@ export interface DrawRequest {
 }
 
 const pad = (n: number) => String(n).padStart(4, '0')
+const evaluationGroups = (step: number, problems: number): readonly GroupId[] =>
+  Array.from({ length: problems }, (_, k) => groupId(`e${pad(step)}.${pad(k)}`))
 
 export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, never, DrawRequest> {
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
@@ -140,9 +142,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     const evaluation = openEvaluation(state)
     if (evaluation !== undefined) {
       if (state.evaluations.has(evaluation)) return []
-      const groups = Array.from({ length: plan.evaluation.problems }, (_, k) =>
-        groupId(`e${pad(evaluation)}.${pad(k)}`),
-      )
+      const groups = evaluationGroups(evaluation, plan.evaluation.problems)
       const { version, order } = state
       return [{ kind: 'draw', purpose: 'eval', step: evaluation, groups, cursor: 0, order, minVersion: version }]
     }
@@ -163,7 +163,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     return []
   }
 
-  /** Its groups that are in the log take up their requests again; the others are asked for as they would have been. */
+  /**
+   * Its groups that are in the log take up their requests again; the others are asked for as they would have been. What is behind
+   * them is drawn later, but of an evaluation, which is one draw.
+   */
   function drawAgain(
     state: CurriculumState,
     { purpose, number, first, groups, began }: PartDraw,
@@ -174,8 +177,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     switch (purpose) {
       case 'train':
         return { ...common, step: number, cursor: state.cursor, minVersion, ...stageOf(state) }
-      case 'eval':
-        return { ...common, step: number, cursor: first, minVersion: version }
+      case 'eval': {
+        const all = evaluationGroups(number, Math.max(plan.evaluation.problems, first + groups.length))
+        return { ...common, groups: all, step: number, cursor: 0, minVersion: version }
+      }
       case 'measure':
         return { ...common, step: state.done, cursor: first, minVersion: version, stage: number }
     }

@@ -7,6 +7,7 @@ import fc from 'fast-check'
 import { claimLearning } from '../actors/claimLearning'
 import { coordinator } from '../actors/coordinator'
 import { type CurriculumPlan, curriculum, type DrawRequest } from '../actors/curriculum'
+import { evaluator } from '../actors/evaluator'
 import { fence, fenced } from '../actors/fenced'
 import { grouper } from '../actors/grouper'
 import { type OwnerState, owner } from '../actors/owner'
@@ -29,7 +30,7 @@ import { until } from './support/until'
 
 const plan: CurriculumPlan = {
   ...{ run: runId('r'), steps: 3, groupsPerStep: 2, refillShare: 1, maxStaleness: 1, maxRejectedSteps: 3 },
-  ...{ learns: true, evaluation: { problems: 2, every: 1 } },
+  ...{ learns: true, evaluation: { problems: 3, every: 1 } },
 }
 const size = 2
 const fx = manualEffects(0)
@@ -151,11 +152,17 @@ function expectWhole(log: Log): void {
   }
 }
 
-async function begun(): Promise<Log> {
+/** The run's first draw, an evaluation, is due. */
+function started(): Log {
   const log = new Log()
   for (const partition of [0, 1]) log.trajectories[partition]!.push({ ...claim(), partition })
   log.claim(3)
   log.say(published(0))
+  return log
+}
+
+async function begun(): Promise<Log> {
+  const log = started()
   log.say(...factsOf((await next(log, epoch(3)))!), evaluated(0))
   log.say(...factsOf((await next(log, epoch(3)))!))
   return log
@@ -189,6 +196,59 @@ test.each(Object.keys(meanwhile) as (keyof typeof meanwhile)[])(
     )
   },
 )
+
+/** Every rollout is right but those of the third problem. */
+function ended(group: string, requests: readonly RolloutRequested[]): Fact[] {
+  const at = 0
+  const outcome = 'answered' as const
+  const counts = { turns: 1, sampledTokens: 1, toolCalls: 0, toolErrors: 0, answerTags: 1 }
+  const reward = { at, attempt: 1, reward: group.endsWith('2') ? 0 : 1, answer: '', how: 'test' }
+  const rewarded = requests.map(({ member }) => member)
+  return [
+    ...requests.flatMap(({ trajectory }): Fact[] => [
+      { type: 'rollout.finished', at, trajectory, epoch: epoch(0), outcome, reason: '', ...counts },
+      { type: 'reward.assigned', trajectory, ...reward },
+    ]),
+    { type: 'group.closed', at, group: groupId(group), epoch: epoch(0), reason: 'complete', rewarded },
+  ]
+}
+
+test('an evaluation of which only a part came into the log is drawn with all of its problems, and its result is over all', async () => {
+  const part = fc.tuple(fc.integer({ min: 0, max: 2 * size }), fc.integer({ min: 0, max: size }))
+  await fc.assert(
+    fc.asyncProperty(fc.boolean(), part, async (isTakenOver, parts) => {
+      const log = started()
+      const draw = (await next(log, epoch(3)))!
+      const requests = draw.facts as readonly RolloutRequested[]
+      const names = ['e0000.0000', 'e0000.0001', 'e0000.0002']
+      expect([...new Set(requests.map(({ group }) => group))]).toEqual(names)
+      for (const partition of [0, 1])
+        log.say(...requests.filter(({ group }) => Number(group.at(-1)) % 2 === partition).slice(0, parts[partition]))
+      if (isTakenOver) {
+        log.claim(8)
+        log.say(...factsOf(draw)) // the rest of it, too late
+      }
+      const own = epoch(isTakenOver ? 8 : 3)
+      log.say(...factsOf((await next(log, own))!))
+      expect(await next(log, own)).toBeUndefined() // until there is a result
+      expectWhole(log)
+      const { groups, drawn } = outcomeOf(log)
+      expect(drawn.map(({ purpose, groups: of }) => [purpose, of])).toEqual([['eval', names]])
+      expect(names.map(name => groups.get(name)![0]!.task.id)).toEqual(['e0', 'e1', 'e2'])
+      log.say(...[...groups].flatMap(([group, requests]) => ended(group, requests)))
+      const behaviour = fenced(evaluator(), own)
+      let state = behaviour.initial()
+      for (const { message, ...origin } of log.entries(['runs', 'learner', 'trajectories']))
+        state = behaviour.evolve(state, message, origin)
+      const results = behaviour.pending(state, fx).facts
+      expect(results).toMatchObject([{ type: 'evaluation.completed', step: 0, n: 3, passAt1: 2 / 3 }])
+      log.say(...results)
+      const after = (await next(log, own))!.facts as readonly RolloutRequested[]
+      expect(after[0]).toMatchObject({ group: 's0001.0000', order: 3 * size })
+    }),
+    { numRuns: 40 },
+  )
+})
 
 test('a draw is told only once its requests are durable, and an append that stands in part is made whole', async () => {
   const inner = openMemoryBus()
