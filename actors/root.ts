@@ -11,6 +11,8 @@
  * Invariant: everything that it starts ends with it, or with this process, whichever is first. Answerers are up before
  * askers, so that what a refold asks again is heard.
  */
+import type { RunId } from '../messages/ids'
+import { TroupeError } from '../runtime/errors'
 import { startRenderer } from '../runtime/rendererProcess'
 import { announce, endOf } from './announce'
 import { modelOf } from './model'
@@ -45,10 +47,21 @@ export async function startRun(given: RunOptions): Promise<Run> {
     await startTools(scope, 'local-tools')
     await startVerification(scope)
     await startCoordination(scope, renderer)
-    await startLearning(scope, { renderer, model, stopTokens, demonstrations })
+    const onReplaced = () => fail(takenOver(options.run))
+    await startLearning(scope, { renderer, model, stopTokens, demonstrations, onReplaced })
     return { journal, finished: Promise.race([failed, end.finished]), close: () => scope.close() }
   } catch (thrown) {
     await scope.close()
     throw thrown
   }
+}
+
+/** What this process draws, finds out and trains from then on is heard by nobody: it would wait for ever. */
+function takenOver(run: RunId): TroupeError {
+  return new TroupeError('bus.run_taken_over', {
+    boundary: 'bus',
+    retriable: true,
+    message: `another process has taken over the run '${run}': nothing that this one says of it counts any more`,
+    hint: 'look whether that one still runs, and leave the run to it; go on with --resume where it does not',
+  })
 }

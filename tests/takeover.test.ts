@@ -1,15 +1,24 @@
-/** A learner's part that is claimed by one who has not its seat any more: whoever has it claims it again, and goes on. */
+/**
+ * A learner's part that is claimed by one who has not its seat any more: whoever has it claims it again, and goes on. Of a process
+ * that does everything, the run fails, and says why.
+ */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { claimLearning, whenReplaced } from '../actors/claimLearning'
 import { lead } from '../actors/roles/lead'
 import type { Scope } from '../actors/roles/scope'
+import { startRun } from '../actors/root'
 import type { RunOptions } from '../actors/run'
+import { loadRecipe } from '../cli/recipes'
 import { runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import type { Bus } from '../runtime/bus/bus'
 import { openMemoryBus } from '../runtime/bus/memory'
-import { manualEffects } from '../runtime/effects'
+import { manualEffects, systemEffects } from '../runtime/effects'
 import { openJournal } from '../runtime/journal'
 import { createLog } from '../runtime/log'
+import { steppedEngine, turnOf } from './support/steppedEngines'
 import { until } from './support/until'
 
 const run = runId('r')
@@ -59,3 +68,39 @@ test('a claim that comes late, from one whose seat went to another, does not sil
   expect(ended).toBe(3)
   await inner.close()
 })
+
+test('a run in one process ends with an error when another process claims it, instead of waiting for ever', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-takeover-'))
+  const bus = openMemoryBus()
+  const {
+    recipe,
+    config: { value: config },
+  } = loadRecipe('quickstart', ['evaluation.problems=0'])
+  const started = await startRun({
+    ...{ run, recipe, config, directory, modelDirectory: join(directory, 'model'), bus },
+    ...{ blobs: memoryBlobs(), resume: false, learns: false, acceptCode: true, versions: {}, fx: systemEffects },
+    log: createLog('test', { level: 'silent' }),
+    startEngine: async id => steppedEngine(id, 4, seed => turnOf(seed, 20)), // that never steps,
+  })
+  let failed: unknown
+  started.finished.catch(thrown => {
+    failed = thrown
+  })
+  try {
+    const { journal } = started
+    const isDrawn = async () =>
+      (await journal.read('runs', 0, 0)).some(({ message }) => message.type === 'curriculum.advanced')
+    await until(isDrawn, 60_000)
+    await claimLearning(journal, systemEffects)
+    await until(() => failed !== undefined, 20_000)
+    expect(failed).toMatchObject({ code: 'bus.run_taken_over', retriable: true })
+    expect(failed).toMatchObject({
+      message: expect.stringContaining(`'${run}'`),
+      hint: expect.stringMatching(/--resume/),
+    })
+  } finally {
+    await started.close()
+    await bus.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+}, 180_000)
