@@ -5,6 +5,7 @@
  * Invariant: a request that cannot fit never reaches a server. No clock of a request runs while the gate is closed.
  */
 import type { EngineId } from '../../messages/ids'
+import type { Effects } from '../effects'
 import type { EngineCapabilities } from '../engine'
 import { asError, TroupeError } from '../errors'
 
@@ -65,7 +66,14 @@ export function asFailure(url: string, error: Error): Error {
 export class Gate {
   #closers = 0
   #closings = 0
+  #closedAt = 0
+  #closedMs = 0
+  readonly #fx: Effects
   readonly #waiting = new Set<() => void>()
+
+  constructor(fx: Effects) {
+    this.#fx = fx
+  }
 
   /** How often it was closed. */
   get closings(): number {
@@ -76,8 +84,14 @@ export class Gate {
     return this.#closers > 0
   }
 
+  /** A clock that stands still while it is closed. */
+  get openMs(): number {
+    return (this.closed ? this.#closedAt : this.#fx.elapsed()) - this.#closedMs
+  }
+
   /** Whoever closes it opens it, once. */
   close(): () => void {
+    if (!this.closed) this.#closedAt = this.#fx.elapsed()
     this.#closers++
     this.#closings++
     let open = false
@@ -86,6 +100,7 @@ export class Gate {
       open = true
       this.#closers--
       if (this.closed) return
+      this.#closedMs += this.#fx.elapsed() - this.#closedAt
       for (const pass of [...this.#waiting]) pass()
     }
   }
@@ -110,11 +125,17 @@ export class Gate {
   watchdog(stallMs: number, firstTokenMs: number, url: string, tell: (error: Error) => void) {
     let timer: NodeJS.Timeout
     const arm = (ms: number) => {
-      timer = setTimeout(() => {
-        if (this.closed) return arm(ms)
+      const until = this.openMs + ms
+      const look = () => {
+        const leftMs = until - this.openMs
+        if (this.closed || leftMs > 0) {
+          timer = setTimeout(look, this.closed ? ms : leftMs)
+          return
+        }
         const message = `no token from ${url} for ${ms} ms`
         tell(new TroupeError('engine.timeout', { boundary: 'engine', retriable: true, message }))
-      }, ms)
+      }
+      timer = setTimeout(look, ms)
     }
     arm(firstTokenMs)
     return {

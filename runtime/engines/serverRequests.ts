@@ -4,7 +4,7 @@
  * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded errors
  * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
  * `engine.lost` when the server is gone. What a failed request had goes with its error. A server that says 429 is asked
- * again, for as long as a turn may wait for its first token.
+ * again, for as long as a turn may wait for its first token, and never while the gate is closed.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineId } from '../../messages/ids'
@@ -45,7 +45,7 @@ const firstWaitMs = 100
 const longestWaitMs = 10_000
 
 export class ServerRequests {
-  readonly gate = new Gate()
+  readonly gate: Gate
   readonly id: EngineId
   readonly http: ServerHttp
   readonly #options: ServerRequestsOptions
@@ -58,6 +58,7 @@ export class ServerRequests {
 
   constructor(options: ServerRequestsOptions) {
     this.#options = options
+    this.gate = new Gate(options.fx)
     this.id = options.id
     this.http = options.http
     this.#stallMs = options.stallMs ?? 120_000
@@ -126,7 +127,7 @@ export class ServerRequests {
     const dog = this.gate.watchdog(this.#stallMs, this.#firstTokenMs, url, error => run.aborter.abort(error))
     let finish: Finish = null
     try {
-      const reply = await this.#taken(path, body, signal)
+      const reply = await this.#taken(path, body, signal, ended)
       if (reply.status !== 200) throw refused(reply.status, messageOf(await reply.text()))
       for await (const line of reply.lines) {
         if (line === '[DONE]') continue // to the end, or the connection could not be kept
@@ -143,16 +144,18 @@ export class ServerRequests {
   }
 
   /** A server that has enough to do (429) is no server that fails: the request waits here as it would in its queue. */
-  async #taken(path: string, body: object, signal: AbortSignal): Promise<StreamReply> {
-    const { fx } = this.#options
-    const until = fx.elapsed() + this.#firstTokenMs
+  async #taken(path: string, body: object, signal: AbortSignal, ended: AbortSignal): Promise<StreamReply> {
+    const until = this.gate.openMs + this.#firstTokenMs
     for (let waitMs = firstWaitMs; ; waitMs = Math.min(2 * waitMs, longestWaitMs)) {
       const reply = await this.http.stream(path, body, this.#firstTokenMs, signal)
       if (reply.status !== 429) return reply
       const nextMs = Math.min(Math.max(reply.retryAfterMs ?? waitMs, firstWaitMs), longestWaitMs)
-      if (fx.elapsed() + nextMs >= until) return reply
+      if (this.gate.openMs + nextMs >= until) return reply
       await reply.text()
-      await sleep(nextMs, undefined, { signal })
+      // Nothing of it is on the server now: whatever ends the run ends the wait.
+      await sleep(nextMs, undefined, { signal: ended })
+      await this.gate.passed(ended)
+      ended.throwIfAborted()
     }
   }
 
