@@ -53,7 +53,7 @@ export function calibrate(turns: readonly MeasuredTurn[], maxBatchTokens = 8192)
     ...plain!,
     error: plain!.error * (1 - leastGain),
   })
-  return { stepMs: best.stepMs, turns: turns.length, ...best.errors }
+  return { stepMs: best.stepMs, turns: engines.flat().length, ...best.errors }
 }
 
 /** Each one's turns by their beginning. */

@@ -122,6 +122,15 @@ test('turns whose whole context was in the cache are replayed to their end', () 
   expect(calibrate(turns, model.maxBatchTokens).turns).toBe(turns.length)
 })
 
+test('of a long run the beginning is fitted, and what is counted is that', () => {
+  const turns = Array.from({ length: 4100 }, (_, k) => {
+    const startedMs = 100 * k
+    const times = { startedMs, firstTokenMs: startedMs + 10, endedMs: startedMs + 20 }
+    return { engine: 'e', ...times, contextTokens: 10, cachedTokens: 0, newTokens: 2 }
+  })
+  expect(calibrate(turns).turns).toBe(4000)
+})
+
 test('too few turns are refused with how many are needed', () => {
   const turns = measure(workload(shape, 1)).slice(0, leastTurns - 1)
   expect(() => calibrate(turns)).toThrow(`${leastTurns} are the least`)
