@@ -3,8 +3,8 @@
  *
  * in   an open engine, whatever stands behind it        out  engine.joined, what inference says of it, engine.left
  * Invariant: engine.joined is in the log before the engine is driven, engine.left after it is not any more. An engine that
- * was sent away takes part again: one that nobody had heard of as soon as it reads that, one that failed turn after turn
- * when it has rested. The engine stays the caller's: it is neither watched nor closed here.
+ * was sent away, because nobody had heard of it or it failed turn after turn, takes part again when it has rested. The
+ * engine stays the caller's: it is neither watched nor closed here.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineLeft } from '../messages/facts'
@@ -45,18 +45,19 @@ export async function joinEngine(
   const port = inferencePort(engine, options.keepKv ?? false, fx)
   /** What it was opened with, until it is given others. */
   let version = options.version === undefined ? undefined : policyVersion(options.version)
-  let isSilent = false
+  /** Why it does not say how it is. */
+  let silence: Error | undefined
   const perform: Port<InferenceRequest> = async (request, signal) => {
     try {
       const answer = await port(request, signal)
       if (request.kind === 'update') version = undefined
-      if (request.kind === 'status') isSilent = false
+      if (request.kind === 'status') silence = undefined
       return answer
     } catch (thrown) {
       // Who does not say how it is is not heard of, and the scheduler sends it away: no reason to end all that runs beside it.
       if (request.kind !== 'status' || signal.aborted) throw thrown
-      if (!isSilent) log.warn({ engine: id, err: thrown }, 'an engine does not say how it is')
-      isSilent = true
+      if (silence === undefined) log.warn({ engine: id, err: thrown }, 'an engine does not say how it is')
+      silence = asError(thrown)
       return undefined
     }
   }
@@ -89,7 +90,8 @@ export async function joinEngine(
 
   async function joinAgain({ reason, retryAfterMs = 0 }: EngineLeft, offset: number): Promise<void> {
     if (over.signal.aborted || offset < joinedAt) return
-    log.warn({ engine: id, reason, retryAfterMs }, 'the scheduler gave the engine up; it joins again')
+    const why = silence === undefined ? {} : { err: silence }
+    log.warn({ engine: id, reason, retryAfterMs, ...why }, 'the scheduler gave the engine up; it joins again')
     await stop()
     await sleep(retryAfterMs, undefined, { signal: over.signal, ref: false }).catch(() => {})
     if (!over.signal.aborted) await join()

@@ -15,7 +15,7 @@ import type { EngineJoined, Fact, TurnInterrupted } from '../messages/facts'
 import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
 import type { Decision, Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
-import { type EngineFaults, joinedAgain, rested, restsDue, seen } from './engineFaults'
+import { type EngineFaults, joinedAgain, rested, restsDue, seen, silenceMs, spoken } from './engineFaults'
 
 export interface SchedulerState {
   readonly scheduler: Scheduler
@@ -109,6 +109,7 @@ export function scheduler(
           break
         case 'engine.status':
           hear(state, input.engine)
+          state.faults = spoken(state.faults, input.engine)
           state.scheduler.engineStatus(input)
           break
         case 'engine.joined':
@@ -162,7 +163,7 @@ function takeEarly(state: SchedulerState): void {
   for (const ask of [...state.early.values()]) take(state, ask)
 }
 
-/** Once for each that has said nothing for too long, whether the log names it or it was heard. */
+/** Once for each that has said nothing for too long, whether the log names it or it was heard. It rests before it comes again. */
 function silent(state: SchedulerState, fx: Effects, silentMs: number): Fact[] {
   const facts: Fact[] = []
   for (const engine of state.joined.keys()) {
@@ -170,7 +171,9 @@ function silent(state: SchedulerState, fx: Effects, silentMs: number): Fact[] {
     if (state.clock.now - heardAt < silentMs) continue
     state.heardAt.set(engine, Number.POSITIVE_INFINITY) // said; it leaves when the fact comes back
     const reason = `it has said nothing for ${silentMs} ms`
-    facts.push({ type: 'engine.left', at: fx.now(), engine, reason })
+    const retryAfterMs = silenceMs(state.faults, engine)
+    state.faults = rested(state.faults, engine, true)
+    facts.push({ type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs })
   }
   return facts
 }

@@ -207,6 +207,13 @@ test('an engine that does not say how it is costs nobody more than itself', asyn
   }
   const joined = await joinEngine(troupe, { ...mute, status }, { version: 0 })
   await until(() => asked > 1)
+  const warned = jest.spyOn(troupe.log, 'warn')
+  await troupe.journal.append([{ type: 'engine.left', at: 0, engine: engineId('a'), reason: 'silent' }])
+  await until(async () => (await facts(troupe, 'weights.applied')).length === 2)
+  expect(warned).toHaveBeenCalledWith(
+    expect.objectContaining({ reason: 'silent', err: expect.objectContaining({ message: 'no metrics here' }) }),
+    expect.stringContaining('joins again'),
+  )
   await troupe.journal.append([{ type: 'turn.assign', engine: engineId('a'), ask: turn(0) }])
   await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
   expect(failures).toEqual([])

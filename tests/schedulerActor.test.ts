@@ -92,6 +92,27 @@ test('an engine that dies without a word leaves after a while, and its turns are
   expect(r.facts).toHaveLength(2)
 })
 
+test('an engine that never says how it is rests longer each time, though its turns are completed, until it speaks', () => {
+  const r = rig()
+  const rests = () => r.facts.flatMap(f => (f.type === 'engine.left' ? [f.retryAfterMs] : []))
+  const comes = (group: string) => {
+    r.tell(joined('a'))
+    r.tell(applied('a'))
+    r.decide(asked(group))
+    r.tell({ ...completed(asked(group), answer('4')), engine: engineId('a') })
+  }
+  for (let again = 0; again < 6; again++) {
+    comes(`g${again}`)
+    r.pass(6)
+  }
+  expect(rests()).toEqual([5000, 10_000, 20_000, 40_000, 60_000, 60_000])
+  r.tell(joined('a'))
+  r.pass(1, 'a')
+  comes('h')
+  r.pass(6)
+  expect(rests().at(-1)).toBe(5000)
+})
+
 test('an engine that speaks stays, and time in which the scheduler itself stood still counts against nobody', () => {
   const r = rig()
   r.tell(joined('a'))
