@@ -19,7 +19,7 @@ import { systemEffects } from '../effects'
 import { asError, TroupeError } from '../errors'
 import { troupeHome } from '../home'
 import { servedWeights, unchecked } from './servedWeights'
-import { listName, plainName, type WeightFile } from './serveWeights'
+import { listName, plainName, type WeightFile } from './weightList'
 
 export interface PublishedWeights {
   /** `file:`, where the learner wrote them. */

@@ -13,19 +13,10 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net'
 import { join, relative, sep } from 'node:path'
 import send from 'send'
-import { isLoopback } from '../../sandbox'
+import { isLoopback } from '../../sandbox/loopback'
 import { TroupeError } from '../errors'
 import { optimizerFile } from './servedWeights'
-
-export const listName = 'files.json'
-/** Of a file that is handed out. */
-export const plainName = /^\w[\w.-]*$/
-
-/** What the list holds. */
-export interface WeightFile {
-  readonly name: string
-  readonly bytes: number
-}
+import { listName, plainName, type WeightFile } from './weightList'
 
 export interface WeightServer {
   /** Of a directory of weights below `root`. */
