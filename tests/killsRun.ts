@@ -44,7 +44,9 @@ async function main(): Promise<number> {
   const faults: string[] = []
   let before: LogImage = new Map()
   try {
+    // On a quiet machine there are thousands of steps: a checkpoint of each would fill the disk.
     const fresh = ['train', 'quickstart', '--bus', `lmdb:${directory}`, '--run', run, '--steps', '100000']
+    fresh.push('--set', 'train.checkpointEvery=25')
     let running = troupe([...fresh, ...smallRun(600)])
     await until(
       async () => (await messagesOf(directory, run, 'learner')).some(m => m.type === 'step.completed'),
@@ -74,8 +76,9 @@ async function main(): Promise<number> {
     const expected = Array.from({ length: done + 2 }, (_, at) => at + 1).join()
     if (turnsTwice.length > 0) faults.push(`turns that counted twice: ${turnsTwice.join(', ')}`)
     if (lost.length > 0) faults.push(`lost: ${lost.join(', ')}`)
+    const said = (numbers: readonly number[]) => `${numbers.length}, the last ${numbers.slice(-5).join()}`
     if (steps.join() !== expected || started.join() !== expected)
-      faults.push(`steps ${steps.join()}, started ${started.join()}`)
+      faults.push(`of steps 1 to ${done + 2}: completed ${said(steps)}; started ${said(started)}`)
     const { turnsCounted, rollouts } = counted
     console.log(JSON.stringify({ kills: times, steps: steps.length, turnsCounted, rollouts, faults }, null, 2))
     console.log(faults.length === 0 ? `survived ${times} kills` : 'NOT survived')
