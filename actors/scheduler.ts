@@ -11,11 +11,12 @@
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../messages/commands'
-import type { EngineJoined, Fact, TurnInterrupted } from '../messages/facts'
+import type { EngineLeft, Fact, TurnInterrupted } from '../messages/facts'
 import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
 import type { Decision, Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
-import { type EngineFaults, joinedAgain, rested, restsDue, seen, silenceMs, spoken } from './engineFaults'
+import type { Rest } from './engineFaults'
+import { EngineFleet } from './engineFleet'
 
 export interface SchedulerState {
   readonly scheduler: Scheduler
@@ -23,18 +24,9 @@ export interface SchedulerState {
   readonly asks: Map<TrajectoryId, GenerateTurn>
   /** Asks that wait for newer weights. */
   readonly early: Map<TrajectoryId, GenerateTurn>
-  /** Engines that are here and have weights, by the version that they sample under. */
-  readonly versions: Map<EngineId, number>
-  /** All that have joined. The kernel is told of one when it has weights and was heard: the log may name one that died. */
-  readonly joined: Map<EngineId, EngineJoined>
-  readonly applied: Map<EngineId, number>
-  /** On this scheduler's clock. */
-  readonly heardAt: Map<EngineId, number>
-  faults: EngineFaults
+  readonly fleet: EngineFleet
   /** Turns that ran where nobody is any more: to be interrupted, so that they are asked for again. */
   readonly stranded: Map<TrajectoryId, EngineId>
-  /** Time in which this scheduler was awake, ms: when it stood still it heard of nobody. */
-  clock: { now: number; readAt: number | undefined }
 }
 
 export interface SchedulerOptions {
@@ -43,8 +35,6 @@ export interface SchedulerOptions {
 }
 
 const usualSilentMs = 15_000
-/** Between two inputs, at most so much time counts as time in which an engine could have been heard. */
-const longestNapMs = 1000
 
 type SchedulerInput = GenerateTurn | ReleaseTrajectory | EngineStatus
 
@@ -58,35 +48,23 @@ export function scheduler(
       scheduler: createScheduler(policy),
       asks: new Map(),
       early: new Map(),
-      versions: new Map(),
-      joined: new Map(),
-      applied: new Map(),
-      heardAt: new Map(),
-      faults: new Map(),
+      fleet: new EngineFleet(silentMs),
       stranded: new Map(),
-      clock: { now: 0, readAt: undefined },
     }),
     evolve(state, fact) {
       switch (fact.type) {
         case 'engine.joined':
-          leave(state, fact.engine) // one that comes again under its name has lost what it had
-          state.faults = joinedAgain(state.faults, fact.engine)
-          state.joined.set(fact.engine, fact)
+          leave(state, { engine: fact.engine }) // one that comes again under its name has lost what it had
+          state.fleet.joined(fact)
           return { ...state }
         case 'engine.left':
-          leave(state, fact.engine)
-          if (fact.retryAfterMs !== undefined && !state.faults.get(fact.engine)?.resting) {
-            state.faults = rested(state.faults, fact.engine) // a refold: it was said by an earlier life
-          }
+          leave(state, fact)
           return { ...state }
         case 'weights.applied':
-          if (!state.joined.has(fact.engine)) return state
-          state.applied.set(fact.engine, fact.version)
-          if (state.versions.has(fact.engine)) state.versions.set(fact.engine, fact.version)
-          return { ...state }
+          return state.fleet.applied(fact) ? { ...state } : state
         case 'turn.completed':
         case 'turn.interrupted': {
-          if (state.joined.has(fact.engine)) state.faults = seen(state.faults, fact)
+          state.fleet.turnEnded(fact)
           const ask = state.asks.get(fact.trajectory)
           if (ask === undefined || ask.turn !== fact.turn || ask.attempt !== fact.attempt) return state
           state.scheduler.turnEnded(fact.trajectory, ask.context.length + fact.tokens.length, fact.at)
@@ -97,7 +75,7 @@ export function scheduler(
       }
     },
     decide(state, input, fx) {
-      advance(state, fx)
+      state.fleet.advance(fx.elapsed())
       switch (input.type) {
         case 'turn.generate':
           take(state, input)
@@ -109,7 +87,7 @@ export function scheduler(
           break
         case 'engine.status':
           hear(state, input.engine)
-          state.faults = spoken(state.faults, input.engine)
+          state.fleet.spoke(input.engine)
           state.scheduler.engineStatus(input)
           break
         case 'engine.joined':
@@ -123,38 +101,25 @@ export function scheduler(
           takeEarly(state)
           break
         case 'tick':
-          return withFacts(silent(state, fx, silentMs), assign(state, fx))
+          return withFacts(leaving([...state.fleet.silent(), ...state.fleet.unfit()], fx), assign(state, fx))
       }
-      return withFacts([...failing(state, fx), ...interruptStranded(state, fx)], assign(state, fx))
+      return withFacts([...leaving(state.fleet.unfit(), fx), ...interruptStranded(state, fx)], assign(state, fx))
     },
     pending: assign,
   }
 }
 
-function leave(state: SchedulerState, engine: EngineId): void {
-  state.joined.delete(engine)
-  state.applied.delete(engine)
-  state.heardAt.delete(engine)
-  if (!state.versions.delete(engine)) return
+function leave(state: SchedulerState, left: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): void {
+  if (!state.fleet.left(left)) return
   // Its inference actor says so too, if it can: of two answers to an attempt the first counts.
+  const { engine } = left
   for (const trajectory of state.scheduler.engineLeft(engine)) state.stranded.set(trajectory, engine)
-}
-
-/** Time passes for silence only as far as this scheduler was awake to hear. */
-function advance(state: SchedulerState, fx: Effects): void {
-  const at = fx.elapsed()
-  const { now, readAt } = state.clock
-  state.clock = { now: now + Math.min(Math.max(0, at - (readAt ?? at)), longestNapMs), readAt: at }
 }
 
 /** One that was heard and has weights takes turns from here on. */
 function hear(state: SchedulerState, engine: EngineId): void {
-  const joined = state.joined.get(engine)
+  const joined = state.fleet.heard(engine)
   if (joined === undefined) return
-  state.heardAt.set(engine, state.clock.now)
-  const version = state.applied.get(engine)
-  if (version === undefined || state.versions.has(engine)) return
-  state.versions.set(engine, version)
   state.scheduler.engineJoined(joined)
   takeEarly(state)
 }
@@ -163,28 +128,9 @@ function takeEarly(state: SchedulerState): void {
   for (const ask of [...state.early.values()]) take(state, ask)
 }
 
-/** Once for each that has said nothing for too long, whether the log names it or it was heard. It rests before it comes again. */
-function silent(state: SchedulerState, fx: Effects, silentMs: number): Fact[] {
-  const facts: Fact[] = []
-  for (const engine of state.joined.keys()) {
-    const heardAt = state.heardAt.get(engine) ?? 0
-    if (state.clock.now - heardAt < silentMs) continue
-    state.heardAt.set(engine, Number.POSITIVE_INFINITY) // said; it leaves when the fact comes back
-    const reason = `it has said nothing for ${silentMs} ms`
-    const retryAfterMs = silenceMs(state.faults, engine)
-    state.faults = rested(state.faults, engine, true)
-    facts.push({ type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs })
-  }
-  return facts
-}
-
-/** Once for each that fails turn after turn; whoever runs it lets it join again after a while. */
-function failing(state: SchedulerState, fx: Effects): Fact[] {
-  return restsDue(state.faults).map(({ engine, reason, retryAfterMs }) => {
-    state.faults = rested(state.faults, engine)
-    return { type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs }
-  })
-}
+/** Whoever runs an engine that has to rest lets it join again after a while. */
+const leaving = (rests: readonly Rest[], fx: Effects): Fact[] =>
+  rests.map(({ engine, reason, retryAfterMs }) => ({ type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs }))
 
 function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
   const facts = [...state.stranded].flatMap(([trajectory, engine]) =>
@@ -202,7 +148,8 @@ function take(state: SchedulerState, ask: GenerateTurn): void {
   const known = state.asks.get(ask.trajectory)
   if (known !== undefined && (known.turn > ask.turn || (known.turn === ask.turn && known.attempt > ask.attempt))) return
   state.asks.set(ask.trajectory, ask)
-  if (state.versions.size === 0 || Math.min(...state.versions.values()) < ask.minVersion) {
+  const { active } = state.fleet
+  if (active.size === 0 || Math.min(...active.values()) < ask.minVersion) {
     state.early.set(ask.trajectory, ask)
     return
   }
@@ -235,7 +182,7 @@ function assign(state: SchedulerState, fx: Effects): Decision {
 }
 
 function tooLong(state: SchedulerState, trajectory: TrajectoryId, fx: Effects): Fact[] {
-  const [engine] = state.versions.keys()
+  const [engine] = state.fleet.active.keys()
   if (engine === undefined) return []
   const tokens = state.asks.get(trajectory)?.context.length
   return interrupted(state, trajectory, engine, fx, 'too-long', `a context of ${tokens} tokens fits no engine`)

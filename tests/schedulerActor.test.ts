@@ -218,6 +218,74 @@ describe('an engine whose turns fail', () => {
   })
 })
 
+describe('an engine that is far slower than the others', () => {
+  const begun = () => {
+    const r = rig()
+    for (const name of ['fast', 'slow']) {
+      r.tell(joined(name))
+      r.tell(applied(name))
+    }
+    /** A hundred turns of an engine, of which all but `bursts` take `ms` a token, and those ten times that. */
+    const hundred = (name: string, ms: number, { bursts = 0, segments = 1 } = {}) => {
+      for (let n = 0; n < 100; n++) {
+        const turn = completed(asked(`${name}${n}`), answer('4'))
+        const timing = {
+          queuedAt: 0,
+          startedAt: 0,
+          firstTokenAt: 1000,
+          endedAt: 1000 + 19 * ms * (n < bursts ? 10 : 1),
+        }
+        const tokens = Int32Array.from({ length: 20 }, (_, k) => k)
+        const parts = Array.from({ length: segments }, () => turn.segments[0]!)
+        r.tell({ ...turn, engine: engineId(name), tokens, timing, segments: parts })
+      }
+      r.pass(1, 'fast', 'slow')
+    }
+    const left = () => r.facts.flatMap(f => (f.type === 'engine.left' ? [{ ...f }] : []))
+    return { ...r, hundred, left }
+  }
+
+  test('rests by the p99 of its turns, longer each time, until a hundred turns of it were in pace', () => {
+    const r = begun()
+    r.hundred('fast', 30)
+    r.hundred('slow', 121)
+    expect(r.left()).toMatchObject([
+      {
+        engine: 'slow',
+        retryAfterMs: 5000,
+        reason: 'it is slow: p99 of its last 100 turns 121 ms a token, of the other engines 30 ms',
+      },
+    ])
+    const comesAgain = (ms: number) => {
+      r.tell(joined('slow'))
+      r.tell(applied('slow'))
+      r.hundred('slow', ms)
+    }
+    comesAgain(121)
+    comesAgain(30)
+    r.hundred('slow', 121)
+    expect(r.left().map(({ retryAfterMs }) => retryAfterMs)).toEqual([5000, 10_000, 5000])
+  })
+
+  test('rests when two of a hundred turns are, and stays when one is', () => {
+    const r = begun()
+    r.hundred('fast', 30)
+    r.hundred('slow', 30, { bursts: 1 })
+    expect(r.left()).toEqual([])
+    r.hundred('slow', 30, { bursts: 2 })
+    expect(r.left()).toMatchObject([{ engine: 'slow' }])
+  })
+
+  test('stays when it is the only one, when all are quick, and when its turns stood still for new weights', () => {
+    const r = begun()
+    r.hundred('slow', 500)
+    r.hundred('fast', 2)
+    r.hundred('slow', 99)
+    r.hundred('slow', 500, { segments: 2 })
+    expect(r.left()).toEqual([])
+  })
+})
+
 test('when another scheduler takes over, coordinators ask again for what is out, and only for that', () => {
   const w = world(coordinator({ turnTimeoutMs: 60_000 }))
   w.append(claim(), requested('g', 0, { order: 0 }), requested('g', 1, { order: 1 }), requested('g', 2, { order: 2 }))

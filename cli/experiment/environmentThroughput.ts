@@ -4,9 +4,10 @@
  * First how many calls a second the machine can answer, then 45,000 that arrive independently at 70 % of that, then 45,000
  * at once. Each call prints a number that only it has: an answer of another call would be seen.
  */
+import { quantile } from '../../kernels'
 import { openSandbox } from '../../sandbox'
 import type { Experiment } from './experiment'
-import { openLoad, quantile } from './openLoad'
+import { openLoad } from './openLoad'
 
 const calls = 45_000
 const load = 0.7

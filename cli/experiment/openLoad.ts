@@ -26,11 +26,6 @@ export async function openLoad(
   return Promise.all(latencies)
 }
 
-export function quantile(values: readonly number[], q: number): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN
-}
-
 const delay = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, Math.max(0, ms)))
 
 /** A generator of 32 bits of state; source: T. Ettinger's mulberry32, public domain. */

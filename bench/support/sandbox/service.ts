@@ -4,7 +4,8 @@
  * in   a judge of our sandbox, over HTTP      out  what was measured and the budgets it is held to
  */
 import { availableParallelism } from 'node:os'
-import { openLoad, quantile } from '../../../cli/experiment/openLoad'
+import { openLoad } from '../../../cli/experiment/openLoad'
+import { quantile } from '../../../kernels'
 import { atLeast, atMost } from '../../report'
 import { processTree, pssBytes } from '../processTree'
 import { type JudgeClient, postBatch, type Result, startJudge } from './judgeClient'
