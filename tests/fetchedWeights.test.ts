@@ -30,8 +30,10 @@ const bytes = randomBytes(3_000_000)
 const digest = createHash('sha256').update(bytes).digest('hex')
 const elsewhere = pathToFileURL(join(directory, 'not-seen-here')).href
 
+const home = process.env.TROUPE_HOME
 let server: WeightServer
 beforeAll(async () => {
+  process.env.TROUPE_HOME = join(directory, 'home')
   mkdirSync(version, { recursive: true })
   writeFileSync(join(version, 'model.safetensors'), bytes)
   writeFileSync(join(version, 'config.json'), '{"model_type":"llama"}')
@@ -43,6 +45,8 @@ beforeAll(async () => {
   server = await serveWeights({ root, address: '127.0.0.1:0', token: '' })
 })
 afterAll(async () => {
+  if (home === undefined) delete process.env.TROUPE_HOME
+  else process.env.TROUPE_HOME = home
   await server.close()
   rmSync(directory, { recursive: true, force: true })
 })
@@ -70,35 +74,28 @@ test('where the learner’s own directory is seen, nothing is fetched', async ()
 })
 
 test('an engine is given the fetched directory', async () => {
-  const home = process.env.TROUPE_HOME
-  process.env.TROUPE_HOME = into('home')
-  try {
-    const given: string[] = []
-    const engine = {
-      id: 'e',
-      async updateWeights(update: { readonly directory: string }) {
-        given.push(update.directory)
-      },
-    } as unknown as Engine
-    const published = {
-      ...weights(),
-      type: 'weights.published',
-      at: 0,
-      version: policyVersion(1),
-      step: 1,
-      bytes: 0,
-    } as const
-    const answer = await inferencePort(
-      engine,
-      false,
-      systemEffects,
-    )({ kind: 'update', weights: published }, new AbortController().signal)
-    expect(answer).toMatchObject({ facts: [{ type: 'weights.applied', version: 1, digest }] })
-    expect(readFileSync(join(given[0]!, 'model.safetensors')).equals(bytes)).toBe(true)
-  } finally {
-    if (home === undefined) delete process.env.TROUPE_HOME
-    else process.env.TROUPE_HOME = home
-  }
+  const given: string[] = []
+  const engine = {
+    id: 'e',
+    async updateWeights(update: { readonly directory: string }) {
+      given.push(update.directory)
+    },
+  } as unknown as Engine
+  const published = {
+    ...weights(),
+    type: 'weights.published',
+    at: 0,
+    version: policyVersion(1),
+    step: 1,
+    bytes: 0,
+  } as const
+  const answer = await inferencePort(
+    engine,
+    false,
+    systemEffects,
+  )({ kind: 'update', weights: published }, new AbortController().signal)
+  expect(answer).toMatchObject({ facts: [{ type: 'weights.applied', version: 1, digest }] })
+  expect(readFileSync(join(given[0]!, 'model.safetensors')).equals(bytes)).toBe(true)
 })
 
 test('a connection that breaks in the middle is gone on with from where it broke', async () => {
@@ -244,8 +241,6 @@ test('weights that take longer to come than later ones are not loaded over them'
     response.writeHead(answer.status).end(Buffer.from(await answer.arrayBuffer()))
   })
   await new Promise<void>(resolve => slow.listen(0, '127.0.0.1', resolve))
-  const home = process.env.TROUPE_HOME
-  process.env.TROUPE_HOME = into('home2')
   try {
     const loaded: number[] = []
     const engine = {
@@ -269,8 +264,6 @@ test('weights that take longer to come than later ones are not loaded over them'
     expect(await first).toBeUndefined()
     expect(loaded).toEqual([2])
   } finally {
-    if (home === undefined) delete process.env.TROUPE_HOME
-    else process.env.TROUPE_HOME = home
     slow.closeAllConnections()
     await new Promise(resolve => slow.close(resolve))
   }

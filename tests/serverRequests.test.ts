@@ -36,42 +36,39 @@ function rig(firstTokenMs: number, ...answers: readonly (() => 200 | 429)[]) {
   }
 }
 
+/** Whose first asking is told 429 and closes the gate. */
+function closedBy429(...answers: readonly (() => 200 | 429)[]) {
+  let open = () => {}
+  const closing = () => {
+    open = r.gate.close()
+    return 429 as const
+  }
+  const r = rig(600_000, closing, ...answers)
+  return { ...r, open: () => open() }
+}
+
 /** Longer than the wait after a 429 that says to come back at once. */
 const aWhile = () => new Promise(resolve => setTimeout(resolve, 400))
 
 test('a turn that was told 429 is not asked again while the gate is closed, and is when it opens', async () => {
-  let open = () => {}
-  const r = rig(
-    600_000,
-    () => {
-      open = r.gate.close()
-      return 429
-    },
-    () => 200,
-  )
+  const r = closedBy429(() => 200)
   const answer = r.generate()
   await aWhile()
   expect(r.asked()).toBe(1)
-  open()
+  r.open()
   expect(await answer).toMatchObject({ finish: 'stop' })
   expect(r.asked()).toBe(2)
 })
 
 test('for how long a turn is asked again counts the time with the gate open, and that time whole', async () => {
-  let open = () => {}
-  const r = rig(
-    600_000,
-    () => {
-      open = r.gate.close()
-      return 429
-    },
+  const r = closedBy429(
     () => 429,
     () => 200,
   )
   const answer = r.generate()
   await until(() => r.gate.closed)
   r.fx.advance(3_600_000)
-  open()
+  r.open()
   expect(await answer).toMatchObject({ finish: 'stop' })
 
   const busy = rig(600_000, () => {

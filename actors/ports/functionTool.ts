@@ -10,6 +10,7 @@ import { systemEffects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
 import type { ToolFunction } from '../../runtime/recipe'
 import type { ToolSchema } from '../../runtime/renderer'
+import { unlessAborted } from '../../runtime/unlessAborted'
 import type { Tool, ToolOutcome } from './toolPort'
 
 export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
@@ -28,13 +29,9 @@ export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
     }
     const late = AbortSignal.timeout(timeoutMs)
     const either = AbortSignal.any([signal, late])
-    const over = new Promise<never>((_, reject) => {
-      either.addEventListener('abort', () => reject(asError(either.reason)), { once: true })
-    })
-    over.catch(() => {}) // nobody may wait for it any more
     try {
       const given = (async () => run(args, { signal: either, timeoutMs, trajectory, idempotencyKey }))()
-      return ended({ status: 'ok', exitCode: 0, stdout: textOf(await Promise.race([given, over])) })
+      return ended({ status: 'ok', exitCode: 0, stdout: textOf(await unlessAborted(given, either)) })
     } catch (thrown) {
       signal.throwIfAborted()
       if (late.aborted) return ended({ status: 'timeout' })

@@ -18,6 +18,7 @@ import {
   type RewardFunction,
 } from '../../runtime/recipe'
 import type { RewardProcesses } from '../../runtime/rewardProcess'
+import { unlessAborted } from '../../runtime/unlessAborted'
 import type { GraderSandbox } from './graderSandbox'
 import { mathGrader } from './mathGrader'
 import { choiceGrader, exactGrader, formatGrader } from './textGraders'
@@ -93,10 +94,6 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
     const late = stoppableDeadline(timeoutMs)
     const either = AbortSignal.any([signal, late.signal])
     const answer = answerText(response, place)
-    const ended = new Promise<never>((_, reject) => {
-      either.addEventListener('abort', () => reject(either.reason), { once: true })
-    })
-    ended.catch(() => {}) // nobody may wait for it any more
     try {
       const python = async (code: string, stdin?: string) => {
         const given = stdin === undefined ? { code } : { code, stdin }
@@ -107,7 +104,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       const whole = { ...task, truth }
       const given = (async () =>
         judge({ response, answer, task: whole }, { signal: either, timeoutMs, python, config }))()
-      return gradeOf(name, await Promise.race([given, ended]), answer ?? '')
+      return gradeOf(name, await unlessAborted(given, either), answer ?? '')
     } catch (thrown) {
       signal.throwIfAborted()
       if (late.signal.aborted) return { reward: null, how: 'timeout', why: `no score within ${timeoutMs} ms` }

@@ -20,6 +20,7 @@ import type { Port } from '../../runtime/host'
 import type { Journal } from '../../runtime/journal'
 import type { Log } from '../../runtime/log'
 import type { GrpoOptions, SftExample, SftOptions, Trainer, TrainSequence } from '../../runtime/trainer'
+import { unlessAborted } from '../../runtime/unlessAborted'
 import { curriculumAfter, isReplaced, noCurriculum } from '../fenced'
 import type { Batch, LearnerRequest } from '../learner'
 
@@ -164,14 +165,6 @@ export function trainSequences(
     const group = indexOf.get(groupOf(trajectory))!
     return { trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }
   })
-}
-
-function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  work.catch(() => {}) // seen through the race, or no longer of interest
-  const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener('abort', () => reject(asError(signal.reason)), { once: true })
-  })
-  return Promise.race([work, aborted])
 }
 
 /** Up to the last sampled token: a tool response that ended the rollout, being over its budget, teaches nothing. */

@@ -64,7 +64,8 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
       `benchmarks: ${names.join(', ')}; did you mean '${closest(name, names)}'?`,
     )
   }
-  const { code, evaluated } = await evaluateOne(benchmark, options)
+  const before = await recordedEvaluation(options.bus, options.resume)
+  const { code, evaluated } = await evaluateOne(benchmark, options, before)
   report(options, evaluated === undefined ? [] : [evaluated])
   return code
 }
@@ -83,11 +84,11 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
       process.stderr.write(`${benchmark.name}: left out, ${files}\n`)
       continue
     }
-    const one = await evaluateOne(benchmark, {
-      ...given,
-      ...files,
-      ...(await named(`${run}-${benchmark.name}`, options)),
-    })
+    const name = `${run}-${benchmark.name}`
+    const before = await recordedEvaluation(options.bus, resume === undefined ? undefined : name)
+    // Those that were begun go on, and the others begin.
+    const named = before.state === 'none' ? { run: name } : { resume: name }
+    const one = await evaluateOne(benchmark, { ...given, ...files, ...named }, before)
     if (one.evaluated !== undefined) all.push(one.evaluated)
     code = Math.max(code, one.code)
     if (one.code >= 128) break // stopped by a signal
@@ -96,15 +97,6 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     throw wrong(`no benchmark's file lies in ${resolve(data)}`, 'see docs/evaluation.md')
   report(options, all)
   return code
-}
-
-/** With `--resume`, those that were begun go on, and the others begin. */
-async function named(
-  run: string,
-  { bus, resume }: EvalOptions,
-): Promise<{ readonly run?: string; readonly resume?: string }> {
-  const isThere = resume !== undefined && (await recordedEvaluation(bus, run)).state !== 'none'
-  return isThere ? { resume: run } : { run }
 }
 
 /** The benchmark's files in a directory, or why it cannot be evaluated on. */

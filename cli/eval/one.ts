@@ -15,7 +15,7 @@ import { progress, summaryOf } from '../progress'
 import { openForReading, readingJournal } from '../runContext'
 import { timestamp, train } from '../train'
 import { detailsOf, type EvaluationDetails } from './details'
-import { recordedEvaluation } from './recorded'
+import { type RecordedEvaluation, recordedEvaluation } from './recorded'
 import { type Evaluated, reasonsOf } from './report'
 import { evalView } from './view'
 
@@ -48,14 +48,15 @@ const kvTokens = 65_536
 /** Room for the problem, the system message and the tools. */
 const promptTokens = 2048
 
+/** `before`: what the log holds of it, where it goes on. */
 export async function evaluateOne(
   benchmark: Benchmark,
   options: EvalOptions,
+  before: RecordedEvaluation,
 ): Promise<{ readonly code: number; readonly evaluated: Evaluated | undefined }> {
   const { bus, json, resume, acceptCode, engine } = options
-  const ended = resume === undefined ? undefined : await endedBefore(benchmark, options, resume)
-  if (ended !== undefined) return { code: 0, evaluated: ended }
   const run = resume ?? options.run ?? `eval-${benchmark.name}-${timestamp()}`
+  if (before.state === 'over') return { code: 0, evaluated: await shown(benchmark, options, run, before) }
   const set = resume === undefined ? [...(await fieldsOf(benchmark, options)), ...options.set] : options.set
   let result: EvaluationCompleted | undefined
   const given = { bus, json, resume, acceptCode, engine, ...(resume === undefined ? { run } : {}) }
@@ -72,21 +73,17 @@ export async function evaluateOne(
   })
   if (result !== undefined) return { code, evaluated: await withDetails(benchmark, bus, run, result) }
   // Killed between its last two facts, it had its result already.
-  return {
-    code,
-    evaluated: code === 0 && resume !== undefined ? await endedBefore(benchmark, options, run) : undefined,
-  }
+  const after = await recordedEvaluation(bus, code === 0 ? resume : undefined)
+  return { code, evaluated: after.state === 'over' ? await shown(benchmark, options, run, after) : undefined }
 }
 
 /** One that was done already: its result again, and no engine is started. */
-async function endedBefore(
+async function shown(
   benchmark: Benchmark,
   { bus, json = false }: EvalOptions,
   run: string,
-): Promise<Evaluated | undefined> {
-  const recorded = await recordedEvaluation(bus, run)
-  if (recorded.state !== 'over') return undefined
-  const { started, result, end } = recorded
+  { started, result, end }: Extract<RecordedEvaluation, { state: 'over' }>,
+): Promise<Evaluated> {
   const config = resolveConfig(recipeSchema, { what: `run ${run}`, recipe: started.recipe }).value
   const state = progress(config.selection)
   state.take(result)

@@ -3,9 +3,10 @@
  *
  * in   a bus's address, a run        out  whether it was begun, and how it ended once it is over
  */
+import { fence } from '../../actors/fenced'
 import type { EvaluationCompleted, RunFinished, RunStarted } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
-import { factsOf, openRecorded } from '../replay/recordedRun'
+import { openRecorded } from '../replay/recordedRun'
 
 export type RecordedEvaluation =
   /** There is no such run, or it ended before it began. */
@@ -18,22 +19,27 @@ export type RecordedEvaluation =
       readonly end: RunFinished
     }
 
-/** A log in memory is gone with its process: there is none. */
-export async function recordedEvaluation(bus: string, run: string): Promise<RecordedEvaluation> {
-  if (bus.startsWith('memory:')) return { state: 'none' }
+/** Without a run's name, and on a bus in memory, which is gone with its process, there is none. */
+export async function recordedEvaluation(bus: string, run: string | undefined): Promise<RecordedEvaluation> {
+  if (run === undefined || bus.startsWith('memory:')) return { state: 'none' }
   const recorded = await openRecorded({ bus, run }).catch((error: unknown) => {
     if (error instanceof TroupeError && error.code === 'cli.no_run') return undefined
     throw error
   })
   if (recorded === undefined) return { state: 'none' }
-  let [started, result, end]: [RunStarted?, EvaluationCompleted?, RunFinished?] = []
+  let started: RunStarted | undefined
+  let result: EvaluationCompleted | undefined
+  let end: RunFinished | undefined
+  const counts = fence()
   try {
-    const types = ['run.started', 'run.resumed', 'evaluation.completed', 'run.finished'] as const
-    for (const fact of await factsOf(recorded, 'runs', types)) {
-      if (fact.type === 'run.started') started ??= fact
-      else if (fact.type === 'evaluation.completed') result = fact
-      else end = fact.type === 'run.finished' ? fact : undefined
-    }
+    await recorded.scan('runs', entry => {
+      const { message } = entry
+      if (!counts(entry)) return
+      if (message.type === 'run.started') started ??= message
+      else if (message.type === 'evaluation.completed') result = message
+      else if (message.type === 'run.finished') end = message
+      else if (message.type === 'run.resumed') end = undefined
+    })
   } finally {
     await recorded.close()
   }

@@ -18,6 +18,7 @@ import { z } from 'zod'
 import { systemEffects } from '../effects'
 import { asError, TroupeError } from '../errors'
 import { troupeHome } from '../home'
+import { unlessAborted } from '../unlessAborted'
 import { servedWeights, unchecked } from './servedWeights'
 import { listName, plainName, type WeightFile } from './weightList'
 
@@ -64,19 +65,7 @@ export async function weightsHere(weights: PublishedWeights, options: FetchOptio
   const key = `${served} ${digest}`
   const running = underWay.get(key) ?? fetched(served, digest, options).finally(() => underWay.delete(key))
   underWay.set(key, running)
-  return unlessAborted(running, options.signal)
-}
-
-async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (signal === undefined) return work
-  work.catch(() => {}) // who waited for it may be gone
-  signal.throwIfAborted()
-  let onAbort = () => {}
-  const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(signal.reason)
-    signal.addEventListener('abort', onAbort, { once: true })
-  })
-  return Promise.race([work, aborted]).finally(() => signal.removeEventListener('abort', onAbort))
+  return options.signal === undefined ? running : unlessAborted(running, options.signal)
 }
 
 async function fetched(url: string, digest: string, options: FetchOptions): Promise<string> {

@@ -7,12 +7,12 @@
  * with a dot.
  * Beyond loopback who asks must bear TROUPE_WEIGHTS_TOKEN.
  */
-import { createHash, timingSafeEqual } from 'node:crypto'
 import { readdir, stat } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join, relative, sep } from 'node:path'
 import send from 'send'
+import { bearerCheck, type TokenCheck } from '../../sandbox/judge/bearerToken'
 import { isLoopback } from '../../sandbox/loopback'
 import { TroupeError } from '../errors'
 import { optimizerFile } from './servedWeights'
@@ -41,8 +41,9 @@ export async function serveWeights({
 }: ServeWeightsOptions): Promise<WeightServer> {
   const { host, port } = parsed(address)
   refuseUnsafe(host, address, token)
+  const mayCome = (token ?? '') === '' ? () => true : bearerCheck(token!)
   const server = createServer((request, response) => {
-    answer(root, token, request, response).catch(() => end(response, 500))
+    answer(root, mayCome, request, response).catch(() => end(response, 500))
   })
   await new Promise<void>((done, fail) => {
     server.once('error', fail)
@@ -71,12 +72,12 @@ export async function serveWeights({
 
 async function answer(
   root: string,
-  token: string | undefined,
+  mayCome: TokenCheck,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
   if (request.method !== 'GET' && request.method !== 'HEAD') return end(response, 405)
-  if (!bears(request, token)) return end(response, 401)
+  if (!mayCome(request.headers.authorization)) return end(response, 401)
   const { pathname } = new URL(request.url ?? '/', 'http://weights')
   const match = /^\/(weights|checkpoints)\/(\w[\w.-]*)\/(\w[\w.-]*)$/.exec(pathname)
   if (match === null) return end(response, 404)
@@ -115,12 +116,6 @@ function refuseUnsafe(host: string, address: string, token: string | undefined):
     message: `whoever reaches ${address} could take the weights`,
     hint: 'set TROUPE_WEIGHTS_TOKEN for the learner and the engines, or serve on loopback',
   })
-}
-
-function bears({ headers }: IncomingMessage, token: string | undefined): boolean {
-  if (token === undefined || token === '') return true
-  const digest = (text: string) => createHash('sha256').update(text).digest()
-  return timingSafeEqual(digest(headers.authorization ?? ''), digest(`Bearer ${token}`))
 }
 
 function end(response: ServerResponse, status: number): void {

@@ -1,7 +1,7 @@
 /**
- * The bearer token of a judge: read from a file once, compared in constant time.
+ * A bearer token: a judge's is read from a file once; compared in constant time.
  *
- * in   a file, an Authorization header      out  whether the request may come in
+ * in   a token or a file, an Authorization header      out  whether the request may come in
  * Invariant: the token is in no message, and how long a comparison takes says nothing about it.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
@@ -27,6 +27,10 @@ export function tokenCheck(file: string): TokenCheck {
       `the token file ${file} holds something else than one token (letters, digits, -._~+/ and = at its end)`,
     )
   }
+  return bearerCheck(token)
+}
+
+export function bearerCheck(token: string): TokenCheck {
   const expected = digest(token)
   return authorization => {
     const given = /^Bearer +(\S+) *$/i.exec(authorization ?? '')?.[1] ?? ''

@@ -32,6 +32,8 @@ export interface VllmServerOptions {
 export interface VllmServer {
   readonly url: string
   readonly startedMs: number
+  /** Of the venv that it runs in. */
+  readonly python: string
   /** kill -9 of the server and of the engine's process behind it. */
   kill(): void
   log(): string
@@ -43,6 +45,7 @@ const startTimeoutMs = 300_000
 export async function startVllm(options: VllmServerOptions): Promise<VllmServer> {
   const { venv, isDone } = vllm.step(places())
   if (!isDone()) throw new Error(`${venv} holds no vLLM: run npx troupe setup vllm`)
+  const python = join(venv, 'bin/python')
   const port = await freePort()
   const root = mkdtempSync(join(tmpdir(), 'troupe-vllm-'))
   const logFile = join(root, 'server.log')
@@ -71,7 +74,7 @@ export async function startVllm(options: VllmServerOptions): Promise<VllmServer>
   // must not end the shell before it has ended the server.
   const script =
     'trap : HUP INT TERM; set -m; log=$1; shift; "$@" >"$log" 2>&1 & echo $!; read -r _; kill -9 -$! 2>/dev/null'
-  const shell = spawn('bash', ['-c', script, 'bash', logFile, join(venv, 'bin/python'), ...args], {
+  const shell = spawn('bash', ['-c', script, 'bash', logFile, python, ...args], {
     env,
     stdio: ['pipe', 'pipe', 'inherit'],
   })
@@ -95,7 +98,7 @@ export async function startVllm(options: VllmServerOptions): Promise<VllmServer>
     }
     await new Promise(resolve => setTimeout(resolve, 200))
   }
-  return { url, startedMs: performance.now() - began, kill: () => process.kill(-pid, 'SIGKILL'), log, stop }
+  return { url, python, startedMs: performance.now() - began, kill: () => process.kill(-pid, 'SIGKILL'), log, stop }
 }
 
 const isUp = (url: string) =>

@@ -4,10 +4,10 @@
  * in   groups, lengths, a policy        out  the options of a traced run; its steps one by one, and what they did
  */
 
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { PolicyName } from '../../../kernels'
 import type { VllmEngine } from '../../../runtime/engines/vllm'
 import type { Journal } from '../../../runtime/journal'
+import { until } from '../../../tests/support/until'
 import { type RecordedRollout, recordSteps } from '../recordedStep'
 import { inOrder, spanOf } from '../rolloutRound'
 import { startTracedRunOn, type TracedRun } from '../tracedRun'
@@ -81,11 +81,13 @@ export async function startLoad(
 }
 
 /** A run's first turns wait until the engine has loaded its weights: that is the run's beginning, and no part of a load. */
-async function weightsTaken(journal: Journal): Promise<void> {
-  for (;;) {
-    const { oldest, next } = await journal.offsets('runs', 0)
-    const facts = await journal.read('runs', 0, oldest, next - oldest)
-    if (facts.some(({ message }) => message.type === 'weights.applied')) return
-    await sleep(50)
-  }
-}
+const weightsTaken = (journal: Journal): Promise<void> =>
+  until(
+    async () => {
+      const { oldest, next } = await journal.offsets('runs', 0)
+      const facts = await journal.read('runs', 0, oldest, next - oldest)
+      return facts.some(({ message }) => message.type === 'weights.applied')
+    },
+    120_000,
+    50,
+  )

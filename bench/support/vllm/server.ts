@@ -15,9 +15,6 @@ import type { RecipeConfig } from '../../../runtime/recipe'
 import { startRenderer } from '../../../runtime/rendererProcess'
 import { startVllm } from '../../../tests/support/vllm'
 
-const vllm = require('../../../cli/setup/vllm') as { step(where: unknown): { readonly venv: string } }
-const { places } = require('../../../cli/setup/places') as { places(): unknown }
-
 export interface BenchServerOptions {
   readonly contextTokens: number
   readonly maxSequences: number
@@ -70,7 +67,7 @@ export async function startBenchServer({
   return {
     url,
     modelDirectory,
-    python: join(vllm.step(places()).venv, 'bin/python'),
+    python: server.python,
     startEngine: (id, _, { limits }) =>
       startVllmEngine({
         id,
