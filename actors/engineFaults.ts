@@ -63,9 +63,11 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
   })
 }
 
+/** How long who has rested so many times has to rest, ms. */
+export const restAfter = (rests: number): number => Math.min(longestRestMs, firstRestMs * 2 ** rests)
+
 /** How long it has to rest if it is sent to rest now, ms. */
-export const restMs = (faults: EngineFaults, engine: EngineId): number =>
-  Math.min(longestRestMs, firstRestMs * 2 ** (faults.get(engine)?.rests ?? 0))
+export const restMs = (faults: EngineFaults, engine: EngineId): number => restAfter(faults.get(engine)?.rests ?? 0)
 
 /** Those that have to rest now because their turns fail. */
 export const restsDue = (faults: EngineFaults): readonly Rest[] =>

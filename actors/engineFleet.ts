@@ -21,6 +21,8 @@ import {
 } from './engineFaults'
 import { type EnginePaces, paced, unpaced } from './enginePace'
 
+/** How long the others wait for an engine that has not taken the newest weights. */
+const behindMs = 60_000
 /** Between two inputs, at most so much time counts as time in which an engine could have been heard. */
 const longestNapMs = 1000
 
@@ -31,6 +33,7 @@ export class EngineFleet {
   readonly #active = new Map<EngineId, PolicyVersion>()
   /** On the clock of the time awake. */
   readonly #heardAt = new Map<EngineId, number>()
+  readonly #appliedAt = new Map<EngineId, number>()
   readonly #slow = new Map<EngineId, string>()
   #faults: EngineFaults = new Map()
   #paces: EnginePaces = new Map()
@@ -60,6 +63,7 @@ export class EngineFleet {
     this.#joined.delete(engine)
     this.#applied.delete(engine)
     this.#heardAt.delete(engine)
+    this.#appliedAt.delete(engine)
     this.#slow.delete(engine)
     this.#paces = unpaced(this.#paces, engine)
     return this.#active.delete(engine)
@@ -69,6 +73,7 @@ export class EngineFleet {
   applied({ engine, version }: WeightsApplied): boolean {
     if (!this.#joined.has(engine)) return false
     this.#applied.set(engine, version)
+    this.#appliedAt.set(engine, this.#awakeMs)
     if (this.#active.has(engine)) this.#active.set(engine, version)
     return true
   }
@@ -116,6 +121,23 @@ export class EngineFleet {
     })
   }
 
+  /** Whether all that take turns sample under this version or a newer one: a turn may go to any of them. */
+  hasAll(version: PolicyVersion): boolean {
+    return this.#active.size > 0 && [...this.#active.values()].every(one => one >= version)
+  }
+
+  /** Those that have not taken this version for so long after another has that they are waited for no longer. */
+  behind(version: PolicyVersion): readonly Rest[] {
+    const ready = [...this.#active].filter(([, one]) => one >= version)
+    const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))
+    if (ready.length === 0 || this.#awakeMs - since < behindMs) return []
+    return [...this.#active].flatMap(([engine, one]) =>
+      one >= version || this.#faults.get(engine)?.resting
+        ? []
+        : [this.#sentToRest(engine, `it is at version ${one}, ${behindMs} ms after another took ${version}`)],
+    )
+  }
+
   /** Those whose turns fail one after another, or take far longer than those of the others. */
   unfit(): readonly Rest[] {
     const failing = restsDue(this.#faults)
@@ -125,7 +147,7 @@ export class EngineFleet {
     return [...failing, ...slow.map(([engine, reason]) => this.#sentToRest(engine, reason, 'slow'))]
   }
 
-  #sentToRest(engine: EngineId, reason: string, ailment: Ailment): Rest {
+  #sentToRest(engine: EngineId, reason: string, ailment?: Ailment): Rest {
     const retryAfterMs = restMs(this.#faults, engine)
     this.#faults = rested(this.#faults, engine, ailment)
     return { engine, reason, retryAfterMs }

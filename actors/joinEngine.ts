@@ -3,8 +3,8 @@
  *
  * in   an open engine, whatever stands behind it        out  engine.joined, what inference says of it, engine.left
  * Invariant: engine.joined is in the log before the engine is driven, engine.left after it is not any more. An engine that
- * was sent away, because nobody had heard of it or it failed turn after turn, takes part again when it has rested. The
- * engine stays the caller's: it is neither watched nor closed here.
+ * was sent away, because nobody had heard of it or it failed turn after turn, or that could not take new weights, takes
+ * part again when it has rested. The engine stays the caller's: it is neither watched nor closed here.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineLeft } from '../messages/facts'
@@ -13,6 +13,7 @@ import type { Embedded } from '../runtime/embed'
 import type { Engine } from '../runtime/engine'
 import { asError, TroupeError } from '../runtime/errors'
 import type { CloseOptions, Host, Port } from '../runtime/host'
+import { restAfter } from './engineFaults'
 import { fenced } from './fenced'
 import { type InferenceRequest, inference } from './inference'
 import { inferenceKey, inferencePort } from './ports/inferencePort'
@@ -33,6 +34,9 @@ export interface Joined {
   leave(reason: string): Promise<void>
 }
 
+/** In a row; then it is a failure of whoever drives it. */
+const mostFailedUpdates = 10
+
 /** Resolves when the engine is driven. Join it again only after `leave`. */
 export async function joinEngine(
   { journal, fx, host, log }: Pick<Embedded, 'journal' | 'fx' | 'host' | 'log'>,
@@ -47,15 +51,24 @@ export async function joinEngine(
   let version = options.version === undefined ? undefined : policyVersion(options.version)
   /** Why it does not say how it is. */
   let silence: Error | undefined
+  let failedUpdates = 0
   const perform: Port<InferenceRequest> = async (request, signal) => {
     try {
       const answer = await port(request, signal)
-      if (request.kind === 'update') version = undefined
+      if (request.kind === 'update') {
+        version = undefined
+        failedUpdates = 0
+      }
       if (request.kind === 'status') silence = undefined
       return answer
     } catch (thrown) {
+      if (signal.aborted) throw thrown
+      if (request.kind === 'update' && mayTryAgain(thrown) && ++failedUpdates < mostFailedUpdates) {
+        await leaveFor(`it could not take version ${request.weights.version}: ${thrown.message}`)
+        return undefined
+      }
       // Who does not say how it is is not heard of, and the scheduler sends it away: no reason to end all that runs beside it.
-      if (request.kind !== 'status' || signal.aborted) throw thrown
+      if (request.kind !== 'status') throw thrown
       if (silence === undefined) log.warn({ engine: id, err: thrown }, 'an engine does not say how it is')
       silence = asError(thrown)
       return undefined
@@ -88,10 +101,16 @@ export async function joinEngine(
     await journal.append([{ type: 'weights.applied', at: fx.now(), engine: id, version, digest: '' }])
   }
 
+  /** All would wait for an engine that has not the newest weights. It takes them when it comes again. */
+  async function leaveFor(reason: string): Promise<void> {
+    const retryAfterMs = restAfter(failedUpdates - 1)
+    await journal.append([{ type: 'engine.left', at: fx.now(), engine: id, reason, retryAfterMs }])
+  }
+
   async function joinAgain({ reason, retryAfterMs = 0 }: EngineLeft, offset: number): Promise<void> {
     if (over.signal.aborted || offset < joinedAt) return
     const why = silence === undefined ? {} : { err: silence }
-    log.warn({ engine: id, reason, retryAfterMs, ...why }, 'the scheduler gave the engine up; it joins again')
+    log.warn({ engine: id, reason, retryAfterMs, ...why }, 'an engine rests; it joins again')
     await stop()
     await sleep(retryAfterMs, undefined, { signal: over.signal, ref: false }).catch(() => {})
     if (!over.signal.aborted) await join()
@@ -146,3 +165,7 @@ export async function joinEngine(
     },
   }
 }
+
+/** One that is lost is its lifeline's to bring back. */
+const mayTryAgain = (thrown: unknown): thrown is TroupeError =>
+  thrown instanceof TroupeError && thrown.retriable && thrown.code !== 'engine.lost'

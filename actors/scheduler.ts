@@ -3,7 +3,7 @@
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed | interrupted
  * out  turn.assign, trajectory.evict; turn.interrupted for a context that no engine can take
- * out  engine.left for one that is silent or fails turn after turn, and turn.interrupted for every turn that ran on an engine that left
+ * out  engine.left for one that is silent, slow, behind, or fails turn after turn, and turn.interrupted for every turn that ran on an engine that left
  * Invariant: a turn goes only to engines that sample under its oldest allowed policy or a newer one, and that were heard
  * since this scheduler began. What it knows is soft: a scheduler that starts anew learns the engines from the log and from
  * what they say, and the turns from the coordinators, who ask again.
@@ -12,7 +12,7 @@
 import { createScheduler, type PolicyName, type Scheduler } from '../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../messages/commands'
 import type { EngineLeft, Fact, TurnInterrupted } from '../messages/facts'
-import { type EngineId, groupOf, type TrajectoryId } from '../messages/ids'
+import { type EngineId, groupOf, policyVersion, type TrajectoryId } from '../messages/ids'
 import type { Decision, Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 import type { Rest } from './engineFaults'
@@ -101,7 +101,10 @@ export function scheduler(
           takeEarly(state)
           break
         case 'tick':
-          return withFacts(leaving([...state.fleet.silent(), ...state.fleet.unfit()], fx), assign(state, fx))
+          return withFacts(
+            leaving([...state.fleet.silent(), ...state.fleet.unfit(), ...behind(state)], fx),
+            assign(state, fx),
+          )
       }
       return withFacts([...leaving(state.fleet.unfit(), fx), ...interruptStranded(state, fx)], assign(state, fx))
     },
@@ -128,6 +131,12 @@ function takeEarly(state: SchedulerState): void {
   for (const ask of [...state.early.values()]) take(state, ask)
 }
 
+/** Turns wait until all engines have the weights that they need, and for none of them for ever. */
+function behind({ early, fleet }: SchedulerState): readonly Rest[] {
+  const asked = [...early.values()].map(({ minVersion }) => minVersion)
+  return asked.length === 0 ? [] : fleet.behind(policyVersion(Math.max(...asked)))
+}
+
 /** Whoever runs an engine that has to rest lets it join again after a while. */
 const leaving = (rests: readonly Rest[], fx: Effects): Fact[] =>
   rests.map(({ engine, reason, retryAfterMs }) => ({ type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs }))
@@ -148,8 +157,7 @@ function take(state: SchedulerState, ask: GenerateTurn): void {
   const known = state.asks.get(ask.trajectory)
   if (known !== undefined && (known.turn > ask.turn || (known.turn === ask.turn && known.attempt > ask.attempt))) return
   state.asks.set(ask.trajectory, ask)
-  const { active } = state.fleet
-  if (active.size === 0 || Math.min(...active.values()) < ask.minVersion) {
+  if (!state.fleet.hasAll(ask.minVersion)) {
     state.early.set(ask.trajectory, ask)
     return
   }

@@ -9,6 +9,7 @@ import type { Fact } from '../messages/facts'
 import { engineId, epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
 import { resolveConfig } from '../runtime/config'
 import { type Embedded, openTroupe } from '../runtime/embed'
+import type { Engine } from '../runtime/engine'
 import { type CustomEngineOptions, customEngine } from '../runtime/engines/custom'
 import { TroupeError } from '../runtime/errors'
 import type { Feed } from '../runtime/journal'
@@ -216,6 +217,30 @@ test('an engine that does not say how it is costs nobody more than itself', asyn
   )
   await troupe.journal.append([{ type: 'turn.assign', engine: engineId('a'), ask: turn(0) }])
   await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
+  expect(failures).toEqual([])
+  await joined.close()
+})
+
+test('an engine that cannot take new weights leaves, and takes them when it comes again', async () => {
+  const failures: Error[] = []
+  const troupe = await openTroupe({ bus: 'memory:', run: 'r', log, onFailed: error => failures.push(error) })
+  cleanups.push(() => troupe.close())
+  let tries = 0
+  const engine: Engine = {
+    ...echo('a', async ({ context }) => answer(context)),
+    async updateWeights() {
+      const details = { boundary: 'engine', retriable: true, message: 'no such device' } as const
+      if (++tries === 1) throw new TroupeError('engine.update_failed', details)
+    },
+  }
+  const joined = await joinEngine(troupe, engine, { onFailed: error => failures.push(error) })
+  const weights = { version: policyVersion(1), step: 0, url: 'file:///as/it/is', digest: '', bytes: 0 }
+  await troupe.journal.append([{ type: 'weights.published', at: 0, ...weights }])
+  await until(async () => (await facts(troupe, 'weights.applied')).length === 1, 20_000)
+  expect(await facts(troupe, 'engine.left')).toMatchObject([
+    { engine: 'a', reason: 'it could not take version 1: no such device', retryAfterMs: 5000 },
+  ])
+  expect(tries).toBe(2)
   expect(failures).toEqual([])
   await joined.close()
 })

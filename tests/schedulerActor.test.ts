@@ -218,6 +218,28 @@ describe('an engine whose turns fail', () => {
   })
 })
 
+test('turns wait a minute for an engine that has not the weights which they need, and then it rests', () => {
+  const r = rig()
+  for (const name of ['a', 'b']) {
+    r.tell(joined(name))
+    r.tell(applied(name))
+  }
+  r.decide({ ...asked('g'), minVersion: policyVersion(1) })
+  r.pass(100, 'a', 'b') // nobody has them: nobody is late
+  expect(r.facts).toEqual([])
+  r.tell({ ...applied('a'), version: policyVersion(1) } as Fact)
+  r.pass(59, 'a', 'b')
+  expect(r.assigned()).toEqual([])
+  r.pass(2, 'a', 'b')
+  expect(r.facts).toMatchObject([
+    {
+      ...{ type: 'engine.left', engine: 'b', retryAfterMs: 5000 },
+      reason: 'it is at version 0, 60000 ms after another took 1',
+    },
+  ])
+  expect(r.assigned()).toEqual(['a'])
+})
+
 describe('an engine that is far slower than the others', () => {
   const begun = () => {
     const r = rig()

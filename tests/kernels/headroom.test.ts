@@ -149,6 +149,16 @@ test('a trajectory that ends while it is paused leaves nothing behind', () => {
   expect(one.decide(30).evictions).toEqual([{ trajectory: id('g', 1), engine: 'a' }])
 })
 
+test('an engine on which nothing runs begins what fits it, though all its KV is of trajectories that rest in tools', () => {
+  const one = createScheduler('kv-headroom')
+  one.engineJoined(spec())
+  one.turnAsked(ask('g', 0, { boundTokens: 1000 }))
+  one.decide(0)
+  one.turnEnded(id('g', 0), 950, 10)
+  one.turnAsked(ask('g', 1, { contextTokens: 500, promptTokens: 500, boundTokens: 1000 }))
+  expect(one.decide(20).assignments).toMatchObject([{ trajectory: id('g', 1), engine: 'a' }])
+})
+
 test('a few of each group begin first, then those of the group that seems to become longest', () => {
   const one = createScheduler('kv-headroom', { overcommit: 1000 })
   one.engineJoined(spec({ kvTokens: 100_000, maxSequences: 8 }))
