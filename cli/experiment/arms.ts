@@ -36,6 +36,9 @@ export const figureOf = (runs: readonly TrainedArm[], arm: string, figure: (run:
 export const armRuns = (runs: readonly TrainedArm[]): ArmRun[] =>
   runs.map(({ arm, seed, run }) => ({ arm, seed, steps: run.steps }))
 
+export const armSeconds = (runs: readonly TrainedArm[]): number =>
+  runs.reduce((sum, { run }) => sum + run.summary.wallSeconds, 0)
+
 export const armData = (runs: readonly TrainedArm[]) =>
   runs.map(({ arm, seed, run: { steps, summary } }) => ({ arm, seed, steps, summary }))
 

@@ -3,7 +3,7 @@
  *
  * The same data, sizes and numbers with a config of another family; transformers builds it, the local engine and the trainer run it.
  */
-import { armData, armRuns, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
+import { armData, armRuns, armSeconds, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
 import { accuracyPicture } from './curves'
 import type { Experiment } from './experiment'
 import { shown } from './report'
@@ -59,6 +59,7 @@ export const baseModels: Experiment = async options => {
       },
     ],
     pictures: [accuracyPicture(armRuns(runs))],
+    runSeconds: armSeconds(runs),
     data: armData(runs),
   }
 }

@@ -3,7 +3,7 @@
  *
  * Both arms imitate the same calls and answers; one of them thinks aloud before each. Then the same reinforcement learning.
  */
-import { armData, armRuns, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
+import { armData, armRuns, armSeconds, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
 import { accuracyPicture, curvePicture } from './curves'
 import type { Experiment } from './experiment'
 import { shown } from './report'
@@ -73,6 +73,7 @@ export const coldStart: Experiment = async options => {
       ),
       accuracyPicture(armRuns(runs)),
     ],
+    runSeconds: armSeconds(runs),
     data: armData(runs),
   }
 }

@@ -36,10 +36,12 @@ export interface ExperimentReport {
   readonly pictures: readonly Picture[]
   /** Everything measured, for programs. */
   readonly data: unknown
+  /** Of its training runs, those that were kept from before too. Without: what the call itself took. */
+  readonly runSeconds?: number
 }
 
 /** Writes it; returns the path of the Markdown. @throws TroupeError cli.no_pictures */
-export async function writeReport(report: ExperimentReport, directory: string, seconds: number): Promise<string> {
+export async function writeReport(report: ExperimentReport, directory: string, callSeconds: number): Promise<string> {
   const pictures = await Promise.all(
     report.pictures.map(async picture => ({
       ...picture,
@@ -50,13 +52,14 @@ export async function writeReport(report: ExperimentReport, directory: string, s
   mkdirSync(directory, { recursive: true })
   for (const { file, svg } of pictures) writeFileSync(join(directory, file), svg)
   const machine = `${cpus().length} × ${cpus()[0]?.model.trim() ?? process.arch}, ${Math.round(totalmem() / 2 ** 30)} GiB, no GPU used`
-  const { name, title, question, method, findings, data } = report
+  const { name, title, question, method, findings, data, runSeconds } = report
+  const seconds = runSeconds ?? callSeconds
   writeFileSync(join(directory, `${name}.json`), `${JSON.stringify({ name, machine, seconds, data }, null, 1)}\n`)
   const list = (lines: readonly string[]) => lines.map(line => `- ${line}`).join('\n')
   const text = [
     `# ${title}`,
     question,
-    `\`npx troupe experiment ${name}\`, ${Math.round(seconds)} s on ${machine}. All figures: [${name}.json](${name}.json).`,
+    `\`npx troupe experiment ${name}\`, ${Math.round(seconds)} s${runSeconds === undefined ? '' : ' of training'} on ${machine}. All figures: [${name}.json](${name}.json).`,
     `## How\n\n${list(method)}`,
     '## What came out',
     ...pictures.map(({ caption, file }) => `![${caption}](${file})\n\n${caption}`),

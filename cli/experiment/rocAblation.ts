@@ -5,7 +5,7 @@
  * start, problems and budget of a pair are the same.
  */
 import { join } from 'node:path'
-import { armRuns, figureOf, passAt1After, passAt1Before, type TrainedArm } from './arms'
+import { armRuns, armSeconds, figureOf, passAt1After, passAt1Before, type TrainedArm } from './arms'
 import { accuracyPicture, curvePicture } from './curves'
 import type { Experiment, ExperimentOptions } from './experiment'
 import { type ExperimentReport, meanAndError, shown } from './report'
@@ -87,6 +87,7 @@ export const rocAblation: Experiment = async options => {
       ),
       accuracyPicture(armRuns(runs)),
     ],
+    runSeconds: armSeconds(runs),
     data: pairs.map(pair => ({
       seed: pair[0]!.seed,
       arms: Object.fromEntries(pair.map(({ arm, run: { steps, summary } }) => [arm, { steps, summary }])),
