@@ -11,9 +11,12 @@ export type SandboxErrorCode =
   | 'sandbox.no_python'
   | 'sandbox.level_unmet'
   | 'sandbox.unsupported_platform'
+  | 'sandbox.bad_option'
+  | 'sandbox.session_unknown'
   | 'judge.unsafe_bind'
   | 'judge.bad_token'
   | 'judge.cannot_listen'
+  | 'judge.bad_option'
 
 export interface SandboxErrorDetails {
   /** Whether the same call may succeed later without anything being changed. */

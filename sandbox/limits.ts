@@ -3,7 +3,9 @@
  *
  * in   a RunRequest      out  a Call with every limit filled in, or the reason why it is rejected
  */
+import { notUnicode } from './escapedText'
 import type { RunRequest } from './sandbox'
+import { type Bounds, notWhole } from './wholeNumbers'
 
 export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
@@ -16,12 +18,13 @@ export const MAX_STREAM_BYTES = 2 ** 40
 export const MAX_OPEN_FILES = 128
 
 const MAX_STDIN_BYTES = 64 * 1024 * 1024
-const BOUNDS = {
+/** Of what a request may ask for. */
+export const CALL_BOUNDS = {
   timeoutMs: [1, 3_600_000],
   memoryMb: [32, 1_048_576], // under 32 MiB the interpreter itself does not fit
   maxProcesses: [0, 4096],
   maxOutputBytes: [0, 64 * 1024 * 1024],
-} as const
+} as const satisfies Readonly<Record<string, Bounds>>
 
 /** A request that can be begun. Plain data: it crosses to the worker thread. */
 export interface Call {
@@ -36,20 +39,18 @@ export interface Call {
 
 /** The call, or the reason why the request is rejected. `maxProcesses`: of a request that doesn't say. */
 export function callOf(request: RunRequest, maxProcesses: number): Call | string {
-  for (const name of ['timeoutMs', 'memoryMb', 'maxProcesses', 'maxOutputBytes'] as const) {
-    const value = request[name]
-    const [least, most] = BOUNDS[name]
-    if (value !== undefined && !(Number.isInteger(value) && value >= least && value <= most)) {
-      return `${name} must be a whole number from ${least} to ${most}, not ${value}`
-    }
+  for (const [name, bounds] of Object.entries(CALL_BOUNDS)) {
+    const fault = notWhole(name, request[name as keyof typeof CALL_BOUNDS], bounds)
+    if (fault) return fault
   }
-  if (typeof request.code !== 'string') return `code must be a string, not ${typeof request.code}`
-  const code = Buffer.from(request.code, 'utf8')
-  if (code.length > MAX_CODE_BYTES) return `code of ${code.length} bytes is over the limit of ${MAX_CODE_BYTES}`
-  const stdin = Buffer.from(request.stdin ?? '', 'utf8')
-  if (stdin.length > MAX_STDIN_BYTES) return `stdin of ${stdin.length} bytes is over the limit of ${MAX_STDIN_BYTES}`
+  const mode = request.mode ?? (request.session ? 'cell' : 'script')
+  if (mode !== 'script' && mode !== 'cell') return `mode must be 'script' or 'cell', not ${String(mode)}`
+  const code = textOf('code', request.code, MAX_CODE_BYTES)
+  if (typeof code === 'string') return code
+  const stdin = textOf('stdin', request.stdin ?? '', MAX_STDIN_BYTES)
+  if (typeof stdin === 'string') return stdin
   return {
-    mode: request.mode ?? (request.session ? 'cell' : 'script'),
+    mode,
     code,
     stdin,
     timeoutMs: request.timeoutMs ?? DEFAULT_TIMEOUT_MS,
@@ -57,4 +58,13 @@ export function callOf(request: RunRequest, maxProcesses: number): Call | string
     maxProcesses: request.maxProcesses ?? maxProcesses,
     maxOutputBytes: request.maxOutputBytes ?? DEFAULT_MAX_OUTPUT_BYTES,
   }
+}
+
+/** Its UTF-8, or what is wrong with it. Half of a surrogate pair has none: the code would be given another character. */
+function textOf(name: string, text: unknown, most: number): Uint8Array | string {
+  if (typeof text !== 'string') return `${name} must be a string, not ${typeof text}`
+  const wrong = notUnicode(text)
+  if (wrong) return `${name} must be Unicode text; ${wrong}`
+  const bytes = Buffer.from(text, 'utf8')
+  return bytes.length > most ? `${name} of ${bytes.length} bytes is over the limit of ${most}` : bytes
 }

@@ -5,6 +5,7 @@
  * Invariant: the session is the trajectory's, and the cell's number follows from how many came before; asked again, a cell runs
  * from where the one before it ended. A sandbox that does not know the session runs the earlier cells first.
  */
+import { notUnicode } from './escapedText'
 import { type PythonToolLimits, type PythonToolResult, toolResultOf } from './pythonTool'
 import type { Sandbox } from './sandbox'
 
@@ -26,7 +27,8 @@ export async function runNotebookCell(
   cell: { readonly code: string; readonly session: string; readonly before: readonly string[] },
   { id = 'cell', signal, maxProcesses: _none, ...limits }: PythonToolLimits = {},
 ): Promise<PythonToolResult> {
-  const history = cell.before.map(code => ({ code }))
+  // One that is no Unicode text was rejected when it was asked for, and left nothing.
+  const history = cell.before.map(code => ({ code: notUnicode(code) ? '' : code }))
   const session = { id: cell.session, cell: history.length, history }
   return toolResultOf(await sandbox.run({ id, code: cell.code, ...limits, session }, signal))
 }

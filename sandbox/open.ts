@@ -12,9 +12,10 @@ import { join } from 'node:path'
 import { SandboxError } from './errors'
 import { findInterpreter, type Interpreter } from './interpreter'
 import { MAX_STREAM_BYTES } from './limits'
-import { DEFAULT_QUEUE_LIMIT, preloads, type SandboxOptions } from './options'
+import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloads, type SandboxOptions } from './options'
 import { openProcessPool } from './pool'
 import type { Sandbox, SandboxLevel } from './sandbox'
+import { checkWhole } from './wholeNumbers'
 import { controlFrame } from './wire'
 import { workerFile } from './workerFile'
 import { ZygotePool } from './zygotePool'
@@ -66,8 +67,12 @@ export interface LevelReport {
   readonly reason?: string
 }
 
-/** @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.start_failed, sandbox.unsupported_platform */
+/**
+ * @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.start_failed, sandbox.unsupported_platform,
+ * sandbox.bad_option
+ */
 export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
+  checkWhole('sandbox.bad_option', options, OPTION_BOUNDS)
   if (process.platform !== 'linux') {
     throw new SandboxError('sandbox.unsupported_platform', {
       retriable: false,
@@ -96,6 +101,7 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
 
 /** Tries every level. For people: `troupe doctor` prints it. */
 export async function probeLevels(options: SandboxOptions = {}): Promise<readonly LevelReport[]> {
+  checkWhole('sandbox.bad_option', options, OPTION_BOUNDS)
   const reports: LevelReport[] = []
   for (const level of LEVELS) {
     try {

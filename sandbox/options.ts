@@ -2,6 +2,12 @@
 import type { SandboxLevel } from './sandbox'
 
 export const DEFAULT_QUEUE_LIMIT = 4096
+export const OPTION_BOUNDS = {
+  lanes: [1, 65_536],
+  zygotes: [1, 1024],
+  queueLimit: [0, 2 ** 31 - 1],
+  sessionMemoryMb: [0, 2 ** 31 - 1],
+} as const
 
 export interface SandboxOptions {
   /** Calls that run at once. Default: 60 a core, of which few compute and the others sleep; level `none`: two a core. */

@@ -5,6 +5,7 @@
  * Invariant: at most `concurrency` of them are with the sandbox at once; the first error stops the rest.
  */
 import type { RunRequest, RunResult, Sandbox } from './sandbox'
+import { checkWhole } from './wholeNumbers'
 
 export interface BatchOptions {
   readonly signal?: AbortSignal
@@ -12,11 +13,13 @@ export interface BatchOptions {
   readonly concurrency?: number
 }
 
+/** @throws SandboxError sandbox.bad_option, and as Sandbox.run does */
 export async function runBatch(
   sandbox: Sandbox,
   requests: readonly RunRequest[],
   options: BatchOptions = {},
 ): Promise<RunResult[]> {
+  checkWhole('sandbox.bad_option', options, { concurrency: [1, 2 ** 31 - 1] })
   const results = new Array<RunResult>(requests.length)
   const failed = new AbortController()
   const signal = options.signal ? AbortSignal.any([options.signal, failed.signal]) : failed.signal

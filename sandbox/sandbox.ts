@@ -25,7 +25,7 @@ export interface RunRequest {
 export interface SessionPlace {
   readonly id: string
   readonly cell: number
-  /** Cells 0 to k-1, for a sandbox that does not know them: it runs them first. */
+  /** Cells 0 to k-1, for a sandbox that does not know them: it runs them first, each under this request's limits. */
   readonly history?: readonly SessionCell[]
 }
 
@@ -57,7 +57,7 @@ export interface RunEnding {
 export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus
-  /** Why a call was rejected, or was killed though its code did nothing. */
+  /** Why a call was rejected, or was killed though its code did nothing; or which cells of its history left nothing. */
   readonly reason?: string
   /** How long it waited before it began. */
   readonly queuedMs?: number

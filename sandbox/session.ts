@@ -2,6 +2,7 @@
  * A session as a value: cells are numbered for you.
  *
  * in   code, cell by cell      out  results; copies of the session as it is now
+ * Invariant: a cell follows the last one that ran. One that was refused or rejected has no number, and the next has it.
  */
 import { randomUUID } from 'node:crypto'
 import { SandboxError } from './errors'
@@ -9,9 +10,12 @@ import type { RunRequest, RunResult, Sandbox } from './sandbox'
 
 export interface Session {
   readonly id: string
-  /** Runs the next cell, over the names that the cells before have made. */
+  /** Runs the next cell, over the names that the cells before have made; it waits for those that run. */
   run(code: string, more?: Pick<RunRequest, 'stdin' | 'timeoutMs' | 'memoryMb' | 'maxOutputBytes'>): Promise<RunResult>
-  /** Another session that begins as this one is now. */
+  /**
+   * Another session that begins as this one is now: with the cells that have ended.
+   * @throws SandboxError sandbox.session_unknown where it is closed, or was forgotten for others
+   */
   fork(): Session
   close(): void
 }
@@ -29,17 +33,28 @@ export function openSession(sandbox: Sandbox): Session {
 
 function sessionAt(sandbox: Sandbox, id: string, first: number): Session {
   let cell = first
+  let turn: Promise<unknown> = Promise.resolve()
+  const runNext = async (code: string, more: Omit<RunRequest, 'id' | 'code'>) => {
+    const result = await sandbox.run({ id: `${id}/${cell}`, code, ...more, session: { id, cell } })
+    if (result.status !== 'rejected') cell++
+    return result
+  }
   return {
     id,
-    async run(code, more = {}) {
-      const place = { id, cell: cell++ }
-      const result = await sandbox.run({ id: `${id}/${place.cell}`, code, ...more, session: place })
-      if (result.status === 'rejected') cell = Math.min(cell, place.cell)
-      return result
+    run(code, more = {}) {
+      const run = turn.then(() => runNext(code, more))
+      turn = run.catch(() => undefined)
+      return run
     },
     fork() {
       const to = randomUUID()
-      if (cell > 0) sandbox.forkSession?.(id, cell - 1, to)
+      if (cell > 0 && !sandbox.forkSession?.(id, cell - 1, to)) {
+        throw new SandboxError('sandbox.session_unknown', {
+          retriable: false,
+          message: `session ${id} is not there to be forked after its cell ${cell - 1}`,
+          hint: 'fork it before it is closed',
+        })
+      }
       return sessionAt(sandbox, to, cell)
     },
     close: () => sandbox.endSession?.(id),

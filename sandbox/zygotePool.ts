@@ -70,6 +70,8 @@ export class ZygotePool implements Sandbox {
     this.#sessions = new Sessions({
       memoryBytes: setup.sessionMemoryMb * 2 ** 20,
       level: setup.level,
+      lanes: setup.lanes,
+      queueLimit: setup.queueLimit,
       submit: (id, call, place, signal) => this.#submit(id, call, place, signal),
       drop: (link, state) => link.send(controlFrame('drop', state)),
     })

@@ -98,6 +98,10 @@ describe('how a call ends', () => {
     expect((await run('1', { timeoutMs: 0.5 })).reason).toContain('timeoutMs must be a whole number')
     expect((await run('1', { memoryMb: -1 })).reason).toContain('memoryMb')
     expect((await run('1', { session: { id: 's', cell: 0 } })).reason).toContain('sessions')
+    const wrong = { stdin: 5, mode: 'shell' } as unknown as Record<'stdin' | 'mode', never>
+    expect((await run('1', { stdin: wrong.stdin })).reason).toBe('stdin must be a string, not number')
+    expect((await run('1', { mode: wrong.mode })).reason).toContain('not shell')
+    expect((await run('1', { stdin: 'a\udc00' })).reason).toContain('stdin must be Unicode text; at character 1')
     expect((await run(`${'#'.repeat(8 * 1024 * 1024 - 9)}\nprint(1)`)).stdout).toBe('1\n')
   })
 })
@@ -149,10 +153,13 @@ describe('bytes', () => {
     expect([...result.stdout]).toEqual(Array.from({ length: 256 }, (_, byte) => byte))
   })
 
-  test('of code may be any text; a NUL or half a character is an error of the code', async () => {
+  test('of code may be any text; a NUL is an error of the code, half a character is no text', async () => {
     expect((await run('print("é😀\u2028")')).stdout).toBe('é😀\u2028\n')
     expect(await run('print("a\0b")')).toMatchObject({ status: 'error', stderr: expect.stringContaining('null byte') })
-    expect(await run('print("\ud800")')).toMatchObject({ status: 'ok', stdout: '\ufffd\n' })
+    expect(await run('print(ascii("\ud800"))')).toMatchObject({
+      status: 'rejected',
+      reason: 'code must be Unicode text; at character 13 it has half of a surrogate pair, U+D800',
+    })
   })
 })
 
@@ -296,6 +303,18 @@ describe('the pool', () => {
     )
     expect(results.map(result => text(result.stdout))).toEqual(Array.from({ length: 8 }, (_, i) => `${i}\n`))
     await small.close()
+  })
+
+  test('refuses options that are none, at once and with their bounds', async () => {
+    for (const options of [{ lanes: 0 }, { lanes: -1 }, { lanes: 1.5 }, { zygotes: 0 }, { queueLimit: -1 }]) {
+      const [name] = Object.keys(options)
+      const refused = { code: 'sandbox.bad_option', message: expect.stringMatching(`^${name} must be a whole number`) }
+      await expect(openSandbox(options)).rejects.toMatchObject(refused)
+    }
+    const one = [{ id: '1', code: '1' }]
+    for (const concurrency of [0, -1, Number.NaN]) {
+      await expect(runBatch(sandbox, one, { concurrency })).rejects.toMatchObject({ code: 'sandbox.bad_option' })
+    }
   })
 
   test('refuses a call beyond its queue, and takes one again when there is room', async () => {

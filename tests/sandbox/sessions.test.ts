@@ -2,7 +2,8 @@
  * What a session promises: a cell sees what the cells before it made, and nothing else, whatever happened meanwhile.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { openSandbox, openSession, type RunRequest, type Sandbox } from '../../sandbox'
+import { openSandbox, openSession, type RunRequest, runNotebookCell, type Sandbox } from '../../sandbox'
+import { until } from '../support/until'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 
@@ -121,6 +122,109 @@ test('a sandbox that does not know a session rebuilds it from the history that c
   expect((await cell(id, 2, 'x', { session: { id, cell: 2, history } })).stdout).toBe('10\n')
   expect((await cell(id, 3, 'x + 1')).stdout).toBe('11\n')
   expect(await cell(fresh(), 0, '1', { maxProcesses: 2 })).toMatchObject({ status: 'rejected' })
+})
+
+test('cells of a history have the limits of the request that brings it', async () => {
+  const history = [{ code: 'import time; time.sleep(4.2); x = bytearray(700 << 20)' }]
+  const limits = { memoryMb: 1500, timeoutMs: 20_000 }
+  const { stdout, reason } = await cell(fresh(), 1, 'len(x)', { ...limits, session: { id: fresh(), cell: 1, history } })
+  expect([stdout, reason]).toEqual([`${700 << 20}\n`, undefined])
+})
+
+test('a session is lost, and says at which cell, when a cell that has to run again ends otherwise than it did', async () => {
+  const soon = Date.now() / 1000 + 6
+  const late = (how: string) => `import time\nx = 1\n${how}`
+  const ids = [fresh(), fresh()]
+  const ways = [`while time.time() > ${soon}: pass`, `assert time.time() < ${soon}`]
+  const first = await Promise.all(ways.map((how, n) => cell(ids[n]!, 0, late(how), { timeoutMs: 2000 })))
+  expect(first.map(({ status }) => status)).toEqual(['ok', 'ok'])
+  await until(() => Date.now() / 1000 > soon)
+  for (const pid of sandbox.zygotePids ?? []) process.kill(pid, 'SIGKILL')
+  await sleep(50)
+  for (const [n, status] of ['timeout', 'error'].entries()) {
+    expect(await cell(ids[n]!, 1, 'x')).toMatchObject({
+      status: 'rejected',
+      reason: expect.stringMatching(`session_lost.*: cell 0 ended with 'ok', and run again with '${status}'`),
+    })
+  }
+  expect((await cell(ids[1]!, 0, 'x = 2')).status).toBe('ok')
+  expect((await cell(ids[1]!, 1, 'x')).stdout).toBe('2\n')
+})
+
+test('a cell of a history that is killed leaves nothing, as one that is asked for, and the result says so', async () => {
+  const history = [{ code: 'x = 1' }, { code: 'x = 2\nwhile True: pass' }, { code: 'y = x' }]
+  const id = fresh()
+  const session = { id, cell: 3, history }
+  expect(await cell(id, 3, 'x, y', { timeoutMs: 500, session })).toMatchObject({
+    status: 'ok',
+    stdout: '(1, 1)\n',
+    reason: "cell 1 of the history ended with 'timeout' and left nothing",
+  })
+  expect(await cell(id, 4, 'x, y', { session: { id, cell: 4, history: [...history, { code: '' }] } })).toEqual(
+    expect.not.objectContaining({ reason: expect.anything() }),
+  )
+})
+
+test('cells that are asked for at once run one after the other', async () => {
+  const id = fresh()
+  const codes = ['x = 1', 'x += 1', 'import time; time.sleep(0.1); x *= 5', 'x']
+  const results = await Promise.all(codes.map((code, n) => cell(id, n, code)))
+  expect(results.map(({ status, stdout }) => status + stdout)).toEqual(['ok', 'ok', 'ok', 'ok10\n'])
+  const session = openSession(sandbox)
+  const [, , last] = await Promise.all(['x = 1', 'x += 1', 'x'].map(code => session.run(code)))
+  expect(text(last!.stdout)).toBe('2\n')
+  session.close()
+})
+
+test('a session goes on after a cell that was refused or rejected, and ended, it leaves nothing', async () => {
+  const small = (await openSandbox({ requireLevel: 'full', lanes: 1, queueLimit: 1 })) as typeof sandbox & {
+    readonly sessionBytes: number
+  }
+  const session = openSession(small)
+  await session.run('x = 1')
+  const others = [1, 2].map(n => small.run({ id: `${n}`, code: 'import time; time.sleep(0.5)' }))
+  await expect(session.run('x = 2')).rejects.toMatchObject({ code: 'sandbox.queue_full', retriable: true })
+  const flood = [0, 1, 2].map(n => small.run({ id: 'f', code: 'x', session: { id: 'f', cell: n } }))
+  const [, , beyond] = await Promise.allSettled(flood) // those that wait for their turn are bounded too
+  expect(beyond).toMatchObject({ reason: { code: 'sandbox.queue_full' } })
+  await Promise.all(others)
+  expect((await session.run(5 as unknown as string)).status).toBe('rejected')
+  const running = session.run('import time; time.sleep(0.5); x += 1')
+  const copy = session.fork()
+  await running
+  expect(text((await session.run('x')).stdout)).toBe('2\n')
+  expect(text((await copy.run('x')).stdout)).toBe('1\n')
+  const late = session.run('import time; time.sleep(0.3)')
+  await sleep(100)
+  session.close()
+  copy.close()
+  await late
+  expect(small.sessionBytes).toBe(0)
+  expect(() => session.fork()).toThrow(expect.objectContaining({ code: 'sandbox.session_unknown' }))
+  await small.close()
+})
+
+test('a history that is none is rejected with the reason, and the sandbox answers as before', async () => {
+  const single = await openSandbox({ requireLevel: 'full', lanes: 1 })
+  const reasons: unknown[] = []
+  for (const history of [[{ code: 5 }], [{ code: 'x', stdin: 5 }], [null], 'abc', [{ code: '\ud800' }]]) {
+    const session = { id: 'h', cell: 1, history } as unknown as NonNullable<RunRequest['session']>
+    const { status, reason } = await single.run({ id: 'h', code: '1', session })
+    expect(status).toBe('rejected')
+    reasons.push(reason)
+  }
+  expect(reasons).toEqual([
+    'session.history[0]: code must be a string, not number',
+    'session.history[0]: stdin must be a string, not number',
+    'session.history[0] must be {code, stdin?}',
+    'session.history must be a list of {code, stdin?}, not string',
+    expect.stringContaining('session.history[0]: code must be Unicode text'),
+  ])
+  expect(text((await single.run({ id: 'a', code: 'print(1)' })).stdout)).toBe('1\n')
+  const notebook = (code: string, before: string[]) => runNotebookCell(single, { code, session: 'n', before })
+  expect(await notebook('x = "\ud800"', ['y = 1'])).toMatchObject({ status: 'error' })
+  expect((await notebook('y', ['y = 1', 'x = "\ud800"'])).stdout).toBe('1\n')
+  await single.close()
 })
 
 test('an idle session holds less than 8 MB', async () => {
