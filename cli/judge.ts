@@ -8,6 +8,7 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { TroupeError } from '../runtime/errors'
 import {
+  JUDGE_BOUNDS,
   JUDGE_DEFAULTS,
   type JudgeOptions,
   openJudge,
@@ -16,6 +17,7 @@ import {
   type SandboxLevel,
   type SandboxOptions,
 } from '../sandbox'
+import { wholeNumber } from './wholeNumber'
 
 interface Options {
   readonly port: number
@@ -41,35 +43,60 @@ const MIB = 1024 * 1024
 const LEVELS: readonly string[] = ['full', 'degraded', 'none'] satisfies SandboxLevel[]
 const PRELOADS = ['std', 'numpy', 'numpy+sympy'] as const
 const defaults = JUDGE_DEFAULTS
+const bounds = JUDGE_BOUNDS
 
 /** Adds the command. Its action sets `process.exitCode` where that is not 0. */
 export function registerJudge(program: Command): void {
-  const count = wholeNumber(1, 10_000_000)
-  const time = wholeNumber(1, 86_400_000)
+  const mib = ([, most]: readonly [number, number]) => wholeNumber(1, Math.floor(most / MIB))
   program
     .command('judge')
     .description("serve Code Judge's HTTP API over the sandbox: /ping /status /run /judge, with /batch and /long-batch")
-    .option('--port <n>', '0 takes a free one', wholeNumber(0, 65_535), defaults.port)
+    .option('--port <n>', '0 takes a free one', wholeNumber(...bounds.port), defaults.port)
     .option('--host <address>', 'any but loopback needs a token', defaults.host)
     .option('--token-file <file>', 'requests must carry this bearer token')
     .option('--lanes <n>', 'calls that run at once', wholeNumber(1, 4096))
     .option('--require-level <level>', `fail where the sandbox does not reach it: ${LEVELS.join(', ')}`, level)
     .option('--preload <modules>', `warm before the first call: ${PRELOADS.join(', ')} (default: std)`, preload)
     .option('--python <file>', 'the interpreter (default: TROUPE_SANDBOX_PYTHON, else the one behind python3)')
-    .option('--timeout-ms <ms>', 'of a run', wholeNumber(1, 3_600_000), defaults.timeoutMs)
+    .option('--timeout-ms <ms>', 'of a run', wholeNumber(...bounds.timeoutMs), defaults.timeoutMs)
     .option(
       '--memory-mb <n>',
       "address space of a run; C++ has two thirds of it, as Code Judge's",
-      count,
+      wholeNumber(...bounds.memoryMb),
       defaults.memoryMb,
     )
-    .option('--max-output-chars <n>', 'of each stream in an answer', wholeNumber(0, 1_000_000), defaults.maxOutputChars)
-    .option('--queue-wait-ms <ms>', 'a call may wait for a lane', time, defaults.queueWaitMs)
-    .option('--long-queue-wait-ms <ms>', 'the same for /long-batch', time, defaults.longQueueWaitMs)
-    .option('--max-queued-calls <n>', 'that wait, of all clients', count, defaults.maxQueuedCalls)
-    .option('--max-client-calls <n>', 'that wait, of one address', count, defaults.maxClientCalls)
-    .option('--max-body-mb <n>', 'of one request', wholeNumber(1, 1024), defaults.maxBodyBytes / MIB)
-    .option('--max-held-mb <n>', 'of all requests that are open', wholeNumber(1, 65_536), defaults.maxHeldBytes / MIB)
+    .option(
+      '--max-output-chars <n>',
+      'of each stream in an answer',
+      wholeNumber(...bounds.maxOutputChars),
+      defaults.maxOutputChars,
+    )
+    .option(
+      '--queue-wait-ms <ms>',
+      'a call may wait for a lane',
+      wholeNumber(...bounds.queueWaitMs),
+      defaults.queueWaitMs,
+    )
+    .option(
+      '--long-queue-wait-ms <ms>',
+      'the same for /long-batch',
+      wholeNumber(...bounds.longQueueWaitMs),
+      defaults.longQueueWaitMs,
+    )
+    .option(
+      '--max-queued-calls <n>',
+      'that wait, of all clients',
+      wholeNumber(...bounds.maxQueuedCalls),
+      defaults.maxQueuedCalls,
+    )
+    .option(
+      '--max-client-calls <n>',
+      'that wait, of one address',
+      wholeNumber(...bounds.maxClientCalls),
+      defaults.maxClientCalls,
+    )
+    .option('--max-body-mb <n>', 'of one request', mib(bounds.maxBodyBytes), defaults.maxBodyBytes / MIB)
+    .option('--max-held-mb <n>', 'of all requests that are open', mib(bounds.maxHeldBytes), defaults.maxHeldBytes / MIB)
     .option('--drain-ms <ms>', 'to answer what is open after a signal', wholeNumber(0, 3_600_000), 60_000)
     .action(async (options: Options) => {
       const sandbox = await openSandbox(sandboxOptions(options))
@@ -139,12 +166,4 @@ function preload(text: string): string {
 function level(text: string): string {
   if (LEVELS.includes(text)) return text
   throw new InvalidArgumentError(`It must be one of ${LEVELS.join(', ')}.`)
-}
-
-function wholeNumber(least: number, most: number): (text: string) => number {
-  return text => {
-    const value = Number(text)
-    if (Number.isInteger(value) && text.trim() !== '' && value >= least && value <= most) return value
-    throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
-  }
 }

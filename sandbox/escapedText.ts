@@ -6,19 +6,27 @@ import { isUtf8 } from 'node:buffer'
 
 export function escapedText(bytes: Buffer): string {
   if (isUtf8(bytes)) return bytes.toString('utf8')
-  const parts: string[] = []
-  let valid = 0
-  for (let at = 0; at < bytes.length; ) {
-    const length = sequenceAt(bytes, at)
-    if (length > 0) {
-      at += length
-      continue
-    }
-    parts.push(bytes.toString('utf8', valid, at), String.fromCharCode(0xdc00 + bytes[at]!))
-    valid = ++at
+  // Written into one piece: a string for each bad byte of a long body would take the process down.
+  const units = Buffer.allocUnsafe(2 * bytes.length)
+  let length = 0
+  const write = (unit: number) => {
+    units[length++] = unit & 0xff
+    units[length++] = unit >> 8
   }
-  parts.push(bytes.toString('utf8', valid))
-  return parts.join('')
+  for (let at = 0, size = 0; at < bytes.length; at += size || 1) {
+    size = sequenceAt(bytes, at)
+    if (size < 2) write(size === 1 ? bytes[at]! : 0xdc00 + bytes[at]!)
+    else {
+      let code = bytes[at]! & (0x7f >> size)
+      for (let n = 1; n < size; n++) code = (code << 6) | (bytes[at + n]! & 0x3f)
+      if (size < 4) write(code)
+      else {
+        write(0xd7c0 + (code >> 10))
+        write(0xdc00 + (code & 0x3ff))
+      }
+    }
+  }
+  return units.toString('utf16le', 0, length)
 }
 
 /** What of a text is no Unicode, in words: a byte that was no UTF-8, or half of a surrogate pair. Undefined where all is. */
@@ -35,6 +43,14 @@ export function notUnicode(text: string): string | undefined {
 function sequenceAt(bytes: Buffer, at: number): number {
   const first = bytes[at]!
   if (first < 0x80) return 1
-  const length = first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0
-  return length > 0 && isUtf8(bytes.subarray(at, at + length)) && at + length <= bytes.length ? length : 0
+  if (first < 0xc2 || first > 0xf4) return 0
+  const length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4
+  if (at + length > bytes.length) return 0
+  const second = bytes[at + 1]!
+  // No overlong forms, no surrogates, nothing beyond U+10FFFF.
+  const least = first === 0xe0 ? 0xa0 : first === 0xf0 ? 0x90 : 0x80
+  const most = first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf
+  if (second < least || second > most) return 0
+  for (let n = 2; n < length; n++) if ((bytes[at + n]! & 0xc0) !== 0x80) return 0
+  return length
 }

@@ -1,7 +1,7 @@
 /** The sandbox's public surface (`troupe/sandbox`). It stands alone: no bus, no actors. */
 export { SandboxError, type SandboxErrorCode } from './errors'
 export { escapedText, notUnicode } from './escapedText'
-export { JUDGE_DEFAULTS, type Judge, type JudgeOptions, openJudge } from './judge/judgeServer'
+export { JUDGE_BOUNDS, JUDGE_DEFAULTS, type Judge, type JudgeOptions, openJudge } from './judge/judgeServer'
 export { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES } from './limits'
 export { notebookTool, runNotebookCell } from './notebookTool'
 export { type LevelReport, openSandbox, probeLevels } from './open'

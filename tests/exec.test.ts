@@ -188,6 +188,14 @@ test('a reader that goes away ends it quietly', async () => {
   expect(await stderr).toMatch(/^sandbox: level \w+, \d+ lanes\n$/)
 })
 
+test('cells of a session that come in one write run one after the other', async () => {
+  const codes = ['x = 1', 'x += 1', 'x']
+  const { answers } = await exec(codes.map((code, cell) => ({ id: cell, code, session: { id: 's', cell } })))
+  expect(codes.map((_, cell) => byId(answers, cell))).toMatchObject(
+    [{}, {}, { stdout: '2\n' }].map(more => ({ status: 'ok', ...more })),
+  )
+})
+
 test('a wrong option is a wrong usage', async () => {
   expect((await exec([], ['--lanes', '0'])).code).toBe(2)
 })

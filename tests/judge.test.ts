@@ -5,6 +5,7 @@ import { Agent, request } from 'node:http'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { type Judge, type JudgeOptions, openJudge, openSandbox, type Sandbox } from '../sandbox'
 import { until } from './support/until'
 
@@ -359,6 +360,22 @@ describe('bad input', () => {
     expect(await run(long('c'))).toMatchObject({ success: false, run_success: true })
     const spaces = python('print(" " * 900_000 + "x")', { expected_output: 'x' })
     expect(await run(spaces)).toMatchObject({ success: true })
+    const longest = python('print("a" * 17_000_000)', { expected_output: 'a'.repeat(17_000_000) })
+    expect(await run(longest)).toMatchObject({ success: true, reason: '' })
+  })
+
+  test('what is said of a body is bounded, however much of it is wrong', async () => {
+    const keys = Array.from({ length: 100_000 }, (_, n) => [`k${n}${'k'.repeat(n < 2 ? 100_000 : 0)}`, n])
+    const wrong = { type: 'python', options: Object.fromEntries(keys) }
+    for (const [path, body] of [
+      ['/run', wrong],
+      ['/run/batch', { submissions: [wrong, { ...wrong, solution: '1' }] }],
+    ] as const) {
+      const answer = JSON.stringify((await post(path, body)).body)
+      expect(answer).toContain('"missing"')
+      expect(answer).toContain('"string_type"')
+      expect(answer.length).toBeLessThan(20_000)
+    }
   })
 
   test('a path or method that there is not is told so', async () => {
@@ -440,10 +457,31 @@ describe('bounds', () => {
   test('a client that leaves in the middle of its body holds nothing', async () => {
     const port = Number(new URL(judge.url).port)
     const socket = connect(port, '127.0.0.1')
-    socket.write('POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n{"type"')
-    await until(async () => (await status()).held_bytes! >= 5000)
+    socket.write(`POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\n{"type"${' '.repeat(3000)}`)
+    await until(async () => (await status()).held_bytes! >= 3000)
     socket.destroy()
     await until(async () => (await status()).held_bytes === 0)
+  })
+
+  test('bodies that are announced and do not come shut nobody out, and are given up', async () => {
+    const tight = await another({ maxHeldBytes: 100_000, maxBodyBytes: 100_000, bodyWaitMs: 2000 })
+    const begun = (sent: number) => {
+      const socket = connect(Number(new URL(tight.url).port), '127.0.0.1')
+      socket.write(`POST /run HTTP/1.1\r\nhost: x\r\ncontent-length: 95000\r\n\r\n${' '.repeat(sent)}`)
+      return text(socket)
+    }
+    const body = python(`print(1) #${'x'.repeat(60_000)}`)
+    const idle = Array.from({ length: 8 }, () => begun(1))
+    await until(async () => (await status(tight)).held_bytes === 8)
+    expect((await post('/run', body, tight)).status).toBe(200)
+    idle.push(begun(60_000))
+    await until(async () => (await status(tight)).held_bytes! > 60_000)
+    expect((await post('/run', body, tight)).status).toBe(503)
+    for (const answer of await Promise.all(idle)) {
+      expect(answer).toMatch(/^HTTP\/1\.1 408 .*the body does not come: too little of it in 2000 ms/s)
+    }
+    expect((await status(tight)).held_bytes).toBe(0)
+    expect((await post('/run', body, tight)).status).toBe(200)
   })
 
   test('pipelined requests are answered in order', async () => {
@@ -518,6 +556,16 @@ describe('who may come in', () => {
     const taken = openJudge(sandbox, { port: Number(new URL(judge.url).port) })
     await expect(taken).rejects.toMatchObject({ code: 'judge.cannot_listen', retriable: true })
   })
+
+  test.each([{ port: 99_999 }, { memoryMb: 16 }, { timeoutMs: 0 }, { maxBodyBytes: 2 ** 40 }])(
+    'options that cannot work, as %j, are told at start',
+    async options => {
+      await expect(openJudge(sandbox, { port: 0, ...options })).rejects.toMatchObject({
+        code: 'judge.bad_option',
+        message: expect.stringMatching(`^${Object.keys(options)[0]} must be a whole number from `),
+      })
+    },
+  )
 
   test('a page in a browser may not use a judge without a token', async () => {
     const { status } = await post('/run', python('print(1)'), judge, { headers: { origin: 'https://example.org' } })

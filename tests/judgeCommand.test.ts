@@ -76,6 +76,9 @@ test('an unsafe bind, an unmet level and a wrong option fail at start and say wh
   const option = start(['--timeout-ms', '0'])
   expect(await option.ended).toBe(2)
   expect(option.said.stderr).toContain('It must be a whole number')
+  const memory = start(['--memory-mb', '16'])
+  expect(await memory.ended).toBe(2)
+  expect(memory.said.stderr).toContain('It must be a whole number from 32 to ')
 })
 
 test('a token file guards it', async () => {

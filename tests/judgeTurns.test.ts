@@ -2,6 +2,7 @@
 import fc from 'fast-check'
 import { escapedText } from '../sandbox/escapedText'
 import { headText, tailText } from '../sandbox/judge/outputText'
+import { batchOf, submissionCount } from '../sandbox/judge/submission'
 import { type Source, Turns } from '../sandbox/judge/turns'
 
 const list = (...items: string[]): Source<string> & { readonly items: string[] } => ({
@@ -89,6 +90,13 @@ test('bytes that are no UTF-8 are escaped one by one, all else is as it was', ()
   )
   expect(escapedText(Buffer.from([0x61, 0xff, 0xc3, 0xa9, 0xe2, 0x82]))).toBe('a\udcffé\udce2\udc82')
   fc.assert(
+    fc.property(fc.string({ unit: 'binary' }), text =>
+      expect(escapedText(Buffer.concat([Buffer.from(text), Buffer.of(0xff)]))).toBe(
+        `${Buffer.from(text).toString()}\udcff`,
+      ),
+    ),
+  )
+  fc.assert(
     fc.property(fc.uint8Array({ maxLength: 40 }), bytes => {
       const back = [...escapedText(Buffer.from(bytes))].map(c =>
         /^[\udc80-\udcff]$/.test(c) ? Buffer.of(c.charCodeAt(0) & 0xff) : Buffer.from(c),
@@ -96,4 +104,26 @@ test('bytes that are no UTF-8 are escaped one by one, all else is as it was', ()
       expect(Buffer.concat(back)).toEqual(Buffer.from(bytes))
     }),
   )
+})
+
+test('64 MiB of bytes that are no UTF-8 are escaped like a few', () => {
+  const escaped = escapedText(Buffer.alloc(64 * 1024 * 1024, 0xff))
+  expect([escaped.length, escaped.at(0), escaped.at(-1)]).toEqual([64 * 1024 * 1024, '\udcff', '\udcff'])
+})
+
+test('a batch is looked at piece by piece, and what is said of its bad items is bounded', async () => {
+  let turns = 0
+  const counting = setInterval(() => turns++, 0)
+  const submissions = Array.from({ length: 6000 }, () => ({ sub_id: 1, type: 1, input: 1, note: 'x'.repeat(300) }))
+  expect(submissionCount({ submissions })).toBe(6000)
+  const batch = await batchOf({ submissions })
+  clearInterval(counting)
+  expect(turns).toBeGreaterThan(3)
+  const faults = 'items' in batch ? batch.items.map(item => ('faults' in item ? item.faults : [])) : []
+  expect(faults).toHaveLength(6000)
+  expect(faults.every(each => each.length >= 1)).toBe(true)
+  expect(faults.flat().length).toBeLessThan(4096 + 6000)
+  expect(faults.at(-1)).toEqual([
+    { type: 'string_type', loc: ['body', 'submissions', 5999, 'sub_id'], msg: expect.any(String), input: '…' },
+  ])
 })

@@ -5,6 +5,7 @@
  * Invariant: the launcher's header is on stderr before the program starts, and the exit code is the launcher's, so the
  * program can forge neither (beyond what it may decide about itself: how it ends).
  */
+import { CALL_BOUNDS } from '../limits'
 import type { RunRequest, RunResult } from '../sandbox'
 
 export interface CppLimits {
@@ -123,7 +124,7 @@ export function cppRequest(id: string, source: string, stdin: string, limits: Cp
     id,
     code: `${LAUNCHER}launch(${given.join(', ')})\n`,
     stdin,
-    timeoutMs: compileMs + runMs + SLACK_MS,
+    timeoutMs: Math.min(CALL_BOUNDS.timeoutMs[1], compileMs + runMs + SLACK_MS),
     memoryMb: Math.max(COMPILER_MEMORY_MB, memoryMb),
     maxProcesses: PROCESSES,
     maxOutputBytes,

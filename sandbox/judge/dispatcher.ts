@@ -6,7 +6,7 @@
  * clients take turns (addresses, then their connections), so nobody waits for another's flood.
  */
 import { setMaxListeners } from 'node:events'
-import { DEFAULT_MAX_OUTPUT_BYTES } from '../limits'
+import { CALL_BOUNDS, DEFAULT_MAX_OUTPUT_BYTES } from '../limits'
 import type { RunRequest, Sandbox } from '../sandbox'
 import { cppRequest } from './cppProgram'
 import type { BadSubmission, Submission } from './submission'
@@ -171,7 +171,8 @@ export class Dispatcher {
 
   #request({ subId, type, solution, input, expectedOutput }: Submission): RunRequest {
     const { timeoutMs, memoryMb, compileMs, cppMemoryMb } = this.limits
-    const maxOutputBytes = Math.max(CAPTURED_BYTES, 4 * (expectedOutput?.length ?? 0) + DEFAULT_MAX_OUTPUT_BYTES)
+    const wanted = Math.max(CAPTURED_BYTES, 4 * (expectedOutput?.length ?? 0) + DEFAULT_MAX_OUTPUT_BYTES)
+    const maxOutputBytes = Math.min(CALL_BOUNDS.maxOutputBytes[1], wanted)
     if (type === 'python') return { id: subId, code: solution, stdin: input, timeoutMs, memoryMb, maxOutputBytes }
     return cppRequest(subId, solution, input, { runMs: timeoutMs, compileMs, memoryMb: cppMemoryMb, maxOutputBytes })
   }

@@ -11,16 +11,15 @@ import { escapedText } from '../escapedText'
 import type { Sandbox } from '../sandbox'
 import type { TokenCheck } from './bearerToken'
 import { type Client, Dispatcher, type DispatcherLimits } from './dispatcher'
-import { ByteBudget, readBody } from './requestBody'
-import { batchOf, type Fault, submissionOf } from './submission'
+import { type BodyLimits, ByteBudget, readBody } from './requestBody'
+import { batchOf, type Fault, submissionCount, submissionOf } from './submission'
 import { type Verdict, withoutStreams } from './verdict'
 
-export interface JudgeLimits extends DispatcherLimits {
+export interface JudgeLimits extends DispatcherLimits, BodyLimits {
   /** How long a submission to /run, /judge and /batch may wait for a lane. */
   readonly queueWaitMs: number
   /** The same for /long-batch. */
   readonly longQueueWaitMs: number
-  readonly maxBodyBytes: number
   /** Of all bodies that are being read, worked on or answered. */
   readonly maxHeldBytes: number
 }
@@ -145,10 +144,13 @@ export class JudgeApi {
   async #batch(context: Context, waitMs: number, shown: (verdict: Verdict) => unknown): Promise<Reply> {
     const body = await this.#json(context)
     if ('status' in body) return body
-    const batch = batchOf(body.value)
-    if (!('items' in batch)) return unprocessable(batch)
     const client = clientOf(context.request)
-    const refused = this.#refusal(client, batch.items.length)
+    const count = submissionCount(body.value)
+    const tooMany = this.#refusal(client, count)
+    if (tooMany) return tooMany // before any of them is looked at
+    const batch = await batchOf(body.value)
+    if (!('items' in batch)) return unprocessable(batch)
+    const refused = this.#refusal(client, count) // others may have come meanwhile
     if (refused) return refused
     const verdicts = await this.#dispatcher.judge(client, batch.items, waitMs, context.gone)
     return { status: 200, body: { sub_id: batch.subId, results: verdicts.map(shown) } }
@@ -156,13 +158,16 @@ export class JudgeApi {
 
   /** The body, parsed, or the answer that refuses it. */
   async #json({ request, hold }: Context): Promise<Reply | { readonly value: unknown }> {
-    const { maxBodyBytes } = this.limits
-    const { bytes, taken, refused } = await readBody(request, maxBodyBytes, this.#budget)
+    const { maxBodyBytes, bodyWaitMs } = this.limits
+    const { bytes, taken, refused } = await readBody(request, this.limits, this.#budget)
     hold(taken)
     if (refused === 413) {
       return detail(413, `the body is over the limit of ${maxBodyBytes} bytes: send smaller batches`)
     }
     if (refused === 503) return this.#busy(503, 'the server holds as many bytes of requests as it may')
+    if (refused === 408) {
+      return detail(408, `the body does not come: too little of it in ${bodyWaitMs} ms`, { connection: 'close' })
+    }
     if (refused) return detail(refused, 'the body ended before it was complete')
     const text = escapedText(bytes)
     try {

@@ -5,11 +5,14 @@
  * Invariant: it never listens beyond loopback without a token. When it closes, what is open is answered, and nobody waits
  * for a client that does not take its answer.
  */
+import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { SandboxError } from '../errors'
+import { CALL_BOUNDS } from '../limits'
 import { isLoopback } from '../loopback'
 import type { Sandbox } from '../sandbox'
+import { type Bounds, checkWhole } from '../wholeNumbers'
 import { tokenCheck } from './bearerToken'
 import { JudgeApi, type JudgeLimits } from './judgeApi'
 
@@ -44,21 +47,43 @@ export const JUDGE_DEFAULTS = {
   queueWaitMs: 9000,
   longQueueWaitMs: 3_615_000,
   maxBodyBytes: 64 * 1024 * 1024,
+  bodyWaitMs: 10_000,
   maxHeldBytes: 512 * 1024 * 1024,
   maxQueuedCalls: 131_072,
   maxClientCalls: 98_304,
 } satisfies Settings
+
+const DAY_MS = 86_400_000
+const MAX_CALLS = 10_000_000
+
+/** Within what a judge is asked for: beyond it the sandbox would reject every call, or this process not hold it. */
+export const JUDGE_BOUNDS = {
+  port: [0, 65_535],
+  timeoutMs: CALL_BOUNDS.timeoutMs,
+  compileMs: CALL_BOUNDS.timeoutMs,
+  memoryMb: CALL_BOUNDS.memoryMb,
+  cppMemoryMb: [1, CALL_BOUNDS.memoryMb[1]],
+  maxOutputChars: [0, 1_000_000],
+  queueWaitMs: [1, DAY_MS],
+  longQueueWaitMs: [1, DAY_MS],
+  maxBodyBytes: [1, constants.MAX_STRING_LENGTH],
+  bodyWaitMs: [1, DAY_MS],
+  maxHeldBytes: [1, 2 ** 36],
+  maxQueuedCalls: [1, MAX_CALLS],
+  maxClientCalls: [1, MAX_CALLS],
+} as const satisfies Readonly<Record<keyof Omit<Settings, 'host'>, Bounds>>
 
 /** A burst connects all at once; Node's 511 would make the rest wait for a second try. */
 const BACKLOG = 4096
 /** Longer than clients keep idle connections, so that none sends a request into one that is being closed. */
 const KEEP_ALIVE_MS = 75_000
 /**
- * @throws SandboxError judge.unsafe_bind, judge.bad_token, judge.cannot_listen
+ * @throws SandboxError judge.bad_option, judge.unsafe_bind, judge.bad_token, judge.cannot_listen
  */
 export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): Promise<Judge> {
   const { tokenFile, ...given } = options
   const settings: Settings = { ...JUDGE_DEFAULTS, ...given }
+  checkWhole('judge.bad_option', settings, JUDGE_BOUNDS)
   const { host, port } = settings
   if (!isLoopback(host) && tokenFile === undefined) {
     throw new SandboxError('judge.unsafe_bind', {

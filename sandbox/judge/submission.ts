@@ -2,12 +2,14 @@
  * A submission as Code Judge's API has it (0xWJ/code-judge, app/model.py), checked.
  *
  * in   parsed JSON      out  the submission, or what is wrong with it in pydantic's form (as FastAPI's 422 has it)
- * Invariant: a batch is refused as a whole only where it is no batch; a bad item is one bad item.
+ * Invariant: a batch is refused as a whole only where it is no batch; a bad item is one bad item. However bad a body is, what is
+ * said of it is bounded, and looking at it does not hold up the others' requests.
  */
 import { randomUUID } from 'node:crypto'
+import { setImmediate as turn } from 'node:timers/promises'
 import { z } from 'zod'
 import { notUnicode } from '../escapedText'
-import { MAX_CODE_BYTES } from '../limits'
+import { CALL_BOUNDS, MAX_CODE_BYTES } from '../limits'
 
 /** One of FastAPI's `detail` entries. */
 export interface Fault {
@@ -39,22 +41,44 @@ export interface Batch {
 
 /** How much of a bad value an answer repeats. */
 const ECHO_CHARS = 200
+/** Of one submission. */
+const MAX_FAULTS = 16
+/** Of its `options`: those of its other fields have room beside them. */
+const MAX_OPTION_FAULTS = 10
+/** Of a batch; after them one is told of each bad item, without the value. */
+const MAX_BATCH_FAULTS = 4096
+/** Looked at in one turn of the event loop. */
+const ITEMS_A_TURN = 256
 
 // A JSON string may hold half of a surrogate pair, and a body bytes that are no UTF-8 (see escapedText.ts).
 const text = z.string().refine(value => notUnicode(value) === undefined, { params: { fault: 'string_unicode' } })
-const solution = text.refine(
-  value => 3 * value.length <= MAX_CODE_BYTES || Buffer.byteLength(value) <= MAX_CODE_BYTES,
-  {
-    params: { fault: 'string_too_long' },
-  },
-)
+const atMost = (what: string, most: number) =>
+  text.refine(value => 3 * value.length <= most || Buffer.byteLength(value) <= most, {
+    params: { fault: 'string_too_long', what, most },
+  })
+// z.record would collect a fault for every key.
+const options = z.unknown().superRefine((value, context) => {
+  if (value === undefined || value === null) return
+  if (typeof value !== 'object' || Array.isArray(value)) {
+    context.addIssue({ code: 'invalid_type', expected: 'record', input: value })
+    return
+  }
+  let faults = 0
+  for (const key in value) {
+    const input = (value as Record<string, unknown>)[key]
+    if (typeof input === 'string') continue
+    context.addIssue({ code: 'invalid_type', expected: 'string', path: [key], input })
+    if (++faults === MAX_OPTION_FAULTS) return
+  }
+})
 const submission = z.object({
   sub_id: text.nullish(),
   type: z.enum(['python', 'cpp', 'math']),
-  options: z.record(z.string(), z.string()).nullish(),
-  solution,
+  options: options.optional(),
+  solution: atMost('Code', MAX_CODE_BYTES),
   input: text.nullish(),
-  expected_output: text.nullish(),
+  // What is compared with it is captured as far as this.
+  expected_output: atMost('Expected output', CALL_BOUNDS.maxOutputBytes[1]).nullish(),
 })
 const batch = z.object({
   sub_id: text.nullish(),
@@ -62,23 +86,38 @@ const batch = z.object({
   submissions: z.array(z.unknown()).min(1),
 })
 
-export function submissionOf(value: unknown, loc: Fault['loc'] = ['body']): Submission | BadSubmission {
+export function submissionOf(
+  value: unknown,
+  loc: Fault['loc'] = ['body'],
+  mostFaults = MAX_FAULTS,
+): Submission | BadSubmission {
   const parsed = submission.safeParse(value)
-  if (!parsed.success) return { subId: idOf(value), faults: faultsOf(parsed.error, value, loc) }
+  if (!parsed.success) return { subId: idOf(value), faults: faultsOf(parsed.error, value, loc, mostFaults) }
   const { sub_id, type, solution, input, expected_output } = parsed.data
   const expectedOutput = expected_output ?? undefined
   return { subId: sub_id || randomUUID(), type, solution, input: input ?? '', expectedOutput }
 }
 
+/** How many submissions a body has, none of which is looked at. */
+export function submissionCount(value: unknown): number {
+  const submissions = (value as { readonly submissions?: unknown } | null)?.submissions
+  return Array.isArray(submissions) ? submissions.length : 0
+}
+
 /** The batch, or why the body is none. */
-export function batchOf(value: unknown): Batch | readonly Fault[] {
+export async function batchOf(value: unknown): Promise<Batch | readonly Fault[]> {
   const parsed = batch.safeParse(value)
-  if (!parsed.success) return faultsOf(parsed.error, value, ['body'])
+  if (!parsed.success) return faultsOf(parsed.error, value, ['body'], MAX_FAULTS)
   const { sub_id, submissions } = parsed.data
-  return {
-    subId: sub_id || randomUUID(),
-    items: submissions.map((item, index) => submissionOf(item, ['body', 'submissions', index])),
+  const items: (Submission | BadSubmission)[] = []
+  let left = MAX_BATCH_FAULTS
+  for (const [index, given] of submissions.entries()) {
+    const item = submissionOf(given, ['body', 'submissions', index], Math.min(left, MAX_FAULTS))
+    if ('faults' in item) left = Math.max(0, left - item.faults.length)
+    items.push(item)
+    if (items.length % ITEMS_A_TURN === 0) await turn()
   }
+  return { subId: sub_id || randomUUID(), items }
 }
 
 /** A fault as a line for a person: `submissions.1.solution: Field required`. */
@@ -91,16 +130,18 @@ function idOf(value: unknown): string {
   return typeof id === 'string' && id !== '' && notUnicode(id) === undefined ? id : randomUUID()
 }
 
-function faultsOf(error: z.ZodError, value: unknown, loc: Fault['loc']): Fault[] {
-  return error.issues.map(issue => {
+/** @param most 0: one, which does not repeat the value */
+function faultsOf(error: z.ZodError, value: unknown, loc: Fault['loc'], most: number): Fault[] {
+  return error.issues.slice(0, Math.max(1, most)).map(issue => {
     const path = issue.path.map(part => (typeof part === 'number' ? part : String(part)))
     const at = path.reduce<unknown>((inner, key) => (inner as Record<string, unknown> | undefined)?.[key], value)
     const parent = path.slice(0, -1).reduce<unknown>((inner, key) => (inner as Record<string, unknown>)[key], value)
-    const where = [...loc, ...path]
+    const where = [...loc, ...path.map(part => (typeof part === 'number' ? part : shortened(part)))]
+    const repeated = (bad: unknown) => (most === 0 ? '…' : echo(bad))
     if (at === undefined && path.length > 0) {
-      return { type: 'missing', loc: where, msg: 'Field required', input: echo(parent) }
+      return { type: 'missing', loc: where, msg: 'Field required', input: repeated(parent) }
     }
-    return { ...named(issue, at), loc: where, input: echo(at) }
+    return { ...named(issue, at), loc: where, input: repeated(at) }
   })
 }
 
@@ -125,9 +166,9 @@ function named(issue: z.core.$ZodIssue, at: unknown): Pick<Fault, 'type' | 'msg'
     }
     case 'custom':
       if (issue.params?.fault === 'string_too_long') {
-        const bytes = Buffer.byteLength(String(at))
-        const msg = `Code should have at most ${MAX_CODE_BYTES} bytes, not ${bytes}`
-        return { type: 'string_too_long', msg, ctx: { max_length: MAX_CODE_BYTES } }
+        const { what, most } = issue.params
+        const msg = `${what} should have at most ${most} bytes, not ${Buffer.byteLength(String(at))}`
+        return { type: 'string_too_long', msg, ctx: { max_length: most } }
       }
       return {
         type: 'string_unicode',
@@ -140,14 +181,19 @@ function named(issue: z.core.$ZodIssue, at: unknown): Pick<Fault, 'type' | 'msg'
 
 /** A bad value as it came, unless that is long, deep or no text: an answer must be small, and valid itself. */
 function echo(value: unknown): unknown {
-  const shortened = (_: string, inner: unknown) => {
-    if (typeof inner !== 'string') return inner
-    return Buffer.from(inner.length > ECHO_CHARS ? `${inner.slice(0, ECHO_CHARS)}…` : inner).toString()
+  let chars = 0
+  const counted = (key: string, inner: unknown) => {
+    const shown = typeof inner === 'string' ? shortened(inner) : inner
+    chars += key.length + (typeof shown === 'string' ? shown.length : 4)
+    if (chars > 4 * ECHO_CHARS) throw new Error('long') // found out without going through all of it
+    return shown
   }
   try {
-    const json = JSON.stringify(value, shortened) ?? 'null'
-    return json.length > 4 * ECHO_CHARS ? `${json.slice(0, ECHO_CHARS)}…` : JSON.parse(json)
+    return JSON.parse(JSON.stringify(value, counted) ?? 'null')
   } catch {
-    return '…' // nested too deeply to be printed
+    return '…' // long, or nested too deeply to be printed
   }
 }
+
+const shortened = (text: string) =>
+  Buffer.from(text.length > ECHO_CHARS ? `${text.slice(0, ECHO_CHARS)}…` : text).toString()
