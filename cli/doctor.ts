@@ -78,7 +78,8 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
         const levels = (await probeLevels()).map(({ level, reached, reason }) =>
           reached ? `${level}: works` : `${level}: ${reason?.split('\n')[0]}`,
         )
-        return `level '${sandbox.level}', a call took ${result.wallMs.toFixed(1)} ms (${levels.join('; ')})`
+        const sessions = sandbox.noSessions ?? 'work'
+        return `level '${sandbox.level}', a call took ${result.wallMs.toFixed(1)} ms (${levels.join('; ')}; sessions: ${sessions})`
       } finally {
         await sandbox.close()
       }

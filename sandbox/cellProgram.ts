@@ -1,6 +1,6 @@
 /**
- * A notebook's cell as a program, for an interpreter that knows nothing of cells: its last expression is echoed, an
- * error is reported with its type, line and message. Warm interpreters have the same function in zygote/running.py.
+ * A notebook's cell as a program, for an interpreter that knows nothing of cells: its last expression is echoed unless
+ * a semicolon follows it, an error is reported with its type, line and message. Warm interpreters have the same function in zygote/running.py.
  *
  * It is a function, so that nothing of it is among the code's names, and it takes the syntax tree apart with the
  * built-in `_ast`: importing `ast` would cost as much as a short call.
@@ -11,17 +11,19 @@ def run_cell(source):
     cell = type(sys)('__main__')
     cell.__builtins__ = __builtins__
     sys.modules['__main__'] = cell
+    lines = source.replace('\\r\\n', '\\n').replace('\\r', '\\n').split('\\n') # as Python counts them
     try:
         tree = compile(source, '<cell>', 'exec', _ast.PyCF_ONLY_AST, True)
         last = None
         if tree.body and type(tree.body[-1]) is _ast.Expr:
-            last = _ast.Expression(tree.body.pop().value)
+            last = tree.body.pop()
         code = compile(tree, '<cell>', 'exec', 0, True)
-        echo = last and compile(last, '<cell>', 'eval', 0, True)
+        echo = last and compile(_ast.Expression(last.value), '<cell>', 'eval', 0, True)
         exec(code, cell.__dict__)
         if echo:
             value = eval(echo, cell.__dict__)
-            if value is not None:
+            rest = lines[last.end_lineno - 1].encode()[last.end_col_offset:].decode() + ''.join(lines[last.end_lineno:])
+            if value is not None and not rest.lstrip(' \\t\\f\\\\').startswith(';'):
                 print(repr(value))
     except SystemExit:
         raise
@@ -37,7 +39,6 @@ def run_cell(source):
         except BaseException:
             message = ''
         where = '' if line is None else ' at line %d' % line
-        lines = source.splitlines()
         shown = '\\n  ' + lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else ''
         report = '%s%s%s%s\\n' % (type(error).__name__, where, ': ' + message if message else '', shown)
         try:

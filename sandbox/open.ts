@@ -146,6 +146,7 @@ async function openZygotes(
     lanes: options.lanes ?? LANES_A_ZYGOTE * count,
     queueLimit: options.queueLimit ?? DEFAULT_QUEUE_LIMIT,
     sessionMemoryMb: options.sessionMemoryMb ?? SESSION_MEMORY_MB,
+    noSessions: whyNoSessions(options.bare ? 'none' : level, shim),
     workerFile: workerFile(base, 'zygoteWorker'),
     zygotes,
     base,
@@ -165,6 +166,12 @@ async function openZygotes(
     })
   }
   throw new SandboxError('sandbox.level_unmet', { retriable: false, message: said.trim() })
+}
+
+function whyNoSessions(level: SandboxLevel, shim: string | null): string | undefined {
+  if (level !== 'full') return `sessions need level 'full', this sandbox is at '${level}'`
+  if (shim !== null) return undefined
+  return 'sessions need a C compiler: none built sandbox/zygote/shim.c; install cc, gcc or clang, or name one in CC, and open the sandbox again'
 }
 
 function zygoteSetup(

@@ -30,7 +30,6 @@ import { workerFile } from './workerFile'
 
 const LEVEL: SandboxLevel = 'none'
 const DEFAULT_MAX_PROCESSES = 64
-const NO_SESSIONS = "sessions need warm interpreters that fork; at level 'none' each call starts one"
 /** A launcher whose thread was lost ends by itself; after this it is killed. */
 const LOST_MS = 3000
 
@@ -52,6 +51,7 @@ interface Waiting {
 
 class ProcessPool implements Sandbox {
   readonly level = LEVEL
+  readonly noSessions = "sessions need level 'full'; at level 'none' each call starts an interpreter"
   readonly #piscina: Piscina<LaneTask, LaneOutcome>
   readonly #cells: Int32Array
   readonly #free: number[]
@@ -87,7 +87,7 @@ class ProcessPool implements Sandbox {
   }
 
   async run(request: RunRequest, signal?: AbortSignal): Promise<RunResult> {
-    if (request.session) return rejected(request.id, NO_SESSIONS)
+    if (request.session) return rejected(request.id, this.noSessions)
     const asked = callOf(request, DEFAULT_MAX_PROCESSES)
     if (typeof asked === 'string') return rejected(request.id, asked)
     const call = asked.mode === 'cell' ? { ...asked, code: Buffer.from(cellProgram(request.code), 'utf8') } : asked

@@ -18,7 +18,7 @@ export interface RunRequest {
   readonly maxProcesses?: number
   /** Captured bytes a stream. Default 65536. */
   readonly maxOutputBytes?: number
-  /** Cell k of a session forks from what cell k-1 left behind; asked again, it does so again. Levels `full` only. */
+  /** Cell k of a session forks from what cell k-1 left behind; asked again, it does so again. See `noSessions`. */
   readonly session?: SessionPlace
 }
 
@@ -70,6 +70,8 @@ export interface Sandbox {
   readonly level: SandboxLevel
   /** Calls that run at once. */
   readonly lanes: number
+  /** Why the calls of sessions are rejected here; undefined where there are sessions. */
+  readonly noSessions?: string
   /** Resolves for every outcome of the code; throws only when the sandbox itself is broken or its queue is full. */
   run(request: RunRequest, signal?: AbortSignal): Promise<RunResult>
   /** Makes `to` a session whose cells 0 to `cell` are those of `from`; its next is `cell + 1`. False: `from` has no such cell. */

@@ -22,11 +22,8 @@ export interface Session {
 
 /** @throws SandboxError sandbox.level_unmet where the sandbox has no sessions */
 export function openSession(sandbox: Sandbox): Session {
-  if (sandbox.level !== 'full') {
-    throw new SandboxError('sandbox.level_unmet', {
-      retriable: false,
-      message: `sessions need level 'full', this sandbox is at '${sandbox.level}'`,
-    })
+  if (sandbox.noSessions !== undefined) {
+    throw new SandboxError('sandbox.level_unmet', { retriable: false, message: sandbox.noSessions })
   }
   return sessionAt(sandbox, randomUUID(), 0)
 }

@@ -4,7 +4,7 @@
  * in   a RunRequest with its place in a session      out  what to run, and what its history has; or what is wrong, in words
  */
 import { type Call, callOf } from './limits'
-import type { RunRequest, SandboxLevel, SessionCell, SessionPlace } from './sandbox'
+import type { RunRequest, SessionCell, SessionPlace } from './sandbox'
 
 type Limits = Pick<RunRequest, 'timeoutMs' | 'memoryMb'>
 
@@ -19,11 +19,11 @@ export interface Asking {
   readonly history: readonly Asked[]
 }
 
-export function askingOf(request: RunRequest, place: SessionPlace, level: SandboxLevel): Asking | string {
+export function askingOf(request: RunRequest, place: SessionPlace, noSessions: string | undefined): Asking | string {
   const { code, stdin, mode = 'cell', timeoutMs, memoryMb } = request
   const call = callOf({ ...request, mode }, 0)
   if (typeof call === 'string') return call
-  if (level !== 'full') return `sessions need level 'full', this sandbox is at '${level}'`
+  if (noSessions !== undefined) return noSessions
   if (call.maxProcesses > 0) return 'the cells of a session may start no processes: leave maxProcesses out'
   const { id, cell } = place
   if (typeof id !== 'string' || !Number.isInteger(cell) || cell < 0) {

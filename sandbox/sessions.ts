@@ -11,14 +11,14 @@
 import { createHash } from 'node:crypto'
 import { queueFull, rejected } from './answers'
 import { type Call, callOf } from './limits'
-import type { RunRequest, RunResult, RunStatus, SandboxLevel, SessionPlace } from './sandbox'
+import type { RunRequest, RunResult, RunStatus, SessionPlace } from './sandbox'
 import { type Asked, type Asking, askingOf } from './sessionRequest'
 import { SessionStates, type State, usable } from './sessionStates'
 
 /** What this needs of the pool; `Link` is a zygote. */
 export interface SessionPort<Link> {
   readonly memoryBytes: number
-  readonly level: SandboxLevel
+  readonly noSessions: string | undefined
   readonly lanes: number
   readonly queueLimit: number
   submit(
@@ -76,7 +76,7 @@ export class Sessions<Link> {
 
   /** Cells of a session may be asked for before those before them have ended: each waits for its turn. */
   run(request: RunRequest, place: SessionPlace, signal: AbortSignal | undefined): Promise<RunResult> {
-    const asking = askingOf(request, place, this.port.level)
+    const asking = askingOf(request, place, this.port.noSessions)
     if (typeof asking === 'string') return Promise.resolve(rejected(request.id, asking))
     const { lanes, queueLimit } = this.port
     if (this.#open >= lanes + queueLimit) return Promise.reject(queueFull(lanes, queueLimit))

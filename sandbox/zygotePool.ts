@@ -33,6 +33,7 @@ export interface PoolSetup {
   readonly lanes: number
   readonly queueLimit: number
   readonly sessionMemoryMb: number
+  readonly noSessions: string | undefined
   readonly zygotes: readonly ZygoteSetup[]
   readonly workerFile: string
   /** The sandbox's own directory; the pool removes it when it closes. */
@@ -46,6 +47,7 @@ const GONE = 2
 export class ZygotePool implements Sandbox {
   readonly level: SandboxLevel
   readonly lanes: number
+  readonly noSessions?: string
   readonly #links: readonly ZygoteLink<Job>[]
   readonly #waiting = new WaitingJobs()
   readonly #sessions: Sessions<ZygoteLink<Job>>
@@ -60,6 +62,7 @@ export class ZygotePool implements Sandbox {
   constructor(private readonly setup: PoolSetup) {
     this.level = setup.level
     this.lanes = setup.lanes
+    if (setup.noSessions !== undefined) this.noSessions = setup.noSessions
     this.#links = setup.zygotes.map(zygote => {
       const link: ZygoteLink<Job> = new ZygoteLink(setup.workerFile, zygote, {
         reply: reply => this.#reply(link, reply),
@@ -69,7 +72,7 @@ export class ZygotePool implements Sandbox {
     })
     this.#sessions = new Sessions({
       memoryBytes: setup.sessionMemoryMb * 2 ** 20,
-      level: setup.level,
+      noSessions: setup.noSessions,
       lanes: setup.lanes,
       queueLimit: setup.queueLimit,
       submit: (id, call, place, signal) => this.#submit(id, call, place, signal),

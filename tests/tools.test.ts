@@ -92,6 +92,16 @@ describe('a notebook', () => {
     })
   })
 
+  test('is refused at the start of a run where the sandbox has no sessions, with the reason', async () => {
+    const uncompiled = await openSandbox({ lanes: 1, noShim: true })
+    const options = { config: config({ names: [notebookTool.name] }), recipe: brings }
+    await expect(openRunTools(options, uncompiled)).rejects.toMatchObject({
+      code: 'sandbox.level_unmet',
+      message: expect.stringContaining('C compiler'),
+    })
+    await uncompiled.close()
+  })
+
   test('an executor that does not know the session runs the recorded cells first', async () => {
     const tools = await open({ names: [notebookTool.name] })
     const how = { ...limits(7), cells: ['import math\nx = math.pi', 'y = 2 * x'] }

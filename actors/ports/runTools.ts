@@ -115,12 +115,8 @@ const closeServers = async (servers: readonly Opened[]) => {
 }
 
 function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
-  if (sandbox.level !== 'full') {
-    throw bad(
-      'sandbox.level_unmet',
-      `the tool '${notebookTool.name}' needs a sandbox at level 'full', this is '${sandbox.level}'`,
-    )
-  }
+  if (sandbox.noSessions !== undefined)
+    throw bad('sandbox.level_unmet', `the tool '${notebookTool.name}' needs sessions: ${sandbox.noSessions}`)
   return async ({ code }, { timeoutMs, trajectory = 'alone', cells = [] }, signal) => {
     if (typeof code !== 'string') {
       const nothing = { exitCode: null, signal: null, stdout: '', stderr: '', wallMs: 0, cpuMs: 0 }

@@ -7,6 +7,7 @@ memfds. What passes through this process lies in mappings that are not forked, n
 """
 
 import ctypes
+import fcntl
 import mmap
 import os
 import resource
@@ -26,7 +27,8 @@ PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 ENOENT, ECANCELED, ENOMEM = 2, 125, 12
 LANES, HEAD, REPLY = 60, struct.Struct("<14I"), struct.Struct("<18I")
-TRIM_S, SPARE_BYTES, PUNCH_HOLE = 0.002, 1 << 20, 3
+TRIM_S, SPARE_BYTES, PUNCH_HOLE, ANY_BYTES = 0.002, 1 << 20, 3, 1 << 62
+F_ADD_SEALS, NEVER_WRITTEN = 1033, 0x10 | 4 | 2 | 1  # FUTURE_WRITE, GROW, SHRINK, SEAL
 
 
 class SockFilter(ctypes.Structure):
@@ -56,11 +58,13 @@ class Call:
         self.queued, self.timed_out, self.stopped = time.monotonic(), False, False
 
 
-def memory_file(data=b""):
-    fd = os.memfd_create("stream")
+def memory_file(data):
+    """What code is given, it can read and not fill."""
+    fd = os.memfd_create("given", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     at = 0
     while at < len(data):
         at += os.pwrite(fd, data[at : at + (1 << 20)], at)
+    fcntl.fcntl(fd, F_ADD_SEALS, NEVER_WRITTEN)
     return fd
 
 
@@ -110,9 +114,8 @@ def trim(call, now):
     call.trimmed, call.loud = now, False
     told = -(-call.max_output // mmap.PAGESIZE) * mmap.PAGESIZE
     for fd in (call.out, call.err):
-        stat = os.fstat(fd)
-        if stat.st_blocks * 512 > told + SPARE_BYTES and stat.st_size > told:
-            libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(told), ctypes.c_long(stat.st_size - told))
+        if os.fstat(fd).st_blocks * 512 > told + SPARE_BYTES:
+            libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(told), ctypes.c_long(ANY_BYTES))  # also beyond its end
             call.loud = True
 
 
@@ -171,7 +174,7 @@ def until(lanes, waiting):
 
 def begin(config, poll, outbox, lanes, call):
     """True in the child."""
-    call.out, call.err = memory_file(), memory_file()
+    call.out, call.err = os.memfd_create("stdout"), os.memfd_create("stderr")
     call.ready, ready = os.pipe()
     flags = signal.SIGCHLD | 0x1000 | (NEW_SPACES if config.layers & NAMESPACES else 0)
     pidfd = ctypes.c_int(-1)

@@ -23,8 +23,8 @@ READ = {
     "chdir": 80, "fchdir": 81, "umask": 95, "stat": 4, "lstat": 6, "newfstatat": 262, "statx": 332, "access": 21,
     "faccessat": 269, "faccessat2": 439, "open": 2, "openat": 257, "openat2": 437, "readlink": 89, "readlinkat": 267,
     "getdents": 78, "getdents64": 217, "statfs": 137, "fstatfs": 138, "gettimeofday": 96, "time": 201, "times": 100,
-    "clock_gettime": 228, "clock_getres": 229, "getrusage": 98, "sysinfo": 99, "getrlimit": 97, "setrlimit": 160,
-    "getpriority": 140, "setpriority": 141, "sched_yield": 24, "sched_getaffinity": 204, "sched_getparam": 143,
+    "clock_gettime": 228, "clock_getres": 229, "getrusage": 98, "sysinfo": 99, "getrlimit": 97,
+    "getpriority": 140, "sched_yield": 24, "sched_getaffinity": 204, "sched_getparam": 143,
     "sched_getscheduler": 145, "sched_get_priority_max": 146, "sched_get_priority_min": 147, "getcpu": 309,
     "futex": 202, "futex_waitv": 449, "set_tid_address": 218, "set_robust_list": 273, "get_robust_list": 274,
     "rseq": 334, "membarrier": 324, "arch_prctl": 158, "capget": 125, "getrandom": 318, "mlock": 149, "munlock": 150,
@@ -40,13 +40,12 @@ WRITE = {
     "rename": 82, "renameat": 264, "renameat2": 316, "mkdir": 83, "mkdirat": 258, "rmdir": 84,
     "creat": 85, "link": 86, "linkat": 265, "unlink": 87, "unlinkat": 263, "symlink": 88, "symlinkat": 266,
     "chmod": 90, "fchmod": 91, "fchmodat": 268, "fchmodat2": 452, "chown": 92, "fchown": 93, "lchown": 94,
-    "fchownat": 260, "utime": 132, "utimes": 235, "utimensat": 280, "futimesat": 261, "setxattr": 188,
-    "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199, "sync": 162,
+    "fchownat": 260, "utime": 132, "utimes": 235, "utimensat": 280, "futimesat": 261,
 }
 CHECKED = {
     "clone": 56, "clone3": 435, "fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "prctl": 157, "ioctl": 16,
     "fcntl": 72, "socketpair": 53, "prlimit64": 302, "personality": 135, "kill": 62, "tgkill": 234, "tkill": 200,
-    "memfd_create": 319, "ftruncate": 77, "truncate": 76, "fallocate": 285,
+    "memfd_create": 319, "ftruncate": 77, "truncate": 76, "fallocate": 285, "setrlimit": 160, "setpriority": 141,
 }
 
 EPERM, ENOSYS, ENOTTY, EFBIG = 1, 38, 25, 27
@@ -59,7 +58,8 @@ NEW_NAMESPACE = 0x7E020000
 FILE_BYTES = 64 << 20  # that a file may be made at once; a stream grows further, written bit by bit
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 PRCTLS = (15, 16, 3, 23, 0x53564D41)  # SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
-OWNERS = (8, 10, 15)  # F_SETOWN F_SETSIG F_SETOWN_EX: a way to send signals
+FCNTLS = (8, 10, 15, 1033)  # refused. F_SETOWN F_SETSIG F_SETOWN_EX: a way to send signals. F_ADD_SEALS: that is ours
+RLIMIT_AS = 9
 
 
 class Filter:
@@ -110,9 +110,11 @@ def checks(processes, degraded, session):
         "execveat": process,
         "prctl": argument_is(PRCTLS),
         "ioctl": argument_is(IOCTLS, at=1, otherwise=ENOTTY),
-        "fcntl": argument_is(OWNERS, at=1, then=ERROR | EPERM, otherwise=None),
+        "fcntl": argument_is(FCNTLS, at=1, then=ERROR | EPERM, otherwise=None),
         "socketpair": argument_is([1]),
-        "prlimit64": argument_is([0]),
+        "prlimit64": [*argument_is([0])[:-1], *(keeps_memory(at=1) if session else allow)],
+        "setrlimit": keeps_memory(at=0) if session else allow,
+        "setpriority": [*argument_is([0])[:-1], *argument_is([0, OWN_PID], at=1)] if degraded else allow,
         "personality": argument_is([0xFFFFFFFF]),
         "kill": own,
         "tgkill": own,
@@ -128,6 +130,15 @@ def argument_is(values, at=0, then=ALLOW, otherwise=EPERM):
     """`then` where the low half of the argument is one of the values, else the error, or leave where there is none."""
     tests = [(JEQ, len(values) - n, 0, value) for n, value in enumerate(values)]
     return [(LD, 0, 0, ARGUMENT + 8 * at), *tests, ret(ALLOW if otherwise is None else ERROR | otherwise), ret(then)]
+
+
+def keeps_memory(at):
+    """A session's bound of address space may be asked for (`prlimit64` with no new one), not set: see limit_memory."""
+    other = [(LD, 0, 0, ARGUMENT + 8 * at), (JEQ, 1, 0, RLIMIT_AS), ret(ALLOW)]
+    if at == 0:
+        return [*other, ret(ERROR | EPERM)]
+    new = ARGUMENT + 16
+    return [*other, (LD, 0, 0, new), (JEQ, 0, 2, 0), (LD, 0, 0, new + 4), (JEQ, 1, 0, 0), ret(ERROR | EPERM), ret(ALLOW)]
 
 
 def at_most(most, at):

@@ -7,18 +7,21 @@ Everything that these functions need is imported before the first fork.
 
 import _ast
 import _sitebuiltins
-import atexit
 import builtins
-import gc
+import ctypes
+import io
 import linecache
 import os
 import random
 import sys
 import threading
 import traceback
+from atexit import _run_exitfuncs
+from gc import collect, get_count, isenabled
 
 SCRIPT, CELL = "main.py", "<cell>"
 TRACE_FRAMES = 1000  # as many as the interpreter itself prints
+libc = ctypes.CDLL(None)
 
 
 def fresh_main(name=None):
@@ -45,22 +48,22 @@ def reseed(seed):
         numpy_random.seed((seed & 0xFFFFFFFF, seed >> 32) if seed else None)
 
 
+def lines_of(source):
+    """As Python counts them: U+2028, a form feed and their like end no line."""
+    return io.StringIO(source, None).readlines()
+
+
 def run_script(source, main):
-    lines = source.decode("utf-8", "replace").splitlines(True)
+    lines = lines_of(source.decode("utf-8", "replace"))
     linecache.cache[SCRIPT] = (len(source), None, lines, SCRIPT)
     try:
         exec(compile(source, SCRIPT, "exec", 0, True), main.__dict__)
+        return 0
     except SystemExit as error:
         return exit_code(error)
     except BaseException as error:
-        trace = error.__traceback__.tb_next  # without this frame
-        error.__traceback__ = trace
-        if sys.excepthook is sys.__excepthook__:
-            traceback.print_exception(type(error), error, trace, limit=-TRACE_FRAMES)
-        else:
-            sys.excepthook(type(error), error, trace)
-        return 1
-    return 0
+        fault = error
+    return reported(hand_over, fault)  # outside the handler: what fails then is not said to follow from the fault
 
 
 def run_cell(source, main):
@@ -71,20 +74,65 @@ def run_cell(source, main):
         tree = compile(source, CELL, "exec", _ast.PyCF_ONLY_AST, True)
         last = None
         if tree.body and type(tree.body[-1]) is _ast.Expr:
-            last = _ast.Expression(tree.body.pop().value)
+            last = tree.body.pop()
         code = compile(tree, CELL, "exec", 0, True)
-        echo = last and compile(last, CELL, "eval", 0, True)
+        echo = last and compile(_ast.Expression(last.value), CELL, "eval", 0, True)
         exec(code, names)
         if echo:
             value = eval(echo, names)
-            if value is not None:
+            if value is not None and not silenced(last, source):
                 print(repr(value))
+        return 0
     except SystemExit as error:
         return exit_code(error)
     except BaseException as error:
-        write_report(error, source)
+        return reported(write_report, error, source)
+
+
+def silenced(statement, source):
+    """Whether a semicolon follows the cell's last expression."""
+    if ";" not in source:
+        return False
+    lines = lines_of(source)[statement.end_lineno - 1 :]
+    rest = lines[0].encode()[statement.end_col_offset :].decode() + "".join(lines[1:])
+    return rest.lstrip(" \t\f\\\n").startswith(";")
+
+
+def reported(report, error, *more):
+    """The exit code. Where objects of the code raise while they are reported, their type is all that is said: the trace
+    would show our frames."""
+    try:
+        return report(error, *more)
+    except BaseException:
+        try:
+            os.write(2, f"{type.__dict__['__name__'].__get__(type(error))}\n".encode())
+        except BaseException:
+            pass
         return 1
-    return 0
+
+
+def hand_over(error):
+    """To the hook of the code, where it has set one, or to the interpreter's."""
+    trace = error.__traceback__.tb_next  # without our frame
+    error.__traceback__ = trace
+    hook = getattr(sys, "excepthook", None)
+    if hook is not sys.__excepthook__:
+        try:
+            hook(type(error), error, trace)
+            return 1
+        except SystemExit as end:
+            return exit_code(end)
+        except BaseException as inner:
+            fault = inner
+        sys.stderr.write("Error in sys.excepthook:\n")
+        print_trace(fault)
+        sys.stderr.write("\nOriginal exception was:\n")
+    traceback.print_exception(type(error), error, trace, limit=-TRACE_FRAMES)
+    return 1
+
+
+def print_trace(error):
+    traceback.print_exception(type(error), error, error.__traceback__.tb_next, limit=-TRACE_FRAMES)
 
 
 def write_report(error, source):
@@ -99,22 +147,27 @@ def write_report(error, source):
     except BaseException:
         message = ""
     where = "" if line is None else " at line %d" % line
-    lines = source.splitlines()
+    lines = lines_of(source)
     shown = "\n  " + lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else ""
     report = "%s%s%s%s\n" % (type(error).__name__, where, ": " + message if message else "", shown)
-    flush(sys.stdout)
+    flush("stdout")
     sys.stderr.write(report)
+    return 1
 
 
 def exit_code(error):
-    code = error.code
+    try:
+        code = error.code
+    except BaseException:
+        code = error
     if code is None:
         return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    flush(sys.stdout)
+    if issubclass(type(code), int):
+        number = int.__index__(code)
+        return number & 0xFF if -(2**63) <= number < 2**63 else 0xFF
+    flush("stdout")
     try:
-        sys.stderr.write(f"{code}\n")
+        sys.stderr.write(f"{str(code)}\n")
     except BaseException:
         pass
     return 1
@@ -123,14 +176,13 @@ def exit_code(error):
 def finish(code, main):
     """The end of an interpreter, without taking it apart: that would copy every page it shares with the zygote."""
     code = guarded(threading._shutdown, code)
-    code = guarded(atexit._run_exitfuncs, code)
+    code = guarded(_run_exitfuncs, code)
     code = guarded(main.__dict__.clear, code)
     # What is in a circle is collected only where there is little to look through.
-    if gc.get_count()[0] < 10_000 and gc.isenabled():
-        code = guarded(gc.collect, code)
-    if not flush(sys.stdout):
+    if get_count()[0] < 10_000 and isenabled():
+        code = guarded(collect, code)
+    if not flush_all():
         code = code or 120
-    flush(sys.stderr)
     os._exit(code)
 
 
@@ -139,22 +191,25 @@ def guarded(step, code):
         step()
     except SystemExit as error:
         return exit_code(error)
-    except BaseException:
-        guarded_print()
+    except BaseException as error:
+        reported(print_trace, error)
         return code
     return code
 
 
-def guarded_print():
-    try:
-        traceback.print_exc()
-    except BaseException:
-        pass
+def flush_all():
+    """Also what C code has printed. False where standard output could not be written."""
+    written = flush("stdout")
+    flush("stderr")
+    libc.fflush(None)
+    return written
 
 
-def flush(stream):
+def flush(name):
     try:
-        stream.flush()
+        stream = getattr(sys, name, None)
+        if stream is not None:
+            stream.flush()
         return True
     except BaseException:
-        return stream is None
+        return False

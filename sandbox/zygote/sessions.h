@@ -237,6 +237,7 @@ static int resume(struct call *c) {
   struct state *st = state_of(0, 0, c->ask.parent);
   if (!st || sessions[st->session].lane >= 0) return refuse(c, st ? EBUSY : ENOENT), -1;
   struct session *s = &sessions[st->session];
+  if (limit_memory(st->pid, &c->ask)) return refuse(c, ENOENT), -1;
   int null = c->input < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   int fds[4] = {c->input < 0 ? null : c->input, c->out, c->err, c->code};
   send_with(s->cells, &c->ask, fds);
@@ -276,7 +277,7 @@ static void keep(int n, const struct event *e) {
     if (pid) kill(pid, SIGKILL);
     r = finish(c, code << 8, e->cpu_us, e->rss_kib);
   } else {
-    states[slot] = (struct state){c->ask.state, n, e->pid, pidfd, 0, 0};
+    states[slot] = (struct state){c->ask.state, n, e->pid, pid, pidfd, 0, 0};
     uint32_t kib = private_kib(pid);
     if (!over) { /* it stopped itself in the middle: nothing could go on from there */
       states[slot].dropped = 1;

@@ -43,6 +43,9 @@
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x10
+#endif
 #ifndef PR_GET_TID_ADDRESS
 #define PR_GET_TID_ADDRESS 40
 #endif
@@ -54,6 +57,7 @@ enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                                 
 enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };                    /* reply.kind */
 enum { PAUSED = 1, FILES = 2 };                                                   /* reply.kept */
 enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5, TRIM_NS = 2000000, SPARE_BYTES = 1 << 20 };
+enum { NEVER_WRITTEN = F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL }; /* unlike F_SEAL_WRITE it lets code map its input */
 
 struct config {
   int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare;  /* descriptors, then numbers */
@@ -80,7 +84,7 @@ struct session { /* a namespace with a trusted first process; `far` are its ends
 };
 struct state { /* a cell's process, stopped: the next cell forks from it */
   uint32_t key;
-  int session, inner, pidfd, awake, dropped;
+  int session, inner, pid, pidfd, awake, dropped;
 };
 struct event { int32_t pid, status, files; uint64_t cpu_us, rss_kib; };
 struct buffer { char *at; size_t size, used; };
@@ -143,13 +147,15 @@ static int flush(void) {
   return out.used == 0;
 }
 
+/* What code is given, it can read and not fill. */
 static int filled(const char *name, const char *bytes, size_t length) {
-  int fd = memfd_create(name, MFD_CLOEXEC);
+  int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   for (size_t done = 0; fd >= 0 && done < length;) {
     ssize_t n = pwrite(fd, bytes + done, length - done, done);
     if (n <= 0) return close(fd), -1;
     done += n;
   }
+  if (fd >= 0 && fcntl(fd, F_ADD_SEALS, NEVER_WRITTEN)) return close(fd), -1;
   return fd;
 }
 
@@ -168,6 +174,16 @@ static int limit(int kind, uint64_t most) {
   return setrlimit(kind, &r);
 }
 
+/* Of a session's cell, set from outside: the bound is the soft one, so that the next cell may have more, and the filter
+ * keeps the code from changing it. */
+static int limit_memory(pid_t pid, const struct request *ask) {
+  struct rlimit r;
+  if (prlimit(pid, RLIMIT_AS, 0, &r)) return -1;
+  uint64_t most = config->base_bytes + ((uint64_t)ask->memory_mb << 20);
+  r.rlim_cur = most < r.rlim_max ? most : r.rlim_max;
+  return prlimit(pid, RLIMIT_AS, &r, 0);
+}
+
 /* 0, or the number of the step that failed; the namespaces are there, everything else is done here. */
 static int enter_namespaces(const struct request *ask) {
   char options[64];
@@ -183,7 +199,8 @@ static int confine(const struct request *ask) {
   if (config->layers & LIMITS) {
     uint64_t cpu = ask->flags & SESSION ? 3601 : ask->timeout_ms / 1000 + 2;
     uint32_t tasks = ask->flags & PROCESSES ? ask->processes + 1 : config->threads;
-    if (limit(RLIMIT_AS, config->base_bytes + ((uint64_t)ask->memory_mb << 20)) || limit(RLIMIT_CPU, cpu) ||
+    uint64_t memory = config->base_bytes + ((uint64_t)ask->memory_mb << 20);
+    if ((ask->flags & SESSION ? limit_memory(0, ask) : limit(RLIMIT_AS, memory)) || limit(RLIMIT_CPU, cpu) ||
         limit(RLIMIT_FSIZE, config->file_bytes) || limit(RLIMIT_NOFILE, config->open_files) || limit(RLIMIT_CORE, 0) ||
         limit(RLIMIT_MEMLOCK, 0) || limit(RLIMIT_MSGQUEUE, 0) || limit(RLIMIT_NPROC, tasks))
       return 3;
@@ -293,6 +310,12 @@ static uint32_t collect(int fd, uint32_t most, uint64_t *total) {
   return done;
 }
 
+/* A session's cells may have kept it, and nobody would look at what they write there. */
+static void close_for_good(int fd) {
+  ftruncate(fd, 0);
+  fcntl(fd, F_ADD_SEALS, NEVER_WRITTEN);
+}
+
 static struct reply *finish(struct call *c, int status, uint64_t cpu_us, uint64_t rss_kib) {
   size_t at = out.used;
   say(DONE, c->ask.id, 0);
@@ -314,6 +337,7 @@ static struct reply *finish(struct call *c, int status, uint64_t cpu_us, uint64_
   r->err_total = totals[1];
   r->out_high = totals[0] >> 32;
   r->err_high = totals[1] >> 32;
+  if (c->session >= 0) close_for_good(c->out), close_for_good(c->err);
   release(c);
   c->busy = 0;
   return r;
@@ -331,8 +355,9 @@ static int begin(struct call *waiting) {
   while (lanes[lane].busy) lane++;
   struct call *c = &lanes[lane];
   *c = *waiting;
-  c->out = memfd_create("stdout", MFD_CLOEXEC);
-  c->err = memfd_create("stderr", MFD_CLOEXEC);
+  int flags_of_streams = MFD_CLOEXEC | (c->ask.flags & SESSION ? MFD_ALLOW_SEALING : 0);
+  c->out = memfd_create("stdout", flags_of_streams);
+  c->err = memfd_create("stderr", flags_of_streams);
   c->pidfd = c->session = -1;
   c->timed_out = c->asleep = c->is_long = c->is_loud = 0;
   c->began = c->sampled = c->trimmed = now();
@@ -417,6 +442,8 @@ static void sample(uint64_t at) {
   }
 }
 
+#define ANY_BYTES (1ll << 62)
+
 /* Gives back the memory of what was written past the part that is told: the size still says how much it was. */
 static void trim(uint64_t at) {
   for (int i = 0; i < LANES; i++) {
@@ -428,8 +455,8 @@ static void trim(uint64_t at) {
     for (int k = 0; k < 2; k++) {
       struct stat s;
       int fd = k ? c->err : c->out;
-      if (fstat(fd, &s) || s.st_blocks * 512ull <= told + SPARE_BYTES || s.st_size <= (off_t)told) continue;
-      fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, told, s.st_size - told);
+      if (fstat(fd, &s) || s.st_blocks * 512ull <= told + SPARE_BYTES) continue;
+      fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, told, ANY_BYTES); /* also beyond its end */
       c->is_loud = 1;
     }
   }

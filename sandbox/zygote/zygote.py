@@ -159,7 +159,10 @@ def main():
     told = Request()
     if server.zygote_serve(ctypes.byref(config), ctypes.byref(told)) < 0:
         os._exit(0)
-    act(running, told, server)
+    try:
+        act(running, told, server)
+    finally:
+        os._exit(1)  # it ends by itself; what is raised here would be printed with our frames
 
 
 def hold():
@@ -293,8 +296,7 @@ def act(running, told, shim):
         code = run(source, main)
         if not told.flags & SESSION:
             running.finish(code, main)
-        running.flush(sys.stdout)
-        running.flush(sys.stderr)
+        running.flush_all()
         shim.zygote_pause(code, ctypes.byref(told))  # what follows runs in the next cell's process
         sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
 

@@ -251,6 +251,58 @@ export const attacks: readonly Attack[] = [
   },
   denied('a seal on its output', 'import fcntl\nfcntl.fcntl(1, 1033, 1)'),
   {
+    title: 'storing data in its own input',
+    code: `
+import mmap, os
+def reopened():
+    with open('/proc/self/fd/0', 'r+b', 0) as f: f.write(b'x')
+ways = [lambda: os.write(0, b'x' * (1 << 20)), lambda: os.pwrite(0, b'x', 1 << 24), lambda: os.ftruncate(0, 1 << 24),
+  lambda: os.posix_fallocate(0, 0, 1 << 24), lambda: os.ftruncate(0, 0), reopened,
+  lambda: mmap.mmap(0, 0, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)]
+for n, way in enumerate(ways):
+    try: way()
+    except OSError: continue
+    print('SUCCEEDED', n)
+with mmap.mmap(0, 0, mmap.MAP_SHARED, mmap.PROT_READ) as seen: print(seen[:], os.lseek(0, 0, 0))
+print(input(), os.fstat(0).st_size)
+`,
+    status: 'ok',
+    says: "b'given' 0\ngiven 5\n",
+    more: { stdin: 'given' },
+  },
+  {
+    title: 'memory taken beyond the end of its output',
+    code: `
+import ctypes, os, time
+for fd in (1, 2): ctypes.CDLL(None).fallocate(fd, 1, ctypes.c_long(32 << 20), ctypes.c_long(64 << 20))
+until = time.monotonic() + 4
+while max(os.fstat(fd).st_blocks * 512 for fd in (1, 2)) > 2 << 20 and time.monotonic() < until: time.sleep(0.01)
+print(time.monotonic() < until)
+`,
+    status: 'ok',
+    says: 'True\n',
+  },
+  {
+    title: 'attributes of its output',
+    code: `
+import os, shutil
+n = 0
+for i in range(50):
+    for fd in (0, 1, '/tmp'):
+        try: os.setxattr(fd, f'user.a{i}', b'x' * 60000)
+        except OSError: continue
+        n += 1
+print(n)
+try:
+    open('/tmp/a', 'w').close(); open('/tmp/b', 'w').close()
+except OSError: pass
+else: shutil.copystat('/tmp/a', '/tmp/b')
+`,
+    status: 'ok',
+    says: '0\n',
+    more: { stdin: 'a' },
+  },
+  {
     title: 'flags and locks on its output',
     code: 'import fcntl, os\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND)\nfcntl.flock(1, fcntl.LOCK_EX)\nprint("set")',
     status: 'ok',
@@ -301,6 +353,14 @@ export const attacks: readonly Attack[] = [
   denied('characters for a terminal', "import fcntl\nfcntl.ioctl(0, 0x5412, b'x')"),
   denied('real-time scheduling', 'os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))'),
   denied('another personality', 'syscall(135, 0x0040000)'),
+  denied('a flush of every disk', 'syscall(162)'),
+  { ...denied('a change of the priority of a group', 'os.setpriority(os.PRIO_PGRP, 0, 19)'), at: 'degraded' },
+  {
+    title: 'a lower priority of its own',
+    code: 'import os\nos.nice(1)\nos.setpriority(os.PRIO_PROCESS, os.getpid(), 19)\nprint(os.getpriority(os.PRIO_PROCESS, 0))',
+    status: 'ok',
+    says: '19\n',
+  },
   // poison
   {
     title: 'patched builtins',

@@ -24,8 +24,9 @@ const { probeLevels, openSandbox } = require('${root}/sandbox/index.ts')
   const sandbox = await openSandbox(options)
   const { stdout, stderr } = await sandbox.run({ id: 'x', code: 'import os\\nprint(6 * 7, os.getuid())' })
   const forks = await sandbox.run({ id: 'x', code: 'import os\\nos.fork()' })
+  const renices = await sandbox.run({ id: 'x', code: 'import os\\nos.setpriority(os.PRIO_PROCESS, os.getppid() or 2, 19)' })
   const required = await openSandbox({ ...options, requireLevel: 'full' }).then(s => s.close().then(() => 'full'), e => e.code)
-  console.log(JSON.stringify({ levels, level: sandbox.level, says: String(Buffer.from(stdout)) + Buffer.from(stderr), forks: forks.status, required }))
+  console.log(JSON.stringify({ levels, level: sandbox.level, says: String(Buffer.from(stdout)) + Buffer.from(stderr), forks: forks.status, renices: renices.status, required }))
   await sandbox.close()
 })()`
   const { stdout, stderr } = spawnSync(launcher, [String(NOBODY), profile, process.execPath, '-e', script], {
@@ -60,6 +61,7 @@ test("under Docker's default rules, as another user than root, the level is degr
     level: 'degraded',
     says: expect.stringMatching(/^42 /),
     forks: 'error',
+    renices: 'error',
     required: 'sandbox.level_unmet',
   })
 }, 90_000)
@@ -70,6 +72,7 @@ test('under the profile that comes with the package the level is full, without a
     level: 'full',
     says: '42 1000\n',
     forks: 'error',
+    renices: 'error',
     required: 'full',
   })
 }, 90_000)

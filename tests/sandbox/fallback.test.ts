@@ -1,5 +1,5 @@
 /** Without a C compiler the zygote serves in Python: the same answers, the same walls. */
-import { openSandbox, type RunRequest, type Sandbox, type SandboxLevel } from '../../sandbox'
+import { openSandbox, openSession, type RunRequest, type Sandbox, type SandboxLevel } from '../../sandbox'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 
@@ -32,9 +32,11 @@ describe.each<SandboxLevel>(['full', 'degraded'])('at level %s', level => {
     ['x = []\nwhile True: x.append(bytearray(10**7))', 'error'],
     ['import ctypes; ctypes.string_at(0)', 'killed'],
     ['import os; os._exit(3)', 'error'],
+    ["import os; os.write(0, b'x')", 'error'],
+    ["import os; os.setxattr(1, 'user.a', b'x')", 'error'],
     ['print(1)', 'ok'],
   ])('%p ends as it does with the shim', async (code, status) => {
-    expect((await run(code, { timeoutMs: status === 'timeout' ? 300 : 20_000 })).status).toBe(status)
+    expect((await run(code, { stdin: 'a', timeoutMs: status === 'timeout' ? 300 : 20_000 })).status).toBe(status)
     expect(text((await run('print("alive")')).stdout)).toBe('alive\n')
   })
 
@@ -55,6 +57,11 @@ print(len([x for x in gc.get_objects() if isinstance(x, (str, bytes)) and needle
   })
 
   test('sessions are refused with the reason', async () => {
-    expect(await run('1', { session: { id: 's', cell: 0 } })).toMatchObject({ status: 'rejected' })
+    const reason = expect.stringContaining(level === 'full' ? 'C compiler' : "level 'full'")
+    expect(await run('1', { session: { id: 's', cell: 0 } })).toMatchObject({ status: 'rejected', reason })
+    expect(sandbox.noSessions).toEqual(reason)
+    expect(() => openSession(sandbox)).toThrow(
+      expect.objectContaining({ code: 'sandbox.level_unmet', message: sandbox.noSessions }),
+    )
   })
 })

@@ -66,6 +66,53 @@ test('a cell that is killed leaves the session as it was before it', async () =>
   expect((await cell(id, 7, 'x')).stdout).toBe('1\n')
 })
 
+test("a cell's memory is bounded by its own memoryMb, which it cannot change", async () => {
+  const take = 'x = bytearray(700 << 20)\nprint(len(x) >> 20)\ndel x'
+  for (const limits of [
+    [1500, 64, 1500],
+    [64, 1500, 64],
+  ]) {
+    const id = fresh()
+    for (const [n, memoryMb] of limits.entries()) {
+      const ended = memoryMb > 700 ? ['700\n', ''] : ['', 'MemoryError at line 1\n  x = bytearray(700 << 20)\n']
+      const { stdout, stderr } = await cell(id, n, take, { memoryMb })
+      expect([stdout, stderr]).toEqual(ended)
+    }
+  }
+  const id = fresh()
+  const raise = `
+import ctypes, resource, os
+libc = ctypes.CDLL(None, use_errno=True)
+hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+both = (ctypes.c_ulong * 2)(2**63, hard)
+ways = [lambda: resource.setrlimit(resource.RLIMIT_AS, (hard, hard)), lambda: resource.prlimit(0, resource.RLIMIT_AS, (hard, hard)),
+  lambda: resource.prlimit(os.getpid(), resource.RLIMIT_AS, (hard, hard)), lambda: os.kill(1, libc.syscall(160, 9, both)),
+  lambda: os.kill(1, libc.syscall(302, 0, 9, both, None)), lambda: os.kill(1, libc.syscall(302, ctypes.c_long(1 << 32), 9, both, None))]
+raised = []
+for n, way in enumerate(ways):
+    try: way()
+    except (OSError, ValueError): continue
+    raised.append(n)
+try: raised.append(len(bytearray(700 << 20)))
+except MemoryError: pass
+resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+print(raised, resource.prlimit(0, resource.RLIMIT_AS)[0] == resource.getrlimit(resource.RLIMIT_AS)[0] < 2**31)`
+  expect(await cell(id, 0, raise, { memoryMb: 64 })).toMatchObject({ stdout: '[] True\n', stderr: '' })
+})
+
+test('what a cell keeps of its streams, the next ones cannot fill', async () => {
+  const id = fresh()
+  const keep = 'import os\nkept = [os.dup(fd) for fd in (0, 1, 2)]\nprint("out")'
+  expect(await cell(id, 0, keep, { stdin: 'in' })).toMatchObject({ stdout: 'out\n' })
+  const fill = `
+for fd in kept:
+    for way in (lambda: os.write(fd, b'x' * (1 << 20)), lambda: os.pwrite(fd, b'x', 1 << 30), lambda: os.ftruncate(fd, 1 << 20)):
+        try: print(way())
+        except OSError: pass
+print(max(os.fstat(fd).st_blocks for fd in kept[1:]))`
+  expect(await cell(id, 1, fill)).toMatchObject({ stdout: '0\n', stderr: '' })
+})
+
 test('sessions fork and go their own ways', async () => {
   const session = openSession(sandbox)
   await session.run('x = [0]')
