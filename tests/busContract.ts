@@ -325,6 +325,16 @@ export function busContract(driver: BusDriver): void {
       expect(seen.map(textOf)).toEqual(['b', 'c'])
     })
 
+    test('a consumer that is to begin beyond the end is told so, with both offsets, instead of waiting for ever', async () => {
+      await create('t', 1)
+      await bus.append(['a', 'b'].map(text => record('t', 'k', text)))
+      const errors: Error[] = []
+      await consume({ onAssigned: async () => 7, onError: error => errors.push(error) }, [])
+      await until(() => errors.length === 1, 'the error was reported')
+      expect(errors).toMatchObject([{ code: 'bus.offset_out_of_range', hint: expect.stringContaining('cut short') }])
+      expect(errors[0]!.message).toContain('t/0 holds offsets 0 to 1; 7 was asked for')
+    })
+
     test('two groups each see everything', async () => {
       await create('t', 3)
       const left: BusRecord[] = []

@@ -6,6 +6,9 @@ import { TroupeError } from '../errors'
 /** Most bytes of key, headers and value of one record. Kafka's default limit is 1 MiB; this leaves room for framing. */
 export const maxRecordBytes = 900 * 1024
 
+const holds = (oldest: number, next: number): string =>
+  next > oldest ? `holds offsets ${oldest} to ${next - 1}` : `holds nothing, and its end is at offset ${next}`
+
 export const busErrors = {
   topicUnknown: (topic: string): TroupeError =>
     new TroupeError('bus.topic_unknown', {
@@ -63,8 +66,11 @@ export const busErrors = {
     new TroupeError('bus.offset_out_of_range', {
       boundary: 'bus',
       retriable: false,
-      message: `${topic}/${partition} holds offsets ${oldest} to ${next - 1}; ${offset} was asked for`,
-      hint: 'records of command topics are dropped after their retention; begin at the oldest offset',
+      message: `${topic}/${partition} ${holds(oldest, next)}; ${offset} was asked for`,
+      hint:
+        offset > next
+          ? 'the log was cut short or made anew since that offset was known: start a new run, or set the offset of the group with kafka-consumer-groups.sh --reset-offsets'
+          : 'records of command topics are dropped after their retention; begin at the oldest offset',
     }),
 
   notOwned: (group: string, topic: string, partition: number): TroupeError =>

@@ -133,6 +133,8 @@ class Group {
     try {
       const usual = this.beginOf(key, at, member)
       const begin = (await member.options.onAssigned?.(at)) ?? usual
+      const { oldest, next } = this.log.offsets(at.topic, at.partition)
+      if (begin > next) throw busErrors.offsetOutOfRange(at.topic, at.partition, begin, oldest, next)
       const maxBatch = member.options.maxBatch ?? defaultMaxBatch
       owned.pump = new PartitionPump({
         begin,

@@ -111,7 +111,10 @@ export interface KafkaCluster {
   refreshMetadata(): Promise<void>
   metadata(of: { readonly topics: readonly string[] }): Promise<{
     readonly brokers: readonly { readonly nodeId: number }[]
-    readonly topicMetadata: readonly { readonly topic: string; readonly partitionMetadata: readonly unknown[] }[]
+    readonly topicMetadata: readonly {
+      readonly topic: string
+      readonly partitionMetadata: readonly { readonly replicas: readonly number[] }[]
+    }[]
   }>
   findTopicPartitionMetadata(topic: string): readonly { readonly partitionId: number; readonly leader: number }[]
   findBroker(of: { readonly nodeId: number | string }): Promise<KafkaBroker>

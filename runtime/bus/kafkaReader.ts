@@ -7,6 +7,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
+import type { TroupeError } from '../errors'
 import type { BusRecord } from './bus'
 import { busErrors } from './busErrors'
 import {
@@ -28,7 +29,7 @@ const nextTimestamp = -1
 
 export interface Fetched {
   readonly records: readonly BusRecord[]
-  /** The offset that the next record of the partition will get. */
+  /** The offset that the next record of the partition will get; below the offset that was asked for where it is beyond. */
   readonly end: number
 }
 
@@ -47,7 +48,10 @@ export class KafkaReader {
     this.closed = true
   }
 
-  /** One request: what is there from `offset` on, at most about `partitionFetchBytes`. Throws bus.offset_out_of_range. */
+  /**
+   * One request: what is there from `offset` on, at most about `partitionFetchBytes`.
+   * @throws TroupeError bus.offset_out_of_range before the oldest
+   */
   async fetch(topic: string, partition: number, offset: number): Promise<Fetched> {
     try {
       return await this.onLeader(`reading ${topic}/${partition}`, topic, partition, async broker => {
@@ -67,8 +71,12 @@ export class KafkaReader {
       if (rootOf((thrown as Error).cause).type !== 'OFFSET_OUT_OF_RANGE') throw thrown
       const { oldest, next } = await this.offsets(topic, partition)
       if (offset >= next) return { records: [], end: next }
-      throw busErrors.offsetOutOfRange(this.nameOf(topic), partition, offset, oldest, next)
+      throw this.outOfRange(topic, partition, offset, oldest, next)
     }
+  }
+
+  outOfRange(topic: string, partition: number, offset: number, oldest: number, next: number): TroupeError {
+    return busErrors.offsetOutOfRange(this.nameOf(topic), partition, offset, oldest, next)
   }
 
   /** A fetch's answer from `from` on: batches begin before the offset that was asked for. */

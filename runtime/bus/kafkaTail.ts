@@ -3,7 +3,8 @@
  *
  * in   cursors, each with an offset and room for records      out  records to the cursors, in order
  * Invariants: a cursor gets every record from its offset on, once; one that has no room is not asked for until it wakes.
- * A cursor that had no answer from its leader for `stallTimeoutMs` fails instead of waiting in silence.
+ * A cursor that had no answer from its leader for `stallTimeoutMs` fails instead of waiting in silence, and so does one
+ * that is beyond the end of its partition.
  *
  * A cursor that is behind catches up with requests of its own; at the end of its partition it joins the long poll.
  */
@@ -18,6 +19,9 @@ import { type KafkaReader, partitionFetchBytes } from './kafkaReader'
 const maxWaitMs = 100
 const answerBytes = 16 * 1024 * 1024
 const maxPauseMs = 1000
+/** How long a partition may end before a cursor: one that led until now may not have heard yet that it does no longer. */
+const shortMs = 5000
+const shortPauseMs = 250
 
 export interface CursorOptions {
   /** As on the wire. */
@@ -83,9 +87,16 @@ export class KafkaTail {
   }
 
   private async catchUp(place: Place): Promise<void> {
+    let shortSince: number | undefined
     try {
       while (place.state === 'behind') {
         const { records, end } = await this.reader.fetch(place.topic, place.partition, place.next)
+        if (end < place.next) {
+          shortSince ??= systemEffects.elapsed()
+          await this.askAgain(place, shortSince)
+          continue
+        }
+        shortSince = undefined
         this.give(place, records)
         // Without a record below the end there is nothing to catch up with: control records, or a gap.
         if (place.state === 'behind' && (place.next >= end || records.length === 0)) {
@@ -96,6 +107,16 @@ export class KafkaTail {
     } catch (thrown) {
       this.fail(place, thrown)
     }
+  }
+
+  /** @throws TroupeError bus.offset_out_of_range where the partition goes on ending before the cursor */
+  private async askAgain({ topic, partition, next }: Place, shortSince: number): Promise<void> {
+    if (systemEffects.elapsed() - shortSince >= shortMs) {
+      const bounds = await this.reader.offsets(topic, partition)
+      if (next > bounds.next) throw this.reader.outOfRange(topic, partition, next, bounds.oldest, bounds.next)
+    }
+    await sleep(shortPauseMs)
+    await this.reader.cluster.refreshMetadata().catch(() => {}) // the next fetch says what is wrong
   }
 
   private give(place: Place, records: readonly BusRecord[]): void {
@@ -203,11 +224,9 @@ export class KafkaTail {
 
   /** kafkajs does not say which partition of a request was at fault: each is asked alone. */
   private async single(places: readonly Place[]): Promise<void> {
-    for (const place of places) {
-      if (place.state !== 'following') continue
-      place.state = 'behind'
-      await this.catchUp(place)
-    }
+    const following = places.filter(({ state }) => state === 'following')
+    for (const place of following) place.state = 'behind'
+    await Promise.all(following.map(place => this.catchUp(place)))
   }
 
   private failStalled(places: readonly Place[], thrown: unknown): void {

@@ -27,6 +27,12 @@ const minMessageBytes = 1_048_588
 
 type Settings = ReadonlyMap<string, string>
 
+interface Shape {
+  readonly partitions: number
+  /** Of the partition that has the fewest. */
+  readonly replicas: number
+}
+
 export class KafkaTopics {
   private readonly counts = new Map<string, number>()
   private readonly retention = new Map<string, number | null>()
@@ -52,9 +58,9 @@ export class KafkaTopics {
     // With several brokers, the one that answered may not have heard of a topic that another has just made.
     for (let tries = brokers > 1 ? settleTries : 1; !topics.has(topic) && tries > 1; tries--) {
       await sleep(settlePauseMs)
-      for (const [name, count] of (await this.lookUp()).topics) topics.set(name, count)
+      for (const [name, shape] of (await this.lookUp()).topics) topics.set(name, shape)
     }
-    const count = topics.get(topic)
+    const count = topics.get(topic)?.partitions
     if (count === undefined) throw busErrors.topicUnknown(this.fromWire(topic))
     await this.cluster.addMultipleTargetTopics([topic])
     this.counts.set(topic, count)
@@ -67,7 +73,7 @@ export class KafkaTopics {
     const ours = [...topics].filter(([name]) => name.startsWith(prefix) && !name.startsWith('__'))
     const unknown = ours.map(([name]) => name).filter(name => !this.retention.has(name))
     for (const [name, settings] of await this.settingsOf(unknown)) this.retention.set(name, retentionOf(settings))
-    return ours.map(([name, partitions]) => ({
+    return ours.map(([name, { partitions }]) => ({
       topic: this.fromWire(name),
       partitions,
       retentionMs: this.retention.get(name) ?? null,
@@ -114,7 +120,8 @@ export class KafkaTopics {
       'retention.ms': String(retentionMs ?? -1),
       'retention.bytes': '-1',
       'message.timestamp.type': 'LogAppendTime',
-      'min.insync.replicas': String(replicationFactor >= usualReplication ? 2 : 1),
+      'min.insync.replicas': String(inSyncOf(replicationFactor)),
+      'unclean.leader.election.enable': 'false',
     }
     return {
       topic: this.toWire(topic),
@@ -129,7 +136,7 @@ export class KafkaTopics {
     const settings = await this.settingsOf(configs.map(({ topic }) => this.toWire(topic)))
     for (const { topic, partitions, retentionMs } of configs) {
       const name = this.toWire(topic)
-      const has = topics.get(name) ?? 0
+      const { partitions: has, replicas } = topics.get(name) ?? { partitions: 0, replicas: 0 }
       if (has !== partitions) throw busErrors.topicMismatch(topic, has, partitions)
       const found = settings.get(name) ?? new Map()
       const refuse = (setting: string, wanted: string): never => {
@@ -143,6 +150,9 @@ export class KafkaTopics {
       if (Number(found.get('max.message.bytes') ?? minMessageBytes) < minMessageBytes) {
         refuse('max.message.bytes', String(minMessageBytes))
       }
+      const inSync = inSyncOf(replicas)
+      if (Number(found.get('min.insync.replicas') ?? inSync) < inSync) refuse('min.insync.replicas', String(inSync))
+      if (found.get('unclean.leader.election.enable') === 'true') refuse('unclean.leader.election.enable', 'false')
     }
   }
 
@@ -157,12 +167,16 @@ export class KafkaTopics {
     })
   }
 
-  private async lookUp(): Promise<{ brokers: number; topics: Map<string, number> }> {
+  private async lookUp(): Promise<{ brokers: number; topics: Map<string, Shape> }> {
     try {
       await this.cluster.refreshMetadata()
       const { brokers, topicMetadata } = await this.metadata()
-      const topics = topicMetadata.map(({ topic, partitionMetadata }) => [topic, partitionMetadata.length] as const)
-      return { brokers: brokers.length, topics: new Map(topics) }
+      const topics = new Map<string, Shape>()
+      for (const { topic, partitionMetadata } of topicMetadata) {
+        const replicas = Math.min(...partitionMetadata.map(one => one.replicas.length))
+        topics.set(topic, { partitions: partitionMetadata.length, replicas })
+      }
+      return { brokers: brokers.length, topics }
     } catch (thrown) {
       throw kafkaError(thrown, 'looking up topics', this.client.brokers)
     }
@@ -218,6 +232,9 @@ export class KafkaTopics {
     return this.admin
   }
 }
+
+/** How many replicas must have a record before it counts: of one or two copies, a broker that is down must not stop a run. */
+const inSyncOf = (replicas: number): number => (replicas >= usualReplication ? 2 : 1)
 
 function retentionOf(settings: Settings): number | null {
   const ms = Number(settings.get('retention.ms') ?? -1)

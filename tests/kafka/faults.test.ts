@@ -2,6 +2,7 @@
  * Three brokers, replication 3, min.insync 2: what a broker that dies, hangs or comes back does to a stream. Nothing that
  * was acknowledged is lost, the order in a partition is kept, and whoever follows gets all of it.
  */
+import { Kafka, logLevel } from 'kafkajs'
 import type { Bus, BusRecord } from '../../runtime/bus'
 import { openKafkaBus } from '../../runtime/bus/kafka'
 import { codeOf, record, textOf } from '../busContract'
@@ -139,6 +140,23 @@ test('a broker that hangs and wakes up again costs time, and nothing else', asyn
   await running.stop()
   await checkAll(bus, running.acked, seen)
   expect(errors).toEqual([])
+})
+
+test('a topic of three copies of which one is enough is refused, with the command that mends it', async () => {
+  const topic = `f${runs}.t`
+  const admin = new Kafka({ brokers: kafka.address.slice(8).split(','), logLevel: logLevel.NOTHING }).admin()
+  await admin.connect()
+  const configEntries = ['retention.ms=-1', 'min.insync.replicas=1'].map(entry => {
+    const [name, value] = entry.split('=')
+    return { name: name!, value: value! }
+  })
+  await admin.createTopics({ topics: [{ topic, numPartitions: 1, replicationFactor: 3, configEntries }] })
+  await admin.disconnect()
+  const bus = await open()
+  const error = await bus.createTopics([{ topic: 't', partitions: 1, retentionMs: null }]).catch(thrown => thrown)
+  expect(error).toMatchObject({ code: 'bus.topic_mismatch', retriable: false })
+  expect(error.message).toContain('min.insync.replicas=1, 2 is wanted')
+  expect(error.hint).toContain(`--entity-name ${topic} --add-config min.insync.replicas=2`)
 })
 
 test('with one of three replicas left nothing is acknowledged, and the error says why; then it goes on', async () => {

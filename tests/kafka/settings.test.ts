@@ -108,6 +108,7 @@ describe('topics', () => {
     ['retention.ms', '604800000', '-1'],
     ['retention.bytes', '1000000', '-1'],
     ['max.message.bytes', '500000', '1048588'],
+    ['unclean.leader.election.enable', 'true', 'false'],
   ])(
     'a fact topic with %s=%s is refused, with what is wanted and the command that mends it',
     async (name, value, wanted) => {

@@ -363,6 +363,44 @@ test('what a group committed is gone from a topic with a retention: it goes on w
   expect(seen).toEqual(['7', '8', '9'])
 })
 
+test('a group that got further than its log now reaches is refused, instead of skipping what comes up to there', async () => {
+  const bus = await open()
+  await create(bus)
+  await bus.append([record('t', 'k', 'a')])
+  const admin = raw().admin()
+  await admin.connect()
+  await admin.setOffsets({ groupId: `t${tests}.g`, topic: wire(), partitions: [{ partition: 0, offset: '50' }] })
+  await admin.disconnect()
+  const errors: Error[] = []
+  await bus.subscribe({ topics: ['t'], group: 'g', from: 'earliest', onError: e => errors.push(e) }, async () => {})
+  await until(() => errors.length > 0, 20_000)
+  expect(errors).toMatchObject([
+    { code: 'bus.offset_out_of_range', hint: expect.stringContaining('--reset-offsets'), retriable: false },
+  ])
+  expect(errors[0]!.message).toContain('t/0 holds offsets 0 to 0; 50 was asked for')
+})
+
+test('a consumer whose log is made anew under it ends with an error that says where it was', async () => {
+  const bus = await open()
+  await create(bus)
+  await bus.append(Array.from({ length: 5 }, (_, i) => record('t', 'k', `${i}`)))
+  const seen: string[] = []
+  const errors: Error[] = []
+  await bus.subscribe({ topics: ['t'], group: 'g', from: 'earliest', onError: e => errors.push(e) }, async records => {
+    seen.push(...records.map(textOf))
+  })
+  await until(() => seen.length === 5)
+  const admin = raw().admin()
+  await admin.connect()
+  await admin.deleteTopics({ topics: [wire()] })
+  const remake = () => admin.createTopics({ topics: [{ topic: wire(), numPartitions: 1 }], waitForLeaders: true })
+  await until(() => remake().catch(() => false), 20_000, 100)
+  await admin.disconnect()
+  await until(() => errors.length > 0, 30_000)
+  expect(errors).toMatchObject([{ code: 'bus.offset_out_of_range' }])
+  expect(errors[0]!.message).toContain('t/0 holds nothing, and its end is at offset 0; 5 was asked for')
+})
+
 test('a slow consumer whose next record is dropped ends with an error that says where it was', async () => {
   const bus = await open()
   await create(bus, 1, 3_600_000)
