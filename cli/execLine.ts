@@ -5,6 +5,7 @@
  * Invariant: whatever the line holds there is an answer to it, with the line's own id where it has one.
  */
 import { distance } from 'fastest-levenshtein'
+import { withoutBom } from '../runtime/withoutBom'
 import { notUnicode, type RunRequest, type RunResult } from '../sandbox'
 
 type LineId = string | number | null
@@ -39,7 +40,7 @@ const NEAR = 4
 export function parseExecLine(text: string): ExecLine | BadLine {
   let value: unknown
   try {
-    value = JSON.parse(text)
+    value = JSON.parse(withoutBom(text))
   } catch (error) {
     return { id: null, reason: `not JSON: ${(error as Error).message}` }
   }

@@ -106,6 +106,15 @@ test.each<[string, object | string, RegExp]>([
   expect(failure(() => readEngineModel(file('engine.json', content))).message).toMatch(expected)
 })
 
+test('a byte order mark before a file changes nothing', () => {
+  const mark = '\uFEFF'
+  const engine = readEngineModel(file('bom.json', `${mark}${JSON.stringify(model)}`))
+  expect(engine).toEqual(model)
+  expect(readTrace(file('bom.jsonl', `${mark}${JSON.stringify(line(0))}`), engine).trace).toEqual([line(0)])
+  const azure = 'TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,40,8\n'
+  expect(readTrace(file('bom.csv', mark + azure), engine).trace).toMatchObject([{ promptTokens: 40 }])
+})
+
 test.each<[string, readonly (object | string)[], RegExp]>([
   ['nothing', ['', ' '], /trace\.jsonl: it holds no trajectory/],
   ['text', [line(0), 'turns'], /line 2: this is no JSON/],

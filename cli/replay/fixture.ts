@@ -12,6 +12,7 @@ import type { Message, TopicName } from '../../messages/topics'
 import { topicOnBus, topics } from '../../messages/topics'
 import type { NewRecord } from '../../runtime/bus/bus'
 import { asError, TroupeError } from '../../runtime/errors'
+import { withoutBom } from '../../runtime/withoutBom'
 import type { RecordedRun } from './recordedRun'
 
 interface FixtureRecord {
@@ -82,7 +83,9 @@ export function unpackFixture(bytes: Buffer): Fixture {
   } catch (thrown) {
     throw badImport(`the file cannot be unpacked: ${asError(thrown).message}`)
   }
-  const [first = '', ...rest] = text.split('\n').filter(line => line !== '')
+  const [first = '', ...rest] = withoutBom(text)
+    .split('\n')
+    .filter(line => line !== '')
   const head = parsed(first, 1) as { format?: unknown; run?: unknown; partitions?: unknown }
   if (head.format !== format || typeof head.run !== 'string' || !Number.isInteger(head.partitions)) {
     throw badImport(`line 1 is no head of a ${format}`)

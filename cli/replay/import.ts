@@ -15,6 +15,7 @@ import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { recipeSchema } from '../../runtime/recipe'
 import { runsOf } from '../../runtime/runDirectory'
+import { withoutBom } from '../../runtime/withoutBom'
 import { directoryOf, openRun, runsOn, withBus } from '../runContext'
 import { wholeNumber } from '../wholeNumber'
 import { badImport, maxImportBytes, recordsOf, unpackFixture } from './fixture'
@@ -114,8 +115,7 @@ const looksLikeFixture = (content: Buffer): boolean =>
 function linesOf(files: readonly Read[]): readonly ImportedLine[] {
   return files.flatMap(({ name, content }) => {
     const fileStep = /^\d+$/.test(basename(name, '.jsonl')) ? Number(basename(name, '.jsonl')) : undefined
-    return content
-      .toString('utf8')
+    return withoutBom(content.toString('utf8'))
       .split('\n')
       .flatMap((text, i): ImportedLine[] => {
         if (text.trim() === '') return []

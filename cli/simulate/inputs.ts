@@ -9,6 +9,7 @@ import { z } from 'zod'
 import { type EngineModel, familyNames, finalTokens, stepMs, type TracedTrajectory } from '../../kernels'
 import { parseConfig } from '../../runtime/config'
 import { asError, TroupeError } from '../../runtime/errors'
+import { withoutBom } from '../../runtime/withoutBom'
 import { azureHeader, parseAzureTrace, type ReadTrace } from './azureTrace'
 import { invalidInput } from './invalidInput'
 
@@ -109,7 +110,7 @@ function parseLines(text: string, path: string): ReadTrace {
 
 function textOf(path: string): string {
   try {
-    return readFileSync(path, 'utf8')
+    return withoutBom(readFileSync(path, 'utf8'))
   } catch (thrown) {
     throw invalidInput(`${path} cannot be read: ${asError(thrown).message}`, thrown)
   }

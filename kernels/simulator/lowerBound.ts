@@ -8,7 +8,7 @@
  *    `maxSequences`, or its own tokens' share of the KV. hypot(f, x) ≥ a·f + b·x for a² + b² = 1 splits the dense part.
  */
 import { capacityBlocks, decodeStepsMs, type EngineModel, stepMs } from './engineModel'
-import type { TracedTrajectory } from './trace'
+import { firstArrivalMs, type TracedTrajectory } from './trace'
 
 export interface LowerBound {
   readonly chainMs: number
@@ -17,7 +17,7 @@ export interface LowerBound {
 }
 
 export function lowerBoundMs(trace: readonly TracedTrajectory[], model: EngineModel, engines: number): LowerBound {
-  const first = trace.reduce((least, one) => Math.min(least, one.arrivalMs), Number.POSITIVE_INFINITY)
+  const first = firstArrivalMs(trace)
   const chainMs = trace.reduce((most, one) => Math.max(most, one.arrivalMs - first + aloneMs(one, model)), 0)
   const workMs = leastWorkMs(trace, model) / engines
   return { chainMs, workMs, ms: Math.max(chainMs, workMs) }

@@ -14,7 +14,7 @@ import type { EngineModel } from './engineModel'
 import type { History } from './sequence'
 import { type EndedTurn, SimulatedEngine } from './simulatedEngine'
 import { Tally } from './tally'
-import { finalTokens, type TracedTrajectory, traceFault } from './trace'
+import { finalTokens, firstArrivalMs, type TracedTrajectory, traceFault } from './trace'
 
 export interface SimulationOptions {
   readonly model: EngineModel
@@ -39,6 +39,7 @@ export interface SimulationOptions {
   readonly observe?: (event: SchedulerEvent) => void
 }
 
+/** Times are from the first arrival on. */
 export type SchedulerEvent =
   | { readonly kind: 'asked'; readonly atMs: number; readonly trajectory: string; readonly turn: number }
   | ({ readonly kind: 'ended'; readonly atMs: number; readonly trajectory: string; readonly turn: number } & EndedTurn)
@@ -64,6 +65,16 @@ interface Event extends HeapItem {
   readonly happens: () => unknown
 }
 
+/** Happens again and again, whatever else does. */
+interface Clock {
+  readonly periodMs: number
+  readonly happens: () => void
+  nextMs: number
+}
+
+/** More often than this nothing is reported and no weights come: such a period was not meant in ms. */
+const shortestPeriodMs = 1
+
 const soonest = (a: Event, b: Event): number => a.atMs - b.atMs || a.number - b.number
 
 /** @throws RangeError on a trace that the engine cannot hold, or options that are none. */
@@ -88,9 +99,10 @@ class Simulation {
   private readonly priority: boolean
   private nowMs = 0
   private eventsMade = 0
-  /** Events that come again and again: where nothing else is booked, nothing more will happen. */
-  private clocks = 0
+  private readonly clocks: Clock[] = []
   private open: number
+  /** Turns that were asked for and have not ended. */
+  private turnsOut = 0
 
   constructor(
     trace: readonly TracedTrajectory[],
@@ -101,7 +113,8 @@ class Simulation {
     this.boundTokens = options.boundTokens ?? trace.reduce((most, one) => Math.max(most, finalTokens(one)), 1)
     this.scheduler = createScheduler(policy, options.scheduler)
     this.open = trace.length
-    this.tally = new Tally(trace)
+    this.tally = new Tally(trace.length)
+    const firstMs = firstArrivalMs(trace)
     const byArrival = trace.map((traced, line) => ({ traced, line }))
     byArrival.sort((a, b) => a.traced.arrivalMs - b.traced.arrivalMs || a.line - b.line)
     byArrival.forEach(({ traced }, order) => {
@@ -109,9 +122,9 @@ class Simulation {
       const { trajectoryId, promptTokens, arrivalMs } = traced
       const rollout = { traced, order, history, turn: 0, contextTokens: promptTokens, askedMs: 0, engine: null }
       this.rollouts.set(trajectoryId, rollout)
-      this.at(arrivalMs, () => this.ask(rollout))
+      // From the first arrival on: small numbers, so that a short step is not lost in the sum with a date.
+      this.at(arrivalMs - firstMs, () => this.ask(rollout))
     })
-    this.nowMs = byArrival[0]!.traced.arrivalMs
     for (let i = 0; i < options.engines; i++) this.join(engineId(`engine-${i}`))
   }
 
@@ -119,14 +132,14 @@ class Simulation {
     const { statusMs = 1000, weights } = this.options
     if (statusMs > 0) this.every(statusMs, () => this.report())
     if (weights) this.every(weights.everyMs, () => this.takeWeights(weights.pauseMs))
-    for (let next = this.events.pop(); next !== undefined && this.open > 0; next = this.events.pop()) {
-      this.nowMs = next.atMs
-      next.happens()
+    for (let next = this.events.peek(); next !== undefined && this.open > 0; next = this.events.peek()) {
+      if (this.turnsOut === 0) this.skipTo(next.atMs)
+      this.nowMs = this.clocks.reduce((soonestMs, { nextMs }) => Math.min(soonestMs, nextMs), next.atMs)
+      for (const clock of this.clocks) this.tick(clock)
       while (this.events.peek()?.atMs === this.nowMs) this.events.pop()!.happens()
       this.decide()
       for (const engine of this.changed) this.look(engine)
       this.changed.clear()
-      if (this.events.size <= this.clocks) break
     }
     if (this.open > 0) throw new Error(`${this.open} trajectories wait for ever`)
     return this.tally.result(this.options.policy, [...this.engines.values()], this.nowMs)
@@ -156,12 +169,20 @@ class Simulation {
   }
 
   private every(periodMs: number, happens: () => void): void {
-    this.clocks++
-    const again = () => {
-      happens()
-      this.at(this.nowMs + periodMs, again)
+    this.clocks.push({ periodMs, happens, nextMs: this.nowMs + periodMs })
+  }
+
+  private tick(clock: Clock): void {
+    if (clock.nextMs !== this.nowMs) return
+    clock.happens()
+    clock.nextMs += clock.periodMs
+  }
+
+  /** While no turn is out, each tick of a clock says what the one before said: the last one before `atMs` is enough. */
+  private skipTo(atMs: number): void {
+    for (const clock of this.clocks) {
+      clock.nextMs += Math.max(0, Math.floor((atMs - clock.nextMs) / clock.periodMs)) * clock.periodMs
     }
-    this.at(this.nowMs + periodMs, again)
   }
 
   /** Lets an engine see what has come for it, and books the end of its batch. */
@@ -193,6 +214,7 @@ class Simulation {
   private ask(rollout: Rollout): void {
     const { traced, turn, order, contextTokens } = rollout
     rollout.askedMs = this.nowMs
+    this.turnsOut++
     this.options.observe?.({ kind: 'asked', atMs: this.nowMs, trajectory: traced.trajectoryId, turn })
     this.scheduler.turnAsked({
       trajectory: traced.trajectoryId as TrajectoryId,
@@ -211,6 +233,7 @@ class Simulation {
     const rollout = this.rollouts.get(request.trajectory)!
     const { traced, turn } = rollout
     const trajectory = traced.trajectoryId as TrajectoryId
+    this.turnsOut--
     this.tally.turn(request, rollout.askedMs, firstTokenMs, this.nowMs)
     this.options.observe?.({ kind: 'ended', atMs: this.nowMs, trajectory, turn, ...ended })
     rollout.contextTokens += request.newTokens
@@ -275,8 +298,15 @@ class Simulation {
 function optionFault(trace: readonly TracedTrajectory[], options: SimulationOptions): string | null {
   const { engines, boundTokens, statusMs = 1000, weights } = options
   if (!Number.isInteger(engines) || engines < 1) return `${engines} engines: a whole number from 1`
-  if (!(statusMs >= 0)) return `statusMs is ${statusMs}: ms from 0`
-  if (weights && !(weights.everyMs > 0 && weights.pauseMs >= 0)) return 'weights come every some ms and pause some ms'
+  if (statusMs !== 0 && !(statusMs >= shortestPeriodMs)) {
+    return `statusMs is ${statusMs}: 0 for never, or ms from ${shortestPeriodMs}`
+  }
+  if (weights && !(weights.everyMs >= shortestPeriodMs && weights.pauseMs >= 0)) {
+    return `weights come every ${weights.everyMs} ms and pause ${weights.pauseMs} ms: ms from ${shortestPeriodMs}, and from 0`
+  }
+  if (weights && weights.pauseMs >= weights.everyMs) {
+    return `weights come every ${weights.everyMs} ms and pause the engines for ${weights.pauseMs} ms: no engine would ever go on; the pause must be shorter`
+  }
   if (boundTokens === undefined) return null
   const longer = trace.find(one => finalTokens(one) > boundTokens)
   return longer === undefined

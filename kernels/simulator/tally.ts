@@ -5,7 +5,6 @@
 import type { PolicyName } from '../scheduling/contract'
 import type { TurnRequest } from './sequence'
 import type { SimulatedEngine } from './simulatedEngine'
-import type { TracedTrajectory } from './trace'
 
 export interface SimulationResult {
   readonly policy: PolicyName
@@ -44,8 +43,6 @@ export interface SimulationResult {
 const mean = (sum: number, n: number): number => (n === 0 ? 0 : sum / n)
 
 export class Tally {
-  private readonly firstArrivalMs: number
-  private readonly trajectories: number
   private turns = 0
   private ttftMs = 0
   private tpotMs = 0
@@ -54,10 +51,7 @@ export class Tally {
   private starts = 0
   private moves = 0
 
-  constructor(trace: readonly TracedTrajectory[]) {
-    this.trajectories = trace.length
-    this.firstArrivalMs = trace.reduce((first, one) => Math.min(first, one.arrivalMs), Number.POSITIVE_INFINITY)
-  }
+  constructor(private readonly trajectories: number) {}
 
   started(waitedMs: number, moved: boolean): void {
     this.starts++
@@ -73,8 +67,7 @@ export class Tally {
     this.tpotMs += (endedMs - firstTokenMs) / (newTokens - 1)
   }
 
-  result(policy: PolicyName, engines: readonly SimulatedEngine[], endMs: number): SimulationResult {
-    const makespanMs = endMs - this.firstArrivalMs
+  result(policy: PolicyName, engines: readonly SimulatedEngine[], makespanMs: number): SimulationResult {
     const sum = (of: (engine: SimulatedEngine) => number) => engines.reduce((total, engine) => total + of(engine), 0)
     const busyMs = sum(engine => engine.tally.busyMs)
     const kvTokens = engines[0]!.cache.blocks * engines[0]!.cache.blockTokens

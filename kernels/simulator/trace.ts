@@ -1,7 +1,7 @@
 /**
  * A load for the simulator: trajectories with their arrival, prompt, turns, and how long their tools take (DESIGN §9).
- * Invariant of what `checkTrace` lets pass: every length is a whole number, no time is negative, ids are unique, and every
- * trajectory fits the engine alone.
+ * Invariant of what `traceFault` lets pass: ids are unique, every trajectory fits the engine alone, and no time is so long
+ * that it was not meant in ms.
  */
 import { capacityBlocks, type EngineModel } from './engineModel'
 
@@ -24,6 +24,12 @@ export interface TracedTrajectory {
   readonly turns: readonly TracedTurn[]
 }
 
+/** What arrivals and tools may add up to: beyond it, sums of times no longer tell steps of a fraction of a ms apart. */
+const longestWaitMs = 2 ** 46
+
+export const firstArrivalMs = (trace: readonly TracedTrajectory[]): number =>
+  trace.reduce((first, { arrivalMs }) => Math.min(first, arrivalMs), Number.POSITIVE_INFINITY)
+
 /** Prompt, sampled and tool tokens at its end; the last answer of a tool is never read. */
 export function finalTokens({ promptTokens, turns }: TracedTrajectory): number {
   return turns.reduce((sum, { newTokens, toolTokens }, i) => {
@@ -39,7 +45,12 @@ export function traceFault(trace: readonly TracedTrajectory[], model: EngineMode
   if (trace.length === 0) return 'it holds no trajectory'
   const seen = new Set<string>()
   const room = capacityBlocks(model) * model.blockTokens
+  const firstMs = firstArrivalMs(trace)
   for (const one of trace) {
+    const waitsMs = one.turns.reduce((sum, { toolMs }) => sum + toolMs, one.arrivalMs - firstMs)
+    if (!(waitsMs <= longestWaitMs)) {
+      return `trajectory '${one.trajectoryId}' waits ${waitsMs} ms for its arrival and its tools, from the first arrival on: are the times in ms since the trace's start?`
+    }
     if (seen.has(one.trajectoryId)) return `trajectoryId '${one.trajectoryId}' is there twice`
     seen.add(one.trajectoryId)
     // The token that is sampled last is never put into the cache.

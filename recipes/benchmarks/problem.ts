@@ -6,6 +6,7 @@
  */
 import type { ChatMessage } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
+import { withoutBom } from '../../runtime/withoutBom'
 
 export interface Problem {
   readonly id: string
@@ -31,7 +32,8 @@ export interface Row {
 }
 
 /** JSON lines, or one JSON array. Empty lines are not counted. */
-export function rowsOf(text: string): readonly Row[] {
+export function rowsOf(content: string): readonly Row[] {
+  const text = withoutBom(content)
   if (text.trimStart().startsWith('[')) {
     const rows = parsed(text)
     if (Array.isArray(rows)) return rows.map((row, at) => ({ row, place: at + 1 }))

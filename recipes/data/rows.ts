@@ -10,6 +10,7 @@ import { open, readdir, readFile, stat } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { asError, TroupeError } from '../../runtime/errors'
+import { withoutBom } from '../../runtime/withoutBom'
 
 export interface ReadRow {
   /** undefined: the line is no JSON. */
@@ -65,13 +66,13 @@ async function* lineRows(file: string, name: string): AsyncGenerator<ReadRow> {
   let line = 0
   for await (const text of lines) {
     line++
-    const bare = line === 1 ? text.replace(/^\uFEFF/, '') : text
+    const bare = line === 1 ? withoutBom(text) : text
     if (bare.trim() !== '') yield { row: parsed(bare), place: `${name}:${line}` }
   }
 }
 
 async function* arrayRows(file: string, name: string): AsyncGenerator<ReadRow> {
-  const rows = parsed((await readFile(file, 'utf8')).replace(/^\uFEFF/, ''))
+  const rows = parsed(withoutBom(await readFile(file, 'utf8')))
   if (!Array.isArray(rows)) {
     throw noData(`${file} begins as a JSON array and is none`, 'download it again, or give one row a line (JSONL)')
   }

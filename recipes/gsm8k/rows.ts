@@ -6,6 +6,7 @@
  * Invariant: pure, and no line can make it throw. Each line is either a row or counted once under one reason.
  */
 import { normalizeInteger } from '../../kernels/answer'
+import { withoutBom } from '../../runtime/withoutBom'
 
 export interface Gsm8kRow {
   /** 1-based line of the file: names the row for ever, also when others are left out. */
@@ -29,7 +30,7 @@ export interface Gsm8kRows {
 export function parseGsm8k(jsonl: string): Gsm8kRows {
   const rows: Gsm8kRow[] = []
   const dropped: Record<string, number> = {}
-  for (const [at, text] of jsonl.split('\n').entries()) {
+  for (const [at, text] of withoutBom(jsonl).split('\n').entries()) {
     if (text.trim() === '') continue
     const row = parseRow(text)
     if (typeof row === 'string') dropped[row] = (dropped[row] ?? 0) + 1

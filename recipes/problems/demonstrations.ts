@@ -10,6 +10,7 @@ import { z } from 'zod'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
+import { withoutBom } from '../../runtime/withoutBom'
 
 const conversation = z
   .array(z.object({ role: z.enum(['system', 'user', 'assistant', 'tool']), content: z.string() }))
@@ -26,7 +27,9 @@ export async function readDemonstrations(
   const text = await readFile(path, 'utf8').catch(thrown => {
     throw noDemonstrations(`${path} cannot be read: ${asError(thrown).message}`)
   })
-  const lines = text.split('\n').filter(line => line.trim() !== '')
+  const lines = withoutBom(text)
+    .split('\n')
+    .filter(line => line.trim() !== '')
   const read = lines.map(parseLine).filter(messages => messages !== undefined)
   const bad = lines.length - read.length
   if (read.length === 0 || bad > largestBadShare * lines.length) {

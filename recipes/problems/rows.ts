@@ -5,6 +5,7 @@
  * Invariant: pure, and no line can make it throw. Each line is a row or counted once. A row's id is its own where it has
  * one, else its line: it names the row for ever, also when others are left out.
  */
+import { withoutBom } from '../../runtime/withoutBom'
 
 export interface ProblemRow {
   readonly id: string
@@ -26,10 +27,7 @@ export function parseProblemRows(jsonl: string): ProblemRows {
   const rows: ProblemRow[] = []
   const dropped: Record<string, number> = {}
   const seen = new Set<string>()
-  for (const [at, text] of jsonl
-    .replace(/^\uFEFF/, '')
-    .split('\n')
-    .entries()) {
+  for (const [at, text] of withoutBom(jsonl).split('\n').entries()) {
     if (text.trim() === '') continue
     const row = parseRow(text, at + 1)
     const reason = typeof row === 'string' ? row : seen.has(row.id) ? 'id of a row before' : undefined

@@ -241,6 +241,37 @@ test('a trace that the engine cannot hold, and options that are none, are refuse
   )
 })
 
+test('an option or a time under which the simulation would never end is refused, with what is wrong', () => {
+  const one = [line(0, 10, [7])]
+  const weights = (everyMs: number, pauseMs: number) => () => run(one, {}, { weights: { everyMs, pauseMs } })
+  expect(weights(100, 200)).toThrow('come every 100 ms and pause the engines for 200 ms: no engine would ever go on')
+  expect(weights(100, 100)).toThrow('the pause must be shorter')
+  expect(weights(100, 99)).not.toThrow()
+  expect(weights(1e-9, 0)).toThrow('weights come every 1e-9 ms')
+  expect(() => run(one, {}, { statusMs: 1e-9 })).toThrow('statusMs is 1e-9: 0 for never, or ms from 1')
+  const inTheSun = [line(0, 10, [7]), line(1, 10, [7], { arrivalMs: 1.7e18 })]
+  expect(() => run(inTheSun)).toThrow("'g/1' waits 1700000000000000000 ms")
+  expect(() => run([line(0, 10, [[7, 1e300, 1], 7])])).toThrow("are the times in ms since the trace's start?")
+})
+
+test.each(names)('%s: however long nothing runs, the figures are those of a short gap, and as soon there', policy => {
+  const burst = (arrivalMs: number, first: number) =>
+    [0, 1, 2].map(i => line(first + i, 100, [[20, 300, 10], 20], { arrivalMs }))
+  const options = { policy, engines: 2, weights: { everyMs: 50, pauseMs: 20 } }
+  const short = run([...burst(0, 0), ...burst(100_000, 3)], {}, options)
+  const gapMs = 1_700_000_000_000
+  const long = run([...burst(0, 0), ...burst(gapMs, 3)], {}, options)
+  expect(long.makespanMs - gapMs).toBeCloseTo(short.makespanMs - 100_000, 1)
+  for (const of of ['turns', 'steps', 'prefilledTokens', 'cachedTokens', 'recomputedTokens'] as const) {
+    expect(long[of]).toBe(short[of])
+  }
+  expect(long.ttftMsMean).toBeCloseTo(short.ttftMsMean, 1)
+  // A tool that takes as long, and arrivals that are dates.
+  expect(run([line(0, 100, [[20, gapMs, 10], 20])], {}, options).turns).toBe(2)
+  const dated = run([...burst(gapMs, 0), ...burst(gapMs + 100_000, 3)], {}, options)
+  expect(dated).toEqual(short)
+})
+
 test('new weights pause every engine, and what was kept between turns is computed again', () => {
   const trace = [line(0, 100, [[10, 200, 30], 2])]
   const result = run(trace, {}, { weights: { everyMs: 150, pauseMs: 40 } })
