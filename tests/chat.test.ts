@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { openRunTools, type RunTools } from '../actors/ports/runTools'
+import type { Tool } from '../actors/ports/toolPort'
 import { type ExchangeParts, exchange } from '../cli/chat/exchange'
 import { chatConfig } from '../cli/chat/model'
 import { shownText } from '../cli/chat/shownText'
@@ -14,7 +15,7 @@ import { tokenText } from '../cli/chat/tokenText'
 import { userLines } from '../cli/chat/userLines'
 import { chatView } from '../cli/chat/view'
 import type { Fact, RolloutRequested } from '../messages/facts'
-import { engineId, epoch, groupId, policyVersion, taskId, trajectoryId } from '../messages/ids'
+import { engineId, epoch, groupId, policyVersion, type TrajectoryId, taskId, trajectoryId } from '../messages/ids'
 import { parseConfig } from '../runtime/config'
 import { systemEffects } from '../runtime/effects'
 import type { Engine, GenerateRequest, Generation } from '../runtime/engine'
@@ -31,7 +32,10 @@ const tokensOf = (text: string) => Int32Array.from(Buffer.from(text, 'utf8'))
 const decode = async (tokens: Int32Array) => Buffer.from(Uint8Array.from(tokens)).toString('utf8')
 
 /** An engine that says what it is told to, a few bytes at a time. */
-function scripted(turns: readonly string[], more: { readonly onToken?: (n: number) => void } = {}): Engine {
+function scripted(
+  turns: readonly string[],
+  more: { readonly onToken?: (n: number) => void; readonly released?: TrajectoryId[] } = {},
+): Engine {
   let turn = 0
   const generate = async (
     request: GenerateRequest,
@@ -68,7 +72,7 @@ function scripted(turns: readonly string[], more: { readonly onToken?: (n: numbe
     id: engineId('scripted'),
     stream: generate,
     generate: (request: GenerateRequest, signal?: AbortSignal) => generate(request, () => {}, signal),
-    release: async () => {},
+    release: async (trajectory: TrajectoryId) => void more.released?.push(trajectory),
   } as unknown as Engine
 }
 
@@ -99,6 +103,7 @@ async function chatted(
   how: { maxTokens?: number; json?: boolean; signal?: AbortSignal; onToken?: (n: number) => void } = {},
 ) {
   const facts: Fact[] = []
+  const released: TrajectoryId[] = []
   const out = new PassThrough()
   let shown = ''
   out.setEncoding('utf8').on('data', text => {
@@ -111,7 +116,7 @@ async function chatted(
         return messages.map((_, offset) => ({ topic: 'trajectories', partition: 0, offset }))
       },
     },
-    engine: scripted(turns, how.onToken ? { onToken: how.onToken } : {}),
+    engine: scripted(turns, { released, ...(how.onToken ? { onToken: how.onToken } : {}) }),
     renderer: {
       decode,
       toolResponses: async responses => {
@@ -158,6 +163,7 @@ async function chatted(
   return {
     ...done,
     facts,
+    released,
     shown,
     of: <T extends Fact['type']>(type: T) => ofType(facts, type),
   }
@@ -268,6 +274,52 @@ describe('with Python alone', () => {
     expect(of('turn.interrupted')).toMatchObject([{ reason: 'aborted' }])
     expect(of('turn.interrupted')[0]!.tokens.length).toBeGreaterThan(30)
     expect(rollout.ending).toEqual({ outcome: 'truncated', reason: 'stopped' })
+  })
+})
+
+describe('a tool that does not come to its end', () => {
+  const tools = (run: Tool): RunTools => ({
+    schemas: ['odd', 'quick'].map(name => ({ name, description: '', parameters: { type: 'object' } })),
+    tools: new Map<string, Tool>([
+      ['odd', run],
+      [
+        'quick',
+        async () => ({ ...{ status: 'ok', exitCode: 0, signal: null, stdout: 'q', stderr: '' }, wallMs: 1, cpuMs: 0 }),
+      ],
+    ]),
+    close: async () => {},
+  })
+  const both = `${call('quick', {})}${call('odd', {})}`
+
+  test('a chat that is stopped during a call ends as stopped, with its last facts, and the engine lets go of it', async () => {
+    const stop = new AbortController()
+    const waits: Tool = (_args, _limits, signal) =>
+      new Promise((_, reject) => {
+        signal.addEventListener('abort', () => reject(signal.reason))
+        setTimeout(() => stop.abort(), 20)
+      })
+    const { of, facts, released, rollout } = await chatted([both], tools(waits), { signal: stop.signal })
+    expect(rollout.ending).toEqual({ outcome: 'truncated', reason: 'stopped' })
+    expect(of('tool.completed').map(({ tool }) => tool)).toEqual(['quick'])
+    expect(facts.slice(-2)).toMatchObject([
+      { type: 'rollout.finished', outcome: 'truncated', reason: 'stopped' },
+      { type: 'group.closed' },
+    ])
+    expect(released).toHaveLength(1)
+  })
+
+  test('one that breaks is an error of that call, which the model is told, and the chat goes on', async () => {
+    const breaks: Tool = async () => {
+      throw new Error('the lane is gone')
+    }
+    const { of, released, rollout } = await chatted([both, 'sorry'], tools(breaks))
+    expect(of('tool.completed')).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ tool: 'odd', status: 'error', text: expect.stringContaining('the lane is gone') }),
+      ]),
+    )
+    expect(rollout.ending?.outcome).toBe('answered')
+    expect(released).toHaveLength(1)
   })
 })
 

@@ -1,5 +1,12 @@
 /** Tools of a run: Python, a notebook, functions of a recipe, MCP servers; by schemas, under deadlines, at once. */
+import { randomUUID } from 'node:crypto'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
+import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js'
+import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
+import { z } from 'zod'
 import { openRunTools, type RunTools, toolSchemas } from '../actors/ports/runTools'
 import { type Tool, type ToolOutcome, toolPort } from '../actors/ports/toolPort'
 import type { ExecuteTool } from '../messages/commands'
@@ -48,6 +55,43 @@ const call = (
 
 const server = (more: object = {}): McpServerConfig =>
   ({ command: process.execPath, args: [join(__dirname, 'support/mcpServer.cjs')], ...more }) as McpServerConfig
+
+/** A server of the SDK's on loopback, with a session a client. */
+async function mcpOverHttp(at: number) {
+  const sessions = new Map<string, StreamableHTTPServerTransport>()
+  const begin = async () => {
+    const transport: StreamableHTTPServerTransport = new StreamableHTTPServerTransport({
+      sessionIdGenerator: randomUUID,
+      onsessioninitialized: id => void sessions.set(id, transport),
+    })
+    const mcp = new McpServer({ name: 'test', version: '1' })
+    const text = (value: unknown) => ({ content: [{ type: 'text' as const, text: String(value) }] })
+    mcp.registerTool('twice', { inputSchema: { n: z.number() } }, async ({ n }) => text(2 * n))
+    mcp.registerTool('fail', {}, async () => {
+      throw new Error('no such thing')
+    })
+    await mcp.connect(transport as Transport)
+    return transport
+  }
+  const server = createServer(async (request, response) => {
+    const id = request.headers['mcp-session-id'] as string | undefined
+    const transport = id === undefined ? await begin() : sessions.get(id)
+    if (transport !== undefined) return await transport.handleRequest(request, response)
+    response.writeHead(404, { 'content-type': 'application/json' })
+    response.end('{"jsonrpc":"2.0","error":{"code":-32001,"message":"Session not found"},"id":null}')
+  })
+  await new Promise<void>(resolve => server.listen(at, '127.0.0.1', resolve))
+  return {
+    port: (server.address() as AddressInfo).port,
+    sessions: () => sessions.size,
+    forget: () => sessions.clear(),
+    stop: () =>
+      new Promise<void>(resolve => {
+        server.close(() => resolve())
+        server.closeAllConnections()
+      }),
+  }
+}
 
 describe('names', () => {
   test('a recipe has the tools that it brings; names choose among them and the built-in ones', async () => {
@@ -223,6 +267,42 @@ describe('MCP', () => {
     process.kill(second, 'SIGKILL')
     await until(() => !isAlive(second))
     await until(async () => (await call(tools, 'pid')).status === 'ok')
+  })
+
+  test('a server by URL that went away, or forgot our session, costs the calls meanwhile; the next one connects anew', async () => {
+    let http = await mcpOverHttp(0)
+    const said: string[] = []
+    const log = { warn: (_: object, text: string) => said.push(text) }
+    const mcp = { s: { url: `http://127.0.0.1:${http.port}/mcp` } }
+    const tools = await openRunTools({ config: config({ mcp }), recipe: brings, log } as never, sandbox)
+    opened.push(tools)
+    try {
+      expect(await call(tools, 'twice', { n: 21 })).toMatchObject({ status: 'ok', stdout: '42' })
+      // What the server itself says of a call is no reason to leave it.
+      expect(await call(tools, 'twice', { m: 1 })).toMatchObject({ status: 'error' })
+      expect(await call(tools, 'fail')).toMatchObject({ status: 'error', reason: 'the tool failed' })
+      expect([http.sessions(), said]).toEqual([1, []])
+
+      http.forget()
+      expect(await call(tools, 'twice', { n: 1 })).toMatchObject({
+        status: 'error',
+        reason: expect.stringMatching(/^the server 's' ended \(.*Session not found.*\); it is started again$/s),
+      })
+      expect(said).toEqual(['an MCP server ended; it is started again for the next call'])
+      expect(await call(tools, 'twice', { n: 2 })).toMatchObject({ status: 'ok', stdout: '4' })
+
+      await http.stop()
+      const gone = [await call(tools, 'twice', { n: 3 }), await call(tools, 'twice', { n: 3 })]
+      expect(gone).toMatchObject([
+        { status: 'error', reason: expect.stringContaining('it is started again') },
+        { status: 'error', reason: expect.stringContaining("the server 's' cannot be started") },
+      ])
+      http = await mcpOverHttp(http.port)
+      expect(await call(tools, 'twice', { n: 4 })).toMatchObject({ status: 'ok', stdout: '8' })
+    } finally {
+      await tools.close()
+      await http.stop()
+    }
   })
 
   test('one that is late costs that call its deadline; it goes on where it lives, and is ended where it stands still', async () => {

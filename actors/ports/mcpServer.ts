@@ -3,7 +3,8 @@
  *
  * in   how it is started or where it is        out  schemas; how calls ended
  * Invariant: a server that dies, or does not answer in time, costs the calls that it had, each with its reason; it is started
- * again for the next. One that is late is asked whether it lives, and ended where it does not say so.
+ * again for the next. One that is late, or whose answer did not get through, is asked whether it lives, and the connection is
+ * ended where it does not say so: over HTTP nothing else tells that it went, or that it no longer knows our session.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -64,12 +65,16 @@ export async function openMcpServer(
     return tried
   }
 
-  const endOfLate = async (connection: Connection): Promise<void> => {
-    try {
-      await connection.client.ping({ timeout: pingMs })
-    } catch {
-      await connection.client.close().catch(() => {})
-    }
+  const endUnlessAlive = (connection: Connection): Promise<void> => {
+    const look = connection.client
+      .ping({ timeout: pingMs })
+      .then(
+        () => {},
+        () => connection.client.close().catch(() => {}),
+      )
+      .finally(() => looking.delete(look))
+    looking.add(look)
+    return look
   }
 
   const first = await connected().catch(thrown => {
@@ -114,13 +119,15 @@ export async function openMcpServer(
           signal.throwIfAborted()
           const error = asError(thrown)
           if (error instanceof McpError && error.code === ErrorCode.RequestTimeout) {
-            const look = endOfLate(connection).finally(() => looking.delete(look))
-            looking.add(look)
+            void endUnlessAlive(connection)
             return ended({ status: 'timeout' })
           }
-          // A broken connection is told twice: its end says more.
-          const isGone = connection.isOver || (error instanceof McpError && error.code === ErrorCode.ConnectionClosed)
-          const reason = isGone ? `the server '${name}' ${await connection.ended}; it is started again` : error.message
+          // An McpError is the server's own word, but for one: a broken connection is told twice, and its end says more.
+          const isOwn = error instanceof McpError && error.code !== ErrorCode.ConnectionClosed
+          if (!isOwn && !connection.isOver) await endUnlessAlive(connection)
+          if (!connection.isOver) return ended({ status: 'error', reason: error.message })
+          const why = error instanceof McpError ? '' : ` (${error.message})`
+          const reason = `the server '${name}' ${await connection.ended}${why}; it is started again`
           return ended({ status: 'error', reason })
         }
       },

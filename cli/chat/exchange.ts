@@ -3,12 +3,13 @@
  *
  * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; what is to be shown, at once
  * Invariant: what comes next follows from the facts by the same fold as a coordinator's (`evolveRollout`), so that `replay` reads
- * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget.
+ * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget. However it ends, the engine
+ * keeps nothing of it.
  */
 import { createHash } from 'node:crypto'
 import { type Tool, toolPort } from '../../actors/ports/toolPort'
 import { type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollout'
-import { countAnswerTags } from '../../kernels'
+import { callErrorText, countAnswerTags, truncateMiddle } from '../../kernels'
 import type { Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import { type Epoch, executorId } from '../../messages/ids'
 import { deriveSeed, type Effects } from '../../runtime/effects'
@@ -18,6 +19,8 @@ import type { Journal } from '../../runtime/journal'
 import type { Renderer } from '../../runtime/renderer'
 import { notebookTool } from '../../sandbox/notebookTool'
 import { tokenText } from './tokenText'
+
+const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null }
 
 export interface ChatView {
   turn(): void
@@ -149,7 +152,6 @@ export async function exchange(
     let fact: ToolCompleted
     let endedAt = fx.now()
     if (one.refused !== null) {
-      const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null }
       fact = { type: 'tool.completed', at: fx.now(), ...place, ...one.refused, ...nothingRan }
     } else {
       const asked = { ...place, epoch, arguments: one.arguments }
@@ -158,8 +160,14 @@ export async function exchange(
       const { toolTimeoutMs: timeoutMs, toolResponseChars: responseChars } = limits
       const before = [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))]
       const cells = one.tool === notebookTool.name ? { cells: before } : {}
-      const decision = await runTool({ type: 'tool.execute', ...asked, timeoutMs, responseChars, ...cells }, signal)
-      fact = decision!.facts[0] as ToolCompleted
+      try {
+        const decision = await runTool({ type: 'tool.execute', ...asked, timeoutMs, responseChars, ...cells }, signal)
+        fact = decision!.facts[0] as ToolCompleted
+      } catch (thrown) {
+        if (signal.aborted) return // said once for all calls, when those beside it have ended
+        const text = truncateMiddle(callErrorText(asError(thrown).message), responseChars)
+        fact = { type: 'tool.completed', at: fx.now(), ...place, status: 'error', text, ...nothingRan }
+      }
       endedAt = fact.at
     }
     // Shown before it is written: nobody waits for the disk.
@@ -180,28 +188,33 @@ export async function exchange(
     await journal.append([{ type: 'group.closed', at: fx.now(), group, epoch, reason: 'complete', rewarded: [] }])
   }
 
-  while (rollout.phase !== 'finished') {
-    switch (rollout.phase) {
-      case 'turn':
-        await turn()
-        break
-      case 'tools':
-        if (signal.aborted) {
-          await finish('truncated', 'stopped')
+  try {
+    while (rollout.phase !== 'finished') {
+      switch (rollout.phase) {
+        case 'turn':
+          await turn()
+          break
+        case 'tools':
+          if (signal.aborted) {
+            await finish('truncated', 'stopped')
+            break
+          }
+          await Promise.all(rollout.calls.map((one, index) => call(one, index)))
+          break
+        case 'append': {
+          const responses = rollout.calls.map(c => c.response ?? '')
+          const { text, tokens } = await renderer.toolResponses(responses)
+          const { trajectory } = request
+          await say({ type: 'context.appended', at: fx.now(), trajectory, turn: rollout.turn, epoch, text, tokens })
           break
         }
-        await Promise.all(rollout.calls.map((one, index) => call(one, index)))
-        break
-      case 'append': {
-        const responses = rollout.calls.map(c => c.response ?? '')
-        const { text, tokens } = await renderer.toolResponses(responses)
-        const { trajectory } = request
-        await say({ type: 'context.appended', at: fx.now(), trajectory, turn: rollout.turn, epoch, text, tokens })
-        break
+        case 'ended':
+          await finish(rollout.ending!.outcome, rollout.ending!.reason)
       }
-      case 'ended':
-        await finish(rollout.ending!.outcome, rollout.ending!.reason)
     }
+  } finally {
+    // One that cannot let go has already said why, or will at the next turn.
+    await parts.engine.release(request.trajectory).catch(() => {})
   }
   return { rollout, messages, firstTokenLagsMs, toolLagsMs }
 }

@@ -119,7 +119,6 @@ async function chat(options: ChatOptions): Promise<number> {
         signal,
       )
       talk.messages.push(...done.messages)
-      await engine.release(request.trajectory)
       summarise(done, request, run, options.json === true)
       return done
     }
