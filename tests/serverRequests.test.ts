@@ -1,4 +1,5 @@
 /** Requests to a server that says 429, and a gate that is closed while it is paused: what is sent, and which clocks run. */
+import { setTimeout as sleep } from 'node:timers/promises'
 import { engineId } from '../messages/ids'
 import { manualEffects } from '../runtime/effects'
 import type { ServerHttp, StreamReply } from '../runtime/engines/serverHttp'
@@ -6,6 +7,11 @@ import { Gate } from '../runtime/engines/serverRequest'
 import { ServerRequests } from '../runtime/engines/serverRequests'
 import { requestOn } from './engineContract'
 import { until } from './support/until'
+
+jest.mock('node:timers/promises', () => {
+  const real = jest.requireActual<typeof import('node:timers/promises')>('node:timers/promises')
+  return { ...real, setTimeout: jest.fn(real.setTimeout) }
+})
 
 /** Answers each asking by the next of `answers`, and the last of them for ever. */
 function rig(firstTokenMs: number, ...answers: readonly (() => 200 | 429)[]) {
@@ -16,7 +22,7 @@ function rig(firstTokenMs: number, ...answers: readonly (() => 200 | 429)[]) {
   }
   const stream = async (): Promise<StreamReply> => {
     const status = answers[Math.min(asked++, answers.length - 1)]!()
-    return { status, retryAfterMs: 0, lines: lines(), text: async () => 'queue full' }
+    return { status, retryAfterMs: r.retryAfterMs, lines: lines(), text: async () => 'queue full' }
   }
   const capabilities = { contextTokens: 64, kvTokens: 64, vocabulary: 10 }
   const requests = new ServerRequests({
@@ -30,10 +36,11 @@ function rig(firstTokenMs: number, ...answers: readonly (() => 200 | 429)[]) {
     const finish = await requests.ask(run, { path: '/', body: {}, refused }, () => 'stop')
     return run.generation(async () => '', { finish, cachedTokens: 0, preemptions: 0, queuedMs: 0 })
   })
-  return {
-    ...{ fx, abort, gate: requests.gate, asked: () => asked },
+  const r = {
+    ...{ fx, abort, gate: requests.gate, asked: () => asked, retryAfterMs: 0 },
     generate: () => generate(requestOn(Int32Array.of(1, 2), { requestId: 'q' }), undefined),
   }
+  return r
 }
 
 /** Whose first asking is told 429 and closes the gate. */
@@ -78,6 +85,28 @@ test('for how long a turn is asked again counts the time with the gate open, and
   await expect(busy.generate()).rejects.toThrow('429 queue full')
   expect(busy.asked()).toBe(3)
 })
+
+test.each([
+  [60_000, 60_000],
+  [3_600_000, 599_900],
+])(
+  'a turn that a server wants in %d ms is asked again in %d ms of the 600,000 that it may wait',
+  async (said, waited) => {
+    const r = rig(
+      600_000,
+      () => 429,
+      () => 200,
+    )
+    r.retryAfterMs = said
+    jest
+      .mocked(sleep)
+      .mockClear()
+      .mockImplementationOnce(async () => undefined as never)
+    expect(await r.generate()).toMatchObject({ finish: 'stop' })
+    expect(jest.mocked(sleep).mock.calls.map(([ms]) => ms)).toEqual([waited])
+    expect(r.asked()).toBe(2)
+  },
+)
 
 test('a turn that waits before a closed gate to be asked again ends when it is aborted, and is not sent', async () => {
   const r = rig(600_000, () => {

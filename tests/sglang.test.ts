@@ -250,6 +250,22 @@ describe('an SGLang server that fails', () => {
       e => edited(e, { finish_reason: { type: 'stop', matched: 7 }, completion_tokens: 0, output_token_logprobs: [] }),
       /stopped without a token/,
     ],
+    ['an end that nobody asked for', e => edited(e, { finish_reason: { type: 'abort' } }), /nobody here asked for/],
+    [
+      'more tokens than were asked for',
+      e => edited(e, { output_token_logprobs: Array(2).fill([-1, 5, null]), completion_tokens: 2 }),
+      /more than 1 tokens/,
+    ],
+    [
+      'an end at another token than its last',
+      e => edited(e, { finish_reason: { type: 'stop', matched: 7 }, output_token_logprobs: [[-1, 5, null]] }),
+      /stopped at token 7, and its last token is 5/,
+    ],
+    [
+      'an end by length before it',
+      e => edited(e, { finish_reason: { type: 'length' }, completion_tokens: 0, output_token_logprobs: [] }),
+      /'length' after 0 of 1 tokens/,
+    ],
     ['a full queue', e => edited(e, { finish_reason: { type: 'abort', status_code: 503, message: 'full' } }), /full/],
   ]
   const edited = (event: Record<string, object>, changes: object) =>
@@ -303,6 +319,20 @@ describe('a server that does not fit is refused at the start', () => {
     const error = await refused(started(given, options))
     expect(error).toMatchObject({ code: 'engine.unfit', retriable: false, message: expect.stringMatching(said) })
     expect(error.hint).toBeTruthy()
+  })
+
+  const html = '<html>not now</html>'
+  const probes: readonly (readonly [string, NonNullable<Given['instead']>])[] = [
+    ['the text of ids', path => (path === '/detokenize' ? html : undefined)],
+    ['a field of newer servers', (_, { sampling_params: s }) => (s && 'stream_interval' in s ? html : undefined)],
+    ['its vocabulary', (_, { sampling_params: s }) => (s && 'logit_bias' in s ? html : undefined)],
+    ['an update', path => (path === '/update_weights_from_disk' ? html : undefined)],
+    ['a pause', path => (path === '/pause_generation' ? html : undefined)],
+  ]
+  test.each(probes)('but not one that is busy when it is asked for %s: that is engine.failed', async (_, instead) => {
+    const error = await refused(started({ instead }))
+    expect(error).toMatchObject({ code: 'engine.failed', retriable: true })
+    expect(error.message).toContain(`says 503: ${html}`)
   })
 
   test('a key that the server wants is named in the refusal, and sent where it is given', async () => {

@@ -11,7 +11,7 @@ import { engineId, policyVersion } from '../messages/ids'
 import { GenerationLost } from '../runtime/engine'
 import { startVllmEngine, type VllmEngine, type VllmEngineOptions } from '../runtime/engines/vllm'
 import { vllmMetrics } from '../runtime/engines/vllmMetrics'
-import { requestOn } from './engineContract'
+import { plainSampling, requestOn } from './engineContract'
 import { refused } from './support/refusal'
 
 const vocabulary = 100
@@ -183,6 +183,66 @@ test('tokens that had come before a failure are in it, with the version of each'
   expect(partial.segments).toEqual([{ policyVersion: 4, start: 0, end: 3 }])
 })
 
+test('a server that ends a request on its own has failed: what it gave is kept, and nobody counts it as asked for', async () => {
+  const started = await start()
+  for (const given of [[], [10, 11]]) {
+    fake.streaming = reply => void open(reply).end(piece(given, 'abort') + usage + event('[DONE]'))
+    const error = await refused(started.generate(requestOn(context)))
+    expect(error).toMatchObject({ code: 'engine.failed', retriable: true })
+    expect(error.message).toMatch(/ended the request, which nobody here asked for/)
+    expect(error instanceof GenerationLost ? [...error.partial.tokens] : []).toEqual(given)
+  }
+})
+
+test('an answer that is not what was asked for is `engine.failed`, and nothing of it is kept', async () => {
+  const started = await start()
+  const asked = { maxTokens: 4, sampling: { ...plainSampling, stopTokens: [2] } }
+  const answers: readonly (readonly [string, RegExp])[] = [
+    [piece([5, 6, 7, 8, 9], 'length'), /more than 4 tokens/],
+    [piece([5, 6, 7, 8], 'length') + piece([9]), /more than 4 tokens/],
+    [piece([5, 2], 'stop') + piece([9]), /goes on after stop token 2/],
+    [piece([5]) + piece([2, 9], 'stop'), /goes on after stop token 2/],
+    [piece([5, 6], 'stop'), /says 'stop', and its last token, 6, is no stop token/],
+    [piece([], 'stop'), /last token, none, is no stop token/],
+    [piece([5, 6], 'length'), /says 'length' after 2 of 4 tokens/],
+    [piece([5, 2], 'stop') + event({ error: { message: 'after all' } }), /after all/],
+  ]
+  for (const [said, pattern] of answers) {
+    fake.streaming = reply => void open(reply).end(said + usage + event('[DONE]'))
+    const error = await refused(started.generate(requestOn(context, asked)))
+    expect(error).toMatchObject({ code: 'engine.failed', retriable: true, message: expect.stringMatching(pattern) })
+    expect(error).not.toBeInstanceOf(GenerationLost)
+  }
+  fake.streaming = reply => void open(reply).end(piece([5, 6, 7, 2], 'length') + usage + event('[DONE]'))
+  expect(await started.generate(requestOn(context, asked))).toMatchObject({ finish: 'stop', text: '5 6 7 2' })
+  // The context has room for two more.
+  const long = Int32Array.from({ length: 62 }, () => 1)
+  fake.streaming = reply => void open(reply).end(piece([5, 6], 'length') + event('[DONE]'))
+  expect(await started.generate(requestOn(long, asked))).toMatchObject({ finish: 'length' })
+})
+
+test('a turn ends with [DONE]: the connection is used again where the server ends there too, and dropped where it does not', async () => {
+  const started = await start()
+  const answer = piece([10], 'length').replace('{', '{"error":null,') + event('[DONE]')
+  const sockets: unknown[] = []
+  const closed = new Promise<void>(resolve => {
+    fake.streaming = reply => {
+      sockets.push(reply.socket)
+      open(reply)
+      if (sockets.length < 3) reply.write(answer.slice(0, -3)) // it ends a little later, in the middle of the line
+      if (sockets.length < 3) setTimeout(() => reply.end(answer.slice(-3)), 20)
+      else reply.write(answer)
+      if (sockets.length === 3) reply.once('close', resolve)
+    }
+  })
+  for (let turn = 0; turn < 3; turn++) {
+    expect(await started.generate(requestOn(context, { maxTokens: 1 }))).toMatchObject({ finish: 'length' })
+    await new Promise(resolve => setTimeout(resolve, 20))
+  }
+  expect(new Set(sockets).size).toBe(1)
+  await closed
+})
+
 test('a server that begins and falls silent is given up after its deadline, one that never begins too', async () => {
   const started = await start({ stallMs: 150, firstTokenMs: 300 })
   fake.streaming = reply => void open(reply).write(piece([10]))
@@ -312,6 +372,28 @@ test('a server that does not fit is refused at start, with what differs', async 
   expect(await refusal({})).toMatch(/not those of the distribution/)
 })
 
+const probes: readonly (readonly [string, (path: string, body: Record<string, unknown>) => boolean])[] = [
+  ['the last id', (path, { prompt }) => path === '/v1/completions' && String(prompt) === `${vocabulary - 1}`],
+  ['an id beyond it', (path, { prompt }) => path === '/v1/completions' && String(prompt) === `${vocabulary}`],
+  ['a priority', (path, body) => path === '/v1/completions' && 'priority' in body],
+  ['the text of ids', path => path === '/detokenize'],
+  ['whether it is paused', path => path === '/is_paused'],
+  ['its settings', path => path.startsWith('/server_info')],
+  ['its metrics', path => path === '/metrics'],
+]
+test.each(probes)(
+  'asked for %s, a server that is busy or wants a key is not taken for an unfit one',
+  async (_, isIt) => {
+    for (const status of [401, 403, 429, 500, 503]) {
+      fake.override = (path, body) => (isIt(path, body) ? { status, body: '<html>not now</html>' } : undefined)
+      const error = await refused(start())
+      expect(error).toMatchObject({ code: 'engine.failed', retriable: true })
+      expect(error.message).toContain(`says ${status}: <html>not now`)
+      expect(error.hint).toMatch(status < 429 ? /engine\.apiKey/ : /load/)
+    }
+  },
+)
+
 test('a server without those endpoints collects rollouts, and says plainly that it takes no weights', async () => {
   fake.override = path => (path === '/is_paused' ? { status: 404, body: 'Not Found' } : undefined)
   const started = await start({ expected: { ...expected, trained: false } })
@@ -350,6 +432,15 @@ test('metrics: labels with quotes are read, several engines are summed, what is 
   for (const name of ['cache_config_info', 'num_preemptions_total', 'kv_cache_usage_perc']) {
     const less = metricsText.split('\n').filter(line => !line.startsWith(`vllm:${name}`))
     expect(() => vllmMetrics('u', less.join('\n'))).toThrow(name.replace('_total', ''))
+  }
+  for (const [figure, wrong] of [
+    ['0.25', 'NaN'],
+    ['0.25', '-0.5'],
+    ['2.0', '-1'],
+    ['77.0', '+Inf'],
+  ] as const) {
+    const said = new RegExp(wrong.replace('+Inf', 'Infinity'))
+    expect(() => vllmMetrics('u', metricsText.replace(`} ${figure}`, `} ${wrong}`))).toThrow(said)
   }
   expect(() => vllmMetrics('u', metricsText.replace('num_gpu_blocks="364"', 'num_gpu_blocks="None"'))).toThrow(/None/)
 })

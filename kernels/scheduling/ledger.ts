@@ -205,9 +205,11 @@ export class Ledger {
     this.count(this.account(holding.engine), holding, -1)
   }
 
-  /** What the engine says itself. It replaces the correction of the report before. */
+  /** What the engine says itself. It replaces the correction of the report before; one that is no report is passed over. */
   correct(engine: EngineId, report: KvReport): void {
     const account = this.account(engine)
+    // A comparison with NaN is always false: no engine would ever be full.
+    if (![report.kvTokens, report.referencedTokens].every(tokens => Number.isFinite(tokens) && tokens >= 0)) return
     if (report.kvTokens > 0 && report.kvTokens !== account.spec.kvTokens) {
       account.spec = { ...account.spec, kvTokens: report.kvTokens }
     }

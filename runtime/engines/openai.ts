@@ -14,7 +14,8 @@ import { TroupeError } from '../errors'
 import { completionOf, openaiBody } from './openaiCompletion'
 import type { ServerExpectation } from './serverExpectation'
 import { type ServerHealthOptions, serverHealth } from './serverHealth'
-import { garbage, objectOf, type ServerHttp, serverHttp } from './serverHttp'
+import { type ServerHttp, serverHttp } from './serverHttp'
+import { garbage, objectOf } from './serverReply'
 import { refused } from './serverRequest'
 import { ServerRequests } from './serverRequests'
 import type { ServerRun } from './serverRun'
@@ -76,20 +77,23 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   let version = policyVersion(-1)
 
   async function answer(run: ServerRun): Promise<Generation> {
-    const { context, sampling } = run.request
+    const { request, maxTokens } = run
+    const { context, sampling } = request
     totals.prefilledTokens += context.length
-    const maxTokens = Math.min(run.request.maxTokens, contextTokens - context.length)
     const [prompt, ...stop] = await Promise.all(
       [context, ...sampling.stopTokens.map(token => Int32Array.of(token))].map(tokens => expected.decode(tokens)),
     )
     const question = {
       path: '/v1/completions',
-      body: openaiBody(model, prompt ?? '', stop, run.request, maxTokens),
+      body: openaiBody(model, prompt ?? '', stop, request, maxTokens),
       refused: (status: number, message: string) => refused(url, status, message, tooLong),
     }
     let text = ''
+    let isEnded = false
     let finish = await requests.ask(run, question, async line => {
       const piece = completionOf(url, line)
+      if (isEnded && piece.text !== '') throw garbage(url, 'it goes on after the end of a generation')
+      isEnded ||= piece.finish !== null
       if (piece.text === '') return piece.finish
       run.begun()
       text += piece.text

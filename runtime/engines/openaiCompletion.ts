@@ -7,7 +7,7 @@
  * Source: OpenAI's API reference, "Create completion".
  */
 import type { GenerateRequest } from '../engine'
-import { completionEventOf, garbage } from './serverHttp'
+import { completionEventOf, type EventError, garbage } from './serverReply'
 import { badRequest } from './serverRequest'
 
 const mostStops = 4
@@ -41,7 +41,7 @@ export function openaiBody(
 }
 
 interface Event {
-  readonly error?: { readonly message?: string } | string
+  readonly error?: EventError
   readonly choices?: readonly { readonly text?: unknown; readonly finish_reason?: unknown }[]
 }
 

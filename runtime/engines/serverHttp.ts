@@ -14,11 +14,7 @@ import {
 } from 'node:http'
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
 import { asError, TroupeError } from '../errors'
-
-export interface Reply {
-  readonly status: number
-  readonly text: string
-}
+import { garbage, type Reply } from './serverReply'
 
 export interface ServerHttp {
   readonly url: string
@@ -33,7 +29,7 @@ export interface StreamReply {
   readonly status: number
   /** What its Retry-After says in seconds, as ms. */
   readonly retryAfterMs: number | undefined
-  /** Text behind `data:`, event by event. Throws `engine.lost` when the connection breaks off. */
+  /** Text behind `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks off. */
   readonly lines: AsyncIterable<string>
   /** All of the body, where the status says that it is no stream. */
   text(): Promise<string>
@@ -44,6 +40,8 @@ const kept = { keepAlive: true, timeout: 4000 }
 /** An answer larger than this is none of an inference server. */
 const maxReplyChars = 64 * 1024 * 1024
 const maxLineChars = 4 * 1024 * 1024
+/** Between [DONE] and the end of its body a server may take so long; then its connection is not kept. */
+const lingerMs = 1000
 
 /** @param token sent as a bearer token: what the server was given as --api-key */
 export function serverHttp(url: string, token?: string): ServerHttp {
@@ -122,21 +120,30 @@ export function serverHttp(url: string, token?: string): ServerHttp {
     return { status: reply.statusCode ?? 0, text: await bodyOf(reply, path, timeoutMs) }
   }
 
+  /** Up to [DONE]. What follows it is waited for by nobody: the server's end of the body, or else the connection is dropped. */
   async function* linesOf(reply: IncomingMessage): AsyncGenerator<string> {
     reply.setEncoding('utf8')
     let rest = ''
+    let isDone = false
     try {
-      for await (const chunk of reply) {
+      for await (const chunk of reply.iterator({ destroyOnReturn: false })) {
         rest += chunk
         for (let end = rest.indexOf('\n'); end >= 0; end = rest.indexOf('\n')) {
           const line = rest.slice(0, end).trimEnd()
           rest = rest.slice(end + 1)
-          if (line.startsWith('data:')) yield line.slice(5).trimStart()
+          if (!line.startsWith('data:')) continue
+          const data = line.slice(5).trimStart()
+          isDone = data === '[DONE]'
+          if (isDone) return
+          yield data
         }
         if (rest.length > maxLineChars) throw garbage(url, `a line of more than ${maxLineChars} characters`)
       }
     } catch (thrown) {
       throw thrown instanceof TroupeError ? thrown : lost(thrown)
+    } finally {
+      if (isDone) letEnd(reply)
+      else reply.destroy()
     }
   }
 
@@ -158,6 +165,14 @@ export function serverHttp(url: string, token?: string): ServerHttp {
   }
 }
 
+/** A body that is read to its end leaves a connection that can be used again. */
+function letEnd(reply: IncomingMessage): void {
+  const timer = setTimeout(() => reply.destroy(), lingerMs).unref()
+  reply.once('close', () => clearTimeout(timer))
+  reply.on('error', () => {}) // it is nobody's any more
+  reply.resume()
+}
+
 const late = (url: string, path: string, timeoutMs: number): TroupeError =>
   new TroupeError('engine.timeout', {
     boundary: 'engine',
@@ -165,58 +180,3 @@ const late = (url: string, path: string, timeoutMs: number): TroupeError =>
     message: `${url}${path} did not answer within ${timeoutMs} ms`,
     hint: 'look at the load of the server and at its log',
   })
-
-/** What is no answer of such a server. Asking again may help: another process may listen there soon. */
-export const garbage = (url: string, what: string): TroupeError =>
-  new TroupeError('engine.failed', {
-    boundary: 'engine',
-    retriable: true,
-    message: `${url} does not answer as its kind of server does: ${what}`,
-    hint: 'check that --engine names the address and the kind of the server: vllm, sglang or openai',
-  })
-
-/** The reply's JSON object. @throws TroupeError engine.failed where it is none */
-export function objectOf(url: string, path: string, reply: Reply): Readonly<Record<string, unknown>> {
-  if (reply.status !== 200) throw garbage(url, `${path} says ${reply.status}: ${reply.text.slice(0, 300)}`)
-  try {
-    const value: unknown = JSON.parse(reply.text)
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
-  } catch {
-    // said below
-  }
-  throw garbage(url, `${path} gives no JSON object but '${reply.text.slice(0, 100)}'`)
-}
-
-/** One event of a stream. @throws TroupeError engine.failed */
-export function eventOf<E extends object>(url: string, line: string): E {
-  let event: unknown
-  try {
-    event = JSON.parse(line)
-  } catch {
-    throw garbage(url, `an event that is no JSON: '${line.slice(0, 100)}'`)
-  }
-  if (typeof event === 'object' && event !== null) return event as E
-  throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
-}
-
-/** An event of /v1/completions, which may say that the generation failed. @throws TroupeError engine.failed */
-export function completionEventOf<E extends { readonly error?: { readonly message?: string } | string }>(
-  url: string,
-  line: string,
-): E {
-  const event = eventOf<E>(url, line)
-  if (event.error === undefined) return event
-  throw garbage(url, `it failed: ${typeof event.error === 'string' ? event.error : event.error?.message}`)
-}
-
-/** The text of a server's error object, or the beginning of what came instead. */
-export function messageOf(text: string): string {
-  try {
-    const { error, message } = JSON.parse(text) as { error?: { message?: string } | string; message?: string }
-    const said = typeof error === 'string' ? error : (error?.message ?? message)
-    if (typeof said === 'string') return said
-  } catch {
-    // no JSON: shown as it is
-  }
-  return text.slice(0, 300)
-}

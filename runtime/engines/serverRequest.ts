@@ -8,6 +8,7 @@ import type { EngineId } from '../../messages/ids'
 import type { Effects } from '../effects'
 import type { EngineCapabilities } from '../engine'
 import { asError, TroupeError } from '../errors'
+import { keyHint, wantsKey } from './serverReply'
 
 /** Why a request was ended: because it was asked for, and so no error. */
 export const wanted = Symbol('wanted')
@@ -41,7 +42,7 @@ export const badRequest = (message: string): TroupeError =>
 /** A request that the server does not take, or has given up. */
 export function refused(url: string, status: number, message: string, tooLong: RegExp): TroupeError {
   const code = status === 400 && tooLong.test(message) ? 'engine.context_exceeded' : 'engine.failed'
-  const hint = status === 401 ? 'name the environment variable with its --api-key in engine.apiKey' : undefined
+  const hint = wantsKey(status) ? keyHint : undefined
   return new TroupeError(code, {
     boundary: 'engine',
     // Another moment may be better for a server that is overloaded or failing, not for a request that it does not take.
@@ -61,6 +62,15 @@ export function asFailure(url: string, error: Error): Error {
     cause: error,
   })
 }
+
+/** It ended as if it had been aborted, and nobody here has asked for that. */
+export const endedByServer = (url: string): TroupeError =>
+  new TroupeError('engine.failed', {
+    boundary: 'engine',
+    retriable: true,
+    message: `the server at ${url} ended the request, which nobody here asked for`,
+    hint: 'look at its log: somebody else may abort its requests, or it has no room for them',
+  })
 
 /** Closed while the server is paused: requests wait before it, and the clocks of those that were sent stand still. */
 export class Gate {

@@ -12,8 +12,9 @@ import type { Effects } from '../effects'
 import { type Engine, type EngineCapabilities, type GenerateRequest, type Generation, GenerationLost } from '../engine'
 import { asError, TroupeError } from '../errors'
 import type { ServerHealth } from './serverHealth'
-import { garbage, messageOf, type ServerHttp, type StreamReply } from './serverHttp'
-import { asFailure, badRequest, checkRequest, Gate, wanted } from './serverRequest'
+import type { ServerHttp, StreamReply } from './serverHttp'
+import { garbage, messageOf } from './serverReply'
+import { asFailure, badRequest, checkRequest, endedByServer, Gate, wanted } from './serverRequest'
 import { type OnTokens, ServerRun } from './serverRun'
 
 export interface ServerRequestsOptions {
@@ -36,9 +37,14 @@ export interface ServerQuestion {
   readonly refused: (status: number, message: string) => Error
   /** Ends the connection. Default: the run's own. */
   readonly signal?: AbortSignal
+  /** Whether we may have made the server end it, though its run goes on. Default: never. */
+  readonly mayBeEnded?: () => boolean
 }
 
 type Finish = Generation['finish'] | null
+
+const isOfConnection = (error: Error): boolean =>
+  error instanceof TroupeError && ['engine.lost', 'engine.timeout'].includes(error.code)
 
 /** Between two askings of a server that says 429, where it does not say how long. */
 const firstWaitMs = 100
@@ -114,12 +120,13 @@ export class ServerRequests {
   }
 
   /**
-   * Asks, and gives each event to `take`, which says how the generation ended once it is told. What goes wrong after that
-   * is not missed. `aborted`, too, where the run was to end.
+   * Asks, and gives each event to `take`, which says how the generation ended once it is told: a connection that breaks off
+   * after that is not missed. `aborted` only where the run was to end, or `mayBeEnded` says so: a server that ends it on its
+   * own has failed.
    */
   async ask(
     run: ServerRun,
-    { path, body, refused, signal = run.aborter.signal }: ServerQuestion,
+    { path, body, refused, signal = run.aborter.signal, mayBeEnded = () => false }: ServerQuestion,
     take: (line: string) => Finish | Promise<Finish>,
   ): Promise<Generation['finish']> {
     const { url } = this.http
@@ -130,17 +137,20 @@ export class ServerRequests {
       const reply = await this.#taken(path, body, signal, ended)
       if (reply.status !== 200) throw refused(reply.status, messageOf(await reply.text()))
       for await (const line of reply.lines) {
-        if (line === '[DONE]') continue // to the end, or the connection could not be kept
         dog.fed()
         finish = (await take(line)) ?? finish
       }
       if (finish === null) throw garbage(url, 'a stream that ends before its generation does')
     } catch (thrown) {
-      if (finish === null && ended.reason !== wanted) throw await this.#why(asError(ended.reason ?? thrown))
+      const error = asError(ended.reason ?? thrown)
+      const isMissed = finish === null || !isOfConnection(error)
+      if (isMissed && ended.reason !== wanted) throw await this.#why(error)
     } finally {
       dog.stop()
     }
-    return finish ?? 'aborted'
+    if (finish === null || ended.reason === wanted) return finish ?? 'aborted'
+    if (finish !== 'aborted' || (!ended.aborted && mayBeEnded())) return finish
+    throw await this.#why(asError(ended.reason ?? endedByServer(url)))
   }
 
   /** A server that has enough to do (429) is no server that fails: the request waits here as it would in its queue. */
@@ -149,8 +159,9 @@ export class ServerRequests {
     for (let waitMs = firstWaitMs; ; waitMs = Math.min(2 * waitMs, longestWaitMs)) {
       const reply = await this.http.stream(path, body, this.#firstTokenMs, signal)
       if (reply.status !== 429) return reply
-      const nextMs = Math.min(Math.max(reply.retryAfterMs ?? waitMs, firstWaitMs), longestWaitMs)
-      if (this.gate.openMs + nextMs >= until) return reply
+      const leftMs = until - this.gate.openMs - firstWaitMs
+      if (leftMs <= 0) return reply
+      const nextMs = Math.min(Math.max(reply.retryAfterMs ?? waitMs, firstWaitMs), leftMs)
       await reply.text()
       // Nothing of it is on the server now: whatever ends the run ends the wait.
       await sleep(nextMs, undefined, { signal: ended })
@@ -171,7 +182,8 @@ export class ServerRequests {
     if (signal?.aborted) throw asError(signal.reason)
     if (this.#running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${this.id}`)
     checkRequest(this.id, capabilities, request.context)
-    const run = new ServerRun(request, onTokens, fx)
+    const maxTokens = Math.min(request.maxTokens, capabilities.contextTokens - request.context.length)
+    const run = new ServerRun(request, maxTokens, onTokens, this.http.url, fx)
     const onAbort = () => run.aborter.abort(wanted)
     signal?.addEventListener('abort', onAbort, { once: true })
     if (this.running === 0) this.#busySince = fx.elapsed()
@@ -179,8 +191,8 @@ export class ServerRequests {
     try {
       return await answer(run)
     } catch (thrown) {
-      // What it had is the turn's own: it goes on from there, elsewhere.
-      throw run.tokens.length === 0 ? thrown : new GenerationLost(asError(thrown), run.taken)
+      // What it had is the turn's own: it goes on from there, elsewhere; but not from its end.
+      throw run.tokens.length === 0 || run.isStopped ? thrown : new GenerationLost(asError(thrown), run.taken)
     } finally {
       signal?.removeEventListener('abort', onAbort)
       this.#running.delete(requestId)

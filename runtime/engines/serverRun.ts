@@ -3,10 +3,13 @@
  *
  * in   tokens, one by one        out  what there is of the generation; the whole of it, once it has ended
  * Invariant: as many logprobs as tokens, none above 0; every token lies in one segment, and neighbours differ in version.
+ * No more tokens than were asked for, none after a stop token, no end before either: of an answer that breaks this nothing is
+ * kept, since nobody knows what it was sampled for.
  */
 import type { PolicyVersion } from '../../messages/ids'
 import type { Effects } from '../effects'
 import type { GenerateRequest, Generation, PartialGeneration } from '../engine'
+import { garbage } from './serverReply'
 
 export type OnTokens = ((tokens: Int32Array) => void) | undefined
 
@@ -25,9 +28,12 @@ export class ServerRun {
   readonly #queuedAt: number
   #firstTokenAt = 0
 
+  /** `maxTokens`: what fits of those that the request asks for. `url`: of the server, for errors. */
   constructor(
     readonly request: GenerateRequest,
+    readonly maxTokens: number,
     readonly onTokens: OnTokens,
+    private readonly url: string,
     fx: Effects,
   ) {
     this.#fx = fx
@@ -39,13 +45,37 @@ export class ServerRun {
     this.#firstTokenAt ||= this.#fx.now()
   }
 
+  /** Its last token is one that a turn ends with. */
+  get isStopped(): boolean {
+    const last = this.tokens.at(-1)
+    return last !== undefined && this.request.sampling.stopTokens.includes(last)
+  }
+
+  /** @throws TroupeError engine.failed where the server goes on beyond what was asked */
   take(token: number, logprob: number, sampledBy: PolicyVersion): void {
+    if (this.isStopped) throw this.#broken(`it goes on after stop token ${this.tokens.at(-1)}`)
+    if (this.tokens.length >= this.maxTokens) throw this.#broken(`it gives more than ${this.maxTokens} tokens`)
     this.tokens.push(token)
     this.#logprobs.push(Math.min(0, logprob))
     const end = this.tokens.length
     const last = this.#segments.at(-1)
     if (last?.policyVersion === sampledBy) last.end = end
     else this.#segments.push({ policyVersion: sampledBy, start: end - 1, end })
+  }
+
+  /** How it has ended, by its tokens. @throws TroupeError engine.failed where they are not those of such an end */
+  ended(said: Generation['finish']): Generation['finish'] {
+    if (this.isStopped) return 'stop' // some servers look at the length first
+    if (said === 'aborted') return said
+    const last = this.tokens.at(-1) ?? 'none'
+    if (said === 'stop') throw this.#broken(`it says 'stop', and its last token, ${last}, is no stop token`)
+    if (this.tokens.length === this.maxTokens) return 'length'
+    throw this.#broken(`it says 'length' after ${this.tokens.length} of ${this.maxTokens} tokens`)
+  }
+
+  #broken(what: string): Error {
+    for (const part of [this.tokens, this.#logprobs, this.#segments]) part.length = 0
+    return garbage(this.url, what)
   }
 
   get taken(): PartialGeneration {

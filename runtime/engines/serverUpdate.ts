@@ -5,7 +5,8 @@
  * Source of the calls: vllmWeights.ts, sglangWeights.ts.
  */
 import { TroupeError } from '../errors'
-import { messageOf, type ServerHttp } from './serverHttp'
+import type { ServerHttp } from './serverHttp'
+import { messageOf } from './serverReply'
 
 export function serverUpdate(kind: 'vLLM' | 'SGLang') {
   const failed = (url: string, what: string, said: string): TroupeError =>

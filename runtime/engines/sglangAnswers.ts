@@ -9,7 +9,7 @@
 import { type Effects, systemEffects } from '../effects'
 import type { Generation } from '../engine'
 import type { ServerExpectation } from './serverExpectation'
-import { garbage } from './serverHttp'
+import { garbage } from './serverReply'
 import { wanted } from './serverRequest'
 import type { ServerRequests } from './serverRequests'
 import type { ServerRun } from './serverRun'
@@ -49,8 +49,8 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     const { request, onTokens } = run
     const { sampling, seed, priority } = request
     const context = [...request.context, ...run.tokens]
-    const maxTokens = Math.min(request.maxTokens - run.tokens.length, traits.contextTokens - context.length)
-    if (maxTokens <= 0) return 'length'
+    const maxTokens = run.maxTokens - run.tokens.length
+    if (maxTokens <= 0) return run.ended('length')
     // No name may begin with another: the server aborts by prefix.
     const rid = `${fx.unique()}.`
     const connection = new AbortController()
@@ -63,6 +63,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
       body: generateBody(traits, { rid, context, maxTokens, sampling, seed, priority }),
       refused: (status: number, message: string) => refusedBySglang(url, status, message),
       signal: connection.signal,
+      mayBeEnded: () => gate.closings !== pauses || gate.closed,
     }
     const finish = await requests
       .ask(run, question, line => {
@@ -86,16 +87,10 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
         return piece.finish
       })
       .finally(calling.stop)
-    if (finish === 'aborted') {
-      const ours = run.aborter.signal.aborted
-      return !ours && (gate.closings !== pauses || gate.closed) ? null : 'aborted'
-    }
-    // SGLang looks at the length first.
-    const last = run.tokens.at(-1)
-    if (last !== undefined && sampling.stopTokens.includes(last)) return 'stop'
-    if (finish === 'stop' && taken === 0)
-      throw garbage(url, 'it stopped without a token, and without a stop token before')
-    return finish === 'stop' ? null : 'length'
+    if (finish === 'length' || run.isStopped) return run.ended(finish)
+    if (finish === 'aborted') return run.aborter.signal.aborted ? 'aborted' : null
+    if (taken === 0) throw garbage(url, 'it stopped without a token, and without a stop token before')
+    return null
   }
 
   /** Ends a leg on the server when its request is to end, and the connection when the server does not. */

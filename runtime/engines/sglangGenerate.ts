@@ -9,7 +9,7 @@
  */
 import type { Sampling } from '../../messages/facts'
 import type { TroupeError } from '../errors'
-import { eventOf, garbage } from './serverHttp'
+import { type EventError, eventErrorOf, eventOf, garbage } from './serverReply'
 import { refused } from './serverRequest'
 import type { SglangTraits } from './sglangProbe'
 
@@ -75,7 +75,7 @@ export interface SglangPiece {
 }
 
 interface Event {
-  readonly error?: { readonly message?: string } | string
+  readonly error?: EventError
   readonly meta_info?: {
     readonly finish_reason?: {
       readonly type?: string
@@ -96,9 +96,8 @@ interface Event {
 export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
   const event = eventOf<Event>(url, line)
   if (Array.isArray(event)) throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
-  if (event.error !== undefined) {
-    throw refusedBySglang(url, 400, (typeof event.error === 'string' ? event.error : event.error?.message) ?? '')
-  }
+  const error = event.error ?? null
+  if (error !== null) throw refusedBySglang(url, 400, eventErrorOf(error))
   const meta = event.meta_info
   if (typeof meta !== 'object' || meta === null)
     throw garbage(url, `an event without meta_info: '${line.slice(0, 100)}'`)
@@ -122,6 +121,10 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
     if (typeof logprob !== 'number' || !Number.isFinite(logprob) || logprob > 1e-3) {
       throw garbage(url, `a logprob that is none: ${JSON.stringify(entry).slice(0, 100)}`)
     }
+  }
+  const last = fresh.at(-1)?.[1]
+  if (reason?.type === 'stop' && typeof reason.matched === 'number' && last !== undefined && last !== reason.matched) {
+    throw garbage(url, `it stopped at token ${reason.matched}, and its last token is ${last}`)
   }
   return {
     tokens: fresh.map(([, token]) => token),

@@ -6,7 +6,8 @@
  * iterations, so they lag: what must be idle is asked again.
  * Source: srt/entrypoints/v1_loads.py and srt/managers/load_snapshot.py of sgl-project/sglang.
  */
-import { garbage, objectOf, type ServerHttp } from './serverHttp'
+import type { ServerHttp } from './serverHttp'
+import { garbage, objectOf } from './serverReply'
 
 export interface SglangLoads {
   readonly running: number

@@ -9,7 +9,7 @@ import { type EngineId, type PolicyVersion, policyVersion } from '../../messages
 import type { Engine } from '../engine'
 import { TroupeError } from '../errors'
 import { servedWeights } from '../weights/servedWeights'
-import { garbage } from './serverHttp'
+import { garbage } from './serverReply'
 import type { ServerRequests } from './serverRequests'
 import type { SglangTraits } from './sglangProbe'
 import { releaseSglang, resumeSglang, type SglangPause, updateSglang } from './sglangWeights'

@@ -8,7 +8,8 @@
  * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of sgl-project/sglang.
  */
 import type { ServerExpectation } from './serverExpectation'
-import { garbage, messageOf, objectOf, type Reply, type ServerHttp } from './serverHttp'
+import type { ServerHttp } from './serverHttp'
+import { garbage, isMissing, isTaken, messageOf, objectOf, type Reply } from './serverReply'
 import { checkTokenizer, unfitServer } from './serverTokenizer'
 import { sglangLoads } from './sglangLoads'
 
@@ -43,6 +44,8 @@ export interface SglangTraits {
 }
 
 const askMs = 30_000
+/** Of --context-length, for itself: scheduler.py, max_req_input_len. */
+const keptTokens = 6
 /** A first generation may compile and warm up. */
 const generateMs = 120_000
 
@@ -63,9 +66,11 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
   }
   checkPreferred(url, info.preferred_sampling_params)
   await checkVocabulary(http, expected.vocabulary)
-  await checkTokenizer(`SGLang server at ${url}`, expected, ids => detokenized(http, ids))
+  if (info.skip_tokenizer_init !== true) {
+    await checkTokenizer(`SGLang server at ${url}`, expected, ids => detokenized(http, ids))
+  }
   const takesStreamInterval =
-    info.incremental_streaming_output !== true && (await ask(http, { stream_interval: 1 })).status === 200
+    info.incremental_streaming_output !== true && (await askWith(http, { stream_interval: 1 })).takes
   const { processedLogprobs, meta } = await logprobsOf(http)
   const tellsSpans = Array.isArray(meta.weight_versions)
   const takesWeights = typeof meta.weight_version === 'string' && (await hasWeightEndpoints(http))
@@ -123,7 +128,9 @@ async function contextOf(http: ServerHttp, info: Readonly<Record<string, unknown
   if (typeof card?.id !== 'string' || length === undefined) {
     throw garbage(http.url, '/v1/models names no model with a max_model_len')
   }
-  return { servedName: card.id, contextTokens: Math.min(length, wholeNumber(info.max_req_input_len) ?? length) }
+  // Beyond max_req_input_len a generation would be cut short.
+  const longest = wholeNumber(info.max_req_input_len) ?? length - keptTokens
+  return { servedName: card.id, contextTokens: Math.min(length, longest) }
 }
 
 /** What a request leaves out is taken from --preferred-sampling-params. All that we know of is said in each request. */
@@ -145,8 +152,8 @@ function checkPreferred(url: string, preferred: unknown): void {
  * nothing. An id beyond the vocabulary would be a memory error on a GPU.
  */
 async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<void> {
-  const reply = await ask(http, { logit_bias: { '-1': 0 } })
-  const last = /\[0, (\d+)\]/.exec(reply.status === 200 ? '' : messageOf(reply.text))?.[1]
+  const { takes, text } = await askWith(http, { logit_bias: { '-1': 0 } })
+  const last = /\[0, (\d+)\]/.exec(takes ? '' : messageOf(text))?.[1]
   if (last === undefined || Number(last) + 1 === vocabulary) return
   const differs = `its vocabulary has ${Number(last) + 1} ids, the model's has ${vocabulary}`
   const hint = "start it with the run's model: what stands in the recipe's model.path, or was made for the run"
@@ -155,7 +162,7 @@ async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<vo
 
 async function detokenized(http: ServerHttp, ids: Int32Array): Promise<string | undefined> {
   const reply = await http.post('/detokenize', { tokens: Array.from(ids), skip_special_tokens: false }, askMs)
-  if (reply.status !== 200) return undefined
+  if (isMissing(reply) || !isTaken(http.url, '/detokenize', reply)) return undefined
   const { text } = objectOf(http.url, '/detokenize', reply)
   return typeof text === 'string' ? text : undefined
 }
@@ -186,12 +193,30 @@ async function logprobsOf(http: ServerHttp): Promise<{ processedLogprobs: boolea
 
 /** None of these is called: what takes POST alone says so when it is asked by GET, an update without a path is refused. */
 async function hasWeightEndpoints(http: ServerHttp): Promise<boolean> {
-  const update = await http.post('/update_weights_from_disk', {}, askMs)
-  if (update.status === 404 || update.status === 405) return false
-  return (await exists(http, '/pause_generation')) && (await exists(http, '/continue_generation'))
+  const path = '/update_weights_from_disk'
+  const update = await http.post(path, {}, askMs)
+  if (isMissing(update)) return false
+  isTaken(http.url, path, update) // it need not be
+  return (await takesPost(http, '/pause_generation')) && (await takesPost(http, '/continue_generation'))
 }
 
-const exists = async (http: ServerHttp, path: string): Promise<boolean> => (await http.get(path, askMs)).status !== 404
+async function takesPost(http: ServerHttp, path: string): Promise<boolean> {
+  const reply = await http.get(path, askMs)
+  if (reply.status === 404) return false
+  if (reply.status !== 405) isTaken(http.url, path, reply)
+  return true
+}
+
+/** Asks with a field that an older server may not know: that one fails at it (500), again and again, and at it alone. */
+async function askWith(http: ServerHttp, field: object): Promise<{ readonly takes: boolean; readonly text: string }> {
+  let reply = await ask(http, field)
+  if (reply.status === 500) {
+    objectOf(http.url, '/generate', await ask(http, {}))
+    reply = await ask(http, field)
+    if (reply.status === 500) return { takes: false, text: reply.text }
+  }
+  return { takes: isTaken(http.url, '/generate', reply), text: reply.text }
+}
 
 const ask = (http: ServerHttp, sampling: object): Promise<Reply> =>
   http.post(

@@ -9,7 +9,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
-import { messageOf, type ServerHttp } from './serverHttp'
+import type { ServerHttp } from './serverHttp'
+import { messageOf } from './serverReply'
 import { serverUpdate } from './serverUpdate'
 import { sglangLoads } from './sglangLoads'
 

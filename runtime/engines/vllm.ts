@@ -14,7 +14,8 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '..
 import { TroupeError } from '../errors'
 import { servedWeights } from '../weights/servedWeights'
 import { type ServerHealthOptions, serverHealth } from './serverHealth'
-import { garbage, serverHttp } from './serverHttp'
+import { serverHttp } from './serverHttp'
+import { unanswered } from './serverReply'
 import { refused } from './serverRequest'
 import { ServerRequests } from './serverRequests'
 import type { ServerRun } from './serverRun'
@@ -73,8 +74,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   let version = policyVersion(-1)
 
   async function answer(run: ServerRun): Promise<Generation> {
-    const { request, onTokens } = run
-    const maxTokens = Math.min(request.maxTokens, traits.contextTokens - request.context.length)
+    const { request, maxTokens, onTokens } = run
     let cachedTokens = 0
     let queuedMs = 0
     const question = {
@@ -94,7 +94,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
       onTokens?.(Int32Array.from(piece.tokens))
       return piece.finish
     })
-    return run.generation(expected.decode, { finish, cachedTokens, preemptions: 0, queuedMs })
+    return run.generation(expected.decode, { finish: run.ended(finish), cachedTokens, preemptions: 0, queuedMs })
   }
 
   return {
@@ -120,7 +120,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     async status() {
       requests.mustLive()
       const reply = await http.get('/metrics', statusMs)
-      if (reply.status !== 200) throw garbage(url, `/metrics says ${reply.status}`)
+      if (reply.status !== 200) throw unanswered(url, '/metrics', reply)
       const m = vllmMetrics(url, reply.text)
       return {
         type: 'engine.status',

@@ -8,7 +8,7 @@
  * server's defaults, which come from the model's generation_config: so nothing is left out.
  */
 import type { GenerateRequest } from '../engine'
-import { completionEventOf, garbage } from './serverHttp'
+import { completionEventOf, type EventError, garbage } from './serverReply'
 import type { VllmTraits } from './vllmProbe'
 
 export interface Piece {
@@ -53,7 +53,7 @@ export function completionBody(traits: VllmTraits, request: GenerateRequest, max
 const finishes: Readonly<Record<string, Piece['finish']>> = { stop: 'stop', length: 'length', abort: 'aborted' }
 
 interface Event {
-  readonly error?: { readonly message?: string } | string
+  readonly error?: EventError
   readonly usage?: { readonly prompt_tokens_details?: { readonly cached_tokens?: number | null } | null } | null
   readonly metrics?: { readonly queue_time_ms?: number | null } | null
   readonly choices?: readonly {

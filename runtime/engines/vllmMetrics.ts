@@ -51,23 +51,21 @@ function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
 
 const unescaped = (text: string) => text.replace(/\\(.)/g, (_, char: string) => (char === 'n' ? '\n' : char))
 
-/** @throws TroupeError engine.failed, naming the metric that is missing or no number */
+/** @throws TroupeError engine.failed, naming the metric that is missing, no number or below 0 */
 export function vllmMetrics(url: string, text: string): VllmMetrics {
   const samples = parsePrometheus(text)
   const of = (...names: readonly string[]): readonly Sample[] => {
     const found = names.map(name => samples.get(`vllm:${name}`)).find(each => each !== undefined)
     if (found === undefined) throw missing(url, `vllm:${names[0]} is not on /metrics`)
+    const wrong = found.find(({ value }) => !(Number.isFinite(value) && value >= 0))
+    if (wrong !== undefined) throw missing(url, `vllm:${names[0]} is ${wrong.value}`)
     return found
   }
-  const total = (...names: readonly string[]) => {
-    const sum = of(...names).reduce((before, { value }) => before + value, 0)
-    if (!Number.isFinite(sum)) throw missing(url, `vllm:${names[0]} is no number`)
-    return sum
-  }
+  const total = (...names: readonly string[]) => of(...names).reduce((sum, { value }) => sum + value, 0)
   const caches = of('cache_config_info').map(({ labels }) => {
     const blockTokens = Number(labels.block_size)
     const blocks = Number(labels.num_gpu_blocks)
-    if (!(blockTokens > 0 && blocks > 0)) {
+    if (!(blockTokens > 0 && blocks > 0 && Number.isFinite(blockTokens * blocks))) {
       const seen = `block_size="${labels.block_size}", num_gpu_blocks="${labels.num_gpu_blocks}"`
       throw missing(url, `vllm:cache_config_info does not say how large the KV cache is (${seen})`)
     }

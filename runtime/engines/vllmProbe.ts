@@ -6,7 +6,8 @@
  * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights.
  */
 import type { ServerExpectation } from './serverExpectation'
-import { garbage, messageOf, objectOf, type ServerHttp } from './serverHttp'
+import type { ServerHttp } from './serverHttp'
+import { garbage, isMissing, isTaken, messageOf, objectOf, type Reply, unanswered } from './serverReply'
 import { checkTokenizer, unfitServer } from './serverTokenizer'
 import { vllmMetrics } from './vllmMetrics'
 
@@ -48,7 +49,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
     throw unfit(url, differs, 'start it with a longer --max-model-len, or lower limits.contextTokens')
   }
   const metrics = await http.get('/metrics', askMs)
-  if (metrics.status !== 200) throw garbage(url, `/metrics says ${metrics.status}`)
+  if (metrics.status !== 200) throw unanswered(url, '/metrics', metrics)
   const { kvTokens, blockTokens, prefixCaching } = vllmMetrics(url, metrics.text)
   await checkVocabulary(http, servedName, expected.vocabulary)
   await checkTokenizer(`vLLM server at ${url}`, expected, ids => detokenized(http, servedName, ids))
@@ -93,20 +94,20 @@ async function modelOf(http: ServerHttp): Promise<{ servedName: string; contextT
 
 /** The last id of ours is taken, the next one is refused. */
 async function checkVocabulary(http: ServerHttp, model: string, vocabulary: number): Promise<void> {
+  const takes = (reply: Reply) => isTaken(http.url, '/v1/completions', reply)
   const last = await complete(http, model, { prompt: [vocabulary - 1] })
   const hint = "start it with the run's model: what stands in the recipe's model.path, or was made for the run"
-  if (last.status !== 200) {
+  if (!takes(last)) {
     throw unfit(http.url, `it refuses token id ${vocabulary - 1}, the model's last: ${messageOf(last.text)}`, hint)
   }
-  const beyond = await complete(http, model, { prompt: [vocabulary] })
-  if (beyond.status === 200) {
+  if (takes(await complete(http, model, { prompt: [vocabulary] }))) {
     throw unfit(http.url, `its vocabulary is larger than the model's ${vocabulary}: it takes id ${vocabulary}`, hint)
   }
 }
 
 async function detokenized(http: ServerHttp, model: string, ids: Int32Array): Promise<string | undefined> {
   const reply = await http.post('/detokenize', { model, tokens: Array.from(ids) }, askMs)
-  if (reply.status !== 200) return undefined
+  if (isMissing(reply) || !isTaken(http.url, '/detokenize', reply)) return undefined
   const { prompt } = objectOf(http.url, '/detokenize', reply)
   return typeof prompt === 'string' ? prompt : undefined
 }
@@ -140,8 +141,8 @@ async function givesProcessedLogprobs(http: ServerHttp, model: string): Promise<
 }
 
 async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> {
-  const { status } = await complete(http, model, { prompt: [0], priority: 1 })
-  return status === 200 ? -1 : 0
+  const reply = await complete(http, model, { prompt: [0], priority: 1 })
+  return isTaken(http.url, '/v1/completions', reply) ? -1 : 0
 }
 
 interface Development {
@@ -155,11 +156,12 @@ interface Development {
 /** The endpoints that an update needs; those that can be asked without changing anything are. */
 async function developmentMode(http: ServerHttp): Promise<Development> {
   const paused = await http.get('/is_paused', askMs)
-  if (paused.status !== 200) return { takesWeights: false, packsHeads: false }
+  if (isMissing(paused)) return { takesWeights: false, packsHeads: false }
+  if (paused.status !== 200) throw unanswered(http.url, '/is_paused', paused)
   let packsHeads = false
   const info = await http.get('/server_info?config_format=json', askMs)
   let config: { device_config?: { device?: string }; scheduler_config?: { max_num_seqs?: number } } = {}
-  if (info.status === 200) {
+  if (!isMissing(info) && isTaken(http.url, '/server_info', info)) {
     const { vllm_config, vllm_env } = objectOf(http.url, '/server_info', info)
     if (typeof vllm_config === 'object' && vllm_config !== null) config = vllm_config
     packsHeads = (vllm_env as Record<string, unknown> | undefined)?.VLLM_TROUPE_PACKS_HEADS === true

@@ -9,7 +9,8 @@
  */
 import { setImmediate } from 'node:timers/promises'
 import type { PolicyVersion } from '../../messages/ids'
-import { objectOf, type ServerHttp } from './serverHttp'
+import type { ServerHttp } from './serverHttp'
+import { objectOf } from './serverReply'
 import { serverUpdate } from './serverUpdate'
 
 const { must, failed } = serverUpdate('vLLM')

@@ -174,6 +174,12 @@ test('a report shows the error of the ledger, and counts as foreign only what ru
   expect(ledger.engine(a)).toMatchObject({ driftTokens: 484, foreignTokens: 180, spec: { kvTokens: 2000 } })
   ledger.correct(a, { kvTokens: 2000, referencedTokens: 0 })
   expect(ledger.engine(a)).toMatchObject({ driftTokens: -16, foreignTokens: 0 })
+  for (const wrong of [Number.NaN, -1, Number.POSITIVE_INFINITY]) {
+    ledger.correct(a, { kvTokens: 2000, referencedTokens: wrong })
+    ledger.correct(a, { kvTokens: wrong, referencedTokens: 500 })
+    const unchanged = { driftTokens: -16, foreignTokens: 0, spec: { kvTokens: 2000 } }
+    expect(ledger.engine(a)).toMatchObject(unchanged)
+  }
 })
 
 test('an engine that leaves takes its holdings with it', () => {

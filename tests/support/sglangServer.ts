@@ -27,6 +27,8 @@ export interface SglangServerOptions {
   readonly vocabulary?: number
   readonly textOf?: (tokens: readonly number[]) => string
   readonly missing?: readonly string[]
+  /** What a gateway before a server that is busy says, with 503; undefined: it lets the request pass. */
+  readonly instead?: (path: string, body: { readonly sampling_params?: object }) => string | undefined
 }
 
 export interface SglangServer {
@@ -100,6 +102,8 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     if (options.token !== undefined && request.headers.authorization !== `Bearer ${options.token}`) {
       return json(reply, 401, { error: 'Unauthorized' }) // utils.py, add_api_key_middleware
     }
+    const busy = options.instead?.(pathname, raw === '' ? {} : JSON.parse(raw))
+    if (busy !== undefined) return void reply.writeHead(503, { 'content-type': 'text/html' }).end(busy)
     const endpoint = endpoints[pathname]
     const known404 = age === 'older' ? newer.has(pathname) : older.has(pathname) && pathname !== '/get_server_info'
     if (known404 || options.missing?.includes(pathname)) return json(reply, 404, { detail: 'Not Found' })
