@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -38,6 +39,30 @@ def refused(call) -> str:
     return "not refused"
 
 
+def held_bytes() -> int:
+    """Of all tensors that live in this process; what several of them share counts once."""
+    gc.collect()
+    tensors = [it for it in gc.get_objects() if type(it) in (torch.Tensor, torch.nn.Parameter)]
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
+    """Bytes that rank 1 had more than before, when rank 0 wrote what was gathered."""
+    held: list[int] = []
+    from_leader = trainer.ranks.from_leader
+
+    def measured(value: object) -> object:
+        held.append(held_bytes())
+        return from_leader(value)
+
+    before = held_bytes()
+    trainer.ranks.from_leader = measured  # type: ignore[method-assign]
+    trainer.save(directory, True)
+    del trainer.ranks.from_leader
+    more = 0 if trainer.ranks.leads else max(held) - before
+    return int(trainer.ranks.sum([more])[0])
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     ranks = Ranks.from_environment(timeout_s=60)
@@ -47,12 +72,12 @@ def main(folder: Path) -> None:
         gradient, metrics = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
         results[name] = (gradient, metrics)
         if name == "token mean":
-            trainer.save(folder / "two", True)
+            results["held"] = most_held_while_saving(trainer, folder / "two")
         if name == "reference":
-            trainer.save(folder / "two-reference", True)
+            results["held, reference"] = most_held_while_saving(trainer, folder / "two-reference")
             results["reference saved twice"] = trainer.save(folder / "two-reference-again", True)[0]
         if name == "lora":
-            trainer.save(folder / "two-lora", True)
+            results["held, lora"] = most_held_while_saving(trainer, folder / "two-lora")
     trainer = Trainer(folder / "model", ranks=ranks)
     results["sft"] = trainer.sft(examples_of(20), SFT)
     trainer.load(folder / "one")

@@ -97,6 +97,11 @@ def test_a_reference_that_did_not_change_is_linked_and_not_written_again(folder:
     assert len(two["reference saved twice"]) == 64
 
 
+@pytest.mark.parametrize("held", ["held", "held, reference", "held, lora"])
+def test_while_rank_0_writes_a_checkpoint_no_other_rank_holds_any_of_it(two: dict, held: str) -> None:
+    assert two[held] == 0
+
+
 def test_every_rank_hears_of_what_is_refused_and_the_weights_are_as_they_were(two: dict) -> None:
     assert two["bad sequence"] == "trainer.bad_sequence"
     assert two["other model"] == "trainer.shape_mismatch"

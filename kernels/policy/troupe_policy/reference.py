@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .updates import like, own, sharded_like, whole
+from .updates import gathered, like, own, sharded_like
 
 
 class Reference:
@@ -42,9 +42,10 @@ class Reference:
         self._kept = {name: own(like(self._parameters[name], value)).cpu() for name, value in whole_tensors}
         self.taken += 1
 
-    def whole(self) -> dict[str, Tensor]:
-        """The reference's parameters, whole, on the CPU. Every rank must ask."""
-        return {name: whole(sharded_like(p, self._on_device(name))).cpu() for name, p in self._parameters.items()}
+    def gathered(self, leads: bool) -> dict[str, Tensor]:
+        """See updates.gathered."""
+        shards = ((name, sharded_like(p, self._on_device(name))) for name, p in self._parameters.items())
+        return gathered(shards, leads)
 
     def _on_device(self, name: str) -> Tensor:
         return self._kept[name].to(own(self._parameters[name]).device)

@@ -17,7 +17,7 @@ from torch import Tensor
 from . import checkpoint
 from .checkpoint import CheckpointError
 from .lora import is_adapter, merged
-from .updates import gathered, whole
+from .updates import gathered, gathered_weights
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -27,12 +27,13 @@ ADAPTER, REFERENCE = "adapter", "reference"
 
 def save(trainer: Trainer, directory: Path, with_optimizer: bool) -> tuple[str, int]:
     """Returns (digest, bytes) of the weights. Raises OSError on rank 0, and CheckpointError on the others with it."""
-    ranks, lora = trainer.ranks, trainer.lora
+    ranks, lora, leads = trainer.ranks, trainer.lora, trainer.ranks.leads
+    # what the ranks that do not lead have of these is empty: they only take part in gathering
     weights, parts, described = None, {}, {}
     if ranks.size > 1 or lora is not None:
-        weights = gathered(trainer.model)
-    if lora is not None:
-        adapters = {name: value.contiguous() for name, value in weights.items() if is_adapter(name)}
+        weights = gathered_weights(trainer.model, leads)
+    if lora is not None and leads:
+        adapters = {name: value for name, value in weights.items() if is_adapter(name)}
         weights = merged(trainer.model, lora, weights)
         if with_optimizer:
             parts[ADAPTER] = adapters
@@ -43,11 +44,11 @@ def save(trainer: Trainer, directory: Path, with_optimizer: bool) -> tuple[str, 
     if with_optimizer and trainer.reference.is_taken:
         saved = trainer.saved_reference
         same = saved is not None and saved[0] == trainer.reference.taken and ranks.from_leader(saved[1].is_file())
-        parts[REFERENCE] = saved[1] if same else trainer.reference.whole()
-    state = {key: whole(value).contiguous() for key, value in trainer.updates.named_state()} if with_optimizer else None
+        parts[REFERENCE] = saved[1] if same else trainer.reference.gathered(leads)
+    state = gathered(trainer.updates.named_state(), leads) if with_optimizer else None
     outcome: tuple[str, object] | None = None
     failure: Exception | None = None
-    if ranks.leads:
+    if leads:
         try:
             counters = {"updates": trainer.updates.updates}
             answer = checkpoint.save(

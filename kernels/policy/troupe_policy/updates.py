@@ -114,12 +114,25 @@ def own(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def gathered(model: nn.Module) -> dict[str, Tensor]:
-    """All weights by name, whole, on the CPU where they were sharded; tied ones are one tensor. Every rank must ask."""
+def gathered(named: Iterable[tuple[str, Tensor]], leads: bool) -> dict[str, Tensor]:
+    """All of every tensor by name, on the CPU, on the rank that leads; {} on the others, which must ask for the same.
+
+    One at a time: no device, and no rank that does not lead, holds more than one of them whole.
+    """
+    kept: dict[str, Tensor] = {}
+    for name, tensor in named:
+        full = whole(tensor.detach())
+        if leads:
+            kept[name] = full.cpu().contiguous()
+    return kept
+
+
+def gathered_weights(model: nn.Module, leads: bool) -> dict[str, Tensor]:
+    """`gathered` of all weights; tied ones are one tensor."""
     values = model.state_dict(keep_vars=True)
-    once = {id(value): value for value in values.values()}
-    parts = {key: whole(v.detach()).cpu() if isinstance(v, DTensor) else v.detach() for key, v in once.items()}
-    return {name: parts[id(value)] for name, value in values.items()}
+    first = {id(value): name for name, value in reversed(values.items())}
+    kept = gathered(((name, values[name]) for name in first.values()), leads)
+    return {name: kept[first[id(value)]] for name, value in values.items()} if leads else {}
 
 
 def whole(tensor: Tensor) -> Tensor:
