@@ -77,7 +77,10 @@ export interface Trainer {
     options: SftOptions,
     onProgress: (done: number, loss: number) => void,
   ): Promise<Metrics>
-  /** One GRPO step. Throws TroupeError `trainer.not_finite` with weights untouched. */
+  /**
+   * One GRPO step. Throws TroupeError with weights untouched: `trainer.not_finite`, `empty_batch`, `bad_sequence` and
+   * `context_exceeded` are faults of the batch, every other code is one of the trainer or its options.
+   */
   step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
   /** Writes weights, config and tokenizer so that `transformers` loads them: to a temporary directory, fsynced, renamed. */
   save(directory: string, withOptimizer: boolean): Promise<{ readonly digest: string; readonly bytes: number }>

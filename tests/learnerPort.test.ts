@@ -52,13 +52,20 @@ interface Calls {
   readonly resets: (readonly [number, string])[]
 }
 
-/** A journal that holds one rollout, whose last tool response was over its budget; a trainer that notes its calls. */
-async function rig(step: (n: number) => Promise<Readonly<Record<string, number>>>) {
+/**
+ * A journal that holds a rollout whose last tool response was over its budget, and one of another group that sampled nothing;
+ * a trainer that notes its calls.
+ */
+async function rig(
+  step: (n: number) => Promise<Readonly<Record<string, number>>>,
+  grpo: Partial<LearnerPortOptions['grpo']> = {},
+) {
   const bus = openMemoryBus()
   const journal = openJournal(bus, memoryBlobs(), runId('r'))
   await journal.create(1)
   const turn = completed({ trajectory, turn: 0, attempt: 0 } as GenerateTurn, 'call')
   await journal.append([
+    requested('empty', 0),
     requested('g', 0),
     turn,
     {
@@ -85,7 +92,7 @@ async function rig(step: (n: number) => Promise<Readonly<Record<string, number>>
     trainer: async () => trainer,
     journal,
     directory: '/run',
-    grpo: {} as LearnerPortOptions['grpo'],
+    grpo: grpo as LearnerPortOptions['grpo'],
     checkpointEvery: 1,
     keepVersions: 3,
     onColdStart: () => {},
@@ -116,18 +123,49 @@ test('a sequence ends with its last sampled token: what was over the budget is n
   await close()
 })
 
-test('a step that is not finite is rejected, and publishes nothing', async () => {
-  const { port, calls, close } = await rig(async () => {
-    throw new TroupeError('trainer.not_finite', { boundary: 'trainer', retriable: false, message: 'loss is nan' })
-  })
-  const decision = await port(request([]), new AbortController().signal)
-  expect(decision!.facts).toMatchObject([{ type: 'step.rejected', step: 3, reason: 'loss is nan' }])
-  expect(calls.saved).toEqual([])
+test('a rollout in which nothing was sampled is not given to the trainer; the others keep their advantages and groups', async () => {
+  const { port, calls, close } = await rig(async () => ({ loss: 0 }))
+  const empty = requested('empty', 0)
+  const both: Batch = {
+    ...batch(3, null),
+    started: { ...started, trajectories: [empty.trajectory, trajectory] },
+    groups: [{ ...selected, group: empty.group, kept: [{ ...selected.kept[0]!, advantage: -1 }] }, selected],
+    places: new Map([
+      [empty.group, { partition: 0, offset: 0 }],
+      [group, { partition: 0, offset: 0 }],
+    ]),
+  }
+  await port({ ...request([]), batch: both } as LearnerRequest, new AbortController().signal)
+  expect(calls.batches).toHaveLength(1)
+  expect(calls.batches[0]).toMatchObject([{ trajectory, advantage: 0.5, group: 1 }])
   await close()
 })
 
+const refusing = (code: string) => async () => {
+  throw new TroupeError(code, { boundary: 'trainer', retriable: false, message: 'for this reason' })
+}
+
+test.each(['trainer.not_finite', 'trainer.empty_batch', 'trainer.bad_sequence', 'trainer.context_exceeded'])(
+  'a batch that the trainer answers with %s is rejected, with its reason, and publishes nothing',
+  async code => {
+    const { port, calls, close } = await rig(refusing(code))
+    const decision = await port(request([]), new AbortController().signal)
+    expect(decision!.facts).toMatchObject([{ type: 'step.rejected', step: 3, reason: 'for this reason' }])
+    expect(calls.saved).toEqual([])
+    await close()
+  },
+)
+
+test('what is wrong with the trainer and not with the batch rejects no step', async () => {
+  for (const code of ['trainer.lost', 'trainer.bad_option', 'trainer.failed']) {
+    const { port, close } = await rig(refusing(code))
+    await expect(port(request([]), new AbortController().signal)).rejects.toMatchObject({ code })
+    await close()
+  }
+})
+
 test('a stage resets the trainer before its first step, and again when that step is computed again', async () => {
-  const { port, calls, close } = await rig(async () => ({ loss: 0.25 }))
+  const { port, calls, close } = await rig(async () => ({ loss: 0.25 }), { klCoef: 0.001 })
   const reset = { optimizer: true, reference: true }
   await port(request([{ ...batch(2, 0.25), reset }]), new AbortController().signal)
   expect(calls.resets).toEqual([[0, JSON.stringify(reset)]])
@@ -137,5 +175,16 @@ test('a stage resets the trainer before its first step, and again when that step
     new AbortController().signal,
   )
   expect(calls.resets[1]).toEqual([2, JSON.stringify(reset)])
+  await close()
+})
+
+test('without a KL a stage takes no reference: nothing would be measured from it', async () => {
+  const { port, calls, close } = await rig(async () => ({ loss: 0.25 }))
+  const only = { optimizer: false, reference: true }
+  const { batch: asked } = request([]) as { batch: Batch }
+  const now = { ...asked, reset: { optimizer: true, reference: true } }
+  const since = [{ ...batch(2, 0.25), reset: only }]
+  await port({ ...request(since), batch: now } as LearnerRequest, new AbortController().signal)
+  expect(calls.resets).toEqual([[1, JSON.stringify({ optimizer: true, reference: false })]])
   await close()
 })

@@ -19,7 +19,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
 import type { Journal } from '../../runtime/journal'
 import type { Log } from '../../runtime/log'
-import type { GrpoOptions, SftExample, SftOptions, Trainer, TrainSequence } from '../../runtime/trainer'
+import type { GrpoOptions, SftExample, SftOptions, StageReset, Trainer, TrainSequence } from '../../runtime/trainer'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import { curriculumAfter, isReplaced, noCurriculum } from '../fenced'
 import type { Batch, LearnerRequest } from '../learner'
@@ -44,6 +44,14 @@ export interface LearnerPortOptions {
 
 /** Relative difference between a recomputed and a recorded loss from which an alarm is raised. */
 const recomputedTolerance = 1e-3
+
+/** What the trainer answers to a batch that cannot be trained on, having changed nothing: such a batch is data, not a crash. */
+const batchFaults: ReadonlySet<string> = new Set([
+  'trainer.not_finite',
+  'trainer.empty_batch',
+  'trainer.bad_sequence',
+  'trainer.context_exceeded',
+])
 
 export const learnerKey = (request: LearnerRequest): string =>
   request.kind === 'cold-start' ? 'cold-start' : `train ${request.batch.started.step}`
@@ -107,7 +115,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     if (held?.trainer === trainer && held.step === started.step - 1) return trainer
     await trainer.load(checkpointPath(request.checkpoint.name))
     for (const batch of request.since) {
-      if (batch.reset !== undefined) await trainer.reset(batch.reset)
+      await resetTrainer(trainer, batch.reset, options.grpo)
       if (batch.rejected) continue
       const metrics = await trainer.step(await sequencesOf(batch), options.grpo)
       const recorded = batch.metrics?.loss ?? Number.NaN
@@ -128,14 +136,14 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const trainer = await restore(request)
     const sequences = await sequencesOf(request.batch)
     // A stage begins: the checkpoint before it has the optimizer and the reference of the stage that is over.
-    if (request.batch.reset !== undefined) await trainer.reset(request.batch.reset)
+    await resetTrainer(trainer, request.batch.reset, options.grpo)
     let metrics: Metrics
     try {
       held = undefined
       metrics = withoutMemory(await trainer.step(sequences, options.grpo))
     } catch (thrown) {
       const error = asError(thrown)
-      if (!(error instanceof TroupeError) || error.code !== 'trainer.not_finite') throw error
+      if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
       held = { trainer, step }
       const rejected: Fact = { type: 'step.rejected', at: fx.now(), step, epoch, reason: error.message, metrics: {} }
       return { facts: [rejected], commands: [] }
@@ -151,7 +159,18 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     request.kind === 'cold-start' ? unlessAborted(coldStart(request.epoch), signal) : train(request)
 }
 
-/** A batch as the trainer takes it: in the order of `step.started`, groups numbered by their first member. */
+/** A stage begins. Where no KL is measured, no reference is taken: it would be copied, and saved, for nothing. */
+export async function resetTrainer(trainer: Trainer, reset: StageReset | undefined, grpo: GrpoOptions): Promise<void> {
+  if (reset === undefined) return
+  const { optimizer } = reset
+  const reference = reset.reference && (grpo.klCoef ?? 0) > 0
+  if (optimizer || reference) await trainer.reset({ optimizer, reference })
+}
+
+/**
+ * A batch as the trainer takes it: in the order of `step.started`, groups numbered by their first member. A rollout in
+ * which nothing was sampled is left out: it counts in no norm of the loss.
+ */
 export function trainSequences(
   { started, groups }: Pick<Batch, 'started' | 'groups'>,
   facts: ReadonlyMap<TrajectoryId, readonly TrajectoryFact[]>,
@@ -160,10 +179,11 @@ export function trainSequences(
   const advantageOf = new Map<string, number>(
     groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
   )
-  return started.trajectories.map(trajectory => {
+  return started.trajectories.flatMap(trajectory => {
     const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
+    if (tokens.length === 0) return []
     const group = indexOf.get(groupOf(trajectory))!
-    return { trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }
+    return [{ trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }]
   })
 }
 

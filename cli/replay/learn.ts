@@ -11,7 +11,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { trainSequences } from '../../actors/ports/learnerPort'
+import { resetTrainer, trainSequences } from '../../actors/ports/learnerPort'
 import type { CheckpointSaved } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
@@ -153,7 +153,7 @@ async function* relearn(
         const decision = byGroup.get(groupOf(id))?.[0]?.decision
         return decision?.type === 'group.selected' ? [decision] : []
       })
-      if (one.reset !== undefined) await trainer.reset(one.reset)
+      await resetTrainer(trainer, one.reset, grpo)
       const metrics = await trainer.step(trainSequences({ started, groups: decisions }, facts), grpo)
       if (!wanted.includes(started.step)) continue
       const digest = await digestOf(trainer, join(scratch, `step-${started.step}`))
