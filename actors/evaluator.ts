@@ -1,10 +1,12 @@
 /**
  * Evaluator: turns the rollouts of an evaluation into its result.
  *
- * in   curriculum.advanced (eval), rollout.finished, reward.assigned | failed, group.closed      out  evaluation.completed
- * Invariant: pass@1 is the mean over problems of the mean reward of their samples; a failed rollout, and one whose
- * reward failed, is left out and counted, never a zero. For rewards between 0 and 1 pass@K is the mean over problems of the best. The standard error is that of the mean over problems, n − 1.
+ * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed      out  evaluation.completed
+ * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every sample that was asked for is judged,
+ * failed (one that had not ended when its group was closed, too) or without a reward: the latter two are left out and counted,
+ * never a zero. For rewards between 0 and 1 pass@K is the mean over problems of the best. The standard error is that of the mean over problems, n − 1.
  */
+import { OrderedMap } from 'immutable'
 import type { EvaluationCompleted } from '../messages/facts'
 import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../messages/ids'
 import type { Behaviour } from '../runtime/behaviour'
@@ -23,8 +25,11 @@ interface Sample {
 
 interface Evaluation {
   readonly groups: readonly GroupId[]
+  /** Samples of each problem. */
+  readonly groupSize: number
   readonly closed: ReadonlySet<GroupId>
-  readonly samples: ReadonlyMap<TrajectoryId, Sample>
+  /** Persistent: of thousands of problems, a copy for each fact would be most of the work. */
+  readonly samples: OrderedMap<TrajectoryId, Sample>
 }
 
 export interface EvaluatorState {
@@ -39,7 +44,7 @@ const stepOf = (group: GroupId): number | undefined => {
   return match === null ? undefined : Number(match[1])
 }
 
-const empty: Evaluation = { groups: [], closed: new Set(), samples: new Map() }
+const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
 
 /** `positiveAbove`: a reward above this is a positive, whose tool errors are counted. */
 export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
@@ -75,13 +80,17 @@ export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState>
         case 'curriculum.advanced':
           if (fact.purpose !== 'eval') return state
           return change(state, fact.step, e => ({ ...e, groups: fact.groups }))
+        case 'rollout.requested':
+          return change(state, stepOf(fact.group), e =>
+            e.groupSize === fact.groupSize ? e : { ...e, groupSize: fact.groupSize },
+          )
         case 'rollout.finished':
           return change(state, stepOf(groupOf(fact.trajectory)), e =>
             e.samples.has(fact.trajectory)
               ? e
               : {
                   ...e,
-                  samples: new Map(e.samples).set(fact.trajectory, {
+                  samples: e.samples.set(fact.trajectory, {
                     reward: null,
                     failed: fact.outcome === 'failed',
                     unjudged: false,
@@ -96,13 +105,13 @@ export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState>
           return change(state, stepOf(groupOf(fact.trajectory)), e => {
             const sample = e.samples.get(fact.trajectory)
             if (sample === undefined || sample.reward !== null || sample.unjudged) return e
-            return { ...e, samples: new Map(e.samples).set(fact.trajectory, { ...sample, reward: fact.reward }) }
+            return { ...e, samples: e.samples.set(fact.trajectory, { ...sample, reward: fact.reward }) }
           })
         case 'reward.failed':
           return change(state, stepOf(groupOf(fact.trajectory)), e => {
             const sample = e.samples.get(fact.trajectory)
             if (sample === undefined || sample.reward !== null || sample.failed || sample.unjudged) return e
-            return { ...e, samples: new Map(e.samples).set(fact.trajectory, { ...sample, unjudged: true }) }
+            return { ...e, samples: e.samples.set(fact.trajectory, { ...sample, unjudged: true }) }
           })
         case 'group.closed':
           return change(state, stepOf(fact.group), e =>
@@ -141,6 +150,9 @@ function resultOf(
   const calls = samples.reduce((sum, s) => sum + s.toolCalls, 0)
   const positives = samples.filter(s => s.reward! > positiveAbove)
   const callsInPositives = positives.reduce((sum, s) => sum + s.toolCalls, 0)
+  const ended = [...evaluation.samples.values()]
+  const asked = { problems: evaluation.groups.length, samples: evaluation.groupSize }
+  const cutOff = Math.max(0, asked.problems * asked.samples - ended.length)
   return {
     name: 'held-out',
     passAt1,
@@ -154,8 +166,9 @@ function resultOf(
       toolErrorRate: samples.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, calls),
       toolErrorRateInPositives: positives.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, callsInPositives),
       truncatedShare: mean(samples.map(s => (s.truncated ? 1 : 0))),
-      failed: [...evaluation.samples.values()].filter(s => s.failed).length,
-      unjudged: [...evaluation.samples.values()].filter(s => s.unjudged).length,
+      failed: ended.filter(s => s.failed).length + cutOff,
+      unjudged: ended.filter(s => !s.failed && s.reward === null).length,
     },
+    asked,
   }
 }

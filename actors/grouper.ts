@@ -4,7 +4,8 @@
  * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed, group.selected | group.rejected
  * Invariant: a group is closed once, when all members have ended or at its deadline, and decided once, from the members'
  * indices and a seed derived from its name, so that a replay decides the same. A failed rollout, or one whose reward failed, is
- * no negative: it is no member at all. Evaluation groups are closed and not selected from.
+ * no negative: it is no member at all. Evaluation groups are not selected from and have no deadline: all are asked for at
+ * once, and one that waits for its turn would be cut off. Their turns, calls and rewards have deadlines of their own.
  */
 import { OrderedMap } from 'immutable'
 import { type SelectionOptions, selectGroup } from '../kernels'
@@ -184,7 +185,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
         case 'tick': {
           const facts: Fact[] = []
           for (const [id, group] of state.groups) {
-            if (group.closed === null && fx.now() > group.deadlineAt) {
+            if (group.purpose !== 'eval' && group.closed === null && fx.now() > group.deadlineAt) {
               facts.push(...close(id, group, state.epoch, 'deadline', fx))
             }
           }

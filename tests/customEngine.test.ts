@@ -1,6 +1,7 @@
 /** Engines of the caller's own in a run: how many turns they get, how they leave, and what becomes of one that fails. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { joinEngine, scheduler } from '../actors'
+import { inferencePort } from '../actors/ports/inferencePort'
 import { startInference } from '../actors/roles/inference'
 import { openScope } from '../actors/roles/scope'
 import type { RunOptions } from '../actors/run'
@@ -8,6 +9,7 @@ import type { GenerateTurn } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { engineId, epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
 import { resolveConfig } from '../runtime/config'
+import { systemEffects } from '../runtime/effects'
 import { type Embedded, openTroupe } from '../runtime/embed'
 import type { Engine } from '../runtime/engine'
 import { type CustomEngineOptions, customEngine } from '../runtime/engines/custom'
@@ -100,6 +102,40 @@ test('an engine that leaves says so, and a turn that is asked again goes to anot
   await troupe.journal.append([turn(0, { attempt: 1 })])
   await until(async () => (await facts(troupe, 'turn.completed')).length === 1)
   expect(await facts(troupe, 'turn.completed')).toMatchObject([{ engine: 'b', attempt: 1 }])
+})
+
+test('a turn that is asked again because it takes long goes on under its newest attempt; one from another context ends it', async () => {
+  const ends: (() => void)[] = []
+  const slow = echo('a', async (_request, signal) => {
+    await new Promise<void>((resolve, reject) => {
+      ends.push(resolve)
+      signal.addEventListener('abort', () => reject(signal.reason))
+    })
+    return answer(Int32Array.of(7, 8))
+  })
+  const port = inferencePort(slow, false, systemEffects)
+  const generate = (change: Partial<GenerateTurn>) =>
+    port({ kind: 'generate', ask: turn(0, change) }, new AbortController().signal)
+  const attempts = [generate({}), generate({ attempt: 1 }), generate({ attempt: 2 })]
+  await until(async () => ends.length > 0)
+  ends[0]!()
+  expect((await Promise.all(attempts)).map(answered => answered?.facts)).toMatchObject([
+    ...[undefined, undefined],
+    [{ type: 'turn.completed', attempt: 2, tokens: Int32Array.of(7, 8) }],
+  ])
+  expect(ends).toHaveLength(1)
+
+  const before = generate({})
+  await until(async () => ends.length === 2)
+  const after = generate({ attempt: 1, context: Int32Array.of(1, 2, 3, 4) })
+  expect(await before).toMatchObject({ facts: [{ type: 'turn.interrupted', reason: 'aborted', attempt: 0 }] })
+  await until(async () => ends.length === 3)
+  // One that never ends is waited for some attempts more, and then ended.
+  const more = Array.from({ length: 11 }, (_, k) => generate({ attempt: 2 + k, context: Int32Array.of(1, 2, 3, 4) }))
+  await until(async () => ends.length === 4)
+  ends[3]!()
+  expect(await after).toBeUndefined()
+  expect(await more.at(-1)).toMatchObject({ facts: [{ type: 'turn.completed', attempt: 12 }] })
 })
 
 test('an engine around a function: contexts that do not fit and failures are told apart, an abort resolves', async () => {

@@ -1,9 +1,10 @@
 import { curriculum, type DrawRequest } from '../actors/curriculum'
 import { evaluator } from '../actors/evaluator'
+import { grouper } from '../actors/grouper'
 import { type LearnerRequest, learner } from '../actors/learner'
 import type { Fact, StepStarted } from '../messages/facts'
 import { epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
-import { plan, published, requested } from './support/facts'
+import { ofType, plan, published, requested } from './support/facts'
 import { refold, world } from './support/world'
 
 const advanced = (request: DrawRequest): Fact => ({
@@ -234,6 +235,53 @@ describe('learner', () => {
 })
 
 describe('evaluator', () => {
+  const finished = (group: string, member: number, outcome: 'answered' | 'failed' = 'answered'): Fact => ({
+    ...{ type: 'rollout.finished', at: 0, trajectory: trajectoryId(groupId(group), member), epoch: epoch(0) },
+    ...{ outcome, reason: '', turns: 1, sampledTokens: 10, toolCalls: 0, toolErrors: 0, answerTags: 1 },
+  })
+  const rewarded = (group: string, member: number): Fact => ({
+    ...{ type: 'reward.assigned', at: 0, trajectory: trajectoryId(groupId(group), member), attempt: 0 },
+    ...{ reward: 1, answer: '', how: '' },
+  })
+  const evaluationOf = (groups: readonly string[]): Fact[] => [
+    ...groups.flatMap((group, g) =>
+      [0, 1].map(member =>
+        requested(group, member, { purpose: 'eval', step: 0, groupSize: 2, order: 2 * g + member, deadlineMs: 1000 }),
+      ),
+    ),
+    ...[{ type: 'curriculum.advanced', at: 0, step: 0, purpose: 'eval', cursor: 3, order: 6 } as const].map(fact => ({
+      ...fact,
+      groups: groups.map(groupId),
+    })),
+  ]
+
+  test('an evaluation is over when its last answer is, however long after the draw that comes; training groups have a deadline', () => {
+    const groups = ['e0000.0000', 'e0000.0001', 's0001.0000']
+    const w = world(grouper({ runSeed: 1, selection: { variant: 'paper', keep: 1 } }))
+    w.append({ type: 'partition.claimed', at: 0, partition: 0, owner: 'a' })
+    w.append(...evaluationOf(groups.slice(0, 2)), requested(groups[2]!, 0, { order: 9, deadlineMs: 1000 }))
+    w.append(finished(groups[0]!, 0), rewarded(groups[0]!, 0), finished(groups[0]!, 1), rewarded(groups[0]!, 1))
+    w.tick(100_000_000)
+    const closed = () => ofType(w.log, 'group.closed').map(({ group, reason }) => `${group} ${reason}`)
+    expect(closed()).toEqual([`${groups[0]} complete`, `${groups[2]} deadline`])
+    w.append(finished(groups[1]!, 0), rewarded(groups[1]!, 0), finished(groups[1]!, 1, 'failed'))
+    expect(closed()).toContain(`${groups[1]} complete`)
+  })
+
+  test('every answer that was asked for is judged, failed or without a reward, also in a log that cuts groups off', () => {
+    const groups = ['e0000.0000', 'e0000.0001', 'e0000.0002']
+    const w = world(evaluator())
+    w.append(...evaluationOf(groups), finished(groups[0]!, 0), rewarded(groups[0]!, 0), finished(groups[1]!, 0))
+    for (const group of groups) {
+      const common = { at: 0, group: groupId(group), epoch: epoch(0), rewarded: [] }
+      w.append({ type: 'group.closed', ...common, reason: 'deadline' })
+    }
+    expect(w.log.at(-1)).toMatchObject({
+      ...{ type: 'evaluation.completed', passAt1: 1, n: 1, samples: 1 },
+      ...{ asked: { problems: 3, samples: 2 }, metrics: { failed: 4, unjudged: 1 } },
+    })
+  })
+
   test('pass@1 is the mean over problems, a failed rollout, or one without a reward, is left out and counted', () => {
     const w = world(evaluator())
     const groups = ['e0000.0000', 'e0000.0001', 'e0000.0002', 'e0000.0003']

@@ -305,7 +305,7 @@ describe('built in', () => {
   })
 })
 
-test('a grader that is itself broken gives no reward and is asked again; why is logged, once', async () => {
+test('a grader that is itself broken is asked again; after the last try there is no reward, which the log says, with why', async () => {
   const broken = async () => {
     throw new TroupeError('sandbox.no_python', { boundary: 'sandbox', retriable: false, message: 'there is no Python' })
   }
@@ -320,9 +320,29 @@ test('a grader that is itself broken gives no reward and is asked again; why is 
   for (const member of [0, 1]) {
     const trajectory = trajectoryId(groupId('g'), member)
     const asked = { trajectory, attempt: 0, reward: 'math', truth: '\\frac{1}{2}', response: `\\boxed{x+${member}}` }
-    expect(await port({ type: 'answer.verify', ...asked, task: task(asked.truth) }, never)).toBeUndefined()
+    const fact = { type: 'reward.failed', trajectory, how: 'sandbox.no_python', why: 'there is no Python' }
+    expect(await port({ type: 'answer.verify', ...asked, task: task(asked.truth) }, never)).toMatchObject({
+      facts: [fact],
+    })
   }
   expect(warn.mock.calls).toEqual([
     [{ reward: 'math', task: 't1', how: 'sandbox.no_python', why: 'there is no Python' }, 'a reward could not be had'],
   ])
+})
+
+test('a grader that is back at its third try judges; one that is called off says nothing', async () => {
+  let asked = 0
+  const flaky: Grader = async () => {
+    if (++asked < 3) throw new Error('not yet')
+    return { reward: 1, answer: '4', how: 'late' }
+  }
+  const port = verifierPort(new Map([['', flaky]]), manualEffects(0))
+  const trajectory = trajectoryId(groupId('g'), 0)
+  const ask = { type: 'answer.verify', trajectory, attempt: 0, reward: '', truth: '4', response: '4' } as const
+  expect(await port(ask, never)).toMatchObject({ facts: [{ type: 'reward.assigned', reward: 1, how: 'late' }] })
+  const aborter = new AbortController()
+  asked = 0
+  const calledOff = port(ask, aborter.signal)
+  aborter.abort()
+  expect(await calledOff).toBeUndefined()
 })

@@ -186,7 +186,7 @@ function telling(name: string, grader: Grader, told: Set<string>, log: GradersOp
       if (grade.reward === null) tell(ask.task.id, grade.how, grade.why)
       return grade
     } catch (thrown) {
-      // It is asked again, until the group is closed without it; nobody else says why.
+      // It is asked again: the log tells of the last try alone.
       const error = asError(thrown)
       if (!signal.aborted) tell(ask.task.id, error instanceof TroupeError ? error.code : error.name, error.message)
       throw thrown

@@ -2,15 +2,16 @@
  * The engine's side of inference: one assignment, one answer.
  *
  * in   requests of the inference behaviour        out  turn.completed | turn.interrupted, weights.applied, engine.status
- * Invariant: whatever the engine does, a generation ends in a fact that echoes its attempt; a newer attempt of a
- * trajectory ends an older one, whose tokens so far are in its fact.
+ * Invariant: whatever the engine does, a generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends
+ * an older one, whose tokens so far are in its fact; one of the same turn from the same context takes its generation over
+ * instead, and its fact is the only one: asked again because it takes long, a turn would else never end.
  */
 import type { GenerateTurn } from '../../messages/commands'
 import type { TurnInterrupted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { Decision } from '../../runtime/behaviour'
 import type { Effects } from '../../runtime/effects'
-import { type Engine, type GenerateRequest, GenerationLost } from '../../runtime/engine'
+import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../runtime/engine'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
 import { weightsHere } from '../../runtime/weights/fetchWeights'
@@ -29,24 +30,49 @@ export const inferenceKey = (request: InferenceRequest): string => {
   }
 }
 
+interface Running {
+  /** Under which the engine knows it. */
+  readonly id: string
+  readonly ask: GenerateTurn
+  readonly generation: Promise<Generation>
+  /** How many attempts have had it before this one. */
+  readonly before: number
+  /** A newer attempt has it now. */
+  isTakenOver: boolean
+}
+
+/** So many times a generation is waited for anew: one that hangs is ended at last. */
+const mostBefore = 10
+
 const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.attempt}`
 
 /** Answers the behaviour's requests with a real engine. */
 export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Port<InferenceRequest> {
-  /** The request that runs for a trajectory: a newer attempt ends an older one. */
-  const current = new Map<TrajectoryId, string>()
+  /** What runs for a trajectory, under its latest attempt. */
+  const current = new Map<TrajectoryId, Running>()
   /** New weights that were asked for, and the loading of the last: one after the other. */
   let updates = 0
   let updating: Promise<unknown> = Promise.resolve()
 
-  async function generate(ask: GenerateTurn, signal: AbortSignal): Promise<Decision> {
+  function begin(ask: GenerateTurn, older: Running | undefined, signal: AbortSignal): Running {
     const id = requestId(ask)
+    if (older === undefined || !isShared(older, ask)) {
+      const generation = (async () => engine.generate(toRequest(id, ask), signal))()
+      return { id, ask, generation, before: 0, isTakenOver: false }
+    }
+    older.isTakenOver = true
+    return { ...older, ask, before: older.before + 1, isTakenOver: false }
+  }
+
+  async function generate(ask: GenerateTurn, signal: AbortSignal): Promise<Decision | undefined> {
     const older = current.get(ask.trajectory)
-    if (older !== undefined && older !== id) await engine.abort(older)
-    current.set(ask.trajectory, id)
+    if (older !== undefined && !isShared(older, ask)) await engine.abort(older.id)
+    const running = begin(ask, current.get(ask.trajectory), signal)
+    current.set(ask.trajectory, running)
     const place = { trajectory: ask.trajectory, turn: ask.turn, attempt: ask.attempt, engine: engine.id }
     try {
-      const g = await engine.generate(toRequest(id, ask), signal)
+      const g = await running.generation
+      if (running.isTakenOver) return undefined
       const { tokens, logprobs, segments } = g
       const asked = g.entropies === undefined ? {} : { entropies: g.entropies }
       if (g.finish === 'aborted') {
@@ -65,6 +91,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
       const answer = { tokens, logprobs, ...asked, text, finish, segments, cachedTokens, preemptions, timing }
       return { facts: [{ type: 'turn.completed', at: fx.now(), ...place, ...answer }], commands: [] }
     } catch (thrown) {
+      if (running.isTakenOver) return undefined
       const error = asError(thrown)
       const code = error instanceof TroupeError ? error.code : ''
       const reason =
@@ -73,7 +100,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
       const partial = error instanceof GenerationLost ? error.partial : nothing
       return interrupted({ ...place, ...partial, reason, error: error.message, at: fx.now() })
     } finally {
-      if (current.get(ask.trajectory) === id) current.delete(ask.trajectory)
+      if (current.get(ask.trajectory) === running) current.delete(ask.trajectory)
     }
   }
 
@@ -83,7 +110,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         return generate(request.ask, signal)
       case 'evict': {
         const running = current.get(request.trajectory)
-        if (running !== undefined) await engine.abort(running)
+        if (running !== undefined) await engine.abort(running.id)
         await engine.release(request.trajectory)
         return undefined
       }
@@ -108,6 +135,12 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         return { facts: [], commands: [await engine.status()] }
     }
   }
+}
+
+/** Attempts of a turn that have the same seed and begin at the same token sample the same. */
+function isShared({ ask: one, before }: Running, other: GenerateTurn): boolean {
+  const isSame = one.turn === other.turn && one.seed === other.seed && one.context.length === other.context.length
+  return isSame && one.maxTokens === other.maxTokens && before < mostBefore
 }
 
 const interrupted = (fact: Omit<TurnInterrupted, 'type'>): Decision => ({

@@ -3,13 +3,15 @@
  *
  * in   answer.verify        out  reward.assigned | reward.failed
  * Invariant: the grader decides, within its own deadline, and says by which rule. One that says that it cannot decide leaves
- * the rollout without a reward, which is no zero and stands in the log; one that breaks is asked again.
+ * the rollout without a reward, which is no zero and stands in the log; one that breaks is asked again, and after the last try
+ * the log says so too.
  */
+import { setTimeout as sleep } from 'node:timers/promises'
 
 import { type Task, taskId } from '../../messages'
 import type { VerifyAnswer } from '../../messages/commands'
 import type { Effects } from '../../runtime/effects'
-import { TroupeError } from '../../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
 
 export interface Graded {
@@ -37,10 +39,11 @@ export interface GraderAsk {
   readonly task: Task
 }
 
-/** Judges a response. Rejects when it could not decide, which costs the rollout an attempt, not its reward. */
+/** Judges a response. Rejects when it could not decide, and is asked again. */
 export type Grader = (ask: GraderAsk, signal: AbortSignal) => Promise<Grade>
 
-const tries = 3
+/** Before the second try and the third: what broke (a sandbox that is opened anew, a full queue) may be back by then. */
+const pausesMs = [200, 1000]
 
 export const verifierKey = (ask: VerifyAnswer): string => `${ask.trajectory}#${ask.attempt}`
 
@@ -64,14 +67,26 @@ export function verifierPort(graders: ReadonlyMap<string, Grader>, fx: Effects):
   }
 }
 
-/** Undefined when no try came to a verdict: it is asked for again, and the group is closed at its deadline without this member. */
+/** Undefined when it was called off: whoever takes over is asked. */
 async function persistently(judge: () => Promise<Grade>, signal: AbortSignal): Promise<Grade | undefined> {
-  for (let attempt = 0; attempt < tries && !signal.aborted; attempt++) {
-    const grade = await judge().catch(() => undefined)
-    if (grade !== undefined) return grade
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await judge()
+    } catch (thrown) {
+      const pauseMs = pausesMs[attempt]
+      if (signal.aborted) return undefined
+      if (pauseMs === undefined) return ungraded(asError(thrown))
+      await sleep(pauseMs, undefined, { signal }).catch(() => {})
+      if (signal.aborted) return undefined
+    }
   }
-  return undefined
 }
+
+const ungraded = (error: Error): Ungraded => ({
+  reward: null,
+  how: error instanceof TroupeError ? error.code : error.name,
+  why: error.message.slice(0, 500),
+})
 
 const unknown = (name: string, known: readonly string[]) =>
   new TroupeError('config.unknown_reward', {

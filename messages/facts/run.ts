@@ -84,10 +84,12 @@ export interface EvaluationCompleted {
   readonly version: PolicyVersion
   readonly passAt1: number
   readonly standardError: number
-  /** Problems; each was tried `samples` times. */
+  /** Problems with a judged answer, and how many judged answers a problem has at most. With n = 0 there is no score. */
   readonly n: number
   readonly samples: number
   readonly metrics: Metrics
+  /** Problems that were asked, and answers to each; older logs do not say it. */
+  readonly asked?: { readonly problems: number; readonly samples: number }
   /** Of the learner's part that says so; without, whoever says it is not fenced. */
   readonly learnerEpoch?: Epoch
 }

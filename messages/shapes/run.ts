@@ -65,6 +65,7 @@ export const runShapes = {
       n: 'int',
       samples: 'int',
       metrics,
+      asked: { optional: { fields: { problems: 'int', samples: 'int' } } },
       learnerEpoch: { optional: 'int' },
     },
   },
