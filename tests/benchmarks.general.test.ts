@@ -186,6 +186,54 @@ describe('IFEval', () => {
     expect(instructions[id]!(bad, args, '')).toBe(false)
   })
 
+  test.each([
+    ['pa', 'ਅੱਜ ਮੌਸਮ ਚੰਗਾ ਹੈ ਅਤੇ ਅਸੀਂ ਨਦੀ ਦੇ ਕੰਢੇ ਸੈਰ ਕਰਨ ਜਾ ਰਹੇ ਹਾਂ।'],
+    ['ml', 'ഇന്ന് കാലാവസ്ഥ നല്ലതാണ്, ഞങ്ങൾ നദീതീരത്ത് നടക്കാൻ പോകുന്നു.'],
+    ['mr', 'आज हवामान छान आहे आणि आम्ही जेवणानंतर नदीकाठी फिरायला जाणार आहोत.'],
+    ['ne', 'आज मौसम राम्रो छ र हामी खाना खाएपछि नदी किनारमा हिँड्ने योजना बनाइरहेका छौं।'],
+    ['hi', 'आज मौसम अच्छा है और हम दोपहर के भोजन के बाद नदी के किनारे टहलने जा रहे हैं।'],
+    ['sw', 'Hali ya hewa leo ni nzuri na tunapanga kutembea kando ya mto baada ya chakula cha mchana.'],
+    ['en', 'The weather is fine today, and we are going to walk along the river after lunch.'],
+    ['es', 'El tiempo de hoy es agradable y pensamos caminar junto al río después de comer.'],
+  ])('a text in %s is told from one in any other language', (language, text) => {
+    const answers = (asked: string) => instructions['language:response_language']!(text, { language: asked }, '')
+    expect(['pa', 'ml', 'mr', 'ne', 'hi', 'sw', 'en', 'es'].filter(answers)).toEqual([language])
+  })
+
+  test('words, sentences and postscripts are counted as the published checkers count them', () => {
+    const words = (text: string, n: number) =>
+      instructions['length_constraints:number_words']!(text, { num_words: n, relation: 'at least' }, '') &&
+      !instructions['length_constraints:number_words']!(text, { num_words: n + 1, relation: 'at least' }, '')
+    expect(words("I don't know any well-known snake_case word.", 9)).toBe(true)
+    const sentences = (text: string, n: number) =>
+      instructions['length_constraints:number_sentences']!(text, { num_sentences: n + 1, relation: 'less than' }, '') &&
+      instructions['length_constraints:number_sentences']!(text, { num_sentences: n, relation: 'at least' }, '')
+    expect(sentences('A title\n\nOne sentence, then a list:\n\n- this\n- that.\n\nAnother one.', 2)).toBe(true)
+    const postscript = (text: string, marker: string) =>
+      instructions['detectable_content:postscript']!(text, { postscript_marker: marker }, '')
+    for (const text of ['Bye.\n**P.S.** Bring a coat.', 'Bye. (P. S. Bring a coat.)'])
+      expect(postscript(text, 'P.S.')).toBe(true)
+    expect(postscript('Bye.\n*P.P.S* Bring two.', 'P.P.S')).toBe(true)
+    expect(postscript('Bye. PS: Bring a coat.', 'P.S.')).toBe(false)
+    const capitals = { capital_frequency: 2, capital_relation: 'less than' }
+    expect(instructions['change_case:capital_word_frequency']!('A WELL-KNOWN', capitals, '')).toBe(false)
+    expect(instructions['change_case:capital_word_frequency']!('So WELL-KNOWN', capitals, '')).toBe(true)
+  })
+
+  test('a row whose language cannot be told from others has no reward, and is no zero', async () => {
+    const row = {
+      key: 1,
+      prompt: 'p',
+      instruction_id_list: ['language:response_language'],
+      kwargs: [{ language: 'xx' }],
+    }
+    const { problems } = parseIfeval(lines([row]))
+    const judge = await judgeOf('ifeval')
+    expect(await judge(problems[0]!, 'Some words of an answer.')).toMatchObject({
+      ...{ reward: null, why: expect.stringContaining("the language 'xx' cannot be told") },
+    })
+  })
+
   test('a prompt counts only where all its instructions are followed; each is told by a digit', async () => {
     const rows = [
       {

@@ -5,10 +5,11 @@
  * Invariant: strict: the response is taken as it stands. Pure; an argument that a rule needs and has not throws with its name.
  * Source: the paper's descriptions of the 25 instruction ids.
  */
+import { languageOf, languages } from './language'
 import {
   blankParagraphs,
+  capitalWordsOf,
   countSentences,
-  languageOf,
   occurrences,
   starParagraphs,
   wholeOccurrences,
@@ -57,9 +58,11 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'keywords:letter_frequency': (text, args) =>
     compared(occurrences(text, textOf(args, 'letter')), args, 'let_frequency', 'let_relation'),
   'language:response_language': (text, args) => {
+    const asked = textOf(args, 'language').trim().toLowerCase().split(/[-_]/)[0]!
+    if (!languages.has(asked)) throw new RangeError(`the language '${asked}' cannot be told from others`)
     const found = languageOf(text)
     // Too short to tell: it counts as followed, as it does for the benchmark's owners.
-    return found === undefined || found === textOf(args, 'language').toLowerCase().slice(0, 2)
+    return found === undefined || found === asked
   },
   'length_constraints:number_sentences': (text, args) => compared(countSentences(text), args, 'num_sentences'),
   'length_constraints:number_words': (text, args) => compared(wordsOf(text).length, args, 'num_words'),
@@ -76,9 +79,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'detectable_content:postscript': (text, args) => {
     const marker = textOf(args, 'postscript_marker').trim().toLowerCase()
     const loose = marker.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replaceAll('\\.', '\\.\\s?')
-    return (
-      new RegExp(`^\\s*${loose}.*$`, 'm').test(text.toLowerCase()) || new RegExp(`\\s${loose}`).test(text.toLowerCase())
-    )
+    return new RegExp(loose).test(text.toLowerCase())
   },
   'detectable_format:number_bullet_lists': (text, args) =>
     (text.match(/^\s*(?:\*[^*]|-).*$/gm)?.length ?? 0) === numberOf(args, 'num_bullets'),
@@ -124,10 +125,8 @@ export const instructions: Readonly<Record<string, Rule>> = {
       .toLowerCase()
       .endsWith(textOf(args, 'end_phrase').trim().toLowerCase()),
   'startend:quotation': text => text.trim().length > 1 && text.trim().startsWith('"') && text.trim().endsWith('"'),
-  'change_case:capital_word_frequency': (text, args) => {
-    const capitals = wordsOf(text).filter(word => /\p{Lu}/u.test(word) && word === word.toUpperCase())
-    return compared(capitals.length, args, 'capital_frequency', 'capital_relation')
-  },
+  'change_case:capital_word_frequency': (text, args) =>
+    compared(capitalWordsOf(text).length, args, 'capital_frequency', 'capital_relation'),
   'change_case:english_capital': text => /\p{L}/u.test(text) && text === text.toUpperCase() && isEnglish(text),
   'change_case:english_lowercase': text => /\p{L}/u.test(text) && text === text.toLowerCase() && isEnglish(text),
   'punctuation:no_comma': text => !text.includes(','),
