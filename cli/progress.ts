@@ -6,6 +6,7 @@
 import type { EngineStatus } from '../messages/commands'
 import type { EvaluationCompleted, Fact, StepCompleted } from '../messages/facts'
 import { groupOf, type TrajectoryId } from '../messages/ids'
+import { type Score, scored } from './evaluationScore'
 
 /** One line of `train --json`. Rates are shares of 1. */
 export interface StepReport {
@@ -53,12 +54,6 @@ interface Tally {
   firstAt: number
   lastAt: number
   trainedAt: number
-}
-
-export interface EvaluationSummary {
-  readonly passAt1: number
-  readonly standardError: number
-  readonly n: number
 }
 
 export interface Progress {
@@ -202,8 +197,7 @@ export function progress({ positiveAbove = 0 } = {}): Progress {
   }
 }
 
-const briefly = (e: EvaluationCompleted | undefined): EvaluationSummary | null =>
-  e === undefined ? null : { passAt1: e.passAt1, standardError: e.standardError, n: e.n }
+const briefly = (e: EvaluationCompleted | undefined): Score | null => (e === undefined ? null : scored(e))
 
 /** The last line of `train --json`. */
 export function summaryOf(progress: Progress, run: string, outcome: string, reason: string, wallSeconds: number) {

@@ -19,10 +19,14 @@ const lookEveryMs = 250
 const sayEveryMs = 10_000
 const waitMs = 600_000
 
-/** A run goes on under the recipe that it was started with, and what the command line says now on top. */
+/**
+ * A run goes on under the recipe that it was started with, and what the command line says now on top.
+ * `own` is the recipe that the command names. @throws TroupeError cli.run_empty, config.other_recipe
+ */
 export async function recordedConfig(
   journal: Journal,
   name: string,
+  own: Pick<RecipeConfig, 'name'>,
   overrides: readonly string[],
   stopOn: readonly string[] = [],
 ): Promise<RecipeConfig> {
@@ -35,12 +39,24 @@ export async function recordedConfig(
       hint: 'start it anew: --run in place of --resume',
     })
   }
+  refuseOtherRecipe(started, own)
   const layers = { what: `recipe ${name}`, recipe: started.recipe, names }
   const config = resolveConfig(recipeSchema, { ...layers, overrides }).value
   const stopping = stopOverrides(config.alarms, stopOn)
   return stopping.length === 0
     ? config
     : resolveConfig(recipeSchema, { ...layers, overrides: [...overrides, ...stopping] }).value
+}
+
+/** @throws TroupeError config.other_recipe */
+export function refuseOtherRecipe({ run, recipe }: RunStarted, own: Pick<RecipeConfig, 'name'>): void {
+  if (recipe.name === own.name) return
+  throw new TroupeError('config.other_recipe', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' is one of the recipe '${String(recipe.name)}', and this process was given '${own.name}'`,
+    hint: 'give all processes of a run, and whoever resumes it, the same recipe',
+  })
 }
 
 /** How many partitions the run's topics have; undefined before they are made. */
@@ -103,13 +119,7 @@ export function joinedConfig(
   checkCode(started, acceptCode)
   const common = { boundary: 'config', retriable: false } as const
   const config = resolveConfig(recipeSchema, { what: `run ${started.run}`, recipe: started.recipe }).value
-  if (own.name !== config.name) {
-    throw new TroupeError('config.other_recipe', {
-      ...common,
-      message: `run '${started.run}' trains the recipe '${config.name}', and this process was given '${own.name}'`,
-      hint: 'give all processes of a run the same recipe',
-    })
-  }
+  refuseOtherRecipe(started, own)
   const what = `--set of a process that joins run ${started.run}`
   const mine = resolveConfig(recipeSchema, { what, recipe: started.recipe, overrides, names }).value
   if (dataDigest(mine) === dataDigest(config)) return config

@@ -154,7 +154,9 @@ export async function train(name: string, options: TrainOptions): Promise<number
     if (isNew && role === 'all') await refuseTaken(context)
     const isThere = options.resume !== undefined || (role === 'learner' && (await startedRun(context)) !== undefined)
     return {
-      config: isThere ? await recordedConfig(context.journal, name, overrides, stopOn) : loaded.config.value,
+      config: isThere
+        ? await recordedConfig(context.journal, name, loaded.config.value, overrides, stopOn)
+        : loaded.config.value,
       partitions: options.partitions ?? partitions ?? (role === 'all' ? 1 : sharedPartitions),
       hold: isShared(options) && role === 'all' ? await holdRun(context.bus, context.run, lose) : undefined,
     }

@@ -5,6 +5,7 @@ import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } fr
 import type { Effects } from '../runtime/effects'
 import type { RecipeConfig } from '../runtime/recipe'
 import type { CpuSplit } from './cpuUse'
+import { problemsOf, scored, shownScore } from './evaluationScore'
 import type { Progress, StepReport, summaryOf } from './progress'
 import { duration, escapeForTerminal, painter, percent } from './terminal'
 
@@ -96,13 +97,13 @@ export function trainView(options: TrainViewOptions) {
     },
     evaluation(fact: EvaluationCompleted) {
       if (json) {
-        const { passAt1, standardError, n, step, version, metrics } = fact
-        out(JSON.stringify({ type: 'evaluation', step, version, passAt1, standardError, n, metrics }))
+        const { step, version, asked, metrics } = fact
+        out(JSON.stringify({ type: 'evaluation', step, version, ...scored(fact), asked, metrics }))
         return
       }
-      const score = `${fact.passAt1.toFixed(3)} ± ${fact.standardError.toFixed(3)}`
+      const score = paint('green', shownScore(fact))
       out(
-        `${paint('bold', `evaluation after step ${fact.step}`)}  pass@1 ${paint('green', score)} on ${fact.n} problems not trained on`,
+        `${paint('bold', `evaluation after step ${fact.step}`)}  pass@1 ${score} on ${problemsOf(fact)} problems not trained on`,
       )
     },
     step(report: StepReport) {
@@ -146,8 +147,7 @@ export function trainView(options: TrainViewOptions) {
         return
       }
       const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
-      const score = (e: typeof evalBefore) =>
-        e === null ? '–' : `${e.passAt1.toFixed(3)} ± ${e.standardError.toFixed(3)} (n ${e.n})`
+      const score = (e: typeof evalBefore) => (e === null ? '–' : `${shownScore(e)} (n ${e.n})`)
       const rate = (value: number | null) => (value === null ? '–' : percent(value))
       const parts = Object.entries(cpu.seconds)
       const total = parts.reduce((sum, [, s]) => sum + s, 0)

@@ -9,14 +9,18 @@ import { existsSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
 import { closest } from 'fastest-levenshtein'
+import type { RunStarted } from '../../messages/facts'
 import { type Benchmark, benchmarks } from '../../recipes/benchmarks'
+import { resolveConfig } from '../../runtime/config'
+import { recipeSchema } from '../../runtime/recipe'
 import { gather } from '../gather'
 import { withBus } from '../runContext'
 import { timestamp } from '../train'
 import { wholeNumber } from '../wholeNumber'
-import { type EvalOptions, evaluateOne, wrong } from './one'
+import { type EvalOptions, evaluateOne, fieldsOf, wrong } from './one'
 import { recordedEvaluation } from './recorded'
 import { type Evaluated, writeReport } from './report'
+import { refuseDropped, refuseOther } from './resumed'
 
 export function registerEval(program: Command): void {
   const names = [...benchmarks.keys()].join(', ')
@@ -64,9 +68,12 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
       `benchmarks: ${names.join(', ')}; did you mean '${closest(name, names)}'?`,
     )
   }
+  refuseDropped(options)
   const before = await recordedEvaluation(options.bus, options.resume)
+  if (before.state !== 'none') refuseOther(benchmark, before.started)
   const { code, evaluated } = await evaluateOne(benchmark, options, before)
-  report(options, evaluated === undefined ? [] : [evaluated])
+  const model = options.model ?? (before.state === 'none' ? undefined : modelOf(before.started))
+  report(options.report, evaluated === undefined ? [] : [evaluated], model)
   return code
 }
 
@@ -86,16 +93,18 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     }
     const name = `${run}-${benchmark.name}`
     const before = await recordedEvaluation(options.bus, resume === undefined ? undefined : name)
+    const own = { ...given, ...files }
+    if (before.state !== 'none') refuseOther(benchmark, before.started, await fieldsOf(benchmark, own), own.set)
     // Those that were begun go on, and the others begin.
     const named = before.state === 'none' ? { run: name } : { resume: name }
-    const one = await evaluateOne(benchmark, { ...given, ...files, ...named }, before)
+    const one = await evaluateOne(benchmark, { ...own, ...named }, before)
     if (one.evaluated !== undefined) all.push(one.evaluated)
     code = Math.max(code, one.code)
     if (one.code >= 128) break // stopped by a signal
   }
   if (all.length === 0 && code === 0)
     throw wrong(`no benchmark's file lies in ${resolve(data)}`, 'see docs/evaluation.md')
-  report(options, all)
+  report(options.report, all, options.model)
   return code
 }
 
@@ -114,9 +123,13 @@ function filesOf(
   return { data, ...(answers === undefined ? {} : { answers }) }
 }
 
-function report({ report: file, model, resume }: EvalOptions, all: readonly Evaluated[]): void {
-  if (file === undefined || all.length === 0) return
-  writeReport(file, all, model ?? resume ?? '')
+function report(file: string | undefined, all: readonly Evaluated[], model = ''): void {
+  if (file !== undefined && all.length > 0) writeReport(file, all, model)
+}
+
+const modelOf = ({ recipe }: RunStarted): string | undefined => {
+  const { model } = resolveConfig(recipeSchema, { what: 'the run', recipe }).value
+  return model.from === 'directory' ? model.path : undefined
 }
 
 function temperature(text: string): number {

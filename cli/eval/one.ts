@@ -11,12 +11,13 @@ import { resolveConfig } from '../../runtime/config'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import { recipeSchema } from '../../runtime/recipe'
+import { isWhole } from '../evaluationScore'
 import { progress, summaryOf } from '../progress'
 import { openForReading, readingJournal } from '../runContext'
 import { timestamp, train } from '../train'
 import { detailsOf, type EvaluationDetails } from './details'
 import { type RecordedEvaluation, recordedEvaluation } from './recorded'
-import { type Evaluated, reasonsOf } from './report'
+import { countsOf, type Evaluated, reasonsOf } from './report'
 import { evalView } from './view'
 
 export interface EvalOptions {
@@ -53,10 +54,10 @@ export async function evaluateOne(
   benchmark: Benchmark,
   options: EvalOptions,
   before: RecordedEvaluation,
-): Promise<{ readonly code: number; readonly evaluated: Evaluated | undefined }> {
+): Promise<Outcome> {
   const { bus, json, resume, acceptCode, engine } = options
   const run = resume ?? options.run ?? `eval-${benchmark.name}-${timestamp()}`
-  if (before.state === 'over') return { code: 0, evaluated: await shown(benchmark, options, run, before) }
+  if (before.state === 'over') return outcomeOf(0, await shown(benchmark, options, run, before))
   const set = resume === undefined ? [...(await fieldsOf(benchmark, options)), ...options.set] : options.set
   let result: EvaluationCompleted | undefined
   const given = { bus, json, resume, acceptCode, engine, ...(resume === undefined ? { run } : {}) }
@@ -71,10 +72,24 @@ export async function evaluateOne(
         result = fact
       }),
   })
-  if (result !== undefined) return { code, evaluated: await withDetails(benchmark, bus, run, result) }
+  if (result !== undefined) return outcomeOf(code, await withDetails(benchmark, bus, run, result))
   // Killed between its last two facts, it had its result already.
   const after = await recordedEvaluation(bus, code === 0 ? resume : undefined)
-  return { code, evaluated: after.state === 'over' ? await shown(benchmark, options, run, after) : undefined }
+  return outcomeOf(code, after.state === 'over' ? await shown(benchmark, options, run, after) : undefined)
+}
+
+interface Outcome {
+  readonly code: number
+  readonly evaluated: Evaluated | undefined
+}
+
+/** A score of fewer problems than were asked is not the benchmark's: it is told, and is no success. */
+function outcomeOf(code: number, evaluated: Evaluated | undefined): Outcome {
+  if (evaluated === undefined || isWhole(evaluated.result)) return { code, evaluated }
+  const { n, asked } = evaluated.result
+  const title = evaluated.benchmark.title
+  process.stderr.write(`${title}: of ${asked?.problems} problems ${n} have an answer that was judged\n`)
+  return { code: Math.max(code, 1), evaluated }
 }
 
 /** One that was done already: its result again, and no engine is started. */
@@ -102,6 +117,8 @@ async function withDetails(
   const details = await detailsIn(bus, run)
   const reasons = reasonsOf(details?.unjudged)
   if (reasons !== '') process.stderr.write(`answers without a reward, by why:${reasons}\n`)
+  const how = countsOf(details?.how ?? {})
+  if (how !== '') process.stderr.write(`how answers were judged: ${how}\n`)
   return { benchmark, result, run, ...(details === undefined ? {} : { details }) }
 }
 
@@ -117,7 +134,7 @@ async function detailsIn(bus: string, run: string): Promise<EvaluationDetails | 
 }
 
 /** What the options say about the recipe. */
-async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Promise<string[]> {
+export async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Promise<string[]> {
   const { data, model, samples, limit, turns, answers } = options
   if (data === undefined) throw wrong(`${benchmark.title} needs its problems`, 'give --data FILE')
   if (model === undefined) throw wrong('no model', 'give --model DIR; `troupe setup smollm2` makes a small one')

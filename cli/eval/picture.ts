@@ -8,8 +8,8 @@ export interface PictureRow {
   readonly benchmark: string
   readonly model: string
   readonly ours: boolean
-  /** In %. */
-  readonly accuracy: number
+  /** In %; null where no answer was judged. */
+  readonly accuracy: number | null
   /** Standard error, in %. */
   readonly error?: number
   readonly tokens?: number
@@ -29,7 +29,7 @@ export function pictureOf(rows: readonly PictureRow[]): string {
   const panel = (
     title: string,
     shown: readonly PictureRow[],
-    figure: (row: PictureRow) => number,
+    figure: (row: PictureRow) => number | null,
     most: number,
     unit: string,
   ) => {
@@ -42,9 +42,14 @@ export function pictureOf(rows: readonly PictureRow[]): string {
       if (row.benchmark !== last) y += last === '' ? 4 : 10
       last = row.benchmark
       const value = figure(row)
-      const length = Math.max(1, (barWidth * Math.min(value, most)) / most)
       const name = `${row.benchmark} · ${row.model}`
       parts.push(text(0, y + bar - 3, name.slice(0, 40)))
+      if (value === null) {
+        parts.push(text(labels, y + bar - 3, '–'))
+        y += bar + gap
+        continue
+      }
+      const length = Math.max(1, (barWidth * Math.min(value, most)) / most)
       parts.push(
         `<rect x="${labels}" y="${y}" width="${length.toFixed(1)}" height="${bar}" fill="${row.ours ? '#d9662b' : '#7f8c9a'}"/>`,
       )

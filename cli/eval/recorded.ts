@@ -11,7 +11,7 @@ import { openRecorded } from '../replay/recordedRun'
 export type RecordedEvaluation =
   /** There is no such run, or it ended before it began. */
   | { readonly state: 'none' }
-  | { readonly state: 'begun' }
+  | { readonly state: 'begun'; readonly started: RunStarted }
   | {
       readonly state: 'over'
       readonly started: RunStarted
@@ -44,6 +44,6 @@ export async function recordedEvaluation(bus: string, run: string | undefined): 
     await recorded.close()
   }
   if (started === undefined) return { state: 'none' }
-  if (end?.outcome !== 'done' || result === undefined) return { state: 'begun' }
+  if (end?.outcome !== 'done' || result === undefined) return { state: 'begun', started }
   return { state: 'over', started, result, end }
 }

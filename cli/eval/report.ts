@@ -7,6 +7,7 @@ import { writeFileSync } from 'node:fs'
 import { basename } from 'node:path'
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
+import { problemsOf, scored } from '../evaluationScore'
 import { percent } from '../terminal'
 import type { EvaluationDetails } from './details'
 import { type PictureRow, pictureOf } from './picture'
@@ -39,18 +40,22 @@ export function writeReport(file: string, all: readonly Evaluated[], model: stri
 }
 
 const jsonOf = ({ benchmark, result, details, run }: Evaluated, model: string) => {
-  const { passAt1, standardError, n, samples, metrics } = result
+  const { samples, asked, metrics } = result
   const { name, title, score, printed } = benchmark
-  return { benchmark: name, title, score, model, run, passAt1, standardError, n, samples, metrics, details, printed }
+  return { benchmark: name, title, score, model, run, ...scored(result), samples, asked, metrics, details, printed }
 }
 
 function pictureRows({ benchmark, result }: Evaluated): PictureRow[] {
   const { title, printed } = benchmark
   const own: PictureRow = {
     ...{ benchmark: title, model: 'this model', ours: true },
-    accuracy: 100 * result.passAt1,
-    error: 100 * result.standardError,
-    tokens: result.metrics.meanTokens ?? 0,
+    ...(result.n === 0
+      ? { accuracy: null }
+      : {
+          accuracy: 100 * result.passAt1,
+          error: 100 * result.standardError,
+          tokens: result.metrics.meanTokens ?? 0,
+        }),
   }
   const theirs = printed.map(({ model, accuracy, tokens }) => ({
     ...{ benchmark: title, model, ours: false, accuracy },
@@ -63,8 +68,8 @@ function summaryOf(all: readonly Evaluated[]): string {
   const rows = all.map(({ benchmark, result }) => [
     benchmark.title,
     scoreOf(result),
-    (result.metrics.meanTokens ?? 0).toFixed(0),
-    `${result.n} × ${result.samples}`,
+    tokensOf(result),
+    countOf(result),
     benchmark.printed[0]?.accuracy.toFixed(1) ?? '–',
   ])
   const head = ['', 'this model', 'tokens', 'problems × samples', 'rStar2-Agent-14B']
@@ -72,20 +77,23 @@ function summaryOf(all: readonly Evaluated[]): string {
 }
 
 export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, details?: EvaluationDetails): string {
-  const { metrics, samples, n } = result
+  const { metrics, samples } = result
   const rows: (readonly [string, string])[] = [
     [benchmark.score, scoreOf(result)],
     ...(samples > 1 ? [[`pass@${samples}`, percent(metrics.passAtK ?? 0)] as const] : []),
     ...(details?.instructionAccuracy == null
       ? []
       : [['strict, instructions', percent(details.instructionAccuracy)] as const]),
-    ['problems × samples', `${n} × ${samples}`],
-    ['sampled tokens, mean', (metrics.meanTokens ?? 0).toFixed(0)],
+    ['problems × samples', countOf(result)],
+    ['sampled tokens, mean', tokensOf(result)],
     ['tool calls', String(metrics.toolCalls ?? 0)],
     ['failed tool calls', percent(metrics.toolErrorRate ?? 0)],
     ['ended by a limit', percent(metrics.truncatedShare ?? 0)],
     ['failed, not counted', String(metrics.failed ?? 0)],
     ['without a reward, not counted', `${metrics.unjudged ?? 0}${reasonsOf(details?.unjudged)}`],
+    ...(details === undefined || countsOf(details.how) === ''
+      ? []
+      : [['how answers were judged', inCell(countsOf(details.how))] as const]),
   ]
   const parts = [`# ${benchmark.title}`, table(['', ''], rows)]
   const categories = Object.entries(details?.categories ?? {})
@@ -110,20 +118,34 @@ export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, deta
 }
 
 export const reasonsOf = (unjudged: Readonly<Record<string, number>> = {}) => {
-  const reasons = Object.entries(unjudged).map(([how, n]) => `${how} ${n}`)
-  return reasons.length === 0 ? '' : ` (${reasons.join(', ')})`
+  const reasons = countsOf(unjudged)
+  return reasons === '' ? '' : ` (${reasons})`
 }
+
+/** `no-answer 14, integer 2`: the most frequent first. */
+export const countsOf = (counts: Readonly<Record<string, number>>): string =>
+  Object.entries(counts)
+    .sort(([, a], [, b]) => b - a)
+    .map(([name, n]) => `${name} ${n}`)
+    .join(', ')
 
 /** Empty where the paper has no figures. */
 export function besideThePaper({ printed, score }: Benchmark, result: EvaluationCompleted): string {
   if (printed.length === 0) return ''
-  const ours = ['this model', (100 * result.passAt1).toFixed(1), (result.metrics.meanTokens ?? 0).toFixed(0)]
+  const ours = ['this model', result.n === 0 ? '–' : (100 * result.passAt1).toFixed(1), tokensOf(result)]
   const theirs = printed.map(({ model, accuracy, tokens }) => [model, accuracy.toFixed(1), tokens?.toFixed(0) ?? '–'])
   return table(['model', score, 'tokens'], [ours, ...theirs])
 }
 
-export const scoreOf = ({ passAt1, standardError }: EvaluationCompleted): string =>
-  `${(100 * passAt1).toFixed(1)} ± ${(100 * standardError).toFixed(1)} %`
+export const scoreOf = ({ passAt1, standardError, n }: EvaluationCompleted): string =>
+  n === 0 ? '–' : `${(100 * passAt1).toFixed(1)} ± ${(100 * standardError).toFixed(1)} %`
+
+/** Of judged answers. */
+export const tokensOf = ({ n, metrics }: EvaluationCompleted): string =>
+  n === 0 ? '–' : (metrics.meanTokens ?? 0).toFixed(0)
+
+const countOf = (result: EvaluationCompleted): string =>
+  `${problemsOf(result)} × ${result.n === 0 ? (result.asked?.samples ?? 0) : result.samples}`
 
 /** What a model wrote may hold what Markdown takes for the end of a cell, or for HTML. */
 const inCell = (text: string) =>

@@ -1,10 +1,11 @@
 /** How `eval` looks: answers so far while it runs, then the result; JSON lines with --json. */
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
+import { problemsOf } from '../evaluationScore'
 import type { summaryOf } from '../progress'
 import { duration, percent } from '../terminal'
 import { type RunView, type TrainViewOptions, trainView } from '../trainView'
-import { besideThePaper, scoreOf } from './report'
+import { besideThePaper, scoreOf, tokensOf } from './report'
 
 type Summary = ReturnType<typeof summaryOf>
 
@@ -28,10 +29,8 @@ export function evalView(
     }
     const { metrics } = result
     const best = result.samples > 1 ? `  pass@${result.samples} ${percent(metrics.passAtK ?? 0)}` : ''
-    out(`${title}  ${score} ${scoreOf(result)}${best}  (${result.n} problems)`)
-    out(
-      `sampled tokens  ${(metrics.meanTokens ?? 0).toFixed(0)} an answer, ${percent(metrics.truncatedShare ?? 0)} ended by a limit`,
-    )
+    out(`${title}  ${score} ${scoreOf(result)}${best}  (${problemsOf(result)} problems)`)
+    out(`sampled tokens  ${tokensOf(result)} an answer, ${percent(metrics.truncatedShare ?? 0)} ended by a limit`)
     out(`tool calls      ${metrics.toolCalls ?? 0}, ${percent(metrics.toolErrorRate ?? 0)} failed`)
     if ((metrics.failed ?? 0) > 0) out(`failed          ${metrics.failed} answers, which do not count`)
     if ((metrics.unjudged ?? 0) > 0) out(`no reward       ${metrics.unjudged} answers, which do not count`)

@@ -14,6 +14,7 @@ import { trajectoryShapes } from '../../messages/shapes/trajectory'
 import type { Message } from '../../messages/topics'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
+import { shownScore } from '../evaluationScore'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { jsonText } from './jsonText'
@@ -152,7 +153,7 @@ export function factLine(message: Message): string {
     case 'weights.published':
       return `${head} version ${message.version}, ${message.bytes} bytes`
     case 'evaluation.completed':
-      return `${head} ${shortest(message.name)}, pass@1 ${message.passAt1.toFixed(3)} after step ${message.step}`
+      return `${head} ${shortest(message.name)}, pass@1 ${shownScore(message)} after step ${message.step}`
     case 'record.refused':
       return `${head} ${shortest(message.origin)}: ${shortest(message.error)}`
     case 'alarm.raised':

@@ -37,10 +37,12 @@ export function stepCurves(runs: readonly NamedProgress[]): TopLevelSpec {
 /** Points with their 95 % intervals, where the run was evaluated. */
 function evaluationPanel(runs: readonly NamedProgress[]) {
   const values = runs.flatMap(({ name, progress }) =>
-    progress.evaluations.map(({ step, passAt1, standardError: e }) => ({
-      ...{ run: name, step, value: passAt1 },
-      ...{ low: Math.max(0, passAt1 - 1.96 * e), high: Math.min(1, passAt1 + 1.96 * e) },
-    })),
+    progress.evaluations
+      .filter(({ n }) => n > 0)
+      .map(({ step, passAt1, standardError: e }) => ({
+        ...{ run: name, step, value: passAt1 },
+        ...{ low: Math.max(0, passAt1 - 1.96 * e), high: Math.min(1, passAt1 + 1.96 * e) },
+      })),
   )
   if (values.length === 0) return []
   const title = 'pass@1 of evaluations, 95 %'

@@ -10,6 +10,7 @@ import type { Command } from 'commander'
 import { fence } from '../../actors/fenced'
 import type { EvaluationCompleted, Fact } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
+import { problemsOf, scored, shownScore } from '../evaluationScore'
 import { gather } from '../gather'
 import { svgOf } from '../picture'
 import { type Progress, progress, type StepReport } from '../progress'
@@ -46,7 +47,8 @@ async function steps(options: StepsOptions): Promise<void> {
   }
   const own = await progressOf(options)
   const { evaluations } = own.progress
-  if (options.json) for (const line of merged(own.progress)) process.stdout.write(`${jsonText(line)}\n`)
+  const said = (line: StepReport | EvaluationCompleted) => (line.type === 'step' ? line : { ...line, ...scored(line) })
+  if (options.json) for (const line of merged(own.progress)) process.stdout.write(`${jsonText(said(line))}\n`)
   else {
     process.stdout.write(`${header}\n`)
     for (const line of merged(own.progress)) {
@@ -114,8 +116,9 @@ function row(s: StepReport): string {
   ].join('  ')
 }
 
-function evaluationRow({ step, name, passAt1, standardError, n, samples }: EvaluationCompleted): string {
+function evaluationRow(fact: EvaluationCompleted): string {
+  const { step, name, samples } = fact
   const often = samples > 1 ? ` × ${samples}` : ''
   const label = `${step === 0 ? 'before' : `after ${step}`}, ${escapeForTerminal(name)}`
-  return `      ${passAt1.toFixed(3)} ± ${standardError.toFixed(3)} on ${n}${often} problems (${label})`
+  return `      ${shownScore(fact)} on ${problemsOf(fact)}${often} problems (${label})`
 }
