@@ -7,7 +7,7 @@
  */
 import { distance } from 'fastest-levenshtein'
 import type { Verdict } from '../actors/ports/answerGrader'
-import { type AnswerPlace, extractAnswer, lastAnswer } from '../kernels'
+import { type AnswerPlace, extractAnswer, lastAnswer, parseExactJson } from '../kernels'
 import { withoutBom } from '../runtime/withoutBom'
 
 export type GradeLineId = string | number | undefined
@@ -33,7 +33,7 @@ const near = 2
 export function parseGradeLine(line: string, place: GradePlace): GradeLine | BadGradeLine {
   let value: unknown
   try {
-    value = JSON.parse(withoutBom(line))
+    value = parseExactJson(withoutBom(line))
   } catch (error) {
     return { id: undefined, reason: `not JSON: ${(error as Error).message}` }
   }

@@ -20,7 +20,10 @@ export function sameNumber(a: string, b: string): boolean | undefined {
 export function numericValue(text: string): number | undefined {
   if (text.length > longest) return undefined
   try {
-    const reader = new Reader(cleaned(text))
+    const clean = cleaned(text)
+    // `2 1` is two numbers, not their product.
+    if (/\d[ \n]+[\d.]/.test(clean)) return undefined
+    const reader = new Reader(clean)
     const value = reader.sum(0)
     return reader.isAtEnd() && Number.isFinite(value) ? value : undefined
   } catch (thrown) {
@@ -35,15 +38,19 @@ const fail = (): never => {
 }
 
 function cleaned(text: string): string {
-  return text
-    .replace(/\\(?:left|right|displaystyle|,|!|;|:| )|~|\$/g, ' ')
-    .replace(/\\[dt]frac/g, '\\frac')
-    .replace(/\u2212/g, '-')
-    .replace(/\{,\}/g, '')
-    .replace(/(\d),(?=\d{3}(?!\d))/g, '$1')
-    .replace(/\\text\s*\{[^{}]*\}\s*$/, '')
-    .replace(/\^\s*\{?\\circ\}?/g, '')
-    .trim()
+  return (
+    text
+      .replace(/\\(?:left|right|displaystyle|,|!|;|:| )|~|\$/g, ' ')
+      .replace(/\\[dt]frac/g, '\\frac')
+      .replace(/\u2212/g, '-')
+      .replace(/\{,\}/g, '')
+      .replace(/(\d),(?=\d{3}(?!\d))/g, '$1')
+      .replace(/\\text\s*\{[^{}]*\}\s*$/, '')
+      .replace(/\^\s*\{?\\circ\}?/g, '')
+      // A mixed number is a sum.
+      .replace(/(?<![\d.^A-Za-z]\s*)(\d{1,15})\s*\\frac\s*(\{\d{1,15}\}|\d)\s*(\{\d{1,15}\}|\d)/g, '($1+\\frac$2$3)')
+      .trim()
+  )
 }
 
 const functions: Readonly<Record<string, (x: number) => number>> = {

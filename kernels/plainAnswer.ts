@@ -1,165 +1,163 @@
 /**
- * Answers in plain words, as math-verify would read them: `twenty-one`, `18 dollars`, `3 1/2`, `1.5e3`, `\text{Yes}.`
+ * Answers in plain words, as math-verify would read them: `twenty-one`, `18 dollars`, `3 1/2 cups`, `1.5e3`, `√2`, `€18`.
  *
- * in   an answer        out  the same as LaTeX, where it is one of these; whether two answers are one text, or one number of a base
+ * in   an answer        out  the same as LaTeX, and the unit that stands after it or before it
  * Invariant: linear time, never throws. What is not one of these comes back as it was.
  */
+import { numberOf } from './numberWords'
+import { unitOf } from './unitNames'
 
-const ones =
-  'zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen'
-const smalls = new Map(ones.split(' ').map((word, value) => [word, value]))
-const tens = new Map(
-  'twenty thirty forty fifty sixty seventy eighty ninety'.split(' ').map((word, at) => [word, 20 + 10 * at]),
-)
-const scales = new Map([
-  ['thousand', 1e3],
-  ['million', 1e6],
-  ['billion', 1e9],
-])
-const parts = new Map([
-  ...[
-    ['half', 2],
-    ['halves', 2],
-    ['quarter', 4],
-    ['quarters', 4],
-  ],
-  ...'third fourth fifth sixth seventh eighth ninth tenth'.split(' ').flatMap((word, at) => [
-    [word, at + 3],
-    [`${word}s`, at + 3],
-  ]),
-] as [string, number][])
+export const longestPlain = 200
 
-const longest = 200
-
-/** The integer that English words say, up to billions; undefined where they say none. */
-export function numberOfWords(words: readonly string[]): number | undefined {
-  let total = 0
-  let group = 0
-  let isAny = false
-  let last = Number.POSITIVE_INFINITY
-  for (const word of words) {
-    if (word === 'and' && isAny) continue
-    const small = smalls.get(word) ?? tens.get(word)
-    const scale = scales.get(word)
-    if (small !== undefined) {
-      // `five six` is no number, `twenty six` is one.
-      if (last < 20 || (last < 100 && small >= 10)) return undefined
-      group += small
-      last = small
-    } else if (word === 'hundred' && group > 0 && group < 10) {
-      group *= 100
-      last = 100
-    } else if (scale !== undefined && isAny) {
-      total += group * scale
-      group = 0
-      last = Number.POSITIVE_INFINITY
-    } else return undefined
-    isAny = true
-  }
-  return isAny ? total + group : undefined
+export interface PlainAnswer {
+  readonly value: string
+  /** '' is a unit that nothing is known of; undefined is none. */
+  readonly unit: string | undefined
 }
 
-/** What stands before a unit: digits, signs, LaTeX's numbers. */
-const amount =
-  /^([+\-\u2212]?\\?\$?(?:[\d.,^{}()+*/\s-]|\\(?:d?frac|t?frac|sqrt|pi|cdot|times|,|!|;|\$))+?)[\s~](?<![A-Za-z\\])([A-Za-z]{2,}(?:[\s/]+[A-Za-z]+){0,3})\.?$/
-const notUnits = new Set([
-  'and',
-  'or',
-  'hundred',
-  'thousand',
-  'million',
-  'billion',
-  'trillion',
-  'percent',
-  'dozen',
-  'pi',
-  'sqrt',
-  'to',
-  'mod',
-  'pm',
-  'am',
-  ...parts.keys(),
-])
-
-export function plainAnswer(answer: string): string {
-  const text = answer.trim()
-  if (text.length > longest || text === '') return answer
-  const words = text
-    .toLowerCase()
-    .replace(/\.$/, '')
-    .split(/[\s-]+/)
-  const negative = words[0] === 'minus' || words[0] === 'negative'
-  const rest = negative ? words.slice(1) : words
-  const sign = negative ? '-' : ''
-  const whole = numberOfWords(rest)
-  if (whole !== undefined) return `${sign}${whole}`
-  const part = parts.get(rest.at(-1) ?? '')
-  const over =
-    part === undefined
-      ? undefined
-      : ['a', ''].includes(rest.slice(0, -1).join(' '))
-        ? 1
-        : numberOfWords(rest.slice(0, -1))
-  if (part !== undefined && over !== undefined) return `${sign}\\frac{${over}}{${part}}`
-  const mixed = /^([+-]?)(\d+)\s+(\d+)\s*\/\s*([1-9]\d*)$/.exec(text)
-  if (mixed) return `${mixed[1]}(${mixed[2]}+\\frac{${mixed[3]}}{${mixed[4]}})`
-  const scientific = /^([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d{1,4})$/.exec(text)
-  if (scientific) return `${scientific[1]}\\times 10^{${Number(scientific[2])}}`
-  return answer
+const signs: Readonly<Record<string, string>> = {
+  '∞': '\\infty ',
+  π: '\\pi ',
+  '×': '\\times ',
+  '·': '\\cdot ',
+  '⋅': '\\cdot ',
+  '÷': '/',
+  '⁄': '/',
+  '−': '-',
+  '≤': '\\leq ',
+  '≥': '\\geq ',
+  '±': '\\pm ',
+  '∪': '\\cup ',
+  '∩': '\\cap ',
+  '∅': '\\emptyset ',
+  '’': "'",
+  µ: 'μ',
 }
+const raised = '⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ'
+const lowered = '₀₁₂₃₄₅₆₇₈₉₊₋₍₎'
 
-/** `18 dollars` as `18`, where the truth has no letters of its own that could be meant. */
-export function withoutUnit(answer: string, truth: string): string {
-  if (answer.length > longest || /[A-Za-z]/.test(truth.slice(0, longest).replace(commands, ''))) return answer
-  const found = amount.exec(answer.trim())
-  if (found === null) return answer
-  const [, value, unit] = found as unknown as readonly [string, string, string]
-  return unit
-    .toLowerCase()
-    .split(/[\s/]+/)
-    .some(word => notUnits.has(word))
-    ? answer
-    : value.trim()
-}
-
-const commands = /\\(?:text|mathrm|mbox)\s*\{[^{}]*\}|\\[A-Za-z]+/g
-
-/** Both are words (not formulas), the same but for case, blanks, `\text{}` around them and a full stop. */
-export function sameWords(a: string, b: string): boolean {
-  const left = wordsOf(a)
-  return left !== undefined && left === wordsOf(b)
-}
-
-function wordsOf(text: string): string | undefined {
-  if (text.length > longest) return undefined
-  const bare = text.replace(/\\(?:text|textbf|textit|mathrm|mbox)\s*\{([^{}]*)\}/g, '$1').replace(/^\$|\$$/g, '')
-  const plain = bare
-    .normalize('NFKC')
-    .replace(/\\[ ,;]/g, ' ')
-    .replace(/[\s,]+/g, ' ')
+/** Unicode's ways to write a formula, as LaTeX. */
+function inLatex(text: string): string {
+  if (/^[\x20-\x7e]*$/.test(text)) return text
+  const wide = text
+    .normalize('NFC')
+    .replace(/[\uff01-\uff5e]|[\u2000-\u200a\u202f\u00a0\u3000]/g, c => c.normalize('NFKC'))
+  return wide
+    .replace(/[¼-¾⅐-⅞]/g, c => c.normalize('NFKD').replace(/(\d+)\u2044(\d+)/, '\\frac{$1}{$2}'))
+    .replace(new RegExp(`[${raised}]+`, 'g'), run => `^{${run.normalize('NFKC').replaceAll('−', '-')}}`)
+    .replace(new RegExp(`[${lowered}]+`, 'g'), run => `_{${run.normalize('NFKC').replaceAll('−', '-')}}`)
+    .replace(/([√∛])\s*(?:(\d+(?:\.\d+)?|[A-Za-zπ])|\(([^()]*)\)|\{([^{}]*)\})/g, (_, sign, plain, round, curly) => {
+      return `\\sqrt${sign === '√' ? '' : '[3]'}{${plain ?? round ?? curly}}`
+    })
+    .replace(/[∞π×·⋅÷⁄−≤≥±∪∩∅’µ]/g, c => signs[c]!)
+    .replace(/^[–—](?=[\d\\.])/, '-')
     .trim()
-    .replace(/\.$/, '')
-  return /^[\p{L}\p{N}' .:-]+$/u.test(plain) && /\p{L}{2}/u.test(plain) ? plain.toLowerCase() : undefined
 }
 
-/** Two numerals that say their base: undefined where one does not. math-verify takes the base for nothing. */
-export function sameBased(a: string, b: string): boolean | undefined {
-  const left = basedOf(a)
-  const right = basedOf(b)
-  if (left === undefined || right === undefined) return undefined
-  return left === right
+const currencies: Readonly<Record<string, string>> = {
+  $: 'dollars',
+  '€': 'euros',
+  '£': 'pounds',
+  '¥': 'yen',
+  '₹': 'rupees',
+}
+const blank = String.raw`(?:\s|~|\\[ ,;:!])`
+const amount = new RegExp(
+  String.raw`^(?:[\d.,^{}()+*/-]|${blank}|\\(?:[dt]?frac|sqrt|pi|infty|cdot|times|left|right)(?![A-Za-z]))+`,
+)
+const grouped = new RegExp(String.raw`^[+-]?[1-9]\d{0,2}(?:(?:${blank}|\{,\})\d{3})+(?:\.\d+)?$`)
+const between = new RegExp(`${blank}|\\{,\\}`, 'g')
+/** A text in a formula that ends it, as plain text. */
+const texted = /\\(?:text|textrm|mathrm|mbox|rm)\s*\{([^{}]*)\}/g
+
+/** `x = 5` is 5 to math-verify. */
+export const named = /^\s*[A-Za-z](?:_\{?\w{1,9}\}?)?\s*=\s*/
+
+export function plainAnswer(answer: string): PlainAnswer {
+  const bare = answer.trim()
+  if (bare === '' || bare.length > longestPlain) return { value: answer, unit: undefined }
+  const text = inLatex(bare.replace(/^\$([^$]*)\$$/, '$1').trim())
+  const name = named.exec(text)?.[0] ?? ''
+  const { value, unit } = amountOf(text.slice(name.length))
+  return { value: `${name}${value}`, unit }
 }
 
-function basedOf(text: string): string | undefined {
-  const found = /^\$?\s*([0-9A-F]+)\s*_\s*\{?\s*(?:\\text\{)?\s*(\d{1,2}|[a-z]+)\s*\}?\s*\}?\s*\$?$/.exec(text.trim())
-  if (!found || found[1]!.length > 60) return undefined
-  const base = smalls.get(found[2]!) ?? Number(found[2])
-  if (!(base >= 2 && base <= 16)) return undefined
-  let value = 0n
-  for (const digit of found[1]!) {
-    const worth = Number.parseInt(digit, 16)
-    if (worth >= base) return undefined
-    value = value * BigInt(base) + BigInt(worth)
+function amountOf(text: string): PlainAnswer {
+  const inner = /^\\(?:text|mathrm|mbox)\s*\{([^{}]*)\}\.?$/.exec(text)?.[1]
+  if (inner !== undefined) return withTail(inner.trim(), '') ?? { value: text, unit: undefined }
+  const paid = /^([+-]?)\s*(?:US)?\\?([$€£¥₹])\s*(?=[\d.])|^([+-]?)\s*\\(pounds)\s*(?=\d)/.exec(text)
+  const found =
+    paid === null
+      ? withTail(text, '')
+      : withTail(`${paid[1] ?? paid[3]}${text.slice(paid[0].length)}`, currencies[paid[2] ?? '£']!)
+  return found ?? formed(text, undefined)
+}
+
+/** @param money  the currency that stands before the number, or nothing */
+function withTail(text: string, money: string): PlainAnswer | undefined {
+  const worded = inWords(text, money)
+  if (worded !== undefined) return worded
+  const head = amount.exec(text)?.[0]
+  if (head === undefined) return undefined
+  const degrees = /\^\{?$/.exec(head)
+  const split =
+    degrees !== null && /^\\circ\b/.test(text.slice(head.length)) ? head.length - degrees[0].length : head.length
+  const before = text.slice(0, split)
+  const isAttached = !new RegExp(`${blank}$`).test(before)
+  const value = before.replace(new RegExp(`${blank}+$`), '')
+  const rest = text.slice(split)
+  const tail = rest
+    .replace(/\^\{?\\circ\}?|\\degree\b/g, '°')
+    .replace(texted, ' $1 ')
+    .replace(new RegExp(blank, 'g'), ' ')
+  if (tail.trim() === '') return money === '' ? formed(value, undefined) : formed(value, unitOf(money))
+  if (!/\d/.test(value) && !/\\(?:pi|infty)$/.test(value)) return undefined
+  if (!/(?:[\d.)}]|\\pi|\\infty)$/.test(value)) return undefined
+  const isText = /^\\(?:text|mathrm|mbox|rm)/.test(rest) || rest.startsWith('^')
+  // In `5 + 3 m` the letter may be a variable.
+  if (!isText && /[+-]/.test(value.slice(1).replace(/\([^()]*\)|\{[^{}]*\}/g, ''))) return undefined
+  const words = withMoney(money, tail)
+  if (/^\s*(?:percent|per cent)\s*$/.test(words)) return { value: `${formed(value, '').value}\\%`, unit: undefined }
+  const unit = unitOf(words, { isAttached: isAttached && !isText, isOne: value === '1' })
+  if (unit !== undefined) return formed(value, unit)
+  // math-verify would leave `\text{ squared}` out, and `\text{ million}`.
+  return isText && !/[\\^]/.test(tail)
+    ? (inWords(`${value}${tail}`.replace(/\s+/g, ' '), money) ?? { value: value + tail, unit: undefined })
+    : undefined
+}
+
+const withMoney = (money: string, tail: string) =>
+  money === '' || tail.trim().startsWith(money) || tail.trim().startsWith(money.slice(0, -1))
+    ? tail
+    : `${money} ${tail}`
+
+/** Numbers in words and in plain digits, with the words that follow them: the longest number counts. */
+function inWords(text: string, money: string): PlainAnswer | undefined {
+  const said = text.replace(/(?<=[A-Za-z])-(?=[A-Za-z])/g, ' ').replace(/(?<=[A-Za-z])\.$/, '')
+  const tokens = said.split(/\s+/)
+  if (tokens.length > 30 || !/[A-Za-z]/.test(said)) return undefined
+  const words = tokens.map(token => token.toLowerCase())
+  for (let taken = Math.min(words.length, 16); taken > 0; taken--) {
+    const value = numberOf(words.slice(0, taken))
+    if (value === undefined) continue
+    const tail = tokens
+      .slice(taken)
+      .join(' ')
+      .replace(/^(?:of )?an? (?=[a-z]{3})/, '')
+    if (tail === '') return { value, unit: money === '' ? undefined : unitOf(money) }
+    if (/^(?:percent|per cent)$/.test(tail)) return { value: `${value}\\%`, unit: undefined }
+    const unit = unitOf(withMoney(money, tail), { isOne: value === '1' })
+    return unit === undefined ? undefined : { value, unit }
   }
-  return String(value)
+  return undefined
+}
+
+/** An amount without words: digits in groups, mixed numbers, powers of ten. */
+function formed(text: string, unit: string | undefined): PlainAnswer {
+  const digits = grouped.test(text) ? text.replace(between, '') : text
+  const mix = numberOf(digits.replace(/\s*\/\s*/, '/').split(/\s+/))
+  if (mix !== undefined) return { value: mix, unit }
+  const scientific = /^([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d{1,4})$/.exec(digits)
+  if (scientific !== null) return { value: `${scientific[1]}\\times 10^{${Number(scientific[2])}}`, unit }
+  return { value: digits, unit }
 }

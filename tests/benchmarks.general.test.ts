@@ -35,9 +35,11 @@ const lines = (rows: readonly object[]) => rows.map(row => `${JSON.stringify(row
 async function judgeOf(
   name: string,
   data: object = {},
+  reward: object = {},
 ): Promise<(problem: Problem, response: string) => Promise<Grade>> {
   const recipe = benchmarkRecipe(benchmarks.get(name)!)
   const given = { ...recipe.config, data: { ...recipe.config.data, ...data } }
+  Object.assign(given, { reward: { ...recipe.config.reward, ...reward } })
   const config = parseConfig(recipeSchema, given, name)
   const { byName, close } = await openGraders({
     config,
@@ -337,6 +339,41 @@ describe('BFCL', () => {
     expect(await judge(irrelevance, paris)).toMatchObject({ reward: 0 })
   })
 
+  test('a variable stands for a value of another type where the possible answers say so, and of possible values in a dict one is given', async () => {
+    const declared = {
+      name: 'find',
+      parameters: {
+        type: 'dict',
+        properties: { user: { type: 'integer' }, where: { type: 'dict' }, count: { type: 'integer' } },
+        required: ['user'],
+      },
+    }
+    const wanted = {
+      user: ['user_id'],
+      where: [{ city: ['Paris', 'London'], zips: [[1, 2]] }, ''],
+      count: ['', 3, 'n'],
+    }
+    const { problems } = parseBfcl(
+      lines([ask('simple_9', declared, { ground_truth: [{ find: wanted }] })]),
+      undefined,
+      undefined,
+    )
+    const judge = await judgeOf('bfcl')
+    const rewardOf = async (args: object) => (await judge(problems[0]!, call('find', args))).reward
+    const where = { city: 'london', zips: [1, 2] }
+    for (const right of [{ user: 'user_id' }, { user: 'user_id', where }, { user: 'user_id', count: 3 }])
+      expect([right, await rewardOf(right)]).toEqual([right, 1])
+    const wrong = [
+      { user: 7 },
+      { user: 'USER_ID' }, // a name, not a text
+      { user: ['user_id'] },
+      { user: 'user_id', count: 'n' }, // the first possible one says the type
+      { user: 'user_id', where: { ...where, city: ['Paris', 'London'] } },
+      { user: 'user_id', where: { ...where, zips: 1 } },
+    ]
+    for (const args of wrong) expect([args, await rewardOf(args)]).toEqual([args, 0])
+  })
+
   test('executable calls are made in the sandbox, and compared by what they give; a wanted call that fails is no wrong answer', async () => {
     const functions = join(directory, 'functions.py')
     writeFileSync(
@@ -371,6 +408,32 @@ describe('BFCL', () => {
     expect(await judge(problems[2]!, call('price', {}))).toMatchObject({
       reward: null,
       why: expect.stringContaining('a wanted call fails'),
+    })
+  })
+
+  test('a function may print, end its process or hang: what a wanted call does is no fault of the model, what its own does is one', async () => {
+    const functions = join(directory, 'noisy.py')
+    writeFileSync(
+      functions,
+      'import os, sys, time\ndef loud(n):\n    print("no line break", end="")\n    os.write(1, b"{}")\n    return n\ndef hang(n):\n    time.sleep(60)\ndef leave(n):\n    print(\'{"fault": null}\', flush=True)\n    sys.exit(0)\n',
+    )
+    const rows = ['loud(n=1)', 'hang(n=1)'].map((truth, at) =>
+      ask(`exec_simple_${at}`, [area], { ground_truth: [truth], execution_result_type: ['exact_match'] }),
+    )
+    const { problems } = parseBfcl(lines(rows), undefined, functions)
+    const judge = await judgeOf('bfcl', {}, { timeoutMs: 4000 })
+    expect(await judge(problems[0]!, call('loud', { n: 1 }))).toMatchObject({ reward: 1 })
+    expect(await judge(problems[0]!, call('leave', { n: 1 }))).toMatchObject({
+      reward: 0,
+      why: expect.stringContaining('SystemExit'),
+    })
+    expect(await judge(problems[0]!, call('hang', { n: 1 }))).toMatchObject({
+      reward: 0,
+      why: expect.stringContaining('out of time'),
+    })
+    expect(await judge(problems[1]!, call('loud', { n: 1 }))).toMatchObject({
+      reward: null,
+      why: expect.stringContaining('a wanted call runs out of time'),
     })
   })
 

@@ -113,6 +113,19 @@ test('an answer is what stands in the last tag and box, and a number is its text
   expect(answerOf('<answer>\\boxed{7}</answer> \\boxed{8}')).toMatchObject({ answer: '7' })
   expect(answerOf('\\boxed{7} and \\boxed{\\frac{8}{9}}')).toMatchObject({ answer: '\\frac{8}{9}' })
   expect(answerOf(0.5)).toMatchObject({ answer: '0.5' })
+  // No digit is lost on the way: these differ in their last.
+  const line =
+    '{"id": 12345678901234567, "answer":12345678901234567890 , "truth": -0.1234567890123456789, "note": "\\"[1e999, \\\\"}'
+  expect(parseGradeLine(line, 'as-given')).toEqual({
+    id: '12345678901234567',
+    answer: '12345678901234567890',
+    truth: '-0.1234567890123456789',
+  })
+  expect(parseGradeLine('{"id":7,"answer":1e400,"truth":1.50}', 'as-given')).toEqual({
+    id: 7,
+    answer: '1e400',
+    truth: '1.5',
+  })
   expect(answerOf(true)).toMatchObject({ reason: 'answer must be a string or a number, not a boolean' })
 })
 

@@ -8,7 +8,7 @@ import { resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { answerGrader } from '../actors/ports/answerGrader'
 import { type GraderSandbox, graderSandbox } from '../actors/ports/graderSandbox'
-import { numericValue, sameNumber } from '../kernels'
+import { numericValue, sameNumber, secondOpinion } from '../kernels'
 import { pythonPath } from '../runtime/python'
 
 jest.setTimeout(600_000)
@@ -133,4 +133,94 @@ withFile('the second grader, which only computes, never contradicts the first on
     told.map(async ({ pair, same }) => ((await grade(pair)).correct === same ? [] : [pair])),
   )
   expect(differ.flat()).toEqual([])
+})
+
+/** `truth | answer; answer; …` */
+const table = (text: string) =>
+  text
+    .trim()
+    .split('\n')
+    .flatMap(line => {
+      const [truth, answers] = line.split(' | ') as [string, string]
+      return answers.split(' ; ').map(answer => [truth.trim(), answer.trim()] as const)
+    })
+
+const same = table(String.raw`
+21 | twenty-one dollars ; Twenty one. ; twenty-one ; \$21 ; $21 ; 21 dollars ; $21 dollars ; US$21 ; £21 ; 21 € ; \text{twenty-one} ; x = 21\text{ cm}
+2.5 | two and a half ; two and one half ; 2 1/2 ; 2½ ; 2\frac12 ; two point five ; 2.5 hours ; two and a half hours ; 2 and a half cups ; 2 1/2 cups ; 2 \frac{1}{2}
+20.5 | twenty and one half ; twenty and a half miles
+5.2 | five point two ; 5.2 m/s ; 5.2\text{ m/s}^2
+5000000 | 5 million ; five million ; $5 million ; 5 million dollars ; 5,000,000 ; 5 000 000 ; 5\text{ million} ; 5\ 000\ 000 ; 5e6 ; 5.0 million people
+18 | 18 dollars ; eighteen dollars ; €18 ; 18 apples ; 18 red apples ; 18 different ways ; 18 apples per child ; 18 years old ; 18 more dollars ; 18 people ; 18 paths ; 18 units ; 18 square units
+18 dollars | 18 ; \$18 ; eighteen ; eighteen dollars ; $18.00 ; 18\text{ dollars}
+18\text{ m/s} | 18 ; 18 meters per second ; 18 m/s ; 18\,\mathrm{m}\,\mathrm{s}^{-1} ; eighteen metres per second
+25 | 25 cm^2 ; 25 cm² ; 25\text{ cm}^2 ; 25 m/s ; 25cm ; 25 sq ft ; 25 square meters ; 25 kg·m/s^2 ; 25 km/h ; 25^\circ ; 25° ; 25 degrees ; 25°C ; 25 degrees Celsius ; 25 mL ; twenty-five cubic inches
+\frac12 | ½ ; half ; one half ; a half ; 0.5 cups ; half a cup ; 50 percent ; 50\% ; fifty percent ; 1/2 cup ; half an hour
+\frac72 | 3½ ; 3 1/2 ; 3\frac{1}{2} ; seven halves ; 7/2 ; three and a half ; 3 and a half
+\sqrt{2} | √2 ; √(2) ; \sqrt2
+\infty | ∞
+-\frac{7}{100} | minus seven hundredths ; −7/100 ; -0.07 ; negative seven hundredths
+12345 | 12 345 ; 12 345 ; 12\,345 ; 12\ 345 ; twelve thousand three hundred forty-five ; 12 345 dollars ; twelve thousand three hundred and forty-five
+24 | two dozen ; 2 dozen eggs ; 24 eggs
+100 cm^2 | 10² cm^2 ; 100 square centimeters ; 10^2
+2\pi | 2π ; 2\pi cm ; 2\pi\text{ cm}
+x^2 | x²
+\text{East} | east ; EAST ; East. ; \text{east}
+No | no ; NO
+\text{blue and red} | Blue and Red ; blue and red
+June 20 | june 20
+1 hour | 1 ; one hour ; 1 hr
+5 km | 5 KM ; 5km ; 5 kilometres
+3,\frac12 | 3 and 1/2
+FF_{16} | ff_{16}
+-\frac72 | -3 1/2 ; minus three and a half
+`)
+
+const other = table(String.raw`
+7 | 7 hundredths ; 7 tenths ; 7 thirds ; 7 thousand ; 7 dozen ; 7/100 ; 7\text{ hundredths}
+5 | 5 thousands ; 5 squared ; 5\text{ squared} ; 5 factorial ; 5 plus x ; 5 x ; 5 repeating ; 5 percent less than x ; 5\text{ million} ; 5 hundreds ; 5 and 6 ; 5 or 6 ; 5 choose 2 ; 5 cos x
+3 | 3 ln x ; 3 1/2 ; 3½ ; 3\text{ ln }x ; 3 quarters ; three point one
+12 | 12 less than x ; 12 more than x ; 12 dozen ; 12 + x ; 12 times x
+102 cm | 10² cm ; 10^2 cm ; 102 m ; 102 kg
+52 | 5²
+x1 | x₁ ; x¹²
+2ab | 2AB ; 2 ; 2ac
+abc | ABC ; Abc ; aBC
+AB | ab
+10.5 | twenty and one half ; ten ; ten and a third
+21 | twenty ; twenty and one ; twenty-two dollars ; 21 million ; 21 and a half ; €22 ; two one ; 2 1
+5 m | 5 cm ; 5 m^2 ; 5 m/s ; 5\text{ cm} ; 6 m ; 5 seconds ; 5 inches
+5\text{ cm} | 5\text{ m} ; 5\text{ cm}^2 ; 5 kg
+€18 | $18 ; 18 dollars ; €19
+18 apples | 18 pears ; 19 apples ; 18 students
+25°C | 25°F ; 25 K
+60 mph | 60 km/h ; 61 mph ; 60 miles
+5000000 | 5 billion ; 5 thousand ; 5.1 million
+2.5 | two and a third ; 2 1/3 ; two and a half million ; 25 ; two point fifty
+x + 2 | x + 2s ; x + 3
+8 | 5 + 3 m
+2 | 2ab ; 2 1 ; 2½
+20/3 | twenty third
+3.5 | 3 and 1/2
+5 pm | 5 am
+FF_{16} | FE_{16} ; ff_{15}
+5 crores | 5
+\text{east} | west ; eas
+12345 | 12 346 ; 1 2345 ; 12 34 5
+\frac12 | ⅓ ; second ; two halves ; half of x
+`)
+
+test('an answer in other words, signs or with a unit is right, and one that only looks alike is wrong', async () => {
+  const grade = answerGrader(sandbox, { timeoutMs: 20_000 })
+  const judge = (pairs: typeof same) => Promise.all(pairs.map(([truth, answer]) => grade({ truth, answer })))
+  const [ofSame, ofOther] = await Promise.all([judge(same), judge(other)])
+  const shown = (pairs: typeof same, verdicts: typeof ofSame, correct: boolean) =>
+    pairs.flatMap((pair, at) => (verdicts[at]!.correct === correct ? [] : [[...pair, verdicts[at]!.why]]))
+  expect({ refused: shown(same, ofSame, true), accepted: shown(other, ofOther, false) }).toEqual({
+    refused: [],
+    accepted: [],
+  })
+  // Arithmetic may abstain; where it speaks, it says the same.
+  const differ = [...same.map(pair => [pair, true] as const), ...other.map(pair => [pair, false] as const)]
+  expect(differ.filter(([[truth, answer], right]) => (secondOpinion(answer, truth) ?? right) !== right)).toEqual([])
 })

@@ -76,6 +76,14 @@ test('a JSON array is read as lines are', () => {
   expect(problems.map(({ id, truth }) => [id, truth])).toEqual(rows.map(({ answer }) => [`${answer}`, `${answer}`]))
 })
 
+test('a number keeps its digits, however many', () => {
+  const row = '{"problem": "large", "id": 10000000000000000001, "answer": 12345678901234567891}'
+  for (const text of [row, `[${row}]`])
+    expect(parseProblems(text, contest).problems).toEqual([
+      { id: '10000000000000000001', question: 'large', truth: '12345678901234567891' },
+    ])
+})
+
 test('no file makes the reader throw, and nothing is lost uncounted', () => {
   const line = fc.oneof(fc.string(), fc.json(), fc.constantFrom('{"problem":"p","answer":"1"}', '[', '{"problem":1}'))
   fc.assert(

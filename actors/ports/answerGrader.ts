@@ -7,7 +7,7 @@
  * Equal questions that are asked at one time are put once, and what was settled is remembered: rollouts of a group give
  * the same answers. Those that wait are put together; one that holds the others up is put again, alone.
  */
-import { plainAnswer, sameBased, sameInteger, sameWords, withoutUnit } from '../../kernels'
+import { inOneUnit, sameBased, sameInteger, sameWords } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { RunResult, Sandbox } from '../../sandbox'
 
@@ -15,6 +15,7 @@ import type { RunResult, Sandbox } from '../../sandbox'
 type GradingRule =
   | 'no-answer'
   | 'integer'
+  | 'unit'
   | 'text'
   | 'math-verify'
   | 'too-long'
@@ -157,19 +158,23 @@ export function answerGrader(
   }
 
   return async (ask, signal) => {
-    const truth = plainAnswer(ask.truth.trim())
-    const answer = withoutUnit(plainAnswer(ask.answer.trim()), truth)
-    if (answer === '') return { correct: false, how: 'no-answer', why: 'the answer is empty' }
+    const given = ask.answer.trim()
+    const wanted = ask.truth.trim()
+    if (given === '') return { correct: false, how: 'no-answer', why: 'the answer is empty' }
+    const { answer, truth, units } = inOneUnit(given, wanted)
+    if (units !== undefined) return { correct: false, how: 'unit', why: `two different units: ${units.join(' and ')}` }
     const same = sameInteger(answer, truth)
     if (same !== undefined) {
       return { correct: same, how: 'integer', why: same ? 'the same integer' : 'two different integers' }
     }
-    if (answer === truth) return { correct: true, how: 'text', why: 'the same text' }
-    if (sameWords(answer, truth)) return { correct: true, how: 'text', why: 'the same words' }
+    if (answer === truth || given === wanted) return { correct: true, how: 'text', why: 'the same text' }
     const based = sameBased(answer, truth)
     if (based !== undefined) {
       return { correct: based, how: 'integer', why: based ? 'the same number, its base read' : 'two different numbers' }
     }
+    const words = sameWords(answer, truth)
+    if (words === true) return { correct: true, how: 'text', why: 'the same words' }
+    if (words === false) return { correct: false, how: 'text', why: 'products of other letters: they differ in case' }
     const length = Math.max(answer.length, truth.length)
     if (length > longest) {
       return { correct: false, how: 'too-long', why: `${length} characters; math-verify is asked up to ${longest}` }
@@ -204,8 +209,11 @@ function inMathMode(text: string): string {
     before = inner
     inner = (/^\$+([^$]*)\$+$/.exec(inner)?.[1] ?? withoutBraces(inner)).trim()
   }
-  return inner
+  return inner.replace(lastLetters, '{$1}')
 }
+
+/** Units are gone by now. math-verify would take some letters at the end for one: `2ab` would be 2, and `x + 2s` x + 2. */
+const lastLetters = /(?<=[\d}\s])(?<!\\[A-Za-z]{1,20}\s?)([A-Za-z]{1,4})$/
 
 /** `{…}` is a group of TeX's that says nothing, where its braces belong together. */
 function withoutBraces(text: string): string {

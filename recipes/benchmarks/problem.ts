@@ -31,23 +31,25 @@ export interface Row {
   readonly place: number
 }
 
-/** JSON lines, or one JSON array. Empty lines are not counted. */
-export function rowsOf(content: string): readonly Row[] {
+/**
+ * JSON lines, or one JSON array. Empty lines are not counted.
+ * @param parse  of a line's text, or of the array's; it throws where that is no JSON
+ */
+export function rowsOf(content: string, parse: (text: string) => unknown = JSON.parse): readonly Row[] {
   const text = withoutBom(content)
+  const parsed = (json: string) => {
+    try {
+      return parse(json)
+    } catch {
+      return undefined
+    }
+  }
   if (text.trimStart().startsWith('[')) {
     const rows = parsed(text)
     if (Array.isArray(rows)) return rows.map((row, at) => ({ row, place: at + 1 }))
   }
   const lines = text.split('\n').map((line, at) => ({ line, place: at + 1 }))
   return lines.filter(({ line }) => line.trim() !== '').map(({ line, place }) => ({ row: parsed(line), place }))
-}
-
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }
 
 export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>

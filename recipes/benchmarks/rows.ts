@@ -7,6 +7,7 @@
  * named by its place.
  */
 import { normalizeInteger } from '../../kernels/answer'
+import { parseExactJson } from '../../kernels/exactJson'
 import { badRow, gathering, isObject, type Problem, type Problems, rowsOf } from './problem'
 
 export interface RowFormat {
@@ -23,7 +24,7 @@ const ids = ['id', 'unique_id', 'problem_idx', 'ID']
 export function parseProblems(text: string, format: RowFormat): Problems {
   const { add, drop, result } = gathering()
   const questions = new Set<string>()
-  const rows = rowsOf(text)
+  const rows = rowsOf(text, parseExactJson)
   const withId = rows.find(({ row }) => isObject(row) && first(row, ids) !== undefined)
   for (const { row, place } of rows) {
     const problem = problemOf(row, place, format)

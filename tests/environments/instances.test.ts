@@ -76,6 +76,7 @@ test('a verifiers environment gives its rows with its system prompt, and its wei
     const score = (response: string) => processes.judge('', taskOf(instance!, 'verifiers', response))
     expect(await score(right)).toMatchObject({ score: 1 })
     expect(await score(right + ' '.repeat(60))).toMatchObject({ score: 0.75 })
+    expect(await score(right + '<|im_end|>'.repeat(6))).toMatchObject({ score: 1 }) // no part of what the model says
     expect(await score('no')).toMatchObject({ score: 0.25 })
   } finally {
     await processes.close()

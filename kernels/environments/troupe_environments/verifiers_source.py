@@ -11,11 +11,16 @@ import asyncio
 import functools
 import json
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import verifiers
 from verifiers.types import State
+
+
+# As kernels/answerText.ts: a chat's own server leaves these out of what a reward sees.
+_special_token = re.compile(r"<\|[^|<>\s]{1,40}\|>")
 
 
 @functools.lru_cache(maxsize=16)
@@ -55,7 +60,7 @@ def instances(
 
 
 def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float:
-    """The weighted sum of the rubric's rewards. `response`, the text of all turns, is the completion.
+    """The weighted sum of the rubric's rewards. The text of all turns, without special tokens, is the completion.
 
     Raises what a reward function raised: the rubric itself would log it and count 0.
     """
@@ -63,7 +68,7 @@ def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float
     row = {key: entry[key] for key in ("prompt", "answer", "info", "task")}
     state = State(input={**row, "example_id": 0})
     state.update(
-        completion=[{"role": "assistant", "content": response}],
+        completion=[{"role": "assistant", "content": _special_token.sub("", response)}],
         task=entry["task"],
         trajectory=[],
         is_completed=True,

@@ -3,9 +3,11 @@
  *
  * in   calls {name, arguments}, functions as they were described, possible answers        out  the first difference in words
  * Invariant: pure. A call matches where its name is right, no required argument is missing, none is unknown, and each value is of
- * its declared type and among the possible ones; `''` among these says that it may be left out. Texts are compared without case,
- * blanks and punctuation. Several calls match in any order, each once.
+ * its declared type and among the possible ones, or a variable, which is exactly one of them; `''` among these says that it may be
+ * left out. Texts are compared without case, blanks and punctuation. Several calls match in any order, each once.
  */
+import { isDeepStrictEqual } from 'node:util'
+
 export interface FunctionCall {
   readonly name: string
   readonly arguments: Readonly<Record<string, unknown>>
@@ -61,8 +63,10 @@ function callFault(
     const answers = Object.hasOwn(values, parameter) ? values[parameter] : undefined
     if (answers === undefined) return `${name}: '${parameter}' was not wanted`
     const declared = properties[parameter]?.type
-    if (declared !== undefined && !isOfType(value, declared)) return `${name}: '${parameter}' is no ${declared}`
-    if (!answers.some(answer => isSame(value, answer)))
+    const isVariable = declared !== undefined && !isOfType(value, declared)
+    if (isVariable && kindOf(value) !== kindOf(answers.find(answer => answer !== '')))
+      return `${name}: '${parameter}' is no ${declared}`
+    if (!answers.some(answer => (isVariable ? isDeepStrictEqual(value, answer) : isSame(value, answer))))
       return `${name}: '${parameter}' is ${JSON.stringify(value)?.slice(0, 80)}`
   }
   for (const [parameter, answers] of Object.entries(values)) {
@@ -96,6 +100,10 @@ function isOfType(value: unknown, declared: string): boolean {
   }
 }
 
+/** A value whose type is that of the possible answers, though not the declared one, is a variable's name to the leaderboard. */
+const kindOf = (value: unknown) =>
+  Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : value === null ? 'null' : typeof value
+
 const plainText = (text: string) =>
   text
     .replace(/[ ,./\-_*^]/g, '')
@@ -114,7 +122,7 @@ function isSame(value: unknown, answer: unknown): boolean {
     const own = value as Readonly<Record<string, unknown>>
     const possible = answer as Readonly<Record<string, unknown>>
     const among = (one: unknown, of: unknown) =>
-      isSame(one, of) || (Array.isArray(of) && of.some(each => isSame(one, each)))
+      Array.isArray(of) ? of.some(each => isSame(one, each)) : isSame(one, of)
     const mayLack = (of: unknown) => Array.isArray(of) && of.includes('')
     return (
       Object.entries(own).every(([key, one]) => Object.hasOwn(possible, key) && among(one, possible[key])) &&

@@ -2,7 +2,8 @@
  * Whether calls give what the wanted ones give, by making both: the leaderboard's executable check, in the sandbox.
  *
  * in   calls of a model, wanted calls as Python text, the source of the functions        out  the first difference in words
- * Invariant: functions run in the sandbox, whoever wrote the calls; a wanted call that fails itself throws, which is no wrong answer.
+ * Invariant: functions run in the sandbox, whoever wrote the calls; a wanted call that fails or hangs itself throws, which is no wrong
+ * answer.
  */
 import type { RewardContext } from '../../../runtime/recipe'
 import type { FunctionCall } from './astCheck'
@@ -10,6 +11,8 @@ import type { FunctionCall } from './astCheck'
 /** exact_match; structural_match: the same type and keys, or length; real_time_match: numbers within a fifth. */
 const program = `
 import json, sys
+out, sys.stdout = sys.stdout, sys.stderr
+def say(what): print('\\n' + json.dumps(what), file=out, flush=True)
 ask = json.loads(sys.stdin.readline())
 space = {}
 exec(compile(ask['source'], 'functions.py', 'exec'), space)
@@ -31,18 +34,19 @@ wanted = []
 try:
     for text in ask['wanted']: wanted.append(eval(text, dict(space)))
 except BaseException as error:
-    print(json.dumps({'broken': f'{type(error).__name__}: {error}'})); sys.exit()
+    say({'broken': f'{type(error).__name__}: {error}'}); sys.exit()
+say({'wanted': len(wanted)})
 left = list(zip(wanted, ask['kinds'], ask['wanted']))
 fault = None
 for call in ask['calls']:
     try: got = function(call['name'])(**call['arguments'])
-    except Exception as error:
+    except BaseException as error:
         fault = f"{call['name']} failed: {type(error).__name__}: {error}"; break
     found = next((one for one in left if same(got, one[0], one[1])), None)
     if found is None:
         fault = f"{call['name']} gives {got!r:.80}"; break
     left.remove(found)
-print(json.dumps({'fault': fault}))
+say({'fault': fault})
 `
 
 export async function executedFault(
@@ -55,9 +59,25 @@ export async function executedFault(
   if (calls.length !== wanted.length) return `${calls.length} calls where ${wanted.length} were wanted`
   const ask = { calls, wanted, kinds: wanted.map((_, at) => kinds[at] ?? 'exact_match'), source }
   const { status, stdout, stderr } = await python(program, `${JSON.stringify(ask)}\n`)
-  if (status === 'timeout') return 'the calls ran out of time'
+  const said = saidIn(stdout)
+  if (status === 'timeout' && said.wanted !== undefined) return 'the calls ran out of time'
+  if (status === 'timeout') throw new Error('a wanted call runs out of time itself')
   if (status !== 'ok') throw new Error(`the functions cannot be run: ${stderr.trim().split('\n').at(-1)}`)
-  const said = JSON.parse(stdout.trim().split('\n').at(-1)!) as { fault?: string | null; broken?: string }
   if (said.broken !== undefined) throw new Error(`a wanted call fails itself: ${said.broken}`)
+  if (said.fault === undefined) throw new Error('the functions ended before there was a verdict')
   return said.fault ?? undefined
+}
+
+/** What the program said last. Functions that print do so elsewhere. */
+function saidIn(stdout: string): {
+  readonly wanted?: number
+  readonly fault?: string | null
+  readonly broken?: string
+} {
+  const last = stdout.trim().split('\n').at(-1)!
+  try {
+    return JSON.parse(last)
+  } catch {
+    return {}
+  }
 }

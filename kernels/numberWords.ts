@@ -1,0 +1,158 @@
+/**
+ * Numbers that English says: `twenty-one`, `two and a half`, `five point two`, `5 million`, `seven hundredths`, `3 dozen`.
+ *
+ * in   words in lower case, a hyphen being a blank        out  the number as LaTeX; undefined where the words say none, or two
+ * Invariant: exact (digits are shifted, never rounded), linear time, never throws.
+ */
+
+const ones =
+  'zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen'
+const smalls = new Map(ones.split(' ').map((word, value) => [word, value]))
+const tens = new Map(
+  'twenty thirty forty fifty sixty seventy eighty ninety'.split(' ').map((word, at) => [word, 20 + 10 * at]),
+)
+const scales = new Map<string, bigint>(
+  'thousand million billion trillion quadrillion quintillion'
+    .split(' ')
+    .map((word, at) => [word, 1000n ** BigInt(at + 1)]),
+)
+/** What a number in digits may be followed by. */
+const multiples = new Map<string, bigint>([...scales, ['hundred', 100n], ['dozen', 12n]])
+const irregular = new Map([
+  ['half', 2],
+  ['halve', 2],
+  ['quarter', 4],
+  ['third', 3],
+  ['fifth', 5],
+  ['eighth', 8],
+  ['ninth', 9],
+  ['twelfth', 12],
+])
+const parts = new Map<string, number>([
+  ...[...smalls, ...tens, ['hundred', 100] as const, ['thousand', 1000] as const, ['million', 1e6] as const]
+    .filter(([word, value]) => value > 3 && !/five|eight$|nine$|twelve/.test(word))
+    .map(([word, value]): [string, number] => [word.replace(/y$/, 'ie').concat('th'), value]),
+  ...irregular,
+])
+
+/** No word of a number, a scale or a part of one is a unit. */
+export const saysNumber = (word: string): boolean =>
+  [word, word.replace(/e?s$/, ''), word.replace(/s$/, '')].some(
+    one => smalls.has(one) || tens.has(one) || multiples.has(one) || parts.has(one),
+  )
+
+/** The number that words or digits say, all of them. */
+export function numberOf(words: readonly string[]): string | undefined {
+  const [first, ...rest] = words
+  if (first === 'minus' || first === 'negative') {
+    const value = rest[0] === 'minus' || rest[0] === 'negative' ? undefined : numberOf(rest)
+    return value === undefined || /^[+-]/.test(value) ? undefined : `-${value}`
+  }
+  const and = words.lastIndexOf('and')
+  const isMixed = words.length === 2 && /^[+-]?\d+$/.test(first ?? '') && /^\d+\/\d+$/.test(rest[0]!)
+  // `3 1/2` and `three and a half`; but `3 and 1/2` may be two answers.
+  const part = isMixed
+    ? fractionOf(rest)
+    : and > 0 && /\d/.test(words[and + 1] ?? '')
+      ? undefined
+      : fractionOf(words.slice(and + 1))
+  if ((isMixed || and > 0) && part !== undefined) {
+    const sign = /^-/.exec(words[0]!)?.[0] ?? ''
+    const whole = decimalOf(words.slice(0, isMixed ? 1 : and))?.replace(/^[+-]/, '')
+    return whole !== undefined && /^\d+$/.test(whole) ? `${sign}(${whole}+${part})` : undefined
+  }
+  return and < 0 && part !== undefined ? part : decimalOf(words)
+}
+
+/** A whole number in digits or words, with what follows a point, times a scale. */
+function decimalOf(words: readonly string[]): string | undefined {
+  const last = multiples.get(words.at(-1)?.replace(/s$/, '') ?? '')
+  if (words.length > 1 && last !== undefined) {
+    const before = digitsOf(words.slice(0, -1)) ?? pointed(words.slice(0, -1))
+    if (before !== undefined) return times(before, last)
+    // A hundred thousand, two dozen: the whole, or what the scale is taken of.
+    if (words.at(-1) === 'dozen' || words.at(-1) === 'dozens') {
+      const dozens = /^an?$/.test(words[0]!) && words.length === 2 ? 1n : integerOf(words.slice(0, -1))
+      return dozens === undefined ? undefined : times(String(dozens), 12n)
+    }
+  }
+  return digitsOf(words) ?? pointed(words) ?? integerOf(words)?.toString()
+}
+
+const digitsOf = (words: readonly string[]): string | undefined =>
+  words.length === 1 && /^[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|(?<=\d)\.?)$/.test(words[0]!)
+    ? words[0]!.replaceAll(',', '').replace(/\.$/, '')
+    : undefined
+
+/** five point two five */
+function pointed(words: readonly string[]): string | undefined {
+  const at = words.indexOf('point')
+  if (at < 0) return undefined
+  const whole = at === 0 ? 0n : integerOf(words.slice(0, at))
+  const digits = words.slice(at + 1).map(word => (word === 'oh' ? 0 : (smalls.get(word) ?? 10)))
+  if (whole === undefined || digits.length === 0 || digits.some(digit => digit > 9)) return undefined
+  return `${whole}.${digits.join('')}`
+}
+
+/** a half, three quarters, 7 hundredths. A singular counts one, or is a slip (`two third`); `twenty third` is a place in a row. */
+function fractionOf(words: readonly string[]): string | undefined {
+  const last = words.at(-1) ?? ''
+  const digits = /^(\d{1,15})\/(\d{1,15})$/.exec(words.length === 1 ? last : '')
+  if (digits !== null) return Number(digits[2]) === 0 ? undefined : `\\frac{${digits[1]}}{${digits[2]}}`
+  const under = parts.get(last) ?? parts.get(last.replace(/s$/, ''))
+  if (under === undefined) return undefined
+  const before = words.slice(0, -1)
+  const isOne = before.length === 1 && /^an?$/.test(before[0]!)
+  if (before.length === 0)
+    return under === 2 && last === 'half' ? '\\frac{1}{2}' : last === 'quarter' ? '\\frac{1}{4}' : undefined
+  const over = isOne ? '1' : (digitsOf(before) ?? integerOf(before)?.toString())
+  if (over === undefined || !/^[+-]?\d+$/.test(over)) return undefined
+  if (!last.endsWith('s') && over !== '1' && !(under <= 10 && Number(over) < under)) return undefined
+  return `\\frac{${over}}{${under}}`
+}
+
+/** The integer that English words say; undefined where they say none. */
+function integerOf(words: readonly string[]): bigint | undefined {
+  const said = /^an?$/.test(words[0] ?? '') && words.length > 1 ? ['one', ...words.slice(1)] : words
+  if (said !== words && words[1] !== 'hundred' && words[1] !== 'dozen' && !scales.has(words[1]!)) return undefined
+  let total = 0n
+  let group = 0
+  let last = Number.POSITIVE_INFINITY
+  let lastScale: bigint | undefined
+  for (const [at, word] of said.entries()) {
+    if (word === 'and') {
+      // Only after hundreds and thousands, and before what is added to them.
+      if (at === 0 || (last !== 100 && last !== Number.POSITIVE_INFINITY) || !isBelowHundred(said[at + 1]))
+        return undefined
+      continue
+    }
+    const small = smalls.get(word) ?? tens.get(word)
+    const scale = scales.get(word)
+    if (small !== undefined) {
+      // `five six` is no number, `twenty six` is one; and nothing follows a zero.
+      if (last < 20 || (last < 100 && (small >= 10 || small === 0)) || (at > 0 && small === 0)) return undefined
+      group += small
+      last = small
+    } else if (word === 'hundred' && group > 0 && group < 100 && last < 100) {
+      group *= 100
+      last = 100
+    } else if (scale !== undefined && group > 0 && (lastScale === undefined || scale < lastScale)) {
+      total += BigInt(group) * scale
+      group = 0
+      last = Number.POSITIVE_INFINITY
+      lastScale = scale
+    } else return undefined
+  }
+  return said.length === 0 ? undefined : total + BigInt(group)
+}
+
+const isBelowHundred = (word: string | undefined) => word !== undefined && (smalls.get(word) ?? tens.get(word) ?? 0) > 0
+
+/** A decimal numeral times an integer, exactly. */
+function times(decimal: string, factor: bigint): string {
+  const sign = decimal.startsWith('-') ? '-' : ''
+  const [whole = '', after = ''] = decimal.replace(/^[+-]/, '').split('.')
+  const digits = String(BigInt(whole + after) * factor).padStart(after.length + 1, '0')
+  const point = digits.length - after.length
+  return `${sign}${digits.slice(0, point)}${after === '' ? '' : `.${digits.slice(point)}`}`
+}
