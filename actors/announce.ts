@@ -113,16 +113,13 @@ export async function endOf(
   const { oldest, next } = await journal.offsets('runs', 0)
   const counts = fence()
   let last: RunFinished | undefined
-  for (let at = oldest; at < next; ) {
-    const entries = await journal.read('runs', 0, at, 1024)
+  for await (const entries of journal.readTo('runs', 0, oldest, next)) {
     for (const entry of entries) {
       const { message, offset } = entry
-      if (offset >= next) break
       if (!counts(entry) || offset < since) continue
       if (message.type === 'run.finished') last = message
       else if (message.type === 'run.resumed') last = undefined
     }
-    at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
   }
   if (last !== undefined) return { finished: Promise.resolve(last), over: true, close: async () => {} }
   let end: (fact: RunFinished) => void = () => {}

@@ -36,10 +36,8 @@ export async function watchRun(journal: Journal, take: Take): Promise<() => Prom
   }
   for (const [topic, partition] of await places()) {
     const { oldest, next } = await journal.offsets(topic, partition)
-    for (let at = oldest; at < next; ) {
-      const entries = await journal.read(topic, partition, at, 1024)
+    for await (const entries of journal.readTo(topic, partition, oldest, next)) {
       for (const entry of entries) if (counts(entry)) take(entry.message as Fact, false)
-      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
     seen.set(`${topic}#${partition}`, next)
   }

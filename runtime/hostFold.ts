@@ -111,14 +111,11 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     for (const feed of options.feeds) {
       for (const place of [...cell.places.values()].filter(p => p.topic === feed.topic)) {
         if (options.owner !== undefined || options.begin !== undefined) await foldClaimBefore(cell, place)
-        for (let at = place.begin; at < place.next; ) {
-          const entries = await journal.read(place.topic, place.partition, at, Math.min(1024, place.next - at))
+        for await (const entries of journal.readTo(place.topic, place.partition, place.begin, place.next)) {
           for (const entry of entries) {
             const givenUp = (crashes.get(entryName(entry)) ?? 0) >= maxCrashes
             if (isFact(entry.message) && !givenUp) fold(cell, entry, entry.message)
           }
-          // Records that could not be read leave gaps: the last one read says where to go on.
-          at = entries.length === 0 ? place.next : entries.at(-1)!.offset + 1
         }
       }
     }
@@ -139,12 +136,11 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
 
   async function readOn(cell: Cell<S>, place: Place, decisions: Decided<R>[]): Promise<void> {
     const { next } = await journal.offsets(place.topic, place.partition)
-    while (place.next < next) {
-      const entries = await journal.read(place.topic, place.partition, place.next, Math.min(1024, next - place.next))
+    for await (const entries of journal.readTo(place.topic, place.partition, place.next, next)) {
       cell.held.push(...entries)
       await take(cell, decisions)
-      if (entries.length === 0) place.next = next // records that could not be read
     }
+    place.next = Math.max(place.next, next) // the last ones may be records that could not be read
   }
 
   /**
@@ -159,16 +155,13 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     let curriculum = -1
     let isAsked = false
     for (let end = begin; end > oldest && (claim < 0 || !isAsked); end -= claimSearch) {
-      // A read may give less than it was asked for.
-      for (let at = Math.max(oldest, end - claimSearch); at < end; ) {
-        const entries = await journal.read(topic, partition, at, end - at)
+      for await (const entries of journal.readTo(topic, partition, Math.max(oldest, end - claimSearch), end)) {
         for (const { message, offset } of entries) {
           if ('learnerEpoch' in message) curriculum = Math.max(curriculum, message.learnerEpoch ?? -1)
           isAsked ||= message.type === 'rollout.requested' || message.type === 'curriculum.claimed'
           if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
           else if ('epoch' in message) claim = Math.max(claim, message.epoch ?? -1)
         }
-        at = entries.length === 0 ? end : entries.at(-1)!.offset + 1
       }
     }
     if (curriculum >= 0) {

@@ -64,6 +64,8 @@ export interface Journal {
   /** As append, to a partition by number: `partition.claimed` is for the partition, not for a key. */
   appendTo(partition: number, message: Message): Promise<Position>
   read(topic: TopicName, partition: number, offset: number, max?: number): Promise<readonly Entry[]>
+  /** Everything readable from `from` up to `to`, in order, in batches. What cannot be read is passed over. */
+  readTo(topic: TopicName, partition: number, from: number, to: number): AsyncIterable<readonly Entry[]>
   offsets(topic: TopicName, partition: number): Promise<{ readonly oldest: number; readonly next: number }>
   /** Where a group that follows from `committed` got to. */
   committed(group: string, topic: TopicName, partition: number): Promise<number | undefined>
@@ -80,6 +82,8 @@ export type TopicsOnBus = Partial<Readonly<Record<TopicName, string>>>
 
 /** What is done about a record that could not be read. */
 export type Unreadable = (record: BusRecord, error: Error) => Promise<void>
+
+const readAtOnce = 1024
 
 /**
  * `unreadable`: default, the record goes to the run's dead letters; who only reads a run does something else.
@@ -204,6 +208,14 @@ export function openJournal(
     },
     async read(topic, partition, offset, max) {
       return toEntries(await bus.read(onBus(topic), partition, offset, max))
+    },
+    async *readTo(topic, partition, from, to) {
+      for (let at = from; at < to; ) {
+        const records = await bus.read(onBus(topic), partition, at, Math.min(readAtOnce, to - at))
+        if (records.length === 0) return
+        at = records.at(-1)!.offset + 1
+        yield await toEntries(at <= to ? records : records.filter(({ offset }) => offset < to))
+      }
     },
     offsets: (topic, partition) => bus.offsets(onBus(topic), partition),
     committed: (group, topic, partition) => bus.committed(groupOnBus(group, 'committed'), onBus(topic), partition),

@@ -228,11 +228,22 @@ test('what came before all partitions were there is taken up whole, though one o
   expect(failures).toEqual([])
 })
 
+test('facts behind more foreign records than are read at once are folded, and what is asked there is answered', async () => {
+  const { bus, journal, host } = await rig()
+  const foreign = { topic: 'troupe.r.learner', key: 'k', headers: {}, timestamp: 0, value: Buffer.from('not ours') }
+  await bus.append(Array.from({ length: 2500 }, () => foreign))
+  await journal.append([stage('ask behind')])
+  const seen: string[] = []
+  await (await host(recorder(), { perform: async ({ name }) => void seen.push(name) as undefined })).live
+  await until(() => seen.includes('ask behind'))
+})
+
 test('who waits for a host to be live is told when it never will be', async () => {
   const { journal, host, failures } = await rig()
   const broken: Journal = {
     ...journal,
-    read: async () => {
+    async *readTo() {
+      yield []
       throw new Error('no leader')
     },
   }
@@ -244,7 +255,13 @@ test('who waits for a host to be live is told when it never will be', async () =
   const answered = new Promise<void>(resolve => {
     answer = resolve
   })
-  const slow: Journal = { ...journal, read: (...asked) => answered.then(() => journal.read(...asked)) }
+  const slow: Journal = {
+    ...journal,
+    async *readTo(...asked) {
+      await answered
+      yield* journal.readTo(...asked)
+    },
+  }
   const waiting = await host(recorder(), { journal: slow })
   const closed = expect(waiting.live).rejects.toMatchObject({ code: 'actor.closed' })
   const closing = waiting.close()

@@ -211,8 +211,7 @@ async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId
     const { next } = await journal.offsets('trajectories', partition)
     let claimed = -1
     let curriculum = noCurriculum
-    for (let at = begin; at < next; ) {
-      const entries = await journal.read('trajectories', partition, at, 1024)
+    for await (const entries of journal.readTo('trajectories', partition, begin, next)) {
       for (const { message, offset } of entries) {
         if (message.type === 'partition.claimed') claimed = offset
         // The first record is a request that counts, and says whose requests do.
@@ -221,7 +220,6 @@ async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId
         if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue
         wanted.get(message.trajectory)?.push(message as TrajectoryFact)
       }
-      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
   }
   return wanted

@@ -17,8 +17,6 @@ export const followedFeeds: readonly Feed[] = [
   { topic: 'learner', from: 'oldest' },
 ]
 
-const readAtOnce = 1024
-
 /** Without a learner, steps end by their groups alone, and all of them are needed. */
 export async function beginOf(journal: Journal, learns: boolean, tallies = false): Promise<Begin> {
   const from = learns ? refoldFrom(await saidOf(journal), tallies) : () => 0
@@ -34,10 +32,8 @@ export async function saidOf(
   const counts = fence()
   for (const topic of topics) {
     const { oldest, next } = await journal.offsets(topic, 0)
-    for (let at = oldest; at < next; ) {
-      const entries = await journal.read(topic, 0, at, readAtOnce)
+    for await (const entries of journal.readTo(topic, 0, oldest, next)) {
       for (const entry of entries) if (counts(entry)) facts.push(entry.message as Fact)
-      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
   }
   return facts

@@ -40,10 +40,8 @@ export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) =
   const counts = fence()
   for (let partition = 0; partition < partitions; partition++) {
     const { oldest, next } = await journal.offsets('trajectories', partition)
-    for (let at = oldest; at < next; ) {
-      const entries = await journal.read('trajectories', partition, at, 1024)
+    for await (const entries of journal.readTo('trajectories', partition, oldest, next)) {
       for (const entry of entries) if (counts(entry)) take(entry.message as TrajectoryFact)
-      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
   }
 }

@@ -34,11 +34,9 @@ export async function readLoad(journal: Journal): Promise<RecordedLoad> {
   })
   const joined: EngineJoined[] = []
   const { oldest, next } = await journal.offsets('runs', 0)
-  for (let at = oldest; at < next; ) {
-    const entries = await journal.read('runs', 0, at, 1024)
+  for await (const entries of journal.readTo('runs', 0, oldest, next)) {
     for (const { message } of entries)
       if ((message as RunFact).type === 'engine.joined') joined.push(message as EngineJoined)
-    at = entries.length === 0 ? next : entries[entries.length - 1]!.offset + 1
   }
   const read = [...facts.values()].flatMap(rolloutOf)
   const first = read.reduce((least, { arrivedAt }) => Math.min(least, arrivedAt), Number.POSITIVE_INFINITY)

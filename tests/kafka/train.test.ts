@@ -45,10 +45,8 @@ async function messagesOf(topic: TopicName): Promise<Message[]> {
     if (!(await bus.listTopics()).some(config => config.topic === `troupe.r.${topic}`)) return []
     const { oldest, next } = await journal.offsets(topic, 0)
     const messages: Message[] = []
-    for (let at = oldest; at < next; ) {
-      const entries = await journal.read(topic, 0, at, 1000)
+    for await (const entries of journal.readTo(topic, 0, oldest, next)) {
       messages.push(...entries.map(entry => entry.message))
-      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
     return messages
   } finally {

@@ -33,11 +33,7 @@ export interface Audit {
 export async function everything(journal: Journal, topic: Entry['topic'], partition: number): Promise<Entry[]> {
   const { oldest, next } = await journal.offsets(topic, partition)
   const found: Entry[] = []
-  for (let at = oldest; at < next; ) {
-    const entries = await journal.read(topic, partition, at, 1024)
-    found.push(...entries)
-    at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
-  }
+  for await (const entries of journal.readTo(topic, partition, oldest, next)) found.push(...entries)
   return found
 }
 

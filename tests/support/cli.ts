@@ -71,10 +71,8 @@ export async function messagesOf(directory: string, run: string, topic: TopicNam
     if ((await bus.listTopics()).length === 0) return []
     const { oldest, next } = await journal.offsets(topic, 0)
     const messages: Message[] = []
-    for (let at = oldest; at < next; ) {
-      const entries = await journal.read(topic, 0, at, 1000)
+    for await (const entries of journal.readTo(topic, 0, oldest, next)) {
       messages.push(...entries.map(e => e.message))
-      at = entries.length === 0 ? next : entries.at(-1)!.offset + 1
     }
     return messages
   } finally {
