@@ -8,7 +8,7 @@ import { type BlobStore, openFileBlobs } from '../runtime/bus/blobs'
 import type { Bus } from '../runtime/bus/bus'
 import { parseKafkaAddress } from '../runtime/bus/kafkaAddress'
 import { openBus } from '../runtime/bus/open'
-import { TroupeError } from '../runtime/errors'
+import { asError, TroupeError } from '../runtime/errors'
 import { type Journal, openJournal } from '../runtime/journal'
 import { type RunDirectory, runDirectory, runsOf } from '../runtime/runDirectory'
 
@@ -49,6 +49,42 @@ export async function openRun(
     journal: mode === 'read' ? readingJournal(opened) : openJournal(opened.bus, opened.blobs, opened.run),
   }
 }
+
+/**
+ * Opens a run that is not there yet, for writing.
+ * @throws TroupeError cli.bad_run, cli.run_exists: what another run has said is never touched
+ */
+export async function openNewRun(address: string, name: string): Promise<RunContext> {
+  checkNewRun(address, name)
+  const context = await openRun(address, name, 'write')
+  if (!(await runsOn(context.bus)).includes(name)) return context
+  await context.bus.close()
+  throw runExists(name)
+}
+
+/** What can be said of it before its bus is opened. @throws TroupeError cli.bad_run, cli.run_exists */
+export function checkNewRun(address: string, name: string): void {
+  runNamed(name)
+  if (address.startsWith('lmdb:') && runsOf(directoryOf(address)).includes(name)) throw runExists(name)
+}
+
+/** @throws TroupeError cli.bad_run */
+export function runNamed(name: string): RunId {
+  try {
+    return runId(name)
+  } catch (thrown) {
+    const { message } = asError(thrown)
+    throw new TroupeError('cli.bad_run', { boundary: 'cli', retriable: false, message, hint: 'name another with --as' })
+  }
+}
+
+const runExists = (run: string) =>
+  new TroupeError('cli.run_exists', {
+    boundary: 'cli',
+    retriable: false,
+    message: `there is a run '${run}' already`,
+    hint: 'name another with --as',
+  })
 
 /** The journal of a run that is looked at: what cannot be read of it is left out, and said on stderr, a line a record. */
 export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'blobs' | 'run'>): Journal {

@@ -1,4 +1,4 @@
-/** A reader of whole numbers for options, which says what range it takes. */
+/** Readers of numbers for options, which say what they take. */
 import { InvalidArgumentError } from 'commander'
 
 export function wholeNumber(least: number, most: number): (text: string) => number {
@@ -7,4 +7,10 @@ export function wholeNumber(least: number, most: number): (text: string) => numb
     if (Number.isInteger(value) && text.trim() !== '' && value >= least && value <= most) return value
     throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
   }
+}
+
+export function finiteNumber(text: string): number {
+  const value = Number(text)
+  if (Number.isFinite(value) && text.trim() !== '') return value
+  throw new InvalidArgumentError('It must be a number.')
 }

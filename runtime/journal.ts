@@ -61,8 +61,8 @@ export interface Journal {
   partitionsOf(topic: TopicName): Promise<number>
   /** Resolves with the positions once all are durable. */
   append(messages: readonly Message[]): Promise<readonly Position[]>
-  /** As append, to a partition by number: `partition.claimed` is for the partition, not for a key. */
-  appendTo(partition: number, message: Message): Promise<Position>
+  /** As append, to a partition by number, where the first one stands: `partition.claimed` is for the partition, not for a key. */
+  appendTo(partition: number, ...messages: readonly Message[]): Promise<Position>
   read(topic: TopicName, partition: number, offset: number, max?: number): Promise<readonly Entry[]>
   /** Everything readable from `from` up to `to`, in order, in batches. What cannot be read is passed over. */
   readTo(topic: TopicName, partition: number, from: number, to: number): AsyncIterable<readonly Entry[]>
@@ -202,8 +202,10 @@ export function openJournal(
       for (const message of messages) records.push(await toRecord(message))
       return bus.append(records)
     },
-    async appendTo(partition, message) {
-      const positions = await bus.append([{ ...(await toRecord(message)), partition }])
+    async appendTo(partition, ...messages) {
+      const records: NewRecord[] = []
+      for (const message of messages) records.push({ ...(await toRecord(message)), partition })
+      const positions = await bus.append(records)
       return positions[0]!
     },
     async read(topic, partition, offset, max) {

@@ -5,8 +5,8 @@ import { join } from 'node:path'
 import type { Fixture } from '../cli/replay/fixture'
 import type { Verified } from '../cli/replay/verifier'
 import { encode } from '../messages/codec'
-import type { TurnCompleted } from '../messages/facts'
-import { runId } from '../messages/ids'
+import type { GroupSelected, TurnCompleted } from '../messages/facts'
+import { epoch, runId } from '../messages/ids'
 import type { Message } from '../messages/topics'
 import { topicOnBus } from '../messages/topics'
 import { offsetOf, openStore, recordKey, storedTopics } from '../runtime/bus/lmdbStore'
@@ -266,6 +266,28 @@ test('follow prints a group from its first fact to its decision, filtered by typ
   expect(types).toContain('group.closed')
   const only = await replay('follow', 's0001.0000', '--until-end', '--json', '--type', 'reward.assigned')
   expect(new Set(jsonLines(only.stdout).map(f => f.type))).toEqual(new Set(['reward.assigned']))
+  const { text } = turns.find(t => t.trajectory.startsWith('s0001.0000/') && t.text.includes('"'))!
+  const words = text.slice(text.indexOf('"'), text.indexOf('"') + 12)
+  const quoted = await replay('follow', 's0001.0000', '--until-end', '--json', '--text', words)
+  expect(jsonLines(quoted.stdout).length).toBeGreaterThan(0)
+  expect((await replay('follow', 's0001.0000', '--until-end', '--text', 'contextTokens')).stdout).toBe('')
+})
+
+test('show takes the decision that counts, and leaves out what a former owner said', async () => {
+  const at = join(directory, 'two-owners')
+  const decision = history.records.find(({ message }) => message.type === 'group.selected')!
+  const selected = decision.message as GroupSelected
+  const { member } = selected.kept[0]!
+  const lie = { ...selected, epoch: epoch(-1), kept: selected.kept.map(k => ({ ...k, advantage: 9 })) }
+  const records = history.records.flatMap(r => (r === decision ? [{ ...r, message: lie }, r] : [r]))
+  await saveHistory(at, { ...history, records })
+  const show = (...args: string[]) =>
+    troupe(['replay', 'show', `${selected.group}/${member}`, '--bus', `lmdb:${at}`, ...args]).done
+  const { stdout, stderr } = await show()
+  expect(stdout).toContain(`advantage ${selected.kept[0]!.advantage.toFixed(3)}`)
+  expect(stderr).toContain('1 facts do not count')
+  const facts = jsonLines((await show('--json')).stdout).filter(({ type }) => type === 'group.selected')
+  expect(facts.map(({ counts }) => counts)).toEqual([false, undefined])
 })
 
 test.each([

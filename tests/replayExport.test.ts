@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { gunzipSync, gzipSync } from 'node:zlib'
 import type { Descent } from '../cli/replay/lineage'
 import type { TrajectoryLineJson } from '../cli/replay/trajectoryLine'
 import type { Verified } from '../cli/replay/verifier'
@@ -159,6 +160,7 @@ test('a broken or oversized import is refused with the line, and leaves no run b
     ['', 'there are no lines'],
   ]
   const other = join(directory, 'refused')
+  const fixtureFile = join(__dirname, 'histories/quickstart.v1.jsonl.gz')
   for (const [i, [content, message]] of cases.entries()) {
     const file = join(directory, `bad${i}.jsonl`)
     writeFileSync(file, content)
@@ -168,6 +170,24 @@ test('a broken or oversized import is refused with the line, and leaves no run b
   writeFileSync(join(directory, 'large.jsonl'), Buffer.alloc(2 * 1024 * 1024, 'x'))
   const large = await replay('import', join(directory, 'large.jsonl'), '--max-mb', '1', '--bus', `lmdb:${other}`)
   expect(large.stderr).toContain('2.0 MiB, over the 1')
+  const [head, ...records] = gunzipSync(readFileSync(fixtureFile)).toString('utf8').trim().split('\n')
+  const placed = (partition: number) => JSON.stringify({ ...JSON.parse(records[0]!), partition })
+  for (const [lines, message] of [
+    [[head!, placed(7)], 'line 2 names partition 7'],
+    [[JSON.stringify({ ...JSON.parse(head!), partitions: 0 }), records[0]!], 'line 1 is no head'],
+    [[head!, ...Array<string>(200).fill(records[0]!.padEnd(10_000))], 'cannot be unpacked to at most 1 MiB'],
+  ] as const) {
+    writeFileSync(join(directory, 'bad.gz'), gzipSync(lines.join('\n')))
+    const { code, stderr } = await replay(
+      'import',
+      join(directory, 'bad.gz'),
+      '--max-mb',
+      '1',
+      '--bus',
+      `lmdb:${other}`,
+    )
+    expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining(message) })
+  }
   expect(() => readdirSync(other)).toThrow()
 })
 
@@ -187,6 +207,52 @@ test('a page holds what was written as text alone, under a policy that lets noth
   const pages = join(directory, 'pages')
   await replay('export', 's0001.0000', '--format', 'html', '--out', pages)
   expect(readdirSync(pages)).toHaveLength(8)
+})
+
+test('a step that was rejected, or is not over, has trained on nothing', async () => {
+  const at = join(directory, 'rejected')
+  const [first, second] = [...new Set(started.map(({ step }) => step))]
+  await saveHistory(
+    at,
+    changed(history, m => {
+      if (m.type !== 'step.completed') return m
+      if (m.step === second) return null
+      const { at: when, step, epoch, metrics } = m
+      return step === first ? { type: 'step.rejected', at: when, step, epoch, reason: 'it diverged', metrics } : m
+    }),
+  )
+  const there = (...args: string[]) => troupe(['replay', ...args, '--bus', `lmdb:${at}`]).done
+  const lineage = (step: number) => there('lineage', String(step), '--json').then(r => jsonLines<Descent>(r.stdout))
+  for (const [step, outcome] of [
+    [first!, 'rejected'],
+    [second!, 'open'],
+  ] as const) {
+    const all = await lineage(step)
+    expect(all.length).toBeGreaterThan(0)
+    for (const one of all) expect(one).toMatchObject({ trainedIn: null, triedIn: { step, outcome } })
+  }
+  expect((await there('lineage', String(first))).stdout).toContain(
+    `step ${first}, which was rejected, was to learn from it`,
+  )
+  const kept = jsonLines<TrajectoryLineJson>((await there('export', '--all', '--kept')).stdout)
+  expect(new Set(kept.map(({ trainedIn }) => trainedIn!.step)).has(first!)).toBe(false)
+})
+
+test('what cannot be written, or is no number, is said in a line', async () => {
+  const file = join(directory, 'a-file')
+  writeFileSync(file, '')
+  const nowhere = join(file, 'x')
+  for (const args of [
+    ['entropy', 's0001.0000/0', '--html', nowhere],
+    ['steps', '--picture', nowhere],
+    ['export', 's0001.0000', '--format', 'html', '--out', nowhere],
+    ['export', 's0001.0000/0', '--out', nowhere],
+  ]) {
+    const { code, stderr } = await replay(...args)
+    expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('cli.cannot_write') })
+    expect(stderr).not.toContain('    at ')
+  }
+  expect((await replay('export', '--all', '--format', 'sft', '--min-reward', 'abc')).code).toBe(2)
 })
 
 test('SFT data are right answers without failed calls, one a task, none of them held out', async () => {

@@ -95,3 +95,16 @@ test('a fork whose tools or rewards no log holds is refused before anything is w
   const listed = await troupe(['replay', 'ls', '--run', 'forks', '--bus', `lmdb:${bus}`]).done
   expect(listed.stderr).toContain("no run 'forks'")
 })
+
+test('a fork is a run of its own: one that is there, the parent too, is never written to', async () => {
+  const at = join(directory, 'whole')
+  await saveHistory(at, history)
+  const fork = (name: string) =>
+    troupe(['replay', 'fork', 's0001.0000/1', '--from-turn', '1', '--model', at, '--bus', `lmdb:${at}`, '--as', name])
+      .done
+  const facts = () => troupe(['replay', 'follow', '--until-end', '--bus', `lmdb:${at}`, '--json']).done
+  const before = (await facts()).stdout
+  expect(await fork(history.run)).toMatchObject({ code: 2, stderr: expect.stringContaining('cli.run_exists') })
+  expect(await fork('a b')).toMatchObject({ code: 2, stderr: expect.stringContaining('cli.bad_run') })
+  expect((await facts()).stdout).toBe(before)
+})

@@ -3,7 +3,6 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { recordsOf } from '../cli/replay/fixture'
 import { IndexRows } from '../cli/replay/kept/rows'
 import { openRecorded } from '../cli/replay/recordedRun'
 import { trajectoriesOf } from '../cli/replay/resolveId'
@@ -15,7 +14,7 @@ import type { Bus, BusRecord, NewRecord } from '../runtime/bus/bus'
 import { openLmdbBus } from '../runtime/bus/lmdb'
 import type { Entry } from '../runtime/journal'
 import { runDirectory } from '../runtime/runDirectory'
-import { quickstartHistory } from './support/histories'
+import { quickstartHistory, recordsOf } from './support/histories'
 
 jest.setTimeout(120_000)
 

@@ -76,6 +76,32 @@ test("rescore judges recorded texts again: by the recipe's rule as recorded, by 
   expect((await replay('rescore', group, '--grader', none)).stderr).toContain("exports no function 'grade'")
 })
 
+test('a grader that never answers or throws ends with what it did; what it cannot judge is in no mean', async () => {
+  const group = selected[0]!.group
+  const by = async (code: string, ...more: string[]) => {
+    const file = join(directory, `${code.length}.js`)
+    writeFileSync(file, `exports.grade = ${code}\n`)
+    return replay('rescore', group, '--grader', file, '--json', ...more)
+  }
+  const mute = await by('() => new Promise(() => {})', '--timeout-ms', '50')
+  expect(mute).toMatchObject({ code: 2, stderr: expect.stringContaining('no grade within 50 ms') })
+  const broken = await by("() => { throw new TypeError('no such field') }")
+  expect(broken).toMatchObject({
+    code: 2,
+    stderr: expect.stringMatching(/s\d+\.\d+\/\d+ could not be judged: no such/),
+  })
+  const some = await by(
+    "({ response }) => ({ reward: response.length % 2 ? 1 : null, answer: '', how: 'h', why: 'w' })",
+  )
+  const said = some.stdout
+    .trim()
+    .split('\n')
+    .map(line => JSON.parse(line) as { type?: string; mean: number | null; unjudged: number; rescoredMean: number })
+  const unjudged = said.filter(({ type, mean }) => type === undefined && mean === null).length
+  expect(unjudged).toBeGreaterThan(0)
+  expect(said.at(-1)).toMatchObject({ trajectories: 8, unjudged, rescoredMean: 1 })
+})
+
 test('rescore --second says where arithmetic contradicts the record, and judges nothing that it cannot tell', async () => {
   const at = join(directory, 'second')
   const group = selected[0]!.group

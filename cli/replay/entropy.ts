@@ -5,12 +5,13 @@
  * out  the tokens that are most often among the top of their trajectory, and how many of those follow a tool response; with
  *      --html a page of one trajectory with those tokens marked
  */
-import { existsSync, writeFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter, percent } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
+import { writeOut } from '../writeOut'
 import { type Counted, countedTrajectories } from './counted'
 import { jsonText } from './jsonText'
 import { nearestWeights, sampledUnder } from './keptWeights'
@@ -131,7 +132,7 @@ function page(
   measure: Measure,
 ): void {
   const marked = { top: topOf(tokens, options.top), values: tokens.map(t => t.value), measure }
-  writeFileSync(options.html!, trajectoryPage(recorded.run, counted, texts, marked))
+  writeOut(options.html, [trajectoryPage(recorded.run, counted, texts, marked)])
 }
 
 const paint = painter(process.stdout)

@@ -3,15 +3,15 @@
  *
  * in   a trajectory, a group, or all        out  to stdout, or to --out (pages of several trajectories: a directory)
  */
-import { closeSync, mkdirSync, openSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { isStale } from '../../actors/fenced'
-import type { LearnerFact } from '../../messages/facts'
+import type { LearnerFact, StepStarted } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
-import { asError, TroupeError } from '../../runtime/errors'
-import { wholeNumber } from '../wholeNumber'
-import { type Counted, countedTrajectories, selectionOf } from './counted'
+import { TroupeError } from '../../runtime/errors'
+import { finiteNumber, wholeNumber } from '../wholeNumber'
+import { makeOut, writeOut } from '../writeOut'
+import { type Counted, countedTrajectories } from './counted'
 import { fixtureOf, packFixture } from './fixture'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
@@ -42,7 +42,7 @@ export function registerExport(replay: Command): void {
     .option('--all', 'every trajectory of the run')
     .option('--out <path>', 'a file; for pages of several trajectories a directory (default: stdout)')
     .option('--kept', 'only those that were trained on')
-    .option('--min-reward <r>', 'sft: with at least this reward', Number, 1)
+    .option('--min-reward <r>', 'sft: with at least this reward', finiteNumber, 1)
     .option('--max-tool-errors <n>', 'sft: with at most so many failed calls', wholeNumber(0, 2 ** 31), 0)
     .option('--per-task <n>', 'sft: at most so many of a task, the shortest', wholeNumber(1, 2 ** 31), 1)
   withRun(command).action(exportRun)
@@ -59,17 +59,18 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
       // A group is decided together: the fixture of a trajectory holds its whole group.
       const groups = new Set((await trajectoriesOf(recorded)).filter(wants).map(groupOf))
       const whole = target === undefined
-      write(options.out, [packFixture(await fixtureOf(recorded, whole ? undefined : g => groups.has(g as never)))])
+      writeOut(options.out, [packFixture(await fixtureOf(recorded, whole ? undefined : g => groups.has(g as never)))])
       say(groups.size, 'groups', options.out)
       reportFaults(recorded)
       return
     }
+    const tried = await triedSteps(recorded)
     const all = (await countedTrajectories(recorded, wants)).filter(
-      c => options.kept !== true || selectionOf(c).selection === 'kept',
+      c => options.kept !== true || tried.get(c.trajectory)?.outcome === 'completed',
     )
     if (all.length === 0) throw refusal('cli.nothing_to_export', 'no trajectory fits', '`troupe replay ls` lists them')
     if (options.format === 'html') await pages(recorded, all, options.out)
-    else await lines(recorded, all, options)
+    else await lines(recorded, all, tried, options)
     reportFaults(recorded)
   } finally {
     await recorded.close()
@@ -78,25 +79,29 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
 
 async function pages(recorded: RecordedRun, all: readonly Counted[], out: string | undefined): Promise<void> {
   const texts = tokenTexts(await modelDirectories(recorded))
-  if (all.length === 1) return write(out, [trajectoryPage(recorded.run, all[0]!, texts)])
+  if (all.length === 1) return writeOut(out, [trajectoryPage(recorded.run, all[0]!, texts)])
   if (out === undefined) {
     throw refusal('cli.no_out', `${all.length} pages need a directory`, 'give --out DIR, or one trajectory')
   }
-  mkdirSync(out, { recursive: true })
+  makeOut(out)
   for (const counted of all) {
     const name = `${counted.trajectory.replaceAll('/', '_')}.html`
-    write(join(out, name), [trajectoryPage(recorded.run, counted, texts)])
+    writeOut(join(out, name), [trajectoryPage(recorded.run, counted, texts)])
   }
   say(all.length, 'pages', out)
 }
 
-async function lines(recorded: RecordedRun, all: readonly Counted[], options: ExportOptions): Promise<void> {
+async function lines(
+  recorded: RecordedRun,
+  all: readonly Counted[],
+  tried: ReadonlyMap<TrajectoryId, TriedIn>,
+  options: ExportOptions,
+): Promise<void> {
   const config = await configOf(recorded)
-  const trained = await trainedSteps(recorded)
   const made = options.format === 'sft' ? sftLines(all, options) : undefined
   if (made?.length === 0) process.stderr.write('no trajectory is good enough; --min-reward, --max-tool-errors\n')
-  const lineOf = (c: Counted) => trajectoryLine(recorded.run, c, config, trained.get(c.trajectory) ?? null)
-  write(options.out, made === undefined ? jsonLines(all, lineOf) : jsonLines(made, line => line))
+  const lineOf = (c: Counted) => trajectoryLine(recorded.run, c, config, trainedIn(tried.get(c.trajectory)))
+  writeOut(options.out, made === undefined ? jsonLines(all, lineOf) : jsonLines(made, line => line))
   say(made?.length ?? all.length, made === undefined ? 'trajectories' : 'conversations', options.out)
 }
 
@@ -109,21 +114,35 @@ function say(count: number, what: string, out: string | undefined): void {
   if (out !== undefined) process.stderr.write(`${count} ${what} in ${out}\n`)
 }
 
-/** Which step trained on which trajectory. */
-export async function trainedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TrainedIn>> {
-  const trained = new Map<TrajectoryId, TrainedIn>()
-  const seen = new Set<number>()
+/** A step that took a trajectory, and what became of the step. */
+export interface TriedIn extends TrainedIn {
+  /** A step that was rejected left the weights as they were; one that is open may still end either way. */
+  readonly outcome: 'completed' | 'rejected' | 'open'
+}
+
+/** Which step took which trajectory, the last one where there are several. */
+export async function triedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TriedIn>> {
+  const steps = new Map<number, { readonly started: StepStarted; outcome: TriedIn['outcome'] }>()
   let claimed: number | undefined
   await recorded.scan('learner', ({ message, offset }) => {
     const fact = message as LearnerFact
     if (fact.type === 'learner.claimed') claimed = offset
-    if (fact.type !== 'step.started' || isStale(claimed, fact) || seen.has(fact.step)) return
-    const { step, baseVersion } = fact
-    seen.add(step)
-    for (const trajectory of fact.trajectories) trained.set(trajectory, { step, baseVersion })
+    if (isStale(claimed, fact)) return
+    if (fact.type === 'step.started' && !steps.has(fact.step)) steps.set(fact.step, { started: fact, outcome: 'open' })
+    const step = 'step' in fact ? steps.get(fact.step) : undefined
+    if (step === undefined) return
+    if (fact.type === 'step.completed') step.outcome = 'completed'
+    else if (fact.type === 'step.rejected') step.outcome = 'rejected'
   })
-  return trained
+  return new Map(
+    [...steps.values()].flatMap(({ started: { step, baseVersion, trajectories }, outcome }) =>
+      trajectories.map(trajectory => [trajectory, { step, baseVersion, outcome }] as const),
+    ),
+  )
 }
+
+const trainedIn = (tried: TriedIn | undefined): TrainedIn | null =>
+  tried?.outcome === 'completed' ? { step: tried.step, baseVersion: tried.baseVersion } : null
 
 /** The best of each task as conversations, in the words that the model was shown and wrote: calls stay in the text. */
 function sftLines(all: readonly Counted[], options: ExportOptions) {
@@ -164,24 +183,6 @@ function conversation(counted: Counted) {
     ...calls.filter(c => c.turn === turn).map(c => ({ role: 'tool', content: c.text })),
   ])
   return [...counted.request.task.messages, ...turns]
-}
-
-/** In pieces: the lines of a large run do not fit into one text. */
-function write(out: string | undefined, pieces: Iterable<string | Buffer>): void {
-  if (out === undefined) {
-    for (const piece of pieces) process.stdout.write(piece)
-    return
-  }
-  try {
-    const file = openSync(out, 'w')
-    try {
-      for (const piece of pieces) writeFileSync(file, piece)
-    } finally {
-      closeSync(file)
-    }
-  } catch (thrown) {
-    throw refusal('cli.cannot_write', `${out} cannot be written: ${asError(thrown).message}`, 'name another --out')
-  }
 }
 
 const refusal = (code: string, message: string, hint: string) =>

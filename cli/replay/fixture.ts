@@ -9,8 +9,7 @@ import { gunzipSync, gzipSync } from 'node:zlib'
 import { decode, encode } from '../../messages/codec'
 import { type Epoch, epoch, groupOf, type RunId, runId } from '../../messages/ids'
 import type { Message, TopicName } from '../../messages/topics'
-import { topicOnBus, topics } from '../../messages/topics'
-import type { NewRecord } from '../../runtime/bus/bus'
+import { topics } from '../../messages/topics'
 import { asError, TroupeError } from '../../runtime/errors'
 import { withoutBom } from '../../runtime/withoutBom'
 import type { RecordedRun } from './recordedRun'
@@ -32,6 +31,8 @@ const format = 'troupe-fixture'
 const factTopics = ['runs', 'trajectories', 'learner'] as const
 /** Whatever is imported is held in memory at once. */
 export const maxImportBytes = 256 * 1024 * 1024
+/** Far more than a run has. */
+const mostPartitions = 1024
 
 /** All facts of the run, or those about the groups for which `wants` holds, with the run's own. */
 export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) => boolean): Promise<Fixture> {
@@ -73,22 +74,25 @@ export function packFixture(fixture: Fixture): Buffer {
   return gzipSync(`${lines.join('\n')}\n`, { level: 9 })
 }
 
-/** @throws TroupeError cli.bad_import that names the line */
-export function unpackFixture(bytes: Buffer): Fixture {
+/** `maxBytes`: of what it unpacks to. @throws TroupeError cli.bad_import that names the line */
+export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture {
   let text: string
   try {
-    text = (
-      bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes, { maxOutputLength: maxImportBytes }) : bytes
-    ).toString('utf8')
+    text = (bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes, { maxOutputLength: maxBytes }) : bytes).toString(
+      'utf8',
+    )
   } catch (thrown) {
-    throw badImport(`the file cannot be unpacked: ${asError(thrown).message}`)
+    throw badImport(
+      `the file cannot be unpacked to at most ${maxBytes / 2 ** 20} MiB (--max-mb): ${asError(thrown).message}`,
+    )
   }
   const [first = '', ...rest] = withoutBom(text)
     .split('\n')
     .filter(line => line !== '')
   const head = parsed(first, 1) as { format?: unknown; run?: unknown; partitions?: unknown }
-  if (head.format !== format || typeof head.run !== 'string' || !Number.isInteger(head.partitions)) {
-    throw badImport(`line 1 is no head of a ${format}`)
+  const partitions = Number.isInteger(head.partitions) ? (head.partitions as number) : 0
+  if (head.format !== format || typeof head.run !== 'string' || partitions < 1 || partitions > mostPartitions) {
+    throw badImport(`line 1 is no head of a ${format} with a run and 1 to ${mostPartitions} partitions`)
   }
   const records = rest.map((line, i): FixtureRecord => {
     const record = parsed(line, i + 2) as {
@@ -98,8 +102,10 @@ export function unpackFixture(bytes: Buffer): Fixture {
       headers: Record<string, string>
       value: string
     }
-    if (!(record.topic in topics) || !Number.isInteger(record.partition))
-      throw badImport(`line ${i + 2} names no topic`)
+    if (!Object.hasOwn(topics, record.topic)) throw badImport(`line ${i + 2} names no topic`)
+    const most = topics[record.topic].single ? 1 : partitions
+    if (!Number.isInteger(record.partition) || record.partition < 0 || record.partition >= most)
+      throw badImport(`line ${i + 2} names partition ${record.partition} of '${record.topic}', which has ${most}`)
     try {
       const value = Buffer.from(record.value, 'base64')
       const { topic, partition, timestamp } = record
@@ -108,15 +114,7 @@ export function unpackFixture(bytes: Buffer): Fixture {
       throw badImport(`line ${i + 2}: ${asError(thrown).message}`)
     }
   })
-  return { run: runId(head.run), partitions: head.partitions as number, records }
-}
-
-/** The records as a run of the name `run`, to be appended to empty topics. */
-export function recordsOf(fixture: Fixture, run: RunId = fixture.run): readonly NewRecord[] {
-  return fixture.records.map(({ topic, partition, message }) => {
-    const { key, headers, value } = encode(message, { run })
-    return { topic: topicOnBus(run, topic), partition, key, headers, value }
-  })
+  return { run: runId(head.run), partitions, records }
 }
 
 export function badImport(message: string): TroupeError {

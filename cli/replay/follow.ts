@@ -68,7 +68,7 @@ async function follow(target: string | undefined, options: FollowOptions): Promi
       const line = options.json
         ? jsonText({ place: placeText(entry), ...message, ...(counts ? {} : { counts }) })
         : `${paint('dim', placeText(entry).padEnd(22))} ${factLine(message)}${counts ? '' : paint('yellow', replaced)}`
-      if (text !== undefined && !jsonText(message).toLowerCase().includes(text)) return
+      if (text !== undefined && !stands(text, message)) return
       process.stdout.write(`${line}\n`)
     }
     const places: Place[] = []
@@ -86,6 +86,14 @@ async function follow(target: string | undefined, options: FollowOptions): Promi
     process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
     await recorded.close()
   }
+}
+
+/** In what it says, as it is said: neither escapes nor names of fields. */
+function stands(text: string, value: unknown): boolean {
+  if (typeof value === 'string') return value.toLowerCase().includes(text)
+  if (typeof value === 'number') return String(value).includes(text)
+  if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return false
+  return Object.values(value).some(one => stands(text, one))
 }
 
 /** @throws TroupeError cli.no_type: a slip of the pen would wait for ever */

@@ -12,7 +12,7 @@ import { policyVersion } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { builtInRewards } from '../../runtime/recipe'
-import { openRun } from '../runContext'
+import { checkNewRun, openNewRun } from '../runContext'
 import { stopSignals } from '../signals'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
@@ -66,6 +66,7 @@ export function registerFork(replay: Command): void {
 }
 
 async function fork(asked: string, options: ForkOptions): Promise<void> {
+  if (options.as !== undefined) checkNewRun(options.bus, options.as)
   const recorded = await openRecorded(options)
   const plan = await prepared(recorded, asked, options).finally(() => recorded.close())
   const { parent, code, weights, started, forks, turns, run } = plan
@@ -77,7 +78,7 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
       `turn ${turn}, call ${call} of the notebook says otherwise now: ${brief(was)} → ${brief(now)}; forks go on from that\n`,
     )
   }
-  const context = await openRun(options.bus, run, 'write')
+  const context = await openNewRun(options.bus, run)
   const signals = stopSignals()
   try {
     const { stopped } = signals

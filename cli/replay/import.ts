@@ -9,16 +9,14 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import type { Command } from 'commander'
 import type { Fact } from '../../messages/facts'
-import { runId } from '../../messages/ids'
 import { codeDigest, dataDigest } from '../../runtime/digests'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { recipeSchema } from '../../runtime/recipe'
-import { runsOf } from '../../runtime/runDirectory'
 import { withoutBom } from '../../runtime/withoutBom'
-import { directoryOf, openRun, runsOn, withBus } from '../runContext'
+import { openNewRun, runNamed, withBus } from '../runContext'
 import { wholeNumber } from '../wholeNumber'
-import { badImport, maxImportBytes, recordsOf, unpackFixture } from './fixture'
+import { badImport, maxImportBytes, unpackFixture } from './fixture'
 import { factsOfLines, type ImportedLine } from './importedFacts'
 import { jsonText } from './jsonText'
 
@@ -50,26 +48,18 @@ async function importRun(file: string, options: ImportOptions): Promise<void> {
     `import-${basename(file)
       .replace(/\.(jsonl|json|gz)/g, '')
       .replace(/[^A-Za-z0-9._-]/g, '-')}`
-  try {
-    runId(name)
-  } catch (thrown) {
-    throw badImport(asError(thrown).message)
-  }
   const bytes = readAll(file, options.maxMb * mib)
   const isFixture = bytes.length === 1 && looksLikeFixture(bytes[0]!.content)
-  const fixture = isFixture ? unpackFixture(bytes[0]!.content) : undefined
+  const fixture = isFixture ? unpackFixture(bytes[0]!.content, options.maxMb * mib) : undefined
   const facts = fixture === undefined ? runFacts(factsOfLines(linesOf(bytes), systemEffects.now()), name) : []
 
-  if (options.bus.startsWith('lmdb:') && runsOf(directoryOf(options.bus)).includes(name)) throw exists(name)
-  const context = await openRun(options.bus, name, 'write')
+  const context = await openNewRun(options.bus, name)
   try {
-    if ((await runsOn(context.bus)).includes(name)) throw exists(name)
     await context.journal.create(fixture?.partitions ?? 1)
-    if (fixture !== undefined) {
-      const records = recordsOf(fixture, context.run)
-      for (let at = 0; at < records.length; at += appendedAtOnce) {
-        await context.bus.append(records.slice(at, at + appendedAtOnce))
-      }
+    for (let partition = 0; partition < (fixture?.partitions ?? 0); partition++) {
+      const messages = fixture!.records.filter(r => r.partition === partition).map(r => r.message)
+      for (let at = 0; at < messages.length; at += appendedAtOnce)
+        await context.journal.appendTo(partition, ...messages.slice(at, at + appendedAtOnce))
     }
     for (let at = 0; at < facts.length; at += appendedAtOnce)
       await context.journal.append(facts.slice(at, at + appendedAtOnce))
@@ -135,7 +125,7 @@ function linesOf(files: readonly Read[]): readonly ImportedLine[] {
 /** Begins and ends the run, so that every command finds under what its facts came about: by import. */
 function runFacts(facts: readonly Fact[], name: string): readonly Fact[] {
   const at = systemEffects.now()
-  const run = runId(name)
+  const run = runNamed(name)
   const recipe = recipeSchema.parse({ name: 'imported', model: { from: 'directory', path: '.' } })
   const started: Fact = {
     type: 'run.started',
@@ -154,11 +144,3 @@ function runFacts(facts: readonly Fact[], name: string): readonly Fact[] {
   }
   return [started, ...facts, finished]
 }
-
-const exists = (name: string) =>
-  new TroupeError('cli.run_exists', {
-    boundary: 'cli',
-    retriable: false,
-    message: `there is a run '${name}' already`,
-    hint: 'take another name: --as',
-  })

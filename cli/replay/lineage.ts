@@ -9,11 +9,11 @@ import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
 import { type Counted, countedTrajectories, selectionOf } from './counted'
-import { trainedSteps } from './export'
+import { type TriedIn, triedSteps } from './export'
 import { jsonText } from './jsonText'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
-import { callsOf, type LineCall, type TrainedIn } from './trajectoryLine'
+import { callsOf, type LineCall } from './trajectoryLine'
 
 interface LineageOptions extends ReadOptions {
   readonly text?: string
@@ -29,6 +29,8 @@ export interface Descent {
   readonly advantage: number | null
   /** The step that learned from it, and the version that came of it. */
   readonly trainedIn: number | null
+  /** The step that was to learn from it, where that was rejected or is not over. */
+  readonly triedIn: { readonly step: number; readonly outcome: 'rejected' | 'open' } | null
   readonly publishedAs: number | null
   readonly forkOf: { readonly parent: string; readonly run: string | null; readonly turn: number } | null
   readonly forks: readonly string[]
@@ -55,9 +57,9 @@ async function lineage(asked: string | undefined, options: LineageOptions): Prom
   }
   const recorded = await openRecorded(options)
   try {
-    const trained = await trainedSteps(recorded)
+    const tried = await triedSteps(recorded)
     const step = asked === undefined ? undefined : stepOf(asked)
-    const wants = await wanted(recorded, asked, step, trained)
+    const wants = await wanted(recorded, asked, step, tried)
     const completed = await factsOf(recorded, 'learner', ['step.completed', 'weights.published'])
     const versions = new Map(
       completed.flatMap(f => (f.type === 'step.completed' ? [[f.step, f.version] as const] : [])),
@@ -66,7 +68,8 @@ async function lineage(asked: string | undefined, options: LineageOptions): Prom
     const text = options.text?.toLowerCase()
     const found = (await countedTrajectories(recorded, wants))
       .map((counted): Descent => {
-        const trainedIn = trained.get(counted.trajectory)?.step ?? null
+        const last = tried.get(counted.trajectory)
+        const trainedIn = last?.outcome === 'completed' ? last.step : null
         const fork = forks.find(f => f.child === counted.trajectory)
         return {
           trajectory: counted.trajectory,
@@ -76,6 +79,8 @@ async function lineage(asked: string | undefined, options: LineageOptions): Prom
           selection: selectionOf(counted).selection,
           advantage: selectionOf(counted).advantage,
           trainedIn,
+          triedIn:
+            last === undefined || last.outcome === 'completed' ? null : { step: last.step, outcome: last.outcome },
           publishedAs: trainedIn === null ? null : (versions.get(trainedIn) ?? null),
           forkOf: fork === undefined ? null : { parent: fork.parent, run: fork.parentRun ?? null, turn: fork.turn },
           forks: forks.filter(f => f.parent === counted.trajectory && f.parentRun === undefined).map(f => f.child),
@@ -100,17 +105,17 @@ async function wanted(
   recorded: RecordedRun,
   asked: string | undefined,
   step: number | undefined,
-  trained: ReadonlyMap<TrajectoryId, TrainedIn>,
+  tried: ReadonlyMap<TrajectoryId, TriedIn>,
 ): Promise<(id: string) => boolean> {
   if (asked === undefined) return () => true
   if (step === undefined) return resolveTarget(asked, await trajectoriesOf(recorded))
-  const members = new Set<string>([...trained].filter(([, t]) => t.step === step).map(([id]) => id))
+  const members = new Set<string>([...tried].filter(([, t]) => t.step === step).map(([id]) => id))
   if (members.size > 0) return id => members.has(id)
   throw new TroupeError('cli.no_step', {
     boundary: 'cli',
     retriable: false,
     message: `step ${step} was never started`,
-    hint: `steps of this run: ${[...new Set([...trained.values()].map(t => t.step))].join(', ') || 'none'}`,
+    hint: `steps of this run: ${[...new Set([...tried.values()].map(t => t.step))].join(', ') || 'none'}`,
   })
 }
 
@@ -150,7 +155,7 @@ function stepLines(step: number | undefined, facts: readonly (StepCompleted | We
 function lines(d: Descent): string[] {
   const learned =
     d.trainedIn === null
-      ? `no step learned from it${d.selection === null ? '' : ` (${d.selection})`}`
+      ? `${d.triedIn === null ? 'no step learned from it' : `step ${d.triedIn.step}, which ${d.triedIn.outcome === 'rejected' ? 'was rejected' : 'is not over'}, was to learn from it`}${d.selection === null ? '' : ` (${d.selection})`}`
       : `step ${d.trainedIn} learned from it, advantage ${d.advantage?.toFixed(3) ?? '–'}${d.publishedAs === null ? '' : ` → version ${d.publishedAs}`}`
   const out = [
     `├ ${paint('bold', escapeForTerminal(d.trajectory))}  ${d.purpose}, policy ${d.policyVersions.join(', ') || '–'}, reward ${d.reward ?? '–'}: ${learned}`,

@@ -10,6 +10,7 @@ import type { Grader } from '../../actors/ports/verifierPort'
 import { opinionOn } from '../../actors/tally'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { RecipeConfig, RewardConfig } from '../../runtime/recipe'
+import { unlessAborted } from '../../runtime/unlessAborted'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories, responseOf } from './counted'
@@ -34,8 +35,9 @@ interface RescoreOptions extends ReadOptions {
 interface Rescored {
   readonly trajectory: string
   readonly recorded: number
+  /** One for each time that it was judged; without any it could not be. */
   readonly rewards: readonly number[]
-  readonly mean: number
+  readonly mean: number | null
   /** Standard deviation over the times, unbiased; 0 for one. */
   readonly deviation: number
   readonly answer: string
@@ -89,7 +91,7 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
     const given = options.grader === undefined ? undefined : graderIn(options.grader)
     const grader = options.second ? undefined : (given ?? (await ownOf(config, options, closers)))
     for (let at = 0; grader !== undefined && at < all.length; at += atOnce) {
-      results.push(...(await Promise.all(all.slice(at, at + atOnce).map(c => judge(c, grader, options.times)))))
+      results.push(...(await Promise.all(all.slice(at, at + atOnce).map(c => judge(c, grader, options)))))
     }
     print(results, options)
     reportFaults(recorded)
@@ -150,25 +152,44 @@ function byArithmetic(counted: Counted): Rescored {
   return { trajectory, recorded, rewards: [reward], mean: reward, deviation: 0, answer, how: 'arithmetic', changed }
 }
 
-async function judge(counted: Counted, grader: Grader, times: number): Promise<Rescored> {
+async function judge(counted: Counted, grader: Grader, options: RescoreOptions): Promise<Rescored> {
+  const { times, timeoutMs = graderDeadlineMs } = options
+  const { trajectory } = counted
   const { task } = counted.request
   const ask = { response: responseOf(counted), truth: task.truth, task }
   const rewards: number[] = []
   let answer = ''
   let how = ''
   for (let k = 0; k < times; k++) {
-    const grade = await grader(ask, AbortSignal.timeout(graderDeadlineMs))
-    if (grade?.reward === null) throw wrong(`${counted.trajectory} has no reward: ${grade.how}: ${grade.why}`)
-    if (!Number.isFinite(grade?.reward)) throw wrong(`the grader gave no finite reward for ${counted.trajectory}`)
+    const grade = await graded(grader, ask, timeoutMs, trajectory)
+    if (grade?.reward === null) {
+      how = `${grade.how}: ${grade.why}`
+      continue
+    }
+    if (!Number.isFinite(grade?.reward)) throw wrong(`the grader gave no finite reward for ${trajectory}`)
     rewards.push(grade.reward)
     answer = String(grade.answer ?? '')
     how = String(grade.how ?? '')
   }
-  const mean = rewards.reduce((a, b) => a + b, 0) / times
-  const deviation = times < 2 ? 0 : Math.sqrt(rewards.reduce((sum, r) => sum + (r - mean) ** 2, 0) / (times - 1))
+  const { length } = rewards
+  const mean = length === 0 ? null : rewards.reduce((a, b) => a + b, 0) / length
+  const deviation = length < 2 ? 0 : Math.sqrt(rewards.reduce((sum, r) => sum + (r - mean!) ** 2, 0) / (length - 1))
   const recorded = counted.reward!.reward
-  const { trajectory } = counted
   return { trajectory, recorded, rewards, mean, deviation, answer, how, changed: rewards.some(r => r !== recorded) }
+}
+
+/** A grader of the user's own may never answer, or throw anything. */
+async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: number, trajectory: string) {
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), timeoutMs)
+  try {
+    return await unlessAborted((async () => grader(ask, late.signal))(), late.signal)
+  } catch (thrown) {
+    const why = late.signal.aborted ? `no grade within ${timeoutMs} ms` : asError(thrown).message
+    throw wrong(`${trajectory} could not be judged: ${why}`)
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 const paint = painter(process.stdout)
@@ -177,26 +198,29 @@ function print(results: readonly Rescored[], options: RescoreOptions): void {
   const changed = results.filter(r => r.changed)
   const shown = options.changed ? changed : results
   const mean = (values: readonly number[]) => values.reduce((a, b) => a + b, 0) / values.length
+  const judged = results.filter(r => r.mean !== null)
   const summary = {
     type: 'summary',
     trajectories: results.length,
     times: options.times,
     changed: changed.length,
     unsteady: results.filter(r => r.deviation > 0).length,
-    recordedMean: mean(results.map(r => r.recorded)),
-    rescoredMean: mean(results.map(r => r.mean)),
+    unjudged: results.length - judged.length,
+    recordedMean: mean(judged.map(r => r.recorded)),
+    rescoredMean: mean(judged.map(r => r.mean!)),
   }
   if (options.json) {
     for (const result of [...shown, summary]) process.stdout.write(`${jsonText(result)}\n`)
     return
   }
   for (const r of shown) {
-    const rewards = options.times === 1 ? String(r.rewards[0]) : `${r.mean.toFixed(3)} ± ${r.deviation.toFixed(3)}`
+    const mean = options.times === 1 ? r.mean : `${r.mean?.toFixed(3)} ± ${r.deviation.toFixed(3)}`
+    const rewards = r.mean === null ? '–' : String(mean)
     const line = `${escapeForTerminal(r.trajectory).padEnd(16)}  ${String(r.recorded).padStart(5)} → ${rewards.padEnd(6)}  '${escapeForTerminal(r.answer).slice(0, 60)}' (${escapeForTerminal(r.how)})`
     process.stdout.write(`${r.changed ? paint('yellow', line) : line}\n`)
   }
   process.stdout.write(
-    `${summary.changed} of ${summary.trajectories} rewards differ from the record; mean ${summary.recordedMean.toFixed(4)} → ${summary.rescoredMean.toFixed(4)}${options.times > 1 ? `; ${summary.unsteady} unsteady over ${options.times} times` : ''}\n`,
+    `${summary.changed} of ${summary.trajectories} rewards differ from the record; mean ${summary.recordedMean.toFixed(4)} → ${summary.rescoredMean.toFixed(4)}${options.times > 1 ? `; ${summary.unsteady} unsteady over ${options.times} times` : ''}${summary.unjudged > 0 ? `; ${summary.unjudged} could not be judged, and are in no mean` : ''}\n`,
   )
 }
 

@@ -4,11 +4,13 @@
  */
 import { fileURLToPath } from 'node:url'
 import { type Command, InvalidArgumentError } from 'commander'
+import { fence } from '../../actors/fenced'
 import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { escapeForTerminal, painter } from '../terminal'
+import { countedTrajectories } from './counted'
 import { jsonText } from './jsonText'
 import { indexOf } from './kept/keptIndex'
 import { scanTrajectories } from './kept/picked'
@@ -61,16 +63,23 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
     const isThere = row !== undefined && index.state(row) !== 'unasked'
     const trajectory = isThere ? (wanted as TrajectoryId) : resolveId(wanted, await trajectoriesOf(recorded))
     const entries = await entriesOfTrajectory(recorded, trajectory)
-    const inRange = ({ message }: Entry) =>
+    const inRange = ({ message }: Told) =>
       options.turns === undefined ||
       !('turn' in message) ||
       (message.turn >= options.turns.first && message.turn <= options.turns.last)
     const shown = entries.filter(inRange)
     const lines = options.json
-      ? shown.map(entry => jsonText({ place: placeText(entry), ...entry.message }))
+      ? shown.map(({ counts, ...entry }) =>
+          jsonText({ place: placeText(entry), ...entry.message, ...(counts ? {} : { counts }) }),
+        )
       : await people(recorded, trajectory, shown, options)
     process.stdout.write(`${lines.join('\n')}\n`)
-    const turns = entries.filter(({ message }) => message.type === 'turn.completed').length
+    const passed = shown.filter(({ counts }) => !counts).length
+    if (passed > 0 && !options.json)
+      process.stderr.write(
+        `${passed} facts do not count (of a former owner, or of an attempt that was given up); --json\n`,
+      )
+    const turns = entries.filter(({ message, counts }) => counts && message.type === 'turn.completed').length
     if (options.turns !== undefined && options.turns.first >= turns) {
       process.stderr.write(`it has ${turns === 0 ? 'no finished turn' : `turns 0 to ${turns - 1}`}\n`)
     }
@@ -80,17 +89,33 @@ async function show(asked: string | undefined, options: ShowOptions): Promise<vo
   }
 }
 
-/** Its own facts, and the decision about its group, in the log's order. */
-async function entriesOfTrajectory(recorded: RecordedRun, trajectory: TrajectoryId): Promise<readonly Entry[]> {
-  const entries: Entry[] = []
+interface Told extends Entry {
+  readonly counts: boolean
+}
+
+/** Of which the fold takes every one that counts. */
+const folded: ReadonlySet<string> = new Set([
+  ...['turn.completed', 'tool.completed', 'context.appended', 'rollout.finished', 'reward.assigned'],
+  ...['group.closed', 'group.selected', 'group.rejected'],
+])
+
+/** Its own facts, and the decision about its group, in the log's order, and which of them count. */
+async function entriesOfTrajectory(recorded: RecordedRun, trajectory: TrajectoryId): Promise<readonly Told[]> {
+  const entries: Told[] = []
   const group = groupOf(trajectory)
+  const isHeard = fence()
+  const [counted] = await countedTrajectories(recorded, id => id === trajectory)
+  const taken = counted && new Set(counted.entries.map(({ offset }) => offset))
   await scanTrajectories(
     recorded,
     id => id === trajectory,
     entry => {
       const { message } = entry
       const about = 'trajectory' in message ? message.trajectory : 'group' in message ? message.group : undefined
-      if (about === trajectory || about === group) entries.push(entry)
+      const heard = isHeard(entry)
+      if (about !== trajectory && about !== group) return
+      const counts = heard && (taken === undefined || !folded.has(message.type) || taken.has(entry.offset))
+      entries.push({ ...entry, counts })
     },
   )
   return entries
@@ -99,10 +124,10 @@ async function entriesOfTrajectory(recorded: RecordedRun, trajectory: Trajectory
 async function people(
   recorded: RecordedRun,
   trajectory: TrajectoryId,
-  entries: readonly Entry[],
+  entries: readonly Told[],
   options: ShowOptions,
 ): Promise<string[]> {
-  const facts = entries.map(e => e.message as TrajectoryFact)
+  const facts = entries.filter(({ counts }) => counts).map(e => e.message as TrajectoryFact)
   const decision = facts.find(
     (f): f is GroupSelected | GroupRejected => f.type === 'group.selected' || f.type === 'group.rejected',
   )

@@ -5,7 +5,6 @@
  * The figures are those of `train --json`, by the same fold.
  */
 
-import { writeFileSync } from 'node:fs'
 import type { Command } from 'commander'
 import { fence } from '../../actors/fenced'
 import type { EvaluationCompleted, Fact } from '../../messages/facts'
@@ -15,6 +14,7 @@ import { gather } from '../gather'
 import { svgOf } from '../picture'
 import { type Progress, progress, type StepReport } from '../progress'
 import { escapeForTerminal, percent } from '../terminal'
+import { writeOut } from '../writeOut'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { configOf } from './run'
@@ -62,7 +62,7 @@ async function steps(options: StepsOptions): Promise<void> {
     const [bus, run] = one.includes('#') ? (one.split('#', 2) as [string, string]) : [options.bus, one]
     runs.push(await progressOf({ bus, run }))
   }
-  writeFileSync(options.picture, await svgOf(stepCurves(runs)))
+  writeOut(options.picture, [await svgOf(stepCurves(runs))])
 }
 
 async function progressOf(options: ReadOptions): Promise<NamedProgress> {

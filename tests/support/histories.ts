@@ -1,7 +1,8 @@
 /** Saved histories, as runs on a log of their own: tests read them as a user reads a run. */
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Fixture, recordsOf, unpackFixture } from '../../cli/replay/fixture'
+import { type Fixture, unpackFixture } from '../../cli/replay/fixture'
+import { encode } from '../../messages/codec'
 import { runId } from '../../messages/ids'
 import { type Message, topicOnBus, topics } from '../../messages/topics'
 import type { Bus, NewRecord } from '../../runtime/bus/bus'
@@ -23,6 +24,14 @@ export async function writeHistory(bus: Bus, fixture: Fixture, extra: readonly N
   )
   const records = [...recordsOf(fixture), ...extra]
   for (let at = 0; at < records.length; at += 500) await bus.append(records.slice(at, at + 500))
+}
+
+/** The records of a history, to be appended to empty topics. */
+export function recordsOf({ run, records }: Fixture): readonly NewRecord[] {
+  return records.map(({ topic, partition, message }) => {
+    const { key, headers, value } = encode(message, { run })
+    return { topic: topicOnBus(run, topic), partition, key, headers, value }
+  })
 }
 
 /** A run's directory with this history; `--bus lmdb:${directory} --run ${fixture.run}` reads it. */
