@@ -8,6 +8,8 @@ import type { EvaluationCompleted } from '../messages/facts'
 import { policyVersion } from '../messages/ids'
 import { benchmarks, readProblems } from '../recipes/benchmarks'
 import { parseProblems } from '../recipes/benchmarks/rows'
+import { parseGsm8k } from '../recipes/gsm8k/rows'
+import { parseProblemRows } from '../recipes/problems/rows'
 
 const data = join(__dirname, '../../shared/data/math')
 const contest = { question: ['problem'], answer: ['answer'], truth: 'integer' } as const
@@ -82,6 +84,9 @@ test('a number keeps its digits, however many', () => {
     expect(parseProblems(text, contest).problems).toEqual([
       { id: '10000000000000000001', question: 'large', truth: '12345678901234567891' },
     ])
+  expect(parseProblemRows(row).rows[0]).toMatchObject({ id: '10000000000000000001', answer: '12345678901234567891' })
+  const worked = '{"problem": "large", "solution": "So.", "answer": 12345678901234567891}'
+  expect(parseGsm8k(worked).rows[0]).toMatchObject({ truth: '12345678901234567891' })
 })
 
 test('no file makes the reader throw, and nothing is lost uncounted', () => {

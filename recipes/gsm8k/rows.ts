@@ -6,6 +6,7 @@
  * Invariant: pure, and no line can make it throw. Each line is either a row or counted once under one reason.
  */
 import { normalizeInteger } from '../../kernels/answer'
+import { parseExactJson } from '../../kernels/exactJson'
 import { withoutBom } from '../../runtime/withoutBom'
 
 export interface Gsm8kRow {
@@ -42,7 +43,7 @@ export function parseGsm8k(jsonl: string): Gsm8kRows {
 function parseRow(text: string): Omit<Gsm8kRow, 'line'> | string {
   let row: unknown
   try {
-    row = JSON.parse(text)
+    row = parseExactJson(text)
   } catch {
     return 'not JSON'
   }

@@ -5,6 +5,7 @@
  * Invariant: pure, and no line can make it throw. Each line is a row or counted once. A row's id is its own where it has
  * one, else its line: it names the row for ever, also when others are left out.
  */
+import { parseExactJson } from '../../kernels/exactJson'
 import { withoutBom } from '../../runtime/withoutBom'
 
 export interface ProblemRow {
@@ -43,7 +44,7 @@ export function parseProblemRows(jsonl: string): ProblemRows {
 function parseRow(text: string, line: number): ProblemRow | string {
   let row: unknown
   try {
-    row = JSON.parse(text)
+    row = parseExactJson(text)
   } catch {
     return 'not JSON'
   }
