@@ -12,7 +12,7 @@ export interface RunRequest {
   readonly stdin?: string
   /** Wall clock. Default 4000. */
   readonly timeoutMs?: number
-  /** Address space, MiB. Default 512. */
+  /** Address space, MiB. Default 512. Of a session's cell: with what the cells before it hold. */
   readonly memoryMb?: number
   /** Processes that the code may start. Default 0 (level `none`: 64); levels `none` and `full` only. */
   readonly maxProcesses?: number
