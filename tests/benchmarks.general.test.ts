@@ -195,6 +195,7 @@ describe('IFEval', () => {
     ['ne', 'आज मौसम राम्रो छ र हामी खाना खाएपछि नदी किनारमा हिँड्ने योजना बनाइरहेका छौं।'],
     ['hi', 'आज मौसम अच्छा है और हम दोपहर के भोजन के बाद नदी के किनारे टहलने जा रहे हैं।'],
     ['sw', 'Hali ya hewa leo ni nzuri na tunapanga kutembea kando ya mto baada ya chakula cha mchana.'],
+    ['sw', 'Ninapenda kusoma vitabu kila siku.'],
     ['en', 'The weather is fine today, and we are going to walk along the river after lunch.'],
     ['es', 'El tiempo de hoy es agradable y pensamos caminar junto al río después de comer.'],
   ])('a text in %s is told from one in any other language', (language, text) => {
