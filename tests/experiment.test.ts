@@ -5,12 +5,16 @@ import { join } from 'node:path'
 import { stringify } from 'yaml'
 import { curve } from '../cli/experiment/curves'
 import { histogram } from '../cli/experiment/environmentThroughput'
+import { recordedArm } from '../cli/experiment/recordedArm'
 import { meanAndError } from '../cli/experiment/report'
 import { trainedRun } from '../cli/experiment/trainedRun'
 import type { StepReport } from '../cli/progress'
+import type { Fixture } from '../cli/replay/fixture'
+import { runId } from '../messages/ids'
 import { demonstration } from '../recipes/quickstart/demonstrations'
 import { withReasons } from '../recipes/quickstart/reasons'
 import { troupe } from './support/cli'
+import { changed, quickstartHistory, saveHistory } from './support/histories'
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-experiment-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
@@ -57,6 +61,47 @@ test('an arm that is there is taken from where it is, and another recipe under i
   await expect(trainedRun('a', { ...recipe, seed: 4 }, arms)).rejects.toMatchObject({ code: 'cli.arm_failed' })
   expect(existsSync(join(arms, 'a.jsonl'))).toBe(true)
 })
+
+test('an arm that was cut off is known for what it is: not begun, to go on, or over and only to be read', async () => {
+  const arms = join(directory, 'cut')
+  const bus = `lmdb:${arms}`
+  const recipe = { extends: 'quickstart' }
+  const history = quickstartHistory()
+  const whole = { ...history, run: runId('whole') }
+  await saveHistory(arms, whole)
+  writeFileSync(join(arms, 'whole.yaml'), stringify(recipe))
+  const found = await trainedRun('whole', recipe, arms)
+  expect(found.steps.map(({ step }) => step)).toEqual([1, 2, 3])
+  expect(found.summary).toMatchObject({ type: 'summary', run: 'whole', steps: 3 })
+  expect(await trainedRun('whole', recipe, arms)).toEqual(found) // from what it kept
+
+  const isEnd = ({ type }: { readonly type: string }) => type === 'run.finished'
+  const cut = changed({ ...history, run: runId('cut') }, message => (isEnd(message) ? null : message))
+  await saveHistory(arms, cut)
+  expect(await recordedArm(bus, 'cut')).toEqual({ state: 'begun' })
+  await expect(trainedRun('cut', recipe, arms)).rejects.toThrow('from another recipe')
+
+  // It went on an hour later, for a minute: the hour was nobody's work.
+  const last = Math.max(...cut.records.map(({ message }) => ('at' in message ? (message.at as number) : 0)))
+  const [resumedAt, endedAt] = [last + 3_600_000, last + 3_660_000]
+  const digests = { recipeDigest: '', codeDigest: '', tokenizerDigest: '' }
+  const ended = { outcome: 'done' as const, reason: '', steps: 3, summary: {} }
+  const rest: Fixture['records'] = [
+    { type: 'run.resumed' as const, at: resumedAt, run: runId('late'), ...digests },
+    { type: 'run.finished' as const, at: endedAt, run: runId('late'), ...ended },
+  ].map(message => ({ topic: 'runs', partition: 0, timestamp: message.at, message }))
+  await saveHistory(arms, { ...cut, run: runId('late'), records: [...cut.records, ...rest] })
+  const late = await recordedArm(bus, 'late')
+  expect(late).toMatchObject({ state: 'over', summary: { steps: 3, evalAfter: found.summary.evalAfter } })
+  const begun = cut.records.find(({ message }) => message.type === 'run.started')!.message as { readonly at: number }
+  if (late.state === 'over') expect(late.summary.wallSeconds).toBeCloseTo((last - begun.at + 60_000) / 1000, 3)
+
+  expect(await recordedArm(bus, 'other')).toEqual({ state: 'none' })
+  await saveHistory(arms, { ...history, run: runId('empty'), records: [] })
+  expect(await recordedArm(bus, 'empty')).toEqual({ state: 'none' })
+  mkdirSync(join(arms, 'runs/bare/log'), { recursive: true })
+  expect(await recordedArm(bus, 'bare')).toEqual({ state: 'none' })
+}, 120_000)
 
 test('a curve is the mean over seeds with its standard error, as far as all seeds reach', () => {
   const steps = (...values: number[]) => values.map((passAt1, at) => ({ step: at + 1, passAt1 }) as StepReport)

@@ -3,7 +3,7 @@
  *
  * in   a recipe as YAML would say it, a seed, a directory        out  its steps and its summary, as --json prints them
  * Invariant: an arm's log stays where it is, so that a figure of the report can be looked up with `troupe replay`; an arm
- * that is there already, with the same recipe, is not run again.
+ * that is there already, with the same recipe, is not run again, and one that was cut off goes on.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -12,6 +12,7 @@ import { stringify } from 'yaml'
 import { TroupeError } from '../../runtime/errors'
 import { packageRoot } from '../../runtime/python'
 import type { StepReport, summaryOf } from '../progress'
+import { recordedArm } from './recordedArm'
 
 type Summary = ReturnType<typeof summaryOf>
 
@@ -29,16 +30,30 @@ export async function trainedRun(name: string, recipe: object, directory: string
   mkdirSync(directory, { recursive: true })
   const [yaml, kept] = [join(directory, `${name}.yaml`), join(directory, `${name}.jsonl`)]
   const text = stringify(recipe)
-  if (existsSync(kept) && existsSync(yaml) && readFileSync(yaml, 'utf8') === text) {
-    return parsed(readFileSync(kept, 'utf8'), join(directory, 'runs', name))
-  }
-  if (existsSync(join(directory, 'runs', name))) {
-    throw failed(name, 'there is a run of that name from another recipe, or one that was cut off', directory)
+  const isSame = existsSync(yaml) && readFileSync(yaml, 'utf8') === text
+  if (existsSync(kept) && isSame) return parsed(readFileSync(kept, 'utf8'), join(directory, 'runs', name))
+  if (existsSync(join(directory, 'runs', name)) && !isSame) {
+    throw failed(name, 'there is a run of that name from another recipe', directory)
   }
   writeFileSync(yaml, text)
-  process.stderr.write(`${name}: training\n`)
-  const args = ['train', yaml, '--json', '--run', name, '--bus', `lmdb:${directory}`]
-  const child = spawn(process.execPath, [join(packageRoot(), 'cli/bin.js'), ...args], {
+  const bus = `lmdb:${directory}`
+  const before = await recordedArm(bus, name)
+  let lines: string
+  if (before.state === 'none') lines = await trained(name, directory, ['train', yaml, '--run', name, '--bus', bus])
+  else {
+    if (before.state === 'begun') await trained(name, directory, ['train', yaml, '--resume', name, '--bus', bus])
+    const arm = before.state === 'over' ? before : await recordedArm(bus, name)
+    if (arm.state !== 'over') throw failed(name, 'its process ended, and its log has no end', directory)
+    lines = [...arm.steps, arm.summary].map(line => `${JSON.stringify(line)}\n`).join('')
+  }
+  writeFileSync(kept, lines)
+  return parsed(lines, join(directory, 'runs', name))
+}
+
+/** What it prints. */
+async function trained(name: string, directory: string, args: readonly string[]): Promise<string> {
+  process.stderr.write(`${name}: training${args.includes('--resume') ? ', from where it was cut off' : ''}\n`)
+  const child = spawn(process.execPath, [join(packageRoot(), 'cli/bin.js'), ...args, '--json'], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { TROUPE_LOG: 'warn', ...process.env },
   })
@@ -54,10 +69,9 @@ export async function trainedRun(name: string, recipe: object, directory: string
     child.once('close', resolve)
   })
   // One that stopped for want of groups to learn from has been evaluated.
-  const isEvaluated = code === 0 || stdout.includes('"outcome":"stopped"')
+  const isEvaluated = code === 0 || (code === 1 && stdout.includes('"outcome":"stopped"'))
   if (!isEvaluated) throw failed(name, `it ended with ${code}: ${stderr.trim()}`, directory)
-  writeFileSync(kept, stdout)
-  return parsed(stdout, join(directory, 'runs', name))
+  return stdout
 }
 
 function parsed(stdout: string, directory: string): TrainedRun {
