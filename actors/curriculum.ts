@@ -264,8 +264,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         `stage '${name}' has no problem: none of ${count} was solved ${minSolved} to ${maxSolved} times of ${samples}`,
       )
     }
-    if (state.rejectedInARow >= plan.maxRejectedSteps) {
-      return ended('failed', `${state.rejectedInARow} steps in a row were not finite; lower train.learningRate`)
+    const { rejections } = state
+    if (rejections.length >= plan.maxRejectedSteps) {
+      return ended('failed', `${rejections.length} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
     }
     // Of no steps at all: the cold start is still made.
     const end = state.version === null ? undefined : overBecause(state)
@@ -279,7 +280,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     if (plan.learns || drawn === undefined) return state
     const decided = drawn.selected.size + drawn.rejected.size
     const enough = drawn.selected.size >= plan.groupsPerStep || drawn.groups.length >= largest
-    return enough && decided === drawn.groups.length ? over(state, state.done + 1, 0) : state
+    return enough && decided === drawn.groups.length ? over(state, state.done + 1, []) : state
   }
 
   return {
@@ -299,9 +300,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
         case 'group.rejected':
           return settle(decided(state, fact.step, fact.group, 'rejected', fact.reason))
         case 'step.completed':
-          return fact.step <= state.done ? state : over(state, fact.step, 0)
+          return fact.step <= state.done ? state : over(state, fact.step, [])
         case 'step.rejected':
-          return fact.step <= state.done ? state : over(state, fact.step, state.rejectedInARow + 1)
+          return fact.step <= state.done ? state : over(state, fact.step, [...state.rejections, fact.reason])
         case 'evaluation.completed':
           return { ...state, evaluations: new Map(state.evaluations).set(fact.step, 'completed') }
         case 'run.finished':

@@ -53,7 +53,8 @@ export interface CurriculumState {
   readonly asked: Persistent<GroupId, Asked>
   /** Steps that are over, completed or rejected; steps count from 1. */
   readonly done: number
-  readonly rejectedInARow: number
+  /** Why each of the newest steps was rejected; [] after one that was not. */
+  readonly rejections: readonly string[]
   readonly drawn: ReadonlyMap<number, Drawn>
   /** Evaluations by the step after which they were made. */
   readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
@@ -69,7 +70,7 @@ export const emptyCurriculum: CurriculumState = {
   asked: Persistent(),
   version: null,
   done: 0,
-  rejectedInARow: 0,
+  rejections: [],
   drawn: new Map(),
   evaluations: new Map(),
   finished: false,
@@ -142,8 +143,8 @@ export function decided(
 }
 
 /** The step is over, and what was drawn for it is forgotten. */
-export function over(state: CurriculumState, step: number, rejectedInARow: number): CurriculumState {
+export function over(state: CurriculumState, step: number, rejections: readonly string[]): CurriculumState {
   const drawn = new Map(state.drawn)
   for (const old of drawn.keys()) if (old <= step) drawn.delete(old)
-  return { ...state, done: step, rejectedInARow, drawn }
+  return { ...state, done: step, rejections, drawn }
 }

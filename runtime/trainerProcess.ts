@@ -64,6 +64,7 @@ const describeTimeoutMs = 60_000
 
 const hints: Readonly<Record<string, string>> = {
   'trainer.not_finite': 'lower the learning rate, or look for rewards and log-probabilities that are not numbers',
+  'trainer.bad_sequence': 'engine and trainer must have the same tokenizer and vocabulary',
   'trainer.context_exceeded': "lower the recipe's token limits, or take a model with a longer context",
   'trainer.shape_mismatch': 'a run resumes only with the model, and the train.lora, that it began with',
   'trainer.rank_lost': 'the trainer is started anew and the step computed again; look at the memory of its machines',

@@ -142,15 +142,16 @@ test('a rollout in which nothing was sampled is not given to the trainer; the ot
 })
 
 const refusing = (code: string) => async () => {
-  throw new TroupeError(code, { boundary: 'trainer', retriable: false, message: 'for this reason' })
+  const said = { message: 'for this reason', hint: 'do that' }
+  throw new TroupeError(code, { boundary: 'trainer', retriable: false, ...said })
 }
 
 test.each(['trainer.not_finite', 'trainer.empty_batch', 'trainer.bad_sequence', 'trainer.context_exceeded'])(
-  'a batch that the trainer answers with %s is rejected, with its reason, and publishes nothing',
+  'a batch that the trainer answers with %s is rejected, with its reason and what to do, and publishes nothing',
   async code => {
     const { port, calls, close } = await rig(refusing(code))
     const decision = await port(request([]), new AbortController().signal)
-    expect(decision!.facts).toMatchObject([{ type: 'step.rejected', step: 3, reason: 'for this reason' }])
+    expect(decision!.facts).toMatchObject([{ type: 'step.rejected', step: 3, reason: 'for this reason; do that' }])
     expect(calls.saved).toEqual([])
     await close()
   },

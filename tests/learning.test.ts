@@ -157,13 +157,16 @@ describe('curriculum', () => {
     expect(w.log.at(-1)).toMatchObject({ type: 'run.finished', outcome: 'done', steps: 0 })
   })
 
-  test('three steps in a row that are not finite stop the run', () => {
+  test('three steps in a row that are rejected stop the run, which says why the last one was', () => {
     const w = world(curriculum({ ...plan, steps: 9 }))
     w.append(published(0))
     for (let step = 1; step <= 3; step++) {
-      w.append({ type: 'step.rejected', at: 0, step, epoch: epoch(0), reason: 'nan', metrics: {} })
+      w.append({ type: 'step.rejected', at: 0, step, epoch: epoch(0), reason: `reason ${step}`, metrics: {} })
     }
-    expect(w.log.at(-1)).toMatchObject({ type: 'run.finished', outcome: 'failed' })
+    expect(w.log.at(-1)).toMatchObject({
+      ...{ type: 'run.finished', outcome: 'failed' },
+      reason: '3 steps in a row were rejected, the last one: reason 3',
+    })
   })
 })
 

@@ -145,7 +145,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
       const error = asError(thrown)
       if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
       held = { trainer, step }
-      const rejected: Fact = { type: 'step.rejected', at: fx.now(), step, epoch, reason: error.message, metrics: {} }
+      const reason = error.hint === undefined ? error.message : `${error.message}; ${error.hint}`
+      const rejected: Fact = { type: 'step.rejected', at: fx.now(), step, epoch, reason, metrics: {} }
       return { facts: [rejected], commands: [] }
     }
     const version = policyVersion(request.version + 1)
