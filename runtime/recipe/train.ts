@@ -92,7 +92,7 @@ const fields = z.strictObject({
   /** Processes of the trainer, each with a part of every parameter (FSDP2); on GPUs one each. */
   ranks: positive.max(1024).default(1),
   checkpointEvery: positive.default(1),
-  /** Published versions and checkpoints that are kept besides the newest. */
+  /** Published versions that are kept besides the newest. Those that are checkpoints are never removed. */
   keepVersions: positive.default(3),
   device: z.string().default('auto'),
   dtype: z.enum(['float32', 'bfloat16']).default('float32'),

@@ -62,6 +62,20 @@ def test_beside_the_config_lie_the_model_s_weights_alone_as_engines_load_all_tha
     assert [file.name for file in (tmp_path / "c").glob("*.safetensors")] == ["model.safetensors"]
 
 
+def test_a_checkpoint_whose_optimizer_is_gone_is_refused_and_changes_nothing(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir)
+    trainer.step(random_sequences(6, 0), OPTIONS)
+    trainer.save(tmp_path / "c", True)
+    (tmp_path / "c" / checkpoint.OPTIMIZER).unlink()
+    other = Trainer(model_dir)
+    other.step(random_sequences(6, 1), OPTIONS)
+    before, state = weights(other), state_of(other)
+    with pytest.raises(CheckpointError, match=r"optimizer/state\.safetensors") as raised:
+        other.load(tmp_path / "c")
+    assert raised.value.code == "trainer.checkpoint_corrupt"
+    assert same(weights(other), before) and same(state_of(other), state) and other.updates.updates == 1
+
+
 def test_a_checkpoint_of_an_earlier_version_has_the_optimizer_beside_the_weights(model_dir, tmp_path) -> None:
     trainer = Trainer(model_dir)
     trainer.step(random_sequences(6, 0), OPTIONS)

@@ -73,6 +73,15 @@ def test_adapters_and_their_optimizer_go_on_from_a_checkpoint_bit_for_bit(model_
     assert json.loads((tmp_path / "c/manifest.json").read_text())["adapter"]["rank"] == 4
 
 
+def test_a_checkpoint_whose_adapters_are_gone_is_refused(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir, lora=LORA)
+    trainer.save(tmp_path / "c", True)
+    (tmp_path / "c/adapter/weights.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"adapter/weights\.safetensors") as raised:
+        trainer.load(tmp_path / "c")
+    assert raised.value.code == "trainer.checkpoint_corrupt"
+
+
 def test_fine_tuning_trains_adapters_too(model_dir) -> None:
     trainer = Trainer(model_dir, lora=LoraOptions(8, 16.0))
     metrics = trainer.sft(examples(48, 1), SftOptions(learning_rate=2e-2, epochs=6, batch_sequences=8))

@@ -72,6 +72,7 @@ def load(trainer: Trainer, directory: Path) -> None:
     if trainer.ranks.leads:
         try:
             manifest = checkpoint.read_manifest(directory)
+            _check_files(trainer, directory, manifest or {})
             weights = _weights(trainer, directory, manifest or {})
         except CheckpointError as error:
             problem = (error.code, str(error))
@@ -89,6 +90,21 @@ def load(trainer: Trainer, directory: Path) -> None:
         trainer.saved_reference = (trainer.reference.taken, reference)
     else:
         trainer.reference.drop()
+
+
+def _check_files(trainer: Trainer, directory: Path, manifest: dict) -> None:
+    """Training that goes on with fresh moments would be another training: what the manifest names has to be there."""
+    optimizer = manifest.get("optimizer") or {}
+    named = [directory / optimizer["file"]] if "file" in optimizer else []
+    if trainer.lora is not None and ADAPTER in manifest:
+        named.append(checkpoint.part_file(directory, ADAPTER))
+    missing = [str(file.relative_to(directory)) for file in named if not file.is_file()]
+    if missing:
+        raise CheckpointError(
+            "trainer.checkpoint_corrupt",
+            f"the manifest in {directory} names {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not there: "
+            "copy the checkpoint whole, or go on from another one",
+        )
 
 
 def _weights(trainer: Trainer, directory: Path, manifest: dict) -> dict[str, Tensor]:
