@@ -51,19 +51,21 @@ test.each([
   },
 )
 
+function of(name: string, overrides: readonly string[] = []) {
+  const { value } = loadRecipe(name, overrides).config
+  if (value.model.from !== 'directory') throw new Error('not a directory')
+  return estimate(value, value.model.architecture!, value.hardware!)
+}
+const memory = (estimated: ReturnType<typeof of>, what: string) =>
+  estimated.memory.find(figure => figure.what === what)?.value
+
 test('parameters are those of the published models, and memory follows from them by the formulas that are shown', () => {
-  const of = (name: string, overrides: readonly string[] = []) => {
-    const { value } = loadRecipe(name, overrides).config
-    if (value.model.from !== 'directory') throw new Error('not a directory')
-    return estimate(value, value.model.architecture!, value.hardware!)
-  }
   const paper = of('rstar2')
   // 14.8e9 and 32.8e9, as their owners say.
   expect(paper.parameters / 1e9).toBeCloseTo(14.77, 2)
   expect(of('rstar2-32b').parameters / 1e9).toBeCloseTo(32.76, 2)
-  const memory = (estimated: typeof paper, what: string) => estimated.memory.find(figure => figure.what === what)!.value
   expect(memory(paper, 'trainer: optimizer')).toBeCloseTo((8 * paper.parameters) / 64 / 2 ** 30, 6)
-  expect(memory(of('rstar2-8gpu'), 'trainer: optimizer')).toBeCloseTo(8 * memory(paper, 'trainer: optimizer'), 6)
+  expect(memory(of('rstar2-8gpu'), 'trainer: optimizer')).toBeCloseTo(8 * memory(paper, 'trainer: optimizer')!, 6)
   // 40 layers × 8 heads × 128 × 2 (keys, values) × 2 bytes.
   expect(paper.memory.find(figure => figure.what === 'engine: KV cache')!.formula).toContain('163840 bytes a token')
   expect(paper.tokens[0]).toMatchObject({ value: 16_384 })
@@ -71,6 +73,32 @@ test('parameters are those of the published models, and memory follows from them
     /the trainer needs \d+\.\d GiB of each GPU's 192/,
   )
   expect(of('rstar2-8gpu', ['train.ranks=16']).faults).toContainEqual('train.ranks 16 are more than 8 GPUs')
+})
+
+test('a step costs what the trainer computes: 6 a parameter and token, 2 for activations anew, 2 once for a reference', () => {
+  const { gpus, tflops, trainUtilization } = loadRecipe('rstar2').config.value.hardware!
+  const flops = (...overrides: string[]) => {
+    const { time, tokens, parameters } = of('rstar2', overrides)
+    const seconds = time.find(figure => figure.what === 'training')!.value
+    const trained = tokens.find(figure => figure.what === 'trained tokens a step')!.value
+    return (seconds * gpus * tflops * 1e12 * trainUtilization) / (parameters * trained)
+  }
+  expect(flops()).toBeCloseTo(8, 6)
+  expect(flops('train.checkpointing=false')).toBeCloseTo(6, 6)
+  expect(flops('train.innerSteps=2')).toBeCloseTo(16, 6)
+  expect(flops('train.innerSteps=2', 'train.klCoef=0.001')).toBeCloseTo(18, 6)
+})
+
+test('a base of adapters is float32; what a rank keeps on the host for inner steps and a reference is counted apart', () => {
+  const lora = of('rstar2', ['train.lora={rank: 16}'])
+  const shard = (bytes: number) => bytes / 64 / 2 ** 30
+  const adapters = memory(lora, 'trainer: optimizer')! / shard(8)
+  expect(memory(lora, 'trainer: weights')).toBeCloseTo(shard(4 * (lora.parameters + adapters)), 6)
+  const plain = of('rstar2')
+  const kept = of('rstar2', ['train.innerSteps=2', 'train.klCoef=0.001'])
+  expect(plain.memory.filter(figure => figure.unit.includes('host'))).toEqual([])
+  expect(memory(kept, 'trainer: snapshot')).toBeCloseTo(shard(12 * plain.parameters), 6)
+  expect(memory(kept, 'trainer: reference')).toBeCloseTo(shard(8 * plain.parameters), 6)
 })
 
 test('every recipe can be made small: what comes out is a recipe that is checked like any other', () => {

@@ -1,5 +1,5 @@
 /**
- * What a recipe will take on its hardware: memory of a GPU, tokens and time of a step.
+ * What a recipe will take on its hardware: memory of a GPU and its host, tokens and time of a step.
  *
  * in   a resolved recipe, its model's transformers config        out  figures, each with the formula that it came from
  * Invariant: pure arithmetic from the recipe's numbers and the data sheet's; what is assumed (utilization, how much of its
@@ -53,12 +53,12 @@ export function estimate(
   const weights = (2 * parameters) / tp / gib
   const lora = train.lora !== undefined
   const states = {
-    weights: (lora ? 2 * parameters + 4 * trainable : 4 * parameters) / ranks / gib,
+    weights: (4 * (lora ? parameters + trainable : parameters)) / ranks / gib,
     gradients: (4 * trainable) / ranks / gib,
     optimizer: (8 * trainable) / ranks / gib,
     said: {
       weights: lora
-        ? `(2 × ${billions(parameters)} + 4 × ${billions(trainable)}) bytes`
+        ? `4 bytes × (${billions(parameters)} + ${billions(trainable)} of adapters)`
         : `4 bytes × ${billions(parameters)} (fp32 master)`,
       trained: `${billions(trainable)} ${lora ? 'of adapters' : 'parameters'}`,
     },
@@ -82,8 +82,10 @@ export function estimate(
   const bytesAStep = (2 * parameters) / tp + (running * meanTokens * kvBytes) / tp
   const tokensASecond = (engines * running * hardware.generationUtilization * hardware.bandwidthGBps * 1e9) / bytesAStep
   const generation = sampled / tokensASecond
-  // Forward and backward: 6 a parameter and token; recomputed activations: 2; the policy before the step: 2.
-  const flops = (6 + (train.checkpointing ? 2 : 0) + 2) * parameters * trained * train.innerSteps
+  // Forward and backward: 6 a parameter and token; recomputed activations: 2; scoring the reference, once a step: 2.
+  const measuresKl = train.klCoef > 0
+  const pass = train.checkpointing ? 8 : 6
+  const flops = (pass * train.innerSteps + (measuresKl ? 2 : 0)) * parameters * trained
   const training = flops / (ranks * hardware.tflops * 1e12 * hardware.trainUtilization)
   const step = generation + training
 
@@ -104,6 +106,26 @@ export function estimate(
       `${micro} tokens × (${s.layers} layers × ${train.checkpointing ? '2' : '34'} × ${s.hidden} + one layer whole)`,
     ),
     figure('trainer: log-probs in chunks', logits, 'GiB a GPU', `1,024 tokens × ${s.vocabulary} × 4 bytes × 3`),
+    ...(train.innerSteps > 1
+      ? [
+          figure(
+            'trainer: snapshot',
+            (12 * trainable) / ranks / gib,
+            'GiB of host a rank',
+            `(4 + 8) bytes × ${states.said.trained} / ${ranks} ranks: to undo inner steps`,
+          ),
+        ]
+      : []),
+    ...(measuresKl
+      ? [
+          figure(
+            'trainer: reference',
+            (8 * trainable) / ranks / gib,
+            'GiB of host a rank',
+            `(4 + 4) bytes × ${states.said.trained} / ${ranks} ranks: it, and the policy while it is scored`,
+          ),
+        ]
+      : []),
     figure('engine: weights', weights, 'GiB a GPU', `2 bytes × ${billions(parameters)} / tensor parallel ${tp}`),
     figure(
       'engine: KV cache',
@@ -139,7 +161,7 @@ export function estimate(
       'training',
       training,
       's a step',
-      `${train.checkpointing ? 10 : 8} × parameters × trained tokens × ${train.innerSteps} / (${ranks} × ${hardware.tflops} TFLOPS × ${hardware.trainUtilization})`,
+      `${measuresKl ? `(${pass} × ${train.innerSteps} + 2 for the reference)` : `${pass} × ${train.innerSteps}`} × parameters × trained tokens / (${ranks} × ${hardware.tflops} TFLOPS × ${hardware.trainUtilization})`,
     ),
     figure('step', step, 's', 'generation + training; tools run beside generation'),
     figure('run', (step * train.steps) / 3600, 'h', `× ${train.steps} steps, without evaluations and the cold start`),
