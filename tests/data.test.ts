@@ -1,6 +1,6 @@
 /** `troupe data`: every row accounted for, filters as said, the same file from the same rows and seed. */
 import { execFile } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
@@ -81,6 +81,7 @@ test('dapo: integer answers stay, in whichever of its published forms; the rest 
     { problem: 'A thousand?', answer: '1,000' },
     'no JSON',
     { answer: '7' },
+    { prompt: 'Remember to put your answer on its own line after "Answer:".', solution: '1' },
   ])
   const report = await reportOf([
     'dapo',
@@ -94,10 +95,10 @@ test('dapo: integer answers stay, in whichever of its published forms; the rest 
     '0.5',
   ])
   expect(report).toMatchObject({
-    rows: 10,
+    rows: 11,
     kept: 3,
-    broken: { 'not JSON': 1, 'no prompt': 1 },
-    brokenAt: ['dapo.jsonl:9', 'dapo.jsonl:10'],
+    broken: { 'not JSON': 1, 'no prompt': 2 },
+    brokenAt: ['dapo.jsonl:9', 'dapo.jsonl:10', 'dapo.jsonl:11'],
     dropped: {
       'the same problem as a row before': 2,
       'answer not an integer': 1,
@@ -110,6 +111,32 @@ test('dapo: integer answers stay, in whichever of its published forms; the rest 
     { problem: 'What is two and two?', answer: '4' },
     { problem: 'A thousand?', answer: '1000' },
   ])
+})
+
+const keptOf = async (texts: readonly string[]) =>
+  (await prepare(rowsOf(texts.map(problem => ({ problem, answer: 1 }))), { set: dapo, integer: true })).problems
+
+test.each([
+  ['What is 1.5 times 2?', 'What is 15 times 2?', 'What is 1 5 times 2?', 'What is .15 times 2?'],
+  ['Compute 5!', 'Compute 5.', 'Compute 5!!'],
+  ['Simplify 1 1/2 + 2', 'Simplify 11/2 + 2', 'Simplify 1, 1/2 + 2', 'Simplify 1½ + 2'],
+  ['Find $A + b$.', 'Find $a + B$.', 'Find $AB$.', 'Find $A, B$.', 'Find $A : B$.'],
+  ['What is 5² + 1?', 'What is 52 + 1?'],
+  ['Evaluate \\Delta + 10:30', 'Evaluate \\delta + 10:30', 'Evaluate \\delta + 1030'],
+  ['a', 'A', '!', '?'],
+])('%s is another problem than what looks like it', async (...texts) => {
+  const kept = await keptOf(texts)
+  expect(kept.map(({ problem }) => problem)).toEqual(texts)
+  expect(new Set(kept.map(({ id }) => id)).size).toBe(texts.length)
+})
+
+test.each([
+  ['What is $x + 1$, then?', 'what is x+1 then', 'WHAT  is $x+1$ , then ?'],
+  ['Compute 5', 'Compute 5.', 'Compute $5$.'],
+  ['Let f(x) = 2. Find $f(1)$.', 'Let $f(x)=2$\nFind $f(1)$'],
+  ['Find \\int x\\,dx', 'Find $\\int x dx$'],
+])('%s is the same problem however it is set', async (...texts) => {
+  expect((await keptOf(texts)).map(({ problem }) => problem)).toEqual([texts[0]])
 })
 
 test('openmath: a problem stays where 2 of 16 sampled answers match, be they a list, boxed or rows of their own', async () => {
@@ -161,9 +188,19 @@ test('eight words in a row with an evaluation problem are too many, however they
   expect(evaluation.overlaps('Compute two and then compute three more numbers of that kind')).toBe(false)
 })
 
+test.each([
+  ['求所有满足条件的正整数的和', '请问:求所有满足条件的正整数的乘积', '请问:正整数的和'],
+  ['すべての正の整数を求めよ', '次のすべての正の整数を数えよ', '整数を求めよ'],
+  ['จงหาจำนวนเต็มบวกทั้งหมด', 'ช่วยจงหาจำนวนเต็มลบ', 'จงหาผลบวก'],
+])('eight letters in a row are too many where a script sets no blanks: %s', (known, near, far) => {
+  const evaluation = decontaminator(8)
+  evaluation.add(known)
+  expect([evaluation.overlaps(near), evaluation.overlaps(far)]).toEqual([true, false])
+})
+
 const anyRow = fc.oneof(
   fc.record({
-    problem: fc.constantFrom('a', 'b', 'c', 'one two three four five six seven eight nine'),
+    problem: fc.constantFrom('a', 'A', 'b', 'b!', 'b.', 'one two three four five six seven eight nine'),
     answer: fc.oneof(fc.integer(), fc.string()),
   }),
   fc.constant(undefined),
@@ -340,6 +377,15 @@ test.each<[string, readonly string[], RegExp]>([
   const { code, stderr } = await data(args)
   expect(code).toBe(2)
   expect(stderr).toMatch(expected)
+})
+
+test('an --out that cannot be written is refused as wrong usage, and leaves nothing beside it', async () => {
+  const from = write('fine.jsonl', [{ problem: 'a', answer: 1 }])
+  mkdirSync(file('taken'))
+  const { code, stderr } = await data(['dapo', '--from', from, '--out', 'taken'])
+  expect([code, stderr]).toEqual([2, expect.stringMatching(/--out taken cannot be written: .*\n.*hint: name a file/)])
+  expect(stderr).not.toMatch(/^\s+at /m)
+  expect(existsSync(file('taken.part'))).toBe(false)
 })
 
 test('a set of which too many rows are broken is refused, with the first places', async () => {

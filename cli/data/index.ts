@@ -6,7 +6,7 @@
  */
 
 import { createHash } from 'node:crypto'
-import { mkdir, rename, writeFile } from 'node:fs/promises'
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import { type Command, Option } from 'commander'
 import { closest, distance } from 'fastest-levenshtein'
@@ -18,7 +18,7 @@ import { type PrepareOptions, prepare } from '../../recipes/data/prepare'
 import type { RowCounts } from '../../recipes/data/rowCounts'
 import { dataFiles, noData, type ReadRow, rowsOfFile } from '../../recipes/data/rows'
 import { type ProblemSet, problemSets } from '../../recipes/data/sets'
-import { TroupeError } from '../../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 import { gather } from '../gather'
 import { wholeNumber } from '../wholeNumber'
 import { type DataReport, printReport } from './report'
@@ -131,9 +131,15 @@ async function prepareDemonstrations(set: ConversationSet, options: DataOptions)
 async function writeRows(file: string, rows: readonly unknown[]): Promise<{ out: string; sha256: string }> {
   const text = rows.map(row => `${JSON.stringify(row)}\n`).join('')
   const out = resolve(file)
-  await mkdir(dirname(out), { recursive: true })
-  await writeFile(`${out}.part`, text)
-  await rename(`${out}.part`, out)
+  try {
+    await mkdir(dirname(out), { recursive: true })
+    await writeFile(`${out}.part`, text)
+    await rename(`${out}.part`, out)
+  } catch (thrown) {
+    await rm(`${out}.part`, { force: true }).catch(() => {})
+    const why = asError(thrown).message
+    throw wrong(`--out ${file} cannot be written: ${why}`, 'name a file in a directory that you may write to', thrown)
+  }
   return { out, sha256: createHash('sha256').update(text).digest('hex') }
 }
 
@@ -238,5 +244,5 @@ function share(text: string): number {
 
 const escaped = (text: string) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 
-const wrong = (message: string, hint: string) =>
-  new TroupeError('cli.usage', { boundary: 'cli', retriable: false, message, hint })
+const wrong = (message: string, hint: string, cause?: unknown) =>
+  new TroupeError('cli.usage', { boundary: 'cli', retriable: false, message, hint, cause })

@@ -3,7 +3,8 @@
  *
  * in   texts of evaluation problems, then texts to look at        out  whether they overlap
  * Invariant: pure. Words are runs of letters and digits, case and form (NFKC) aside, so that spacing, punctuation and TeX's
- * braces hide nothing. A text of fewer than n words overlaps with its equal only.
+ * braces hide nothing; in scripts that set no blanks between words every letter is one. A text of fewer than n words overlaps
+ * with its equal only.
  * Source: arXiv 2508.20722 §4.2 (8-grams).
  */
 
@@ -14,11 +15,11 @@ export interface Decontaminator {
   readonly problems: number
 }
 
-export const wordsOf = (text: string): readonly string[] =>
-  text
-    .normalize('NFKC')
-    .toLowerCase()
-    .match(/[\p{L}\p{N}]+/gu) ?? []
+/** Hangul is not among them: Korean parts its words, and its syllables in a row are the endings that all problems share. */
+const unparted = ['Han', 'Hiragana', 'Katakana', 'Thai', 'Lao', 'Khmer', 'Myanmar'].map(s => `\\p{Script=${s}}`).join('')
+const word = new RegExp(`(?=[\\p{L}\\p{N}])[${unparted}]\\p{M}*|(?:(?![${unparted}])[\\p{L}\\p{N}])+`, 'gu')
+
+export const wordsOf = (text: string): readonly string[] => text.normalize('NFKC').toLowerCase().match(word) ?? []
 
 export function decontaminator(n: number): Decontaminator {
   const known = new Set<string>()

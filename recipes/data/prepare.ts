@@ -82,8 +82,9 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
       continue
     }
     // Files of several sets may be laid together.
-    const own = candidate.id === undefined ? undefined : `${set.name}-${candidate.id}`
-    const id = own !== undefined && !ids.has(own) ? own : `${set.name}-${digestOf(key)}`
+    const own = candidate.id === undefined ? [] : [candidate.id]
+    const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
+    const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`
     ids.add(id)
     const answer = set.answers === 'text' && !options.integer ? candidate.answer : normalizeInteger(candidate.answer)
     const { problem, rest } = candidate
@@ -131,13 +132,29 @@ const agrees = (a: string, b: string): boolean => sameInteger(a, b) ?? bare(a) =
 const bare = (answer: string) =>
   answer.replace(/\\(?:left|right|displaystyle|,|;|!)|\s|\$/g, '').replace(/[dt]frac/g, 'frac')
 
-/** Equal words are an equal problem; where there are none (a formula of signs), equal signs. */
+/** What ends and parts sentences: beside a word or at the end, and not tight before a letter or digit (`.5`, `x,y`). */
+const punctuation =
+  /(?<=(?<![\p{L}\\])\p{L}{2,}[\s$]*)[.,;:?](?![\p{L}\p{N}])|[.,;:?](?=[\s$]+\p{L}{2})|[.,;:?](?=[\s$]*$)/gu
+
+/**
+ * Problems of one key are one problem told twice. Blanks, dollars, the case of words and punctuation tell none apart; signs
+ * of formulas, powers, and the case of variables and of TeX's commands do.
+ */
 function keyOf(problem: string): string {
+  const form = problem.replace(/[^\p{No}\p{Lm}]+/gu, text => text.normalize('NFKC')).replace(/\\[,;:! $]/g, ' ')
+  const signsOf = (text: string) => text.match(/\\?[\p{L}\p{M}]+|\p{Nd}+|[^\s$]/gu) ?? []
+  const told = signsOf(form.replace(punctuation, ' '))
+  const signs = told.length > 0 ? told : signsOf(form)
+  return signs.map(sign => (/^\p{L}{2}/u.test(sign) ? sign.toLowerCase() : sign)).join(' ')
+}
+
+/** What a problem is named and placed by. Coarser than its key; it stays as it is, for files that are out. */
+function nameOf(problem: string): string {
   const signs = problem.normalize('NFKC').toLowerCase().replace(/\s+/g, '')
   return wordsOf(problem).length === 0 ? signs : signs.replace(/[.,;:!?$]|\\[,;!]/g, '')
 }
 
 function shuffled(problems: readonly PreparedProblem[], seed: number): PreparedProblem[] {
-  const placed = problems.map(problem => ({ problem, at: deriveSeed('data/order', seed, keyOf(problem.problem)) }))
+  const placed = problems.map(problem => ({ problem, at: deriveSeed('data/order', seed, nameOf(problem.problem)) }))
   return placed.sort((a, b) => a.at - b.at || (a.problem.id < b.problem.id ? -1 : 1)).map(({ problem }) => problem)
 }

@@ -43,6 +43,7 @@ export function problemOf(row: unknown, set: ProblemSet): PublishedProblem | NoP
   const stated = firstText(fields, set.problem)
   if (stated === undefined) return { broken: `no ${set.problem[0]}` }
   const problem = wrappings.reduce((text, wrapping) => text.replace(wrapping, ''), stated).trim()
+  if (problem === '') return { broken: `no ${set.problem[0]}` }
   const answer = answerOf(fields, set)
   if (answer === undefined) return { broken: set.answers === 'worked' ? 'no answer after ####' : `no ${set.answer[0]}` }
   const sampled = sampledIn(fields)
