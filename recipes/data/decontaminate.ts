@@ -16,7 +16,9 @@ export interface Decontaminator {
 }
 
 /** Hangul is not among them: Korean parts its words, and its syllables in a row are the endings that all problems share. */
-const unparted = ['Han', 'Hiragana', 'Katakana', 'Thai', 'Lao', 'Khmer', 'Myanmar'].map(s => `\\p{Script=${s}}`).join('')
+const unparted = ['Han', 'Hiragana', 'Katakana', 'Thai', 'Lao', 'Khmer', 'Myanmar']
+  .map(s => `\\p{Script=${s}}`)
+  .join('')
 const word = new RegExp(`(?=[\\p{L}\\p{N}])[${unparted}]\\p{M}*|(?:(?![${unparted}])[\\p{L}\\p{N}])+`, 'gu')
 
 export const wordsOf = (text: string): readonly string[] => text.normalize('NFKC').toLowerCase().match(word) ?? []
