@@ -77,9 +77,9 @@ function yamlOf(file: string): PlainObject {
 
 function ofModule(file: string): LayeredRecipe {
   const common = { boundary: 'config', retriable: false, hint: 'export const recipe = defineRecipe({…})' } as const
-  let loaded: { recipe?: Recipe }
+  let loaded: unknown
   try {
-    loaded = require(file) as { recipe?: Recipe }
+    loaded = require(file)
   } catch (thrown) {
     throw new TroupeError('config.unreadable', {
       ...common,
@@ -87,9 +87,16 @@ function ofModule(file: string): LayeredRecipe {
       cause: thrown,
     })
   }
-  const { recipe } = loaded
-  if (recipe !== undefined) return { recipe, layers: [{ origin: 'recipe', data: { ...recipe.config } }] }
-  throw new TroupeError('config.no_export', { ...common, message: `${file} exports no 'recipe'` })
+  const { recipe } = (loaded ?? {}) as { readonly recipe?: unknown }
+  if (isRecipe(recipe)) return { recipe, layers: [{ origin: 'recipe', data: { ...recipe.config } }] }
+  const what =
+    recipe === undefined ? "exports no 'recipe'" : "exports a 'recipe' that is none: it has no config and tasks"
+  throw new TroupeError('config.no_export', { ...common, message: `${file} ${what}` })
+}
+
+function isRecipe(value: unknown): value is Recipe {
+  const { config, tasks } = (value ?? {}) as Readonly<Record<string, unknown>>
+  return typeof config === 'object' && config !== null && typeof tasks === 'function'
 }
 
 /** Fields that name files: beside the YAML file where there is such a file, else from where the command is run. */

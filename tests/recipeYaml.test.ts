@@ -139,6 +139,20 @@ test.each<[string, string, RegExp]>([
   expect(error.boundary).toBe('config')
 })
 
+test.each([
+  ['null', 'exports.recipe = null'],
+  ['no object', 'exports.recipe = 5'],
+  ['without config', 'exports.recipe = {tasks() {}}'],
+  ['without tasks', 'exports.recipe = {config: {}}'],
+  ['none', ''],
+  ['of nothing at all', 'module.exports = null'],
+])('a module whose recipe is %s is refused with what to export', (_title, text) => {
+  const name = `bad-${_title.replaceAll(' ', '-')}.cjs`
+  const error = failure(() => loadRecipe(write(name, text)))
+  expect([error.code, error.message]).toEqual(['config.no_export', expect.stringContaining(name)])
+  expect(error.hint).toMatch(/export const recipe = defineRecipe/)
+})
+
 test('a model of another kind replaces the one below it, and null takes a section out', () => {
   const file = write('swap.yaml', 'extends: quickstart\nmodel: {from: directory, path: /m}\ncoldStart: null\n')
   const { value } = loadRecipe(file).config

@@ -67,8 +67,8 @@ const fields = z.strictObject({
   /** π_old / π_engine as a weight inside the band, 0 outside. */
   icepop: z
     .strictObject({
-      low: z.number().nonnegative().max(1).default(0.5),
-      high: z.number().min(1).default(5),
+      low: z.number().nonnegative().lt(1).default(0.5),
+      high: z.number().gt(1).default(5),
     })
     .optional(),
   /** DAPO's soft punishment of long answers: up to `penalty` off the reward over the last `bufferTokens` of responseTokens. */
@@ -119,7 +119,6 @@ const checked = fields.superRefine((train, ctx) => {
   if (dualClip > 0 && dualClip <= 1) refuse('dualClip', 'must be above 1, or 0 for off')
   if (dualClip > 0 && loss === 'cispo') refuse('dualClip', 'cispo has none: its weights are bounded already')
   if (icepop !== undefined && tisCap > 0) refuse('tisCap', 'train.icepop weighs by the same ratio: set one of the two')
-  if (icepop !== undefined && icepop.low >= icepop.high) refuse('icepop', 'low must be below high')
 })
 
 /** The fields with what the loss leaves open filled in. What comes out goes in again unchanged. */
