@@ -8,7 +8,7 @@
  * once, and one that waits for its turn would be cut off. Their turns, calls and rewards have deadlines of their own.
  */
 import { OrderedMap } from 'immutable'
-import { type SelectionOptions, selectGroup } from '../kernels'
+import { overlongWithin, type SelectionOptions, selectGroup } from '../kernels'
 import type { Fact, GroupClosed, Purpose } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../messages/ids'
 import { nothing, type Reactive } from '../runtime/behaviour'
@@ -32,6 +32,8 @@ export interface GatheredGroup {
   readonly step: number
   readonly size: number
   readonly deadlineMs: number
+  /** What its rollouts may write: a stage's own limit. 0: not said. */
+  readonly responseTokens: number
   /** Counted anew when an owner takes over: the time in which nobody was there is not the group's. */
   readonly deadlineAt: number
   readonly members: ReadonlyMap<number, Member>
@@ -72,7 +74,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
       return { member, reward: reward!, toolCalls, toolErrors, answerTags, turns, sampledTokens }
     })
     const common = { at: fx.now(), group: id, epoch: at, step: group.step }
-    const selection = selectGroup(members, { ...options.selection, seed })
+    const selection = selectGroup(members, { ...overlongWithin(options.selection, group.responseTokens), seed })
     if (selection.kind === 'rejected') {
       const meanReward = members.reduce((sum, m) => sum + m.reward, 0) / Math.max(1, members.length)
       const { reason } = selection
@@ -124,6 +126,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
             step: fact.step,
             size: fact.groupSize,
             deadlineMs: fact.deadlineMs,
+            responseTokens: fact.limits.responseTokens,
             deadlineAt: fact.at + fact.deadlineMs,
             members: new Map(),
             closed: null,

@@ -14,6 +14,17 @@ export interface OverlongOptions {
   readonly penalty?: number
 }
 
+/** As a rollout is punished that may have `responseTokens`; 0: it says no limit, and what the options say holds. */
+export function overlongWithin<T extends { readonly overlong?: OverlongOptions }>(
+  options: T,
+  responseTokens: number,
+): T {
+  const { overlong } = options
+  if (overlong === undefined || responseTokens <= 0) return options
+  const bufferTokens = Math.min(overlong.bufferTokens, responseTokens)
+  return { ...options, overlong: { ...overlong, bufferTokens, maxTokens: responseTokens } }
+}
+
 /** 0 up to maxTokens − bufferTokens, then falling linearly to −penalty. Throws RangeError on options without meaning. */
 export function overlongPunishment(tokens: number, options: OverlongOptions): number {
   const { maxTokens, bufferTokens, penalty = 1 } = options

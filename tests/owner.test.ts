@@ -5,7 +5,7 @@ import { type OwnerState, oldestOpen, owner } from '../actors/owner'
 import { assembleSequence } from '../kernels'
 import type { GenerateTurn } from '../messages/commands'
 import type { Fact, GroupSelected, RolloutFinished, TrajectoryFact, TurnAsked } from '../messages/facts'
-import { engineId, groupId, policyVersion, trajectoryId } from '../messages/ids'
+import { engineId, epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
 import { answer, claim, completed, ofType, requested, toolCall, toolName } from './support/facts'
 import { refold, type World, world } from './support/world'
 
@@ -296,6 +296,39 @@ test('a rollout out of turns or tokens is truncated, and still verified', () => 
     factsOf(w, 'rollout.finished').every(f => f.outcome === 'truncated' && f.reason === 'turns' && f.turns === 4),
   ).toBe(true)
   expect(w.commands.filter(c => c.type === 'answer.verify')).toHaveLength(4)
+})
+
+test.each([
+  ['a long way below the limit of its stage', 400, 0],
+  ['at the limit of its stage', 100, -1],
+  // Asked for under a recipe that had another buffer.
+  ['at a limit below the buffer', 20, -1],
+  ['of a caller who says no limit: the recipe has one', 0, -0.5],
+])('a long answer is punished by the limit that it was asked for under: %s', (_title, responseTokens, expected) => {
+  const overlong = { maxTokens: 120, bufferTokens: 40, penalty: 1 }
+  const w = world(
+    grouper({
+      runSeed: 1,
+      selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1, advantage: 'none', overlong },
+    }),
+  )
+  w.append(claim())
+  for (const member of [0, 1]) {
+    const { limits } = requested('g', member)
+    const { trajectory, ...request } = requested('g', member, { groupSize: 2, limits: { ...limits, responseTokens } })
+    const counts = { turns: 1, sampledTokens: member === 0 ? 100 : 0, toolCalls: 0, toolErrors: 0, answerTags: 1 }
+    const ended = { epoch: epoch(0), outcome: 'answered', reason: '', ...counts } as const
+    w.append({ ...request, trajectory })
+    w.append({ type: 'rollout.finished', at: 0, trajectory, ...ended })
+  }
+  for (const member of [0, 1]) {
+    const { trajectory } = requested('g', member)
+    w.append({ type: 'reward.assigned', at: 0, trajectory, attempt: 0, reward: member, answer: '', how: 'test' })
+  }
+  const [{ kept }] = ofType(w.log, 'group.selected') as [GroupSelected]
+  const [long, short] = [0, 1].map(member => kept.find(k => k.member === member)!.advantage)
+  // Advantages are the rewards less their mean: the difference is that of the rewards.
+  expect(short! - long!).toBeCloseTo(1 - expected)
 })
 
 test('a request that is repeated after its group was decided starts nothing', () => {

@@ -291,6 +291,11 @@ test.each<[string, object, RegExp]>([
     { stages: [{ name: 'a', limits: { contextTokens: 9000 } }] },
     /9000 is above the run's limits\.contextTokens \(8192\)/,
   ],
+  [
+    'a stage whose answers are shorter than the buffer of long ones',
+    { train: { overlong: { bufferTokens: 500 } }, stages: [{ name: 'a', limits: { responseTokens: 400 } }] },
+    /stages\.0\.limits\.responseTokens: 400 is below train\.overlong\.bufferTokens \(500\)/,
+  ],
   ['an end without a bound', { stages: [{ name: 'a', until: { metric: 'entropy' } }, { name: 'b' }] }, /needs a bound/],
   [
     'a metric that is none',

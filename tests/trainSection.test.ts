@@ -1,6 +1,8 @@
 /**
  * The `train` section of a recipe: which loss a name stands for, and which combinations are refused.
  */
+import { selectionOptions } from '../cli/replay/groups'
+import { groupId } from '../messages/ids'
 import { resolveConfig } from '../runtime/config'
 import { grpoOptionsOf, lossDefaults, type RecipeConfig, recipeSchema, selectionOf } from '../runtime/recipe'
 
@@ -65,7 +67,8 @@ test.each([
   [['train.lossNorm=sequences'], /train\.lossNorm.*train\.loss grpo/],
   [['train.loss=dr-grpo', 'train.advantage=std'], /train\.advantage.*standard deviation/],
   [['train.tisCap=2', 'train.icepop={}'], /train\.tisCap.*icepop/],
-  [['train.icepop={low: 1, high: 1}'], /train\.icepop/],
+  [['train.icepop={low: 1, high: 5}'], /train\.icepop\.low.*1/],
+  [['train.icepop={low: 0.5, high: 1}'], /train\.icepop\.high.*1/],
   [['train.dualClip=0.5'], /train\.dualClip.*above 1/],
   [['train.loss=cispo', 'train.dualClip=3'], /train\.dualClip/],
   [['train.clipLow=1'], /train\.clipLow/],
@@ -81,6 +84,9 @@ test.each([
 
 test('IcePop and the punishment of long answers come with the numbers of their papers', () => {
   expect(grpoOptionsOf(resolve('train.icepop={}'))).toMatchObject({ icepopLow: 0.5, icepopHigh: 5, tisCap: 0 })
-  const { overlong } = selectionOf(resolve('train.overlong={bufferTokens: 4096}', 'limits.responseTokens=20480'))
-  expect(overlong).toEqual({ bufferTokens: 4096, penalty: 1, maxTokens: 20_480 })
+  const long = resolve('train.overlong={bufferTokens: 4096}', 'limits.responseTokens=20480')
+  expect(selectionOf(long).overlong).toEqual({ bufferTokens: 4096, penalty: 1, maxTokens: 20_480 })
+  // A replay punishes by the limit that the group was asked for under, as the grouper does.
+  const { overlong } = selectionOptions(long, groupId('g'), 8192)
+  expect(overlong).toEqual({ bufferTokens: 4096, penalty: 1, maxTokens: 8192 })
 })

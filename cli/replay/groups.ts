@@ -3,7 +3,7 @@
  *
  * in   trajectories that count        out  members with rewards and counts, and the options that they were chosen with
  */
-import type { GroupMember, SelectionOptions } from '../../kernels'
+import { type GroupMember, overlongWithin, type SelectionOptions } from '../../kernels'
 import type { GroupId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import { type RecipeConfig, selectionOf } from '../../runtime/recipe'
@@ -20,7 +20,8 @@ export function rewardedMembers(members: readonly Counted[]): readonly GroupMemb
   })
 }
 
-export const selectionOptions = (config: RecipeConfig, group: GroupId): SelectionOptions => ({
-  ...selectionOf(config),
+/** Of a group whose rollouts may write `responseTokens`. */
+export const selectionOptions = (config: RecipeConfig, group: GroupId, responseTokens: number): SelectionOptions => ({
+  ...overlongWithin(selectionOf(config), responseTokens),
   seed: deriveSeed(config.seed, 'select', group),
 })

@@ -42,7 +42,8 @@ export function reselected(
   for (const group of new Set(started.trajectories.map(groupOf))) {
     const members = byGroup.get(group) ?? []
     const decision = members[0]?.decision as GroupSelected | null | undefined
-    const selection = selectGroup(rewardedMembers(members), selectionOptions(config, group))
+    const responseTokens = members[0]?.request.limits.responseTokens ?? 0
+    const selection = selectGroup(rewardedMembers(members), selectionOptions(config, group, responseTokens))
     const today = new Map(selection.kind === 'rejected' ? [] : selection.kept.map(k => [k.member, k.advantage]))
     const then = new Map((decision?.kept ?? []).map(k => [k.member, k.advantage]))
     for (const member of new Set([...today.keys(), ...then.keys()])) {

@@ -7,8 +7,7 @@
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Grader } from '../../actors/ports/verifierPort'
-import { selectGroup } from '../../kernels'
-import type { GroupId } from '../../messages/ids'
+import { type SelectionOptions, selectGroup } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter, percent } from '../terminal'
@@ -130,7 +129,8 @@ async function underLimits(
   }
   const lines: LimitedLine[] = []
   for (const [group, members] of groupsOf(all)) {
-    const selected = reselect(group, members, config, results)
+    const responseTokens = change.responseTokens ?? members[0]!.request.limits.responseTokens
+    const selected = reselect(members, selectionOptions(config, group, responseTokens), results)
     for (const counted of members) {
       const { now, counted: other } = results.get(counted.trajectory)!
       const known = now.kind === 'same' || now.kind === 'cut'
@@ -175,15 +175,14 @@ type Selected = { readonly selection: 'kept' | 'dropped' | 'rejected'; readonly 
 
 /** What the recipe's selection keeps of a group; undefined where a member is not known, or the group was never closed. */
 function reselect(
-  group: GroupId,
   members: readonly Counted[],
-  config: RecipeConfig,
+  options: SelectionOptions,
   results: ReadonlyMap<string, { readonly now: Limited; readonly counted: Counted }>,
 ): ReadonlyMap<number, Selected> | undefined {
   const now = members.map(m => results.get(m.trajectory)!)
   const isKnown = now.every(r => r.now.kind === 'same' || r.now.kind === 'cut')
   if (!isKnown || members.every(m => m.decision === null)) return undefined
-  const chosen = selectGroup(rewardedMembers(now.map(r => r.counted)), selectionOptions(config, group))
+  const chosen = selectGroup(rewardedMembers(now.map(r => r.counted)), options)
   const kept = new Map(chosen.kind === 'rejected' ? [] : chosen.kept.map(k => [k.member, k.advantage]))
   return new Map(
     members.map(({ request: { member } }): [number, Selected] => {

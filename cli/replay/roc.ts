@@ -79,7 +79,7 @@ export function registerRoc(replay: Command): void {
 }
 
 function rocOf(group: GroupId, all: readonly Counted[], config: RecipeConfig): RocReport {
-  const options = selectionOptions(config, group)
+  const options = selectionOptions(config, group, all[0]?.request.limits.responseTokens ?? 0)
   const members = rewardedMembers(all)
   const select = (variant: SelectionVariant) => selectGroup(members, { ...options, variant })
   const paper = select('paper')

@@ -47,7 +47,7 @@ export function trainerOptionsOf({
   return { seed, device, dtype, threads, checkpointing, ranks, ...(lora === undefined ? {} : { lora }) }
 }
 
-/** How a group's members are chosen and weighed; the seed of each group is its own. */
+/** How a group's members are chosen and weighed; each group has a seed and, by its stage, limits of its own. */
 export function selectionOf({ selection, train, limits }: RecipeConfig): Omit<SelectionOptions, 'seed'> {
   const { advantage, overlong } = train
   const shaped = overlong === undefined ? {} : { overlong: { ...overlong, maxTokens: limits.responseTokens } }

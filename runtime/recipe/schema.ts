@@ -78,7 +78,8 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
     )
   }
   for (const [field, why] of rewardFaults(recipe.reward)) refuse(['reward', field], why)
-  for (const [path, why] of stageFaults(recipe.stages, limits)) refuse(['stages', ...path], why)
+  for (const [path, why] of stageFaults(recipe.stages, limits, recipe.train.overlong?.bufferTokens))
+    refuse(['stages', ...path], why)
   const isLocal = engine.kind === 'local'
   if (!isLocal && engine.entropies)
     refuse(['engine', 'entropies'], `${engine.kind} servers give none; only local engines`)

@@ -57,10 +57,13 @@ export const stageSection = z.strictObject({
 
 export type StageConfig = z.output<typeof stageSection>
 
-/** What of the stages contradicts itself, or the recipe's limits: the path within them, and why. */
+/**
+ * What of the stages contradicts itself, the recipe's limits, or the buffer of `train.overlong`: the path within them, and why.
+ */
 export function stageFaults(
   stages: readonly StageConfig[],
   limits: z.output<typeof limitsSection>,
+  overlongTokens = 0,
 ): readonly (readonly [readonly (string | number)[], string])[] {
   const faults: (readonly [readonly (string | number)[], string])[] = []
   for (const [at, stage] of stages.entries()) {
@@ -73,6 +76,11 @@ export function stageFaults(
       const most = limits[field] ?? limits.contextTokens
       if (own !== undefined && own > most)
         faults.push([[at, 'limits', field], `${own} is above the run's limits.${field} (${most}); raise that`])
+    }
+    const written = stage.limits?.responseTokens
+    if (written !== undefined && overlongTokens > written) {
+      const why = `${written} is below train.overlong.bufferTokens (${overlongTokens}); lower that`
+      faults.push([[at, 'limits', 'responseTokens'], why])
     }
   }
   return faults
