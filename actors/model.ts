@@ -5,14 +5,14 @@
  * Invariant: a random model is made once for a run, from the recipe and its seed alone.
  */
 import { execFile } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import type { ChatMessage } from '../messages/facts'
 import { asError, TroupeError } from '../runtime/errors'
 import { policyDirectory, pythonPath } from '../runtime/python'
-import type { RecipeConfig } from '../runtime/recipe'
+import { contextFaults, positionsOf, type RecipeConfig } from '../runtime/recipe'
 
 export interface ModelOnDisk {
   readonly directory: string
@@ -28,7 +28,7 @@ export async function modelOf(
   demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>,
 ): Promise<ModelOnDisk> {
   const { model } = config
-  if (model.from === 'directory') return given(model)
+  if (model.from === 'directory') return given(config, model)
   if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
   const corpus = join(dirname(directory), 'corpus.jsonl')
   const spec = join(dirname(directory), 'model.json')
@@ -53,11 +53,10 @@ export async function modelOf(
   return { directory, template: undefined }
 }
 
-/**
- * The run's model where another process has made it. @throws TroupeError config.no_model, config.no_model_here
- */
-export function modelThere({ model }: RecipeConfig, directory: string): ModelOnDisk {
-  if (model.from === 'directory') return given(model)
+/** The run's model where another process has made it. @throws TroupeError config.no_model, config.no_model_here, config.invalid */
+export function modelThere(config: RecipeConfig, directory: string): ModelOnDisk {
+  const { model } = config
+  if (model.from === 'directory') return given(config, model)
   if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
   throw new TroupeError('config.no_model_here', {
     boundary: 'config',
@@ -67,17 +66,44 @@ export function modelThere({ model }: RecipeConfig, directory: string): ModelOnD
   })
 }
 
-function given({ path: stated, template }: Extract<RecipeConfig['model'], { from: 'directory' }>): ModelOnDisk {
-  const path = resolve(stated)
-  if (!existsSync(join(path, 'config.json'))) {
-    throw new TroupeError('config.no_model', {
+type Given = Extract<RecipeConfig['model'], { from: 'directory' }>
+
+function given(config: RecipeConfig, { path, template }: Given): ModelOnDisk {
+  const directory = resolve(path)
+  checkContexts(config, directory)
+  return { directory, template }
+}
+
+/** That the model reaches as far as the recipe's contexts. @throws TroupeError config.invalid, config.no_model */
+export function checkContexts(config: RecipeConfig, directory: string): void {
+  const [fault] = contextFaults(config, positionsIn(directory), `${join(directory, 'config.json')}`)
+  if (fault === undefined) return
+  const path = fault[0].join('.')
+  throw new TroupeError('config.invalid', {
+    boundary: 'config',
+    retriable: false,
+    message: `${path}: ${fault[1]}`,
+    hint: `lower ${path}, or give a model of longer contexts: --set model.path=DIR`,
+  })
+}
+
+/** Tokens that the model of a directory reaches to; undefined: it does not say. @throws TroupeError config.no_model */
+export function positionsIn(directory: string): number | undefined {
+  const file = join(resolve(directory), 'config.json')
+  const refuse = (why: string, cause?: unknown) =>
+    new TroupeError('config.no_model', {
       boundary: 'config',
       retriable: false,
-      message: `model.path: '${path}' holds no config.json`,
+      message: `model.path: '${resolve(directory)}' ${why}`,
       hint: '`troupe setup smollm2` makes one, or give a directory that transformers can load: --set model.path=DIR',
+      cause,
     })
+  if (!existsSync(file)) throw refuse('holds no config.json')
+  try {
+    return positionsOf(JSON.parse(readFileSync(file, 'utf8')) ?? {})
+  } catch (thrown) {
+    throw refuse(`holds a config.json that cannot be read: ${asError(thrown).message}`, thrown)
   }
-  return { directory: path, template }
 }
 
 const lastLine = (text: string) => text.trim().split('\n').at(-1) ?? text

@@ -381,6 +381,8 @@ test('a chat asks for no longer contexts than the server has', async () => {
     const how = { template: 'own', maxTokens: 300, turns: 4, temperature: 1, callsPerTurn: 1, set: [] }
     expect((await chatConfig({ ...how, engine })).limits.contextTokens).toBe(1024)
     expect((await chatConfig({ ...how, model: directory })).limits.contextTokens).toBe(4396)
+    const set = ['limits.contextTokens=8193', 'engine.kvTokens=10000']
+    await expect(chatConfig({ ...how, model: directory, set })).rejects.toThrow(/8193 is longer than the model's 8192/)
   } finally {
     server.closeAllConnections()
     await new Promise(resolve => server.close(resolve))

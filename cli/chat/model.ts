@@ -3,8 +3,9 @@
  *
  * in   --model, --engine        out  a recipe's configuration for a chat
  */
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { checkContexts, positionsIn } from '../../actors/model'
 import { applyOverrides, parseConfig } from '../../runtime/config'
 import { engineOverrides } from '../../runtime/engines/address'
 import { TroupeError } from '../../runtime/errors'
@@ -32,10 +33,11 @@ export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfi
   const directory = options.model ?? served.directory
   if (directory === undefined) throw noModel(options.engine)
   const path = resolve(directory)
-  const file = join(path, 'config.json')
-  if (!existsSync(file)) throw wrong(`${path} holds no config.json`, 'give a directory that transformers loads')
-  const { max_position_embeddings: known } = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
-  const positions = [known, served.contextTokens].filter(one => typeof one === 'number' && one > 0) as number[]
+  if (!existsSync(join(path, 'config.json')))
+    throw wrong(`${path} holds no config.json`, 'give a directory that transformers loads')
+  const positions = [positionsIn(path), served.contextTokens].filter(
+    one => typeof one === 'number' && one > 0,
+  ) as number[]
   const contextTokens = Math.min(longestContext, promptTokens + options.maxTokens, ...positions)
   const template = templateOf(options.template)
   const plain = {
@@ -51,7 +53,9 @@ export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfi
     train: { steps: 0 },
   }
   const engine = options.engine === undefined ? [] : engineOverrides([options.engine])
-  return parseConfig(recipeSchema, applyOverrides(plain, [...engine, ...options.set]), 'the chat')
+  const config = parseConfig(recipeSchema, applyOverrides(plain, [...engine, ...options.set]), 'the chat')
+  checkContexts(config, path)
+  return config
 }
 
 /** hermes: ours, which describes tools. own: the model's. Else a file. */

@@ -5,6 +5,7 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { positionsIn } from '../../actors/model'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type Benchmark, readProblems } from '../../recipes/benchmarks'
 import { resolveConfig } from '../../runtime/config'
@@ -46,6 +47,7 @@ export interface EvalOptions {
 
 /** What the engine may hold of KV by default, in tokens: the recipe's default where a context is not longer. */
 const kvTokens = 65_536
+const longestContext = 32_768
 /** Room for the problem, the system message and the tools. */
 const promptTokens = 2048
 
@@ -150,7 +152,7 @@ export async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Prom
     ...(functions === undefined ? {} : { functions }),
   })
   for (const [reason, n] of Object.entries(dropped)) process.stderr.write(`left out: ${n} rows: ${reason}\n`)
-  const positions = Math.min(32_768, positionsOf(model))
+  const positions = Math.min(longestContext, longestOf(model))
   const responseTokens = options.maxTokens ?? Math.min(30_000, positions)
   const contextTokens = Math.min(positions, promptTokens + responseTokens)
   const judge = options.judge === undefined ? undefined : judgeOf(options)
@@ -181,13 +183,11 @@ const judgeOf = ({ judge, judgeModel, judgeKeyEnv }: EvalOptions) => ({
   ...(judgeKeyEnv === undefined ? {} : { apiKey: { env: judgeKeyEnv } }),
 })
 
-/** Longest context of the model, in tokens. */
-function positionsOf(model: string): number {
-  const path = join(resolve(model), 'config.json')
-  if (!existsSync(path))
+/** Longest context of the model that is asked for, in tokens. */
+function longestOf(model: string): number {
+  if (!existsSync(join(resolve(model), 'config.json')))
     throw wrong(`${resolve(model)} holds no config.json`, 'give a directory that transformers loads')
-  const { max_position_embeddings: positions } = JSON.parse(readFileSync(path, 'utf8')) as Record<string, unknown>
-  return typeof positions === 'number' && positions > 0 ? positions : 32_768
+  return positionsIn(model) ?? longestContext
 }
 
 function textOf(given: string): string {

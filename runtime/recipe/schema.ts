@@ -13,6 +13,7 @@ import { evaluationSection } from './evaluation'
 import { hardwareSection } from './hardware'
 import { modelSection } from './model'
 import { count } from './numbers'
+import { contextFaults, positionsOf } from './positions'
 import { rewardFaults, rewardSection } from './reward'
 import { limitsSection, rolloutSection } from './rollout'
 import { selectionSection } from './selection'
@@ -70,13 +71,9 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
       `a prompt of ${limits.promptTokens} leaves nothing of a context of ${limits.contextTokens}; lower it or raise limits.contextTokens`,
     )
   }
-  const positions = model.from === 'random' ? model.config.max_position_embeddings : undefined
-  if (typeof positions === 'number' && limits.contextTokens > positions) {
-    refuse(
-      ['limits', 'contextTokens'],
-      `a context of ${limits.contextTokens} is longer than the model's ${positions} (model.config.max_position_embeddings)`,
-    )
-  }
+  const positions = model.from === 'random' ? positionsOf(model.config) : undefined
+  for (const [path, why] of contextFaults(recipe, positions, 'model.config.max_position_embeddings'))
+    refuse([...path], why)
   for (const [field, why] of rewardFaults(recipe.reward)) refuse(['reward', field], why)
   for (const [path, why] of stageFaults(recipe.stages, limits, recipe.train.overlong?.bufferTokens))
     refuse(['stages', ...path], why)

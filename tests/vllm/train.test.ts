@@ -21,7 +21,8 @@ const started: Running[] = []
 
 beforeAll(async () => {
   // vLLM's attention on CPUs wants heads of at least 32: the quickstart's have 24.
-  const { recipe, config } = loadRecipe('quickstart', ['model.config.hidden_size=128', 'coldStart.demonstrations=400'])
+  const wide = ['model.config.hidden_size=128', 'model.config.max_position_embeddings=4096']
+  const { recipe, config } = loadRecipe('quickstart', [...wide, 'coldStart.demonstrations=400'])
   await modelOf(config.value, model, async () => (await recipe.demonstrations?.(config.value)) ?? [])
   const options = { modelDirectory: model, contextTokens, maxSequences: 16, threads: 1 }
   servers = await Promise.all([startVllm(options), startVllm(options)])

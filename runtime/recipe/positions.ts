@@ -1,0 +1,47 @@
+/**
+ * How long contexts a model takes, and which of a recipe's are longer.
+ *
+ * in   a transformers config, a recipe's limits        out  tokens; the fields that ask for more, and why that is too much
+ * Invariant: pure; a config that names no length refuses nothing.
+ */
+type Architecture = Readonly<Record<string, unknown>>
+
+interface Contexts {
+  readonly limits: { readonly contextTokens: number }
+  readonly evaluation: { readonly limits?: { readonly contextTokens?: number | undefined } | undefined }
+}
+
+/** Scalings of rotary positions that lengthen what the config names; others name the scaled length already. */
+const lengthening = ['linear', 'dynamic', 'yarn']
+
+/** Tokens that the model's positions reach to; undefined: its config does not say. */
+export function positionsOf(architecture: Architecture): number | undefined {
+  const text = { ...architecture, ...asRecord(architecture.text_config) }
+  const stated = tokensIn(text.max_position_embeddings) ?? tokensIn(text.n_positions)
+  if (stated === undefined) return undefined
+  const scaling = { ...asRecord(text.rope_parameters), ...asRecord(text.rope_scaling) }
+  const factor = scaling.factor
+  if (typeof factor !== 'number' || !lengthening.includes(String(scaling.rope_type ?? scaling.type))) return stated
+  return Math.max(stated, Math.floor((tokensIn(scaling.original_max_position_embeddings) ?? stated) * factor))
+}
+
+/** Paths of a recipe's contexts that are longer than `positions`, and why each is refused. `named`: where the length stands. */
+export function contextFaults(
+  { limits, evaluation }: Contexts,
+  positions: number | undefined,
+  named: string,
+): readonly (readonly [readonly string[], string])[] {
+  if (positions === undefined) return []
+  const asked = [
+    [['limits', 'contextTokens'], limits.contextTokens],
+    [['evaluation', 'limits', 'contextTokens'], evaluation.limits?.contextTokens ?? 0],
+  ] as const
+  return asked
+    .filter(([, tokens]) => tokens > positions)
+    .map(([path, tokens]) => [path, `a context of ${tokens} is longer than the model's ${positions} (${named})`])
+}
+
+const asRecord = (value: unknown): Architecture =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Architecture) : {}
+
+const tokensIn = (value: unknown): number | undefined => (typeof value === 'number' && value > 0 ? value : undefined)

@@ -1,0 +1,92 @@
+/** A model that is given as a directory: a recipe whose contexts it does not reach is refused before anything is started. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { modelOf, modelThere } from '../actors/model'
+import { parseConfig } from '../runtime/config'
+import { positionsOf, type RecipeConfig, recipeSchema } from '../runtime/recipe'
+import { failure, refused } from './support/refusal'
+
+const folder = mkdtempSync(join(tmpdir(), 'troupe-given-'))
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+let count = 0
+function configOf(architecture: object | string, limits: object, evaluation: object = {}): RecipeConfig {
+  const path = join(folder, `m${count++}`)
+  mkdirSync(path)
+  writeFileSync(
+    join(path, 'config.json'),
+    typeof architecture === 'string' ? architecture : JSON.stringify(architecture),
+  )
+  return parseConfig(recipeSchema, { name: 't', model: { from: 'directory', path }, limits, evaluation }, 't')
+}
+const long = { max_position_embeddings: 2048 }
+
+test.each<[string, object, object, object, RegExp]>([
+  [
+    'a context',
+    long,
+    { contextTokens: 2049 },
+    {},
+    /^limits\.contextTokens: a context of 2049 is longer than the model's 2048 \(.*config\.json\)/,
+  ],
+  [
+    'an evaluation',
+    long,
+    { contextTokens: 512 },
+    { limits: { contextTokens: 4096 } },
+    /^evaluation\.limits\.contextTokens: a context of 4096 is longer than the model's 2048/,
+  ],
+  ['a model of GPT-2’s kind', { n_positions: 1024 }, { contextTokens: 2048 }, {}, /the model's 1024/],
+  [
+    'a model with parts',
+    { text_config: { max_position_embeddings: 1000 } },
+    { contextTokens: 1001 },
+    {},
+    /the model's 1000/,
+  ],
+])('%s beyond the positions of a given model is refused, wherever a part of the run opens it', async (...row) => {
+  const [, architecture, limits, evaluation, expected] = row
+  const config = configOf(architecture, limits, evaluation)
+  const made = await refused(modelOf(config, join(folder, 'none'), async () => []))
+  const there = failure(() => modelThere(config, join(folder, 'none')))
+  for (const { code, message, hint } of [made, there]) {
+    expect([code, message]).toEqual(['config.invalid', expect.stringMatching(expected)])
+    expect(hint).toMatch(/^lower (evaluation\.)?limits\.contextTokens/)
+  }
+})
+
+test('a context that just fits, and a model that names no length, are taken', async () => {
+  for (const architecture of [long, {}, { max_position_embeddings: null }]) {
+    const config = configOf(architecture, { contextTokens: 2048 })
+    expect(await modelOf(config, join(folder, 'none'), async () => [])).toEqual(modelThere(config, ''))
+  }
+})
+
+test('a config that is no JSON is refused with its place', () => {
+  const { code, message } = failure(() => modelThere(configOf('{', {}), ''))
+  expect([code, message]).toEqual([
+    'config.no_model',
+    expect.stringMatching(/m\d+' holds a config\.json that cannot be/),
+  ])
+})
+
+test.each<[object, number]>([
+  [{ rope_scaling: { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 2048 } }, 8192],
+  [{ rope_scaling: { type: 'linear', factor: 2 } }, 4096],
+  [{ rope_parameters: { rope_type: 'dynamic', factor: 2 } }, 4096],
+  // These name the scaled length already.
+  [{ rope_scaling: { rope_type: 'llama3', factor: 8, original_max_position_embeddings: 512 } }, 2048],
+  [{ rope_parameters: { rope_type: 'default' } }, 2048],
+])('positions count as scaled: %j', (scaling, expected) => {
+  expect(positionsOf({ ...long, ...scaling })).toBe(expected)
+})
+
+test('a random model, too, is refused whose evaluation is longer than it', () => {
+  const model = { from: 'random', config: long, vocabulary: 400, template: 't' }
+  const evaluation = { limits: { contextTokens: 4096 } }
+  const { message } = failure(() =>
+    parseConfig(recipeSchema, { name: 't', model, limits: { contextTokens: 512 }, evaluation }, 't'),
+  )
+  expect(message).toMatch(/evaluation\.limits\.contextTokens: a context of 4096 is longer than the model's 2048/)
+})
