@@ -7,7 +7,7 @@
  *   first. So all get on at about one speed, and the long ones, which nobody can tell beforehand, do not come last.
  * - Of those that have not begun, the groups that seem to become longest go first, after a few of each group.
  * - A trajectory moves between two turns only: when it was paused, or its engine's load is above another's by a margin.
- * - An engine on which nothing runs takes the first that waits, however large: nothing waits for ever.
+ * - An engine on which nothing runs takes the first that waits, however large: nothing waits for ever, and no KV idles.
  */
 import {
   type EngineView,
@@ -73,7 +73,7 @@ function begin(view: SchedulerView): Step | null {
   const most = turn === view.fresh ? view.options.overcommit + singleTurnOvercommit * single : 1
   const anyLoad = Number.POSITIVE_INFINITY
   const engine =
-    roomiest(view, turn, anyLoad, anyLoad, most) ?? view.engines.find(one => isIdle(one) && fits(one, turn))
+    roomiest(view, turn, anyLoad, anyLoad, most) ?? view.engines.find(one => isIdle(view, one) && fits(one, turn))
   return engine ? { kind: 'start', turn, engine: engine.spec.engine } : null
 }
 
@@ -120,7 +120,9 @@ function roomiest(
 const allMayBegin = (view: SchedulerView, taken: number, added: number, room: number): boolean =>
   taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit
 
-const isIdle = (engine: EngineView): boolean => engine.running === 0 && engine.waiting === 0
+/** With bounds nothing is ever preempted: what rests in a tool keeps its KV. */
+const isIdle = ({ forecasts }: SchedulerView, { running, waiting, inTool }: EngineView): boolean =>
+  running === 0 && waiting === 0 && (forecasts || inTool === 0)
 
 const loadOf = (view: SchedulerView, engine: EngineView): number =>
   (view.demandTokens(engine) + engine.foreignTokens) / engine.spec.kvTokens

@@ -81,7 +81,7 @@ test('kv-headroom never leaves plentiful KV idle: every turn starts at once wher
   )
 })
 
-test('an empty engine takes the oldest trajectory however far it may grow, and only then', () => {
+test('an idle engine takes the oldest trajectory however far it may grow, and only then', () => {
   for (const name of names) {
     const one = scheduler(name, [spec('a', { kvTokens: 100 })])
     one.turnAsked(ask(0, { boundTokens: 5000 }))
@@ -90,10 +90,19 @@ test('an empty engine takes the oldest trajectory however far it may grow, and o
     one.turnAsked(ask(1, { boundTokens: 5000 }))
     expect(started(one)).toEqual([])
     one.turnEnded(t(0), 40, 0)
-    expect(started(one)).toEqual([])
-    one.trajectoryReleased(t(0))
     expect(started(one)).toEqual(['1@a'])
   }
+})
+
+test('with bounds an engine takes no other while its only trajectory rests in a tool', () => {
+  const one = scheduler('kv-headroom', [spec('a', { kvTokens: 100 })], { quantile: null })
+  one.turnAsked(ask(0, { boundTokens: 5000 }))
+  expect(started(one)).toEqual(['0@a'])
+  one.turnAsked(ask(1, { boundTokens: 5000 }))
+  one.turnEnded(t(0), 40, 0)
+  expect(started(one)).toEqual([])
+  one.trajectoryReleased(t(0))
+  expect(started(one)).toEqual(['1@a'])
 })
 
 test('a context that no engine could hold is reported once, and stands in nobody’s way', () => {
