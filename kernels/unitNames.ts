@@ -140,7 +140,7 @@ function countOf(words: readonly string[], isOne: boolean): string | undefined {
   return by >= 0 && by === lower.length - 1 ? undefined : `${noun}${under}`
 }
 
-/** Not a product of variables: at least three letters, a vowel, and no neighbours of the alphabet that are no neighbours in words. */
+/** Not a product of variables: three letters or more, a vowel, and, where they are few, no neighbours of the alphabet that are none in short words. */
 export function isLikeWord(letters: string): boolean {
   const word = letters.toLowerCase()
   const isRun = [...word].every(
@@ -151,6 +151,6 @@ export function isLikeWord(letters: string): boolean {
     /^\p{L}{3,}$/u.test(word) &&
     /[aeiouy\u00c0-\uffff]/.test(word) &&
     !isRun &&
-    !/bc|cd|df|fg|jk|pq|qr|vw|wx|xz/.test(word)
+    (word.length > 4 || !/bc|cd|df|fg|jk|pq|qr|vw|wx|xz/.test(word))
   )
 }

@@ -151,7 +151,7 @@ export class Sessions<Link> {
         const why = 'lost' in before ? before.lost : 'its zygotes die'
         return rejected(requestId, `session_lost: session ${JSON.stringify(id)} could not be rebuilt: ${why}`)
       }
-      this.#ended(next, outcome.result.status, parent)
+      this.#ended(next, outcome.result.status, parent, outcome.kept !== undefined)
       cells[cell] = next
       for (const old of cells.slice(0, -KEPT)) this.#leave(old)
       this.#evict(id)
@@ -172,17 +172,18 @@ export class Sessions<Link> {
       const cell = cells[n]!
       const parent = cells[n - 1]?.state
       this.#leave(cell)
-      if (cell.void) this.#ended(cell, cell.ended, parent)
+      if (cell.void) this.#ended(cell, cell.ended, parent, false)
       else {
         const call = callOf({ id: 'rebuilt', ...cell.asked }, 0) as Call // it was checked when it was asked for
-        const { result, orphan } = await this.#run('rebuilt', cell, call, parent, signal)
+        const { result, orphan, kept } = await this.#run('rebuilt', cell, call, parent, signal)
         const { status, reason } = result
         if (orphan || reason !== undefined) return { lost: `cell ${n}: ${reason}` }
         if (cell.ended !== undefined && (cell.ended !== status || !cell.state)) {
           this.#leave(cell)
           return { lost: `cell ${n} ended with '${cell.ended}', and run again with '${status}'` }
         }
-        this.#ended(cell, status, parent)
+        if (kept && !cell.state) return { lost: `there was no room to keep cell ${n}` } // evicted for another session
+        this.#ended(cell, status, parent, kept !== undefined)
         if (cell.void) said.push(`cell ${n} of the history ended with '${status}' and left nothing`)
       }
       const old = cells[n - KEPT]
@@ -192,9 +193,9 @@ export class Sessions<Link> {
   }
 
   /** One that left no state stands on that of the cell before. */
-  #ended(cell: Cell<Link>, status: RunStatus | undefined, parent: State<Link> | undefined): void {
+  #ended(cell: Cell<Link>, status: RunStatus | undefined, parent: State<Link> | undefined, leftState: boolean): void {
     cell.ended = status
-    cell.void = !cell.state
+    cell.void = !leftState
     if (!cell.void || !parent) return
     cell.state = parent
     parent.users++

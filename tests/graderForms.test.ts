@@ -174,6 +174,12 @@ June 20 | june 20
 3,\frac12 | 3 and 1/2
 FF_{16} | ff_{16}
 -\frac72 | -3 1/2 ; minus three and a half
+5 pm | 5 PM
+10:30 AM | 10:30 am
+goldfish | Goldfish ; GOLDFISH
+Bedford | BEDFORD
+\text{Yes}, x=2 | \text{yes}, x=2
+\{\text{Red}, \text{Blue}\} | \{\text{red}, \text{blue}\}
 `)
 
 const other = table(String.raw`

@@ -102,6 +102,20 @@ test('a grader that never answers or throws ends with what it did; what it canno
   expect(said.at(-1)).toMatchObject({ trajectories: 8, unjudged, rescoredMean: 1 })
 })
 
+test("the recipe's own graders keep --timeout-ms themselves: a sandbox that has to be opened costs no answer", async () => {
+  const at = join(directory, 'cold')
+  await saveHistory(
+    at,
+    changed(history, m => (m.type === 'rollout.requested' ? { ...m, task: { ...m.task, truth: 'x + 1' } } : m)),
+  )
+  const args = ['replay', 'rescore', selected[0]!.group, '--timeout-ms', '500', '--json', '--bus', `lmdb:${at}`]
+  const { code, stdout } = await troupe(args).done
+  expect({ code, summary: JSON.parse(stdout.trim().split('\n').at(-1)!) }).toMatchObject({
+    code: 0,
+    summary: { trajectories: 8, unjudged: 0, rescoredMean: 0 },
+  })
+})
+
 test('rescore --second says where arithmetic contradicts the record, and judges nothing that it cannot tell', async () => {
   const at = join(directory, 'second')
   const group = selected[0]!.group

@@ -17,6 +17,7 @@ import type { Log } from '../../runtime/log'
 import type { McpServerConfig } from '../../runtime/recipe'
 import type { ToolSchema } from '../../runtime/renderer'
 import { resolveSecret, type SecretRef } from '../../runtime/secret'
+import { unlessAborted } from '../../runtime/unlessAborted'
 import type { Tool, ToolOutcome } from './toolPort'
 
 export interface McpServer {
@@ -124,7 +125,7 @@ export async function openMcpServer(
           }
           // An McpError is the server's own word, but for one: a broken connection is told twice, and its end says more.
           const isOwn = error instanceof McpError && error.code !== ErrorCode.ConnectionClosed
-          if (!isOwn && !connection.isOver) await endUnlessAlive(connection)
+          if (!isOwn && !connection.isOver) await unlessAborted(endUnlessAlive(connection), signal)
           if (!connection.isOver) return ended({ status: 'error', reason: error.message })
           const why = error instanceof McpError ? '' : ` (${error.message})`
           const reason = `the server '${name}' ${await connection.ended}${why}; it is started again`

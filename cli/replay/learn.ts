@@ -127,9 +127,9 @@ async function* relearn(
 ): AsyncGenerator<LearnedStep> {
   const last = wanted.at(-1)!
   const through = [...steps.values()].filter(
-    s => s.started.step > checkpoint.step && s.started.step <= last && s.metrics !== null && !s.rejected,
+    s => s.started.step > checkpoint.step && s.started.step <= last && (s.metrics !== null || s.rejected),
   )
-  const groups = new Set(through.flatMap(s => s.started.trajectories.map(groupOf)))
+  const groups = new Set(through.filter(s => !s.rejected).flatMap(s => s.started.trajectories.map(groupOf)))
   const all = await countedTrajectories(recorded, id => groups.has(groupOf(id as TrajectoryId)))
   const facts = new Map(all.map(c => [c.trajectory, factsIn(c)]))
   const byGroup = groupsOf(all)
@@ -153,7 +153,8 @@ async function* relearn(
         const decision = byGroup.get(groupOf(id))?.[0]?.decision
         return decision?.type === 'group.selected' ? [decision] : []
       })
-      await resetTrainer(trainer, one.reset, grpo)
+      await resetTrainer(trainer, one.reset, grpo) // a stage's reset stays, though its first step was rejected
+      if (one.rejected) continue
       const metrics = await trainer.step(trainSequences({ started, groups: decisions }, facts), grpo)
       if (!wanted.includes(started.step)) continue
       const digest = await digestOf(trainer, join(scratch, `step-${started.step}`))

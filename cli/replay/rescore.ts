@@ -153,7 +153,9 @@ function byArithmetic(counted: Counted): Rescored {
 }
 
 async function judge(counted: Counted, grader: Grader, options: RescoreOptions): Promise<Rescored> {
-  const { times, timeoutMs = graderDeadlineMs } = options
+  const { times } = options
+  // The run's own graders keep --timeout-ms themselves; a sandbox that opens, and those before it, are not in it.
+  const timeoutMs = (options.grader === undefined ? graderDeadlineMs : 0) + (options.timeoutMs ?? graderDeadlineMs)
   const { trajectory } = counted
   const { task } = counted.request
   const ask = { response: responseOf(counted), truth: task.truth, task }
@@ -163,7 +165,7 @@ async function judge(counted: Counted, grader: Grader, options: RescoreOptions):
   for (let k = 0; k < times; k++) {
     const grade = await graded(grader, ask, timeoutMs, trajectory)
     if (grade?.reward === null) {
-      how = `${grade.how}: ${grade.why}`
+      if (rewards.length === 0) how = `${grade.how}: ${grade.why}`
       continue
     }
     if (!Number.isFinite(grade?.reward)) throw wrong(`the grader gave no finite reward for ${trajectory}`)
@@ -197,7 +199,8 @@ const paint = painter(process.stdout)
 function print(results: readonly Rescored[], options: RescoreOptions): void {
   const changed = results.filter(r => r.changed)
   const shown = options.changed ? changed : results
-  const mean = (values: readonly number[]) => values.reduce((a, b) => a + b, 0) / values.length
+  const mean = (values: readonly number[]) =>
+    values.length === 0 ? null : values.reduce((a, b) => a + b, 0) / values.length
   const judged = results.filter(r => r.mean !== null)
   const summary = {
     type: 'summary',
@@ -220,7 +223,7 @@ function print(results: readonly Rescored[], options: RescoreOptions): void {
     process.stdout.write(`${r.changed ? paint('yellow', line) : line}\n`)
   }
   process.stdout.write(
-    `${summary.changed} of ${summary.trajectories} rewards differ from the record; mean ${summary.recordedMean.toFixed(4)} → ${summary.rescoredMean.toFixed(4)}${options.times > 1 ? `; ${summary.unsteady} unsteady over ${options.times} times` : ''}${summary.unjudged > 0 ? `; ${summary.unjudged} could not be judged, and are in no mean` : ''}\n`,
+    `${summary.changed} of ${summary.trajectories} rewards differ from the record; mean ${summary.recordedMean?.toFixed(4) ?? '–'} → ${summary.rescoredMean?.toFixed(4) ?? '–'}${options.times > 1 ? `; ${summary.unsteady} unsteady over ${options.times} times` : ''}${summary.unjudged > 0 ? `; ${summary.unjudged} could not be judged, and are in no mean` : ''}\n`,
   )
 }
 

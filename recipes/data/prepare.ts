@@ -76,16 +76,16 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   const ids = new Set<string>()
   for (const [key, candidate] of known) {
     counter.dropped('the same problem as a row before', candidate.again)
+    // Files of several sets may be laid together. Those that are left out keep their names, or others' would depend on why.
+    const own = candidate.id === undefined ? [] : [candidate.id]
+    const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
+    const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`
+    ids.add(id)
     const reason = whyNot(candidate, options)
     if (reason !== undefined) {
       counter.dropped(reason)
       continue
     }
-    // Files of several sets may be laid together.
-    const own = candidate.id === undefined ? [] : [candidate.id]
-    const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
-    const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`
-    ids.add(id)
     const answer = set.answers === 'text' && !options.integer ? candidate.answer : normalizeInteger(candidate.answer)
     const { problem, rest } = candidate
     problems.push({ id, problem, answer: answer ?? candidate.answer, source: set.name, ...rest })

@@ -9,6 +9,7 @@ import { createReadStream } from 'node:fs'
 import { open, readdir, readFile, stat } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
+import { parseExactJson } from '../../kernels'
 import { asError, TroupeError } from '../../runtime/errors'
 import { withoutBom } from '../../runtime/withoutBom'
 
@@ -114,7 +115,7 @@ function plain(value: unknown): unknown {
 
 function parsed(text: string): unknown {
   try {
-    return JSON.parse(text)
+    return parseExactJson(text)
   } catch {
     return undefined
   }

@@ -69,8 +69,7 @@ export class KafkaTail {
         if (place.state !== 'resting') return
         place.state = 'behind'
         place.answeredAt = systemEffects.elapsed()
-        const running = this.catchUp(place).finally(() => this.catching.delete(running))
-        this.catching.add(running)
+        this.beginCatchUp(place)
       },
       remove: () => {
         place.state = 'gone'
@@ -178,7 +177,7 @@ export class KafkaTail {
         pauseMs = 20
       } catch (thrown) {
         if (this.closed) return
-        if (!passesByItself(thrown)) await this.single(places)
+        if (!passesByItself(thrown)) this.single(places)
         this.failStalled(places, thrown)
         await sleep(pauseMs)
         pauseMs = Math.min(pauseMs * 2, maxPauseMs)
@@ -223,10 +222,16 @@ export class KafkaTail {
   }
 
   /** kafkajs does not say which partition of a request was at fault: each is asked alone. */
-  private async single(places: readonly Place[]): Promise<void> {
-    const following = places.filter(({ state }) => state === 'following')
-    for (const place of following) place.state = 'behind'
-    await Promise.all(following.map(place => this.catchUp(place)))
+  private single(places: readonly Place[]): void {
+    for (const place of places.filter(({ state }) => state === 'following')) {
+      place.state = 'behind'
+      this.beginCatchUp(place) // not awaited: one that is at fault takes seconds, and the others follow again at once
+    }
+  }
+
+  private beginCatchUp(place: Place): void {
+    const running = this.catchUp(place).finally(() => this.catching.delete(running))
+    this.catching.add(running)
   }
 
   private failStalled(places: readonly Place[], thrown: unknown): void {

@@ -9,6 +9,7 @@ import pytest
 import torch
 from test_trainer import OPTIONS, same, weights
 from tiny_models import random_sequences, tiny_model_dir
+from troupe_policy import checkpoint
 from troupe_policy.trainer import Trainer, TrainerError
 
 torch.set_num_threads(1)
@@ -98,3 +99,12 @@ def test_micro_batches_change_no_loss_by_more_than_rounding(model_dir, change) -
         metrics = Trainer(model_dir).step(random_sequences(9, seed=2), options)
         losses.append((metrics["loss"], metrics["gradNorm"]))
     assert losses[1:] == [pytest.approx(losses[0], rel=1e-5)] * 2
+
+
+def test_a_checkpoint_whose_reference_is_gone_is_refused(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir)
+    trainer.step(random_sequences(6, 0), KL)
+    trainer.save(tmp_path / "c", True)
+    checkpoint.part_file(tmp_path / "c", "reference").unlink()
+    with pytest.raises(checkpoint.CheckpointError, match=r"reference/weights\.safetensors"):
+        Trainer(model_dir).load(tmp_path / "c")

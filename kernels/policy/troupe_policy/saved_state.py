@@ -45,6 +45,7 @@ def save(trainer: Trainer, directory: Path, with_optimizer: bool) -> tuple[str, 
         saved = trainer.saved_reference
         same = saved is not None and saved[0] == trainer.reference.taken and ranks.from_leader(saved[1].is_file())
         parts[REFERENCE] = saved[1] if same else trainer.reference.gathered(leads)
+        described[REFERENCE] = {"file": str(checkpoint.part_file(Path(), REFERENCE))}
     state = gathered(trainer.updates.named_state(), leads) if with_optimizer else None
     outcome: tuple[str, object] | None = None
     failure: Exception | None = None
@@ -98,6 +99,8 @@ def _check_files(trainer: Trainer, directory: Path, manifest: dict) -> None:
     named = [directory / optimizer["file"]] if "file" in optimizer else []
     if trainer.lora is not None and ADAPTER in manifest:
         named.append(checkpoint.part_file(directory, ADAPTER))
+    if REFERENCE in manifest:  # earlier ones do not say
+        named.append(checkpoint.part_file(directory, REFERENCE))
     missing = [str(file.relative_to(directory)) for file in named if not file.is_file()]
     if missing:
         raise CheckpointError(

@@ -42,10 +42,13 @@ for call in ask['calls']:
     try: got = function(call['name'])(**call['arguments'])
     except BaseException as error:
         fault = f"{call['name']} failed: {type(error).__name__}: {error}"; break
-    found = next((one for one in left if same(got, one[0], one[1])), None)
+    try: found = next((at for at, one in enumerate(left) if same(got, one[0], one[1])), None)
+    except BaseException as error: found = None # what cannot be compared is not the same
     if found is None:
-        fault = f"{call['name']} gives {got!r:.80}"; break
-    left.remove(found)
+        try: fault = f"{call['name']} gives {got!r:.80}"
+        except BaseException: fault = f"{call['name']} gives another value"
+        break
+    del left[found]
 say({'fault': fault})
 `
 
@@ -62,6 +65,7 @@ export async function executedFault(
   const said = saidIn(stdout)
   if (status === 'timeout' && said.wanted !== undefined) return 'the calls ran out of time'
   if (status === 'timeout') throw new Error('a wanted call runs out of time itself')
+  if (status !== 'ok' && said.wanted !== undefined) return `the calls ended with '${status}'`
   if (status !== 'ok') throw new Error(`the functions cannot be run: ${stderr.trim().split('\n').at(-1)}`)
   if (said.broken !== undefined) throw new Error(`a wanted call fails itself: ${said.broken}`)
   if (said.fault === undefined) throw new Error('the functions ended before there was a verdict')
