@@ -11,7 +11,7 @@ import { serveMetrics } from './metrics'
 import type { LoadedRecipe } from './recipes'
 import { openRun } from './runContext'
 import { stopSignals } from './signals'
-import { joinedConfig, waitForRun } from './startedRun'
+import { joinedConfig, waitForRun, whenBusIsThere } from './startedRun'
 
 export interface RoleOptions {
   readonly bus: string
@@ -34,7 +34,8 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
   signals.stopped.then(() => {
     stopped = true
   })
-  const context = await openRun(options.bus, id, 'write', options.dir)
+  const open = () => openRun(options.bus, id, 'write', options.dir)
+  const context = await whenBusIsThere(open, say, () => stopped)
   const metrics = await serveMetrics(options.metrics)
   let run: Run | undefined
   try {

@@ -81,6 +81,28 @@ export async function refuseTaken(context: RunContext): Promise<void> {
   })
 }
 
+/** How long a process that takes one part of a run waits for a broker that does not answer: one that restarts is back by then. */
+const brokerWaitMs = 30_000
+
+/** A part of a run is no use without its bus, and may be started with it. @throws what `open` throws at last */
+export async function whenBusIsThere<T>(
+  open: () => Promise<T>,
+  say: (text: string) => void,
+  isAborted: () => boolean,
+): Promise<T> {
+  const begun = systemEffects.elapsed()
+  for (let tries = 0; ; tries++) {
+    try {
+      return await open()
+    } catch (thrown) {
+      const isOut = thrown instanceof TroupeError && thrown.code === 'bus.unreachable'
+      if (!isOut || isAborted() || systemEffects.elapsed() - begun > brokerWaitMs) throw thrown
+      if (tries === 0) say(`${thrown.message}; asking for ${brokerWaitMs / 1000} s`)
+      await sleep(lookEveryMs)
+    }
+  }
+}
+
 /** Waits for the learner to start the run. `aborted` ends the wait. @throws TroupeError cli.run_not_started */
 export async function waitForRun(
   context: RunContext,

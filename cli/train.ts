@@ -24,7 +24,7 @@ import { takeRole } from './role'
 import { openRun, withBus } from './runContext'
 import { isShared, refuseWrongName, refuseWrongNameOn } from './runName'
 import { stopSignals } from './signals'
-import { partitionsOfRun, recordedConfig, refuseTaken, startedRun } from './startedRun'
+import { partitionsOfRun, recordedConfig, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
 import { stopOverrides } from './stopOn'
 import { type RunView, type TrainViewOptions, trainView } from './trainView'
 import { watchRun } from './watchRun'
@@ -142,7 +142,9 @@ export async function train(name: string, options: TrainOptions): Promise<number
   if (joins) return takeRole(loaded, { ...options, role, run: id, set: overrides })
 
   const log = createLog('troupe')
-  const context = await openRun(options.bus, id, 'write', options.dir)
+  const open = () => openRun(options.bus, id, 'write', options.dir)
+  const say = (text: string) => void process.stderr.write(`${text}\n`)
+  const context = role === 'all' ? await open() : await whenBusIsThere(open, say, () => false)
   let lose: (error: Error) => void = () => {}
   const lost = new Promise<never>((_, reject) => {
     lose = reject

@@ -1,4 +1,6 @@
 /** `troupe train --role` where it cannot work: what is wrong, and what to do. */
+import { whenBusIsThere } from '../cli/startedRun'
+import { TroupeError } from '../runtime/errors'
 import { troupe } from './support/cli'
 
 jest.setTimeout(120_000)
@@ -15,4 +17,37 @@ test('a role without a bus to share, without a run, or of no such name is refuse
   expect(unnamed).toMatchObject({ code: 2, stderr: expect.stringContaining('--run ID') })
   expect(unknown).toMatchObject({ code: 2, stderr: expect.stringMatching(/Allowed choices are all, coordinator/) })
   expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('from 1 to 1024') })
+})
+
+test('a part of a run waits for a broker that does not answer yet, and for nothing else', async () => {
+  const out = new TroupeError('bus.unreachable', { boundary: 'bus', retriable: true, message: 'no broker answers' })
+  const said: string[] = []
+  let tries = 0
+  const open = async () => {
+    if (++tries < 3) throw out
+    return 'open'
+  }
+  expect(
+    await whenBusIsThere(
+      open,
+      line => said.push(line),
+      () => false,
+    ),
+  ).toBe('open')
+  expect(said).toEqual(['no broker answers; asking for 30 s'])
+  const denied = new TroupeError('bus.denied', { boundary: 'bus', retriable: false, message: 'wrong password' })
+  await expect(
+    whenBusIsThere(
+      () => Promise.reject(denied),
+      () => {},
+      () => false,
+    ),
+  ).rejects.toBe(denied)
+  await expect(
+    whenBusIsThere(
+      () => Promise.reject(out),
+      () => {},
+      () => true,
+    ),
+  ).rejects.toBe(out)
 })
