@@ -73,14 +73,15 @@ test('where the learner’s own directory is seen, nothing is fetched', async ()
   )
 })
 
+const engineThatTakes = (take: (update: Parameters<Engine['updateWeights']>[0]) => unknown) =>
+  ({
+    id: 'e',
+    updateWeights: async (...[update]: Parameters<Engine['updateWeights']>) => void take(update),
+  }) as unknown as Engine
+
 test('an engine is given the fetched directory', async () => {
   const given: string[] = []
-  const engine = {
-    id: 'e',
-    async updateWeights(update: { readonly directory: string }) {
-      given.push(update.directory)
-    },
-  } as unknown as Engine
+  const engine = engineThatTakes(({ directory }) => given.push(directory))
   const published = {
     ...weights(),
     type: 'weights.published',
@@ -243,12 +244,7 @@ test('weights that take longer to come than later ones are not loaded over them'
   await new Promise<void>(resolve => slow.listen(0, '127.0.0.1', resolve))
   try {
     const loaded: number[] = []
-    const engine = {
-      id: 'e',
-      async updateWeights(update: { readonly version: number }) {
-        loaded.push(update.version)
-      },
-    } as unknown as Engine
+    const engine = engineThatTakes(({ version }) => loaded.push(version))
     const perform = inferencePort(engine, false, systemEffects)
     const update = (n: number, served: string) => {
       const common = { ...weights(), type: 'weights.published', at: 0, step: n, bytes: 0 } as const

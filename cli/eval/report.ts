@@ -3,12 +3,12 @@
  *
  * in   benchmarks with their `evaluation.completed`, and what the log tells of them        out  text, files
  */
-import { writeFileSync } from 'node:fs'
 import { basename } from 'node:path'
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
 import { problemsOf, scored } from '../evaluationScore'
 import { percent } from '../terminal'
+import { writeOut } from '../writeOut'
 import type { EvaluationDetails } from './details'
 import { type PictureRow, pictureOf } from './picture'
 
@@ -25,18 +25,12 @@ const suspectsShown = 20
 export function writeReport(file: string, all: readonly Evaluated[], model: string): void {
   const stem = file.replace(/\.(md|markdown)$/, '')
   const picture = `${stem}.svg`
-  writeFileSync(picture, pictureOf(all.flatMap(pictureRows)))
-  writeFileSync(
-    `${stem}.json`,
-    `${JSON.stringify(
-      all.map(one => jsonOf(one, model)),
-      null,
-      2,
-    )}\n`,
-  )
+  writeOut(picture, [pictureOf(all.flatMap(pictureRows))])
+  const json = all.map(one => jsonOf(one, model))
+  writeOut(`${stem}.json`, [`${JSON.stringify(json, null, 2)}\n`])
   const parts = all.map(({ benchmark, result, details }) => reportOf(benchmark, result, details))
   const summary = all.length < 2 ? [] : [summaryOf(all)]
-  writeFileSync(file, `${[...summary, ...parts, `![Beside the paper](${basename(picture)})\n`].join('\n')}`)
+  writeOut(file, [[...summary, ...parts, `![Beside the paper](${basename(picture)})\n`].join('\n')])
 }
 
 const jsonOf = ({ benchmark, result, details, run }: Evaluated, model: string) => {

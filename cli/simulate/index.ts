@@ -5,7 +5,6 @@
  * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error; `--write-trace` its load
  * The policies are those that run live; nothing is read from the clock, so the same files give the same figures.
  */
-import { writeFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import {
   calibrate,
@@ -21,6 +20,7 @@ import { svgOf } from '../picture'
 import { openRun, withBus } from '../runContext'
 import { percent } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
+import { writeOut } from '../writeOut'
 import { readEngineModel, readTrace } from './inputs'
 import { pictureOf } from './picture'
 import { readLoad, sizesOf } from './recorded'
@@ -108,7 +108,7 @@ async function run(options: SimulateOptions): Promise<void> {
     return result
   })
   if (!options.json) process.stdout.write(tableOf(results, bound) + saidOf(recorded))
-  if (options.picture !== undefined) writeFileSync(options.picture, await svgOf(pictureOf(results, bound)))
+  if (options.picture !== undefined) writeOut(options.picture, [await svgOf(pictureOf(results, bound))])
 }
 
 interface Load {
@@ -177,9 +177,12 @@ async function calibrateRun(options: SimulateOptions, name: string): Promise<voi
     ...{ makespanMs, simulatedMakespanMs: result.makespanMs, makespanError: result.makespanMs / makespanMs - 1 },
     ...{ ttftMsMean, simulatedTtftMsMean: result.ttftMsMean },
   }
-  if (options.engineModel !== undefined) writeFileSync(options.engineModel, `${JSON.stringify(model, null, 2)}\n`)
+  if (options.engineModel !== undefined) writeOut(options.engineModel, [`${JSON.stringify(model, null, 2)}\n`])
   if (options.writeTrace !== undefined) {
-    writeFileSync(options.writeTrace, load.trace.map(line => `${JSON.stringify(line)}\n`).join(''))
+    writeOut(
+      options.writeTrace,
+      load.trace.map(line => `${JSON.stringify(line)}\n`),
+    )
   }
   const text = [
     `${turns} turns on ${engines} engine${engines === 1 ? '' : 's'} fitted; mean error of a turn:`,
