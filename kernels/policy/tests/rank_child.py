@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from pathlib import Path
 
 import torch
 from tiny_models import random_sequences
 from troupe_policy.checkpoint import CheckpointError
+from troupe_policy.process import end
 from troupe_policy.ranks import Ranks
 from troupe_policy.trainer import Trainer, TrainerError
 from troupe_policy.updates import whole
@@ -46,13 +48,21 @@ def held_bytes() -> int:
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
+def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
+    """What this process holds once it is no more than before: gloo's thread lets go of a gathered tensor a moment after its caller has it."""
+    deadline = time.monotonic() + timeout_s
+    while (held := held_bytes()) > bytes_before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return held
+
+
 def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
     """Bytes that rank 1 had more than before, when rank 0 wrote what was gathered."""
     held: list[int] = []
     from_leader = trainer.ranks.from_leader
 
     def measured(value: object) -> object:
-        held.append(held_bytes())
+        held.append(held_at_most(before))
         return from_leader(value)
 
     before = held_bytes()
@@ -94,6 +104,8 @@ def main(folder: Path) -> None:
     results["lora resumed"] = after_resume(lora)
     if ranks.leads:
         torch.save(results, folder / "results.pt")
+    # as the ranks of a server end: torn down by the interpreter, gloo's threads at times abort the process
+    end(0)
 
 
 if __name__ == "__main__":
