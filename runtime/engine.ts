@@ -25,6 +25,8 @@ export interface EngineCapabilities {
   readonly trainable: boolean
   /** Same seed and context give the same tokens, whatever else runs. */
   readonly deterministic: boolean
+  /** Of a run that trains adapters it wants these, and not the model with them merged. Default false. */
+  readonly takesAdapters?: boolean
 }
 
 export interface GenerateRequest {
@@ -68,6 +70,16 @@ export class GenerationLost extends TroupeError {
   }
 }
 
+export interface WeightsUpdate {
+  readonly version: PolicyVersion
+  readonly directory: string
+  /** '': of a model as it came, which has none. */
+  readonly digest: string
+  readonly keepKv: boolean
+  /** The directory holds adapters to the model that the engine was started with: for those that take them. */
+  readonly isAdapter?: boolean
+}
+
 export interface Engine {
   readonly id: EngineId
   readonly capabilities: EngineCapabilities
@@ -83,7 +95,7 @@ export interface Engine {
   /** Drops what is kept of a trajectory. */
   release(trajectory: TrajectoryId): Promise<void>
   /** Loads weights from a directory between two iterations and forgets KV of older ones (unless `keepKv`). */
-  updateWeights(update: { version: PolicyVersion; directory: string; digest: string; keepKv: boolean }): Promise<void>
+  updateWeights(update: WeightsUpdate): Promise<void>
   status(): Promise<EngineStatus>
   /**
    * Gives the engine's memory back, for a trainer on the same device: what runs is ended and goes on after `wake`, what is

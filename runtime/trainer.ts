@@ -70,6 +70,12 @@ export interface StageReset {
   readonly reference: boolean
 }
 
+/** digest: sha256 over the safetensors files' bytes in the order of their names, hex. */
+export interface Saved {
+  readonly digest: string
+  readonly bytes: number
+}
+
 export interface Trainer {
   /** Supervised fine-tuning. `onProgress` gets the share done and the loss in nats a token. */
   sft(
@@ -82,8 +88,11 @@ export interface Trainer {
    * `context_exceeded` are faults of the batch, every other code is one of the trainer or its options.
    */
   step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
-  /** Writes weights, config and tokenizer so that `transformers` loads them: to a temporary directory, fsynced, renamed. */
-  save(directory: string, withOptimizer: boolean): Promise<{ readonly digest: string; readonly bytes: number }>
+  /**
+   * Writes weights, config and tokenizer so that `transformers` loads them: to a temporary directory, fsynced, renamed. Where
+   * adapters are trained the weights have them merged, and `adapter/` has them alone, as peft loads them.
+   */
+  save(directory: string, withOptimizer: boolean): Promise<Saved & { readonly adapter?: Saved }>
   /** Loads weights, and the optimizer's state and the KL's reference where the directory has them. */
   load(directory: string): Promise<void>
   /**

@@ -10,7 +10,7 @@ import type { Metrics } from '../messages/facts'
 import { asError, TroupeError } from './errors'
 import { type PolicyProcess, type PolicyProcessOptions, startPolicyProcess } from './policyProcess'
 import { bytesOfTokens } from './tokenBytes'
-import type { SftExample, Trainer, TrainSequence } from './trainer'
+import type { Saved, SftExample, Trainer, TrainSequence } from './trainer'
 
 export interface TrainerProcessOptions extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'> {
   /** A torch device; default: CUDA where there is one. */
@@ -111,9 +111,13 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
     step: (sequences, grpo) =>
       call(child, 'Step', parts({ options: grpo }, sequences, sequenceOf), stepTimeoutMs ?? 3_600_000, () => {}),
     async save(directory, withOptimizer) {
-      type Saved = { readonly digest: string; readonly bytes: number }
-      const { digest, bytes } = await client.unary<Saved>('Save', { directory, withOptimizer }, saveTimeoutMs)
-      return { digest, bytes }
+      type Reply = Saved & { readonly adapterDigest: string; readonly adapterBytes: number }
+      const reply = await client.unary<Reply>('Save', { directory, withOptimizer }, saveTimeoutMs)
+      const { digest, bytes, adapterDigest, adapterBytes } = reply
+      return {
+        ...{ digest, bytes },
+        ...(adapterDigest === '' ? {} : { adapter: { digest: adapterDigest, bytes: adapterBytes } }),
+      }
     },
     async load(directory) {
       await client.unary('Load', { directory }, saveTimeoutMs)

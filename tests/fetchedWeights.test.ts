@@ -18,7 +18,7 @@ import { pathToFileURL } from 'node:url'
 import { inferencePort } from '../actors/ports/inferencePort'
 import { policyVersion } from '../messages/ids'
 import { systemEffects } from '../runtime/effects'
-import type { Engine } from '../runtime/engine'
+import type { Engine, WeightsUpdate } from '../runtime/engine'
 import { weightsHere } from '../runtime/weights/fetchWeights'
 import { servedWeights } from '../runtime/weights/servedWeights'
 import { serveWeights, type WeightServer } from '../runtime/weights/serveWeights'
@@ -73,10 +73,11 @@ test('where the learner’s own directory is seen, nothing is fetched', async ()
   )
 })
 
-const engineThatTakes = (take: (update: Parameters<Engine['updateWeights']>[0]) => unknown) =>
+const engineThatTakes = (take: (update: WeightsUpdate) => unknown) =>
   ({
     id: 'e',
-    updateWeights: async (...[update]: Parameters<Engine['updateWeights']>) => void take(update),
+    capabilities: { takesAdapters: true },
+    updateWeights: async (update: WeightsUpdate) => void take(update),
   }) as unknown as Engine
 
 test('an engine is given the fetched directory', async () => {
@@ -97,6 +98,36 @@ test('an engine is given the fetched directory', async () => {
   )({ kind: 'update', weights: published }, new AbortController().signal)
   expect(answer).toMatchObject({ facts: [{ type: 'weights.applied', version: 1, digest }] })
   expect(readFileSync(join(given[0]!, 'model.safetensors')).equals(bytes)).toBe(true)
+})
+
+test('adapters are fetched alone by an engine that takes them, and the whole model by one that does not', async () => {
+  const adapters = randomBytes(1000)
+  const adapter = { digest: createHash('sha256').update(adapters).digest('hex'), bytes: adapters.length }
+  mkdirSync(join(version, 'adapter'))
+  writeFileSync(join(version, 'adapter', 'adapter_model.safetensors'), adapters)
+  writeFileSync(join(version, 'adapter', 'adapter_config.json'), '{"peft_type":"LORA"}')
+  for (const takesAdapters of [true, false]) {
+    const given: WeightsUpdate[] = []
+    const engine = { ...engineThatTakes(update => given.push(update)), capabilities: { takesAdapters } } as Engine
+    const said = {
+      ...weights(),
+      type: 'weights.published',
+      at: 0,
+      version: policyVersion(2),
+      step: 2,
+      bytes: 0,
+    } as const
+    const update = { kind: 'update', weights: { ...said, adapter } } as const
+    const answer = await inferencePort(engine, false, systemEffects)(update, new AbortController().signal)
+    expect(answer).toMatchObject({ facts: [{ type: 'weights.applied', version: 2, digest }] })
+    const [taken] = given
+    expect(taken).toMatchObject({ isAdapter: takesAdapters, digest: takesAdapters ? adapter.digest : digest })
+    const files = takesAdapters
+      ? ['adapter_config.json', 'adapter_model.safetensors']
+      : ['config.json', 'model.safetensors']
+    expect(readdirSync(taken!.directory).sort()).toEqual(files)
+  }
+  rmSync(join(version, 'adapter'), { recursive: true })
 })
 
 test('a connection that breaks in the middle is gone on with from where it broke', async () => {

@@ -14,7 +14,7 @@ import type { Effects } from '../../runtime/effects'
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../runtime/engine'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host'
-import { weightsHere } from '../../runtime/weights/fetchWeights'
+import { adapterOf, weightsHere } from '../../runtime/weights/fetchWeights'
 import type { InferenceRequest } from '../inference'
 
 export const inferenceKey = (request: InferenceRequest): string => {
@@ -115,13 +115,15 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         return undefined
       }
       case 'update': {
-        const { version, digest } = request.weights
+        const { version, digest, adapter } = request.weights
         const turn = ++updates
-        const directory = await weightsHere(request.weights, { signal })
+        const isAdapter = adapter !== undefined && engine.capabilities.takesAdapters === true
+        const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
+        const directory = await weightsHere(taken, { signal })
         const updated = updating.then(async () => {
           // One that took longer to come than a later one is not loaded over it.
           if (turn < updates) return false
-          await engine.updateWeights({ version, digest, directory, keepKv })
+          await engine.updateWeights({ version, digest: taken.digest, directory, keepKv, isAdapter })
           return true
         })
         updating = updated.catch(() => undefined)

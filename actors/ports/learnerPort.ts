@@ -70,11 +70,12 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const whole = step % options.checkpointEvery === 0
     const name = under(`step-${String(step).padStart(6, '0')}`, epoch)
     const path = whole ? checkpointPath(name) : join(options.directory, 'weights', under(versionName(version), epoch))
-    const { digest, bytes } = await trainer.save(path, whole)
+    const { digest, bytes, adapter } = await trainer.save(path, whole)
     const at = fx.now()
     const url = pathToFileURL(path).href
     const served = options.servedAt === undefined ? {} : { served: options.servedAt(path) }
-    const said = { version, step, url, ...served, digest, bytes, epoch }
+    const adapters = adapter === undefined ? {} : { adapter }
+    const said = { version, step, url, ...served, digest, bytes, ...adapters, epoch }
     const published: WeightsPublished = { type: 'weights.published', at, ...said }
     const saved: CheckpointSaved[] = whole ? [{ type: 'checkpoint.saved', at, step, version, name, digest, epoch }] : []
     await removeOld(version)

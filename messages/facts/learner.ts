@@ -59,6 +59,8 @@ export interface WeightsPublished {
   /** sha256 over the weight files, hex. */
   readonly digest: string
   readonly bytes: number
+  /** Where adapters are trained: below the weights, in `adapter/`, for engines that have the model they belong to. */
+  readonly adapter?: { readonly digest: string; readonly bytes: number }
   /** Of the learner that says so; logs from before learners took turns have none. */
   readonly epoch?: Epoch
 }

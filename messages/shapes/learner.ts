@@ -27,6 +27,7 @@ export const learnerShapes = {
       served: { optional: 'string' },
       digest: 'string',
       bytes: 'int',
+      adapter: { optional: { fields: { digest: 'string', bytes: 'int' } } },
       epoch: { optional: 'int' },
     },
   },

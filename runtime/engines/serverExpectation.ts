@@ -10,6 +10,8 @@ export interface ServerExpectation {
   readonly contextTokens: number
   /** Whether turns are trained on, and new weights come. */
   readonly trained: boolean
+  /** The run trains adapters of this rank. */
+  readonly adapterRank?: number
   /** The run's own reading of token ids, to compare the server's with. */
   readonly decode: (tokens: Int32Array) => Promise<string>
   /** Where the server does not say how many sequences it runs at once. */

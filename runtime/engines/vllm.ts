@@ -4,11 +4,12 @@
  * in   generate, abort, new weights        out  generations, as token ids with logprobs under the distribution sampled from
  * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
  * `engine.lost` when the server is gone. Each token is counted to the weights that it was sampled under: those change
- * only while the server is paused, after every earlier token has arrived.
+ * only while the server is paused, after every earlier token has arrived; of a run that trains adapters, where the server
+ * takes them, between two requests.
  * What vLLM does not tell: preemptions of one request (its status has their sum), and KV that is only cached.
  */
 import type { EngineId } from '../../messages/ids'
-import { policyVersion } from '../../messages/ids'
+import { type PolicyVersion, policyVersion } from '../../messages/ids'
 import { type Effects, systemEffects } from '../effects'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
 import { TroupeError } from '../errors'
@@ -19,6 +20,7 @@ import { unanswered } from './serverReply'
 import { refused } from './serverRequest'
 import { ServerRequests } from './serverRequests'
 import type { ServerRun } from './serverRun'
+import { vllmAdapters } from './vllmAdapters'
 import { completionBody, pieceOf } from './vllmCompletion'
 import { vllmMetrics } from './vllmMetrics'
 import { probeVllm, type VllmExpectation, type VllmTraits } from './vllmProbe'
@@ -66,20 +68,24 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     vocabulary: expected.vocabulary,
     prefixSharing: traits.prefixSharing,
     prioritySign: traits.prioritySign,
-    trainable: traits.processedLogprobs && traits.takesWeights,
+    trainable: traits.processedLogprobs && (traits.takesWeights || traits.takesAdapters),
     deterministic: false,
+    takesAdapters: traits.takesAdapters,
   }
   const health = serverHealth(http, options.health)
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
-  let version = policyVersion(-1)
+  const adapters = vllmAdapters(http)
+  /** What requests ask for, and whose version their tokens count to. */
+  let policy = { version: policyVersion(-1), model: traits.servedName }
 
   async function answer(run: ServerRun): Promise<Generation> {
     const { request, maxTokens, onTokens } = run
+    const sampledBy = policy
     let cachedTokens = 0
     let queuedMs = 0
     const question = {
       path: '/v1/completions',
-      body: completionBody(traits, request, maxTokens),
+      body: completionBody(traits, request, maxTokens, sampledBy.model),
       refused: (status: number, message: string) => refused(url, status, message, tooLong),
     }
     const finish = await requests.ask(run, question, line => {
@@ -89,7 +95,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
       if (piece.tokens.length === 0) return piece.finish
       run.begun()
       piece.tokens.forEach((token, i) => {
-        run.take(token, piece.logprobs[i]!, version)
+        run.take(token, piece.logprobs[i]!, sampledBy.version)
       })
       onTokens?.(Int32Array.from(piece.tokens))
       return piece.finish
@@ -102,16 +108,23 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     traits,
     updateWeights: update =>
       requests.change(async () => {
-        const asItIs = update.digest === '' && update.version === 0
+        const { version, directory, digest, isAdapter = false } = update
+        const asItIs = digest === '' && version === 0
+        if (isAdapter) {
+          // What runs goes on under the adapters that it was asked for.
+          policy = { version, model: await adapters.load(await servedWeights(directory, digest), digest) }
+          return
+        }
+        if (traits.takesAdapters && !asItIs) throw adaptersOnly(url, version)
         if (!traits.takesWeights && !asItIs) throw noUpdates(url)
         const open = requests.gate.close()
         try {
+          // Of what runs, too: it goes on under the new weights.
           const onLoaded = () => {
-            version = update.version
+            policy.version = version
           }
-          if (traits.takesWeights) {
-            const directory = await servedWeights(update.directory, update.digest)
-            await updateVllm(http, { ...update, directory }, onLoaded)
+          if (traits.takesWeights && !traits.takesAdapters) {
+            await updateVllm(http, { ...update, directory: await servedWeights(directory, digest) }, onLoaded)
           } else onLoaded()
         } finally {
           open()
@@ -126,7 +139,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
         type: 'engine.status',
         at: fx.now(),
         engine: id,
-        version,
+        version: policy.version,
         kvTokens: m.kvTokens,
         referencedTokens: Math.round(m.usedShare * m.kvTokens),
         cachedTokens: 0,
@@ -142,6 +155,15 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
     },
   }
 }
+
+/** Merged weights in the place of those that adapters belong to would change what every later adapter means. */
+const adaptersOnly = (url: string, version: PolicyVersion): TroupeError =>
+  new TroupeError('engine.no_updates', {
+    boundary: 'engine',
+    retriable: false,
+    message: `version ${version} was published without its adapters, which the vLLM server at ${url} was started for`,
+    hint: 'start it without --enable-lora, with VLLM_SERVER_DEV_MODE=1: it takes merged weights then',
+  })
 
 const noUpdates = (url: string): TroupeError =>
   new TroupeError('engine.no_updates', {

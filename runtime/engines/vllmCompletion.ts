@@ -22,10 +22,16 @@ export interface Piece {
   readonly queuedMs: number | null
 }
 
-export function completionBody(traits: VllmTraits, request: GenerateRequest, maxTokens: number): object {
+/** `model`: what is served, or adapters to it. */
+export function completionBody(
+  traits: VllmTraits,
+  request: GenerateRequest,
+  maxTokens: number,
+  model = traits.servedName,
+): object {
   const { temperature, topP, topK, minP, stopTokens } = request.sampling
   return {
-    model: traits.servedName,
+    model,
     prompt: Array.from(request.context),
     max_tokens: maxTokens,
     min_tokens: 0,

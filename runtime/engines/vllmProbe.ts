@@ -9,6 +9,7 @@ import type { ServerExpectation } from './serverExpectation'
 import type { ServerHttp } from './serverHttp'
 import { garbage, isMissing, isTaken, messageOf, objectOf, type Reply, unanswered } from './serverReply'
 import { checkTokenizer, unfitServer } from './serverTokenizer'
+import { loadPath } from './vllmAdapters'
 import { vllmMetrics } from './vllmMetrics'
 
 export interface VllmExpectation extends ServerExpectation {
@@ -31,6 +32,8 @@ export interface VllmTraits {
   readonly processedLogprobs: boolean
   /** The endpoints of development mode are there: pause, new weights, reset of the prefix cache. */
   readonly takesWeights: boolean
+  /** The run trains adapters, and the server loads some while it runs. */
+  readonly takesAdapters: boolean
   /** Requests may carry a seed. On CPUs a seeded request that is prefilled in chunks ends vLLM 0.32. */
   readonly takesSeed: boolean
 }
@@ -54,16 +57,21 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   await checkVocabulary(http, servedName, expected.vocabulary)
   await checkTokenizer(`vLLM server at ${url}`, expected, ids => detokenized(http, servedName, ids))
   const processedLogprobs = await givesProcessedLogprobs(http, servedName)
-  const { takesWeights, packsHeads, device, maxSequences } = await developmentMode(http)
+  const { takesWeights, packsHeads, device, maxSequences, adapters } = await developmentMode(http)
+  const takesAdapters = expected.adapterRank !== undefined && adapters !== null && (await loadsAdapters(http))
   if (expected.trained && !processedLogprobs) {
     const differs = 'its logprobs are not those of the distribution that it samples from'
     throw unfit(url, differs, 'start it with --logprobs-mode processed_logprobs')
   }
-  if (expected.trained && !takesWeights) {
+  if (takesAdapters && (adapters?.max_lora_rank ?? Infinity) < expected.adapterRank) {
+    const differs = `its adapters have at most rank ${adapters?.max_lora_rank}, the recipe's train.lora.rank is ${expected.adapterRank}`
+    throw unfit(url, differs, 'start it with a larger --max-lora-rank')
+  }
+  if (expected.trained && !takesWeights && !takesAdapters) {
     const hint = 'start it with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it'
     throw unfit(url, 'it has no endpoints to pause it and to give it new weights', hint)
   }
-  if (expected.trained && expected.tiedHead && device === 'cpu' && !packsHeads) {
+  if (expected.trained && !takesAdapters && expected.tiedHead && device === 'cpu' && !packsHeads) {
     const differs = 'on CPUs it would keep the head of the old weights, which in this model is tied to the embedding'
     throw unfit(url, differs, 'start it from the venv of `troupe setup vllm`, whose plugin mends that')
   }
@@ -78,6 +86,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
     prioritySign: await prioritySignOf(http, servedName),
     processedLogprobs,
     takesWeights,
+    takesAdapters,
     takesSeed: device !== undefined && device !== 'cpu',
   }
 }
@@ -151,6 +160,14 @@ interface Development {
   readonly packsHeads: boolean
   readonly device?: string | undefined
   readonly maxSequences?: number | undefined
+  /** null: it was started without --enable-lora. */
+  readonly adapters?: { readonly max_lora_rank?: number } | null | undefined
+}
+
+/** Asked for adapters without a name, a server that loads none has no such endpoint. */
+async function loadsAdapters(http: ServerHttp): Promise<boolean> {
+  const reply = await http.post(loadPath, { lora_name: '', lora_path: '' }, askMs)
+  return !isMissing(reply) && !isTaken(http.url, loadPath, reply)
 }
 
 /** The endpoints that an update needs; those that can be asked without changing anything are. */
@@ -160,7 +177,11 @@ async function developmentMode(http: ServerHttp): Promise<Development> {
   if (paused.status !== 200) throw unanswered(http.url, '/is_paused', paused)
   let packsHeads = false
   const info = await http.get('/server_info?config_format=json', askMs)
-  let config: { device_config?: { device?: string }; scheduler_config?: { max_num_seqs?: number } } = {}
+  let config: {
+    readonly device_config?: { readonly device?: string }
+    readonly scheduler_config?: { readonly max_num_seqs?: number }
+    readonly lora_config?: { readonly max_lora_rank?: number } | null
+  } = {}
   if (!isMissing(info) && isTaken(http.url, '/server_info', info)) {
     const { vllm_config, vllm_env } = objectOf(http.url, '/server_info', info)
     if (typeof vllm_config === 'object' && vllm_config !== null) config = vllm_config
@@ -173,6 +194,7 @@ async function developmentMode(http: ServerHttp): Promise<Development> {
     packsHeads,
     device: typeof device === 'string' ? device : undefined,
     maxSequences: Number.isInteger(maxSequences) ? maxSequences : undefined,
+    adapters: config.lora_config,
   }
 }
 

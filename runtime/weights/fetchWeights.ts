@@ -20,7 +20,7 @@ import { asError, TroupeError } from '../errors'
 import { troupeHome } from '../home'
 import { unlessAborted } from '../unlessAborted'
 import { servedWeights, unchecked } from './servedWeights'
-import { listName, plainName, type WeightFile } from './weightList'
+import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface PublishedWeights {
   /** `file:`, where the learner wrote them. */
@@ -48,6 +48,9 @@ const listed = z
   .min(1)
   .max(10_000)
 
+/** Of a model, of adapters. */
+const configs = ['config.json', 'adapter_config.json']
+
 const attempts = 6
 /** Of one file, all attempts together. */
 const deadlineMs = 3_600_000
@@ -57,11 +60,18 @@ const partsKeptMs = deadlineMs
 
 const underWay = new Map<string, Promise<string>>()
 
+/** The adapters that lie below published weights. */
+export function adapterOf({ url, served }: PublishedWeights, digest: string): PublishedWeights {
+  const below = (place: string) => `${place}/${adapterFolder}`
+  return { url: below(url), ...(served === undefined ? {} : { served: below(served) }), digest }
+}
+
 /** @throws TroupeError engine.no_weights, engine.digest_differs */
 export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
   const directory = fileURLToPath(weights.url)
   const { served, digest } = weights
-  if (served === undefined || existsSync(join(directory, 'config.json'))) return directory
+  const isHere = configs.some(name => existsSync(join(directory, name)))
+  if (served === undefined || isHere) return directory
   const key = `${served} ${digest}`
   const running = underWay.get(key) ?? fetched(served, digest, options).finally(() => underWay.delete(key))
   underWay.set(key, running)

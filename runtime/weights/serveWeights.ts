@@ -2,7 +2,7 @@
  * A run's weights over HTTP, for engines on hosts that do not see the learner's directory.
  *
  * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
- * out  the names and sizes of a version's files; their bytes
+ * out  the names and sizes of a version's files, or of its adapters' (PATH/adapter); their bytes
  * Invariant: nothing but a model's files is handed out: not the optimizer's state, no links, nothing that begins
  * with a dot.
  * Beyond loopback who asks must bear TROUPE_WEIGHTS_TOKEN.
@@ -16,7 +16,7 @@ import { bearerCheck, type TokenCheck } from '../../sandbox/judge/bearerToken'
 import { isLoopback } from '../../sandbox/loopback'
 import { TroupeError } from '../errors'
 import { optimizerFile } from './servedWeights'
-import { listName, plainName, type WeightFile } from './weightList'
+import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface WeightServer {
   /** Of a directory of weights below `root`. */
@@ -70,6 +70,8 @@ export async function serveWeights({
   }
 }
 
+const paths = new RegExp(`^/(weights|checkpoints)/(\\w[\\w.-]*)/(?:(${adapterFolder})/)?(\\w[\\w.-]*)$`)
+
 async function answer(
   root: string,
   mayCome: TokenCheck,
@@ -79,10 +81,10 @@ async function answer(
   if (request.method !== 'GET' && request.method !== 'HEAD') return end(response, 405)
   if (!mayCome(request.headers.authorization)) return end(response, 401)
   const { pathname } = new URL(request.url ?? '/', 'http://weights')
-  const match = /^\/(weights|checkpoints)\/(\w[\w.-]*)\/(\w[\w.-]*)$/.exec(pathname)
+  const match = paths.exec(pathname)
   if (match === null) return end(response, 404)
-  const [, kind = '', version = '', name = ''] = match
-  const directory = join(root, kind, version)
+  const [, kind = '', version = '', below = '', name = ''] = match
+  const directory = join(root, kind, version, below)
   const files = await filesOf(directory)
   if (name === listName && files.length > 0) {
     response.setHeader('Content-Type', 'application/json')

@@ -46,7 +46,7 @@ test('adapters on two ranks with a KL are published merged, go on after a stop, 
     const folder = new URL(url).pathname
     const manifest = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'))
     expect(manifest.adapter).toMatchObject({ rank: 8, targets: ['all-linear'] })
-    expect(existsSync(join(folder, 'adapter/weights.safetensors'))).toBe(true)
+    expect(existsSync(join(folder, 'adapter/adapter_model.safetensors'))).toBe(true)
     expect(existsSync(join(folder, 'reference/weights.safetensors'))).toBe(step > 0)
     expect(
       readdirSync(folder)

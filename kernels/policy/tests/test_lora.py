@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from test_trainer import OPTIONS, examples, same, state_of, weights
 from tiny_models import random_sequences, tiny_model_dir
 from transformers import AutoModelForCausalLM
 from troupe_policy.checkpoint import CheckpointError
+from troupe_policy.lora import own_name
 from troupe_policy.trainer import LoraOptions, SftOptions, Trainer, TrainerError
 
 torch.set_num_threads(1)
-pytest.importorskip("peft")
+PeftModel = pytest.importorskip("peft").PeftModel
 LORA = LoraOptions(rank=4, alpha=8.0, targets=("q_proj", "down_proj"))
 
 
@@ -48,13 +53,43 @@ def test_what_is_published_is_the_merged_model_under_its_own_names(changes, tmp_
     trainer.save(tmp_path / "published", False)
     names = set(dict(AutoModelForCausalLM.from_pretrained(directory).named_parameters()))
     assert set(dict(AutoModelForCausalLM.from_pretrained(tmp_path / "published").named_parameters())) == names
-    assert not (tmp_path / "published" / "adapter").exists()
     assert not torch.allclose(logits(directory), logits(tmp_path / "published"), atol=1e-3)
     # what was published scores as the trainer does
     with torch.no_grad():
         trainer.model.set_attn_implementation("sdpa")
         own = trainer.model(input_ids=torch.arange(20)[None]).logits
     assert torch.allclose(own, logits(tmp_path / "published"), atol=1e-5)
+    # and so does the model as it was with the adapters beside it, as peft loads them
+    with torch.no_grad():
+        adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(directory), tmp_path / "published/adapter")
+        assert torch.allclose(adapted(input_ids=torch.arange(20)[None]).logits, own, atol=1e-5)
+
+
+def test_the_adapters_files_are_the_same_bytes_in_every_process(model_dir, tmp_path) -> None:
+    program = (
+        "import sys; from troupe_policy.trainer import LoraOptions, Trainer\n"
+        "Trainer(sys.argv[1], lora=LoraOptions(4, 8.0), seed=3).save(sys.argv[2], False)\n"
+    )
+    for name, seed in (("a", "1"), ("b", "2")):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parent.parent)}
+        subprocess.run([sys.executable, "-c", program, model_dir, tmp_path / name], env=environment, check=True, timeout=120)
+    for file in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (tmp_path / "a/adapter" / file).read_bytes() == (tmp_path / "b/adapter" / file).read_bytes()
+
+
+def test_a_checkpoint_from_before_the_adapters_were_pefts_is_read(model_dir, tmp_path) -> None:
+    trainer = Trainer(model_dir, lora=LORA)
+    trainer.step(random_sequences(6, 1), OPTIONS)
+    trainer.save(tmp_path / "c", True)
+    file, manifest = tmp_path / "c/adapter/adapter_model.safetensors", tmp_path / "c/manifest.json"
+    save_file({own_name(name): tensor for name, tensor in load_file(file).items()}, file.with_name("weights.safetensors"))
+    file.unlink()
+    described = json.loads(manifest.read_text())
+    del described["adapter"]["file"]
+    manifest.write_text(json.dumps(described))
+    other = Trainer(model_dir, lora=LORA, seed=9)
+    other.load(tmp_path / "c")
+    assert same(weights(other), weights(trainer))
 
 
 def test_adapters_and_their_optimizer_go_on_from_a_checkpoint_bit_for_bit(model_dir, tmp_path) -> None:
@@ -76,8 +111,8 @@ def test_adapters_and_their_optimizer_go_on_from_a_checkpoint_bit_for_bit(model_
 def test_a_checkpoint_whose_adapters_are_gone_is_refused(model_dir, tmp_path) -> None:
     trainer = Trainer(model_dir, lora=LORA)
     trainer.save(tmp_path / "c", True)
-    (tmp_path / "c/adapter/weights.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"adapter/weights\.safetensors") as raised:
+    (tmp_path / "c/adapter/adapter_model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"adapter/adapter_model\.safetensors") as raised:
         trainer.load(tmp_path / "c")
     assert raised.value.code == "trainer.checkpoint_corrupt"
 

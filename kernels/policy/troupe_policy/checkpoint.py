@@ -1,7 +1,7 @@
 """Checkpoints: a directory that `transformers` loads, complete or not there at all.
 
 In: a model, its optimizer, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files,
-optimizer/state.safetensors and parts (adapter/, reference/) where there are some, and manifest.json. Invariants: everything is written to a temporary directory
+optimizer/state.safetensors and parts (below adapter/, reference/) where there are some, and manifest.json. Invariants: everything is written to a temporary directory
 beside the target, fsynced, then renamed, so a crash leaves either the old directory or the new one, whole; loading
 verifies the digest of the manifest, and state that was saved and loaded is the same bit for bit.
 """
@@ -171,8 +171,9 @@ def save(
     """Writes a checkpoint and returns (digest, bytes) of its weights, as `weights_digest` computes them.
 
     optimizer: flat state by name, or None to leave it out. counters: numbers that belong to the optimizer's state.
-    weights: instead of the model's own, by its own names. parts: tensors of `<part>/weights.safetensors`, or the file of an
-    earlier checkpoint that has them already: it is linked, not copied. described: what else the manifest shall say.
+    companions: files as they are. weights: instead of the model's own, by its own names. parts: tensors by file, each below a
+    folder of its own, since engines load every safetensors file that lies beside the config; or the file of an earlier
+    checkpoint that has them already: it is linked, not copied. described: what else the manifest shall say.
     """
     target = Path(directory)
     with published_directory(target) as temporary:
@@ -180,12 +181,11 @@ def save(
         # what a user put beside the weights wins over what save_pretrained derives from the config
         model.save_pretrained(temporary, max_shard_size="4GB", **own)  # type: ignore[operator]
         for name, content in companions.items():
-            (temporary / name).write_bytes(content)
+            _parent_made(temporary / name).write_bytes(content)
         if optimizer is not None:
-            (temporary / OPTIMIZER).parent.mkdir()
-            save_file(dict(optimizer), temporary / OPTIMIZER)
+            save_file(dict(optimizer), _parent_made(temporary / OPTIMIZER))
         for name, part in (parts or {}).items():
-            _write_part(part, part_file(temporary, name))
+            _write_part(part, _parent_made(temporary / name))
         digest, size = weights_digest(temporary)
         manifest = {"format": 1, "digest": digest, "bytes": size, "optimizer": None, **(described or {})}
         if optimizer is not None:
@@ -194,13 +194,12 @@ def save(
     return digest, size
 
 
-def part_file(directory: str | Path, name: str) -> Path:
-    """In a folder of its own: engines load every safetensors file that lies beside the config."""
-    return Path(directory) / name / "weights.safetensors"
+def _parent_made(file: Path) -> Path:
+    file.parent.mkdir(exist_ok=True)
+    return file
 
 
 def _write_part(part: Mapping[str, Tensor] | Path, file: Path) -> None:
-    file.parent.mkdir()
     if not isinstance(part, Path):
         save_file(dict(part), file)
         return

@@ -1,13 +1,14 @@
-"""Low-rank adapters (peft) in a model: added in place, published merged, kept apart in checkpoints.
+"""Low-rank adapters (peft) in a model: added in place, published merged and, beside that, as peft's own files.
 
 In: a causal LM and LoraOptions. Out: the model with its weights frozen and adapters that are trained.
-Invariants: the frozen weights never change, so a checkpoint needs only the adapters to go on; what is published is
-W + (alpha / rank)·B·A under the model's own names, which every engine loads.
+Invariants: the frozen weights never change, so a checkpoint needs only the adapters to go on, and so does a server that has the
+model already; for all others what is published is W + (alpha / rank)·B·A under the model's own names.
 Source: 2106.09685.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from .trainer_options import LoraOptions, TrainerError
 
 ADAPTER = "default"
+# peft saves the model that it wraps below these
+PEFT_PREFIX = "base_model.model."
 # Linear layers are named in the message up to this many.
 SHOWN = 12
 
@@ -27,10 +30,8 @@ def add_adapters(model: nn.Module, options: LoraOptions) -> None:
         raise TrainerError("trainer.no_peft", f"train.lora needs the Python package peft: {error}") from error
     if options.rank < 1 or not options.alpha > 0:
         raise TrainerError("trainer.bad_option", f"train.lora: rank {options.rank} and alpha {options.alpha} must be positive")
-    targets = "all-linear" if options.targets == ("all-linear",) else list(options.targets)
+    targets = linear_names(model) if options.targets == ("all-linear",) else list(options.targets)
     model.requires_grad_(False)
-    if targets == "all-linear":
-        targets = linear_names(model)
     unknown = [target for target in targets if not _matches(model, target)]
     if unknown:
         raise TrainerError(
@@ -39,7 +40,11 @@ def add_adapters(model: nn.Module, options: LoraOptions) -> None:
             f"there are {', '.join(linear_names(model)[:SHOWN])}",
         )
     head = model.get_output_embeddings()  # type: ignore[operator]
-    config = LoraConfig(r=options.rank, lora_alpha=options.alpha, target_modules=targets, lora_dropout=0.0, bias="none")
+    turned = any(type(module).__name__ == "Conv1D" for module in model.modules())
+    config = LoraConfig(
+        task_type="CAUSAL_LM", r=options.rank, lora_alpha=options.alpha, target_modules=targets, lora_dropout=0.0, bias="none",
+        fan_in_fan_out=turned,
+    )  # fmt: skip
     inject_adapter_in_model(config, model, adapter_name=ADAPTER)
     if model.get_output_embeddings() is not head:  # type: ignore[operator]
         raise TrainerError(
@@ -55,6 +60,25 @@ def linear_names(model: nn.Module) -> list[str]:
     head = model.get_output_embeddings()  # type: ignore[operator]
     named = {name.rpartition(".")[2] for name, module in model.named_modules() if _is_linear(module) and module is not head}
     return sorted(named)
+
+
+def config_json(model: nn.Module, base: str) -> bytes:
+    """What peft calls adapter_config.json. model: with its adapters. base: the directory of the one without them."""
+    config = {**model.peft_config[ADAPTER].to_dict(), "base_model_name_or_path": base, "inference_mode": True}  # type: ignore[index]
+    # sets, in an order of their own, are the same bytes every time
+    return (json.dumps(config, default=sorted, indent=2) + "\n").encode()
+
+
+def peft_name(name: str) -> str:
+    """Of an adapter's parameter in peft's files."""
+    return PEFT_PREFIX + name.replace(f".{ADAPTER}.", ".")
+
+
+def own_name(name: str) -> str:
+    """Of an adapter's parameter in the model, from its name in peft's files, or in ours before they were peft's."""
+    if not name.startswith(PEFT_PREFIX):
+        return name
+    return name.removeprefix(PEFT_PREFIX).removesuffix("weight") + f"{ADAPTER}.weight"
 
 
 def is_adapter(name: str) -> bool:

@@ -3,7 +3,7 @@
 In: a trainer (of any number of ranks) and a directory. Out: a checkpoint, or the trainer in the state of one.
 Invariants: what was saved by N ranks is read by any number: the files hold whole tensors. Loading checks everything before the
 first weight changes, on rank 0, and every rank hears of what does not fit. With adapters the weights are published merged, and
-the adapters lie apart; they go on only with the base that they were trained on.
+the adapters lie apart, as peft and inference servers load them; they go on only with the base that they were trained on.
 """
 
 from __future__ import annotations
@@ -16,36 +16,41 @@ from torch import Tensor
 
 from . import checkpoint
 from .checkpoint import CheckpointError
-from .lora import is_adapter, merged
+from .lora import config_json, is_adapter, merged, own_name, peft_name
 from .updates import gathered, gathered_weights
 
 if TYPE_CHECKING:
     from .trainer import Trainer
 
 ADAPTER, REFERENCE = "adapter", "reference"
+# peft's names
+ADAPTER_FILE, ADAPTER_CONFIG = f"{ADAPTER}/adapter_model.safetensors", f"{ADAPTER}/adapter_config.json"
+REFERENCE_FILE = f"{REFERENCE}/weights.safetensors"
+# as checkpoints had them before they were peft's
+OLD_ADAPTER_FILE = f"{ADAPTER}/weights.safetensors"
 
 
 def save(trainer: Trainer, directory: Path, with_optimizer: bool) -> tuple[str, int]:
     """Returns (digest, bytes) of the weights. Raises OSError on rank 0, and CheckpointError on the others with it."""
     ranks, lora, leads = trainer.ranks, trainer.lora, trainer.ranks.leads
     # what the ranks that do not lead have of these is empty: they only take part in gathering
-    weights, parts, described = None, {}, {}
+    weights, companions, parts, described = None, trainer.companions, {}, {}
     if ranks.size > 1 or lora is not None:
         weights = gathered_weights(trainer.model, leads)
     if lora is not None and leads:
-        adapters = {name: value for name, value in weights.items() if is_adapter(name)}
+        parts[ADAPTER_FILE] = {peft_name(name): value for name, value in weights.items() if is_adapter(name)}
+        base = str(Path(trainer.model_dir).absolute())
+        companions = {**companions, ADAPTER_CONFIG: config_json(trainer.model, base)}
         weights = merged(trainer.model, lora, weights)
-        if with_optimizer:
-            parts[ADAPTER] = adapters
-            described[ADAPTER] = {
-                "rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets),
-                "base": trainer.base_digest, "model": str(Path(trainer.model_dir).absolute()),
-            }  # fmt: skip
+        described[ADAPTER] = {
+            "rank": lora.rank, "alpha": lora.alpha, "targets": list(lora.targets),
+            "base": trainer.base_digest, "model": base, "file": ADAPTER_FILE,
+        }  # fmt: skip
     if with_optimizer and trainer.reference.is_taken:
         saved = trainer.saved_reference
         same = saved is not None and saved[0] == trainer.reference.taken and ranks.from_leader(saved[1].is_file())
-        parts[REFERENCE] = saved[1] if same else trainer.reference.gathered(leads)
-        described[REFERENCE] = {"file": str(checkpoint.part_file(Path(), REFERENCE))}
+        parts[REFERENCE_FILE] = saved[1] if same else trainer.reference.gathered(leads)
+        described[REFERENCE] = {"file": REFERENCE_FILE}
     state = gathered(trainer.updates.named_state(), leads) if with_optimizer else None
     outcome: tuple[str, object] | None = None
     failure: Exception | None = None
@@ -53,7 +58,7 @@ def save(trainer: Trainer, directory: Path, with_optimizer: bool) -> tuple[str, 
         try:
             counters = {"updates": trainer.updates.updates}
             answer = checkpoint.save(
-                directory, trainer.model, trainer.companions, state, counters,
+                directory, trainer.model, companions, state, counters,
                 weights=weights, parts=parts, described=described,
             )  # fmt: skip
             outcome = ("saved", answer)
@@ -62,8 +67,8 @@ def save(trainer: Trainer, directory: Path, with_optimizer: bool) -> tuple[str, 
     kind, value = ranks.from_leader(outcome)
     if kind == "failed":
         raise failure or CheckpointError("trainer.failed", str(value))
-    if REFERENCE in parts:
-        trainer.saved_reference = (trainer.reference.taken, checkpoint.part_file(directory, REFERENCE))
+    if REFERENCE_FILE in parts:
+        trainer.saved_reference = (trainer.reference.taken, directory / REFERENCE_FILE)
     return value
 
 
@@ -85,7 +90,7 @@ def load(trainer: Trainer, directory: Path) -> None:
     optimizer = directory / described.get("file", checkpoint.OPTIMIZER)
     updates = int(described.get("updates", 0))
     trainer.updates.load_state(checkpoint.tensors_in(optimizer) if optimizer.is_file() else (), updates)
-    reference = checkpoint.part_file(directory, REFERENCE)
+    reference = directory / REFERENCE_FILE
     if reference.is_file():
         trainer.reference.put(checkpoint.tensors_in(reference))
         trainer.saved_reference = (trainer.reference.taken, reference)
@@ -98,9 +103,9 @@ def _check_files(trainer: Trainer, directory: Path, manifest: dict) -> None:
     optimizer = manifest.get("optimizer") or {}
     named = [directory / optimizer["file"]] if "file" in optimizer else []
     if trainer.lora is not None and ADAPTER in manifest:
-        named.append(checkpoint.part_file(directory, ADAPTER))
+        named.append(_adapter_file(directory, manifest))
     if REFERENCE in manifest:  # earlier ones do not say
-        named.append(checkpoint.part_file(directory, REFERENCE))
+        named.append(directory / REFERENCE_FILE)
     missing = [str(file.relative_to(directory)) for file in named if not file.is_file()]
     if missing:
         raise CheckpointError(
@@ -133,9 +138,13 @@ def _weights(trainer: Trainer, directory: Path, manifest: dict) -> dict[str, Ten
             f"the adapters in {directory} have rank {described['rank']} and alpha {described['alpha']}, train.lora asks for "
             f"{lora.rank} and {lora.alpha}",
         )
-    given = dict(checkpoint.tensors_in(checkpoint.part_file(directory, ADAPTER)))
+    given = {own_name(name): tensor for name, tensor in checkpoint.tensors_in(_adapter_file(directory, manifest))}
     checkpoint.check_shapes(directory, given, trainer.parameters)
     return given
+
+
+def _adapter_file(directory: Path, manifest: dict) -> Path:
+    return directory / manifest[ADAPTER].get("file", OLD_ADAPTER_FILE)
 
 
 def _put(trainer: Trainer, weights: dict[str, Tensor] | None) -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -23,11 +24,12 @@ import numpy as np
 import torch
 import transformers
 
-from .checkpoint import CheckpointError
+from .checkpoint import CheckpointError, weights_digest
 from .generated import policy_pb2 as pb
 from .generated import policy_pb2_grpc as rpc
 from .process import end
 from .ranks import Ranks
+from .saved_state import ADAPTER
 from .trainer import (
     GrpoOptions,
     LoraOptions,
@@ -147,8 +149,14 @@ class TrainerService(rpc.TrainerServicer):
         return self._run(prepare)
 
     def Save(self, request: pb.SaveRequest, context: grpc.ServicerContext) -> pb.SaveReply:
-        digest, size = self._unary(context, lambda: self._led("save", request.directory, request.with_optimizer))
-        return pb.SaveReply(digest=digest, bytes=size)
+        def save() -> pb.SaveReply:
+            digest, size = self._led("save", request.directory, request.with_optimizer)
+            if self._trainer.lora is None:
+                return pb.SaveReply(digest=digest, bytes=size)
+            adapter_digest, adapter_bytes = weights_digest(Path(request.directory) / ADAPTER)
+            return pb.SaveReply(digest=digest, bytes=size, adapter_digest=adapter_digest, adapter_bytes=adapter_bytes)
+
+        return self._unary(context, save)
 
     def Load(self, request: pb.LoadRequest, context: grpc.ServicerContext) -> pb.LoadReply:
         started = time.perf_counter()
