@@ -16,6 +16,7 @@ import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 import type { Alarm } from '../runtime/recipe'
 import { dueAlarms, watch } from './alarms'
+import { curriculumOutlook, type OutlookPlan } from './curriculumOutlook'
 import {
   advance,
   ask,
@@ -33,24 +34,16 @@ import {
   isMeasured,
   nextMeasure,
   problemsOf,
-  type StagePlan,
   type StagesState,
   stageOver,
 } from './stages'
 import { nextTally, tally } from './tally'
 
-export interface CurriculumPlan {
+export interface CurriculumPlan extends OutlookPlan {
   readonly run: RunId
-  readonly steps: number
-  readonly groupsPerStep: number
-  readonly refillShare: number
   readonly maxStaleness: number
-  readonly evaluation: { readonly problems: number; readonly every: number }
   /** Non-finite steps in a row after which the run stops. */
   readonly maxRejectedSteps: number
-  /** Without a learner a step is over when its groups are decided. */
-  readonly learns: boolean
-  readonly stages?: readonly StagePlan[]
   readonly alarms?: readonly Alarm[]
   /** A reward above this is a solved problem. */
   readonly positiveAbove?: number
@@ -80,7 +73,7 @@ const evaluationGroups = (step: number, problems: number): readonly GroupId[] =>
   Array.from({ length: problems }, (_, k) => groupId(`e${pad(step)}.${pad(k)}`))
 
 export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, never, DrawRequest> {
-  const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
+  const { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage } = curriculumOutlook(plan)
   const { stages = [], alarms = [], positiveAbove = 0 } = plan
   const observes = observesSteps(plan)
   /** A stage's problems change with its measurements only. */
@@ -88,50 +81,6 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   const tasksOf = (state: StagesState): readonly number[] | null => {
     if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
     return problems.tasks
-  }
-
-  /** Why the run has no step left. */
-  function overBecause(state: CurriculumState): { outcome: RunFinished['outcome']; reason: string } | undefined {
-    if (state.done >= plan.steps) return { outcome: 'done', reason: 'all steps are done' }
-    const dry = driedUp(state)
-    if (dry !== undefined) return dry
-    if (state.stages.index < 0 || state.stages.index < stages.length - 1) return undefined
-    const reason = stageOver(stages, state.stages, state.done)
-    return reason === undefined ? undefined : { outcome: 'done', reason: `the last stage is over: ${reason}` }
-  }
-
-  /** The next step has no group, refills and all. Where all are right or all wrong, what was learned until then is evaluated. */
-  function driedUp(state: CurriculumState): { outcome: 'failed' | 'stopped'; reason: string } | undefined {
-    const drawn = state.drawn.get(state.done + 1)
-    if (!plan.learns || drawn === undefined) return undefined
-    if (drawn.groups.length < largest || drawn.rejected.size < drawn.groups.length) return undefined
-    const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${reason}`)
-    return {
-      outcome: state.done > 0 && why.length === 1 && 'equal-rewards' in drawn.reasons ? 'stopped' : 'failed',
-      reason: `step ${state.done + 1} has no group to train on: ${why.join(', ')} of ${drawn.groups.length}`,
-    }
-  }
-
-  const evaluatesAfter = (state: CurriculumState, step: number): boolean => {
-    if (plan.evaluation.problems === 0) return false
-    if (step === 0 || step === plan.steps) return true
-    if (plan.evaluation.every > 0 && step % plan.evaluation.every === 0) return true
-    const end = step === state.done ? overBecause(state) : undefined
-    return end !== undefined && end.outcome !== 'failed'
-  }
-
-  /** Whether the next stage is to begin, once the steps that were drawn for this one are over. */
-  const isStageOver = (state: CurriculumState): boolean =>
-    state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
-  const isBetweenSteps = (state: CurriculumState) =>
-    state.asked.size === 0 && [...state.drawn.keys()].every(step => step <= state.done)
-
-  /** The oldest evaluation that is due and has no result. */
-  function openEvaluation(state: CurriculumState): number | undefined {
-    for (let step = 0; step <= state.done; step++) {
-      if (evaluatesAfter(state, step) && state.evaluations.get(step) !== 'completed') return step
-    }
-    return undefined
   }
 
   function drawMore(state: CurriculumState): DrawRequest[] {
@@ -236,13 +185,6 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
       ...{ resetOptimizer, updateReference },
     })
     return facts
-  }
-
-  /** A stage that keeps no problem cannot begin. */
-  function isEmptyStage(state: CurriculumState): boolean {
-    const next = stages[state.stages.index + 1]
-    if (next?.problems === undefined || !isStageOver(state) || !isMeasured(stages, state.stages)) return false
-    return problemsOf(stages, state.stages, state.stages.index + 1)?.length === 0
   }
 
   function finish(state: CurriculumState, fx: Effects): Fact[] {

@@ -3,7 +3,7 @@
  * from facts: a refold yields those that have no answer yet. Each carries the epoch and the attempt that its answer echoes.
  */
 
-import type { Sampling, Task } from './facts/trajectory'
+import type { Sampling, Task } from './facts/request'
 import type { EngineId, Epoch, ExecutorId, PolicyVersion, TrajectoryId } from './ids'
 
 /** Coordinator → scheduler (`turns`): generate one turn somewhere. */

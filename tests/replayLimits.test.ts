@@ -2,9 +2,11 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Command } from 'commander'
+import * as graders from '../actors/ports/graders'
 import { type Counted, countedTrajectories } from '../cli/replay/counted'
 import { limited } from '../cli/replay/limited'
-import type { LimitedLine } from '../cli/replay/limits'
+import { type LimitedLine, registerLimits } from '../cli/replay/limits'
 import { openRecorded } from '../cli/replay/recordedRun'
 import type { Fact } from '../messages/facts'
 import { engineId, epoch, executorId, policyVersion, trajectoryId } from '../messages/ids'
@@ -171,6 +173,21 @@ test('rewards are judged again, and groups selected again, down to the advantage
   }
   expect(summary).toMatchObject({ trajectories: 88, cut: cut.length, generate: 0, groups: 10, groupsNotKnown: 0 })
   expect(Number(summary.groupsOtherwise)).toBeGreaterThan(0)
+})
+
+test('however many are judged at once, one grader is opened for them', async () => {
+  const opened = jest.spyOn(graders, 'openGraders')
+  const written = jest.spyOn(process.stdout, 'write').mockReturnValue(true)
+  const program = new Command()
+  registerLimits(program)
+  try {
+    await program.parseAsync(['limits', '--all', '--turns', '2', '--bus', `lmdb:${directory}`], { from: 'user' })
+    expect(written.mock.calls.join('')).toContain('88 trajectories')
+    expect(opened).toHaveBeenCalledTimes(1)
+  } finally {
+    written.mockRestore()
+    opened.mockRestore()
+  }
 })
 
 test('a group with a member that needs a new generation is said not to be known', async () => {

@@ -8,8 +8,8 @@ import { fence } from '../../actors/fenced'
 import type { Fact, RunFinished } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { progress, type StepReport, summaryOf } from '../progress'
+import { configOf } from '../replay/recordedConfig'
 import { openRecorded, type RecordedRun } from '../replay/recordedRun'
-import { configOf } from '../replay/run'
 
 export type RecordedArm =
   /** There is no such run, or it ended before it began. */

@@ -17,8 +17,8 @@ import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runt
 import { gather } from '../gather'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { configOf } from './run'
 
 interface AlarmsOptions extends ReadOptions {
   readonly json?: boolean

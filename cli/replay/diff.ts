@@ -10,8 +10,7 @@ import { type Counted, countedTrajectories, factsIn, selectionOf } from './count
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
-import { modelDirectories } from './show'
-import { type TokenTexts, tokenTexts } from './tokenTexts'
+import { modelDirectories, type TokenTexts, tokenTexts } from './tokenTexts'
 
 interface DiffOptions extends ReadOptions {
   readonly otherRun?: string

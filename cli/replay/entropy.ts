@@ -16,12 +16,11 @@ import { type Counted, countedTrajectories } from './counted'
 import { jsonText } from './jsonText'
 import { nearestWeights, sampledUnder } from './keptWeights'
 import { modelEntropies } from './modelEntropies'
+import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
-import { configOf } from './run'
 import { shareOf } from './share'
-import { modelDirectories } from './show'
-import { type TokenTexts, tokenTexts } from './tokenTexts'
+import { modelDirectories, type TokenTexts, tokenTexts } from './tokenTexts'
 import {
   afterToolTokens,
   type Measure,

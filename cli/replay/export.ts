@@ -5,8 +5,6 @@
  */
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
-import { isStale } from '../../actors/fenced'
-import type { LearnerFact, StepStarted } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { finiteNumber, wholeNumber } from '../wholeNumber'
@@ -14,11 +12,11 @@ import { makeOut, writeOut } from '../writeOut'
 import { type Counted, countedTrajectories } from './counted'
 import { fixtureOf, packFixture } from './fixture'
 import { jsonText } from './jsonText'
+import { type TriedIn, triedSteps } from './learnerLog'
+import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
-import { configOf } from './run'
-import { modelDirectories } from './show'
-import { tokenTexts } from './tokenTexts'
+import { modelDirectories, tokenTexts } from './tokenTexts'
 import { callsOf, type TrainedIn, trajectoryLine, withoutEnd } from './trajectoryLine'
 import { trajectoryPage } from './trajectoryPage'
 
@@ -112,33 +110,6 @@ function* jsonLines<T>(items: readonly T[], lineOf: (item: T) => object): Genera
 /** Of a file: on stdout it is seen. */
 function say(count: number, what: string, out: string | undefined): void {
   if (out !== undefined) process.stderr.write(`${count} ${what} in ${out}\n`)
-}
-
-/** A step that took a trajectory, and what became of the step. */
-export interface TriedIn extends TrainedIn {
-  /** A step that was rejected left the weights as they were; one that is open may still end either way. */
-  readonly outcome: 'completed' | 'rejected' | 'open'
-}
-
-/** Which step took which trajectory, the last one where there are several. */
-export async function triedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TriedIn>> {
-  const steps = new Map<number, { readonly started: StepStarted; outcome: TriedIn['outcome'] }>()
-  let claimed: number | undefined
-  await recorded.scan('learner', ({ message, offset }) => {
-    const fact = message as LearnerFact
-    if (fact.type === 'learner.claimed') claimed = offset
-    if (isStale(claimed, fact)) return
-    if (fact.type === 'step.started' && !steps.has(fact.step)) steps.set(fact.step, { started: fact, outcome: 'open' })
-    const step = 'step' in fact ? steps.get(fact.step) : undefined
-    if (step === undefined) return
-    if (fact.type === 'step.completed') step.outcome = 'completed'
-    else if (fact.type === 'step.rejected') step.outcome = 'rejected'
-  })
-  return new Map(
-    [...steps.values()].flatMap(({ started: { step, baseVersion, trajectories }, outcome }) =>
-      trajectories.map(trajectory => [trajectory, { step, baseVersion, outcome }] as const),
-    ),
-  )
 }
 
 const trainedIn = (tried: TriedIn | undefined): TrainedIn | null =>

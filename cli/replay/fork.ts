@@ -23,9 +23,9 @@ import { runForks, type Weights } from './forkedRun'
 import { jsonText } from './jsonText'
 import { nearestWeights, sampledUnder } from './keptWeights'
 import { type RecipeCode, recipeCode } from './recipeCode'
+import { configOf } from './recordedConfig'
 import { factsOf, openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
-import { configOf } from './run'
 
 interface ForkOptions extends ReadOptions {
   readonly fromTurn: number | 'all'

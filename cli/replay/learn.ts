@@ -23,8 +23,8 @@ import { countedTrajectories, factsIn, groupsOf } from './counted'
 import { jsonText } from './jsonText'
 import { compare, type LearnedStep, learnedLines, reselected } from './learnedStep'
 import { learnerLog, type RecordedStep } from './learnerLog'
+import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { configOf } from './run'
 
 interface LearnOptions extends ReadOptions {
   readonly all?: boolean
@@ -102,7 +102,7 @@ function wantedSteps(
   return [Number(asked)]
 }
 
-/** The newest checkpoint before the step that is on disk with its optimizer. */
+/** The newest checkpoint before the step that is on disk. */
 function nearest(recorded: RecordedRun, checkpoints: readonly CheckpointSaved[], step: number) {
   const before = checkpoints.filter(c => c.step < step).sort((a, b) => b.step - a.step)
   for (const { name, step: at } of before) {

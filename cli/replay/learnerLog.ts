@@ -6,8 +6,10 @@
  */
 import { isStale } from '../../actors/fenced'
 import type { CheckpointSaved, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
 import type { StageReset } from '../../runtime/trainer'
 import type { RecordedRun } from './recordedRun'
+import type { TrainedIn } from './trajectoryLine'
 
 export interface RecordedStep {
   readonly started: StepStarted
@@ -62,4 +64,31 @@ export async function learnerLog(recorded: RecordedRun) {
     }
   })
   return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints }
+}
+
+/** A step that took a trajectory, and what became of the step. */
+export interface TriedIn extends TrainedIn {
+  /** A step that was rejected left the weights as they were; one that is open may still end either way. */
+  readonly outcome: 'completed' | 'rejected' | 'open'
+}
+
+/** Which step took which trajectory, the last one where there are several. */
+export async function triedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TriedIn>> {
+  const steps = new Map<number, { readonly started: StepStarted; outcome: TriedIn['outcome'] }>()
+  let claimed: number | undefined
+  await recorded.scan('learner', ({ message, offset }) => {
+    const fact = message as LearnerFact
+    if (fact.type === 'learner.claimed') claimed = offset
+    if (isStale(claimed, fact)) return
+    if (fact.type === 'step.started' && !steps.has(fact.step)) steps.set(fact.step, { started: fact, outcome: 'open' })
+    const step = 'step' in fact ? steps.get(fact.step) : undefined
+    if (step === undefined) return
+    if (fact.type === 'step.completed') step.outcome = 'completed'
+    else if (fact.type === 'step.rejected') step.outcome = 'rejected'
+  })
+  return new Map(
+    [...steps.values()].flatMap(({ started: { step, baseVersion, trajectories }, outcome }) =>
+      trajectories.map(trajectory => [trajectory, { step, baseVersion, outcome }] as const),
+    ),
+  )
 }

@@ -15,12 +15,11 @@ import { type Counted, countedTrajectories, groupsOf, selectionOf } from './coun
 import { rewardedMembers, selectionOptions } from './groups'
 import { jsonText } from './jsonText'
 import { type Limited, type Limits, limited } from './limited'
+import { configOf } from './recordedConfig'
+import { graderDeadlineMs, gradesAtOnce, recordedGrader } from './recordedGrader'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
-import { ownOf } from './rescore'
 import { resolveTarget, trajectoriesOf } from './resolveId'
-import { configOf } from './run'
-import { modelDirectories } from './show'
-import { tokenTexts } from './tokenTexts'
+import { modelDirectories, tokenTexts } from './tokenTexts'
 
 interface LimitsOptions extends ReadOptions {
   readonly all?: boolean
@@ -57,8 +56,6 @@ const names = [
   'callsPerTurn',
   'toolTimeoutMs',
 ] as const satisfies readonly (keyof Limits)[]
-const graderDeadlineMs = 60_000
-const atOnce = 16
 const shownLines = 40
 
 export function registerLimits(replay: Command): void {
@@ -92,9 +89,11 @@ async function run(target: string | undefined, options: LimitsOptions): Promise<
     const all = await countedTrajectories(recorded, id => groups.has(id.slice(0, id.lastIndexOf('/'))))
     const config = await configOf(recorded)
     const texts = tokenTexts(await modelDirectories(recorded))
-    let grader: Grader | undefined
+    let opened: Promise<Grader> | undefined
     const judge = async (counted: Counted, response: string): Promise<number | null> => {
-      grader ??= await ownOf(config, {}, closers)
+      // The promise: many ask at once.
+      opened ??= recordedGrader(config, {}, closers)
+      const grader = await opened
       const { task } = counted.request
       const grade = await grader({ response, truth: task.truth, task }, AbortSignal.timeout(graderDeadlineMs))
       return grade.reward
@@ -119,9 +118,9 @@ async function underLimits(
   judge: (counted: Counted, response: string) => Promise<number | null>,
 ): Promise<readonly LimitedLine[]> {
   const results = new Map<string, { readonly now: Limited; readonly counted: Counted }>()
-  for (let at = 0; at < all.length; at += atOnce) {
+  for (let at = 0; at < all.length; at += gradesAtOnce) {
     await Promise.all(
-      all.slice(at, at + atOnce).map(async counted => {
+      all.slice(at, at + gradesAtOnce).map(async counted => {
         const now = limited(counted, change, texts)
         results.set(counted.trajectory, { now, counted: await recast(counted, now, judge) })
       }),

@@ -9,16 +9,16 @@ import { type Command, Option } from 'commander'
 import type { Grader } from '../../actors/ports/verifierPort'
 import { opinionOn } from '../../actors/tally'
 import { asError, TroupeError } from '../../runtime/errors'
-import type { RecipeConfig, RewardConfig } from '../../runtime/recipe'
+import type { RewardConfig } from '../../runtime/recipe'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import { escapeForTerminal, painter } from '../terminal'
 import { wholeNumber } from '../wholeNumber'
 import { type Counted, countedTrajectories, responseOf } from './counted'
 import { jsonText } from './jsonText'
-import { recipeCode } from './recipeCode'
+import { configOf } from './recordedConfig'
+import { graderDeadlineMs, gradesAtOnce, recordedGrader } from './recordedGrader'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
-import { configOf } from './run'
 
 interface RescoreOptions extends ReadOptions {
   readonly all?: boolean
@@ -44,9 +44,6 @@ interface Rescored {
   readonly how: string
   readonly changed: boolean
 }
-
-const graderDeadlineMs = 60_000
-const atOnce = 16
 
 export function registerRescore(replay: Command): void {
   const command = replay
@@ -89,44 +86,15 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
     const config = await configOf(recorded)
     const results: Rescored[] = options.second ? all.map(byArithmetic) : []
     const given = options.grader === undefined ? undefined : graderIn(options.grader)
-    const grader = options.second ? undefined : (given ?? (await ownOf(config, options, closers)))
-    for (let at = 0; grader !== undefined && at < all.length; at += atOnce) {
-      results.push(...(await Promise.all(all.slice(at, at + atOnce).map(c => judge(c, grader, options)))))
+    const grader = options.second ? undefined : (given ?? (await recordedGrader(config, options, closers)))
+    for (let at = 0; grader !== undefined && at < all.length; at += gradesAtOnce) {
+      results.push(...(await Promise.all(all.slice(at, at + gradesAtOnce).map(c => judge(c, grader, options)))))
     }
     print(results, options)
     reportFaults(recorded)
   } finally {
     for (const close of closers) await close()
     await recorded.close()
-  }
-}
-
-/** The recipe's own graders. Loaded here: a second of start-up that other commands need not wait for. */
-export async function ownOf(
-  given: RecipeConfig,
-  options: { readonly recipe?: string; readonly place?: RewardConfig['place']; readonly timeoutMs?: number },
-  closers: (() => Promise<void>)[],
-): Promise<Grader> {
-  const { graderSandbox } =
-    require('../../actors/ports/graderSandbox') as typeof import('../../actors/ports/graderSandbox')
-  const { openGraders } = require('../../actors/ports/graders') as typeof import('../../actors/ports/graders')
-  const sandbox = graderSandbox()
-  closers.push(() => sandbox.close())
-  const { config, recipe } = recipeCode(given, options.recipe)
-  const { reward } = config
-  const asked = { ...reward, place: options.place ?? reward.place, timeoutMs: options.timeoutMs ?? reward.timeoutMs }
-  const { rewards } = recipe
-  const { byName, close } = await openGraders({
-    config: { ...config, reward: asked },
-    sandbox,
-    ...(rewards ? { rewards } : {}),
-  })
-  closers.push(close)
-  return (ask, signal) => {
-    const grader = byName.get(ask.task.reward)
-    if (grader === undefined)
-      throw wrong(`the reward '${ask.task.reward}' is not known here; give --recipe FILE or --grader FILE`)
-    return grader(ask, signal)
   }
 }
 

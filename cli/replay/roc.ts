@@ -14,9 +14,9 @@ import { escapeForTerminal, painter } from '../terminal'
 import { type Counted, countedTrajectories } from './counted'
 import { rewardedMembers, selectionOptions } from './groups'
 import { jsonText } from './jsonText'
+import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
-import { configOf } from './run'
 
 interface RocOptions extends ReadOptions {
   readonly explain?: boolean

@@ -13,11 +13,12 @@ import { type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
 import { codeDigest } from '../../runtime/digests'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
-import { type RecipeConfig, recipeSchema, selectionOf } from '../../runtime/recipe'
+import { type RecipeConfig, selectionOf } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { divergenceLines } from './divergenceLines'
 import { jsonText } from './jsonText'
 import { scanTrajectories } from './kept/picked'
+import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { aboutOf, type OwnerBehaviour, type Rerun, rerun, type Stepped } from './rerun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
@@ -108,19 +109,6 @@ export interface ReplayOptions {
   /** Asked at every fact that is looked at. With `whole`, facts of learner and run stand between them, by their time. */
   readonly stops?: Pick<Stepper, 'at'>
   readonly whole?: boolean
-}
-
-/** The configuration that a run was started under. @throws TroupeError config.invalid where today's recipes refuse it */
-export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
-  const { recipe } = await recorded.started()
-  const parsed = recipeSchema.safeParse(recipe)
-  if (parsed.success) return parsed.data
-  const [issue] = parsed.error.issues
-  throw new TroupeError('config.invalid', {
-    boundary: 'config',
-    retriable: false,
-    message: `the recipe of run '${recorded.run}' is not one of today's: ${issue?.path.join('.')}: ${issue?.message}`,
-  })
 }
 
 /** The owner as `startRun` makes it. */

@@ -16,8 +16,8 @@ import { type Progress, progress, type StepReport } from '../progress'
 import { escapeForTerminal, percent } from '../terminal'
 import { writeOut } from '../writeOut'
 import { jsonText } from './jsonText'
+import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { configOf } from './run'
 import { type NamedProgress, stepCurves } from './stepCurves'
 
 interface StepsOptions extends ReadOptions {

@@ -6,12 +6,27 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { factsOf, type RecordedRun } from './recordedRun'
 
 export type TokenTexts = (token: number) => string | undefined
 
 interface TokenizerFile {
   readonly model?: { readonly vocab?: Readonly<Record<string, number>> }
   readonly added_tokens?: readonly { readonly id: number; readonly content: string }[]
+}
+
+/** Where the run's tokenizer may lie: its own model, the recipe's, the weights that it published. */
+export async function modelDirectories(recorded: RecordedRun): Promise<readonly string[]> {
+  const published = await factsOf(recorded, 'learner', ['weights.published'])
+  const { recipe } = await recorded.started()
+  const model = recipe.model as { readonly path?: unknown } | undefined
+  const urls = published.map(p => p.url).filter(url => url.startsWith('file:'))
+  return [
+    recorded.files.model,
+    ...(typeof model?.path === 'string' ? [model.path] : []),
+    ...urls.map(url => fileURLToPath(url)),
+  ]
 }
 
 /** The first directory that has a tokenizer with a vocabulary by name; none: nothing is known. */

@@ -4,6 +4,7 @@ import type { RunFact } from './run'
 import type { TrajectoryFact } from './trajectory'
 
 export * from './learner'
+export * from './request'
 export * from './run'
 export * from './trajectory'
 

@@ -1,0 +1,157 @@
+/**
+ * A trajectory as a person reads it: its turns, tool calls, end and selection, a text line each, painted for a terminal.
+ *
+ * in   its facts that count, the decision about its group        out  lines
+ * Invariant: everything that a model or a tool wrote is escaped.
+ */
+import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
+import { escapeForTerminal, painter } from '../terminal'
+import type { TokenTexts } from './tokenTexts'
+
+/** Lines of one text that are shown unless `full` is asked for. */
+export const foldedLines = 40
+
+const paint = painter(process.stdout)
+
+export interface Printing {
+  /** Without: long texts are folded. */
+  readonly full: boolean
+  readonly logprobs: boolean
+  /** Given: a line of tokens below each turn. */
+  readonly texts?: TokenTexts
+  /** Logprobs at or below it are marked. */
+  readonly leastSure?: number
+}
+
+function indentedBy({ full }: Printing) {
+  return (text: string, mark: string): string[] => {
+    const lines = escapeForTerminal(text).split('\n')
+    const shown = full ? lines : lines.slice(0, foldedLines)
+    const more = lines.length - shown.length
+    const marked = shown.map(line => `${mark} ${line}`)
+    return more > 0 ? [...marked, `${mark} ${paint('dim', `… ${more} more lines; --full shows them`)}`] : marked
+  }
+}
+
+/** What was sampled with a probability below these. */
+const unlikely = Math.log(0.1)
+const doubtful = Math.log(0.5)
+
+/** Tokens with what they say; line breaks of theirs are escaped, so that a line of the view is one of ours. */
+function tokenView(tokens: Int32Array, logprobs: Float32Array, printing: Printing): string {
+  const { texts, logprobs: withLogprobs, leastSure = Number.NEGATIVE_INFINITY } = printing
+  return [...tokens]
+    .map((token, i) => {
+      const logprob = logprobs[i] ?? Number.NaN
+      const text = texts?.(token)
+      const mark = logprob < 0 && logprob <= leastSure ? '▲' : ''
+      const name = `${mark}${text === undefined ? String(token) : JSON.stringify(escapeForTerminal(text))}`
+      if (!withLogprobs) return text === undefined ? name : `${token}:${name}`
+      const style = logprob < unlikely ? 'red' : logprob < doubtful ? 'yellow' : 'dim'
+      return paint(style, `${name}:${logprob.toFixed(2)}`)
+    })
+    .join(' ')
+}
+
+/** The logprob of the last of the `share` of tokens that were least likely when they were drawn. */
+export function leastLikely(facts: readonly TrajectoryFact[], share: number): number {
+  const all = facts.flatMap(fact => (fact.type === 'turn.completed' ? [...fact.logprobs] : [])).sort((a, b) => a - b)
+  return all[Math.max(0, Math.ceil(share * all.length) - 1)] ?? Number.NEGATIVE_INFINITY
+}
+
+const sampledTail = /<\|im_end\|>\s*$/
+
+export function trajectoryText(
+  trajectory: TrajectoryId,
+  facts: readonly TrajectoryFact[],
+  decision: GroupSelected | GroupRejected | undefined,
+  printing: Printing,
+): string[] {
+  const indented = indentedBy(printing)
+  const lines: string[] = []
+  let begun = 0
+  for (const fact of facts) {
+    switch (fact.type) {
+      case 'rollout.requested':
+        begun = fact.at
+        lines.push(
+          paint(
+            'bold',
+            `${escapeForTerminal(trajectory)}  ${fact.purpose}, step ${fact.step}, task ${escapeForTerminal(fact.task.id)}`,
+          ),
+        )
+        for (const { role, content } of fact.task.messages) lines.push(...indented(content, paint('dim', `${role} │`)))
+        lines.push(paint('dim', `truth: ${escapeForTerminal(fact.task.truth)}   prompt: ${fact.tokens.length} tokens`))
+        break
+      case 'turn.interrupted':
+        lines.push(
+          '',
+          paint(
+            'yellow',
+            `turn ${fact.turn} interrupted after ${fact.tokens.length} tokens: ${fact.reason} ${escapeForTerminal(fact.error)}`,
+          ),
+        )
+        break
+      case 'turn.completed': {
+        const versions = [...new Set(fact.segments.map(s => s.policyVersion))].join('→')
+        const { startedAt, endedAt } = fact.timing
+        const mean = fact.logprobs.reduce((a, b) => a + b, 0) / Math.max(1, fact.logprobs.length)
+        lines.push(
+          '',
+          paint(
+            'cyan',
+            `turn ${fact.turn}  ${fact.tokens.length} tokens, ${fact.finish}, policy ${versions}, ${Math.round(endedAt - startedAt)} ms on ${escapeForTerminal(fact.engine)}, mean logprob ${mean.toFixed(3)}, ${fact.cachedTokens} cached`,
+          ),
+          ...indented(fact.text.replace(sampledTail, ''), paint('cyan', '│')),
+        )
+        if (printing.texts !== undefined) lines.push(tokenView(fact.tokens, fact.logprobs, printing))
+        break
+      }
+      case 'tool.completed':
+        lines.push(
+          paint(
+            fact.status === 'ok' ? 'green' : 'red',
+            `  tool ${escapeForTerminal(fact.tool) || '(unreadable call)'}  ${fact.status}${fact.executor === null ? '' : `, ${fact.wallMs.toFixed(0)} ms`}`,
+          ),
+          ...indented(fact.text, paint(fact.status === 'ok' ? 'green' : 'red', '  │')),
+        )
+        break
+      case 'rollout.finished':
+        lines.push(
+          '',
+          `${fact.outcome} (${escapeForTerminal(fact.reason)}) after ${((fact.at - begun) / 1000).toFixed(2)} s: ${fact.turns} turns, ${fact.sampledTokens} tokens sampled, ${fact.toolErrors} of ${fact.toolCalls} tool calls failed`,
+        )
+        break
+      case 'reward.assigned':
+        lines.push(
+          paint(
+            fact.reward > 0 ? 'green' : 'red',
+            `reward ${fact.reward}  answer '${escapeForTerminal(fact.answer)}' (${escapeForTerminal(fact.how)})${fact.why === undefined ? '' : `: ${escapeForTerminal(fact.why)}`}`,
+          ),
+        )
+        break
+      case 'reward.failed':
+        lines.push(paint('red', `no reward: ${escapeForTerminal(fact.how)}: ${escapeForTerminal(fact.why)}`))
+        break
+    }
+  }
+  if (!facts.some(({ type }) => type === 'rollout.finished')) lines.push('', paint('yellow', 'not finished'))
+  lines.push(...selectionLines(trajectory, decision))
+  return lines
+}
+
+function selectionLines(trajectory: TrajectoryId, decision: GroupSelected | GroupRejected | undefined): string[] {
+  if (decision === undefined) return []
+  if (decision.type === 'group.rejected') return [`group rejected: ${decision.reason}`]
+  const member = Number(trajectory.slice(trajectory.lastIndexOf('/') + 1))
+  const kept = decision.kept.find(k => k.member === member)
+  if (kept !== undefined)
+    return [
+      `kept by ${escapeForTerminal(decision.selection)}: advantage ${kept.advantage.toFixed(3)}, penalty ${kept.penalty.toFixed(3)}`,
+    ]
+  const dropped = decision.dropped.find(d => d.member === member)
+  return [
+    `dropped by ${escapeForTerminal(decision.selection)}${dropped === undefined ? '' : `: penalty ${dropped.penalty.toFixed(3)}`}`,
+  ]
+}
