@@ -7,7 +7,7 @@ import type { Role, Run } from '../actors/run'
 import { systemEffects } from '../runtime/effects'
 import { createLog } from '../runtime/log'
 import { collectedVersions } from './doctor'
-import { serveMetrics } from './metrics'
+import { type MetricsServer, serveMetrics } from './metrics'
 import type { LoadedRecipe } from './recipes'
 import { openRun } from './runContext'
 import { stopSignals } from './signals'
@@ -36,9 +36,10 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
   })
   const open = () => openRun(options.bus, id, 'write', options.dir)
   const context = await whenBusIsThere(open, say, () => stopped)
-  const metrics = await serveMetrics(options.metrics)
+  let metrics: MetricsServer | undefined
   let run: Run | undefined
   try {
+    metrics = await serveMetrics(options.metrics)
     const started = await waitForRun(context, say, () => stopped)
     if (started === undefined) return signals.exitCode()
     run = await joinRun({
@@ -70,7 +71,7 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
     return isStopped ? signals.exitCode() : 0
   } finally {
     signals.release()
-    metrics.close()
+    metrics?.close()
     await run?.close() // closed already, unless something failed
     await context.bus.close()
   }

@@ -14,10 +14,11 @@ import { notTrainable } from '../runtime/engines/openai'
 import { TroupeError } from '../runtime/errors'
 import { createLog } from '../runtime/log'
 import { knownAlarms, type RecipeConfig } from '../runtime/recipe'
+import { weightAddress } from '../runtime/weights/serveWeights'
 import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
 import { gather } from './gather'
-import { runMetrics, serveMetrics } from './metrics'
+import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
 import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
 import { takeRole } from './role'
@@ -60,7 +61,7 @@ export function withRunOptions(command: Command): Command {
     .option('--json', 'a JSON line for each step, last a summary')
     .option('--run <id>', 'name of the run (default: recipe and time)')
     .option('--resume <id>', 'go on with a run, from the turns it was at')
-    .option('--steps <n>', 'end after this step', Number)
+    .option('--steps <n>', 'end after this step', wholeNumber(0, 2 ** 31))
     .addOption(
       new Option('--role <role>', 'take one part of a run that several processes share').choices(roles).default('all'),
     )
@@ -75,7 +76,7 @@ export function withRunOptions(command: Command): Command {
       "of the learner: where hosts that do not see --dir fetch new weights (the host's address, and a free port)",
     )
     .option('--accept-code', 'resume or join a run that other code started')
-    .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', Number)
+    .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', wholeNumber(0, 65_535))
 }
 
 export function registerTrain(program: Command): void {
@@ -107,9 +108,10 @@ function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
   if (learns && engine.kind === 'openai') throw notTrainable(engine.urls[0] ?? '')
 }
 
-/** @throws TroupeError cli.wrong_usage */
+/** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before there is anything of a run */
 function refuseServing({ serveWeights, learns }: TrainOptions, joins: boolean): void {
-  if (serveWeights === undefined || !(joins || learns === false)) return
+  if (serveWeights === undefined) return
+  if (!joins && learns !== false) return void weightAddress(serveWeights)
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
@@ -169,11 +171,13 @@ export async function train(name: string, options: TrainOptions): Promise<number
   })
   const state = progress(config.selection)
   const view = (options.view ?? trainView)({ json: options.json === true, config, run: id, fx: systemEffects })
-  const metrics = await serveMetrics(options.metrics)
   const signals = stopSignals()
-  view.begin()
+  let metrics: MetricsServer | undefined
   let run: Run | undefined
   try {
+    metrics = await serveMetrics(options.metrics)
+    const { registry } = metrics
+    view.begin()
     const begin = role === 'all' ? startRun : (given: RunOptions) => joinRun({ ...given, role })
     run = await begin({
       run: context.run,
@@ -190,13 +194,13 @@ export async function train(name: string, options: TrainOptions): Promise<number
       acceptCode: options.acceptCode === true,
       fx: systemEffects,
       log,
-      metrics: metrics.registry,
+      metrics: registry,
       versions: collectedVersions(),
       onColdStart: (done, loss) => view.coldStart(done, loss),
       onStanding: standing => view.standing(standing),
     })
     const usage = cpuUse()
-    const measure = runMetrics(metrics.registry)
+    const measure = runMetrics(registry)
     const stop = await watchRun(run.journal, (message, live) => {
       usage.take(message)
       measure(message)
@@ -222,7 +226,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   } finally {
     signals.release()
     view.close()
-    metrics.close()
+    metrics?.close()
     await run?.close() // closed already, unless something failed
     await hold?.release()
     await context.bus.close()

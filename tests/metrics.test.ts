@@ -1,4 +1,10 @@
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { runMetrics, serveMetrics } from '../cli/metrics'
+import { train } from '../cli/train'
 import type { GenerateTurn } from '../messages/commands'
 import { epoch, groupId, trajectoryId } from '../messages/ids'
 import { completed } from './support/facts'
@@ -22,5 +28,21 @@ test('a run’s facts are served as Prometheus metrics on loopback, and only the
     await expect(serveMetrics(Number(new URL(url).port))).rejects.toMatchObject({ code: 'cli.port_taken' })
   } finally {
     server.close()
+  }
+})
+
+test('a port that is taken ends train with nothing of the run held', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-metrics-'))
+  const other = createServer()
+  await new Promise<void>(resolve => other.listen(0, '127.0.0.1', resolve))
+  const options = { bus: `lmdb:${directory}`, run: 'r', set: [], json: true }
+  const begin = () => train('quickstart', { ...options, metrics: (other.address() as AddressInfo).port })
+  try {
+    await expect(begin()).rejects.toMatchObject({ code: 'cli.port_taken' })
+    await expect(begin()).rejects.toMatchObject({ code: 'cli.port_taken' })
+    expect(process.listenerCount('SIGINT')).toBe(0)
+  } finally {
+    other.close()
+    rmSync(directory, { recursive: true, force: true })
   }
 })

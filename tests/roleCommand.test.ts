@@ -1,4 +1,7 @@
 /** `troupe train --role` where it cannot work: what is wrong, and what to do. */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { whenBusIsThere } from '../cli/startedRun'
 import { TroupeError } from '../runtime/errors'
 import { troupe } from './support/cli'
@@ -17,6 +20,25 @@ test('a role without a bus to share, without a run, or of no such name is refuse
   expect(unnamed).toMatchObject({ code: 2, stderr: expect.stringContaining('--run ID') })
   expect(unknown).toMatchObject({ code: 2, stderr: expect.stringMatching(/Allowed choices are all, coordinator/) })
   expect(none).toMatchObject({ code: 2, stderr: expect.stringContaining('from 1 to 1024') })
+})
+
+test('a number, a port or an address that is none is refused before there is anything of a run', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-refused-'))
+  const bus = join(directory, 'runs')
+  const train = (...args: string[]) => troupe(['train', 'quickstart', '--bus', `lmdb:${bus}`, ...args]).done
+  try {
+    const [port, steps, served] = await Promise.all([
+      train('--metrics', '99999'),
+      train('--steps', ''),
+      train('--serve-weights', 'nowhere'),
+    ])
+    expect(port).toMatchObject({ code: 2, stderr: expect.stringContaining('a whole number from 0 to 65535') })
+    expect(steps).toMatchObject({ code: 2, stderr: expect.stringContaining('must be a whole number from 0') })
+    expect(served).toMatchObject({ code: 2, stderr: expect.stringContaining("'nowhere' is no HOST:PORT") })
+    expect(existsSync(bus)).toBe(false)
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
 })
 
 test('a part of a run waits for a broker that does not answer yet, and for nothing else', async () => {

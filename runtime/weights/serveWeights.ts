@@ -33,14 +33,20 @@ export interface ServeWeightsOptions {
   readonly token?: string | undefined
 }
 
-/** @throws TroupeError cli.wrong_usage, engine.weights_not_served */
+/** Where weights are to be served. @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before anything is opened */
+export function weightAddress(address: string, token = process.env.TROUPE_WEIGHTS_TOKEN) {
+  const { host, port } = parsed(address)
+  refuseUnsafe(host, address, token)
+  return { host, port }
+}
+
+/** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, engine.weights_not_served */
 export async function serveWeights({
   root,
   address,
   token = process.env.TROUPE_WEIGHTS_TOKEN,
 }: ServeWeightsOptions): Promise<WeightServer> {
-  const { host, port } = parsed(address)
-  refuseUnsafe(host, address, token)
+  const { host, port } = weightAddress(address, token)
   const mayCome = (token ?? '') === '' ? () => true : bearerCheck(token!)
   const server = createServer((request, response) => {
     answer(root, mayCome, request, response).catch(() => end(response, 500))
