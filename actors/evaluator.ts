@@ -11,6 +11,7 @@ import type { EvaluationCompleted } from '../messages/facts'
 import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../messages/ids'
 import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
+import { errorRateMetric } from './errorRate'
 
 interface Sample {
   readonly reward: number | null
@@ -149,7 +150,6 @@ function resultOf(
   const samples = judged.map(([, s]) => s)
   const calls = samples.reduce((sum, s) => sum + s.toolCalls, 0)
   const positives = samples.filter(s => s.reward! > positiveAbove)
-  const callsInPositives = positives.reduce((sum, s) => sum + s.toolCalls, 0)
   const ended = [...evaluation.samples.values()]
   const asked = { problems: evaluation.groups.length, samples: evaluation.groupSize }
   const cutOff = Math.max(0, asked.problems * asked.samples - ended.length)
@@ -163,8 +163,8 @@ function resultOf(
       passAtK: mean([...byProblem.values()].map(rewards => Math.max(...rewards))),
       meanTokens: mean(samples.map(s => s.tokens)),
       toolCalls: calls,
-      toolErrorRate: samples.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, calls),
-      toolErrorRateInPositives: positives.reduce((sum, s) => sum + s.toolErrors, 0) / Math.max(1, callsInPositives),
+      ...errorRateMetric('toolErrorRate', samples),
+      ...errorRateMetric('toolErrorRateInPositives', positives),
       truncatedShare: mean(samples.map(s => (s.truncated ? 1 : 0))),
       failed: ended.filter(s => s.failed).length + cutOff,
       unjudged: ended.filter(s => !s.failed && s.reward === null).length,

@@ -10,14 +10,15 @@ import { Map as Persistent } from 'immutable'
 import { secondOpinion } from '../kernels'
 import type { Fact, Metrics, RewardAssigned } from '../messages/facts'
 import { type GroupId, groupOf, type TrajectoryId } from '../messages/ids'
+import { errorRateMetric } from './errorRate'
 import { trendSteps, trends } from './trends'
 import { addTurn, endTrajectory, noTurns, type TurnSums, turnMetrics } from './turnSums'
 
 interface Rollout {
   readonly tokens: number
   readonly turns: number
-  readonly calls: number
-  readonly errors: number
+  readonly toolCalls: number
+  readonly toolErrors: number
   readonly outcome: 'answered' | 'truncated' | 'failed'
   readonly reward: number | null
 }
@@ -94,14 +95,14 @@ export function tally(state: TallyState, fact: Fact): TallyState {
         return turns === t.turns ? t : { ...t, turns }
       })
     case 'rollout.finished': {
-      const { trajectory, sampledTokens: tokens, turns, toolCalls: calls, toolErrors: errors, outcome } = fact
+      const { trajectory, sampledTokens: tokens, turns, toolCalls, toolErrors, outcome } = fact
       return change(state, stepOf(groupOf(trajectory)), t =>
         t.rollouts.has(trajectory)
           ? t
           : {
               ...t,
               turns: endTrajectory(t.turns, trajectory),
-              rollouts: t.rollouts.set(trajectory, { tokens, turns, calls, errors, outcome, reward: null }),
+              rollouts: t.rollouts.set(trajectory, { tokens, turns, toolCalls, toolErrors, outcome, reward: null }),
             },
       )
     }
@@ -187,7 +188,6 @@ function metricsOf(
   const positives = judged.filter(rollout => rollout.reward! > positiveAbove)
   const sum = (of: readonly Rollout[], number: (rollout: Rollout) => number) => of.reduce((n, r) => n + number(r), 0)
   const share = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
-  const callsInPositives = sum(positives, r => r.calls)
   return {
     ...update,
     ...(version === null ? {} : turnMetrics(turns, version)),
@@ -195,12 +195,8 @@ function metricsOf(
       sum(judged, r => r.reward!),
       judged.length,
     ),
-    toolErrorRate: share(
-      sum(judged, r => r.errors),
-      sum(judged, r => r.calls),
-    ),
-    // Where none was made there is no rate: 0 would look like an improvement.
-    ...(callsInPositives === 0 ? {} : { toolErrorRateInPositives: sum(positives, r => r.errors) / callsInPositives }),
+    ...errorRateMetric('toolErrorRate', judged),
+    ...errorRateMetric('toolErrorRateInPositives', positives),
     truncatedShare: share(all.filter(r => r.outcome === 'truncated').length, all.length),
     failedShare: share(all.length - judged.length, all.length),
     rejectedShare: share(rejected.size, groups.size),

@@ -3,6 +3,7 @@
  *
  * in   a run's facts and engine statuses        out  a report for each finished step and evaluation, and the summary
  */
+import { errorRate } from '../actors/errorRate'
 import type { EngineStatus } from '../messages/commands'
 import type { EvaluationCompleted, Fact, StepCompleted } from '../messages/facts'
 import { groupOf, type TrajectoryId } from '../messages/ids'
@@ -15,9 +16,9 @@ export interface StepReport {
   readonly version: number
   /** Mean reward of all rollouts of the step that have one, before any selection. */
   readonly passAt1: number
-  /** Failed calls over calls, in rollouts with a reward above selection.positiveAbove. */
-  readonly toolErrorRateInPositives: number
-  readonly toolErrorRate: number
+  /** Failed calls over calls, in rollouts with a reward above selection.positiveAbove; null: they made none. */
+  readonly toolErrorRateInPositives: number | null
+  readonly toolErrorRate: number | null
   /** Tokens that the model sampled, a rollout. */
   readonly meanTokens: number
   readonly meanTurns: number
@@ -41,8 +42,8 @@ interface Tally {
     {
       tokens: number
       turns: number
-      calls: number
-      errors: number
+      toolCalls: number
+      toolErrors: number
       truncated: boolean
       failed: boolean
       unjudged: boolean
@@ -100,8 +101,8 @@ export function progress({ positiveAbove = 0 } = {}): Progress {
       step: fact.step,
       version: fact.version,
       passAt1: ratio(sum(judged.map(m => m.reward!)), judged.length),
-      toolErrorRateInPositives: ratio(sum(positives.map(m => m.errors)), sum(positives.map(m => m.calls))),
-      toolErrorRate: ratio(sum(judged.map(m => m.errors)), sum(judged.map(m => m.calls))),
+      toolErrorRateInPositives: errorRate(positives),
+      toolErrorRate: errorRate(judged),
       meanTokens: ratio(tokens, members.length),
       meanTurns: ratio(sum(members.map(m => m.turns)), members.length),
       truncatedShare: ratio(members.filter(m => m.truncated).length, members.length),
@@ -147,8 +148,8 @@ export function progress({ positiveAbove = 0 } = {}): Progress {
           tally.members.set(message.trajectory, {
             tokens: message.sampledTokens,
             turns: message.turns,
-            calls: message.toolCalls,
-            errors: message.toolErrors,
+            toolCalls: message.toolCalls,
+            toolErrors: message.toolErrors,
             truncated: message.outcome === 'truncated',
             failed: message.outcome === 'failed',
             unjudged: false,

@@ -18,7 +18,9 @@ export function painter(stream: NodeJS.WriteStream): (style: keyof typeof codes,
   return (style, text) => (on ? `\u001b[${codes[style]}m${text}\u001b[0m` : text)
 }
 
-export const percent = (share: number, digits = 1): string => `${(share * 100).toFixed(digits)} %`
+/** `–` where there is nothing to have a share of. */
+export const percent = (share: number | null, digits = 1): string =>
+  share === null ? '–' : `${(share * 100).toFixed(digits)} %`
 
 /** 75 → `1m15s`. */
 export function duration(seconds: number): string {

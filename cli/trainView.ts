@@ -148,13 +148,12 @@ export function trainView(options: TrainViewOptions) {
       }
       const { evalBefore, evalAfter, toolErrorsInPositives: errors } = summary
       const score = (e: typeof evalBefore) => (e === null ? '–' : `${shownScore(e)} (n ${e.n})`)
-      const rate = (value: number | null) => (value === null ? '–' : percent(value))
       const parts = Object.entries(cpu.seconds)
       const total = parts.reduce((sum, [, s]) => sum + s, 0)
       out('')
       out(`${paint('bold', summary.run)}: ${summary.outcome}, ${summary.reason}`)
       out(`pass@1                    ${score(evalBefore)} → ${score(evalAfter)}`)
-      out(`tool errors in positives  ${rate(errors.first)} → ${rate(errors.last)}`)
+      out(`tool errors in positives  ${percent(errors.first)} → ${percent(errors.last)}`)
       out(`wall time                 ${duration(summary.wallSeconds)} for ${summary.steps} steps`)
       out(
         `CPU time                  ${parts.map(([part, s]) => `${part} ${s.toFixed(0)} s (${percent(s / total, 0)})`).join(', ')}`,

@@ -6,7 +6,7 @@ import { stringify } from 'yaml'
 import { curve } from '../cli/experiment/curves'
 import { histogram } from '../cli/experiment/environmentThroughput'
 import { recordedArm } from '../cli/experiment/recordedArm'
-import { meanAndError } from '../cli/experiment/report'
+import { meanAndError, shown } from '../cli/experiment/report'
 import { trainedRun } from '../cli/experiment/trainedRun'
 import type { StepReport } from '../cli/progress'
 import type { Fixture } from '../cli/replay/fixture'
@@ -113,6 +113,9 @@ test('a curve is the mean over seeds with its standard error, as far as all seed
     { arm: 'a', step: 1, mean: 0.25, low: 0, high: 0.5 },
     { arm: 'a', step: 2, mean: 0.5, low: 0.5, high: 0.5 },
   ])
+  const some = (step: StepReport) => (step.passAt1 === 0 ? null : step.passAt1)
+  expect(curve(runs, some).map(({ step }) => step)).toEqual([2])
+  expect([shown([null, null]), shown([0.5, null]), shown([0.25])]).toEqual(['–', '0.500 (1 of 2)', '0.250'])
   expect(meanAndError([1, 2, 3, 4])).toEqual({ mean: 2.5, error: Math.sqrt(5 / 3 / 4) })
 })
 

@@ -283,6 +283,10 @@ describe('evaluator', () => {
       ...{ type: 'evaluation.completed', passAt1: 1, n: 1, samples: 1 },
       ...{ asked: { problems: 3, samples: 2 }, metrics: { failed: 4, unjudged: 1 } },
     })
+    // None of them made a call: there is no rate, and 0 would be one.
+    for (const name of ['toolErrorRate', 'toolErrorRateInPositives']) {
+      expect(w.log.at(-1)).not.toHaveProperty(['metrics', name])
+    }
   })
 
   test('pass@1 is the mean over problems, a failed rollout, or one without a reward, is left out and counted', () => {

@@ -138,4 +138,7 @@ test('a report puts the result beside the paper', () => {
   expect(text).toMatch(/\| this model +\| 12\.5 +\| 321/)
   expect(text).toMatch(/\| rStar2-Agent-14B +\| 80\.6 +\| 9340/)
   expect(besideThePaper(benchmarks.get('gsm8k')!, result)).toBe('')
+  expect(text).toMatch(/\| failed tool calls +\| 25\.0 % +\|/)
+  const uncalled = { ...result, metrics: { ...result.metrics, toolCalls: 0, toolErrorRate: 0 } }
+  expect(reportOf(benchmarks.get('aime24')!, uncalled)).toMatch(/\| failed tool calls +\| – +\|/)
 })

@@ -1,7 +1,10 @@
 /** What `train` says of a run while it lasts. */
+import { progress, summaryOf } from '../cli/progress'
 import { trainView } from '../cli/trainView'
+import { epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
 import { manualEffects } from '../runtime/effects'
 import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
+import { requested } from './support/facts'
 
 const config: RecipeConfig = recipeSchema.parse({ name: 'x', model: { from: 'directory', path: '/m' } })
 
@@ -26,4 +29,30 @@ test('records that are left out are named as they are met, each once, the first 
   expect(said).toHaveLength(6)
   expect(said[0]).toBe('left out troupe.r.turns:0:0, which could not be read or lived with: \\u001b[2Jtorn\n')
   expect(said[5]).toContain('`troupe replay verify` lists all')
+})
+
+test('a rate of no calls is none: a step whose positives called no tool shows no share of failed calls', () => {
+  const written: string[] = []
+  const spy = jest.spyOn(process.stdout, 'write').mockImplementation(text => written.push(String(text)) > 0)
+  const state = progress()
+  const trajectory = trajectoryId(groupId('g'), 0)
+  const counts = { turns: 1, sampledTokens: 5, toolCalls: 0, toolErrors: 0, answerTags: 1 }
+  try {
+    state.take(requested('g', 0, { step: 1 }))
+    state.take({
+      ...{ type: 'rollout.finished', at: 1, trajectory, epoch: epoch(0), outcome: 'answered', reason: '' },
+      ...counts,
+    })
+    state.take({ type: 'reward.assigned', at: 1, trajectory, attempt: 0, reward: 1, answer: '', how: '' })
+    const metrics = {}
+    const report = state.take({
+      ...{ type: 'step.completed', at: 2, step: 1, epoch: epoch(0), version: policyVersion(1), metrics },
+    })
+    expect(report).toMatchObject({ passAt1: 1, toolErrorRate: null, toolErrorRateInPositives: null })
+    expect(summaryOf(state, 'r', 'done', '', 1).toolErrorsInPositives).toEqual({ first: null, last: null })
+    trainView({ json: false, config, run: 'r', fx: manualEffects() }).step(state.steps[0]!)
+  } finally {
+    spy.mockRestore()
+  }
+  expect(written.join('')).toMatch(/tool errors in positives +– {2}/)
 })

@@ -70,6 +70,10 @@ function summaryOf(all: readonly Evaluated[]): string {
   return `# Evaluations\n\n${table(head, rows)}\n`
 }
 
+/** Of the tool calls; null: none was made. */
+export const failedCallsOf = ({ metrics }: Pick<EvaluationCompleted, 'metrics'>): number | null =>
+  metrics.toolCalls ? (metrics.toolErrorRate ?? null) : null
+
 export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, details?: EvaluationDetails): string {
   const { metrics, samples } = result
   const rows: (readonly [string, string])[] = [
@@ -81,7 +85,7 @@ export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, deta
     ['problems × samples', countOf(result)],
     ['sampled tokens, mean', tokensOf(result)],
     ['tool calls', String(metrics.toolCalls ?? 0)],
-    ['failed tool calls', percent(metrics.toolErrorRate ?? 0)],
+    ['failed tool calls', percent(failedCallsOf(result))],
     ['ended by a limit', percent(metrics.truncatedShare ?? 0)],
     ['failed, not counted', String(metrics.failed ?? 0)],
     ['without a reward, not counted', `${metrics.unjudged ?? 0}${reasonsOf(details?.unjudged)}`],

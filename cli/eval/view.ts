@@ -5,7 +5,7 @@ import { problemsOf } from '../evaluationScore'
 import type { summaryOf } from '../progress'
 import { duration, percent } from '../terminal'
 import { type RunView, type TrainViewOptions, trainView } from '../trainView'
-import { besideThePaper, scoreOf, tokensOf } from './report'
+import { besideThePaper, failedCallsOf, scoreOf, tokensOf } from './report'
 
 type Summary = ReturnType<typeof summaryOf>
 
@@ -31,7 +31,7 @@ export function evalView(
     const best = result.samples > 1 ? `  pass@${result.samples} ${percent(metrics.passAtK ?? 0)}` : ''
     out(`${title}  ${score} ${scoreOf(result)}${best}  (${problemsOf(result)} problems)`)
     out(`sampled tokens  ${tokensOf(result)} an answer, ${percent(metrics.truncatedShare ?? 0)} ended by a limit`)
-    out(`tool calls      ${metrics.toolCalls ?? 0}, ${percent(metrics.toolErrorRate ?? 0)} failed`)
+    out(`tool calls      ${metrics.toolCalls ?? 0}, ${percent(failedCallsOf(result))} failed`)
     if ((metrics.failed ?? 0) > 0) out(`failed          ${metrics.failed} answers, which do not count`)
     if ((metrics.unjudged ?? 0) > 0) out(`no reward       ${metrics.unjudged} answers, which do not count`)
     out(`wall time       ${duration(summary.wallSeconds)}`)

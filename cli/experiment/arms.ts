@@ -30,8 +30,11 @@ export async function trainArms<A extends { readonly arm: string }>(
 }
 
 /** A figure of an arm, by seed. */
-export const figureOf = (runs: readonly TrainedArm[], arm: string, figure: (run: TrainedRun) => number): number[] =>
-  runs.filter(one => one.arm === arm).map(one => figure(one.run))
+export const figureOf = <T extends number | null>(
+  runs: readonly TrainedArm[],
+  arm: string,
+  figure: (run: TrainedRun) => T,
+): T[] => runs.filter(one => one.arm === arm).map(one => figure(one.run))
 
 export const armRuns = (runs: readonly TrainedArm[]): ArmRun[] =>
   runs.map(({ arm, seed, run }) => ({ arm, seed, steps: run.steps }))

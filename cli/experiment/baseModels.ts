@@ -25,7 +25,7 @@ export const baseModels: Experiment = async options => {
     seed,
     model: { config },
   }))
-  const of = (arm: string, figure: (run: TrainedRun) => number) => figureOf(runs, arm, figure)
+  const of = (arm: string, figure: (run: TrainedRun) => number | null) => figureOf(runs, arm, figure)
   return {
     name: 'base-models',
     title: 'Other architectures',

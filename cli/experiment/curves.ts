@@ -21,16 +21,18 @@ export interface CurvePoint {
   readonly high: number
 }
 
-/** Runs of an arm are cut to the shortest: a mean over fewer seeds is another quantity. */
-export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => number): CurvePoint[] {
+/** As far as all runs of an arm have the figure: a mean over fewer seeds is another quantity. */
+export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => number | null): CurvePoint[] {
   const arms = [...new Set(runs.map(run => run.arm))]
   return arms.flatMap(arm => {
     const own = runs.filter(run => run.arm === arm)
     const length = Math.min(...own.map(run => run.steps.length))
-    return Array.from({ length }, (_, at) => {
-      const { mean, error } = meanAndError(own.map(run => figure(run.steps[at]!)))
+    return Array.from({ length }, (_, at) => at).flatMap(at => {
+      const values = own.map(run => figure(run.steps[at]!)).filter(value => value !== null)
+      if (values.length < own.length) return []
+      const { mean, error } = meanAndError(values)
       const spread = Number.isFinite(error) ? error : 0
-      return { arm, step: own[0]!.steps[at]!.step, mean, low: mean - spread, high: mean + spread }
+      return [{ arm, step: own[0]!.steps[at]!.step, mean, low: mean - spread, high: mean + spread }]
     })
   })
 }
@@ -39,7 +41,7 @@ export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => num
 export function curvePicture(
   runs: readonly ArmRun[],
   { name, caption, title }: { readonly name: string; readonly caption: string; readonly title: string },
-  figure: (step: StepReport) => number,
+  figure: (step: StepReport) => number | null,
 ): Picture {
   return { name, caption, spec: spec(curve(runs, figure), title) }
 }

@@ -87,8 +87,11 @@ export function meanAndError(values: readonly number[]): { readonly mean: number
   return { mean, error: Math.sqrt(squares / (values.length - 1) / values.length) }
 }
 
-/** `0.913 ± 0.012`, or without the error where there is none. */
-export function shown(values: readonly number[], digits = 3): string {
-  const { mean, error } = meanAndError(values)
-  return Number.isFinite(error) ? `${mean.toFixed(digits)} ± ${error.toFixed(digits)}` : mean.toFixed(digits)
+/** `0.913 ± 0.012`, without the error where there is none; `–` without a value, and of how many where some have none. */
+export function shown(values: readonly (number | null)[], digits = 3): string {
+  const known = values.filter(value => value !== null).filter(value => !Number.isNaN(value))
+  if (known.length === 0) return '–'
+  const { mean, error } = meanAndError(known)
+  const some = known.length < values.length ? ` (${known.length} of ${values.length})` : ''
+  return `${mean.toFixed(digits)}${Number.isFinite(error) ? ` ± ${error.toFixed(digits)}` : ''}${some}`
 }

@@ -5,6 +5,7 @@
  * start, problems and budget of a pair are the same.
  */
 import { join } from 'node:path'
+import { percent } from '../terminal'
 import { armRuns, armSeconds, figureOf, passAt1After, passAt1Before, type TrainedArm } from './arms'
 import { accuracyPicture, curvePicture } from './curves'
 import type { Experiment, ExperimentOptions } from './experiment'
@@ -31,13 +32,14 @@ async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<r
   return runs
 }
 
-/** Mean of a figure over the last quarter of a run's steps. */
-const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => number): number => {
+/** Mean of a figure over the last quarter of a run's steps, of those that have it. */
+const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => number | null): number | null => {
   const tail = run.steps.slice(-Math.max(1, Math.ceil(run.steps.length / 4)))
-  return tail.reduce((sum, step) => sum + figure(step), 0) / tail.length
+  const values = tail.map(figure).filter(value => value !== null)
+  return values.length === 0 ? null : values.reduce((sum, value) => sum + value, 0) / values.length
 }
 
-const figures: readonly (readonly [string, (run: TrainedRun) => number])[] = [
+const figures: readonly (readonly [string, (run: TrainedRun) => number | null])[] = [
   ['pass@1 on 256 problems, before', passAt1Before],
   ['pass@1 on 256 problems, after', passAt1After],
   ['failed calls in positives, first step', run => run.steps[0]!.toolErrorRateInPositives],
@@ -54,10 +56,14 @@ export const rocAblation: Experiment = async options => {
   }
   const runs = pairs.flat()
   const rows = figures.map(([name, figure]) => {
-    const [roc, grpo] = arms.map(({ arm }) => figureOf(runs, arm, figure)) as [number[], number[]]
-    return [name, shown(roc), shown(grpo), shown(roc.map((value, at) => value - grpo[at]!))]
+    const [roc = [], grpo = []] = arms.map(({ arm }) => figureOf(runs, arm, figure))
+    const paired = roc.map((value, at) => (value === null || grpo[at] == null ? null : value - grpo[at]))
+    return [name, shown(roc), shown(grpo), shown(paired)]
   })
-  const errors = (arm: string) => meanAndError(figureOf(runs, arm, figures[3]![1])).mean
+  const errors = (arm: string) => {
+    const rates = figureOf(runs, arm, figures[3]![1]).filter(rate => rate !== null)
+    return percent(rates.length === 0 ? null : meanAndError(rates).mean)
+  }
   const report: ExperimentReport = {
     name: 'roc-ablation',
     title: 'GRPO-RoC against GRPO, both with the tool',
@@ -69,7 +75,7 @@ export const rocAblation: Experiment = async options => {
       'Bands and ± are one standard error over seeds; the difference is that of pairs.',
     ],
     findings: [
-      `In the last quarter of the steps ${(100 * errors('GRPO-RoC')).toFixed(1)} % of the calls in positives failed with RoC, ${(100 * errors('GRPO')).toFixed(1)} % without.`,
+      `In the last quarter of the steps ${errors('GRPO-RoC')} of the calls in positives failed with RoC, ${errors('GRPO')} without.`,
       'A model of under a million parameters on arithmetic: the direction can be compared with the paper, its figures cannot.',
     ],
     tables: [

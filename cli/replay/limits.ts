@@ -255,10 +255,9 @@ function report(lines: readonly LimitedLine[], summary: Summary): string[] {
   }
   if (changed.length > shownLines) out.push(`… ${changed.length - shownLines} more; --json lists all`)
   const { same, cut, generate, running, meanReward, truncatedShare, sampledTokens } = summary
-  const asShare = (value: number | null) => (value === null ? '–' : percent(value))
   out.push(
     `${summary.trajectories} trajectories: ${same} end as recorded, ${cut} otherwise, ${generate} need a new generation${running > 0 ? `, ${running} still run` : ''}`,
-    `of the ${same + cut} that are known: mean reward ${number(meanReward[0])} → ${number(meanReward[1])}, truncated ${asShare(truncatedShare[0])} → ${asShare(truncatedShare[1])}, sampled tokens ${sampledTokens[0]} → ${sampledTokens[1]}`,
+    `of the ${same + cut} that are known: mean reward ${number(meanReward[0])} → ${number(meanReward[1])}, truncated ${percent(truncatedShare[0])} → ${percent(truncatedShare[1])}, sampled tokens ${sampledTokens[0]} → ${sampledTokens[1]}`,
     `${summary.groups} groups decided: ${summary.groupsAsRecorded} as recorded, ${summary.groupsOtherwise} otherwise, ${summary.groupsNotKnown} not known`,
   )
   return out

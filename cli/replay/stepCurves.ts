@@ -11,7 +11,7 @@ export interface NamedProgress {
   readonly progress: Progress
 }
 
-const panels: readonly (readonly [title: string, figure: (step: StepReport) => number])[] = [
+const panels: readonly (readonly [title: string, figure: (step: StepReport) => number | null])[] = [
   ['pass@1 of rollouts', step => step.passAt1],
   ['failed calls in positives', step => step.toolErrorRateInPositives],
   ['sampled tokens a rollout', step => step.meanTokens],
@@ -25,7 +25,9 @@ export function stepCurves(runs: readonly NamedProgress[]): TopLevelSpec {
     ...size,
     data: {
       values: runs.flatMap(({ name, progress }) =>
-        progress.steps.map(step => ({ run: name, step: step.step, value: figure(step) })),
+        progress.steps
+          .map(step => ({ run: name, step: step.step, value: figure(step) }))
+          .filter(({ value }) => value !== null),
       ),
     },
     mark: { type: 'line' as const, point: true },
