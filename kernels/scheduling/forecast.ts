@@ -32,9 +32,15 @@ interface Counted {
   readonly sharedTokens: number
 }
 
+/** A group's prompt, and how many share it here. */
+interface HeldPrompt {
+  readonly tokens: number
+  holders: number
+}
+
 export class Forecast<T extends Growing> {
   private readonly counted = new Map<T, Counted>()
-  private readonly prompts = new Map<GroupId, number>()
+  private readonly prompts = new Map<GroupId, HeldPrompt>()
   private readonly sums = new Float64Array(horizons.length)
   private promptTokens = 0
   /** The largest of the sums; −1 where they have changed since. */
@@ -59,7 +65,7 @@ export class Forecast<T extends Growing> {
 
   /** That, with one more, as it is now. */
   heldTokensWith(one: T, nowMs: number): number {
-    return this.heldTokens(nowMs) + this.own(one, one.contextTokens) + this.newPromptTokens(one)
+    return this.heldTokens(nowMs) + one.contextTokens + this.ownLess(one) + this.newPromptTokens(one)
   }
 
   /** The most that is expected to be held at once until all that are here have ended. */
@@ -83,11 +89,16 @@ export class Forecast<T extends Growing> {
     return most + this.promptTokens + this.newPromptTokens(one)
   }
 
-  /** What a trajectory that is about to begin is expected to hold at each horizon; the same on engines of one kind. */
+  /** What a trajectory that is about to begin is expected to hold at each horizon; the same where `ownLess` is. */
   expected(one: T): Float64Array {
     const tokens = new Float64Array(horizons.length)
-    this.expect(tokens, one, 0, 1)
+    this.expect(tokens, one, this.ownLess(one), 0, 1)
     return tokens
+  }
+
+  /** Its own part less its context: it has the prompt with others, and half a block on average is taken and not used. */
+  ownLess(one: T): number {
+    return this.spec.blockTokens / 2 - (this.counted.get(one)?.sharedTokens ?? this.shared(one))
   }
 
   /** It is here, or something of it has changed. */
@@ -118,19 +129,20 @@ export class Forecast<T extends Growing> {
   }
 
   private count(one: T, counted: Counted, nowMs: number): void {
+    const ownLess = this.spec.blockTokens / 2 - counted.sharedTokens
     const sinceMs = Math.max(0, nowMs - one.sinceMs)
     if (one.phase === 'running') {
       const most = Math.max(1, one.boundTokens - one.contextTokens)
-      this.expect(counted.tokens, one, Math.min(most, sinceMs * this.speed), 1)
+      this.expect(counted.tokens, one, ownLess, Math.min(most, sinceMs * this.speed), 1)
     } else {
       // What rests in a tool may be evicted: the longer it rests, the less it is counted on.
-      this.expect(counted.tokens, one, 0, one.phase === 'tool' ? 2 ** (-sinceMs / this.toolHalfLifeMs) : 1)
+      this.expect(counted.tokens, one, ownLess, 0, one.phase === 'tool' ? 2 ** (-sinceMs / this.toolHalfLifeMs) : 1)
     }
     this.add(counted, 1)
   }
 
   /** What a trajectory that has `grown` since it was last heard of is expected to hold at each horizon, its own part. */
-  private expect(into: Float64Array, one: T, grown: number, weight: number): void {
+  private expect(into: Float64Array, one: T, ownLess: number, grown: number, weight: number): void {
     const { lengths } = this
     const budget = Math.max(1, one.boundTokens - one.promptTokens)
     const left = Math.max(0, one.boundTokens - one.contextTokens - grown)
@@ -138,7 +150,7 @@ export class Forecast<T extends Growing> {
     const longest = this.longestBudget()
     const before = lengths.cumulative(share)
     const survival = lengths.survivalOf(one.group)
-    const own = this.own(one, one.contextTokens + grown)
+    const own = one.contextTokens + grown + ownLess
     into[0] = weight * own
     for (let k = 1; k < horizons.length; k++) {
       const more = horizons[k]! * longest
@@ -147,14 +159,13 @@ export class Forecast<T extends Growing> {
     }
   }
 
-  /** Half a block on average is taken and not used. */
-  private own(one: T, tokens: number): number {
-    return tokens - this.shared(one) + this.spec.blockTokens / 2
-  }
-
-  private shared({ promptTokens }: T): number {
+  /** A group has one prompt an engine, as in the ledger; a member with another length does not share it. */
+  private shared({ group, promptTokens }: T): number {
     const { prefixSharing, blockTokens } = this.spec
-    return prefixSharing ? Math.floor(promptTokens / blockTokens) * blockTokens : 0
+    if (!prefixSharing) return 0
+    const whole = Math.floor(promptTokens / blockTokens) * blockTokens
+    const held = this.prompts.get(group)
+    return held === undefined || held.tokens === whole ? whole : 0
   }
 
   private newPromptTokens(one: T): number {
@@ -163,11 +174,16 @@ export class Forecast<T extends Growing> {
 
   private holdPrompt(group: GroupId, tokens: number, sign: 1 | -1): void {
     if (tokens === 0) return
-    const before = this.prompts.get(group) ?? 0
-    const after = before + sign
-    if (after === 0) this.prompts.delete(group)
-    else this.prompts.set(group, after)
-    if (before === 0 || after === 0) this.promptTokens += sign * tokens
+    let held = this.prompts.get(group)
+    if (held === undefined) {
+      held = { tokens, holders: 0 }
+      this.prompts.set(group, held)
+      this.promptTokens += tokens
+    }
+    held.holders += sign
+    if (held.holders > 0) return
+    this.prompts.delete(group)
+    this.promptTokens -= tokens
   }
 
   private add({ tokens }: Counted, sign: 1 | -1): void {

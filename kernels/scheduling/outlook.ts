@@ -20,7 +20,7 @@ export class Outlook {
   longestBudget = 1
   private readonly lengths: GroupLengths
   private readonly toolHalfLifeMs: number
-  /** What the trajectory that engines are being looked at for is expected to hold: by kind of engine. */
+  /** What the trajectory that engines are being looked at for is expected to hold: by what of it would be its own there. */
   private readonly expected = new Map<number, Float64Array>()
   private expectedOf: Member | null = null
   private turnsEnded = 0
@@ -92,13 +92,12 @@ export class Outlook {
     this.expectedOf = null
   }
 
-  private expectedTokens({ seat, account }: Seen, member: Member): Float64Array {
+  private expectedTokens({ seat }: Seen, member: Member): Float64Array {
     if (this.expectedOf !== member) {
       this.expectedOf = member
       this.expected.clear()
     }
-    const { prefixSharing, blockTokens } = account.spec
-    const kind = prefixSharing ? -blockTokens : blockTokens
+    const kind = seat.forecast.ownLess(member)
     let tokens = this.expected.get(kind)
     if (tokens === undefined) {
       tokens = seat.forecast.expected(member)

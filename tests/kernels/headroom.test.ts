@@ -98,6 +98,40 @@ test('what is held is never more than the sum of the bounds, and a forecast is w
   )
 })
 
+test('a prompt counts once however many hold it; members with another prompt than their group’s count it themselves, and leave nothing', () => {
+  const change = fc.record({
+    member: fc.integer({ min: 0, max: 5 }),
+    prompt: fc.constantFrom(25, 48, 7),
+    stays: fc.boolean(),
+  })
+  fc.assert(
+    fc.property(fc.array(change, { maxLength: 30 }), changes => {
+      const one = new Forecast<Growing>(spec({ prefixSharing: true }), new LengthModel(), 10_000, () => 400)
+      const here = new Map<number, Growing>()
+      for (const { member, prompt, stays } of changes) {
+        const before = here.get(member)
+        if (before !== undefined) one.take(before)
+        here.delete(member)
+        if (!stays) continue
+        const context = { promptTokens: prompt, boundTokens: 425, contextTokens: prompt + 10 }
+        const next = { group: groupId('g'), ...context, phase: 'waiting', sinceMs: 0 }
+        const added = one.heldTokensWith(next, 0) - one.heldTokens(0)
+        const held = one.heldTokens(0)
+        here.set(member, next)
+        one.put(next, 0)
+        expect(one.heldTokens(0)).toBeCloseTo(held + added, 6)
+      }
+      const contexts = [...here.values()].map(({ contextTokens }) => contextTokens + 5)
+      const all = contexts.reduce((sum, tokens) => sum + tokens, 0)
+      // One prompt at most is shared, by all but one of those that are here.
+      expect(one.heldTokens(0)).toBeLessThanOrEqual(all + 1e-6)
+      expect(one.heldTokens(0)).toBeGreaterThanOrEqual(all - 40 * Math.max(0, here.size - 1) - 1e-6)
+      for (const each of here.values()) one.take(each)
+      expect(one.heldTokens(0)).toBeCloseTo(0, 6)
+    }),
+  )
+})
+
 test('more begin than could all reach their bounds, and fewer than would fit as they are', () => {
   const one = createScheduler('kv-headroom')
   one.engineJoined(spec())
