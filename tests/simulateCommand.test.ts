@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { parseAzureTrace } from '../cli/simulate/azureTrace'
 import { readEngineModel, readTrace } from '../cli/simulate/inputs'
 import { readLoad, sizesOf } from '../cli/simulate/recorded'
+import type { Fact } from '../messages/facts'
 import { engineId, epoch, groupId, runId, trajectoryId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openMemoryBus } from '../runtime/bus/memory'
@@ -140,25 +141,38 @@ test.each<[string, readonly (object | string)[], RegExp]>([
   expect(failure(() => readTrace(file('trace.jsonl', lines), engine)).message).toMatch(expected)
 })
 
-test('a recorded run gives its load and its turns’ measures; a turn that was interrupted counts for the load alone', async () => {
+const engine = engineId('e0')
+const trajectory = trajectoryId(groupId('g'), 0)
+const asked = (turn: number, attempt: number, at: number, contextTokens: number) => ({
+  ...{ type: 'turn.asked' as const, at, trajectory, turn, attempt, epoch: epoch(0), engine: null, seed: 0 },
+  ...{ sampling: requested('g', 0).sampling, maxTokens: 100, contextTokens, contextDigest: '' },
+})
+const done = (turn: number, attempt: number, at: number, tokens: number) =>
+  completed({ trajectory, turn, attempt } as Parameters<typeof completed>[0], '', {
+    at,
+    tokens: new Int32Array(tokens),
+    cachedTokens: 2,
+    timing: { queuedAt: at - 50, startedAt: at - 40, firstTokenAt: at - 30, endedAt: at - 1 },
+  })
+const lost = (attempt: number, at: number, tokens: number) => ({
+  ...{ type: 'turn.interrupted' as const, at, trajectory, turn: 1, attempt, engine, tokens: new Int32Array(tokens) },
+  ...{ logprobs: new Float32Array(tokens), segments: [], reason: 'engine-lost' as const, error: '' },
+})
+const appended = (tokens: number) => ({
+  ...{ type: 'context.appended' as const, at: 1300, trajectory, turn: 0, epoch: epoch(0), text: '' },
+  tokens: new Int32Array(tokens),
+})
+
+async function loadOf(...facts: readonly Fact[]) {
   const bus = openMemoryBus()
   const journal = openJournal(bus, memoryBlobs(), runId('r'))
   await journal.create(1)
-  const engine = engineId('e0')
-  const trajectory = trajectoryId(groupId('g'), 0)
-  const asked = (turn: number, attempt: number, at: number, contextTokens: number) => ({
-    ...{ type: 'turn.asked' as const, at, trajectory, turn, attempt, epoch: epoch(0), engine: null, seed: 0 },
-    ...{ sampling: requested('g', 0).sampling, maxTokens: 100, contextTokens, contextDigest: '' },
-  })
-  const done = (turn: number, attempt: number, at: number, tokens: number) =>
-    completed({ trajectory, turn, attempt } as Parameters<typeof completed>[0], '', {
-      at,
-      tokens: new Int32Array(tokens),
-      cachedTokens: 2,
-      timing: { queuedAt: at - 50, startedAt: at - 40, firstTokenAt: at - 30, endedAt: at - 1 },
-    })
-  const common = { trajectory, turn: 1, engine, logprobs: new Float32Array(4), segments: [], error: '' }
-  await journal.append([
+  await journal.append(facts)
+  return readLoad(journal).finally(() => bus.close())
+}
+
+test('a recorded run gives its load and its turns’ measures; a turn that was interrupted counts for the load alone', async () => {
+  const load = await loadOf(
     {
       ...{ type: 'engine.joined', at: 0, engine, kind: 'sglang', model: 'm', kvTokens: 640, blockTokens: 16 },
       ...{ maxSequences: 8, contextTokens: 640, prefixSharing: true, prioritySign: 0 },
@@ -167,14 +181,12 @@ test('a recorded run gives its load and its turns’ measures; a turn that was i
     requested('g', 1, { at: 1000 }),
     asked(0, 0, 1001, 3),
     done(0, 0, 1100, 9),
-    { type: 'context.appended', at: 1300, trajectory, turn: 0, epoch: epoch(0), text: '', tokens: new Int32Array(7) },
+    appended(7),
     asked(1, 0, 1310, 19),
-    { ...common, type: 'turn.interrupted', at: 1400, attempt: 0, tokens: new Int32Array(4), reason: 'engine-lost' },
+    lost(0, 1400, 4),
     asked(1, 1, 1410, 23),
     done(1, 1, 1500, 6),
-  ])
-  const load = await readLoad(journal)
-  await bus.close()
+  )
   expect(load.trace).toEqual([
     {
       trajectoryId: 'g/0',
@@ -201,6 +213,46 @@ test('a recorded run gives its load and its turns’ measures; a turn that was i
   })
   expect(sizesOf({ ...load.joined[0]!, kind: 'vllm' })).toMatchObject({ family: 'vllm', kvTokens: 624 })
 })
+
+test.each<[string, readonly Fact[], { measured: number; ttftMsMean: number }]>([
+  [
+    'interrupted before its first token',
+    [lost(0, 1400, 0), asked(1, 1, 61_310, 19), done(1, 1, 61_500, 6)],
+    { measured: 2, ttftMsMean: (69 + 60_160) / 2 },
+  ],
+  [
+    'that nobody answered',
+    [asked(1, 1, 21_310, 19), done(1, 0, 21_320, 50), done(1, 1, 21_500, 6)],
+    { measured: 2, ttftMsMean: (69 + 20_160) / 2 },
+  ],
+  [
+    'whose attempt is answered twice',
+    [lost(0, 1400, 2), lost(0, 1401, 50), asked(1, 1, 1410, 21), done(1, 1, 1500, 4)],
+    { measured: 1, ttftMsMean: 69 },
+  ],
+  [
+    'that ends twice',
+    [done(1, 0, 1500, 6), done(1, 0, 1501, 8), asked(1, 1, 1510, 19)],
+    { measured: 2, ttftMsMean: (69 + 160) / 2 },
+  ],
+])(
+  'a recorded turn %s is counted once, as the coordinator counts it, and waits from its first ask',
+  async (_what, facts, expected) => {
+    const begun = [
+      requested('g', 0, { at: 1000 }),
+      asked(0, 0, 1001, 3),
+      done(0, 0, 1100, 9),
+      appended(7),
+      asked(1, 0, 1310, 19),
+    ]
+    const { trace, measured, ttftMsMean } = await loadOf(...begun, ...facts)
+    expect(trace[0]!.turns).toEqual([
+      { newTokens: 9, toolMs: 210, toolTokens: 7 },
+      { newTokens: 6, toolMs: 0, toolTokens: 0 },
+    ])
+    expect({ measured: measured.length, ttftMsMean }).toEqual(expected)
+  },
+)
 
 test('without files, or with a run that is not there, it says what to give', async () => {
   const [nothing, noRun] = await Promise.all([

@@ -6,7 +6,14 @@
  * asked for: the tool, the bus, and rendering.
  */
 import type { EngineModel, MeasuredTurn, TracedTrajectory, TracedTurn } from '../../kernels'
-import type { EngineJoined, RunFact, TrajectoryFact } from '../../messages/facts'
+import type {
+  EngineJoined,
+  RunFact,
+  TrajectoryFact,
+  TurnAsked,
+  TurnCompleted,
+  TurnInterrupted,
+} from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import { groupOf } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal'
@@ -57,7 +64,10 @@ export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefi
   return { family: kind === 'sglang' ? 'sglang' : 'vllm', kvTokens, blockTokens, maxSequences, prefixSharing }
 }
 
-/** A rollout that has a turn, from its own facts; one that was interrupted is not measured, but counts for the load. */
+/**
+ * A rollout that has a turn, from its own facts; one that was interrupted is not measured, but counts for the load. Of a turn
+ * that is asked again, time counts from its first ask; of two answers to an attempt the first counts, as for the coordinator.
+ */
 function rolloutOf(facts: readonly TrajectoryFact[]) {
   const requested = facts.find(fact => fact.type === 'rollout.requested')
   if (requested === undefined) return []
@@ -65,32 +75,38 @@ function rolloutOf(facts: readonly TrajectoryFact[]) {
   const measured: MeasuredTurn[] = []
   const ttftMs: number[] = []
   let arrivedAt = requested.at
+  let asked: TurnAsked | null = null
+  let open = false
   let askedAt = 0
-  let contextTokens = 0
   let partialTokens = 0
   let endedAt = 0
   let toolTokens = 0
-  const closeTool = (toolMs: number) => {
-    const before = turns.pop()
-    if (before !== undefined) turns.push({ ...before, toolMs: Math.max(0, toolMs), toolTokens })
-    toolTokens = 0
-  }
+  const answers = ({ turn, attempt }: TurnCompleted | TurnInterrupted) =>
+    open && asked?.turn === turn && asked.attempt === attempt
   for (const fact of facts) {
     switch (fact.type) {
-      case 'turn.asked':
-        if (partialTokens === 0 && turns.length === fact.turn && fact.turn > 0) closeTool(fact.at - endedAt)
-        if (fact.turn === 0 && fact.attempt === 0) arrivedAt = fact.at
+      case 'turn.asked': {
+        const isAgain = asked?.turn === fact.turn
+        if (fact.turn !== turns.length || (isAgain && fact.attempt <= asked!.attempt)) break
+        asked = fact
+        open = true
+        if (isAgain) break
         askedAt = fact.at
-        contextTokens = fact.contextTokens
+        const before = turns.pop()
+        if (before === undefined) arrivedAt = fact.at
+        else turns.push({ ...before, toolMs: Math.max(0, fact.at - endedAt), toolTokens })
         break
+      }
       case 'turn.interrupted':
+        if (!answers(fact)) break
+        open = false
         partialTokens += fact.tokens.length
         break
       case 'context.appended':
-        toolTokens = fact.tokens.length
+        if (fact.turn === turns.length - 1) toolTokens = fact.tokens.length
         break
       case 'turn.completed': {
-        if (turns.length > fact.turn || fact.tokens.length + partialTokens === 0) break
+        if (!answers(fact) || fact.tokens.length + partialTokens === 0) break
         turns.push({ newTokens: fact.tokens.length + partialTokens, toolMs: 0, toolTokens: 0 })
         endedAt = fact.at
         const { queuedAt, firstTokenAt, endedAt: endedMs } = fact.timing
@@ -101,11 +117,12 @@ function rolloutOf(facts: readonly TrajectoryFact[]) {
             startedMs: queuedAt,
             firstTokenMs: firstTokenAt,
             endedMs,
-            contextTokens,
+            contextTokens: asked!.contextTokens,
             cachedTokens: fact.cachedTokens,
             newTokens: fact.tokens.length,
           })
         }
+        open = false
         partialTokens = 0
         break
       }
