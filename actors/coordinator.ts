@@ -311,7 +311,7 @@ function finish(rollout: Rollout, at: Epoch, fx: Effects, out: Out): void {
     toolErrors: rollout.toolErrors,
     answerTags: answerTags(rollout),
   })
-  out.commands.push({ type: 'trajectory.release', trajectory: rollout.request.trajectory })
+  out.commands.push({ type: 'trajectory.release', trajectory: rollout.request.trajectory, outcome })
   const isOut = rollout.calls.some(c => c.response === null && c.attempt >= 0)
   if (isOut) out.commands.push({ type: 'tool.cancel', trajectory: rollout.request.trajectory })
   if (outcome !== 'failed') verify(rollout, out)

@@ -83,7 +83,7 @@ export function scheduler(
         case 'trajectory.release':
           state.asks.delete(input.trajectory)
           state.early.delete(input.trajectory)
-          state.scheduler.trajectoryReleased(input.trajectory)
+          state.scheduler.trajectoryReleased(input.trajectory, input.outcome !== 'failed')
           break
         case 'engine.status':
           hear(state, input.engine)

@@ -4,6 +4,7 @@
  */
 
 import type { Sampling, Task } from './facts/request'
+import type { Outcome } from './facts/trajectory'
 import type { EngineId, Epoch, ExecutorId, PolicyVersion, TrajectoryId } from './ids'
 
 /** Coordinator → scheduler (`turns`): generate one turn somewhere. */
@@ -34,6 +35,8 @@ export interface GenerateTurn {
 export interface ReleaseTrajectory {
   readonly type: 'trajectory.release'
   readonly trajectory: TrajectoryId
+  /** Of one that failed the length says nothing about others. Without, it ended by itself. */
+  readonly outcome?: Outcome
 }
 
 /** Scheduler → inference (`assignments`): generate it on this engine. */

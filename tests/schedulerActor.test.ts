@@ -3,7 +3,7 @@ import { coordinator } from '../actors/coordinator'
 import { type SchedulerState, scheduler } from '../actors/scheduler'
 import type { Command, EngineStatus, GenerateTurn } from '../messages/commands'
 import type { EngineJoined, Fact } from '../messages/facts'
-import { type EngineId, engineId, policyVersion } from '../messages/ids'
+import { type EngineId, engineId, epoch, groupId, policyVersion } from '../messages/ids'
 import { manualEffects } from '../runtime/effects'
 import { answer, claim, completed, requested, toolCall } from './support/facts'
 import { originAt, world } from './support/world'
@@ -61,6 +61,7 @@ function rig() {
     refold(fact: Fact) {
       state = behaviour.evolve(state, fact, originAt(0))
     },
+    ledger: () => state.scheduler.ledger,
     assigned: (): readonly EngineId[] =>
       commands.flatMap(command => (command.type === 'turn.assign' ? [command.engine] : [])),
     /** Seconds, in each of which these engines speak. */
@@ -112,6 +113,39 @@ test('an engine that never says how it is rests longer each time, though its tur
   r.pass(6)
   expect(rests().at(-1)).toBe(5000)
 })
+
+test.each([
+  ['ended by themselves', 6, undefined],
+  ['were cut off by their group’s deadline', 200, 'deadline' as const],
+])(
+  'what a member may grow to follows the lengths of others that ended, not of those cut off: %s',
+  (_what, expected, cut) => {
+    const { tell, decide, ledger } = rig()
+    tell(joined('a'))
+    tell(applied('a'))
+    decide(status('a'))
+    const w = world(coordinator({ turnTimeoutMs: 60_000 }))
+    const members = [0, 1, 2, 3, 4]
+    w.append(claim(), ...members.map(member => requested('g', member)))
+    const asks = w.commands.filter(command => command.type === 'turn.generate')
+    for (const ask of asks) decide({ ...ask, boundTokens: 200 })
+    w.commands.length = 0
+    if (cut !== undefined) {
+      w.append({ type: 'group.closed', at: 0, group: groupId('g'), epoch: epoch(0), reason: cut, rewarded: [] })
+    }
+    for (const ask of asks.slice(0, 4)) {
+      const ended = completed(ask, answer('4'), { engine: engineId('a'), tokens: Int32Array.of(1, 2, 3) })
+      tell(ended)
+      w.append(ended)
+    }
+    for (const command of w.commands) {
+      if (command.type === 'trajectory.release' && command.trajectory !== asks[4]!.trajectory) decide(command)
+    }
+    const last = asks[4]!
+    tell(completed(last, toolCall('1'), { engine: engineId('a'), tokens: Int32Array.of(1) }))
+    expect(ledger().holding(last.trajectory)!.needTokens).toBe(expected)
+  },
+)
 
 test('an engine that speaks stays, and time in which the scheduler itself stood still counts against nobody', () => {
   const r = rig()

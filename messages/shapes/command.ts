@@ -1,6 +1,6 @@
 /** Commands, and what engines and executors tell of themselves. */
 import type { Command } from '../commands'
-import { type ShapesOf, sampling, task } from './parts'
+import { outcome, type ShapesOf, sampling, task } from './parts'
 
 const generate = {
   trajectory: 'string',
@@ -34,7 +34,7 @@ const execute = {
 
 export const commandShapes = {
   'turn.generate': { version: 1, fields: generate },
-  'trajectory.release': { version: 1, fields: { trajectory: 'string' } },
+  'trajectory.release': { version: 1, fields: { trajectory: 'string', outcome: { optional: outcome } } },
   'turn.assign': {
     version: 1,
     fields: {

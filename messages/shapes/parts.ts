@@ -1,5 +1,5 @@
 /** Shapes that several messages have in them. */
-import type { Sampling, Task } from '../facts'
+import type { Outcome, Sampling, Task } from '../facts'
 import type { FieldsOf, ShapeOf } from '../shape'
 import type { Message, MessageType } from '../topics'
 
@@ -28,5 +28,9 @@ export const task = {
   reward: 'string',
   metadata: { optional: { map: 'unknown' } },
 } as const satisfies FieldsOf<Task>
+
+export const outcome = { oneOf: { answered: true, truncated: true, failed: true } } as const satisfies {
+  readonly oneOf: Readonly<Record<Outcome, true>>
+}
 
 export const metrics = { map: 'number' } as const

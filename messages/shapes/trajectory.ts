@@ -1,6 +1,6 @@
 /** The facts of a group and its trajectories. */
 import type { TrajectoryFact } from '../facts'
-import { type ShapesOf, sampling, task } from './parts'
+import { outcome, type ShapesOf, sampling, task } from './parts'
 
 const segments = {
   each: { fields: { policyVersion: 'int', start: 'int', end: 'int' } },
@@ -137,7 +137,7 @@ export const trajectoryShapes = {
       at: 'number',
       trajectory: 'string',
       epoch: 'int',
-      outcome: { oneOf: { answered: true, truncated: true, failed: true } },
+      outcome,
       reason: 'string',
       turns: 'int',
       sampledTokens: 'int',
