@@ -10,6 +10,7 @@ import type { EngineId, TrajectoryId } from '../../messages/ids'
 import type { PolicyName, Scheduler, SchedulerDecision, SchedulerOptions, TurnAsk, TurnAssignment } from './contract'
 import { FreshQueue } from './freshQueue'
 import { Heap } from './heap'
+import { HomelessQueue } from './homelessQueue'
 import { kvHeadroom } from './kvHeadroom'
 import { leastRequests } from './leastRequests'
 import { type EngineSpec, type KvReport, Ledger } from './ledger'
@@ -51,7 +52,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
   private readonly seats = new Map<EngineId, Seat>()
   private readonly members = new Map<TrajectoryId, Member>()
   private readonly freshQueue: FreshQueue
-  private readonly homelessQueue = new Heap<Member>(oldestFirst)
+  private readonly homelessQueue = new HomelessQueue()
   private evictions: { trajectory: TrajectoryId; engine: EngineId }[] = []
 
   constructor(
@@ -78,7 +79,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
   // ---- the view ----
 
   get homeless(): WaitingTurn | undefined {
-    return this.homelessQueue.peek()
+    return this.homelessQueue.peek(this.nowMs, this.patienceMs)
   }
 
   get fresh(): WaitingTurn | undefined {
@@ -340,17 +341,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     member.phase = phase
     const seat = phase === 'placed' ? this.seats.get(member.engine!)! : undefined
     member.wave = seat !== undefined && this.rule.barrier ? seat.wave + 1 : 0
-    member.rank = this.rankOf(member)
     this.queueOf(member)!.push(member)
-  }
-
-  /**
-   * Paused trajectories go on in the order of what they have had, those of lost engines before them. Time counts a little,
-   * so that a stream of younger ones does not hold one back for ever.
-   */
-  private rankOf({ phase, pausedMs, contextTokens, promptTokens }: Member): number {
-    if (phase !== 'homeless' || pausedMs === null) return 0
-    return 1 + contextTokens - promptTokens + (pausedMs * this.outlook.longestBudget) / this.patienceMs
   }
 
   private queueOf(member: Member): Pick<Heap<Member>, 'push' | 'remove'> | undefined {
@@ -388,7 +379,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
         unfit.push(head.trajectory)
       }
     }
-    takeOut(this.homelessQueue, () => this.homelessQueue.peek())
+    takeOut(this.homelessQueue, () => this.homelessQueue.peek(this.nowMs, this.patienceMs))
     takeOut(this.freshQueue, () => this.freshQueue.peek(this.nowMs))
   }
 

@@ -4,9 +4,11 @@ import { scheduler as schedulerActor } from '../../actors/scheduler'
 import { baseShape, type EngineModel, type SchedulerEvent, simulate, workload } from '../../kernels'
 import type { PolicyName, TurnAsk } from '../../kernels/scheduling/contract'
 import { Forecast, type Growing } from '../../kernels/scheduling/forecast'
+import { HomelessQueue } from '../../kernels/scheduling/homelessQueue'
 import type { EngineSpec } from '../../kernels/scheduling/ledger'
 import { LengthModel } from '../../kernels/scheduling/lengthModel'
 import { createScheduler } from '../../kernels/scheduling/scheduler'
+import type { Member } from '../../kernels/scheduling/seat'
 import type { Command } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
 import { type EngineId, engineId, epoch, groupId, policyVersion, type TrajectoryId } from '../../messages/ids'
@@ -34,6 +36,9 @@ const ask = (group: string, member: number, rest: Partial<TurnAsk> = {}): TurnAs
   engine: null,
   ...rest,
 })
+
+/** A live clock shows a date. */
+const dateMs = 1_764_000_000_000
 
 test('before anything is known a rollout is as likely to end in any stretch of its budget as in any other', () => {
   const lengths = new LengthModel()
@@ -167,6 +172,31 @@ test('a turn that finds no KV is paused, and those that have had least go on fir
   expect(one.decide(40).assignments).toEqual([{ trajectory: id('g', 1), engine: 'a', order: 1, movedFrom: null }])
 })
 
+test('those of lost engines go on first, then the paused that have had least, but for one that has waited too long', () => {
+  const queue = new HomelessQueue()
+  const member = (order: number, used: number, pausedMs: number | null) => {
+    const one = {
+      trajectory: id('g', order),
+      order,
+      contextTokens: 20 + used,
+      promptTokens: 20,
+      pausedMs,
+      wave: 0,
+      rank: 0,
+    }
+    queue.push(Object.assign(one, { heapIndex: -1 }) as unknown as Member)
+    return one
+  }
+  const [long, short, lost] = [member(0, 500, dateMs), member(1, 10, dateMs + 50), member(2, 900, null)]
+  const next = (afterMs: number) => {
+    const one = queue.peek(dateMs + afterMs, 100)!
+    queue.remove(one)
+    return one
+  }
+  expect([next(60), queue.peek(dateMs + 60, 100)]).toEqual([lost, short])
+  expect([next(101), next(101), queue.size]).toEqual([long, short, 0])
+})
+
 test('a trajectory that ends while it is paused leaves nothing behind', () => {
   const one = createScheduler('kv-headroom')
   one.engineJoined(spec())
@@ -268,12 +298,13 @@ function live(
   policy: PolicyName,
   trace: ReturnType<typeof workload>,
   bound: number,
+  clockMs = dateMs,
 ) {
   const { decide, evolve, initial } = schedulerActor(policy)
   const lines = new Map(trace.map(one => [one.trajectoryId, one]))
   const orders = new Map(trace.map((one, i) => [one.trajectoryId, i]))
   let state = initial()
-  let nowMs = 0
+  let nowMs = clockMs
   const fx = { now: () => nowMs, elapsed: () => nowMs } as Effects
   const origin = { offset: 0 } as Parameters<typeof evolve>[2]
   const tell = (fact: Fact) => {
@@ -310,7 +341,8 @@ function live(
     }
   }
   for (const event of events) {
-    nowMs = event.atMs
+    // In parts of a ms that a date can be told in.
+    nowMs = clockMs + Math.round(event.atMs * 1024) / 1024
     if (event.kind === 'status') {
       const { engine, referencedTokens } = event
       follow(decide(state, { type: 'engine.status', engine, kvTokens, referencedTokens } as never, fx).commands)
@@ -383,3 +415,12 @@ test.each<PolicyName>(['static', 'static-async', 'least-requests', 'kv-headroom'
     expect(simulated).toHaveLength(trace.reduce((sum, one) => sum + one.turns.length, 0))
   },
 )
+
+test('who is paused goes on in the same order whatever the clock shows: in a simulation, or on a date', () => {
+  const shape = { ...baseShape, groups: 8, groupSize: 8, promptTokens: [20, 90] as const, meanTokens: 500 }
+  const trace = workload({ ...shape, capTokens: 1500, arrivalMs: 900 }, 5)
+  const events: SchedulerEvent[] = []
+  const bound = 1500
+  simulate(trace, { model, engines: 2, policy: 'kv-headroom', boundTokens: bound, observe: one => events.push(one) })
+  expect(live(events, 'kv-headroom', trace, bound, dateMs)).toEqual(live(events, 'kv-headroom', trace, bound, 0))
+})

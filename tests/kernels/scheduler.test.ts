@@ -339,11 +339,12 @@ const anyLoad: fc.Arbitrary<Load> = fc.record({
   ),
 })
 
-/** Plays a load to its end: each turn takes a ms a token. Checks what no policy may break on the way. */
+/** Plays a load to its end, on a clock that shows `clockMs` at its beginning: each turn takes a ms a token. Checks what no policy may break on the way. */
 function play(
   one: Scheduler,
   load: Load,
   lose: EngineId | null,
+  clockMs = 0,
 ): { readonly order: string[]; readonly leftOver: number } {
   const events: { at: number; run(): void }[] = []
   const later = (at: number, run: () => void) => events.push({ at, run })
@@ -374,7 +375,7 @@ function play(
     })
   }
   for (let guard = 0; guard < 10_000; guard++) {
-    for (const { trajectory, engine } of one.decide(now).assignments) {
+    for (const { trajectory, engine } of one.decide(clockMs + now).assignments) {
       const each = state[partsOf(trajectory).member]!
       const id = guard
       order.push(`${now} ${trajectory}#${each.turn}@${engine}`)
@@ -385,7 +386,7 @@ function play(
         if (generation.get(trajectory) !== id) return
         each.context += each.turns[each.turn]!
         each.turn++
-        one.turnEnded(trajectory, each.context, now)
+        one.turnEnded(trajectory, each.context, clockMs + now)
         if (each.turn === each.turns.length) {
           one.trajectoryReleased(trajectory)
           open--
@@ -418,6 +419,28 @@ test('no policy ever stops with work left, runs more than an engine’s sequence
       expect(play(createScheduler(name), load, lose)).toEqual(first)
     }),
     { numRuns: 300 },
+  )
+})
+
+test('whatever a clock shows, decisions are the same: only differences of times count', () => {
+  // Many at once on little KV, so that turns are paused.
+  const crowd = anyLoad.map(({ engines, trajectories }) => ({
+    engines: engines.map(engine => ({ ...engine, kvTokens: 400 })),
+    trajectories: [...trajectories, ...trajectories].map(one => ({
+      ...one,
+      turns: [...one.turns, ...one.turns.slice(1)],
+    })),
+  }))
+  fc.assert(
+    fc.property(
+      crowd,
+      fc.constantFrom(...names),
+      fc.constantFrom(1, 1_000_000, 1_764_000_000_000),
+      (load, name, ms) => {
+        expect(play(createScheduler(name), load, null, ms)).toEqual(play(createScheduler(name), load, null))
+      },
+    ),
+    { numRuns: 40 },
   )
 })
 
