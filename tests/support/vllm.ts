@@ -23,6 +23,8 @@ export interface VllmServerOptions {
   readonly development?: boolean
   /** Without it: raw logprobs, first come first served, no count of cached tokens. Default true. */
   readonly forTraining?: boolean
+  /** It loads adapters of at most this rank while it runs. */
+  readonly adapterRank?: number
   readonly maxSequences?: number
   /** Of torch. Servers that are bound to cores, as they are by themselves, would share one. Default 2. */
   readonly threads?: number
@@ -53,10 +55,14 @@ export async function startVllm(options: VllmServerOptions): Promise<VllmServer>
   const fit = forTraining
     ? ['--scheduling-policy', 'priority', '--logprobs-mode', 'processed_logprobs', '--enable-prompt-tokens-details']
     : []
+  const adapters =
+    options.adapterRank === undefined
+      ? []
+      : ['--enable-lora', '--max-lora-rank', String(options.adapterRank), '--max-loras', '2']
   const args = [
     ...['-m', 'vllm.entrypoints.cli.main', 'serve', modelDirectory, '--host', '127.0.0.1', '--port', String(port)],
     ...['--enforce-eager', '--dtype', dtype, '--max-model-len', String(contextTokens)],
-    ...['--max-num-seqs', String(options.maxSequences ?? 16), ...fit, ...(options.flags ?? [])],
+    ...['--max-num-seqs', String(options.maxSequences ?? 16), ...fit, ...adapters, ...(options.flags ?? [])],
   ]
   const env = {
     ...process.env,
@@ -68,6 +74,7 @@ export async function startVllm(options: VllmServerOptions): Promise<VllmServer>
     OMP_NUM_THREADS: String(options.threads ?? 2),
     VLLM_NO_USAGE_STATS: '1',
     ...(development ? { VLLM_SERVER_DEV_MODE: '1' } : {}),
+    ...(options.adapterRank === undefined ? {} : { VLLM_ALLOW_RUNTIME_LORA_UPDATING: '1' }),
   }
   const began = performance.now()
   // `set -m` gives the server a group of its own, and $! is that group's. A signal to the shell's group (Ctrl-C, timeout)
