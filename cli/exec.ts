@@ -11,8 +11,8 @@ import type { Command } from 'commander'
 import { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES, openSandbox, type Sandbox } from '../sandbox'
 import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './execLine'
 import { underSignals, whileWritable } from './lineCommand'
+import { wholeNumber } from './optionReaders'
 import { readLines } from './readLines'
-import { wholeNumber } from './wholeNumber'
 
 interface ExecOptions {
   readonly jsonl?: true

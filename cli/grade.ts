@@ -16,8 +16,8 @@ import { secondOpinion } from '../kernels'
 import { asError } from '../runtime/errors'
 import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './gradeLine'
 import { underSignals, whileWritable } from './lineCommand'
+import { wholeNumber } from './optionReaders'
 import { readLines } from './readLines'
-import { wholeNumber } from './wholeNumber'
 
 interface GradeOptions {
   readonly jsonl?: true

@@ -17,7 +17,7 @@ import {
   type SandboxLevel,
   type SandboxOptions,
 } from '../sandbox'
-import { wholeNumber } from './wholeNumber'
+import { wholeNumber } from './optionReaders'
 
 interface Options {
   readonly port: number

@@ -19,6 +19,7 @@ import { cpuUse } from './cpuUse'
 import { collectedVersions } from './doctor'
 import { gather } from './gather'
 import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
+import { wholeNumber } from './optionReaders'
 import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
 import { takeRole } from './role'
@@ -29,7 +30,6 @@ import { partitionsOfRun, recordedConfig, refuseTaken, startedRun, whenBusIsTher
 import { stopOverrides } from './stopOn'
 import { type RunView, type TrainViewOptions, trainView } from './trainView'
 import { watchRun } from './watchRun'
-import { wholeNumber } from './wholeNumber'
 
 export interface TrainOptions {
   readonly bus: string

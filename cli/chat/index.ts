@@ -6,7 +6,7 @@
  */
 
 import { text as textOfStream } from 'node:stream/consumers'
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { announce } from '../../actors/announce'
 import type { ChatMessage, RolloutRequested } from '../../messages/facts'
 import { epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
@@ -15,10 +15,10 @@ import { createLog } from '../../runtime/log'
 import type { RecipeConfig } from '../../runtime/recipe'
 import { collectedVersions } from '../doctor'
 import { gather } from '../gather'
+import { numberFrom, wholeNumber } from '../optionReaders'
 import { openRun, withBus } from '../runContext'
 import { refuseTaken } from '../startedRun'
 import { timestamp } from '../train'
-import { wholeNumber } from '../wholeNumber'
 import { type Exchanged, exchange } from './exchange'
 import { chatConfig, wrong } from './model'
 import { startParts, type ToolChoice } from './parts'
@@ -56,7 +56,7 @@ export function registerChat(program: Command): void {
     .option('--max-tokens <n>', 'of an answer, with what its calls return', wholeNumber(1, 2 ** 24), 2048)
     .option('--turns <n>', 'generations of an answer', wholeNumber(1, 10_000), 16)
     .option('--calls <n>', 'calls of a turn that are made, at once', wholeNumber(1, 64), 4)
-    .option('--temperature <t>', '0: the most probable token', temperature, 0.7)
+    .option('--temperature <t>', '0: the most probable token', numberFrom(0), 0.7)
     .option('--seed <n>', 'of the sampling', wholeNumber(0, 2 ** 31 - 1), 1)
     .option('--template <name>', "chat template: hermes, own (the model's), or a Jinja file", 'hermes')
     .option('--no-tools', 'the model is shown no tools')
@@ -157,10 +157,4 @@ function requestOf(
     sampling: { ...config.rollout.sampling, temperature: given, stopTokens },
     ...{ minVersion: policyVersion(0), deadlineMs: config.rollout.deadlineMs },
   }
-}
-
-function temperature(text: string): number {
-  const value = Number(text)
-  if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value
-  throw new InvalidArgumentError('It must be a number from 0.')
 }

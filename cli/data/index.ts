@@ -6,8 +6,7 @@
  */
 
 import { createHash } from 'node:crypto'
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises'
-import { dirname, resolve } from 'node:path'
+import { resolve } from 'node:path'
 import { type Command, Option } from 'commander'
 import { closest, distance } from 'fastest-levenshtein'
 import { type ConversationSet, conversationSets } from '../../recipes/data/conversations/formats'
@@ -18,9 +17,10 @@ import { type PrepareOptions, prepare } from '../../recipes/data/prepare'
 import type { RowCounts } from '../../recipes/data/rowCounts'
 import { dataFiles, noData, type ReadRow, rowsOfFile } from '../../recipes/data/rows'
 import { type ProblemSet, problemSets } from '../../recipes/data/sets'
-import { asError, TroupeError } from '../../runtime/errors'
+import { TroupeError } from '../../runtime/errors'
 import { gather } from '../gather'
-import { wholeNumber } from '../wholeNumber'
+import { shareOf, wholeNumber } from '../optionReaders'
+import { readyOut, writeOut } from '../writeOut'
 import { type DataReport, printReport } from './report'
 
 interface DataOptions {
@@ -60,7 +60,7 @@ export function registerData(program: Command): void {
     .option('--seed <n>', `of the shuffle (default ${usualSeed} for training sets)`, wholeNumber(0, 2 ** 31 - 1))
     .addOption(new Option('--order <order>', 'of what is written').choices(['shuffled', 'published']))
     .option('--limit <n>', 'write at most so many', wholeNumber(1, 1e9))
-    .option('--largest-bad-share <share>', 'refuse a set of which more rows are broken', share, 0.2)
+    .option('--largest-bad-share <share>', 'refuse a set of which more rows are broken', shareOf('from 0'), 0.2)
     .option('--cache <directory>', 'where files of the hub are kept', '.troupe/data')
     .option('--json', 'the report as JSON')
     .action(async (name: string, options: DataOptions) => {
@@ -73,6 +73,7 @@ async function prepareData(name: string, options: DataOptions): Promise<DataRepo
   const conversations = conversationSets.get(name)
   if (conversations !== undefined) return prepareDemonstrations(conversations, options)
   const set = problemSets.get(name) ?? unknownSet(name)
+  readyOut(options.out)
   const files = await filesOf(set, options)
   const evaluation = options.against.length === 0 ? undefined : await against(set, options.against)
   const training = set.use === 'training'
@@ -89,7 +90,7 @@ async function prepareData(name: string, options: DataOptions): Promise<DataRepo
   const prepared = await prepare(allRows(files), plan)
   refuseBad(prepared, files, options.largestBadShare)
   refuseEmpty(prepared, set)
-  const { out, sha256 } = await writeRows(options.out, prepared.problems)
+  const { out, sha256 } = writeRows(options.out, prepared.problems)
   const { problems, ...counted } = prepared
   return {
     ...{ set: set.name, title: set.title, kind: set.use, from: files, ...counted, kept: problems.length, out },
@@ -113,13 +114,14 @@ async function prepareDemonstrations(set: ConversationSet, options: DataOptions)
       'leave them out',
     )
   }
+  readyOut(options.out)
   const files = await filesOf({ ...set, split: 'train' }, options)
   const seed = options.order === 'published' ? undefined : (options.seed ?? usualSeed)
   const prepared = await prepareConversations(allRows(files), set, { seed, limit: options.limit })
   refuseBad(prepared, files, options.largestBadShare)
   const { conversations, ...counted } = prepared
   refuseEmpty({ ...prepared, problems: conversations }, set)
-  const { out, sha256 } = await writeRows(options.out, conversations)
+  const { out, sha256 } = writeRows(options.out, conversations)
   return {
     ...{ set: set.name, title: set.title, kind: 'conversations', from: files, ...counted, out },
     kept: conversations.length,
@@ -127,20 +129,12 @@ async function prepareDemonstrations(set: ConversationSet, options: DataOptions)
   }
 }
 
-/** The file is whole, or not there. */
-async function writeRows(file: string, rows: readonly unknown[]): Promise<{ out: string; sha256: string }> {
-  const text = rows.map(row => `${JSON.stringify(row)}\n`).join('')
-  const out = resolve(file)
-  try {
-    await mkdir(dirname(out), { recursive: true })
-    await writeFile(`${out}.part`, text)
-    await rename(`${out}.part`, out)
-  } catch (thrown) {
-    await rm(`${out}.part`, { force: true }).catch(() => {})
-    const why = asError(thrown).message
-    throw wrong(`--out ${file} cannot be written: ${why}`, 'name a file in a directory that you may write to', thrown)
-  }
-  return { out, sha256: createHash('sha256').update(text).digest('hex') }
+function writeRows(file: string, rows: readonly unknown[]): { readonly out: string; readonly sha256: string } {
+  const lines = rows.map(row => `${JSON.stringify(row)}\n`)
+  writeOut(file, lines)
+  const digest = createHash('sha256')
+  for (const line of lines) digest.update(line)
+  return { out: resolve(file), sha256: digest.digest('hex') }
 }
 
 type Place = Pick<ProblemSet, 'name' | 'hub' | 'split'>
@@ -235,14 +229,7 @@ function agreementOf(text: string): { least: number; of: number } {
   return { least, of }
 }
 
-function share(text: string): number {
-  const value = Number(text)
-  if (text.trim() === '' || !(value >= 0 && value <= 1))
-    throw wrong(`--largest-bad-share ${text} is no share`, 'between 0 and 1')
-  return value
-}
-
 const escaped = (text: string) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 
-const wrong = (message: string, hint: string, cause?: unknown) =>
-  new TroupeError('cli.usage', { boundary: 'cli', retriable: false, message, hint, cause })
+const wrong = (message: string, hint: string) =>
+  new TroupeError('cli.wrong_usage', { boundary: 'cli', retriable: false, message, hint })

@@ -7,16 +7,17 @@
 
 import { existsSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { closest } from 'fastest-levenshtein'
 import type { RunStarted } from '../../messages/facts'
 import { type Benchmark, benchmarks } from '../../recipes/benchmarks'
 import { resolveConfig } from '../../runtime/config'
 import { recipeSchema } from '../../runtime/recipe'
 import { gather } from '../gather'
+import { numberFrom, wholeNumber } from '../optionReaders'
 import { withBus } from '../runContext'
 import { timestamp } from '../train'
-import { wholeNumber } from '../wholeNumber'
+import { readyOut } from '../writeOut'
 import { type EvalOptions, evaluateOne, fieldsOf, wrong } from './one'
 import { recordedEvaluation } from './recorded'
 import { type Evaluated, writeReport } from './report'
@@ -34,7 +35,7 @@ export function registerEval(program: Command): void {
     .option('--judge-key-env <name>', "arena-hard: the environment variable that holds the server's key")
     .option('--model <dir>', 'a directory that transformers loads')
     .option('--samples <k>', "answers to each problem (default: the paper's)", wholeNumber(1, 1024))
-    .option('--temperature <t>', "default: the paper's", temperature)
+    .option('--temperature <t>', "default: the paper's", numberFrom(0))
     .option(
       '--max-tokens <n>',
       'of an answer, tools aside (default 30000, or what fits the model)',
@@ -69,6 +70,7 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
     )
   }
   refuseDropped(options)
+  readyOut(options.report)
   const before = await recordedEvaluation(options.bus, options.resume)
   if (before.state !== 'none') refuseOther(benchmark, before.started)
   const { code, evaluated } = await evaluateOne(benchmark, options, before)
@@ -84,6 +86,7 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     throw wrong('eval all needs the files of the benchmarks', 'give a directory: --data DIR')
   }
   const found = [...benchmarks.values()].map(benchmark => ({ benchmark, files: filesOf(benchmark, data, options) }))
+  readyOut(options.report)
   const all: Evaluated[] = []
   let code = 0
   for (const { benchmark, files } of found) {
@@ -130,10 +133,4 @@ function report(file: string | undefined, all: readonly Evaluated[], model = '')
 const modelOf = ({ recipe }: RunStarted): string | undefined => {
   const { model } = resolveConfig(recipeSchema, { what: 'the run', recipe }).value
   return model.from === 'directory' ? model.path : undefined
-}
-
-function temperature(text: string): number {
-  const value = Number(text)
-  if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value
-  throw new InvalidArgumentError('It must be a number from 0.')
 }

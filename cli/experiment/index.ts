@@ -6,7 +6,8 @@ import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
-import { wholeNumber } from '../wholeNumber'
+import { wholeNumber } from '../optionReaders'
+import { makeOut } from '../writeOut'
 import { baseModels } from './baseModels'
 import { coldStart } from './coldStart'
 import { environmentThroughput } from './environmentThroughput'
@@ -41,6 +42,7 @@ export function registerExperiment(program: Command): void {
     .action(async (name: string, { out, dir, seeds }: Given) => {
       const experiment = experiments.get(name)
       if (experiment === undefined) throw noExperiment(name)
+      makeOut(resolve(out))
       const begun = systemEffects.elapsed()
       const say = (line: string) => void process.stderr.write(`${line}\n`)
       const report = await experiment({ seeds, directory: resolve(dir, name), say })

@@ -4,11 +4,11 @@
  * in   a report        out  NAME.md, NAME.json and a NAME-*.svg for each picture in a directory
  * Figures are the run's own; a report is written once and whole, after its last measurement.
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { join } from 'node:path'
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import { svgOf } from '../picture'
+import { writeOut } from '../writeOut'
 
 interface Table {
   readonly title: string
@@ -49,12 +49,11 @@ export async function writeReport(report: ExperimentReport, directory: string, c
       svg: await svgOf(picture.spec),
     })),
   )
-  mkdirSync(directory, { recursive: true })
-  for (const { file, svg } of pictures) writeFileSync(join(directory, file), svg)
+  for (const { file, svg } of pictures) writeOut(join(directory, file), [svg])
   const machine = `${cpus().length} × ${cpus()[0]?.model.trim() ?? process.arch}, ${Math.round(totalmem() / 2 ** 30)} GiB, no GPU used`
   const { name, title, question, method, findings, data, runSeconds } = report
   const seconds = runSeconds ?? callSeconds
-  writeFileSync(join(directory, `${name}.json`), `${JSON.stringify({ name, machine, seconds, data }, null, 1)}\n`)
+  writeOut(join(directory, `${name}.json`), [`${JSON.stringify({ name, machine, seconds, data }, null, 1)}\n`])
   const list = (lines: readonly string[]) => lines.map(line => `- ${line}`).join('\n')
   const text = [
     `# ${title}`,
@@ -67,7 +66,7 @@ export async function writeReport(report: ExperimentReport, directory: string, c
     list(findings),
   ]
   const file = join(directory, `${name}.md`)
-  writeFileSync(file, `${text.join('\n\n')}\n`)
+  writeOut(file, [`${text.join('\n\n')}\n`])
   return file
 }
 

@@ -9,9 +9,9 @@ import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
 import { TroupeError } from '../../runtime/errors'
+import { shareOf, wholeNumber } from '../optionReaders'
 import { escapeForTerminal, painter, percent } from '../terminal'
-import { wholeNumber } from '../wholeNumber'
-import { writeOut } from '../writeOut'
+import { readyOut, writeOut } from '../writeOut'
 import { type Counted, countedTrajectories } from './counted'
 import { jsonText } from './jsonText'
 import { nearestWeights, sampledUnder } from './keptWeights'
@@ -19,7 +19,6 @@ import { modelEntropies } from './modelEntropies'
 import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveTarget, trajectoriesOf } from './resolveId'
-import { shareOf } from './share'
 import { modelDirectories, type TokenTexts, tokenTexts } from './tokenTexts'
 import {
   afterToolTokens,
@@ -48,7 +47,7 @@ export function registerEntropy(replay: Command): void {
     .command('entropy [target]')
     .description('the tokens at which the model was least sure: which they are, and how many follow a tool response')
     .option('--all', 'every trajectory of the run')
-    .option('--top <share>', 'of the tokens of each trajectory', shareOf, 0.2)
+    .option('--top <share>', 'of the tokens of each trajectory', shareOf('over 0'), 0.2)
     .option('--limit <n>', 'rows of the table', wholeNumber(1, 100_000), 20)
     .option(
       '--with-model [dir]',
@@ -72,6 +71,7 @@ async function entropy(target: string | undefined, options: EntropyOptions): Pro
     if (options.html !== undefined && all.length !== 1) {
       throw refusal(`a page is of one trajectory, and ${all.length} were named`, 'troupe replay entropy T --html FILE')
     }
+    readyOut(options.html)
     const values = options.withModel === undefined ? recordedOf(all) : await entropies(recorded, all, options)
     const measure: Measure = values === undefined ? 'surprisal' : 'entropy'
     const tokens = all.map(c => sampledTokens(c, values?.get(c.trajectory)))

@@ -12,10 +12,10 @@ import { policyVersion } from '../../messages/ids'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { builtInRewards } from '../../runtime/recipe'
+import { numberFrom, wholeNumber } from '../optionReaders'
 import { checkNewRun, openNewRun } from '../runContext'
 import { stopSignals } from '../signals'
 import { escapeForTerminal, painter } from '../terminal'
-import { wholeNumber } from '../wholeNumber'
 import { changedCells } from './changedCells'
 import { type Counted, countedTrajectories } from './counted'
 import { type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
@@ -51,7 +51,7 @@ export function registerFork(replay: Command): void {
     .requiredOption('--from-turn <k>', 'turns before this one are shared; all: fork at every turn', turn)
     .option('--times <n>', 'forks of each turn', wholeNumber(1, 1024), 1)
     .option('--seed <n>', 'draw from this seed (default: derived from the parent)', wholeNumber(0, 2 ** 31 - 1))
-    .option('--temperature <t>', "sample at this temperature (default: the parent's)", temperature)
+    .option('--temperature <t>', "sample at this temperature (default: the parent's)", numberFrom(0))
     .option('--edit-tool-result <file>', 'what the model is shown instead of the tool result before the turn')
     .option(
       '--policy <version>',
@@ -227,12 +227,6 @@ function turn(text: string): number | 'all' {
   if (text === 'all') return 'all'
   if (/^\d{1,6}$/.test(text)) return Number(text)
   throw new InvalidArgumentError('It must be a turn, counted from 0, or all.')
-}
-
-function temperature(text: string): number {
-  const value = Number(text)
-  if (text.trim() !== '' && value >= 0 && value <= 100) return value
-  throw new InvalidArgumentError('It must be a number from 0 to 100.')
 }
 
 const refusal = (code: string, message: string) =>

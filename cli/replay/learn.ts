@@ -10,7 +10,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import { resetTrainer, trainSequences } from '../../actors/ports/learnerPort'
 import type { CheckpointSaved } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
@@ -18,7 +18,7 @@ import { TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { grpoOptionsOf, type RecipeConfig, trainerOptionsOf } from '../../runtime/recipe'
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
-import { wholeNumber } from '../wholeNumber'
+import { numberFrom, wholeNumber } from '../optionReaders'
 import { countedTrajectories, factsIn, groupsOf } from './counted'
 import { jsonText } from './jsonText'
 import { compare, type LearnedStep, learnedLines, reselected } from './learnedStep'
@@ -43,7 +43,7 @@ export function registerLearn(replay: Command): void {
     .option(
       '--check <relative>',
       'largest relative difference of loss and gradient norm (default: 1e-6; on another device 1e-3, in another dtype 0.02)',
-      tolerance,
+      numberFrom(0),
     )
     .option('--device <device>', "a torch device (default: the run's)")
     .addOption(new Option('--dtype <dtype>', "of the products (default: the run's)").choices(['float32', 'bfloat16']))
@@ -178,12 +178,6 @@ function adaptersBase(directory: string): string {
     adapter?: { readonly model: string }
   }
   return adapter?.model ?? directory
-}
-
-function tolerance(text: string): number {
-  const value = Number(text)
-  if (text.trim() !== '' && value >= 0 && Number.isFinite(value)) return value
-  throw new InvalidArgumentError('It must be a number from 0 on, as 1e-6.')
 }
 
 function refusal(code: string, message: string, hint = '`troupe replay steps` lists them'): TroupeError {

@@ -3,8 +3,8 @@
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import { TroupeError } from '../../runtime/errors'
+import { wholeNumber } from '../optionReaders'
 import { escapeForTerminal, painter } from '../terminal'
-import { wholeNumber } from '../wholeNumber'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
 import { type TrajectoryLine, trajectoryLines, withText } from './trajectories'

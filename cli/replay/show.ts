@@ -8,6 +8,7 @@ import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../message
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
+import { shareOf } from '../optionReaders'
 import { countedTrajectories } from './counted'
 import { jsonText } from './jsonText'
 import { indexOf } from './kept/keptIndex'
@@ -15,7 +16,6 @@ import { scanTrajectories } from './kept/picked'
 import { placeOf, placeText } from './place'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 import { resolveId, trajectoriesOf } from './resolveId'
-import { shareOf } from './share'
 import { modelDirectories, tokenTexts } from './tokenTexts'
 import { foldedLines, leastLikely, trajectoryText } from './trajectoryText'
 
@@ -44,7 +44,7 @@ export function registerShow(replay: Command): void {
     .option(
       '--top <share>',
       'with those tokens: mark ▲ where the model was least sure, by what was drawn, as 20%',
-      shareOf,
+      shareOf('over 0'),
     )
     .option('--full', `texts of over ${foldedLines} lines too`)
   withRun(command).action(show)

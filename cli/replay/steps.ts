@@ -38,7 +38,7 @@ export function registerSteps(replay: Command): void {
 
 async function steps(options: StepsOptions): Promise<void> {
   if (options.beside.length > 0 && options.picture === undefined) {
-    throw new TroupeError('cli.bad_option', {
+    throw new TroupeError('cli.wrong_usage', {
       boundary: 'cli',
       retriable: false,
       message: '--beside is for a picture, and none was asked for',

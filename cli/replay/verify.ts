@@ -6,7 +6,7 @@
  */
 import { createHash } from 'node:crypto'
 import type { Command } from 'commander'
-import { InvalidArgumentError } from 'commander'
+import { shareOf } from '../optionReaders'
 import { escapeForTerminal, painter, percent } from '../terminal'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
@@ -24,7 +24,12 @@ export function registerVerify(replay: Command): void {
   const command = replay
     .command('verify')
     .description('check the log: every fact reads, every turn, call and reward counts once')
-    .option('--sample <share>', 'contexts and counts of this share of the trajectories, as 10% or 0.1', share, 1)
+    .option(
+      '--sample <share>',
+      'contexts and counts of this share of the trajectories, as 10% or 0.1',
+      shareOf('from 0'),
+      1,
+    )
     .option('--json', 'one JSON object')
   withRun(command).action(async (options: VerifyOptions) => {
     const recorded = await openRecorded(options)
@@ -93,11 +98,4 @@ function report(v: Verified): string[] {
     lines.push(`${v.problems.length - shownProblems} more problems; --json lists all`)
   lines.push(v.ok ? paint('green', 'sound') : paint('red', `${v.problems.length} problems`))
   return lines
-}
-
-function share(text: string): number {
-  const match = /^(\d+(?:\.\d+)?)(%?)$/.exec(text.trim())
-  const value = match === null ? Number.NaN : Number(match[1]) / (match[2] === '%' ? 100 : 1)
-  if (value >= 0 && value <= 1) return value
-  throw new InvalidArgumentError('It must be a share from 0 to 1, or from 0% to 100%.')
 }

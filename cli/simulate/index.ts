@@ -5,7 +5,7 @@
  * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error; `--write-trace` its load
  * The policies are those that run live; nothing is read from the clock, so the same files give the same figures.
  */
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import {
   calibrate,
   type EngineModel,
@@ -16,11 +16,11 @@ import {
   type TracedTrajectory,
 } from '../../kernels'
 import { asError, TroupeError } from '../../runtime/errors'
+import { numberFrom, wholeNumber } from '../optionReaders'
 import { svgOf } from '../picture'
 import { openRun, withBus } from '../runContext'
 import { percent } from '../terminal'
-import { wholeNumber } from '../wholeNumber'
-import { writeOut } from '../writeOut'
+import { readyOut, writeOut } from '../writeOut'
 import { readEngineModel, readTrace } from './inputs'
 import { pictureOf } from './picture'
 import { readLoad, sizesOf } from './recorded'
@@ -69,15 +69,15 @@ export function registerSimulate(program: Command): void {
       'what a context may grow to (default: the longest of the trace)',
       wholeNumber(1, 2 ** 31),
     )
-    .option('--status-ms <ms>', 'engines report their KV this often; 0: never', atLeastZero, 1000)
+    .option('--status-ms <ms>', 'engines report their KV this often; 0: never', numberFrom(0), 1000)
     .addOption(
       new Option(
         '--priority <which>',
         'engines heed the start order of trajectories (default: for kv-headroom on vllm)',
       ).choices(['yes', 'no']),
     )
-    .option('--weights-every-ms <ms>', 'new weights come this often', atLeastZero)
-    .option('--weights-pause-ms <ms>', 'and pause every engine for so long', atLeastZero, 0)
+    .option('--weights-every-ms <ms>', 'new weights come this often', numberFrom(0))
+    .option('--weights-pause-ms <ms>', 'and pause every engine for so long', numberFrom(0), 0)
     .option('--json', 'a JSON line for each policy')
     .option('--calibrate <run>', 'write the engine model that fits a recorded run to the file of --engine-model')
     .option('--write-trace <file>', 'with --calibrate: write its load as a trace')
@@ -88,6 +88,7 @@ export function registerSimulate(program: Command): void {
 }
 
 async function run(options: SimulateOptions): Promise<void> {
+  readyOut(options.picture)
   const { model, trace, recorded } = options.run === undefined ? ofFiles(options) : await ofRun(options, options.run)
   const { engines, boundTokens, statusMs, weightsEveryMs, weightsPauseMs } = options
   const bound = lowerBoundMs(trace, model, engines)
@@ -167,6 +168,8 @@ async function fitted({ bus, maxBatchTokens }: SimulateOptions, name: string) {
 
 /** Writes the model, and says how far it is off: turn by turn, and for the whole run when that is simulated. */
 async function calibrateRun(options: SimulateOptions, name: string): Promise<void> {
+  readyOut(options.engineModel)
+  readyOut(options.writeTrace)
   const { load, fit, model } = await fitted(options, name)
   const { turns, decodeError, firstTokenError } = fit
   const engines = new Set(load.measured.map(turn => turn.engine)).size
@@ -212,10 +215,4 @@ function refusing<T>(act: () => T): T {
     const { message } = asError(thrown)
     throw new TroupeError('config.invalid', { boundary: 'cli', retriable: false, message, cause: thrown })
   }
-}
-
-function atLeastZero(text: string): number {
-  const value = Number(text)
-  if (text.trim() !== '' && Number.isFinite(value) && value >= 0) return value
-  throw new InvalidArgumentError('It must be a number of ms from 0.')
 }

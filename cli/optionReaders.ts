@@ -1,0 +1,37 @@
+/** Readers of numbers for options, which say what they take. */
+import { InvalidArgumentError } from 'commander'
+
+export function wholeNumber(least: number, most: number): (text: string) => number {
+  return text => {
+    const value = numberOf(text)
+    if (Number.isInteger(value) && value >= least && value <= most) return value
+    throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
+  }
+}
+
+export function numberFrom(least: number): (text: string) => number {
+  return text => {
+    const value = numberOf(text)
+    if (Number.isFinite(value) && value >= least) return value
+    throw new InvalidArgumentError(`It must be a number from ${least}.`)
+  }
+}
+
+export function finiteNumber(text: string): number {
+  const value = numberOf(text)
+  if (Number.isFinite(value)) return value
+  throw new InvalidArgumentError('It must be a number.')
+}
+
+/** A share of something, as people write it, 20% or 0.2: at most all. */
+export function shareOf(bound: 'from 0' | 'over 0'): (text: string) => number {
+  return text => {
+    const isPercent = text.trim().endsWith('%')
+    const value = isPercent ? numberOf(text.trim().slice(0, -1)) / 100 : numberOf(text)
+    if ((bound === 'from 0' ? value >= 0 : value > 0) && value <= 1) return value
+    throw new InvalidArgumentError(`It must be a share ${bound} to 1, as 0.2 or 20%.`)
+  }
+}
+
+/** NaN of no text: Number makes it 0. */
+const numberOf = (text: string): number => (text.trim() === '' ? Number.NaN : Number(text))
