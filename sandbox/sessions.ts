@@ -14,6 +14,15 @@ import { type Call, callOf } from './limits'
 import type { RunRequest, RunResult, RunStatus, SessionPlace } from './sandbox'
 import { type Asked, type Asking, askingOf } from './sessionRequest'
 import { SessionStates, type State, usable } from './sessionStates'
+import { orphan } from './zygoteJob'
+
+interface Ran<Link> {
+  readonly result: RunResult
+  readonly files: boolean
+  readonly kept: { readonly link: Link; readonly bytes: number; readonly heldBytes: number } | undefined
+  /** The state to fork from is not there (any more). */
+  readonly orphan?: true
+}
 
 /** What this needs of the pool; `Link` is a zygote. */
 export interface SessionPort<Link> {
@@ -26,12 +35,7 @@ export interface SessionPort<Link> {
     call: Call,
     place: { state: number; parent: number; seed: bigint; link: Link | undefined },
     signal: AbortSignal | undefined,
-  ): Promise<{
-    readonly result: RunResult
-    readonly files: boolean
-    readonly kept: { readonly link: Link; readonly bytes: number } | undefined
-    readonly orphan?: true
-  }>
+  ): Promise<Ran<Link>>
   drop(link: Link, state: number): void
 }
 
@@ -201,28 +205,44 @@ export class Sessions<Link> {
     parent.users++
   }
 
+  /** Waits for its turn in the space of the state that it forks from, where branches of a session meet. */
   async #run(id: string, cell: Cell<Link>, call: Call, parent: State<Link> | undefined, signal?: AbortSignal) {
-    const key = this.#states.nextKey()
-    const space = parent?.space
-    if (parent) parent.users++ // not to be evicted while it is forked from
+    const run = () => this.#runNow(id, cell, call, parent, signal)
+    if (!parent) return run()
+    parent.users++ // not to be evicted while it is forked from
     try {
-      const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
-      const outcome = await this.port.submit(id, call, place, signal)
-      const { kept } = outcome
-      if (outcome.orphan && parent) this.#states.forget(parent)
-      if (kept) {
-        const own = space ?? { link: kept.link, files: false, tip: 0 }
-        own.files ||= outcome.files
-        own.tip = key
-        cell.state = this.#states.add(key, own, kept.bytes)
-      } else if (space && outcome.files) {
-        space.files = true
-        space.tip = 0
-      }
-      return outcome
+      const turn = parent.space.turn.then(run)
+      parent.space.turn = turn.catch(() => undefined)
+      return await turn
     } finally {
-      if (parent) this.#states.letGo(parent)
+      this.#states.letGo(parent)
     }
+  }
+
+  async #runNow(
+    id: string,
+    cell: Cell<Link>,
+    call: Call,
+    parent: State<Link> | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<Ran<Link>> {
+    const space = parent?.space
+    if (parent && !usable(parent)) return orphan(id) // by what ran while it waited
+    const key = this.#states.nextKey()
+    const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
+    const outcome = await this.port.submit(id, call, place, signal)
+    const { kept } = outcome
+    if (outcome.orphan && parent) this.#states.lose(parent)
+    if (kept) {
+      const own = space ?? { link: kept.link, files: false, tip: 0, turn: Promise.resolve() }
+      own.files ||= outcome.files
+      own.tip = key
+      cell.state = this.#states.add(key, own, parent, kept)
+    } else if (space) {
+      space.files ||= outcome.files
+      space.tip = 0
+    }
+    return outcome
   }
 
   /** Sessions that rest longest give up their states; their cells stay, to be run again. */

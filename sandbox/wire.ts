@@ -22,9 +22,11 @@ export type Reply =
 export interface Ending extends RunEnding {
   /** The cell's process is paused, and the next may fork from it. */
   readonly paused: boolean
-  /** It left files in its directory, which a fork from an earlier cell would see. */
+  /** It left files, open ones or memory that forks share: one from an earlier cell would see what later ones did there. */
   readonly files: boolean
+  /** Memory of the paused process, beyond that of the states before it; and all that it would hold without these. */
   readonly stateBytes: number
+  readonly heldBytes: number
 }
 
 export interface Place {
@@ -103,5 +105,6 @@ function reply(bytes: Buffer, at: number): Reply {
     paused: (kept & 1) !== 0,
     files: (kept & 2) !== 0,
     stateBytes: number(13) * 1024,
+    heldBytes: number(14) * 1024,
   }
 }

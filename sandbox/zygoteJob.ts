@@ -33,8 +33,8 @@ export interface Placed extends Place {
 export interface Outcome {
   readonly result: RunResult
   /** Of a session's cell whose process is kept. */
-  readonly kept: { readonly link: ZygoteLink<Job>; readonly bytes: number } | undefined
-  /** The session's directory is not empty. */
+  readonly kept: { readonly link: ZygoteLink<Job>; readonly bytes: number; readonly heldBytes: number } | undefined
+  /** The session has files, or what else its forks share. */
   readonly files: boolean
   /** The state to fork from is not there (any more). */
   readonly orphan?: true
@@ -46,16 +46,13 @@ export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outc
   return {
     result: { id: job.id, ...result, queuedMs: Math.max(0, job.begunAt - job.queuedAt) },
     files: ending.files,
-    kept: ending.paused ? { link, bytes: ending.stateBytes } : undefined,
+    kept: ending.paused ? { link, bytes: ending.stateBytes, heldBytes: ending.heldBytes } : undefined,
   }
 }
 
-export const orphan = (job: Job): Outcome => ({
-  result: rejected(job.id, 'its state was lost'),
-  files: false,
-  kept: undefined,
-  orphan: true,
-})
+/** @param id the request's */
+export const orphan = (id: string) =>
+  ({ result: rejected(id, 'its state was lost'), files: false, kept: undefined, orphan: true }) as const
 
 /** It had begun when its zygote died, and died with it. */
 export function lost(job: Job, reason: string): Outcome {

@@ -211,7 +211,7 @@ export class ZygotePool implements Sandbox {
   /** The child could not be made or isolated: often for want of memory or processes, which passes. */
   #failed(job: Job, error: number): void {
     if (error === GONE || (job.place?.link && error !== CANCELED)) {
-      job.answer(orphan(job))
+      job.answer(orphan(job.id))
       return
     }
     if (error !== CANCELED && job.attempts < ATTEMPTS) this.#waiting.addAgain(job)
@@ -221,7 +221,7 @@ export class ZygotePool implements Sandbox {
   #down(link: ZygoteLink<Job>, reason: string): void {
     const calls = [...link.calls]
     this.#sessions.lost(link)
-    for (const job of this.#waiting.takeBound(link)) job.answer(orphan(job))
+    for (const job of this.#waiting.takeBound(link)) job.answer(orphan(job.id))
     if (link.pid === 0) this.#stillborn++
     link.pid = 0
     for (const [number, job] of calls) {
@@ -229,7 +229,7 @@ export class ZygotePool implements Sandbox {
       this.#release(link, number, job)
       if (job.stopped) job.refuse(stopped())
       else if (begun) job.answer(lost(job, reason))
-      else if (job.place?.link) job.answer(orphan(job))
+      else if (job.place?.link) job.answer(orphan(job.id))
       else if (job.attempts < ATTEMPTS) this.#waiting.addAgain(job)
       else job.refuse(startFailed(reason))
     }

@@ -12,7 +12,7 @@ const os = require('node:os')
 const path = require('node:path')
 const { promisify } = require('node:util')
 
-const SOURCES = ['shim.c', 'arenas.h', 'sessions.h']
+const SOURCES = ['shim.c', 'arenas.h', 'cells.h', 'sessions.h']
 const COMPILERS = [process.env.CC, 'cc', 'gcc', 'clang'].filter(Boolean)
 const LIMIT_MS = 60_000
 

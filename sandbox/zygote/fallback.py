@@ -55,7 +55,7 @@ class Call:
     def __init__(self, head, code, stdin):
         (_, _, self.id, self.flags, self.timeout_ms, self.processes, self.memory_mb, self.max_output) = head[:8]
         self.head, self.code, self.stdin = head, code, stdin
-        self.queued, self.timed_out, self.stopped = time.monotonic(), False, False
+        self.timed_out = False
 
 
 def memory_file(data):
@@ -98,9 +98,8 @@ def zygote_serve(config, told):
             trim(call, now)
         while waiting and room(config, lanes, now):
             call = waiting.pop(0)
-            if call.stopped or call.flags & SESSION:
-                reply(outbox, FAILED, call.id, error=ECANCELED if call.stopped else ENOENT)
-                release(call.code, call.stdin)
+            if call.flags & SESSION:
+                refuse(outbox, call, ENOENT)
             elif begin(config, poll, outbox, lanes, call):
                 for n, (name, _) in enumerate(told._fields_):
                     setattr(told, name, call.head[n])
@@ -141,8 +140,9 @@ def take(inbox, outbox, waiting, lanes):
             for fd, call in lanes.items():
                 if call.id == number:
                     signal.pidfd_send_signal(fd, signal.SIGKILL)
-            for call in waiting:
-                call.stopped |= call.id == number
+            for call in [call for call in waiting if call.id == number]:
+                waiting.remove(call)
+                refuse(outbox, call, ECANCELED)
         elif kind == PING:
             reply(outbox, PONG, number)
         inbox.drop(length)
@@ -267,6 +267,11 @@ def held(result):
         raise OSError(ctypes.get_errno(), "refused")
 
 
+def refuse(outbox, call, error):
+    reply(outbox, FAILED, call.id, error=error)
+    release(call.code, call.stdin)
+
+
 def finish(outbox, call, pidfd):
     _, status, usage = os.wait4(call.pid, 0)
     os.close(pidfd)
@@ -277,10 +282,9 @@ def finish(outbox, call, pidfd):
     totals = [os.fstat(fd).st_size for fd in (call.out, call.err)]
     highs, lows = zip(*(divmod(total, 1 << 32) for total in totals))
     lengths = [min(total, call.max_output) for total in totals]
-    micros = (time.monotonic() - call.began, usage.ru_utime + usage.ru_stime, call.began - call.queued)
-    wall, cpu, wait = (int(seconds * 1e6) for seconds in micros)
+    wall, cpu = (int(seconds * 1e6) for seconds in (time.monotonic() - call.began, usage.ru_utime + usage.ru_stime))
     late = int(call.timed_out and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
-    reply(outbox, DONE, call.id, status, late, (wall, cpu, usage.ru_maxrss, *lengths, *lows, 0, 0, wait, 0, *highs))
+    reply(outbox, DONE, call.id, status, late, (wall, cpu, usage.ru_maxrss, *lengths, *lows, 0, 0, 0, 0, *highs))
     for fd, length in zip((call.out, call.err), lengths):
         os.preadv(fd, [outbox.view[outbox.used : outbox.used + length]], 0)
         outbox.used += length

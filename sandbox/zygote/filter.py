@@ -10,11 +10,11 @@ import platform
 import struct
 
 READ = {
-    "read": 0, "write": 1, "close": 3, "fstat": 5, "lseek": 8, "poll": 7, "select": 23, "pselect6": 270, "ppoll": 271,
+    "read": 0, "write": 1, "fstat": 5, "lseek": 8, "poll": 7, "select": 23, "pselect6": 270, "ppoll": 271,
     "mmap": 9, "mprotect": 10, "munmap": 11, "brk": 12, "mremap": 25, "msync": 26, "mincore": 27, "madvise": 28,
     "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "rt_sigpending": 127, "rt_sigtimedwait": 128,
     "rt_sigsuspend": 130, "sigaltstack": 131, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20, "preadv": 295,
-    "pwritev": 296, "preadv2": 327, "pwritev2": 328, "pipe": 22, "pipe2": 293, "dup": 32, "dup2": 33, "dup3": 292,
+    "pwritev": 296, "preadv2": 327, "pwritev2": 328, "pipe": 22, "pipe2": 293, "dup": 32,
     "pause": 34, "nanosleep": 35, "clock_nanosleep": 230, "getitimer": 36, "setitimer": 38, "alarm": 37, "getpid": 39,
     "gettid": 186, "getppid": 110, "getuid": 102, "geteuid": 107, "getgid": 104, "getegid": 108, "getresuid": 118,
     "getresgid": 120, "getgroups": 115, "getpgrp": 111, "getpgid": 121, "getsid": 124, "setsid": 112, "setpgid": 109,
@@ -31,7 +31,7 @@ READ = {
     "epoll_create": 213, "epoll_create1": 291, "epoll_ctl": 233, "epoll_wait": 232, "epoll_pwait": 281,
     "epoll_pwait2": 441, "eventfd": 284, "eventfd2": 290, "signalfd": 282, "signalfd4": 289, "timerfd_create": 283,
     "timerfd_settime": 286, "timerfd_gettime": 287, "timer_create": 222, "timer_settime": 223, "timer_gettime": 224,
-    "timer_getoverrun": 225, "timer_delete": 226, "sendfile": 40, "copy_file_range": 326, "close_range": 436,
+    "timer_getoverrun": 225, "timer_delete": 226, "sendfile": 40, "copy_file_range": 326,
     "sendto": 44, "recvfrom": 45, "sendmsg": 46, "recvmsg": 47, "shutdown": 48, "getsockname": 51, "getpeername": 52,
     "setsockopt": 54, "getsockopt": 55, "getxattr": 191, "lgetxattr": 192, "fgetxattr": 193, "listxattr": 194,
     "llistxattr": 195, "flistxattr": 196, "restart_syscall": 219,
@@ -46,9 +46,10 @@ CHECKED = {
     "clone": 56, "clone3": 435, "fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "prctl": 157, "ioctl": 16,
     "fcntl": 72, "socketpair": 53, "prlimit64": 302, "personality": 135, "kill": 62, "tgkill": 234, "tkill": 200,
     "memfd_create": 319, "ftruncate": 77, "truncate": 76, "fallocate": 285, "setrlimit": 160, "setpriority": 141,
+    "close": 3, "dup2": 33, "dup3": 292, "close_range": 436,
 }
 
-EPERM, ENOSYS, ENOTTY, EFBIG = 1, 38, 25, 27
+EPERM, EBADF, ENOSYS, ENOTTY, EFBIG = 1, 9, 38, 25, 27
 ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 LD, JEQ, JGT, JGE, JSET, JA, RET, AND = 0x20, 0x15, 0x25, 0x35, 0x45, 0x05, 0x06, 0x54
 NUMBER, ARCH, ARGUMENT = 0, 4, 16
@@ -60,6 +61,8 @@ IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ F
 PRCTLS = (15, 16, 3, 23, 0x53564D41)  # SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
 FCNTLS = (8, 10, 15, 1033)  # refused. F_SETOWN F_SETSIG F_SETOWN_EX: a way to send signals. F_ADD_SEALS: that is ours
 RLIMIT_AS = 9
+CHANNEL = 4  # of a session's cells: see sessions.h
+AF_UNIX, STREAM, SEQPACKET, CLOEXEC_OR_NONBLOCK = 1, 1, 5, 0x80800
 
 
 class Filter:
@@ -104,6 +107,7 @@ def checks(processes, degraded, session):
         "ftruncate": at_most(FILE_BYTES, at=1),
         "truncate": refuse if degraded else at_most(FILE_BYTES, at=1),
         "fallocate": [*at_most(FILE_BYTES, at=2)[:-1], *at_most(FILE_BYTES, at=3)],
+        **(KEEPS_CHANNEL if session else dict.fromkeys(KEEPS_CHANNEL, allow)),
         "fork": process,
         "vfork": process,
         "execve": process,
@@ -111,7 +115,7 @@ def checks(processes, degraded, session):
         "prctl": argument_is(PRCTLS),
         "ioctl": argument_is(IOCTLS, at=1, otherwise=ENOTTY),
         "fcntl": argument_is(FCNTLS, at=1, then=ERROR | EPERM, otherwise=None),
-        "socketpair": argument_is([1]),
+        "socketpair": STREAM_PAIR,
         "prlimit64": [*argument_is([0])[:-1], *(keeps_memory(at=1) if session else allow)],
         "setrlimit": keeps_memory(at=0) if session else allow,
         "setpriority": [*argument_is([0])[:-1], *argument_is([0, OWN_PID], at=1)] if degraded else allow,
@@ -145,6 +149,18 @@ def at_most(most, at):
     """Whether all 64 bits of the argument are no more than that."""
     high = [(LD, 0, 0, ARGUMENT + 8 * at + 4), (JEQ, 0, 2, 0)]
     return [*high, (LD, 0, 0, ARGUMENT + 8 * at), (JGT, 0, 1, most), ret(ERROR | EFBIG), ret(ALLOW)]
+
+
+# Datagrams go to any address that their sender names: to another call, or out of the sandbox. (RAW is made DGRAM.)
+KIND_OF_PAIR = [(LD, 0, 0, ARGUMENT + 8), (AND, 0, 0, 0xFFFFFFFF ^ CLOEXEC_OR_NONBLOCK), (JEQ, 1, 0, STREAM)]
+STREAM_PAIR = [*argument_is([AF_UNIX])[:-1], *KIND_OF_PAIR, (JEQ, 0, 1, SEQPACKET), ret(ALLOW), ret(ERROR | EPERM)]
+# To a session's code its channel is not there; `closerange` of Python then closes one after the other.
+KEEPS_CHANNEL = {
+    "close": argument_is([CHANNEL], then=ERROR | EBADF, otherwise=None),
+    "dup2": argument_is([CHANNEL], at=1, then=ERROR | EBADF, otherwise=None),
+    "dup3": argument_is([CHANNEL], at=1, then=ERROR | EBADF, otherwise=None),
+    "close_range": [ret(ERROR | ENOSYS)],
+}
 
 
 def search(leaves):

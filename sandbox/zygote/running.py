@@ -7,6 +7,7 @@ Everything that these functions need is imported before the first fork.
 
 import _ast
 import _sitebuiltins
+import _thread
 import builtins
 import ctypes
 import io
@@ -171,6 +172,39 @@ def exit_code(error):
     except BaseException:
         pass
     return 1
+
+
+def join_threads():
+    """Those that an interpreter waits for at its end, but for a pool's: these wait for work that nobody will give them."""
+    pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
+    own = threading.current_thread()
+    while others := [t for t in threading.enumerate() if t is not own and not t.daemon and t not in pools]:
+        for thread in others:
+            thread.join()
+
+
+def pause(code, shim, told):
+    """The end of a session's cell. What follows runs in the next cell's process, without the threads, timers and pending
+    signals of this one. The descriptor of the next cell's code."""
+    code = guarded(join_threads, code)
+    undisturbed(shim.zygote_hush)
+    flush_all()
+    threads = _thread._count()
+    if threads:
+        ctypes.pythonapi.PyOS_BeforeFork()
+    source = shim.zygote_pause(code, told)
+    if threads:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    return source
+
+
+def undisturbed(step):
+    """Handlers of the code's, run meanwhile, may raise: that changes nothing."""
+    while True:
+        try:
+            return step()
+        except BaseException:
+            continue
 
 
 def finish(code, main):

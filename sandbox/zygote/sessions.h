@@ -3,14 +3,15 @@
  *
  * in   cells 0, 1, … of a session, each with the state it forks from      out  its reply, and a state: a stopped process
  * Invariant: the namespace's first process runs this file alone; it reaps the cells and tells the zygote what wait4 said,
- * over a socket that no cell has. A cell is over when the kernel reports it stopped or dead. What a cell says itself (its
- * exit code) decides nothing but its own result. Where a cell does what it should not, its whole session is ended; the
- * pool rebuilds it from the recorded cells.
+ * over a socket that no cell has. A call is over when the kernel reports its cell stopped or dead, and answered when
+ * nothing but stopped states is left in the namespace. What a cell says itself (its number, its exit code) decides
+ * nothing but its own result. Where it does what it should not, its whole session is ended; the pool rebuilds it from
+ * the recorded cells.
  */
 
-enum { CHANNEL = 4 }; /* the descriptor on which a stopped cell finds the next one */
+enum { GRACE_NS = 1000000000 }; /* for what a cell leaves to be dead */
 
-static void send_with(int socket, const struct request *ask, const int *fds) {
+static int send_with(int socket, const struct request *ask, const int *fds) {
   char space[CMSG_SPACE(4 * sizeof(int))];
   struct iovec part = {(void *)ask, sizeof *ask};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
@@ -19,38 +20,47 @@ static void send_with(int socket, const struct request *ask, const int *fds) {
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(4 * sizeof(int));
   memcpy(CMSG_DATA(head), fds, 4 * sizeof(int));
-  sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* Called by a cell that is over: stops; in the fork that the next cell runs in, returns what it shall do. */
+static void say_word(int word) { send(CHANNEL, &word, sizeof word, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
+static sigset_t mask_of_cell;
+static int hushed;
+
+/* Of a cell that is over: no signal and no timer of it reaches the stopped process, whose death they could be. */
+void zygote_hush(void) {
+  sigset_t all;
+  sigfillset(&all);
+  if (!hushed) sigprocmask(SIG_BLOCK, &all, &mask_of_cell);
+  hushed = 1;
+  for (int timer = ITIMER_REAL; timer <= ITIMER_PROF; timer++) setitimer(timer, &(struct itimerval){0}, 0);
+}
+
+/* Called by a cell that is over: stops; in the fork that the next cell runs in, returns the descriptor of its code. */
 int zygote_pause(int code, struct request *told) {
-  send(CHANNEL, &code, sizeof code, MSG_DONTWAIT | MSG_NOSIGNAL);
-  for (;;) {
+  say_word(code);
+  pid_t next;
+  do {
     kill(getpid(), SIGSTOP);
-    pid_t next = fork_raw(CLONE_PARENT, 0);
-    if (next < 0) _exit(1);
-    if (next > 0) continue;
-    char space[CMSG_SPACE(4 * sizeof(int))];
-    struct iovec part = {told, sizeof *told};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
-    if (recvmsg(CHANNEL, &message, 0) != sizeof *told || !CMSG_FIRSTHDR(&message)) _exit(1);
-    int fds[4];
-    memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fds);
-    for (int i = 0; i < 4; i++) {
-      dup2(fds[i], i);
-      if (fds[i] > CHANNEL) close(fds[i]);
-    }
-    return 0;
+    next = fork_raw(CLONE_PARENT, 0);
+  } while (next > 0);
+  if (next < 0) _exit(1);
+  say_word(getpid());
+  for (int i = 0; i < 3; i++) close(i); /* what is received takes the lowest numbers: the streams lie there again */
+  char space[CMSG_SPACE(4 * sizeof(int))];
+  struct iovec part = {told, sizeof *told};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
+  if (recvmsg(CHANNEL, &message, 0) != sizeof *told || !CMSG_FIRSTHDR(&message)) _exit(1);
+  if (CMSG_FIRSTHDR(&message)->cmsg_len != CMSG_LEN(4 * sizeof(int))) {
+    dprintf(2, "the cells before have left no descriptor free\n");
+    _exit(1);
   }
-}
-
-static int has_files(void) {
-  char space[512];
-  int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), entries = 0;
-  long n = fd < 0 ? 0 : syscall(SYS_getdents64, fd, space, sizeof space);
-  for (long at = 0; at < n; at += *(unsigned short *)(space + at + 16)) entries++;
-  close(fd);
-  return entries > 2;
+  int fds[4];
+  memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof fds);
+  hushed = 0;
+  sigprocmask(SIG_SETMASK, &mask_of_cell, 0);
+  return fds[3];
 }
 
 /* The namespace's first process. It ends with the zygote, and everything in the namespace with it. */
@@ -67,10 +77,13 @@ static void run_init(int events) {
       if (recv(3, &end, 1, 0) <= 0) _exit(0);
       continue;
     }
+    struct statfs tmp = {0};
+    statfs(".", &tmp);
     e.status = status;
+    e.files = tmp.f_files - tmp.f_ffree > 1; /* one is the directory */
+    e.tmp_kib = (tmp.f_blocks - tmp.f_bfree) * tmp.f_bsize >> 10;
     e.cpu_us = cpu_us(&usage);
     e.rss_kib = usage.ru_maxrss;
-    e.files = has_files();
     if (send(3, &e, sizeof e, MSG_NOSIGNAL) < 0) _exit(0);
   }
 }
@@ -88,6 +101,7 @@ static int begin_session(struct call *c, int lane) {
   if (!step) step = confine(&c->ask);
   if (!step && dup2(s->far[1], CHANNEL) < 0) step = 12;
   if (!step && syscall(SYS_close_range, CHANNEL + 1u, ~0u, 0)) step = 8;
+  if (!step) say_word(getpid());
   if (!step) step = seal(&c->ask);
   if (step) {
     stages[lane] = 1000 * step + errno;
@@ -105,7 +119,8 @@ static int open_session(struct call *c) {
   if (n == STATES) return errno = ENOSPC, -1;
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, events)) return -1;
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, cells)) return close(events[0]), close(events[1]), -1;
-  sessions[n] = (struct session){1, 0, -1, events[0], cells[0], -1, {events[1], cells[1]}};
+  sessions[n] = (struct session){.used = 1, .pidfd = -1, .events = events[0], .cells = cells[0], .lane = -1,
+                                 .far = {events[1], cells[1]}, .code = -1};
   c->session = n;
   return 0;
 }
@@ -165,62 +180,56 @@ static int states_of(int session) {
   return count;
 }
 
-static long number_after(const char *text, const char *name) {
-  const char *at = strstr(text, name);
-  return at ? strtol(at + strlen(name), 0, 10) : 0;
-}
-
-static int read_proc(const char *path, char *text, size_t size) {
-  int fd = openat(config->proc, path, O_RDONLY | O_CLOEXEC);
-  ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-  if (fd >= 0) close(fd);
-  text[n > 0 ? n : 0] = 0;
-  return n > 0 ? 0 : -1;
-}
-
-/* The process ids of a session's cells, as this process sees them; `inner` as they see themselves. */
-static int cells_of(const struct session *s, int *pids, int *inner, int most) {
-  char path[64], text[4096], status[2048];
-  int n = 0;
-  snprintf(path, sizeof path, "%d/task/%d/children", s->init, s->init);
-  if (read_proc(path, text, sizeof text)) return 0;
-  for (char *at = text, *end; n < most && (pids[n] = strtol(at, &end, 10)) > 0; at = end, n++) {
-    snprintf(path, sizeof path, "%d/status", pids[n]);
-    inner[n] = 0;
-    if (read_proc(path, status, sizeof status)) continue;
-    char *line = strstr(status, "NSpid:"), *stop = line ? strchr(line, '\n') : 0;
-    if (!stop) continue;
-    *stop = 0;
-    inner[n] = atoi(strrchr(line, '\t') + 1);
+/* A cell's own word: first its number, then, where it comes to its end, its exit code. */
+static void hear(struct session *s) {
+  int word;
+  for (int i = 0; i < 8 && recv(s->cells, &word, sizeof word, MSG_DONTWAIT) == sizeof word; i++) {
+    if (!s->cell) s->cell = word;
+    else s->code = word & 0xff;
   }
-  return n;
 }
 
 static int running_cell(int n) {
-  int pids[128], inner[128];
-  int count = cells_of(&sessions[n], pids, inner, 128);
+  struct cell cells[CELLS];
+  hear(&sessions[n]);
+  int count = cells_of(sessions[n].init, cells);
   for (int i = 0; i < count; i++)
-    if (!state_of(n, inner[i], 0)) return pids[i];
+    if (cells[i].inner && cells[i].inner == sessions[n].cell) return cells[i].pid;
   return 0;
 }
 
-/* Ends what runs in a session besides its stopped states. */
-static int kill_running(int n) {
-  int pids[128], inner[128], killed = 0;
-  int count = cells_of(&sessions[n], pids, inner, 128);
+/* Ends what is in a session besides its stopped states, and besides its cell where that has paused, which goes to `paused`.
+ * How many are not at rest: what is heard of them is an event, after which this is asked again. */
+static int kill_rest(int n, struct cell *paused) {
+  struct session *s = &sessions[n];
+  struct cell cells[CELLS];
+  int count = cells_of(s->init, cells), left = count == CELLS, pauses = s->over && WIFSTOPPED(s->end.status) && s->code >= 0;
   for (int i = 0; i < count; i++) {
-    struct state *st = state_of(n, inner[i], 0);
-    if (st && !st->awake) continue;
-    kill(pids[i], SIGKILL);
-    killed++;
+    struct state *st = state_of(n, cells[i].inner, 0);
+    if (st && st->dropped) continue; /* killed, and its death is nobody's */
+    int stopped = cells[i].doing == 'T';
+    if (st && stopped && !st->awake) continue;
+    if (!st && stopped && pauses && cells[i].inner == s->cell) {
+      *paused = cells[i];
+      continue;
+    }
+    left++;
+    if (cells[i].inner && !(st && st->awake)) kill(cells[i].pid, SIGKILL); /* who was woken to fork is about to stop */
   }
-  return killed;
+  return left;
 }
 
+/* At its deadline, or aborted. Where it is not over at the second time either, the session is. */
 static void stop_session(struct call *c) {
-  int n = c->session, awake = 0;
-  for (int i = 0; i < STATES; i++) awake |= states[i].key && states[i].session == n && states[i].awake;
-  if (awake || !kill_running(n)) end_session(n); /* its message may be unread: another cell would take it */
+  struct session *s = &sessions[c->session];
+  struct cell none;
+  int awake = 0;
+  for (int i = 0; i < STATES; i++) awake |= states[i].key && states[i].session == c->session && states[i].awake;
+  hear(s);
+  /* awake: its message may be unread, and another cell would take it */
+  if (awake || s->over || s->stopped || !s->cell || !kill_rest(c->session, &none)) return end_session(c->session);
+  s->stopped = 1;
+  c->deadline = now() + GRACE_NS;
 }
 
 static void drop_state(uint32_t key) {
@@ -240,8 +249,12 @@ static int resume(struct call *c) {
   if (limit_memory(st->pid, &c->ask)) return refuse(c, ENOENT), -1;
   int null = c->input < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1;
   int fds[4] = {c->input < 0 ? null : c->input, c->out, c->err, c->code};
-  send_with(s->cells, &c->ask, fds);
+  for (char stale; recv(s->cells, &stale, 1, MSG_DONTWAIT) > 0;) continue;
+  int lost = send_with(s->cells, &c->ask, fds);
   if (null >= 0) close(null);
+  if (lost) return refuse(c, ENOENT), -1;
+  s->cell = s->over = s->stopped = 0;
+  s->code = -1;
   c->session = st->session;
   s->lane = c - lanes;
   st->awake = 1;
@@ -250,45 +263,42 @@ static int resume(struct call *c) {
   return 0;
 }
 
-/* What only this cell has of memory: it is what keeping it costs. */
-static uint32_t private_kib(int pid) {
-  char path[32], text[4096];
-  snprintf(path, sizeof path, "%d/smaps_rollup", pid);
-  if (read_proc(path, text, sizeof text)) return 0;
-  return number_after(text, "Private_Dirty:") + number_after(text, "Private_Clean:");
+/* What keeping it costs: `kept_kib` where the states before it are there too, `held_kib` where it is all that is left. A
+ * cell holds what it has beyond the zygote, and in place of the zygote's what was changed: mostly the same, cell after cell. */
+static void weigh(struct session *s, struct state *st, const struct state *parent, const struct memory *memory, struct reply *r) {
+  uint32_t before = parent ? parent->anonymous_kib : zygote_kib;
+  uint32_t more = st->anonymous_kib > before ? st->anonymous_kib - before : 0, tmp = s->end.tmp_kib;
+  uint32_t beyond = st->anonymous_kib > zygote_kib ? st->anonymous_kib - zygote_kib : 0;
+  st->changed_kib = memory->own_kib > more ? memory->own_kib - more : 0;
+  if (parent && parent->changed_kib > st->changed_kib) st->changed_kib = parent->changed_kib;
+  r->kept_kib = memory->own_kib + (tmp > s->tmp_kib ? tmp - s->tmp_kib : 0);
+  r->held_kib = beyond + st->changed_kib + tmp;
+  if (r->held_kib < r->kept_kib) r->held_kib = r->kept_kib;
+  s->tmp_kib = tmp;
 }
 
-/* The running cell has stopped, which is how it says that it is over: its process becomes a state. */
-static void keep(int n, const struct event *e) {
+/* The call is over and nothing of it runs: it is answered. Where its cell has paused, that is a state from now on. */
+static void conclude(int n, const struct cell *paused) {
   struct session *s = &sessions[n];
   struct call *c = &lanes[s->lane];
-  int pids[128], inner[128], pid = 0, code = 1, got, slot = 0, over = 0;
-  while (recv(s->cells, &got, sizeof got, MSG_DONTWAIT) > 0) code = got & 0xff, over = 1;
-  int count = cells_of(s, pids, inner, 128);
-  for (int i = 0; i < count; i++) {
-    if (inner[i] == e->pid) pid = pids[i];
-    else if (!state_of(n, inner[i], 0)) kill(pids[i], SIGKILL); /* a process that nobody asked for */
-  }
+  const struct state *parent = c->ask.parent ? state_of(0, 0, c->ask.parent) : 0;
+  int slot = 0, pidfd = -1, status = paused->pid ? s->code << 8 : WIFSTOPPED(s->end.status) ? SIGKILL : s->end.status;
+  uint32_t key = c->ask.state;
   while (slot < STATES && states[slot].key) slot++;
-  int pidfd = pid ? syscall(SYS_pidfd_open, pid, 0) : -1;
+  if (paused->pid && slot < STATES) pidfd = syscall(SYS_pidfd_open, paused->pid, 0);
+  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* there is no room for it */
+  struct memory memory = pidfd < 0 ? (struct memory){0} : memory_of(paused->pid);
   s->lane = -1;
-  struct reply *r;
-  if (pidfd < 0 || slot == STATES) {
-    if (pid) kill(pid, SIGKILL);
-    r = finish(c, code << 8, e->cpu_us, e->rss_kib);
-  } else {
-    states[slot] = (struct state){c->ask.state, n, e->pid, pid, pidfd, 0, 0};
-    uint32_t kib = private_kib(pid);
-    if (!over) { /* it stopped itself in the middle: nothing could go on from there */
-      states[slot].dropped = 1;
-      kill(pid, SIGKILL);
-      finish(c, SIGKILL, e->cpu_us, e->rss_kib)->kept = e->files ? FILES : 0;
-      return;
-    }
-    r = finish(c, code << 8, e->cpu_us, e->rss_kib);
-    r->kept = PAUSED | (e->files ? FILES : 0);
-    r->kept_kib = kib;
+  struct reply *r = finish(c, status, s->end.cpu_us, s->end.rss_kib);
+  if (s->end.files || (pidfd >= 0 && (memory.shared || has_descriptors(paused->pid)))) r->kept = FILES;
+  if (pidfd >= 0) {
+    struct state *st = &states[slot];
+    *st = (struct state){.key = key, .session = n, .inner = paused->inner, .pid = paused->pid, .pidfd = pidfd,
+                         .anonymous_kib = paused->anonymous_kib};
+    r->kept |= PAUSED;
+    weigh(s, st, parent, &memory, r);
   }
+  if (!states_of(n)) end_session(n);
 }
 
 static void session_event(int n) {
@@ -299,20 +309,26 @@ static void session_event(int n) {
   if (got < 0 && errno == EAGAIN) return;
   if (got != sizeof e) return end_session(n);
   struct state *st = state_of(n, e.pid, 0);
-  if (st) {
-    if (WIFSTOPPED(e.status)) st->awake = 0;
-    else if (st->awake && s->lane >= 0) { /* it could not fork: too many states */
+  struct call *c = s->lane < 0 ? 0 : &lanes[s->lane];
+  if (st && WIFSTOPPED(e.status)) {
+    if (!st->awake) return end_session(n); /* it was woken, and not by this process */
+    st->awake = 0;
+  } else if (st) {
+    if (st->awake && c) { /* it could not fork: too many states */
       stages[s->lane] = 11000 + EAGAIN;
-      end_session(n);
-    } else forget_state(st);
-    return;
+      return end_session(n);
+    }
+    forget_state(st);
+    if (!c && !states_of(n)) return end_session(n);
+  } else if (c && !s->over) {
+    if (stages[s->lane] != 1 && !c->timed_out) return end_session(n);
+    hear(s);
+    if (e.pid == s->cell) {
+      s->over = 1;
+      s->end = e;
+      c->deadline = now() + GRACE_NS;
+    }
   }
-  if (s->lane < 0) return; /* a stray that was killed */
-  if (WIFSTOPPED(e.status)) return keep(n, &e);
-  struct call *c = &lanes[s->lane];
-  int lane = s->lane;
-  if (stages[lane] != 1 && !c->timed_out) return end_session(n);
-  s->lane = -1;
-  finish(c, e.status, e.cpu_us, e.rss_kib)->kept = e.files ? FILES : 0;
-  if (!states_of(n)) end_session(n);
+  struct cell paused = {0};
+  if (c && s->over && !kill_rest(n, &paused)) conclude(n, &paused);
 }

@@ -29,7 +29,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -72,21 +74,25 @@ struct request {
 };
 struct reply {
   uint32_t bytes, kind, id, status, timed_out, wall_us, cpu_us, rss_kib, out_len, err_len, out_total, err_total;
-  uint32_t kept, kept_kib, wait_us, error, out_high, err_high; /* sizes are 64 bits */
+  uint32_t kept, kept_kib, held_kib, error, out_high, err_high; /* sizes are 64 bits */
 };
 struct call {
   struct request ask;
   int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session;
-  uint64_t queued, began, deadline, sampled, trimmed, cpu;
+  uint64_t began, deadline, sampled, trimmed, cpu;
 };
+struct event { int32_t pid, status, files, tmp_kib; uint64_t cpu_us, rss_kib; };
 struct session { /* a namespace with a trusted first process; `far` are its ends of the sockets */
   int used, init, pidfd, events, cells, lane, far[2];
+  uint32_t tmp_kib;
+  int cell, code, over, stopped; /* of the call in `lane`: its process's own number, how that ended, as it says; `end`: as the kernel does */
+  struct event end;
 };
 struct state { /* a cell's process, stopped: the next cell forks from it */
   uint32_t key;
   int session, inner, pid, pidfd, awake, dropped;
+  uint32_t anonymous_kib, changed_kib; /* all that it has; what it has changed of the zygote's */
 };
-struct event { int32_t pid, status, files; uint64_t cpu_us, rss_kib; };
 struct buffer { char *at; size_t size, used; };
 
 static const struct config *config;
@@ -328,7 +334,6 @@ static struct reply *finish(struct call *c, int status, uint64_t cpu_us, uint64_
   r->status = status;
   r->timed_out = c->timed_out && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
   r->wall_us = (now() - c->began) / 1000;
-  r->wait_us = (c->began - c->queued) / 1000;
   r->cpu_us = cpu_us;
   r->rss_kib = rss_kib;
   r->out_len = lengths[0];
@@ -347,6 +352,7 @@ static uint64_t cpu_us(const struct rusage *u) {
   return (u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1000000ull + u->ru_utime.tv_usec + u->ru_stime.tv_usec;
 }
 
+#include "cells.h"
 #include "sessions.h"
 
 /* Starts a call. 1 in the child. */
@@ -474,6 +480,17 @@ static int room(void) {
   return all < LANES && fresh < config->runnable && longer < config->longest;
 }
 
+/* A call that has not begun. */
+static void give_up(uint32_t id) {
+  int kept = 0;
+  for (int i = 0; i < pending_count; i++) {
+    struct call *c = &pending[(pending_first + i) % PENDING];
+    if (c->ask.id == id) refuse(c, ECANCELED);
+    else pending[(pending_first + kept++) % PENDING] = *c;
+  }
+  pending_count = kept;
+}
+
 /* Takes one whole frame from the input; false when there is none. */
 static int take(void) {
   struct request ask;
@@ -488,17 +505,13 @@ static int take(void) {
     struct call *c = &pending[(pending_first + pending_count++) % PENDING];
     memset(c, 0, sizeof *c);
     c->ask = ask;
-    c->queued = now();
     c->out = c->err = -1;
     c->code = filled("code", code, ask.code_len);
     c->input = ask.stdin_len ? filled("stdin", code + ask.code_len, ask.stdin_len) : -1;
   } else if (ask.kind == STOP) {
     for (int i = 0; i < LANES; i++)
       if (lanes[i].busy && lanes[i].ask.id == ask.id) stop(&lanes[i]);
-    for (int i = 0; i < pending_count; i++) {
-      struct call *c = &pending[(pending_first + i) % PENDING];
-      if (c->ask.id == ask.id) c->ask.kind = STOP; /* refused when its turn comes */
-    }
+    give_up(ask.id);
   } else if (ask.kind == DROP) drop_state(ask.state);
   else if (ask.kind == PING) say(PONG, ask.id, 0);
   in.used -= ask.bytes;
@@ -517,7 +530,7 @@ static int wait_ms(uint64_t at) {
     if (lanes[i].busy) {
       busy++;
       if (lanes[i].is_loud && at + TRIM_NS < until) until = at + TRIM_NS;
-      if (!lanes[i].timed_out && lanes[i].deadline < until) until = lanes[i].deadline;
+      if (lanes[i].deadline < until) until = lanes[i].deadline;
     }
   if (busy && pending_count && at + SAMPLE_NS < until) until = at + SAMPLE_NS;
   else if (busy && at + 5ull * SAMPLE_NS < until) until = at + 5ull * SAMPLE_NS;
@@ -536,7 +549,7 @@ static int end(void) {
   return -1;
 }
 
-/* The descriptor with the code is 3 in a child. What Python needs to know of the call comes back in `told`. */
+/* The descriptor with the code is 3 in a child of this. What Python needs to know of the call comes back in `told`. */
 int zygote_serve(const struct config *given, struct request *told) {
   config = given;
   stages = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -546,6 +559,7 @@ int zygote_serve(const struct config *given, struct request *told) {
   fcntl(config->out, F_SETFL, fcntl(config->out, F_GETFL) | O_NONBLOCK);
   int taking = 1, blocked = 0;
   watch(config->in, EPOLLIN, 1000);
+  zygote_kib = anonymous_kib("self");
   say(READY, config->layers, 0)->status = getpid();
   for (;;) {
     int full = !flush();
@@ -574,8 +588,9 @@ int zygote_serve(const struct config *given, struct request *told) {
     }
     uint64_t at = now();
     for (int i = 0; i < LANES; i++)
-      if (lanes[i].busy && !lanes[i].timed_out && lanes[i].deadline <= at) {
-        lanes[i].timed_out = 1;
+      if (lanes[i].busy && lanes[i].deadline <= at) {
+        lanes[i].deadline = UINT64_MAX;
+        if (lanes[i].session < 0 || !sessions[lanes[i].session].over) lanes[i].timed_out = 1;
         stop(&lanes[i]);
       }
     sample(at);
@@ -584,7 +599,7 @@ int zygote_serve(const struct config *given, struct request *told) {
       struct call *c = &pending[pending_first];
       pending_first = (pending_first + 1) % PENDING;
       pending_count--;
-      if (c->ask.kind == STOP || c->code < 0) refuse(c, c->code < 0 ? ENOMEM : ECANCELED);
+      if (c->code < 0) refuse(c, ENOMEM);
       else if (begin(c)) {
         *told = c->ask;
         return 0;

@@ -24,6 +24,7 @@ LAYERS = {"full": NAMESPACES | SECCOMP | LIMITS, "degraded": SECCOMP | LANDLOCK 
 CELL, PROCESSES, SESSION = 1, 2, 4
 PR_SET_PDEATHSIG, SIGKILL, MADV_COLLAPSE, HUGE = 1, 9, 25, 1 << 21
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
+CODE = 3  # where a child finds it
 REQUEST, REPLY, HELD = 0, 3, 20  # our descriptors are moved to HELD and above, out of the children's way
 MIB = 1 << 20
 INTERPRETER_BYTES = 24 * MIB  # of address space, that a limit is understood to include
@@ -289,21 +290,21 @@ def settle(config, held, shim):
 def act(running, told, shim):
     """In a child: run the code, end as an interpreter would. A session's cell pauses instead and goes on in its fork."""
     main = running.fresh_main(None if told.flags & CELL else running.SCRIPT)
+    given = CODE
     while True:
         run = running.run_cell if told.flags & CELL else running.run_script
-        source = receive(told.code_bytes)
+        source = receive(given, told.code_bytes)
         running.reseed(told.seed | told.seed_high << 32)
         code = run(source, main)
         if not told.flags & SESSION:
             running.finish(code, main)
-        running.flush_all()
-        shim.zygote_pause(code, ctypes.byref(told))  # what follows runs in the next cell's process
+        given = running.pause(code, shim, ctypes.byref(told))
         sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
 
 
-def receive(size):
-    source = os.pread(3, size, 0)
-    os.close(3)
+def receive(given, size):
+    source = os.pread(given, size, 0)
+    os.close(given)
     return source
 
 

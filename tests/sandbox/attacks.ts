@@ -199,6 +199,26 @@ export const attacks: readonly Attack[] = [
   denied('an abstract socket', "import socket\nsocket.socket(socket.AF_UNIX).connect('\\0x')"),
   denied('netlink', 'import socket\nsocket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)'),
   denied('the metadata service', "import urllib.request\nurllib.request.urlopen('http://169.254.169.254/', timeout=1)"),
+  {
+    title: 'socket pairs that send to others than each other',
+    code: `
+import errno, socket
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC):
+    try: print('SUCCEEDED', socket.socketpair(socket.AF_UNIX, kind))
+    except OSError as error: print(errno.errorcode[error.errno], end=' ')
+for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK):
+    a, b = socket.socketpair(socket.AF_UNIX, kind)
+    a.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    try: a.sendto(b'out', '\\0elsewhere')
+    except OSError: a.send(b'out')
+    print(b.recv(9).decode(), end=' ')
+    b.close()
+    try: print('SUCCEEDED', a.sendto(b'again', '\\0elsewhere'))
+    except OSError: pass
+`,
+    status: 'ok',
+    says: 'EPERM EPERM EPERM out out out ',
+  },
   // output
   {
     title: 'a flood on standard output',

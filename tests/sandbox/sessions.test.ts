@@ -3,6 +3,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { openSandbox, openSession, type RunRequest, runNotebookCell, type Sandbox } from '../../sandbox'
+import { processesOf } from '../support/sessionProcesses'
 import { until } from '../support/until'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
@@ -111,6 +112,125 @@ for fd in kept:
         except OSError: pass
 print(max(os.fstat(fd).st_blocks for fd in kept[1:]))`
   expect(await cell(id, 1, fill)).toMatchObject({ stdout: '0\n', stderr: '' })
+})
+
+test('files that a cell leaves open are the same files in the next cells, whatever else is opened or closed', async () => {
+  const id = fresh()
+  await cell(id, 0, 'import os\nf = open("a", "w")')
+  await cell(id, 1, 'g = open("b", "w")\nn = f.write("for a") + g.write("for b")\nf.flush(); g.flush()')
+  expect((await cell(id, 2, 'print(open("a").read(), open("b").read(), f.fileno() != g.fileno())')).stdout).toBe(
+    'for a for b True\n',
+  )
+  expect(
+    await cell(id, 3, 'os.closerange(3, 64)\nfor fd in (3, 4, 5): os.dup2(1, fd) if fd != 4 else None'),
+  ).toMatchObject({
+    status: 'ok',
+  })
+  const taken = 'files = []\ntry:\n  while True: files.append(open(os.__file__))\nexcept OSError: pass\nlen(files) > 40'
+  expect(await cell(id, 4, taken)).toMatchObject({ stdout: 'True\n' })
+  expect(await cell(id, 5, '1')).toMatchObject({
+    status: 'error',
+    stderr: expect.stringContaining('no descriptor free'),
+  })
+})
+
+test('a cell that is asked for again, or runs in a branch, reads an open file from where the cell before it had left it', async () => {
+  const ways = {
+    'a file': ['import os\nf = open(os.__file__, "rb", 0)', 'f.read(8)'],
+    'shared memory': ['import mmap\nm = mmap.mmap(-1, 4096)\nm[0] = 1', 'm[0] += 1\nm[0]'],
+  }
+  for (const [first, next] of Object.values(ways)) {
+    const session = openSession(sandbox)
+    await session.run(first!)
+    const branch = session.fork()
+    const said = text((await session.run(next!)).stdout)
+    expect(said).not.toBe('')
+    expect([text((await branch.run(next!)).stdout), (await cell(session.id, 1, next!)).stdout]).toEqual([said, said])
+    await session.run(`${next}\nwhile True: pass`, { timeoutMs: 300 })
+    expect((await cell(session.id, 1, next!)).stdout).toBe(said)
+    session.close()
+    branch.close()
+  }
+})
+
+test('timers, signals and threads of a cell end with it, and its session goes on', async () => {
+  const id = fresh()
+  const late =
+    'import signal, os\ndef late(*_): raise TimeoutError("late")\nfor s in (14, 26, 27): signal.signal(s, late)'
+  const timers = 'for which in (0, 1, 2): _ = signal.setitimer(which, 0.05)'
+  await cell(id, 0, `x = 1\n${late}\n${timers}`)
+  await sleep(200)
+  expect((await cell(id, 1, 'x += 1\nx')).stdout).toBe('2\n')
+  await cell(id, 2, `for s in (14, 26, 27): signal.signal(s, signal.SIG_DFL)\n${timers}`)
+  await sleep(200)
+  expect((await cell(id, 3, 'import time\ntime.sleep(0.05)\nx += 1\nx')).stdout).toBe('3\n')
+  const masked = 'signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()'
+  expect((await cell(id, 4, masked)).stdout).toBe('True\n')
+  const threads = `import threading
+def spin():
+  while True: pass
+threading.Thread(target=spin, daemon=True).start()
+t = threading.Thread(target=lambda: time.sleep(0.05) or print("done"))
+t.start()
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(2)
+assert pool.submit(abs, -1).result() == 1`
+  expect(await cell(id, 5, threads)).toMatchObject({ status: 'ok', stdout: 'done\n' })
+  const after = 't.join()\nprint("joined", threading.active_count())\nThreadPoolExecutor(1).submit(abs, -2).result()'
+  expect(await cell(id, 6, after)).toMatchObject({ status: 'ok', stdout: 'joined 1\n2\n' })
+  expect(await cell(id, 7, 'import logging\nlogging.warning("x")')).toMatchObject({
+    status: 'ok',
+    stderr: 'WARNING:root:x\n',
+  })
+  const waits = 'e = threading.Event()\nthreading.Thread(target=e.wait).start()'
+  expect(await cell(id, 8, waits, { timeoutMs: 400 })).toMatchObject({ status: 'timeout' })
+  expect((await cell(id, 9, 'x')).stdout).toBe('3\n')
+})
+
+test('branches that run at once wait for one another, leave nothing and run no cell twice', async () => {
+  const single = (await openSandbox({ requireLevel: 'full', zygotes: 1, lanes: 8 })) as Sandbox & {
+    readonly sessionBytes: number
+  }
+  const marks = 'import time, random\nfirst = time.monotonic()\nx = 1'
+  for (const more of ['', '\nopen("f", "a").write("x")']) {
+    const trunk = openSession(single)
+    await trunk.run(marks)
+    const began = text((await trunk.run('first')).stdout)
+    const branches = [trunk, ...Array.from({ length: 4 }, () => trunk.fork())]
+    const results = await Promise.all(branches.map(one => one.run(`time.sleep(0.03)\nx += 1${more}\nx`)))
+    expect(results.map(({ status, stdout }) => [status, text(stdout)])).toEqual(branches.map(() => ['ok', '2\n']))
+    if (more === '') for (const one of branches) expect(text((await one.run('first')).stdout)).toBe(began)
+    for (const one of branches) one.close()
+  }
+  expect(single.sessionBytes).toBe(0)
+  await until(() => processesOf(single).length === 0)
+  await single.close()
+})
+
+test('the memory of cells that were let go counts as long as a later one holds it', async () => {
+  const single = (await openSandbox({ requireLevel: 'full', zygotes: 1, lanes: 4 })) as Sandbox & {
+    readonly sessionBytes: number
+  }
+  const mib = () => single.sessionBytes / 2 ** 20
+  const session = openSession(single)
+  await session.run('x = bytearray(b"x") * (100 << 20)')
+  for (let n = 0; n < 4; n++) await session.run('1')
+  expect(mib()).toBeGreaterThan(99)
+  expect(mib()).toBeLessThan(115)
+  const branches = [session.fork(), session.fork()]
+  for (let n = 0; n < 3; n++) for (const one of [session, ...branches]) await one.run('y = 1')
+  session.close()
+  branches[0]!.close()
+  expect(mib()).toBeGreaterThan(99)
+  expect(mib()).toBeLessThan(130)
+  await branches[1]!.run('del x')
+  for (let n = 0; n < 20; n++) await branches[1]!.run('z = bytearray(b"z") * (4 << 20)')
+  expect(mib()).toBeLessThan(30)
+  await branches[1]!.run('open("f", "wb").write(b"f" * (9 << 20))')
+  expect(mib()).toBeGreaterThan(12)
+  branches[1]!.close()
+  expect(mib()).toBe(0)
+  await single.close()
 })
 
 test('sessions fork and go their own ways', async () => {

@@ -168,6 +168,27 @@ test('an aborted call is ended, and its zygote serves on', async () => {
   expect((await run('print(1)')).status).toBe('ok')
 })
 
+test('an aborted call that its zygote has and has not begun is refused before the calls that compute there have ended', async () => {
+  for (const noShim of [false, true]) {
+    const single = await openSandbox({ requireLevel: 'full', lanes: 8, zygotes: 1, noShim })
+    let ended = 0
+    const spin = () => single.run({ id: 's', code: 'while True: pass', timeoutMs: 2500 }).then(() => ended++)
+    const spinning = Array.from({ length: 5 }, spin)
+    await sleep(1000)
+    const abort = new AbortController()
+    const calls = [1, 2, 3].map(n =>
+      single.run({ id: `${n}`, code: `print(${n})` }, n === 2 ? abort.signal : undefined),
+    )
+    await sleep(100)
+    abort.abort()
+    await expect(calls[1]).rejects.toMatchObject({ code: 'sandbox.aborted' })
+    expect(ended).toBe(0)
+    await Promise.all(spinning)
+    expect([text((await calls[0]!).stdout), text((await calls[2]!).stdout)]).toEqual(['1\n', '3\n'])
+    await single.close()
+  }
+}, 60_000)
+
 test('processes are refused unless asked for, and then die with their call', async () => {
   expect(text((await run('import os\nos.fork()')).stderr)).toContain('Operation not permitted')
   const code = `import subprocess
