@@ -4,10 +4,11 @@
  * in   how it is started; an ask at a time        out  its answers; how it ended
  * Invariant: it is the leader of a process group of its own, which is killed whole; it ends with this process.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { Readable, Writable } from 'node:stream'
+import { killGroup } from './killGroup'
 import { policyDirectory, pythonPath } from './python'
 
 export interface RewardLaneOptions {
@@ -84,7 +85,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
     ended,
     onLine: () => {},
     send: ask => void (child.stdio[3] as Writable).write(`${JSON.stringify(ask)}\n`),
-    kill: () => kill(child),
+    kill: () => killGroup(child),
   }
   return lane
 }
@@ -100,13 +101,4 @@ function linesOf(stream: Readable, take: (line: string) => void): void {
   stream.on('end', () => {
     if (held !== '') take(held)
   })
-}
-
-function kill(child: ChildProcess): void {
-  if (child.pid === undefined) return
-  try {
-    process.kill(-child.pid, 'SIGKILL')
-  } catch {
-    child.kill('SIGKILL') // the group is gone already, or was never made
-  }
 }

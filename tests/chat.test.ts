@@ -8,13 +8,14 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { openRunTools, type RunTools } from '../actors/ports/runTools'
 import type { Tool } from '../actors/ports/toolPort'
-import { type ExchangeParts, exchange } from '../cli/chat/exchange'
+import { type Exchanged, type ExchangeParts, exchange } from '../cli/chat/exchange'
 import { chatConfig } from '../cli/chat/model'
 import { shownText } from '../cli/chat/shownText'
+import { talking } from '../cli/chat/talk'
 import { tokenText } from '../cli/chat/tokenText'
 import { userLines } from '../cli/chat/userLines'
 import { chatView } from '../cli/chat/view'
-import type { Fact, RolloutRequested } from '../messages/facts'
+import type { ChatMessage, Fact, RolloutRequested } from '../messages/facts'
 import { engineId, epoch, groupId, policyVersion, type TrajectoryId, taskId, trajectoryId } from '../messages/ids'
 import { parseConfig } from '../runtime/config'
 import { systemEffects } from '../runtime/effects'
@@ -24,6 +25,7 @@ import { openSandbox, type Sandbox } from '../sandbox'
 import { notebookTool } from '../sandbox/notebookTool'
 import { pythonTool } from '../sandbox/pythonTool'
 import { ofType } from './support/facts'
+import { until } from './support/until'
 
 jest.setTimeout(120_000)
 
@@ -100,7 +102,13 @@ const recipe: Pick<Recipe, 'tools' | 'toolFunctions'> = {
 async function chatted(
   turns: readonly string[],
   tools: RunTools,
-  how: { maxTokens?: number; json?: boolean; signal?: AbortSignal; onToken?: (n: number) => void } = {},
+  how: {
+    maxTokens?: number
+    json?: boolean
+    signal?: AbortSignal
+    onToken?: (n: number) => void
+    conversation?: ChatMessage[]
+  } = {},
 ) {
   const facts: Fact[] = []
   const released: TrajectoryId[] = []
@@ -127,6 +135,7 @@ async function chatted(
     tools: tools.tools,
     fx: systemEffects,
     view: chatView(how.json === true, out as unknown as NodeJS.WriteStream),
+    conversation: how.conversation ?? [],
   }
   const group = groupId('chat.0000')
   const request: RolloutRequested = {
@@ -270,10 +279,27 @@ describe('with Python alone', () => {
   test('an answer that is stopped keeps what it had, and ends', async () => {
     const stop = new AbortController()
     const onToken = (n: number) => n > 30 && stop.abort()
-    const { of, rollout } = await chatted(['z'.repeat(3000)], tools, { signal: stop.signal, onToken })
+    const conversation: ChatMessage[] = []
+    const { of, rollout } = await chatted(['z'.repeat(3000)], tools, { signal: stop.signal, onToken, conversation })
     expect(of('turn.interrupted')).toMatchObject([{ reason: 'aborted' }])
     expect(of('turn.interrupted')[0]!.tokens.length).toBeGreaterThan(30)
     expect(rollout.ending).toEqual({ outcome: 'truncated', reason: 'stopped' })
+    expect(conversation).toEqual([{ role: 'assistant', content: await decode(of('turn.interrupted')[0]!.tokens) }])
+  })
+
+  test('an answer whose engine is lost leaves what there was in the conversation, and so does a turn before it', async () => {
+    const conversation: ChatMessage[] = []
+    const code = call(pythonTool.name, { code: 'print(6 * 7)', input: '' })
+    const onToken = (n: number) => {
+      if (n > 300) throw lost
+    }
+    const lost = new Error('the engine is gone')
+    await expect(chatted([code, 'z'.repeat(3000)], tools, { onToken, conversation })).rejects.toThrow(lost)
+    expect(conversation).toEqual([
+      { role: 'assistant', content: code },
+      { role: 'tool', content: expect.stringContaining('42') },
+      { role: 'assistant', content: expect.stringMatching(/^z{306}$/) },
+    ])
   })
 })
 
@@ -306,6 +332,23 @@ describe('a tool that does not come to its end', () => {
       { type: 'group.closed' },
     ])
     expect(released).toHaveLength(1)
+  })
+
+  test('what calls made at once returned is told in the order of the calls, whichever ended first', async () => {
+    const late: Tool = async () => {
+      await new Promise(resolve => setTimeout(resolve, 100))
+      return { ...{ status: 'ok', exitCode: 0, signal: null, stdout: 'slow', stderr: '' }, wallMs: 1, cpuMs: 0 }
+    }
+    const conversation: ChatMessage[] = []
+    const turn = `${call('odd', {})}${call('quick', {})}`
+    const { of } = await chatted([turn, 'done'], tools(late), { conversation })
+    expect(of('tool.completed').map(({ tool }) => tool)).toEqual(['quick', 'odd'])
+    expect(conversation.map(({ role, content }) => [role, content.includes('slow')])).toEqual([
+      ['assistant', false],
+      ['tool', true],
+      ['tool', false],
+      ['assistant', false],
+    ])
   })
 
   test('one that breaks is an error of that call, which the model is told, and the chat goes on', async () => {
@@ -365,8 +408,55 @@ test('a message may have many lines', () => {
   expect(messages).toEqual(['one', 'two \nthree', 'four\n\nfive', 'six', 'seven', 'eight'])
   lines.add('begun \\')
   expect(lines.prompt).toBe('… ')
-  lines.clear()
+  expect([lines.clear(), lines.clear()]).toEqual([true, false])
   expect([lines.prompt, lines.add('anew')]).toEqual(['> ', 'anew'])
+})
+
+test('Ctrl-C forgets a message that was begun, of many lines or in one; where nothing was it ends the chat', async () => {
+  const input = new PassThrough()
+  const asked: string[] = []
+  let shown = ''
+  const output = new PassThrough().setEncoding('utf8').on('data', text => {
+    shown += text
+  })
+  const answer = async (text: string) => {
+    asked.push(text)
+    return { rollout: {}, firstTokenLagsMs: [], toolLagsMs: [] } as unknown as Exchanged
+  }
+  const done = talking(answer, input, output)
+  const type = async (text: string) => {
+    shown = ''
+    input.write(text)
+    await until(() => shown !== '')
+  }
+  await type('one \\\r')
+  await type('\u0003')
+  expect(shown).toContain('> ')
+  await type('half a li')
+  await type('\u0003')
+  await type('whole\r')
+  await until(() => asked.length > 0)
+  expect(asked).toEqual(['whole'])
+  input.write('\u0003')
+  expect(await done).toBe(0)
+})
+
+test('what options say of the sampling wins over --set, which wins over the defaults; all of it is recorded', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-chat-'))
+  writeFileSync(join(directory, 'config.json'), '{"max_position_embeddings":8192}')
+  const sampled = async (how: object) => {
+    const config = await chatConfig({ template: 'own', model: directory, set: [], ...how })
+    return [config.evaluation.temperature, config.rollout.sampling.temperature, config.seed, config.limits.turns]
+  }
+  try {
+    const set = ['rollout.sampling.temperature=0.3', 'seed=5', 'limits.turns=2']
+    expect(await sampled({})).toEqual([0.7, 0.7, 1, 16])
+    expect(await sampled({ set })).toEqual([0.3, 0.3, 5, 2])
+    expect(await sampled({ set, temperature: 0, turns: 3, seed: 6 })).toEqual([0, 1, 6, 3]) // no rollout's may be 0
+    expect(await sampled({ set: ['rollout.sampling.temperature=0'] })).toEqual([0, 1, 1, 16])
+  } finally {
+    rmSync(directory, { recursive: true, force: true })
+  }
 })
 
 test('a chat asks for no longer contexts than the server has', async () => {

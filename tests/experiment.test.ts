@@ -50,6 +50,20 @@ test('an experiment that there is not is refused, and those that there are are n
   expect(stderr).toMatch(/no experiment 'roc-ablaton'[\s\S]*roc-ablation/)
 }, 60_000)
 
+test('what cannot come to anything is refused before it is measured: a place that cannot be written, seeds of what has none', async () => {
+  const file = join(directory, 'a-file')
+  writeFileSync(file, '')
+  const ends = (...args: string[]) => troupe(['experiment', 'error-classification', ...args, '--dir', directory]).done
+  const nowhere = await ends('--out', join(file, 'reports'))
+  expect(nowhere).toMatchObject({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringMatching(/a-file.*cannot be written[\s\S]*cannot_write/),
+  })
+  const seeded = await ends('--out', directory, '--seeds', '3')
+  expect(seeded).toMatchObject({ code: 2, stderr: expect.stringContaining("'error-classification'") })
+}, 60_000)
+
 test('an arm that is there is taken from where it is, and another recipe under its name is refused', async () => {
   const arms = join(directory, 'arms')
   const recipe = { extends: 'quickstart', seed: 3 }

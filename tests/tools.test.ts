@@ -1,7 +1,9 @@
 /** Tools of a run: Python, a notebook, functions of a recipe, MCP servers; by schemas, under deadlines, at once. */
 import { randomUUID } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js'
@@ -107,6 +109,15 @@ describe('names', () => {
     )
     const nameless = { tools: [{ name: 'search', description: '', parameters: { type: 'object', properties: {} } }] }
     await expect(open({}, nameless)).rejects.toThrow("the recipe's tool 'search' has no function")
+    const negated = { type: 'object', properties: { query: { not: { type: 'number' } } } }
+    const unchecked = {
+      tools: [{ name: 'find', description: '', parameters: negated }],
+      toolFunctions: { find: () => '' },
+    }
+    await expect(open({}, unchecked)).rejects.toMatchObject({
+      code: 'config.bad_tool_schema',
+      message: expect.stringMatching(/the tool 'find'.*not/),
+    })
   })
 
   test('two tools of one name are refused', async () => {
@@ -314,6 +325,24 @@ describe('MCP', () => {
     await until(() => !isAlive(Number(pid)), 15_000)
     await until(async () => (await call(tools, 'pid')).status === 'ok', 15_000)
     expect((await call(tools, 'pid')).stdout).not.toBe(pid)
+  })
+
+  test('one that is being started again costs a call no more than its deadline, and ends with its signal', async () => {
+    const directory = mkdtempSync(join(tmpdir(), 'troupe-mcp-'))
+    const deaf = join(directory, 'deaf')
+    try {
+      const tools = await open({ mcp: { s: server({ env: { DEAF_WHILE: deaf }, startTimeoutMs: 5000 }) } })
+      writeFileSync(deaf, '')
+      expect(await call(tools, 'die')).toMatchObject({ status: 'error' })
+      expect(await call(tools, 'pid', {}, limits(0, 300))).toMatchObject({ status: 'timeout', timeoutMs: 300 })
+      const stop = new AbortController()
+      setTimeout(() => stop.abort(new Error('enough')), 100)
+      await expect(tools.tools.get('pid')!({}, limits(), stop.signal)).rejects.toThrow('enough')
+      rmSync(deaf)
+      await until(async () => (await call(tools, 'pid')).status === 'ok', 30_000)
+    } finally {
+      rmSync(directory, { recursive: true })
+    }
   })
 
   test('one that cannot be started, never answers, or lacks a tool ends the run at its start; nothing of it stays', async () => {

@@ -7,14 +7,15 @@
  */
 import { z } from 'zod'
 import { systemEffects } from '../../runtime/effects'
-import { asError } from '../../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 import type { ToolFunction } from '../../runtime/recipe'
 import type { ToolSchema } from '../../runtime/renderer'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import type { Tool, ToolOutcome } from './toolPort'
 
+/** @throws TroupeError config.bad_tool_schema: the schema's parameters are none that can be checked */
 export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
-  const checked = z.fromJSONSchema(schema.parameters as Parameters<typeof z.fromJSONSchema>[0])
+  const checked = checkerOf(schema)
   return async (args, { timeoutMs, trajectory = '', idempotencyKey = '' }, signal) => {
     const begun = systemEffects.elapsed()
     const ended = (outcome: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
@@ -38,6 +39,20 @@ export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
       const { name, message } = asError(thrown)
       return ended({ status: 'error', reason: 'the tool failed', stderr: `${name}: ${message}` })
     }
+  }
+}
+
+function checkerOf({ name, parameters }: ToolSchema): z.ZodType {
+  try {
+    return z.fromJSONSchema(parameters as Parameters<typeof z.fromJSONSchema>[0])
+  } catch (cause) {
+    throw new TroupeError('config.bad_tool_schema', {
+      boundary: 'config',
+      retriable: false,
+      message: `the parameters of the tool '${name}' cannot be checked: ${asError(cause).message}`,
+      hint: 'say the same in JSON Schema that zod reads (z.fromJSONSchema), or leave that part to the function',
+      cause,
+    })
   }
 }
 

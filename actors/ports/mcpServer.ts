@@ -98,10 +98,14 @@ export async function openMcpServer(
           ...outcome,
           ...{ wallMs: systemEffects.elapsed() - begun, cpuMs: 0 },
         })
+        const late = AbortSignal.timeout(timeoutMs)
         let connection: Connection
         try {
-          connection = await connected()
+          // One that is being started has longer for it than a call has: the start goes on without this call.
+          connection = await unlessAborted(connected(), AbortSignal.any([signal, late]))
         } catch (thrown) {
+          signal.throwIfAborted()
+          if (late.aborted) return ended({ status: 'timeout' })
           return ended({
             status: 'error',
             reason: `the server '${name}' cannot be started: ${asError(thrown).message}`,
@@ -110,7 +114,8 @@ export async function openMcpServer(
         try {
           const meta = idempotencyKey === undefined ? {} : { _meta: { 'troupe/idempotencyKey': idempotencyKey } }
           const asked = { name: tool, arguments: args, ...meta }
-          const options = { timeout: timeoutMs, maxTotalTimeout: timeoutMs, signal }
+          const left = Math.max(1, timeoutMs - (systemEffects.elapsed() - begun))
+          const options = { timeout: left, maxTotalTimeout: left, signal }
           const result = await connection.client.callTool(asked, undefined, options)
           const text = textOf(result as Result).slice(0, resultChars)
           return result.isError === true

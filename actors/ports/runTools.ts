@@ -39,7 +39,7 @@ export async function toolSchemas(options: RunToolsOptions): Promise<readonly To
   return schemas
 }
 
-/** @throws TroupeError config.no_tool, config.tool_twice, config.mcp_failed, sandbox.level_unmet */
+/** @throws TroupeError config.no_tool, config.tool_twice, config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet */
 export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): Promise<RunTools> {
   const own = named(options)
   const { toolFunctions = {} } = options.recipe

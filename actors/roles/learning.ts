@@ -59,6 +59,8 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   if (parts.onReplaced !== undefined)
     scope.onClose(await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
   const source = await recipe.tasks(config)
+  if (Object.keys(source.dropped).length > 0)
+    options.log.info({ dropped: source.dropped }, "rows of the recipe's data are left out")
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
   const begin = await beginOf(journal, learns, observesSteps(observed))
   await scope.host({

@@ -4,13 +4,13 @@
  * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; what is to be shown, at once
  * Invariant: what comes next follows from the facts by the same fold as a coordinator's (`evolveRollout`), so that `replay` reads
  * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget. However it ends, the engine
- * keeps nothing of it.
+ * keeps nothing of it, and what there was of it stands in the conversation.
  */
 import { createHash } from 'node:crypto'
 import { type Tool, toolPort } from '../../actors/ports/toolPort'
 import { type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollout'
 import { callErrorText, countAnswerTags, truncateMiddle } from '../../kernels'
-import type { Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
+import type { ChatMessage, Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import { type Epoch, executorId } from '../../messages/ids'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { type Engine, type Generation, GenerationLost } from '../../runtime/engine'
@@ -38,12 +38,12 @@ export interface ExchangeParts {
   readonly tools: ReadonlyMap<string, Tool>
   readonly fx: Effects
   readonly view: ChatView
+  /** What the model wrote and was answered is put behind it, turn for turn, for the next prompt. */
+  readonly conversation: ChatMessage[]
 }
 
 export interface Exchanged {
   readonly rollout: Rollout
-  /** What the model wrote and was answered, as messages for the next prompt. */
-  readonly messages: readonly { readonly role: 'assistant' | 'tool'; readonly content: string }[]
   /** From the engine's first token to the first text that was shown, by turn, ms. */
   readonly firstTokenLagsMs: readonly number[]
   /** From a tool's end to its output being shown, by call, ms. */
@@ -57,15 +57,21 @@ export async function exchange(
   parts: ExchangeParts,
   signal: AbortSignal,
 ): Promise<Exchanged> {
-  const { journal, renderer, fx, view } = parts
+  const { journal, renderer, fx, view, conversation } = parts
   const runTool = toolPort(parts.tools, executorId('chat'), fx)
-  const messages: { role: 'assistant' | 'tool'; content: string }[] = []
   const firstTokenLagsMs: number[] = []
   const toolLagsMs: number[] = []
   let rollout = newRollout(request)
   const say = async (fact: Fact) => {
     await journal.append([fact])
     rollout = evolveRollout(rollout, fact, epoch)
+  }
+  const wrote = (text: string) => {
+    conversation.push({ role: 'assistant', content: text.replace(/<\|[^|<>\s]{1,40}\|>\s*$/, '') })
+  }
+  const wroteInPart = (text: string) => {
+    const whole = text.replace(/\ufffd+$/, '') // a character that was cut in two
+    if (whole.trim() !== '') wrote(whole)
   }
   await journal.append([request])
 
@@ -89,10 +95,12 @@ export async function exchange(
     await say({ type: 'turn.asked', at: fx.now(), ...place, ...asked })
     view.turn()
     let shownAt: number | undefined
+    let spoken = ''
     const text = tokenText(
       tokens => renderer.decode(tokens),
       piece => {
         shownAt ??= fx.now()
+        spoken += piece
         view.text(piece)
       },
     )
@@ -110,10 +118,11 @@ export async function exchange(
         ? engine.generate(wanted, signal)
         : engine.stream(wanted, onTokens, signal))
     } catch (thrown) {
-      await text.end()
-      view.turnEnded()
       const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
       const partial = thrown instanceof GenerationLost ? thrown.partial : nothing
+      if (!isStreamed) text.add(partial.tokens)
+      await text.end()
+      view.turnEnded()
       const { message } = asError(thrown)
       const reason = signal.aborted ? 'aborted' : 'engine-error'
       await say({
@@ -125,6 +134,7 @@ export async function exchange(
         reason,
         error: message,
       })
+      wroteInPart(spoken)
       if (signal.aborted) return finish('truncated', 'stopped')
       await finish('failed', `engine: ${message}`)
       throw thrown
@@ -138,12 +148,13 @@ export async function exchange(
     if (g.finish === 'aborted') {
       const common = { at: fx.now(), ...place, engine: engine.id, tokens, logprobs, segments }
       await say({ type: 'turn.interrupted', ...common, reason: 'aborted', error: '' })
+      wroteInPart(g.text)
       return finish('truncated', 'stopped')
     }
     const { finish: how, cachedTokens, preemptions, timing } = g
     const answer = { tokens, logprobs, text: g.text, finish: how, segments, cachedTokens, preemptions, timing }
     await say({ type: 'turn.completed', at: fx.now(), ...place, engine: engine.id, ...answer })
-    messages.push({ role: 'assistant', content: g.text.replace(/<\|[^|<>\s]{1,40}\|>\s*$/, '') })
+    wrote(g.text)
   }
 
   async function call(one: Call, index: number): Promise<void> {
@@ -174,7 +185,6 @@ export async function exchange(
     view.called(fact)
     toolLagsMs.push(Math.max(0, fx.now() - endedAt))
     await say(fact)
-    messages.push({ role: 'tool', content: fact.text })
   }
 
   async function finish(outcome: 'answered' | 'truncated' | 'failed', reason: string): Promise<void> {
@@ -199,7 +209,10 @@ export async function exchange(
             await finish('truncated', 'stopped')
             break
           }
-          await Promise.all(rollout.calls.map((one, index) => call(one, index)))
+          await Promise.all(rollout.calls.map((one, index) => call(one, index))).finally(() => {
+            for (const { response } of rollout.calls)
+              if (response !== null) conversation.push({ role: 'tool', content: response })
+          })
           break
         case 'append': {
           const responses = rollout.calls.map(c => c.response ?? '')
@@ -216,5 +229,5 @@ export async function exchange(
     // One that cannot let go has already said why, or will at the next turn.
     await parts.engine.release(request.trajectory).catch(() => {})
   }
-  return { rollout, messages, firstTokenLagsMs, toolLagsMs }
+  return { rollout, firstTokenLagsMs, toolLagsMs }
 }

@@ -20,30 +20,23 @@ import { openRun, withBus } from '../runContext'
 import { refuseTaken } from '../startedRun'
 import { timestamp } from '../train'
 import { type Exchanged, exchange } from './exchange'
-import { chatConfig, wrong } from './model'
+import { type ChatModelOptions, chatConfig, chatDefaults, wrong } from './model'
 import { startParts, type ToolChoice } from './parts'
 import { summarise } from './summary'
 import { answering, talking } from './talk'
 import { chatView } from './view'
 
-interface ChatOptions extends ToolChoice {
+interface ChatOptions extends ToolChoice, ChatModelOptions {
   readonly bus: string
-  readonly model?: string
-  readonly engine?: string
   readonly prompt?: string
   readonly system?: string
-  readonly maxTokens: number
-  readonly turns: number
-  readonly temperature: number
-  readonly callsPerTurn: number
-  readonly template: string
-  readonly set: readonly string[]
-  readonly seed: number
   readonly run?: string
   readonly json?: boolean
 }
 
 const fx = systemEffects
+/** No default of the option's own: it would be taken for what the user said. */
+const usually = (name: keyof typeof chatDefaults) => `(default: ${chatDefaults[name]})`
 
 export function registerChat(program: Command): void {
   const command = program
@@ -53,11 +46,15 @@ export function registerChat(program: Command): void {
     .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL')
     .option('--prompt <text>', 'one message; default: messages from the terminal, or all of stdin as one')
     .option('--system <text>', 'system message')
-    .option('--max-tokens <n>', 'of an answer, with what its calls return', wholeNumber(1, 2 ** 24), 2048)
-    .option('--turns <n>', 'generations of an answer', wholeNumber(1, 10_000), 16)
-    .option('--calls <n>', 'calls of a turn that are made, at once', wholeNumber(1, 64), 4)
-    .option('--temperature <t>', '0: the most probable token', numberFrom(0), 0.7)
-    .option('--seed <n>', 'of the sampling', wholeNumber(0, 2 ** 31 - 1), 1)
+    .option(
+      '--max-tokens <n>',
+      `of an answer, with what its calls return ${usually('maxTokens')}`,
+      wholeNumber(1, 2 ** 24),
+    )
+    .option('--turns <n>', `generations of an answer ${usually('turns')}`, wholeNumber(1, 10_000))
+    .option('--calls <n>', `calls of a turn that are made, at once ${usually('callsPerTurn')}`, wholeNumber(1, 64))
+    .option('--temperature <t>', `0: the most probable token ${usually('temperature')}`, numberFrom(0))
+    .option('--seed <n>', `of the sampling ${usually('seed')}`, wholeNumber(0, 2 ** 31 - 1))
     .option('--template <name>', "chat template: hermes, own (the model's), or a Jinja file", 'hermes')
     .option('--no-tools', 'the model is shown no tools')
     .option('--tools-from <file>', 'a recipe (.ts, .js) whose tools it may call, instead of Python')
@@ -69,8 +66,8 @@ export function registerChat(program: Command): void {
     )
     .option('--json', 'a JSON line for each piece of text, turn, call and result, last a summary')
     .option('--run <id>', 'name of the run (default: chat and time)')
-  withBus(command).action(async (given: ChatOptions & { calls: number }) => {
-    process.exitCode = await chat({ ...given, callsPerTurn: given.calls })
+  withBus(command).action(async ({ calls, ...given }: ChatOptions & { calls?: number }) => {
+    process.exitCode = await chat({ ...given, ...(calls === undefined ? {} : { callsPerTurn: calls }) })
   })
 }
 
@@ -100,25 +97,21 @@ async function chat(options: ChatOptions): Promise<number> {
     const talk: Talk = { messages: options.system ? [{ role: 'system', content: options.system }] : [], count: 0 }
 
     const answer = async (text: string, signal: AbortSignal): Promise<Exchanged> => {
-      talk.messages.push({ role: 'user', content: text })
+      const said: ChatMessage = { role: 'user', content: text }
       const { schemas } = parts.tools
-      const { tokens } = await renderer.prompt(talk.messages, config.tools.inPrompt ? schemas : [])
+      const { tokens } = await renderer.prompt([...talk.messages, said], config.tools.inPrompt ? schemas : [])
+      refuseTooLong(tokens.length, config.limits.contextTokens)
+      talk.messages.push(said)
       const request = requestOf(
         talk,
         config,
         tokens,
         schemas.map(s => s.name),
         stopTokens,
-        options,
       )
       const { engine, tools } = parts
-      const done = await exchange(
-        request,
-        epoch(offset),
-        { journal, engine, renderer, tools: tools.tools, fx, view },
-        signal,
-      )
-      talk.messages.push(...done.messages)
+      const exchanging = { journal, engine, renderer, tools: tools.tools, fx, view, conversation: talk.messages }
+      const done = await exchange(request, epoch(offset), exchanging, signal)
       summarise(done, request, run, options.json === true)
       return done
     }
@@ -145,16 +138,23 @@ function requestOf(
   tokens: Int32Array,
   tools: readonly string[],
   stopTokens: readonly number[],
-  { temperature: given, seed }: ChatOptions,
 ): RolloutRequested {
   const group = groupId(`chat.${String(talk.count).padStart(4, '0')}`)
   const { contextTokens, responseTokens, turns, callsPerTurn, toolTimeoutMs, toolResponseChars } = config.limits
   return {
     ...{ type: 'rollout.requested', at: fx.now(), trajectory: trajectoryId(group, 0), group, member: 0, groupSize: 1 },
-    ...{ purpose: 'chat', step: 0, order: talk.count++, tokens, tools, seed: deriveSeed(seed, group) },
+    ...{ purpose: 'chat', step: 0, order: talk.count++, tokens, tools, seed: deriveSeed(config.seed, group) },
     task: { id: taskId(`chat/${talk.count - 1}`), messages: [...talk.messages], truth: '', reward: '' },
     limits: { contextTokens, responseTokens, turns, callsPerTurn, toolTimeoutMs, toolResponseChars },
-    sampling: { ...config.rollout.sampling, temperature: given, stopTokens },
+    sampling: { ...config.rollout.sampling, temperature: config.evaluation.temperature, stopTokens },
     ...{ minVersion: policyVersion(0), deadlineMs: config.rollout.deadlineMs },
   }
+}
+
+function refuseTooLong(tokens: number, contextTokens: number): void {
+  if (tokens < contextTokens) return
+  throw wrong(
+    `the conversation has ${tokens} tokens, the context ${contextTokens}; raise limits.contextTokens`,
+    'give --set limits.contextTokens=N, as far as the model goes, or say less',
+  )
 }

@@ -15,19 +15,26 @@ export interface ChatModelOptions {
   readonly model?: string
   readonly engine?: string
   readonly template: string
-  readonly maxTokens: number
-  readonly turns: number
-  readonly temperature: number
-  readonly callsPerTurn: number
+  readonly maxTokens?: number
+  readonly turns?: number
+  readonly temperature?: number
+  readonly callsPerTurn?: number
+  readonly seed?: number
   readonly set: readonly string[]
 }
+
+/** Where neither an option nor --set says another. */
+export const chatDefaults = { maxTokens: 2048, turns: 16, temperature: 0.7, callsPerTurn: 4, seed: 1 }
 
 const askMs = 5000
 /** Room for the conversation so far. */
 const promptTokens = 4096
 const longestContext = 32_768
 
-/** @throws TroupeError cli.wrong_usage, config.invalid */
+/**
+ * Defaults < --set < options. `evaluation.temperature` is what a chat is sampled at: it may be 0, which a rollout's may not.
+ * @throws TroupeError cli.wrong_usage, config.invalid
+ */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
   const served = await servedModel(options.engine)
   const directory = options.model ?? served.directory
@@ -38,24 +45,44 @@ export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfi
   const positions = [positionsIn(path), served.contextTokens].filter(
     one => typeof one === 'number' && one > 0,
   ) as number[]
-  const contextTokens = Math.min(longestContext, promptTokens + options.maxTokens, ...positions)
+  const responseTokens = options.maxTokens ?? chatDefaults.maxTokens
+  const contextTokens = Math.min(longestContext, promptTokens + responseTokens, ...positions)
   const template = templateOf(options.template)
   const plain = {
     name: 'chat',
     model: { from: 'directory', path, ...(template === undefined ? {} : { template }) },
     engine: { kvTokens: contextTokens, maxSequences: 1 },
     limits: {
-      ...{ contextTokens, responseTokens: options.maxTokens, turns: options.turns, callsPerTurn: options.callsPerTurn },
+      ...{ contextTokens, responseTokens, turns: chatDefaults.turns, callsPerTurn: chatDefaults.callsPerTurn },
       ...{ toolTimeoutMs: 10_000, toolResponseChars: 4000 },
     },
-    rollout: { sampling: { temperature: options.temperature === 0 ? 1 : options.temperature } },
-    evaluation: { temperature: options.temperature },
+    rollout: { sampling: { temperature: chatDefaults.temperature } },
+    seed: chatDefaults.seed,
     train: { steps: 0 },
   }
   const engine = options.engine === undefined ? [] : engineOverrides([options.engine])
-  const config = parseConfig(recipeSchema, applyOverrides(plain, [...engine, ...options.set]), 'the chat')
+  const laid = applyOverrides(plain, [...engine, ...options.set, ...flagOverrides(options)])
+  const isGreedy = (laid as Tempered).rollout?.sampling?.temperature === 0
+  const sampled = isGreedy ? applyOverrides(laid, ['rollout.sampling.temperature=1']) : laid
+  const config = parseConfig(recipeSchema, sampled, 'the chat')
   checkContexts(config, path)
-  return config
+  const temperature = isGreedy ? 0 : config.rollout.sampling.temperature
+  return { ...config, evaluation: { ...config.evaluation, temperature } }
+}
+
+interface Tempered {
+  readonly rollout?: { readonly sampling?: { readonly temperature?: unknown } | null } | null
+}
+
+function flagOverrides(options: ChatModelOptions): readonly string[] {
+  const fields: Readonly<Record<string, number | undefined>> = {
+    'limits.responseTokens': options.maxTokens,
+    'limits.turns': options.turns,
+    'limits.callsPerTurn': options.callsPerTurn,
+    'rollout.sampling.temperature': options.temperature,
+    seed: options.seed,
+  }
+  return Object.entries(fields).flatMap(([path, value]) => (value === undefined ? [] : [`${path}=${value}`]))
 }
 
 /** hermes: ours, which describes tools. own: the model's. Else a file. */

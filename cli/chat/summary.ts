@@ -30,6 +30,6 @@ export function summarise(
     return
   }
   const calls = toolCalls === 0 ? '' : `, ${toolCalls} calls (${toolErrors} failed)`
-  const why = outcome === 'answered' ? '' : `; ended by ${escapeForTerminal(reason)}`
+  const why = reason === 'stop' ? '' : `; ended by ${escapeForTerminal(reason)}`
   process.stderr.write(`[${used} of ${request.limits.responseTokens} tokens${calls}${why}]\n`)
 }

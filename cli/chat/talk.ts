@@ -29,31 +29,38 @@ export async function answering(text: string, answer: Answer): Promise<number> {
   }
 }
 
-/** Ctrl-C ends an answer that comes, else the chat; so does the end of input. */
-export async function talking(answer: Answer): Promise<number> {
-  process.stderr.write(
-    'a message a line; \\ at its end goes on, """ begins and ends one of many lines; Ctrl-D leaves\n',
-  )
-  const terminal = createInterface({ input: process.stdin, output: process.stderr, terminal: true })
+/** Ctrl-C ends an answer that comes, else forgets a message that was begun, else ends the chat; so does the end of input. */
+export async function talking(
+  answer: Answer,
+  input: NodeJS.ReadableStream = process.stdin,
+  output: NodeJS.WritableStream = process.stderr,
+): Promise<number> {
+  output.write('a message a line; \\ at its end goes on, """ begins and ends one of many lines; Ctrl-D leaves\n')
+  const terminal = createInterface({ input, output, terminal: true })
   const lines = userLines()
   let running: AbortController | undefined
   terminal.on('SIGINT', () => {
-    if (running !== undefined) running.abort()
-    else terminal.close()
+    if (running !== undefined) return running.abort()
+    const isTyped = terminal.line !== ''
+    if (!lines.clear() && !isTyped) return terminal.close()
+    for (const name of ['e', 'u']) terminal.write(null, { ctrl: true, name }) // to the line's end, and all before it away
+    ask()
   })
-  terminal.setPrompt(lines.prompt)
-  terminal.prompt()
+  const ask = () => {
+    terminal.setPrompt(lines.prompt)
+    terminal.prompt()
+  }
+  ask()
   for await (const line of terminal) {
     const text = lines.add(line)
     if (text !== undefined && text.trim() !== '') {
       running = new AbortController()
       await answer(text, running.signal).catch(thrown => {
-        process.stderr.write(`${escapeForTerminal(asError(thrown).message)}\n`)
+        output.write(`${escapeForTerminal(asError(thrown).message)}\n`)
       })
       running = undefined
     }
-    terminal.setPrompt(lines.prompt)
-    terminal.prompt()
+    ask()
   }
   return 0
 }

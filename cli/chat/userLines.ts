@@ -7,8 +7,8 @@ export interface UserLines {
   /** A whole message, or undefined while it goes on. */
   add(line: string): string | undefined
   readonly prompt: string
-  /** Forgets what was begun. */
-  clear(): void
+  /** Forgets what was begun; false where nothing was. */
+  clear(): boolean
 }
 
 const fence = '"""'
@@ -52,8 +52,9 @@ export function userLines(): UserLines {
       return whole()
     },
     clear() {
-      lines = []
-      fenced = false
+      const isBegun = lines.length > 0 || fenced
+      whole()
+      return isBegun
     },
   }
 }

@@ -17,19 +17,24 @@ import { writeReport } from './report'
 import { rocAblation } from './rocAblation'
 import { schedulerSweep } from './schedulerSweep'
 
-const experiments: ReadonlyMap<string, Experiment> = new Map([
-  ['environment-throughput', environmentThroughput],
-  ['roc-ablation', rocAblation],
-  ['cold-start', coldStart],
-  ['error-classification', errorClassification],
-  ['base-models', baseModels],
-  ['scheduler-sweep', schedulerSweep],
-])
+/** Those whose arms are trained, each with every seed. */
+const seeded: Readonly<Record<string, Experiment>> = {
+  'roc-ablation': rocAblation,
+  'cold-start': coldStart,
+  'base-models': baseModels,
+}
+const unseeded: Readonly<Record<string, Experiment>> = {
+  'environment-throughput': environmentThroughput,
+  'error-classification': errorClassification,
+  'scheduler-sweep': schedulerSweep,
+}
+const experiments = new Map(Object.entries({ ...seeded, ...unseeded }))
+const usualSeeds = 5
 
 interface Given {
   readonly out: string
   readonly dir: string
-  readonly seeds: number
+  readonly seeds?: number
 }
 
 export function registerExperiment(program: Command): void {
@@ -38,14 +43,19 @@ export function registerExperiment(program: Command): void {
     .description(`measure, and write a report: ${[...experiments.keys()].join(', ')}`)
     .option('--out <dir>', 'where the report goes', 'docs/experiments')
     .option('--dir <dir>', 'where the logs of its runs go', '.troupe/experiments')
-    .option('--seeds <n>', 'how many seeds', wholeNumber(1, 100), 5)
+    .option(
+      '--seeds <n>',
+      `of ${Object.keys(seeded).join(', ')}: how many (default: ${usualSeeds})`,
+      wholeNumber(1, 100),
+    )
     .action(async (name: string, { out, dir, seeds }: Given) => {
       const experiment = experiments.get(name)
       if (experiment === undefined) throw noExperiment(name)
+      if (seeds !== undefined && seeded[name] === undefined) throw noSeeds(name)
       makeOut(resolve(out))
       const begun = systemEffects.elapsed()
       const say = (line: string) => void process.stderr.write(`${line}\n`)
-      const report = await experiment({ seeds, directory: resolve(dir, name), say })
+      const report = await experiment({ seeds: seeds ?? usualSeeds, directory: resolve(dir, name), say })
       const file = await writeReport(report, resolve(out), (systemEffects.elapsed() - begun) / 1000)
       process.stdout.write(`${file}\n`)
     })
@@ -57,4 +67,12 @@ const noExperiment = (name: string) =>
     retriable: false,
     message: `there is no experiment '${name}'`,
     hint: `experiments: ${[...experiments.keys()].join(', ')}`,
+  })
+
+const noSeeds = (name: string) =>
+  new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: `--seeds says nothing to '${name}': it measures once`,
+    hint: `leave it out, or name one of ${Object.keys(seeded).join(', ')}`,
   })

@@ -40,7 +40,7 @@ export interface ExperimentReport {
   readonly runSeconds?: number
 }
 
-/** Writes it; returns the path of the Markdown. @throws TroupeError cli.no_pictures */
+/** Writes it; returns the path of the Markdown. @throws TroupeError cli.no_pictures, cli.cannot_write */
 export async function writeReport(report: ExperimentReport, directory: string, callSeconds: number): Promise<string> {
   const pictures = await Promise.all(
     report.pictures.map(async picture => ({

@@ -48,8 +48,9 @@ export async function environmentSource(data: EnvironmentData, config: RecipeCon
     return instancesOf({ package: data.package, families: data.families, split, seed, count })
   }
   const evaluated = Math.ceil(config.evaluation.problems / data.families.length)
-  const evaluation = evaluated === 0 ? new Map() : await made('eval', evaluated)
-  const train = await made('train', data.instances)
+  const evaluation = evaluated === 0 ? [] : await made('eval', evaluated)
+  const isEvaluatedAlone = config.train.steps === 0 && config.coldStart === undefined && config.model.from !== 'random'
+  const train = isEvaluatedAlone ? [] : await made('train', data.instances)
   return environmentTasks(train, evaluation, { source: data.package, system: data.system, passAt: data.passAt })
 }
 

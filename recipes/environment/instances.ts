@@ -3,16 +3,20 @@
  *
  * in   a package, families with their options, a seed, a count       out  the instances of each family, in their order
  * Invariant: the same request and package version give the same instances. A package that raises, hangs or prints
- * garbage is an error that names the family and says what the package said.
+ * garbage is an error that names the family and says what the package said. What it has started ends with it, and is waited
+ * for by nobody: its process is the leader of a group of its own, and ends with this one.
  */
 import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { createInterface } from 'node:readline'
+import { finished } from 'node:stream/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
 import { asError, TroupeError } from '../../runtime/errors'
-import { environmentsDirectory, environmentsPythonPath } from '../../runtime/python'
+import { killGroup } from '../../runtime/killGroup'
+import { environmentsDirectory, environmentsPythonPath, policyDirectory } from '../../runtime/python'
 
 interface Family {
+  /** May stand there twice, with other options. */
   readonly name: string
   /** Of the package's own configuration of it. */
   readonly options: Readonly<Record<string, unknown>>
@@ -40,6 +44,7 @@ export interface Instance {
 
 const line = z.union([
   z.object({
+    position: z.number(),
     family: z.string(),
     index: z.number(),
     question: z.string(),
@@ -49,25 +54,36 @@ const line = z.union([
   z.object({ family: z.string(), error: z.string() }),
 ])
 
-const deadlineMs = 300_000
+const usualDeadlineMs = 300_000
+/** For what it had written when it ended. */
+const graceMs = 10_000
+const stderrGraceMs = 1000
 const stderrTailChars = 2000
 
-/** @throws TroupeError process.no_environments, config.bad_environment */
-export async function instancesOf(request: InstancesRequest): Promise<ReadonlyMap<string, readonly Instance[]>> {
-  const child = spawn(environmentsPythonPath(), ['-m', 'troupe_environments.instances'], {
+/**
+ * Instances by the position of their family in the request.
+ * @throws TroupeError process.no_environments, config.bad_environment
+ */
+export async function instancesOf(
+  request: InstancesRequest,
+  deadlineMs = usualDeadlineMs,
+): Promise<readonly (readonly Instance[])[]> {
+  const child = spawn(environmentsPythonPath(), ['-m', 'troupe_environments.instances', String(process.pid)], {
     cwd: environmentsDirectory(),
     stdio: ['pipe', 'pipe', 'pipe'],
-    timeout: deadlineMs,
-    killSignal: 'SIGKILL',
-    env: { ...process.env, PYTHONDONTWRITEBYTECODE: '1' },
+    detached: true,
+    env: {
+      ...process.env,
+      PYTHONPATH: [policyDirectory(), process.env.PYTHONPATH].filter(Boolean).join(':'),
+      PYTHONDONTWRITEBYTECODE: '1',
+    },
   })
   let said = ''
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-stderrTailChars)
   })
-  child.stdin.on('error', () => {}) // its end is reported by 'close'
-  child.stdin.end(JSON.stringify(request))
-  const closed = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>
+  child.stdin.on('error', () => {}) // its end is told by 'exit'
+  child.stdin.write(`${JSON.stringify(request)}\n`) // open until it ends: stdin is its line of life
   const refuse = (family: string, why: string) =>
     new TroupeError('config.bad_environment', {
       boundary: 'config',
@@ -75,22 +91,51 @@ export async function instancesOf(request: InstancesRequest): Promise<ReadonlyMa
       message: `${request.package}: ${family}: ${why}`,
       hint: `name families that ${request.package} has, with options that they take${said === '' ? '' : `; it said: ${said.trim()}`}`,
     })
-  const found = new Map<string, Instance[]>(request.families.map(({ name }) => [name, []]))
-  let fault: Error | undefined
-  for await (const text of createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY })) {
-    if (fault !== undefined) continue
-    const read = readLine(text)
-    if (read instanceof Error) fault = refuse('a line cannot be read', read.message)
-    else if ('error' in read) fault = refuse(read.family, read.error)
-    else found.get(read.family)?.push(read)
+  const lines = createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY })
+  let fault: (() => TroupeError) | undefined
+  const late = setTimeout(() => {
+    fault = () => refuse('instances', `not made within ${deadlineMs / 1000} s`)
+    killGroup(child)
+  }, deadlineMs)
+  let held: NodeJS.Timeout | undefined
+  const ended = new Promise<string | undefined>(done => {
+    child.once('error', error => done(error.message))
+    // Not 'close': what a package has left behind may hold a pipe for as long as it likes.
+    child.once('exit', (code, signal) =>
+      done(signal !== null ? `python was ended by ${signal}` : code === 0 ? undefined : `python ended with ${code}`),
+    )
+  }).then(how => {
+    clearTimeout(late)
+    killGroup(child)
+    held = setTimeout(() => {
+      fault ??= () => refuse('instances', 'what it has started goes on writing after its end')
+      lines.close()
+    }, graceMs)
+    return how
+  })
+  try {
+    const found: Instance[][] = request.families.map(() => [])
+    for await (const text of lines) {
+      if (fault !== undefined) continue
+      const read = readLine(text)
+      if (read instanceof Error) fault = () => refuse('a line cannot be read', read.message)
+      else if ('error' in read) fault = () => refuse(read.family, read.error)
+      else found[read.position]?.push(read)
+    }
+    const how = await ended
+    const empty = found.findIndex(instances => instances.length === 0)
+    if (how !== undefined) fault ??= () => refuse('instances', how)
+    else if (empty >= 0) fault ??= () => refuse(request.families[empty]!.name, 'has no instances')
+    if (fault === undefined) return found
+    // Its last words, which may come after its last line.
+    await Promise.race([finished(child.stderr).catch(() => {}), sleep(stderrGraceMs, undefined, { ref: false })])
+    throw fault()
+  } finally {
+    clearTimeout(held)
+    child.stdin.destroy()
+    child.stdout.destroy()
+    child.stderr.destroy()
   }
-  const [code, signal] = await closed
-  if (fault !== undefined) throw fault
-  if (signal !== null) throw refuse('instances', `not made within ${deadlineMs / 1000} s, or ended by ${signal}`)
-  if (code !== 0) throw refuse('instances', `python ended with ${code}`)
-  const empty = [...found].find(([, instances]) => instances.length === 0)
-  if (empty !== undefined) throw refuse(empty[0], 'has no instances')
-  return found
 }
 
 function readLine(text: string): z.output<typeof line> | Error {

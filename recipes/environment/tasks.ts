@@ -3,10 +3,12 @@
  *
  * in   instances of both splits, by family       out  a task for every index of a split
  * Families take turns, so that every step and every evaluation has as many of each; an index past a family's end begins
- * it anew. Invariant: pure; no question of the evaluation is trained on, in whatever spacing or case.
+ * it anew. Invariant: pure; no question of the evaluation is trained on, in whatever spacing or case; no two instances have
+ * one id.
  */
 import type { Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
+import { TroupeError } from '../../runtime/errors'
 import type { TaskSource } from '../../runtime/recipe'
 import type { Instance } from './instances'
 
@@ -19,34 +21,55 @@ export interface EnvironmentTasksOptions {
   readonly passAt: number | undefined
 }
 
-type ByFamily = ReadonlyMap<string, readonly Instance[]>
+/** By the position of their family. */
+type ByFamily = readonly (readonly Instance[])[]
 
+/**
+ * `train`, `evaluation`: empty where nothing of that split is asked for.
+ * @throws TroupeError config.bad_environment for a family of which nothing is left to train on
+ */
 export function environmentTasks(train: ByFamily, evaluation: ByFamily, options: EnvironmentTasksOptions): TaskSource {
-  const held = new Set([...evaluation.values()].flat().map(({ question }) => keyOf(question)))
+  const held = new Set(evaluation.flat().map(({ question }) => keyOf(question)))
   const dropped: Record<string, number> = {}
-  const trained = [...train].map(([family, instances]) => {
+  const trained = train.map(instances => {
     const apart = instances.filter(({ question }) => !held.has(keyOf(question)))
-    if (apart.length < instances.length) dropped[`${family}: also in the evaluation`] = instances.length - apart.length
+    const { family } = instances[0]!
+    if (apart.length === 0) throw nothingLeft(family, instances.length, options)
+    if (apart.length < instances.length) {
+      const why = `${family}: also in the evaluation`
+      dropped[why] = (dropped[why] ?? 0) + instances.length - apart.length
+    }
     return apart
   })
-  const drawn = (families: readonly (readonly Instance[])[], split: string) => {
-    const some = families.filter(family => family.length > 0)
-    return (index: number): Task => {
-      const family = some[index % some.length]!
-      return taskOf(family[Math.floor(index / some.length) % family.length]!, split, options)
-    }
+  return {
+    train: drawn(trained, 'train', options),
+    evaluation: drawn(evaluation, 'eval', options),
+    dropped,
+    // Every family has begun anew then.
+    size: trained.length * Math.max(0, ...trained.map(({ length }) => length)),
   }
-  return { train: drawn(trained, 'train'), evaluation: drawn([...evaluation.values()], 'eval'), dropped }
+}
+
+function drawn(families: ByFamily, split: string, options: EnvironmentTasksOptions): (index: number) => Task {
+  const names = families.map(([first]) => first!.family)
+  const isTwice = names.map((name, at) => names.indexOf(name) !== at || names.lastIndexOf(name) !== at)
+  return index => {
+    const position = index % families.length
+    const family = families[position]!
+    const instance = family[Math.floor(index / families.length) % family.length]!
+    return taskOf(instance, split, isTwice[position] ? `${position}.${instance.index}` : `${instance.index}`, options)
+  }
 }
 
 function taskOf(
-  { family, index, question, system, entry }: Instance,
+  { family, question, system, entry }: Instance,
   split: string,
+  which: string,
   options: EnvironmentTasksOptions,
 ): Task {
   const said = options.system ?? system
   return {
-    id: taskId(`${options.source}/${family}/${split}/${index}`),
+    id: taskId(`${options.source}/${family}/${split}/${which}`),
     messages: [
       ...(said === null ? [] : [{ role: 'system' as const, content: said }]),
       { role: 'user', content: question },
@@ -61,3 +84,11 @@ function taskOf(
 }
 
 const keyOf = (question: string) => question.toLowerCase().replace(/\s+/g, ' ').trim()
+
+const nothingLeft = (family: string, count: number, { source }: EnvironmentTasksOptions) =>
+  new TroupeError('config.bad_environment', {
+    boundary: 'config',
+    retriable: false,
+    message: `${source}: ${family}: nothing is left to train on: all of its ${count} instances are also in the evaluation`,
+    hint: 'raise data.instances, lower evaluation.problems, or give the family options that make more questions',
+  })

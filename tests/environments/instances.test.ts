@@ -1,9 +1,13 @@
 /** Instances and rewards of reasoning-gym and verifiers, by their real packages. */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { environmentReward } from '../../recipes/environment'
 import { type Instance, type InstancesRequest, instancesOf } from '../../recipes/environment/instances'
 import { environmentTasks } from '../../recipes/environment/tasks'
 import { startRewardProcesses } from '../../runtime/rewardProcess'
+import { isAlive } from '../support/cli'
+import { until } from '../support/until'
 
 const packages = join(__dirname, '../support/environments')
 beforeAll(() => {
@@ -13,8 +17,15 @@ afterAll(() => {
   delete process.env.PYTHONPATH
 })
 
-const ask = (package_: InstancesRequest['package'], name: string, options: Record<string, unknown> = {}, seed = 5) =>
-  instancesOf({ package: package_, families: [{ name, options }], split: 'train', seed, count: 6 })
+const ask = async (
+  package_: InstancesRequest['package'],
+  name: string,
+  options: Record<string, unknown> = {},
+  { seed = 5, deadlineMs }: { readonly seed?: number; readonly deadlineMs?: number } = {},
+): Promise<readonly Instance[]> => {
+  const request = { package: package_, families: [{ name, options }], split: 'train', seed, count: 6 } as const
+  return (await instancesOf(request, deadlineMs))[0]!
+}
 
 const rewards = (timeoutMs = 60_000) =>
   startRewardProcesses({
@@ -36,16 +47,15 @@ test('the same seed gives the same instances, another seed gives others', async 
   const [a, b, c] = await Promise.all([
     ask('reasoning-gym', 'lcm'),
     ask('reasoning-gym', 'lcm'),
-    ask('reasoning-gym', 'lcm', {}, 900),
+    ask('reasoning-gym', 'lcm', {}, { seed: 900 }),
   ])
-  expect(a.get('lcm')).toHaveLength(6)
+  expect(a).toHaveLength(6)
   expect(b).toEqual(a)
-  expect(c.get('lcm')!.map(i => i.question)).not.toEqual(a.get('lcm')!.map(i => i.question))
+  expect(c.map(i => i.question)).not.toEqual(a.map(i => i.question))
 }, 120_000)
 
 test("a data set's options reach it, and its own score judges: other spellings of the answer too", async () => {
-  const made = await ask('reasoning-gym', 'prime_factorization', { min_value: 30, max_value: 30 })
-  const [instance] = made.get('prime_factorization')!
+  const [instance] = await ask('reasoning-gym', 'prime_factorization', { min_value: 30, max_value: 30 })
   expect(instance!.question).toContain('30')
   const processes = await rewards()
   try {
@@ -67,8 +77,7 @@ test("a data set's options reach it, and its own score judges: other spellings o
 }, 120_000)
 
 test('a verifiers environment gives its rows with its system prompt, and its weighted rubric is the reward', async () => {
-  const made = await ask('verifiers', 'toy-sums')
-  const [instance] = made.get('toy-sums')!
+  const [instance] = await ask('verifiers', 'toy-sums')
   expect(instance).toMatchObject({ question: expect.stringMatching(/^What is \d+ \+ \d+\?$/), system: 'Add.' })
   const processes = await rewards()
   try {
@@ -84,7 +93,7 @@ test('a verifiers environment gives its rows with its system prompt, and its wei
 }, 120_000)
 
 test('what a reward function raises is a fault that says so, where the rubric itself would count 0', async () => {
-  const [instance] = (await ask('verifiers', 'toy-sums', { fault: 'raise' })).get('toy-sums')!
+  const [instance] = await ask('verifiers', 'toy-sums', { fault: 'raise' })
   const processes = await rewards()
   try {
     const said = await processes.judge('', taskOf(instance!, 'verifiers', 'x'))
@@ -95,9 +104,9 @@ test('what a reward function raises is a fault that says so, where the rubric it
 }, 120_000)
 
 test('a reward function that hangs or ends its process costs its own answer, and the next is judged', async () => {
-  const [hangs] = (await ask('verifiers', 'toy-sums', { fault: 'hang' })).get('toy-sums')!
-  const [exits] = (await ask('verifiers', 'toy-sums', { fault: 'exit' })).get('toy-sums')!
-  const [sound] = (await ask('reasoning-gym', 'gcd')).get('gcd')!
+  const [hangs] = await ask('verifiers', 'toy-sums', { fault: 'hang' })
+  const [exits] = await ask('verifiers', 'toy-sums', { fault: 'exit' })
+  const [sound] = await ask('reasoning-gym', 'gcd')
   const processes = await rewards(20_000)
   try {
     expect(await processes.judge('', taskOf(hangs!, 'verifiers', 'x'))).toMatchObject({ fault: 'timeout' })
@@ -125,20 +134,68 @@ test.each([
   120_000,
 )
 
+test('what a package has started is ended with it and holds up nobody; so is what one that hangs has started', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-instances-'))
+  const [left, hung] = [join(directory, 'left'), join(directory, 'hung')]
+  const isGone = (pidFile: string) => until(() => !isAlive(Number(readFileSync(pidFile, 'utf8'))), 10_000)
+  try {
+    // The child holds what the package itself has of stderr.
+    expect(await ask('verifiers', 'toy-sums', { fault: `child ${left}` })).toHaveLength(6)
+    await isGone(left)
+    const hanging = ask('verifiers', 'toy-sums', { fault: `child and hang ${hung}` }, { deadlineMs: 20_000 })
+    await expect(hanging).rejects.toThrow('not made within 20 s')
+    if (existsSync(hung)) await isGone(hung) // beside much other work it may not have come to it
+  } finally {
+    rmSync(directory, { recursive: true })
+  }
+}, 180_000)
+
+test('an answer of 0 or False is an answer; none is empty', async () => {
+  const families = ['numbers', 'truths', 'none'].map(answers => ({ name: 'toy-sums', options: { count: 2, answers } }))
+  const made = await instancesOf({ package: 'verifiers', families, split: 'train', seed: 5, count: 2 })
+  const answers = made.map(all => new Set(all.map(({ entry }) => entry.answer)))
+  expect(answers).toEqual([new Set([0, 1]), new Set([false, true]), new Set([''])])
+}, 180_000)
+
+const instance = (family: string, index: number, question: string): Instance => ({
+  ...{ family, index, question, system: null, entry: { answer: '1' } },
+})
+const options = { source: 'reasoning-gym', system: undefined, passAt: undefined }
+
 test('families take turns, and no question of the evaluation is trained on', () => {
-  const instance = (family: string, index: number, question: string): Instance => ({
-    ...{ family, index, question, system: null, entry: { answer: '1' } },
-  })
-  const train = new Map([
-    ['a', [instance('a', 0, 'One?'), instance('a', 1, ' two? '), instance('a', 2, 'Three?')]],
-    ['b', [instance('b', 0, 'Four?')]],
-  ])
-  const evaluation = new Map([['a', [instance('a', 0, 'Two?')]]])
-  const source = environmentTasks(train, evaluation, {
-    ...{ source: 'reasoning-gym', system: undefined, passAt: undefined },
-  })
+  const train = [
+    [instance('a', 0, 'One?'), instance('a', 1, ' two? '), instance('a', 2, 'Three?')],
+    [instance('b', 0, 'Four?')],
+  ]
+  const source = environmentTasks(train, [[instance('a', 0, 'Two?')]], options)
   const asked = Array.from({ length: 5 }, (_, index) => source.train(index).messages.at(-1)!.content)
   expect(asked).toEqual(['One?', 'Four?', 'Three?', 'Four?', 'One?'])
   expect(source.evaluation(0).messages).toEqual([{ role: 'user', content: 'Two?' }])
-  expect(source.dropped).toEqual({ 'a: also in the evaluation': 1 })
+  expect(source).toMatchObject({ dropped: { 'a: also in the evaluation': 1 }, size: 4 })
+})
+
+test('one family named twice is two, whose tasks have ids of their own', async () => {
+  const families = [
+    { name: 'chain_sum', options: { min_terms: 2, max_terms: 2 } },
+    { name: 'gcd', options: {} },
+    { name: 'chain_sum', options: { min_terms: 6, max_terms: 6 } },
+  ]
+  const made = await instancesOf({ package: 'reasoning-gym', families, split: 'train', seed: 5, count: 3 })
+  const terms = (all: readonly Instance[]) => all.map(({ question }) => question.match(/\d+/g)!.length)
+  expect([terms(made[0]!), terms(made[2]!)]).toEqual([
+    [2, 2, 2],
+    [6, 6, 6],
+  ])
+  const { train, size } = environmentTasks(made, [], options)
+  expect(size).toBe(9)
+  const tasks = Array.from({ length: 9 }, (_, index) => train(index))
+  expect(new Set(tasks.map(({ id }) => id)).size).toBe(9)
+  expect(tasks.map(({ metadata }) => metadata!.family).slice(0, 3)).toEqual(['chain_sum', 'gcd', 'chain_sum'])
+}, 120_000)
+
+test('a family that the evaluation takes all of is refused, by its name', () => {
+  const train = [[instance('a', 0, 'One?')], [instance('b', 0, 'Two?')]]
+  expect(() => environmentTasks(train, [[instance('b', 0, ' TWO?')]], options)).toThrow(
+    expect.objectContaining({ code: 'config.bad_environment', message: expect.stringContaining('b: nothing is left') }),
+  )
 })

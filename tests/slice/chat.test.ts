@@ -48,6 +48,11 @@ test('a prompt is answered as it comes, and replay shows it; wrong use says what
 
   const nowhere = await troupe(['chat', '--prompt', 'x', '--bus', bus]).done
   expect(nowhere).toMatchObject({ code: 2, stderr: expect.stringContaining('give --model DIR') })
+  const long = await troupe(['chat', ...how, '--prompt', 'Compute 2 plus 2. '.repeat(200)]).done
+  expect(long).toMatchObject({
+    ...{ code: 2, stdout: '' },
+    stderr: expect.stringMatching(/the conversation has \d+ tokens, the context 320; raise limits.contextTokens/),
+  })
   const again = await troupe(['chat', ...how, ...asked]).done
   expect(again).toMatchObject({ code: 2, stderr: expect.stringContaining("'c'") })
   const absent = await troupe(['chat', ...how.slice(0, 4), '--engine', 'vllm:http://127.0.0.1:9', '--prompt', 'x']).done

@@ -1,9 +1,13 @@
-/** An MCP server for tests: tools that answer, fail, die, or are late; `MODE=deaf` never answers at all. */
+/**
+ * An MCP server for tests: tools that answer, fail, die, or are late. `MODE=deaf` never answers at all, nor does one that
+ * begins while the file DEAF_WHILE is there.
+ */
+const { existsSync } = require('node:fs')
 const { McpServer } = require('@modelcontextprotocol/sdk/server/mcp.js')
 const { StdioServerTransport } = require('@modelcontextprotocol/sdk/server/stdio.js')
 const { z } = require('zod')
 
-if (process.env.MODE === 'deaf') setInterval(() => {}, 1000)
+if (process.env.MODE === 'deaf' || existsSync(process.env.DEAF_WHILE ?? '')) setInterval(() => {}, 1000)
 else serve()
 
 function serve() {

@@ -1,10 +1,11 @@
-"""Prints the instances of task families, a JSON line each; run as `python -m troupe_environments.instances`.
+"""Prints the instances of task families, a JSON line each; run as `python -m troupe_environments.instances [PARENT]`.
 
-In, one JSON object on stdin: {package, split, seed, count, families: [{name, options}]}; split is train or eval.
-Out: {family, index, question, system, entry} for each instance, `count` a family or as many as it has. `entry` is what
-the package's own reward needs.
+In, a line of JSON on stdin: {package, split, seed, count, families: [{name, options}]}; split is train or eval.
+Out: {position, family, index, question, system, entry} for each instance, `count` a family or as many as it has;
+position: of the family in the request, which may name one twice. `entry` is what the package's own reward needs.
 Invariant: the same request and package version give the same lines. What a package prints goes to stderr; a family
-that cannot be had ends the process with a line {error, family} and exit code 1.
+that cannot be had ends the process with a line {error, family} and exit code 1. With PARENT, the pid of its parent, it
+ends with it, and with stdin.
 """
 
 from __future__ import annotations
@@ -21,23 +22,32 @@ from .sources import source_of
 def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Lines for a request, families in their order."""
     source = source_of(request["package"])
-    for family in request["families"]:
+    for position, family in enumerate(request["families"]):
         name, options = family["name"], family.get("options") or {}
         try:
             for index, (question, system, entry) in enumerate(
                 source.instances(name, options, request["split"], request["seed"], request["count"])
             ):
-                yield {"family": name, "index": index, "question": question, "system": system, "entry": entry}
+                asked = {"question": question, "system": system, "entry": entry}
+                yield {"position": position, "family": name, "index": index, **asked}
         except Exception as error:  # a package may raise anything: the caller shows it
             yield {"error": f"{type(error).__name__}: {error}", "family": name}
             return
 
 
 def main() -> int:
+    request = json.loads(sys.stdin.readline())
+    if len(sys.argv) > 1:
+        from troupe_policy.process import die_with_parent
+
+        life = os.dup(0)
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        die_with_parent(int(sys.argv[1]), stdin=life)
     # What packages print must not come between the lines.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    for line in instances_of(json.load(sys.stdin)):
+    for line in instances_of(request):
         out.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
         if "error" in line:
             out.flush()

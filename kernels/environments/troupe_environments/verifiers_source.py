@@ -50,7 +50,7 @@ def instances(
             raise ValueError("a prompt is not one text of the user, after a system prompt or without one")
         info = row.get("info")
         entry = {
-            "answer": row.get("answer") or "",
+            "answer": "" if row.get("answer") is None else row["answer"],
             "info": json.loads(info) if isinstance(info, str) and info else (info or {}),
             "prompt": messages,
             "task": row.get("task") or "default",

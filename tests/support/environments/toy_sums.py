@@ -1,17 +1,29 @@
 """A `verifiers` environment for the tests: sums, two weighted rewards, and what goes wrong on demand."""
 
 import os
+import subprocess
 import time
 
 import verifiers as vf
 from datasets import Dataset
 
 
-def load_environment(count: int = 40, fault: str = ""):
+def answer_of(kind: str, n: int):
+    return {"texts": str(2 * n + 3), "numbers": n, "truths": n > 0, "none": None}[kind]
+
+
+def load_environment(count: int = 40, fault: str = "", answers: str = "texts"):
     if fault == "load":
         raise RuntimeError("the data set is not there")
+    if fault.startswith("child"):
+        with open(fault.split()[-1], "w") as file:
+            print(subprocess.Popen(["sleep", "600"]).pid, file=file)
+    if "and hang" in fault:
+        time.sleep(600)
     print("what an environment prints is no instance")
-    rows = Dataset.from_list([{"question": f"What is {n} + {n + 3}?", "answer": str(2 * n + 3)} for n in range(count)])
+    rows = Dataset.from_list(
+        [{"question": f"What is {n} + {n + 3}?", "answer": answer_of(answers, n)} for n in range(count)]
+    )
 
     def right(completion, answer):
         if fault == "raise":
