@@ -14,6 +14,7 @@ import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId }
 import { nothing, type Reactive } from '../runtime/behaviour'
 import { deriveSeed, type Effects } from '../runtime/effects'
 import { notebookTool } from '../sandbox/notebookTool'
+import { Awake } from './awake'
 import { curriculumAfter, isReplaced, noCurriculum } from './fenced'
 import { answerTags, type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
 
@@ -58,16 +59,29 @@ type Out = { facts: Fact[]; commands: Command[]; requests: RenderRequest[] }
 
 export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
   const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
-  /** When a reward was asked for again. No fact: asking too often costs a grader's time and changes nothing. */
-  const verifiedAt = new WeakMap<Rollout, number>()
+  /** Of what is waited for: a rollout as it stands, or a call as it was asked last. */
+  const awake = new Awake()
   /** When a rollout was asked about as it stands: what was said is not folded yet, and is not to be said twice. */
   const askedAt = new WeakMap<Rollout, number>()
-  const isAsked = (rollout: Rollout, now: number) =>
-    now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
-  const isUnjudged = (rollout: Rollout, now: number) =>
-    rollout.phase === 'finished' &&
-    awaitsReward(rollout) &&
-    now - (verifiedAt.get(rollout) ?? rollout.askedAt) > verifyTimeoutMs
+  const isAsked = (rollout: Rollout) =>
+    awake.now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
+  const isLost = (call: Call, { request }: Rollout) =>
+    call.response === null &&
+    call.attempt >= 0 &&
+    awake.waited(call, call.askedAt) > request.limits.toolTimeoutMs + toolGraceMs
+  const isUnjudged = (rollout: Rollout) =>
+    rollout.phase === 'finished' && awaitsReward(rollout) && awake.waited(rollout, rollout.askedAt) > verifyTimeoutMs
+
+  function isOverdue(rollout: Rollout): boolean {
+    switch (rollout.phase) {
+      case 'turn':
+        return rollout.open && awake.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
+      case 'tools':
+        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // each is looked at
+      default:
+        return false
+    }
+  }
 
   return {
     name: 'coordinator',
@@ -116,6 +130,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
         }
       }
     },
+    asked: (state, highestOrder) => ({ ...state, highestOrder: Math.max(state.highestOrder, highestOrder) }),
     decide(state, input, fx) {
       const out: Out = { facts: [], commands: [], requests: [] }
       switch (input.type) {
@@ -138,14 +153,15 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           }
           return out
         case 'tick': {
-          const now = fx.now()
+          awake.look(fx)
           for (const rollout of rolloutsOf(state)) {
-            if (isOverdue(rollout, now, options) && !isAsked(rollout, now)) {
-              askedAt.set(rollout, now)
-              ask(rollout, state.epoch, fx, out, call => isLost(call, rollout, now))
+            if (isOverdue(rollout) && !isAsked(rollout)) {
+              askedAt.set(rollout, awake.now)
+              ask(rollout, state.epoch, fx, out, call => isLost(call, rollout))
             }
-            if (!isUnjudged(rollout, now)) continue
-            verifiedAt.set(rollout, now)
+            if (!isUnjudged(rollout)) continue
+            // No fact: asking too often costs a grader's time and changes nothing.
+            awake.restart(rollout)
             verify(rollout, out)
           }
           return out
@@ -154,7 +170,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           // What was asked before the claim; what is asked after it reaches the new one.
           for (const rollout of rolloutsOf(state)) {
             const isOut = rollout.phase === 'turn' ? rollout.open : rollout.phase === 'tools'
-            if (isOut && !isAsked(rollout, fx.now())) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
+            if (isOut && !isAsked(rollout)) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
           }
           return out
         default:
@@ -164,7 +180,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
     pending(state, fx) {
       const out: Out = { facts: [], commands: [], requests: [] }
       for (const rollout of rolloutsOf(state)) {
-        askedAt.set(rollout, fx.now())
+        askedAt.set(rollout, awake.now)
         ask(rollout, state.epoch, fx, out)
       }
       return out
@@ -185,19 +201,6 @@ function* rolloutsOf(state: CoordinatorState): Generator<Rollout, void, undefine
 const find = (state: CoordinatorState, id: TrajectoryId): Rollout | undefined =>
   state.groups.get(groupOf(id))?.members.get(memberOf(id))
 
-function isOverdue(rollout: Rollout, now: number, options: CoordinatorOptions): boolean {
-  switch (rollout.phase) {
-    case 'turn':
-      return rollout.open && now - rollout.askedAt > options.turnTimeoutMs
-    case 'tools':
-      return rollout.calls.some(c => isLost(c, rollout, now))
-    default:
-      return false
-  }
-}
-
-const isLost = (call: Call, rollout: Rollout, now: number) =>
-  call.response === null && call.attempt >= 0 && now - call.askedAt > rollout.request.limits.toolTimeoutMs + toolGraceMs
 const awaitsReward = (rollout: Rollout) => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
 
 /** What the rollout needs next. With `isDue`, only those of its tool calls are asked again. */

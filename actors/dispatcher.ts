@@ -14,6 +14,7 @@ import type { ExecutorId } from '../messages/ids'
 import { type Decision, nothing, type Reactive } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
 import { argumentBytes } from './argumentBytes'
+import { Awake } from './awake'
 import { toolKey } from './ports/toolPort'
 
 export interface DispatcherOptions {
@@ -53,7 +54,7 @@ export interface DispatcherState {
   readonly calls: Map<string, Call>
   readonly executors: Map<string, Executor>
   /** Time in which this dispatcher was awake, ms: when it stood still it heard of nobody, and no lease ran out. */
-  clock: { now: number; readAt: number | undefined }
+  readonly clock: Awake
   waiting: number
   waitingBytes: number
   /** Calls that were not taken because too many waited. */
@@ -77,7 +78,8 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      clock: { now: 0, readAt: undefined },
+      // A process that was stopped for a minute must not take every executor for dead that it could not hear.
+      clock: new Awake(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
       refused: 0,
@@ -85,7 +87,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
     }),
     evolve: state => state,
     decide(state, input, fx) {
-      advance(state, fx, limits.leaseMs)
+      state.clock.look(fx)
       switch (input.type) {
         case 'tool.execute':
           take(state, input, limits)
@@ -110,13 +112,6 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
     },
     pending: () => nothing,
   }
-}
-
-/** A process that was stopped for a minute must not take every executor for dead that it could not hear. */
-function advance(state: DispatcherState, fx: Effects, leaseMs: number): void {
-  const at = fx.elapsed()
-  const { now, readAt } = state.clock
-  state.clock = { now: now + Math.min(Math.max(0, at - (readAt ?? at)), leaseMs / 4), readAt: at }
 }
 
 const placeOf = (ask: ExecuteTool) => `${ask.trajectory}#${ask.turn}#${ask.call}`

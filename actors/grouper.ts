@@ -13,6 +13,7 @@ import type { Fact, GroupClosed, Purpose } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../messages/ids'
 import { nothing, type Reactive } from '../runtime/behaviour'
 import { deriveSeed, type Effects } from '../runtime/effects'
+import { Awake } from './awake'
 import { curriculumAfter, isReplaced, noCurriculum } from './fenced'
 
 interface Member {
@@ -31,11 +32,10 @@ export interface GatheredGroup {
   readonly purpose: Purpose
   readonly step: number
   readonly size: number
-  readonly deadlineMs: number
+  /** One object until another owner takes over: the time in which nobody was there is not the group's. */
+  readonly deadline: { readonly from: number; readonly afterMs: number }
   /** What its rollouts may write: a stage's own limit. 0: not said. */
   readonly responseTokens: number
-  /** Counted anew when an owner takes over: the time in which nobody was there is not the group's. */
-  readonly deadlineAt: number
   readonly members: ReadonlyMap<number, Member>
   readonly closed: GroupClosed | null
 }
@@ -65,6 +65,8 @@ const absent: Member = {
 }
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
+  const awake = new Awake()
+
   function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {
     const rewarded = group.closed?.rewarded ?? rewardedOf(group)
     if (group.purpose !== 'train') return []
@@ -109,7 +111,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
     evolve(state, fact, origin) {
       switch (fact.type) {
         case 'partition.claimed': {
-          const groups = state.groups.map(group => ({ ...group, deadlineAt: fact.at + group.deadlineMs }))
+          const groups = state.groups.map(group => ({ ...group, deadline: { ...group.deadline, from: fact.at } }))
           return { ...state, epoch: epoch(origin.offset), groups }
         }
         case 'curriculum.claimed': {
@@ -125,9 +127,8 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
             purpose: fact.purpose,
             step: fact.step,
             size: fact.groupSize,
-            deadlineMs: fact.deadlineMs,
+            deadline: { from: fact.at, afterMs: fact.deadlineMs },
             responseTokens: fact.limits.responseTokens,
-            deadlineAt: fact.at + fact.deadlineMs,
             members: new Map(),
             closed: null,
           }
@@ -175,6 +176,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
           return state
       }
     },
+    asked: (state, highestOrder) => ({ ...state, highestOrder: Math.max(state.highestOrder, highestOrder) }),
     decide(state, input, fx) {
       switch (input.type) {
         case 'rollout.finished':
@@ -187,8 +189,10 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
         }
         case 'tick': {
           const facts: Fact[] = []
+          awake.look(fx)
           for (const [id, group] of state.groups) {
-            if (group.purpose !== 'eval' && group.closed === null && fx.now() > group.deadlineAt) {
+            if (group.purpose === 'eval' || group.closed !== null) continue
+            if (awake.waited(group.deadline, group.deadline.from) > group.deadline.afterMs) {
               facts.push(...close(id, group, state.epoch, 'deadline', fx))
             }
           }

@@ -27,6 +27,10 @@ export function owner(
       }
       return next.coordinator === state.coordinator && next.grouper === state.grouper ? state : next
     },
+    asked: (state, highestOrder) => ({
+      coordinator: coordinator.asked?.(state.coordinator, highestOrder) ?? state.coordinator,
+      grouper: grouper.asked?.(state.grouper, highestOrder) ?? state.grouper,
+    }),
     decide: (state, input, fx) =>
       both(coordinator.decide(state.coordinator, input, fx), grouper.decide(state.grouper, input, fx)),
     pending: (state, fx) => both(coordinator.pending(state.coordinator, fx), grouper.pending(state.grouper, fx)),

@@ -42,6 +42,8 @@ export interface Behaviour<S, I = never, R = never> {
    * its state alone: then `pending` is asked when the state has moved and everything that it said itself is folded.
    */
   decide?(state: S, input: Fact | I | Tick, fx: Effects): Decision & { readonly requests?: readonly R[] }
+  /** A fold begins behind requests that it does not see: none with a start order up to `highestOrder` is a new one. */
+  asked?(state: S, highestOrder: number): S
   /** After a refold: what was asked and has no answer. */
   pending(state: S, fx: Effects): Decision & { readonly requests?: readonly R[] }
 }

@@ -14,6 +14,7 @@ import type { Effects } from './effects'
 import { asError } from './errors'
 import type { Entry, Feed, Journal } from './journal'
 import type { Log } from './log'
+import { saidBefore } from './saidBefore'
 
 export interface Place {
   readonly topic: TopicName
@@ -51,8 +52,6 @@ export interface HostFoldOptions<S, I extends Message, R> {
 }
 
 const maxCrashes = 3
-/** Records looked through at once for the claim before a refold's beginning. */
-const claimSearch = 4096
 
 export const placeKey = (topic: string, partition: number) => `${topic}#${partition}`
 
@@ -110,7 +109,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     cell.state = behaviour.initial()
     for (const feed of options.feeds) {
       for (const place of [...cell.places.values()].filter(p => p.topic === feed.topic)) {
-        if (options.owner !== undefined || options.begin !== undefined) await foldClaimBefore(cell, place)
+        if (options.owner !== undefined || options.begin !== undefined) await foldClaimsBefore(cell, place)
         for await (const entries of journal.readTo(place.topic, place.partition, place.begin, place.next)) {
           for (const entry of entries) {
             const givenUp = (crashes.get(entryName(entry)) ?? 0) >= maxCrashes
@@ -143,34 +142,17 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     place.next = Math.max(place.next, next) // the last ones may be records that could not be read
   }
 
-  /**
-   * A refold that begins in the middle of a partition needs the claim under which its first decisions were taken. Every
-   * decision names it: the highest epoch among the decisions before is the latest claim, since each is a claim's offset.
-   * Requests name their curriculum's claim in the same way, those of a log in which nobody claims none.
-   */
-  async function foldClaimBefore(cell: Cell<S>, place: Place): Promise<void> {
-    const { topic, partition, begin } = place
-    const { oldest } = await journal.offsets(topic, partition)
-    let claim = -1
-    let curriculum = -1
-    let isAsked = false
-    for (let end = begin; end > oldest && (claim < 0 || !isAsked); end -= claimSearch) {
-      for await (const entries of journal.readTo(topic, partition, Math.max(oldest, end - claimSearch), end)) {
-        for (const { message, offset } of entries) {
-          if ('learnerEpoch' in message) curriculum = Math.max(curriculum, message.learnerEpoch ?? -1)
-          isAsked ||= message.type === 'rollout.requested' || message.type === 'curriculum.claimed'
-          if (message.type === 'partition.claimed') claim = Math.max(claim, offset)
-          else if ('epoch' in message) claim = Math.max(claim, message.epoch ?? -1)
-        }
-      }
-    }
+  /** A refold that begins in the middle of a partition needs the claims under which its first facts were said. */
+  async function foldClaimsBefore(cell: Cell<S>, { topic, partition, begin }: Place): Promise<void> {
+    const { owner, curriculum, highestOrder } = await saidBefore(journal, topic, partition, begin)
     if (curriculum >= 0) {
       const claimed = { at: 0, partition, owner: '', learnerEpoch: epoch(curriculum) }
       const origin = { topic, partition, offset: begin - 1 }
       cell.state = behaviour.evolve(cell.state, { type: 'curriculum.claimed', ...claimed }, origin)
     }
-    if (claim < 0) return
-    const [entry] = await journal.read(place.topic, place.partition, claim, 1)
+    if (highestOrder >= 0) cell.state = behaviour.asked?.(cell.state, highestOrder) ?? cell.state
+    if (owner < 0) return
+    const [entry] = await journal.read(topic, partition, owner, 1)
     if (entry?.message.type === 'partition.claimed') fold(cell, entry, entry.message)
   }
 

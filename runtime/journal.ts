@@ -18,6 +18,8 @@ import {
 import type { RunId } from '../messages/ids'
 import type { BlobStore } from './bus/blobs'
 import type { Bus, BusRecord, NewRecord, Position, Subscription } from './bus/bus'
+import { busErrors } from './bus/busErrors'
+import { type Bounds, untilItReaches } from './bus/shortLog'
 import { asError, TroupeError } from './errors'
 
 const previewBytes = 256
@@ -64,7 +66,10 @@ export interface Journal {
   /** As append, to a partition by number, where the first one stands: `partition.claimed` is for the partition, not for a key. */
   appendTo(partition: number, ...messages: readonly Message[]): Promise<Position>
   read(topic: TopicName, partition: number, offset: number, max?: number): Promise<readonly Entry[]>
-  /** Everything readable from `from` up to `to`, in order, in batches. What cannot be read is passed over. */
+  /**
+   * Everything readable from `from` up to `to`, in order, in batches. What cannot be read is passed over.
+   * @throws TroupeError bus.offset_out_of_range where the partition goes on ending before `to`
+   */
   readTo(topic: TopicName, partition: number, from: number, to: number): AsyncIterable<readonly Entry[]>
   offsets(topic: TopicName, partition: number): Promise<{ readonly oldest: number; readonly next: number }>
   /** Where a group that follows from `committed` got to. */
@@ -158,6 +163,19 @@ export function openJournal(
     }
   }
 
+  /** What stands from `at` on. Empty only where the partition holds nothing there: it reaches as far as `to`. */
+  async function readBelow(topic: string, partition: number, at: number, to: number): Promise<readonly BusRecord[]> {
+    const read = () => bus.read(topic, partition, at, Math.min(readAtOnce, to - at))
+    const records = await read()
+    if (records.length > 0) return records
+    const { next } = await bus.offsets(topic, partition)
+    if (next < to) {
+      const tooShort = ({ oldest, next }: Bounds) => busErrors.offsetOutOfRange(topic, partition, to, oldest, next)
+      await untilItReaches(to, () => bus.offsets(topic, partition), tooShort)
+    }
+    return await read()
+  }
+
   async function toEntries(records: readonly BusRecord[]): Promise<Entry[]> {
     const entries: Entry[] = []
     for (const record of records) {
@@ -213,8 +231,8 @@ export function openJournal(
     },
     async *readTo(topic, partition, from, to) {
       for (let at = from; at < to; ) {
-        const records = await bus.read(onBus(topic), partition, at, Math.min(readAtOnce, to - at))
-        if (records.length === 0) return
+        const records = await readBelow(onBus(topic), partition, at, to)
+        if (records.length === 0) return // a gap: nothing stands there
         at = records.at(-1)!.offset + 1
         yield await toEntries(at <= to ? records : records.filter(({ offset }) => offset < to))
       }

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import type { Fact, StageChanged } from '../messages/facts'
 import { runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
-import type { BusRecord } from '../runtime/bus/bus'
+import type { Bus, BusRecord } from '../runtime/bus/bus'
 import { openLmdbBus } from '../runtime/bus/lmdb'
 import { openMemoryBus } from '../runtime/bus/memory'
 import { type Following, type Journal, openJournal, type TopicsOnBus } from '../runtime/journal'
@@ -153,3 +153,34 @@ test('all facts of a group come back from one partition in the order of their ap
   expect([...places.values()].map(set => set.size)).toEqual([1, 1, 1, 1, 1])
   expect([...members.values()]).toEqual(groups.map(() => [0, 1, 2, 3]))
 })
+
+test('a log is read to its end though a broker does not know of it yet; one that stays short is an error', async () => {
+  const inner = memoryBus()
+  /** Where the broker that answers believes the log to end. */
+  let end = 0
+  let asked = 0
+  const bus: Bus = {
+    ...inner,
+    read: async (topic, partition, offset, max) =>
+      (await inner.read(topic, partition, offset, max)).filter(record => record.offset < end),
+    async offsets(topic, partition) {
+      const { oldest, next } = await inner.offsets(topic, partition)
+      if (++asked === 3) end = 3
+      return { oldest, next: Math.min(next, end) }
+    },
+  }
+  const journal = openJournal(bus, memoryBlobs(), runId('r'))
+  await journal.create(1)
+  await journal.append(['one', 'two', 'three'].map(stage))
+  end = 2
+  const read: string[] = []
+  for await (const entries of journal.readTo('learner', 0, 0, 3)) read.push(...namesOf(entries))
+  expect(read).toEqual(['one', 'two', 'three'])
+  const beyond = async () => {
+    for await (const entries of journal.readTo('learner', 0, 0, 5)) read.push(...namesOf(entries))
+  }
+  await expect(beyond()).rejects.toMatchObject({
+    code: 'bus.offset_out_of_range',
+    message: expect.stringContaining('holds offsets 0 to 2; 5 was asked for'),
+  })
+}, 30_000)

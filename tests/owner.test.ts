@@ -6,7 +6,11 @@ import { assembleSequence } from '../kernels'
 import type { GenerateTurn } from '../messages/commands'
 import type { Fact, GroupSelected, RolloutFinished, TrajectoryFact, TurnAsked } from '../messages/facts'
 import { engineId, epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
+import { openMemoryBus } from '../runtime/bus/memory'
+import { openTroupe } from '../runtime/embed'
+import { createLog } from '../runtime/log'
 import { answer, claim, completed, ofType, requested, toolCall, toolName } from './support/facts'
+import { until } from './support/until'
 import { refold, type World, world } from './support/world'
 
 const behaviour = () =>
@@ -17,6 +21,11 @@ const behaviour = () =>
       selection: { variant: 'paper', keep: 2, minNegative: 1, minPositive: 1, rejectEqual: true },
     }),
   )
+
+const cleanups: (() => Promise<unknown>)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
+})
 
 type Owner = World<OwnerState, RenderRequest>
 
@@ -257,6 +266,29 @@ test('a lost member never wedges a group: it is closed at its deadline and decid
   expect(w.state().coordinator.groups.size).toBe(0)
 })
 
+test.each([
+  ['a process that is stopped, or a laptop that sleeps,', 1e7, 1e7],
+  ['a clock that is set forwards', 0, 1e7],
+  ['a clock that is set back', 0, -1e7],
+])('%s takes no time from what is waited for, and gives it none', (_, ms, clockMs) => {
+  const w = start('g0')
+  w.tick(5000)
+  w.nap(ms, clockMs)
+  w.tick(4000 - Math.min(ms, 4000))
+  expect([factsOf(w, 'group.closed'), factsOf(w, 'turn.asked').length]).toEqual([[], 4])
+  w.append(...[0, 1, 2, 3].map(member => requested('g1', member, { order: 4 + member, at: 10_000 + clockMs })))
+  const asked = () => factsOf(w, 'turn.asked').map(({ trajectory, attempt }) => `${trajectory}#${attempt}`)
+  w.tick(3000)
+  expect(asked().slice(8)).toEqual(['g0/0#1', 'g0/1#1', 'g0/2#1', 'g0/3#1'])
+  w.tick(49_000)
+  expect(factsOf(w, 'group.closed').map(({ group }) => group)).toEqual(['g0'])
+  w.tick(12_000)
+  expect(factsOf(w, 'group.closed').map(({ group, reason }) => [group, reason])).toEqual([
+    ['g0', 'deadline'],
+    ['g1', 'deadline'],
+  ])
+})
+
 test('a turn that nobody answers is asked again after its deadline, under a new attempt', () => {
   const w = start('g0')
   w.tick(5000)
@@ -338,4 +370,56 @@ test('a request that is repeated after its group was decided starts nothing', ()
   w.append(requested('g0', 0), requested('g0', 3, { order: 3 }))
   expect(w.log.length).toBe(facts + 2)
   expect(w.commands).toHaveLength(0)
+})
+
+const under = (at: number) => ({ at: 0, owner: `o${at}`, learnerEpoch: epoch(at) })
+const curriculumClaimed = (at: number): Fact => ({ type: 'curriculum.claimed', partition: 0, ...under(at) })
+const decided = (k: number): Fact => ({
+  ...{
+    type: 'group.rejected',
+    at: 0,
+    group: groupId(`none${k}`),
+    epoch: epoch(0),
+    step: 1,
+    reason: 'too-few-rewarded',
+  },
+  ...{ rewarded: 0, meanReward: 0 },
+})
+
+test.each([
+  ['at once', []],
+  ['behind more records than are looked through at once', Array.from({ length: 5000 }, (_, k) => decided(k))],
+])('an owner that begins behind a draw starts nothing of it again, and all that is new: %s', async (_, between) => {
+  const bus = openMemoryBus()
+  cleanups.push(() => bus.close())
+  const open = async (name: string) => {
+    const troupe = await openTroupe({ bus, run: 'r', log: createLog('test', { level: 'silent' }) })
+    cleanups.push(() => troupe.close())
+    const feeds = [{ topic: 'trajectories', from: 'committed' }] as const
+    const host = await troupe.host({
+      ...{ behaviour: behaviour(), feeds, group: 'owners', owner: name, oldestOpen, tickMs: 10 },
+      perform: async () => undefined,
+    })
+    await host.live
+    return { journal: troupe.journal, host }
+  }
+  const asks = (group: string, order: number, at: number) =>
+    requested(group, 0, { groupSize: 1, order, learnerEpoch: epoch(at), deadlineMs: -1 })
+  const first = await open('a')
+  const { journal } = first
+  const closed = async () => {
+    const entries = await journal.read('trajectories', 0, 0, 10_000)
+    return entries.flatMap(({ message }) => (message.type === 'group.closed' ? [message.group as string] : []))
+  }
+  await journal.append([curriculumClaimed(3), asks('g', 4, 3), curriculumClaimed(8), asks('stray', 9, 3)])
+  await until(async () => (await closed()).length === 1)
+  await journal.append(between)
+  const { next } = await journal.offsets('trajectories', 0)
+  await until(async () => ((await journal.committed('owners', 'trajectories', 0)) ?? 0) >= next)
+  await first.host.close()
+  await open('b')
+  // Its draw was not told: the next curriculum makes it again, and goes on behind it.
+  await journal.append([asks('g', 4, 8), asks('h', 5, 8)])
+  await until(async () => (await closed()).includes('h'))
+  expect(await closed()).toEqual(['g', 'h'])
 })

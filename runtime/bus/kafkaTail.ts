@@ -14,14 +14,12 @@ import type { BusRecord } from './bus'
 import { asLeader, type KafkaClient, type KafkaCluster } from './kafkaClient'
 import { kafkaError, passesByItself } from './kafkaErrors'
 import { type KafkaReader, partitionFetchBytes } from './kafkaReader'
+import { untilItReaches } from './shortLog'
 
 /** What a new cursor may wait at most until the poll that runs has ended. */
 const maxWaitMs = 100
 const answerBytes = 16 * 1024 * 1024
 const maxPauseMs = 1000
-/** How long a partition may end before a cursor: one that led until now may not have heard yet that it does no longer. */
-const shortMs = 5000
-const shortPauseMs = 250
 
 export interface CursorOptions {
   /** As on the wire. */
@@ -86,16 +84,13 @@ export class KafkaTail {
   }
 
   private async catchUp(place: Place): Promise<void> {
-    let shortSince: number | undefined
     try {
       while (place.state === 'behind') {
         const { records, end } = await this.reader.fetch(place.topic, place.partition, place.next)
         if (end < place.next) {
-          shortSince ??= systemEffects.elapsed()
-          await this.askAgain(place, shortSince)
+          await this.untilItReaches(place)
           continue
         }
-        shortSince = undefined
         this.give(place, records)
         // Without a record below the end there is nothing to catch up with: control records, or a gap.
         if (place.state === 'behind' && (place.next >= end || records.length === 0)) {
@@ -109,13 +104,15 @@ export class KafkaTail {
   }
 
   /** @throws TroupeError bus.offset_out_of_range where the partition goes on ending before the cursor */
-  private async askAgain({ topic, partition, next }: Place, shortSince: number): Promise<void> {
-    if (systemEffects.elapsed() - shortSince >= shortMs) {
-      const bounds = await this.reader.offsets(topic, partition)
-      if (next > bounds.next) throw this.reader.outOfRange(topic, partition, next, bounds.oldest, bounds.next)
+  private async untilItReaches({ topic, partition, next }: Place): Promise<void> {
+    const { reader } = this
+    const bounds = async () => {
+      await reader.cluster.refreshMetadata().catch(() => {}) // the request says what is wrong
+      return await reader.offsets(topic, partition)
     }
-    await sleep(shortPauseMs)
-    await this.reader.cluster.refreshMetadata().catch(() => {}) // the next fetch says what is wrong
+    await untilItReaches(next, bounds, ({ oldest, next: end }) =>
+      reader.outOfRange(topic, partition, next, oldest, end),
+    )
   }
 
   private give(place: Place, records: readonly BusRecord[]): void {

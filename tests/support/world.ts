@@ -21,7 +21,10 @@ export interface World<S, R> {
   /** Takes the i-th open command or request away. */
   takeCommand(index: number): Command
   takeRequest(index: number): R
+  /** Time passes as for a host: it looks again and again. */
   tick(ms: number): void
+  /** Time passes at once, as for a process that was stopped, by its clock that was set meanwhile. */
+  nap(ms: number, clockMs?: number): void
   /** A new process: refolds the log and asks what is pending. `claim` is appended first. */
   restart(claim?: Fact): void
 }
@@ -33,7 +36,9 @@ export function refold<S, R>(behaviour: Behaviour<S, never, R>, log: readonly Fa
 }
 
 export function world<S, R>(behaviour: Behaviour<S, never, R>): World<S, R> {
-  const fx = manualEffects(1000)
+  const clock = manualEffects(1000)
+  let ahead = 0
+  const fx = { ...clock, now: () => clock.now() + ahead }
   const log: Fact[] = []
   const commands: Command[] = []
   const requests: R[] = []
@@ -68,8 +73,16 @@ export function world<S, R>(behaviour: Behaviour<S, never, R>): World<S, R> {
     takeCommand: index => commands.splice(index, 1)[0]!,
     takeRequest: index => requests.splice(index, 1)[0]!,
     tick(ms) {
+      if (behaviour.decide === undefined) return fx.advance(ms)
+      for (let left = ms; ; left -= 1000) {
+        emit(behaviour.decide(state, { type: 'tick' }, fx))
+        if (left <= 0) return
+        fx.advance(Math.min(left, 1000))
+      }
+    },
+    nap(ms, clockMs = ms) {
       fx.advance(ms)
-      if (behaviour.decide !== undefined) emit(behaviour.decide(state, { type: 'tick' }, fx))
+      ahead += clockMs - ms
     },
     restart(claim) {
       commands.length = 0
