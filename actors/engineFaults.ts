@@ -49,7 +49,7 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
     after.delete(fact.engine)
     return after
   }
-  // A context that is too long is the trajectory's fault; a lost engine has left already.
+  // A context that is too long, or not in a recording, is the trajectory's fault; a lost engine has left already.
   if (fact.reason !== 'engine-error') return faults
   const { count, trajectories, rests, ailment } = before ?? nothing
   return new Map(faults).set(fact.engine, {

@@ -1,27 +1,30 @@
 /**
- * The engines of a run, as its recipe names them: processes of its own, or servers that somebody else has started.
+ * The engines of a run, as its recipe names them: processes of its own, servers that somebody else has started, or a file.
  *
  * in   the recipe's engine, where the model is        out  for each engine its name, how to start it, and how long to try
  * Invariant: a server that does not answer when the run begins, or does not fit it, ends the run with the reason; one that
  * goes away later is waited for, and the others go on.
  */
-import { readFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import { type EngineId, engineId } from '../messages/ids'
 import type { Engine } from '../runtime/engine'
 import { startLocalEngine } from '../runtime/engines/local'
 import { startOpenaiEngine } from '../runtime/engines/openai'
+import type { OwnLog } from '../runtime/engines/recordedLog'
 import { startSglangEngine } from '../runtime/engines/sglang'
 import { startVllmEngine } from '../runtime/engines/vllm'
 import { asError, TroupeError } from '../runtime/errors'
 import type { Log } from '../runtime/log'
 import { longestContext, type RecipeConfig } from '../runtime/recipe'
+import { isServer } from '../runtime/recipe/engine'
 import { startRenderer } from '../runtime/rendererProcess'
 import { resolveSecret } from '../runtime/secret'
 import type { RestartPolicy } from '../runtime/supervisor'
+import { fileEngine } from './fileEngine'
+import { modelTraits } from './modelTraits'
 import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
-export interface EnginesOptions {
+/** `run`, `bus`, …: of the run that the engines are for, where it has a log that another may stand beside. */
+export interface EnginesOptions extends Partial<OwnLog> {
   readonly config: RecipeConfig
   readonly log: Log
   readonly learns: boolean
@@ -54,16 +57,20 @@ export function engines(options: EnginesOptions, modelDirectory: string, name?: 
   const { config, log, startEngine } = options
   const { kind, count, urls } = config.engine
   const named = (k: number) => engineId(`${name ?? kind}-${k}`)
+  const counted = (start: (id: EngineId, modelDirectory: string) => Promise<Engine>) =>
+    Array.from({ length: count }, (_, k) => ({ id: named(k), start: () => start(named(k), modelDirectory) }))
   const given = startEngine ?? (kind === 'local' ? localEngine(options) : undefined)
-  if (given !== undefined) {
-    const planned = Array.from({ length: count }, (_, k) => ({
-      id: named(k),
-      start: () => given(named(k), modelDirectory),
-    }))
-    return { engines: planned, close: async () => {} }
-  }
-  /** Reads the tokens of every server; it starts with the first of them. */
+  if (given !== undefined) return { engines: counted(given), close: async () => {} }
+  /** Reads the tokens of every engine; it starts with the first of them that asks. */
   const renderer = sharedRenderer(() => startRenderer({ modelDirectory, log }))
+  if (!isServer(config.engine)) {
+    const ofFile = fileEngine(options, renderer)
+    const close = async () => {
+      await ofFile.close()
+      await renderer.close()
+    }
+    return { engines: counted(ofFile.start), close }
+  }
   return {
     engines: urls.map((url, k) => ({
       id: named(k),
@@ -119,8 +126,8 @@ async function startServer(
       log.info({ engine: id, url, ...engine.capabilities }, 'an OpenAI-compatible server takes part; it is not trained')
       return engine
     }
-    case 'local':
-      throw new Error('a local engine has no URL')
+    default:
+      throw new Error(`a ${kind} engine has no URL`)
   }
 }
 
@@ -145,26 +152,6 @@ function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
       })
     }
   }
-}
-
-interface ModelConfig {
-  readonly vocab_size?: number
-  readonly tie_word_embeddings?: boolean
-  readonly text_config?: ModelConfig
-}
-
-/** What the model's config.json says. Rows of the embedding may be more than its tokenizer has tokens. */
-async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number; tiedHead: boolean }> {
-  const file = join(modelDirectory, 'config.json')
-  const config = JSON.parse(await readFile(file, 'utf8')) as ModelConfig
-  const { vocab_size: vocabulary = 0, tie_word_embeddings = false } = { ...config.text_config, ...config }
-  if (Number.isInteger(vocabulary) && vocabulary > 0) return { vocabulary, tiedHead: tie_word_embeddings }
-  throw new TroupeError('config.no_vocabulary', {
-    boundary: 'config',
-    retriable: false,
-    message: `${file} has no vocab_size`,
-    hint: 'give the directory of a causal language model: model.path',
-  })
 }
 
 const localEngine =

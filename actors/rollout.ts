@@ -148,7 +148,9 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
         partialTokens: rollout.partialTokens + fact.tokens.length,
         sampledTokens: rollout.sampledTokens + fact.tokens.length,
       }
-      if (fact.reason === 'too-long') return end(next, 'failed', `engine: ${fact.error}`)
+      // Asked again it would be refused again.
+      if (fact.reason === 'too-long' || fact.reason === 'not-recorded')
+        return end(next, 'failed', `engine: ${fact.error}`)
       return next.faults >= maxFaults ? end(next, 'failed', `engine: ${fact.error}`) : next
     }
     case 'turn.completed': {

@@ -11,6 +11,7 @@ import { holdRun } from '../runtime/bus/hold'
 import { systemEffects } from '../runtime/effects'
 import { engineOverrides } from '../runtime/engines/address'
 import { notTrainable } from '../runtime/engines/openai'
+import { recordingNotTrainable } from '../runtime/engines/recorded'
 import { TroupeError } from '../runtime/errors'
 import { createLog } from '../runtime/log'
 import { knownAlarms, type RecipeConfig } from '../runtime/recipe'
@@ -56,7 +57,12 @@ export interface TrainOptions {
 /** The options that `train` and `rollout` share. */
 export function withRunOptions(command: Command): Command {
   return withBus(command)
-    .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL; may be given many times', gather, [])
+    .option(
+      '--engine <address>',
+      'local, vllm:URL, sglang:URL or openai:URL, many times; recorded:RUN or simulated:FILE',
+      gather,
+      [],
+    )
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
     .option('--json', 'a JSON line for each step, last a summary')
     .option('--run <id>', 'name of the run (default: recipe and time)')
@@ -105,7 +111,9 @@ export const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').rep
 
 /** @throws TroupeError engine.not_trainable, before there is anything of a run */
 function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
-  if (learns && engine.kind === 'openai') throw notTrainable(engine.urls[0] ?? '')
+  if (!learns) return
+  if (engine.kind === 'openai') throw notTrainable(engine.urls[0] ?? '')
+  if (engine.kind === 'recorded') throw recordingNotTrainable(engine.recording ?? '')
 }
 
 /** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before there is anything of a run */

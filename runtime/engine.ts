@@ -32,6 +32,10 @@ export interface EngineCapabilities {
 export interface GenerateRequest {
   readonly requestId: string
   readonly trajectory: TrajectoryId
+  /** 0-based; for what an engine says of it. */
+  readonly turn?: number
+  /** How much of `context` is the prompt that a group has in common, where it is known. */
+  readonly promptTokens?: number
   readonly context: Int32Array
   /** Tokens at the end of `context` that were sampled for this turn before: random numbers go on from there. */
   readonly resumedTokens: number

@@ -35,6 +35,11 @@ export interface EngineDriver {
   start(): Promise<EngineUnderTest>
   /** Text in and text out: what needs the sampled ids, their logprobs or new weights is not promised. */
   readonly textOnly?: boolean
+  /**
+   * What new weights change. Default `sampling`: each token has the logprob of the weights that it names. `names`: the versions
+   * that tokens name, and nothing of how they are drawn. `nothing`: the answers are of policies that cannot be changed.
+   */
+  readonly weightsChange?: 'sampling' | 'names' | 'nothing'
   /** log p of what followed, computed anew. Default: a forward pass of transformers. */
   readonly forward?: (directory: string, continued: readonly Continued[]) => readonly Float32Array[]
 }
@@ -67,9 +72,12 @@ export function engineContract(driver: EngineDriver): void {
     let context: Int32Array
     /** The version that the engine samples under: every test that changes it goes on from here. */
     let version = 0
-    const { tolerance, timeoutMs, textOnly = false, forward = forwardLogprobs } = driver
+    const { tolerance, timeoutMs, textOnly = false, forward = forwardLogprobs, weightsChange = 'sampling' } = driver
     const trainedTest = (title: string, run: () => Promise<void>, limitMs: number) => {
       if (!textOnly) test(title, run, limitMs)
+    }
+    const changedTest = (change: typeof weightsChange, title: string, run: () => Promise<void>) => {
+      if (change === weightsChange) trainedTest(title, run, timeoutMs)
     }
 
     const update = async (directory: string) => {
@@ -100,7 +108,7 @@ export function engineContract(driver: EngineDriver): void {
       const { kvTokens, blockTokens, maxSequences, contextTokens, vocabulary, trainable } = engine.capabilities
       for (const size of [kvTokens, blockTokens, maxSequences, contextTokens, vocabulary])
         expect(size).toBeGreaterThan(0)
-      expect(trainable).toBe(!textOnly)
+      expect(trainable).toBe(!textOnly && weightsChange !== 'nothing')
       expect([-1, 0, 1]).toContain(engine.capabilities.prioritySign)
     })
 
@@ -205,7 +213,8 @@ export function engineContract(driver: EngineDriver): void {
       expect(after).toMatchObject({ type: 'engine.status', engine: engine.id, running: 0, waiting: 0, version })
     }, 60_000)
 
-    trainedTest(
+    changedTest(
+      'sampling',
       'after new weights a prefix that was cached is computed anew: its logprobs are those of a forward pass of them',
       async () => {
         const first = requestOn(context, { keep: true })
@@ -223,10 +232,10 @@ export function engineContract(driver: EngineDriver): void {
         expectAgreement(under.weights, [await engine.generate(again)], [again])
         await engine.release(first.trajectory)
       },
-      timeoutMs,
     )
 
-    trainedTest(
+    changedTest(
+      'sampling',
       'new weights in the middle of a turn split its segments, and each token has the logprob of the weights it names',
       async () => {
         const room = Math.min(engine.capabilities.contextTokens - context.length - 1, 300)
@@ -254,22 +263,61 @@ export function engineContract(driver: EngineDriver): void {
         expect(farthest(byOld!, logprobs)).toBeGreaterThan(10 * tolerance)
         await update(under.weights)
       },
-      timeoutMs,
     )
 
-    trainedTest(
-      'weights that are not there change nothing',
+    changedTest('sampling', 'weights that are not there change nothing', async () => {
+      const nowhere = { version: policyVersion(version + 1), directory: '/nowhere/at/all', digest: '', keepKv: false }
+      await refused(engine.updateWeights(nowhere))
+      const wrong = { ...nowhere, directory: under.otherWeights, digest: 'f'.repeat(64) }
+      expect((await refused(engine.updateWeights(wrong))).message).toMatch(/digest/)
+      const request = requestOn(context)
+      const answer = await engine.generate(request)
+      expect(versions(answer)).toEqual([version])
+      expectAgreement(under.weights, [answer], [request])
+    })
+
+    changedTest('names', 'new weights are named by what is sampled after them, which is drawn as before', async () => {
+      const request = requestOn(context)
+      const before = await engine.generate(request)
+      await update(under.otherWeights)
+      const after = await engine.generate({ ...request, requestId: `${request.requestId}-again` })
+      expect(versions(before)).toEqual([version - 1])
+      expect(versions(after)).toEqual([version])
+      expect(after.tokens).toEqual(before.tokens)
+      expectAgreement(under.weights, [before, after], [request, request])
+    })
+
+    changedTest(
+      'names',
+      'new weights in the middle of a turn split its segments, and change no token of it',
       async () => {
-        const nowhere = { version: policyVersion(version + 1), directory: '/nowhere/at/all', digest: '', keepKv: false }
-        await refused(engine.updateWeights(nowhere))
-        const wrong = { ...nowhere, directory: under.otherWeights, digest: 'f'.repeat(64) }
-        expect((await refused(engine.updateWeights(wrong))).message).toMatch(/digest/)
-        const request = requestOn(context)
-        const answer = await engine.generate(request)
-        expect(versions(answer)).toEqual([version])
+        const request = requestOn(context, { maxTokens: 300 })
+        let updated: Promise<void> | undefined
+        const answer = await engine.stream(request, () => {
+          updated ??= update(under.otherWeights)
+        })
+        await updated
+        const [old, fresh] = answer.segments
+        expect(answer.segments).toHaveLength(2)
+        expect(old).toEqual({ policyVersion: version - 1, start: 0, end: fresh!.start })
+        expect(fresh).toEqual({ policyVersion: version, start: old!.end, end: 300 })
         expectAgreement(under.weights, [answer], [request])
       },
-      timeoutMs,
     )
+
+    changedTest('nothing', 'new weights are taken, and no answer changes with them', async () => {
+      const request = requestOn(context)
+      const before = await engine.generate(request)
+      await update(under.otherWeights)
+      expect((await engine.status()).version).toBe(version)
+      const { tokens, logprobs, segments } = await engine.generate({
+        ...request,
+        requestId: `${request.requestId}-again`,
+      })
+      expect({ tokens, logprobs, segments }).toEqual({
+        ...{ tokens: before.tokens, logprobs: before.logprobs, segments: before.segments },
+      })
+      await update(under.weights)
+    })
   })
 }

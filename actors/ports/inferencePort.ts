@@ -41,6 +41,13 @@ interface Running {
   isTakenOver: boolean
 }
 
+/** What becomes of a turn by the error's code. */
+const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
+  'engine.context_exceeded': 'too-long',
+  'engine.not_recorded': 'not-recorded',
+  'engine.lost': 'engine-lost',
+}
+
 /** So many times a generation is waited for anew: one that hangs is ended at last. */
 const mostBefore = 10
 
@@ -94,8 +101,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
       if (running.isTakenOver) return undefined
       const error = asError(thrown)
       const code = error instanceof TroupeError ? error.code : ''
-      const reason =
-        code === 'engine.context_exceeded' ? 'too-long' : code === 'engine.lost' ? 'engine-lost' : 'engine-error'
+      const reason = reasons[code] ?? 'engine-error'
       const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
       const partial = error instanceof GenerationLost ? error.partial : nothing
       return interrupted({ ...place, ...partial, reason, error: error.message, at: fx.now() })
@@ -154,6 +160,8 @@ function toRequest(id: string, ask: GenerateTurn): GenerateRequest {
   return {
     requestId: id,
     trajectory: ask.trajectory,
+    turn: ask.turn,
+    promptTokens: ask.promptTokens,
     context: ask.context,
     resumedTokens: ask.resumedTokens,
     maxTokens: ask.maxTokens,

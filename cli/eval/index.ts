@@ -46,7 +46,12 @@ export function registerEval(program: Command): void {
     .option('--system <text>', 'system message, or @FILE, for a model that was trained on one of its own; empty: none')
     .option('--prefix <text>', 'text before every problem, or @FILE')
     .option('--report <file>', 'write the result as Markdown, and beside it as JSON and as a picture (SVG)')
-    .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL; may be given many times', gather, [])
+    .option(
+      '--engine <address>',
+      'local, vllm:URL, sglang:URL or openai:URL, many times; recorded:RUN or simulated:FILE',
+      gather,
+      [],
+    )
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
     .option('--json', 'a JSON line with the result, last a summary')
     .option('--run <id>', 'name of the run (default: benchmark and time)')

@@ -21,6 +21,8 @@ export interface EndedTurn {
   readonly preemptions: number
 }
 
+export type Progress = Pick<Sequence, 'generated' | 'startedMs' | 'cachedTokens' | 'firstTokenMs' | 'preemptions'>
+
 export interface EngineTally {
   busyMs: number
   steps: number
@@ -81,6 +83,16 @@ export class SimulatedEngine {
 
   get waiting(): number {
     return this.state.waiting.length
+  }
+
+  /** Of sequences that ended and of those that did not. */
+  get preemptions(): number {
+    return this.sequences().reduce((sum, one) => sum + one.preemptions, this.tally.preemptions)
+  }
+
+  /** A batch is under way. */
+  get isBusy(): boolean {
+    return this.batch !== null
   }
 
   /** When the present batch is done; Infinity while nothing runs. */
@@ -148,6 +160,31 @@ export class SimulatedEngine {
     let blocks = cache.referencedBlocks
     for (let step = 1; step < this.stepAt(nowMs); step++) blocks += slack[(step - 1) % blockTokens]!
     return blocks * blockTokens
+  }
+
+  /** How far a request is that has not ended, as of the last batch that ended. */
+  progressOf(request: TurnRequest): Progress | undefined {
+    return this.sequences().find(one => one.request === request)
+  }
+
+  /**
+   * Takes a request off between two batches; what was computed of it is kept as that of one that ended.
+   * @throws Error in the middle of a batch
+   */
+  withdraw(request: TurnRequest): void {
+    if (this.batch !== null) throw new Error(`engine ${this.model.name} is in the middle of a batch`)
+    for (const list of [this.state.running, this.state.waiting]) {
+      const at = list.findIndex(one => one.request === request)
+      if (at < 0) continue
+      const [sequence] = list.splice(at, 1) as [Sequence]
+      // One that waits holds nothing.
+      if (list === this.state.running) this.cache.close(sequence, sequence.computed)
+      this.tally.preemptions += sequence.preemptions
+    }
+  }
+
+  private sequences(): readonly Sequence[] {
+    return [...this.state.running, ...this.state.waiting]
   }
 
   /** Weights have changed: what is kept is of no use any more. */

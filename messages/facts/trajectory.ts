@@ -103,7 +103,7 @@ export interface TurnInterrupted {
   /** [n] nats, of the distributions that the tokens were drawn from, where the engine was asked for them. */
   readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
-  readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long'
+  readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long' | 'not-recorded'
   readonly error: string
 }
 

@@ -91,7 +91,9 @@ export const trajectoryShapes = {
       logprobs: 'f32',
       entropies: { optional: 'f32' },
       segments,
-      reason: { oneOf: { aborted: true, 'engine-lost': true, 'engine-error': true, 'too-long': true } },
+      reason: {
+        oneOf: { aborted: true, 'engine-lost': true, 'engine-error': true, 'too-long': true, 'not-recorded': true },
+      },
       error: 'string',
     },
   },

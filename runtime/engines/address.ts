@@ -5,12 +5,15 @@
  * Invariant: what is recorded with a run says where its engines were; a resume may name others.
  */
 import { TroupeError } from '../errors'
+import { fileEngineOverrides } from './fileAddress'
 
 const remoteKinds = ['vllm', 'sglang', 'openai'] as const
 
 /** @throws TroupeError config.bad_engine */
 export function engineOverrides(addresses: readonly string[]): readonly string[] {
   if (addresses.length === 0) return []
+  const ofFiles = fileEngineOverrides(addresses)
+  if (ofFiles !== undefined) return ofFiles
   const parsed = addresses.flatMap(text => text.split(',')).map(parse)
   const [{ kind }] = parsed as [{ kind: string }]
   if (parsed.some(each => each.kind !== kind)) {
@@ -23,7 +26,7 @@ export function engineOverrides(addresses: readonly string[]): readonly string[]
 function parse(text: string): { readonly kind: string; readonly url?: string } {
   if (text === 'local') return { kind: 'local' }
   const kind = remoteKinds.find(each => text.startsWith(`${each}:`))
-  const hint = `write local, or ${remoteKinds.map(each => `${each}:http://127.0.0.1:8000`).join(', ')}`
+  const hint = `write local, or ${remoteKinds.map(each => `${each}:http://127.0.0.1:8000`).join(', ')}, recorded:RUN, simulated:FILE`
   if (kind === undefined) throw bad(`'${text}' is no engine`, hint)
   const url = text.slice(kind.length + 1)
   if (!isHttpUrl(url)) throw bad(`'${text}': '${url}' is no http or https URL`, hint)

@@ -3,8 +3,11 @@ import { z } from 'zod'
 import { secretSchema } from '../secret'
 import { positive } from './numbers'
 
+/** Each is a process with a copy of the model. */
+const mostLocal = 8
+
 export const engineSection = z.strictObject({
-  kind: z.enum(['local', 'vllm', 'sglang', 'openai']).default('local'),
+  kind: z.enum(['local', 'vllm', 'sglang', 'openai', 'recorded', 'simulated']).default('local'),
   /** Of servers, an engine each; what is said here of sizes and types is then the servers' own to say. */
   urls: z.array(z.string()).max(64).default([]),
   /** Where a server's --api-key is. */
@@ -13,7 +16,13 @@ export const engineSection = z.strictObject({
   model: z.string().optional(),
   /** How an SGLang server is paused for new weights. */
   pause: z.enum(['abort', 'retract', 'in_place']).default('abort'),
-  count: positive.max(8).default(1),
+  /** recorded: the run that is answered from, RUN of this run's bus or RUN@BUS. */
+  recording: z.string().optional(),
+  /** simulated: the engine model, a file that `troupe simulate --calibrate` writes. */
+  modelFile: z.string().optional(),
+  /** recorded, simulated: time passes so many times faster. Default: recorded turns come at once, simulated time is real. */
+  speed: z.number().positive().optional(),
+  count: positive.max(64).default(1),
   kvTokens: positive.default(65_536),
   blockTokens: positive.default(16),
   maxSequences: positive.default(64),
@@ -24,6 +33,26 @@ export const engineSection = z.strictObject({
   device: z.string().default('auto'),
   threads: positive.default(2),
 })
+
+type EngineFields = z.output<typeof engineSection>
+
+const serverKinds: readonly string[] = ['vllm', 'sglang', 'openai']
+/** Somebody else has started it, at a URL. */
+export const isServer = ({ kind }: EngineFields): boolean => serverKinds.includes(kind)
+
+/** What engines without a server need, and what they have not. */
+export function engineFaults(engine: EngineFields): readonly (readonly [field: string, why: string])[] {
+  const { kind, urls, recording, modelFile, count } = engine
+  const faults: [string, string][] = []
+  if (!isServer(engine) && kind !== 'local' && urls.length > 0) faults.push(['urls', `${kind} engines have none`])
+  if (kind === 'recorded' && recording === undefined)
+    faults.push(['recording', 'names no run to answer from: RUN, or RUN@lmdb:DIR'])
+  if (kind === 'simulated' && modelFile === undefined)
+    faults.push(['modelFile', 'names no engine model file (docs/scheduler.md)'])
+  if (kind === 'local' && count > mostLocal)
+    faults.push(['count', `${count} local engines on one machine are more than ${mostLocal}`])
+  return faults
+}
 
 export const schedulerSection = z.strictObject({
   policy: z.enum(['static', 'static-async', 'least-requests', 'kv-headroom']).default('kv-headroom'),

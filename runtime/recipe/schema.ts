@@ -8,7 +8,7 @@ import { z } from 'zod'
 import { isHttpUrl } from '../engines/address'
 import { alarmSection } from './alarms'
 import { coldStartSection } from './coldStart'
-import { engineSection, schedulerSection } from './engine'
+import { engineFaults, engineSection, isServer, schedulerSection } from './engine'
 import { evaluationSection } from './evaluation'
 import { hardwareSection } from './hardware'
 import { modelSection } from './model'
@@ -78,10 +78,11 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
   for (const [path, why] of stageFaults(recipe.stages, limits, recipe.train.overlong?.bufferTokens))
     refuse(['stages', ...path], why)
   const isLocal = engine.kind === 'local'
+  for (const [field, why] of engineFaults(engine)) refuse(['engine', field], why)
   if (!isLocal && engine.entropies)
     refuse(['engine', 'entropies'], `${engine.kind} servers give none; only local engines`)
   if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
-  if (!isLocal && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
+  if (isServer(engine) && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
   const wrong = engine.urls.find(url => !isHttpUrl(url))
   if (wrong !== undefined) refuse(['engine', 'urls'], `'${wrong}' is no http or https URL, or has a password in it`)
   const { train } = recipe

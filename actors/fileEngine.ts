@@ -1,0 +1,65 @@
+/**
+ * Engines that need neither a model nor a server: a recorded run's answers.
+ *
+ * in   the recipe's engine        out  how to start one of them
+ * Invariant: the log is opened and read once, by the first that starts, for all of them.
+ */
+import type { EngineId } from '../messages/ids'
+import type { Engine } from '../runtime/engine'
+import { openRecording, RecordedTurns, type Recording, recordedEngine } from '../runtime/engines/recorded'
+import type { OwnLog } from '../runtime/engines/recordedLog'
+import type { Log } from '../runtime/log'
+import { longestContext, type RecipeConfig } from '../runtime/recipe'
+import { modelTraits } from './modelTraits'
+import type { SharedRenderer } from './sharedRenderer'
+
+export interface FileEngineOptions extends Partial<OwnLog> {
+  readonly config: RecipeConfig
+  readonly log: Log
+}
+
+export interface FileEngine {
+  start(id: EngineId, modelDirectory: string): Promise<Engine>
+  close(): Promise<void>
+}
+
+/** Its `start` throws TroupeError engine.no_recording, engine.empty_recording, config.bad_engine, config.invalid. */
+export function fileEngine(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
+  const { config, log } = options
+  const { kvTokens, blockTokens, maxSequences, recording = '', speed } = config.engine
+  const contextTokens = longestContext(config)
+  let opened: Promise<{ readonly recording: Recording; readonly turns: RecordedTurns }> | undefined
+
+  async function open() {
+    const opening = await openRecording(recording, ownLog(options), log)
+    const turns = await RecordedTurns.of(opening.journal).catch(async thrown => {
+      await opening.close()
+      throw thrown
+    })
+    log.info({ run: turns.run, turns: turns.size }, 'engines answer from a recorded run')
+    return { recording: opening, turns }
+  }
+
+  return {
+    async start(id, modelDirectory) {
+      opened ??= open()
+      const { turns } = await opened.catch(thrown => {
+        opened = undefined
+        throw thrown
+      })
+      const { vocabulary } = await modelTraits(modelDirectory)
+      return recordedEngine({
+        ...{ id, turns, vocabulary, contextTokens, blockTokens, maxSequences },
+        kvTokens: Math.max(kvTokens, contextTokens),
+        decode: tokens => renderer.decode(tokens),
+        ...(speed === undefined ? {} : { speed }),
+      })
+    },
+    async close() {
+      await (await opened?.catch(() => undefined))?.recording.close()
+    },
+  }
+}
+
+const ownLog = ({ run, bus, blobs, directory }: Partial<OwnLog>): OwnLog | undefined =>
+  run && bus && blobs && directory ? { run, bus, blobs, directory } : undefined

@@ -1,0 +1,61 @@
+/**
+ * Engines that need no server, as the command line says them: `recorded:RUN` and `simulated:FILE`.
+ *
+ * in   the values of --engine        out  assignments of recipe fields; undefined where another kind is meant
+ * Invariant: what is recorded with a run names a file, and a log that is elsewhere, by absolute path.
+ */
+import { resolve } from 'node:path'
+import { runId } from '../../messages/ids'
+import { asError, TroupeError } from '../errors'
+
+export interface RecordingAddress {
+  readonly run: string
+  /** As --bus has it. Without: the bus of the run that asks. */
+  readonly bus?: string
+}
+
+const forms =
+  'write recorded:RUN, recorded:RUN@lmdb:DIR or recorded:RUN@kafka://HOST:PORT for a log elsewhere, or simulated:FILE'
+
+/** @throws TroupeError config.bad_engine */
+export function fileEngineOverrides(addresses: readonly string[]): readonly string[] | undefined {
+  const kind = (['recorded', 'simulated'] as const).find(each => addresses.some(text => text.startsWith(`${each}:`)))
+  if (kind === undefined) return undefined
+  const [text, ...others] = addresses as readonly [string, ...string[]]
+  if (others.length > 0) {
+    throw bad(
+      `${kind} engines are named once, and here are: ${addresses.join(' ')}`,
+      '--set engine.count=N says how many there are',
+    )
+  }
+  const place = text.slice(kind.length + 1)
+  const set = (field: string, value: string) => [
+    `engine.kind=${kind}`,
+    'engine.urls=[]',
+    `engine.${field}=${JSON.stringify(value)}`,
+  ]
+  if (kind === 'recorded') return set('recording', absolute(recordingAddress(place)))
+  if (place === '') throw bad(`'${text}' names no file`, forms)
+  return set('modelFile', resolve(place))
+}
+
+/** What `engine.recording` says: RUN, or RUN@BUS. @throws TroupeError config.bad_engine */
+export function recordingAddress(text: string): RecordingAddress {
+  const at = text.indexOf('@')
+  const run = at < 0 ? text : text.slice(0, at)
+  try {
+    runId(run)
+  } catch (thrown) {
+    throw bad(`'recorded:${text}' names no run: ${asError(thrown).message}`, forms)
+  }
+  if (at < 0) return { run }
+  const bus = text.slice(at + 1)
+  if (/^(lmdb:.|kafka:\/\/.)/.test(bus)) return { run, bus }
+  throw bad(`'recorded:${text}': ${JSON.stringify(bus)} is no bus that a log could be read from`, forms)
+}
+
+const absolute = ({ run, bus }: RecordingAddress): string =>
+  bus === undefined ? run : `${run}@${bus.startsWith('lmdb:') ? `lmdb:${resolve(bus.slice('lmdb:'.length))}` : bus}`
+
+const bad = (message: string, hint: string): TroupeError =>
+  new TroupeError('config.bad_engine', { boundary: 'config', retriable: false, message, hint })
