@@ -1,13 +1,15 @@
 /**
- * Engines that need neither a model nor a server: a recorded run's answers.
+ * Engines that need neither a model nor a server: a recorded run's answers, or an engine model lived in real time.
  *
  * in   the recipe's engine        out  how to start one of them
- * Invariant: the log is opened and read once, by the first that starts, for all of them.
+ * Invariant: the log, or the file, is opened and read once, by the first that starts, for all of them.
  */
+import type { EngineModel } from '../kernels'
 import type { EngineId } from '../messages/ids'
 import type { Engine } from '../runtime/engine'
 import { openRecording, RecordedTurns, type Recording, recordedEngine } from '../runtime/engines/recorded'
 import type { OwnLog } from '../runtime/engines/recordedLog'
+import { readEngineModel, simulatedEngine } from '../runtime/engines/simulated'
 import type { Log } from '../runtime/log'
 import { longestContext, type RecipeConfig } from '../runtime/recipe'
 import { modelTraits } from './modelTraits'
@@ -23,8 +25,33 @@ export interface FileEngine {
   close(): Promise<void>
 }
 
-/** Its `start` throws TroupeError engine.no_recording, engine.empty_recording, config.bad_engine, config.invalid. */
+/** Its `start` throws TroupeError engine.no_recording, engine.empty_recording, engine.unfit, config.bad_engine, config.invalid. */
 export function fileEngine(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
+  return options.config.engine.kind === 'recorded' ? recorded(options, renderer) : simulated(options, renderer)
+}
+
+function simulated({ config, log }: FileEngineOptions, renderer: SharedRenderer): FileEngine {
+  const { modelFile = '', turnTokens, updateMs, speed = 1 } = config.engine
+  const contextTokens = longestContext(config)
+  let model: EngineModel | undefined
+  return {
+    async start(id, modelDirectory) {
+      if (model === undefined) {
+        model = readEngineModel(modelFile)
+        log.info({ model: model.name, file: modelFile, speed }, 'engines are simulated: what they say means nothing')
+      }
+      const { vocabulary } = await modelTraits(modelDirectory)
+      return simulatedEngine({
+        ...{ id, model, vocabulary, contextTokens, medianTokens: turnTokens, updateMs, speed },
+        priority: config.scheduler.policy === 'kv-headroom',
+        decode: tokens => renderer.decode(tokens),
+      })
+    },
+    close: async () => {},
+  }
+}
+
+function recorded(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
   const { config, log } = options
   const { kvTokens, blockTokens, maxSequences, recording = '', speed } = config.engine
   const contextTokens = longestContext(config)

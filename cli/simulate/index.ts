@@ -15,13 +15,14 @@ import {
   simulate,
   type TracedTrajectory,
 } from '../../kernels'
+import { readEngineModel } from '../../runtime/engines/engineModelFile'
 import { asError, TroupeError } from '../../runtime/errors'
 import { numberFrom, wholeNumber } from '../optionReaders'
 import { svgOf } from '../picture'
 import { openRun, withBus } from '../runContext'
 import { percent } from '../terminal'
 import { readyOut, writeOut } from '../writeOut'
-import { readEngineModel, readTrace } from './inputs'
+import { readTrace } from './inputs'
 import { pictureOf } from './picture'
 import { readLoad, sizesOf } from './recorded'
 import { tableOf } from './table'

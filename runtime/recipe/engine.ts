@@ -20,6 +20,9 @@ export const engineSection = z.strictObject({
   recording: z.string().optional(),
   /** simulated: the engine model, a file that `troupe simulate --calibrate` writes. */
   modelFile: z.string().optional(),
+  /** simulated: median length of a turn that may stop, and how long new weights stop an engine. */
+  turnTokens: positive.default(256),
+  updateMs: z.number().min(0).default(1000),
   /** recorded, simulated: time passes so many times faster. Default: recorded turns come at once, simulated time is real. */
   speed: z.number().positive().optional(),
   count: positive.max(64).default(1),

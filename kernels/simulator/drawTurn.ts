@@ -1,0 +1,90 @@
+/**
+ * What a simulated engine says: tokens of no meaning, of a plausible length, with their true log-probabilities.
+ *
+ * in   a seed, a context, the tokens that end a turn        out  tokens, logprobs, and whether one of those ended it
+ * Token n of a turn ends it with probability h(n): the hazard of a lognormal length with the given median and sigma 0.8. It is
+ * then one of the stop tokens, all alike; else one of the vocabulary, all alike, which a stop token may be too. So a stop token
+ * has p = h/stops + (1 − h)/vocabulary, any other (1 − h)/vocabulary. Without stop tokens h is 0: the turn goes on.
+ * Temperature, top-p, top-k and min-p change nothing; at temperature 0 the seed counts for nothing.
+ * Invariant: the tokens follow from seed and context; those of a turn that is resumed go on where it was.
+ */
+export interface TurnToDraw {
+  readonly seed: number
+  /** With the tokens at its end that were drawn for this turn before. */
+  readonly context: Int32Array
+  readonly resumedTokens: number
+  readonly maxTokens: number
+  readonly stopTokens: readonly number[]
+  readonly temperature: number
+}
+
+export interface DrawnTurn {
+  readonly tokens: Int32Array
+  readonly logprobs: Float32Array
+  readonly finish: 'stop' | 'length'
+}
+
+/** Sigma of the logarithm of lengths. */
+const spread = 0.8
+
+/** @param medianTokens of a turn's length */
+export function turnDrawer(vocabulary: number, medianTokens: number): (turn: TurnToDraw) => DrawnTurn {
+  const hazards: number[] = []
+  const hazard = (length: number): number => (hazards[length] ??= hazardOf(length, medianTokens))
+
+  return ({ context, resumedTokens, maxTokens, temperature, seed, stopTokens }) => {
+    const stops = [...new Set(stopTokens)].filter(token => token >= 0 && token < vocabulary)
+    const begin = hashOf(context.subarray(0, context.length - resumedTokens))
+    const key = mixed(begin ^ mixed(temperature === 0 ? 0 : seed))
+    /** In [0, 1), by its number: two a token, whatever comes of them. */
+    const uniform = (number: number) => mixed(key + Math.imul(number + 1, golden)) / 2 ** 32
+    const tokens = new Int32Array(maxTokens)
+    const logprobs = new Float32Array(maxTokens)
+    for (let n = 0; n < maxTokens; n++) {
+      const at = resumedTokens + n
+      const ends = stops.length === 0 ? 0 : hazard(at)
+      const isEnd = uniform(2 * at) < ends
+      const which = uniform(2 * at + 1)
+      const token = isEnd ? stops[Math.floor(which * stops.length)]! : Math.floor(which * vocabulary)
+      const isStop = stops.includes(token)
+      tokens[n] = token
+      logprobs[n] = Math.log((isStop ? ends / stops.length : 0) + (1 - ends) / vocabulary)
+      if (isStop) return { tokens: tokens.slice(0, n + 1), logprobs: logprobs.slice(0, n + 1), finish: 'stop' }
+    }
+    return { tokens, logprobs, finish: 'length' }
+  }
+}
+
+/** Probability that a turn which has `length` tokens ends with the next one. */
+function hazardOf(length: number, medianTokens: number): number {
+  const longer = (tokens: number) =>
+    tokens === 0 ? 1 : erfc(Math.log(tokens / medianTokens) / (spread * Math.SQRT2)) / 2
+  return Math.min(1, Math.max(0, 1 - longer(length + 1) / Math.max(longer(length), Number.MIN_VALUE)))
+}
+
+const erfcSeries = [
+  ...[0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807],
+  ...[-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223],
+]
+
+/** 1 − erf(x), to 1.2e-7 of its value (Numerical Recipes, 2nd edition, §6.2, erfcc). */
+function erfc(x: number): number {
+  const t = 1 / (1 + Math.abs(x) / 2)
+  const series = erfcSeries.reduce((sum, coefficient) => sum * t + coefficient, 0)
+  const tail = t * Math.exp(-x * x + series)
+  return x >= 0 ? tail : 2 - tail
+}
+
+/** FNV-1a over the ids. */
+const hashOf = (tokens: Int32Array): number =>
+  tokens.reduce((hash, token) => Math.imul(hash ^ token, 0x01000193), 0x811c9dc5 | 0)
+
+const golden = 0x9e3779b9
+
+/** The finaliser of MurmurHash3 (A. Appleby): a uint32, each bit of which every bit of `x` may turn. */
+function mixed(x: number): number {
+  let h = x | 0
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35)
+  return (h ^ (h >>> 16)) >>> 0
+}

@@ -1,0 +1,39 @@
+/** Files of the user's that a simulation reads: what cannot be taken is said with the file, the line, the field, and what was wrong there. */
+import { readFileSync } from 'node:fs'
+import type { z } from 'zod'
+import { parseConfig } from './config'
+import { asError, TroupeError } from './errors'
+import { withoutBom } from './withoutBom'
+
+export const invalidInput = (message: string, cause?: unknown): TroupeError =>
+  new TroupeError('config.invalid', {
+    ...{ boundary: 'config', retriable: false, message, cause },
+    hint: 'docs/scheduler.md describes the files',
+  })
+
+/** @throws TroupeError config.invalid */
+export function readText(path: string): string {
+  try {
+    return withoutBom(readFileSync(path, 'utf8'))
+  } catch (thrown) {
+    throw invalidInput(`${path} cannot be read: ${asError(thrown).message}`, thrown)
+  }
+}
+
+/** @throws TroupeError config.invalid */
+export function parseJson(text: string, where: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (thrown) {
+    throw invalidInput(`${where}: this is no JSON: ${asError(thrown).message}`, thrown)
+  }
+}
+
+/** @throws TroupeError config.invalid */
+export function checkInput<S extends z.ZodType>(schema: S, value: unknown, where: string): z.output<S> {
+  try {
+    return parseConfig(schema, value, where)
+  } catch (thrown) {
+    throw thrown instanceof TroupeError ? invalidInput(thrown.message, thrown) : thrown
+  }
+}
