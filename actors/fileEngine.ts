@@ -25,6 +25,13 @@ export interface FileEngine {
   close(): Promise<void>
 }
 
+/** What can be said of it before there is anything of a run. @throws TroupeError engine.no_recording, config.bad_engine, config.invalid */
+export async function checkFileEngine(options: FileEngineOptions): Promise<void> {
+  const { kind, recording = '', modelFile = '' } = options.config.engine
+  if (kind === 'simulated') readEngineModel(modelFile)
+  if (kind === 'recorded') await (await openRecording(recording, ownLog(options), options.log)).close()
+}
+
 /** Its `start` throws TroupeError engine.no_recording, engine.empty_recording, engine.unfit, config.bad_engine, config.invalid. */
 export function fileEngine(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
   return options.config.engine.kind === 'recorded' ? recorded(options, renderer) : simulated(options, renderer)

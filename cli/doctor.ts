@@ -117,7 +117,8 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
 
 const enginesSay =
   'local: see python; vllm: held against a real vLLM 0.32; sglang: only against a strict server of ours, it has never met a real ' +
-  'SGLang; openai: only against a strict server of ours, not for training (docs/engines.md)'
+  'SGLang; openai: only against a strict server of ours, not for training; recorded and simulated: need neither model nor server, ' +
+  'recorded not for training (docs/engines.md)'
 
 /** Parts that a run may want, and whether they are there: without one, its line says the command that brings it. */
 export function optionalParts(): readonly (readonly [name: string, there: boolean])[] {

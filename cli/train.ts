@@ -4,6 +4,7 @@
  */
 
 import { type Command, Option } from 'commander'
+import { checkFileEngine } from '../actors/fileEngine'
 import { joinRun } from '../actors/joinRun'
 import { startRun } from '../actors/root'
 import { type Role, type Run, type RunOptions, roles } from '../actors/run'
@@ -165,10 +166,14 @@ export async function train(name: string, options: TrainOptions): Promise<number
     const partitions = await partitionsOfRun(context)
     if (isNew && role === 'all') await refuseTaken(context)
     const isThere = options.resume !== undefined || (role === 'learner' && (await startedRun(context)) !== undefined)
+    const config = isThere
+      ? await recordedConfig(context.journal, name, loaded.config.value, overrides, stopOn)
+      : loaded.config.value
+    refuseUntrained(config, options.learns !== false)
+    const { run, bus, blobs, files } = context
+    await checkFileEngine({ config, log, run, bus, blobs, directory: files.root })
     return {
-      config: isThere
-        ? await recordedConfig(context.journal, name, loaded.config.value, overrides, stopOn)
-        : loaded.config.value,
+      config,
       partitions: options.partitions ?? partitions ?? (role === 'all' ? 1 : sharedPartitions),
       hold: isShared(options) && role === 'all' ? await holdRun(context.bus, context.run, lose) : undefined,
     }
