@@ -175,7 +175,10 @@ describe('on the command line', () => {
       run('train', 'recorded:rehearsal', 'c'),
     ])
     expect(gone).toMatchObject({ code: 1, stderr: expect.stringMatching(/no recorded run 'nobody' in .*which holds/) })
-    expect(misread).toMatchObject({ code: 2, stderr: expect.stringMatching(/wrong\.json: a problem\s+blockToken: unknown field/) })
+    expect(misread).toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(/wrong\.json: a problem\s+blockToken: unknown field/),
+    })
     expect(trained).toMatchObject({ code: 1, stderr: expect.stringMatching(/'rehearsal' cannot be trained with/) })
   })
 })
