@@ -133,6 +133,7 @@ describe('on the command line', () => {
     started.push(troupe(args))
     return started.at(-1)!.done
   }
+  const byEngine = (a: { engine: string }, b: { engine: string }) => a.engine.localeCompare(b.engine)
   const turnsOf = async (name: string) => {
     const facts = await messagesOf(bus, name, 'trajectories')
     const said = ofType(facts, 'turn.completed').map(({ trajectory, turn, tokens, logprobs, text, finish }) => ({
@@ -146,10 +147,10 @@ describe('on the command line', () => {
     expect(rehearsed).toMatchObject({ code: 0 })
     const turns = await turnsOf('rehearsal')
     expect(turns.length).toBeGreaterThanOrEqual(16)
-    const runs = await messagesOf(bus, 'rehearsal', 'runs')
-    expect(ofType(runs, 'engine.joined').map(({ engine, kind, kvTokens }) => ({ engine, kind, kvTokens }))).toEqual(
-      [0, 1, 2].map(k => ({ engine: `simulated-${k}`, kind: 'simulated', kvTokens: 4096 })),
-    )
+    const joined = ofType(await messagesOf(bus, 'rehearsal', 'runs'), 'engine.joined')
+    expect(
+      joined.map(({ engine, kind, kvTokens }) => ({ engine: String(engine), kind, kvTokens })).sort(byEngine),
+    ).toEqual([0, 1, 2].map(k => ({ engine: `simulated-${k}`, kind: 'simulated', kvTokens: 4096 })))
     expect(await run('rollout', 'recorded:rehearsal', 'again')).toMatchObject({ code: 0 })
     expect(await turnsOf('again')).toEqual(turns)
 
