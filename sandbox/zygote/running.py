@@ -186,7 +186,8 @@ def join_threads():
 def pause(code, shim, told):
     """The end of a session's cell. What follows runs in the next cell's process, without the threads, timers and pending
     signals of this one. The descriptor of the next cell's code."""
-    code = guarded(join_threads, code)
+    if _thread._count():
+        code = guarded(join_threads, code)
     undisturbed(shim.zygote_hush)
     flush_all()
     threads = _thread._count()

@@ -208,26 +208,30 @@ static int kill_rest(int n, struct cell *paused) {
     struct state *st = state_of(n, cells[i].inner, 0);
     if (st && st->dropped) continue; /* killed, and its death is nobody's */
     int stopped = cells[i].doing == 'T';
-    if (st && stopped && !st->awake) continue;
+    if (st && stopped) continue;
     if (!st && stopped && pauses && cells[i].inner == s->cell) {
       *paused = cells[i];
       continue;
     }
     left++;
-    if (cells[i].inner && !(st && st->awake)) kill(cells[i].pid, SIGKILL); /* who was woken to fork is about to stop */
+    if (cells[i].inner) kill(cells[i].pid, SIGKILL);
   }
   return left;
+}
+
+/* Whether a state that was woken to fork has not stopped yet: its message may be unread, and another cell would take it. */
+static int is_awake(int n) {
+  for (int i = 0; i < STATES; i++)
+    if (states[i].key && states[i].session == n && states[i].awake) return 1;
+  return 0;
 }
 
 /* At its deadline, or aborted. Where it is not over at the second time either, the session is. */
 static void stop_session(struct call *c) {
   struct session *s = &sessions[c->session];
   struct cell none;
-  int awake = 0;
-  for (int i = 0; i < STATES; i++) awake |= states[i].key && states[i].session == c->session && states[i].awake;
   hear(s);
-  /* awake: its message may be unread, and another cell would take it */
-  if (awake || s->over || s->stopped || !s->cell || !kill_rest(c->session, &none)) return end_session(c->session);
+  if (is_awake(c->session) || s->over || s->stopped || !s->cell || !kill_rest(c->session, &none)) return end_session(c->session);
   s->stopped = 1;
   c->deadline = now() + GRACE_NS;
 }
@@ -330,5 +334,5 @@ static void session_event(int n) {
     }
   }
   struct cell paused = {0};
-  if (c && s->over && !kill_rest(n, &paused)) conclude(n, &paused);
+  if (c && s->over && !is_awake(n) && !kill_rest(n, &paused)) conclude(n, &paused);
 }

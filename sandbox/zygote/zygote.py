@@ -135,6 +135,7 @@ def main():
     shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else None
     if shim:
         functions = (shim.zygote_arena, shim.zygote_arena_free)
+        _ = (shim.zygote_hush, shim.zygote_pause)  # found here, for all children
         arenas = Arenas(None, *(ctypes.cast(function, ctypes.c_void_p) for function in functions))
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(arenas))
     libc = ctypes.CDLL(None, use_errno=True)
