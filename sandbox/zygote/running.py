@@ -174,20 +174,21 @@ def exit_code(error):
     return 1
 
 
-def join_threads():
+def join_threads(code):
     """Those that an interpreter waits for at its end, but for a pool's: these wait for work that nobody will give them."""
     pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
     own = threading.current_thread()
     while others := [t for t in threading.enumerate() if t is not own and not t.daemon and t not in pools]:
         for thread in others:
-            thread.join()
+            code = guarded(thread.join, code)
+    return code
 
 
 def pause(code, shim, told):
     """The end of a session's cell. What follows runs in the next cell's process, without the threads, timers and pending
     signals of this one. The descriptor of the next cell's code."""
     if _thread._count():
-        code = guarded(join_threads, code)
+        code = undisturbed(lambda: join_threads(code))
     undisturbed(shim.zygote_hush)
     flush_all()
     threads = _thread._count()

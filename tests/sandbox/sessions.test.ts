@@ -182,9 +182,18 @@ assert pool.submit(abs, -1).result() == 1`
     status: 'ok',
     stderr: 'WARNING:root:x\n',
   })
+  const interrupted = `signal.signal(14, late)
+threading.Thread(target=lambda: time.sleep(0.6) or print("whole")).start()
+_ = signal.setitimer(0, 0.3)`
+  const { stdout, stderr } = await cell(id, 8, interrupted)
+  expect([stdout, stderr.includes('TimeoutError: late'), stderr.includes('running.py')]).toEqual([
+    'whole\n',
+    true,
+    false,
+  ])
   const waits = 'e = threading.Event()\nthreading.Thread(target=e.wait).start()'
-  expect(await cell(id, 8, waits, { timeoutMs: 400 })).toMatchObject({ status: 'timeout' })
-  expect((await cell(id, 9, 'x')).stdout).toBe('3\n')
+  expect(await cell(id, 9, waits, { timeoutMs: 400 })).toMatchObject({ status: 'timeout' })
+  expect((await cell(id, 10, 'x')).stdout).toBe('3\n')
 })
 
 test('branches that run at once wait for one another, leave nothing and run no cell twice', async () => {
