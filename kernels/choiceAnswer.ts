@@ -4,16 +4,17 @@
  * in   what stands in the answer's place, and the texts of the choices where they are known        out  one letter, or why none
  * Invariant: linear time, never throws. An answer that names two choices names none.
  */
+import { inOneForm } from './unicodeForms'
 
 export type NamedChoice = { readonly letter: string } | { readonly fault: 'none' | 'several' }
 
 const longest = 10_000
-const fold = (text: string) => text.normalize('NFKC').replace(/\s+/g, ' ').trim().toLowerCase()
+const fold = (text: string) => inOneForm(text).replace(/\s+/g, ' ').trim().toLowerCase()
 
 /** `count`: how many choices there are, 2 to 26; `texts`: what they say, A first. */
 export function namedChoice(answer: string, count: number, texts: readonly string[] = []): NamedChoice {
   if (answer.length > longest) return { fault: 'none' }
-  const bare = unwrapped(answer)
+  const bare = unwrapped(inOneForm(answer))
   const isChoice = (letter: string | undefined): letter is string =>
     letter !== undefined && letter >= 'A' && letter <= String.fromCharCode(64 + count)
   const same = texts.flatMap((text, at) => (fold(text) === fold(bare) ? [String.fromCharCode(65 + at)] : []))

@@ -9,14 +9,15 @@
 /** @throws SyntaxError as JSON.parse does */
 export function parseExactJson(text: string): unknown {
   const value: unknown = JSON.parse(text)
-  return mayLose.test(text) ? JSON.parse(quoted(text)) : value
+  return mayLose.test(text) ? JSON.parse(withNumbers(text, digits => (isKept(digits) ? digits : `"${digits}"`))) : value
 }
 
 /** Sixteen digits in a row or around a point, or an exponent: fifteen are never lost. */
 const mayLose = /\d[\d.]{15}|\d[eE][+-]?\d/
 const number = /-?\d[\d.eE+-]*/y
 
-function quoted(text: string): string {
+/** A text that is JSON with other numbers, or whatever else stands for them. */
+export function withNumbers(text: string, replace: (digits: string) => string): string {
   const pieces: string[] = []
   let from = 0
   for (let at = 0; at < text.length; at++) {
@@ -25,10 +26,8 @@ function quoted(text: string): string {
     else if (code === 0x2d || (code >= 0x30 && code <= 0x39)) {
       number.lastIndex = at
       const [digits] = number.exec(text)!
-      if (!isKept(digits)) {
-        pieces.push(text.slice(from, at), '"', digits, '"')
-        from = at + digits.length
-      }
+      pieces.push(text.slice(from, at), replace(digits))
+      from = at + digits.length
       at += digits.length - 1
     }
   }

@@ -6,16 +6,25 @@
  * Invariant: linear time in the text, bounded depth, never throws; nothing that would overflow is a number.
  */
 
+import { sameInteger } from './answer'
+
 const longest = 2000
 const deepest = 60
 
-/** Two answers as numbers: equal to 1e-9 of the larger; undefined unless both are numbers. */
+/** Two answers as numbers; undefined unless both are numbers, and where a double cannot tell them apart. */
 export function sameNumber(a: string, b: string): boolean | undefined {
+  const integers = sameInteger(a, b)
+  if (integers !== undefined) return integers
   const left = numericValue(a)
   const right = numericValue(b)
   if (left === undefined || right === undefined) return undefined
-  return Math.abs(left - right) <= 1e-9 * Math.max(1, Math.abs(left), Math.abs(right))
+  if (Math.abs(left - right) > 1e-9 * Math.max(1, Math.abs(left), Math.abs(right))) return false
+  const isExact = left === right && Math.abs(left) <= Number.MAX_SAFE_INTEGER && ![a, b].some(text => rounds.test(text))
+  return isExact || undefined
 }
+
+/** More digits than a double surely keeps. */
+const rounds = /\d[\d.]{15}/
 
 export function numericValue(text: string): number | undefined {
   if (text.length > longest) return undefined
@@ -46,7 +55,7 @@ function cleaned(text: string): string {
       .replace(/\{,\}/g, '')
       .replace(/(\d),(?=\d{3}(?!\d))/g, '$1')
       .replace(/\\text\s*\{[^{}]*\}\s*$/, '')
-      .replace(/\^\s*\{?\\circ\}?/g, '')
+      .replace(/\^\s*\{?\s*\\circ\s*\}?|\\degree\b/g, '°')
       // A mixed number is a sum.
       .replace(/(?<![\d.^A-Za-z]\s*)(\d{1,15})\s*\\frac\s*(\{\d{1,15}\}|\d)\s*(\{\d{1,15}\}|\d)/g, '($1+\\frac$2$3)')
       .trim()
@@ -66,6 +75,8 @@ const functions: Readonly<Record<string, (x: number) => number>> = {
 
 class Reader {
   #at = 0
+  /** Of how many trigonometric functions it reads the argument: there a degree is π/180, and elsewhere a unit. */
+  #angles = 0
   constructor(private readonly text: string) {}
 
   isAtEnd(): boolean {
@@ -104,6 +115,7 @@ class Reader {
     let base = this.#atom(depth + 1)
     for (;;) {
       if (this.#take('!')) base = factorial(base)
+      else if (this.#take('°')) base *= this.#angles > 0 ? Math.PI / 180 : 1
       else if (this.#take('\\%') || this.#take('%')) base /= 100
       else if (this.#take('^')) return base ** this.#argument(depth + 1)
       else return base
@@ -130,7 +142,12 @@ class Reader {
     }
     if (this.#take('\\pi') || this.#take('π')) return Math.PI
     for (const [name, apply] of Object.entries(functions)) {
-      if (this.#take(`\\${name}`)) return apply(this.#power(depth))
+      if (!this.#take(`\\${name}`)) continue
+      const isAngle = /^(?:sin|cos|tan)$/.test(name) ? 1 : 0
+      this.#angles += isAngle
+      const argument = this.#power(depth)
+      this.#angles -= isAngle
+      return apply(argument)
     }
     return this.#take('e') ? Math.E : fail()
   }

@@ -5,6 +5,8 @@
  * Invariant: linear time, never throws. What is not one of these comes back as it was.
  */
 import { numberOf } from './numberWords'
+import { withoutRepeating } from './repeatingDecimal'
+import { inOneForm } from './unicodeForms'
 import { unitOf } from './unitNames'
 
 export const longestPlain = 200
@@ -13,6 +15,8 @@ export interface PlainAnswer {
   readonly value: string
   /** '' is a unit that nothing is known of; undefined is none. */
   readonly unit: string | undefined
+  /** The unit is a letter that may as well be a variable: `4s`, `2\pi h`; not `4 s`, nor `4\text{ s}`. */
+  readonly isLetter?: boolean
 }
 
 const signs: Readonly<Record<string, string>> = {
@@ -39,10 +43,9 @@ const lowered = '₀₁₂₃₄₅₆₇₈₉₊₋₍₎'
 /** Unicode's ways to write a formula, as LaTeX. */
 function inLatex(text: string): string {
   if (/^[\x20-\x7e]*$/.test(text)) return text
-  const wide = text
-    .normalize('NFC')
-    .replace(/[\uff01-\uff5e]|[\u2000-\u200a\u202f\u00a0\u3000]/g, c => c.normalize('NFKC'))
-  return wide
+  return inOneForm(text)
+    .replace(/(?:\d[\u0304\u0305])+/g, run => `\\overline{${run.replace(/\D/g, '')}}`)
+    .replace(/(\d)\u0307/g, '\\dot{$1}')
     .replace(/[¼-¾⅐-⅞]/g, c => c.normalize('NFKD').replace(/(\d+)\u2044(\d+)/, '\\frac{$1}{$2}'))
     .replace(new RegExp(`[${raised}]+`, 'g'), run => `^{${run.normalize('NFKC').replaceAll('−', '-')}}`)
     .replace(new RegExp(`[${lowered}]+`, 'g'), run => `_{${run.normalize('NFKC').replaceAll('−', '-')}}`)
@@ -70,16 +73,19 @@ const between = new RegExp(`${blank}|\\{,\\}`, 'g')
 /** A text in a formula that ends it, as plain text. */
 const texted = /\\(?:text|textrm|mathrm|mbox|rm)\s*\{([^{}]*)\}/g
 
+/** What a variable may follow after a blank. A mixed number is none. */
+const isFactor = /^(?![+-]?\d+\s*(?:\d+\s*\/|\\[dt]?frac)).*(?:\\(?:pi|[dt]?frac|sqrt)|\/)/
+
 /** `x = 5` is 5 to math-verify. */
 export const named = /^\s*[A-Za-z](?:_\{?\w{1,9}\}?)?\s*=\s*/
 
 export function plainAnswer(answer: string): PlainAnswer {
   const bare = answer.trim()
   if (bare === '' || bare.length > longestPlain) return { value: answer, unit: undefined }
-  const text = inLatex(bare.replace(/^\$([^$]*)\$$/, '$1').trim())
+  const text = withoutRepeating(inLatex(bare))
   const name = named.exec(text)?.[0] ?? ''
-  const { value, unit } = amountOf(text.slice(name.length))
-  return { value: `${name}${value}`, unit }
+  const amount = amountOf(text.slice(name.length))
+  return { ...amount, value: `${name}${amount.value}` }
 }
 
 function amountOf(text: string): PlainAnswer {
@@ -119,7 +125,8 @@ function withTail(text: string, money: string): PlainAnswer | undefined {
   const words = withMoney(money, tail)
   if (/^\s*(?:percent|per cent)\s*$/.test(words)) return { value: `${formed(value, '').value}\\%`, unit: undefined }
   const unit = unitOf(words, { isAttached: isAttached && !isText, isOne: value === '1' })
-  if (unit !== undefined) return formed(value, unit)
+  const isLetter = !isText && /^\s*[A-Za-z](?:\^\{?-?\d\}?)?$/.test(tail) && (isAttached || isFactor.test(value))
+  if (unit !== undefined) return { ...formed(value, unit), isLetter }
   // math-verify would leave `\text{ squared}` out, and `\text{ million}`.
   return isText && !/[\\^]/.test(tail)
     ? (inWords(`${value}${tail}`.replace(/\s+/g, ' '), money) ?? { value: value + tail, unit: undefined })

@@ -2,6 +2,7 @@ import { PassThrough, Writable } from 'node:stream'
 import type { AnswerGrader } from '../actors/ports/answerGrader'
 import { gradeLines } from '../cli/grade'
 import { parseGradeLine } from '../cli/gradeLine'
+import { numericValue, secondOpinion } from '../kernels'
 import { troupe } from './support/cli'
 
 jest.setTimeout(120_000)
@@ -127,6 +128,45 @@ test('an answer is what stands in the last tag and box, and a number is its text
     truth: '1.5',
   })
   expect(answerOf(true)).toMatchObject({ reason: 'answer must be a string or a number, not a boolean' })
+})
+
+test('arithmetic never says the same of what a double cannot tell apart, and reads degrees in trigonometry', () => {
+  const apart = [
+    ...[
+      ['12345678901234567890', '12345678901234567891'],
+      ['1{,}000', '1001'],
+      ['\\sin 30', '\\frac12'],
+      ['2/3.', '2'],
+    ],
+    ...[
+      ['\\sin 60^\\circ', '\\frac12'],
+      ['\\frac13', '0.3333'],
+    ],
+  ]
+  for (const [a, b] of apart) expect([a, b, secondOpinion(a!, b!)]).toEqual([a, b, false])
+  const untold = [
+    ...[
+      ['10^{20}+1', '10^{20}'],
+      ['2^{1000}', '2^{1000}+1'],
+      ['0', '10^{-20}'],
+      ['1', '1 + 10^{-12}'],
+    ],
+    ...[
+      ['0.12345678901234567', '0.12345678901234568'],
+      ['1', '0.999999999999'],
+    ],
+  ]
+  for (const [a, b] of untold) expect([a, b, secondOpinion(a!, b!) ?? 'untold']).toEqual([a, b, 'untold'])
+  const same = [
+    ['12,345', '12345.0'],
+    ['90^\\circ', '90'],
+    ['\\frac{2}{6}', '\\frac13'],
+    ['\\cos 0^\\circ', '1'],
+    ['0.\\overline{3}', '\\frac13'],
+  ]
+  for (const [a, b] of same) expect([a, b, secondOpinion(a!, b!)]).toEqual([a, b, true])
+  for (const sine of ['\\sin 30^\\circ', '\\sin(30^{\\circ})', '\\sin{30°}'])
+    expect(numericValue(sine)).toBeCloseTo(0.5, 12)
 })
 
 test('with --second a line says what arithmetic alone finds, and whether the two differ', async () => {

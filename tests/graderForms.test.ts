@@ -58,12 +58,20 @@ function reworded(answer: string): string[] {
   if (root) {
     forms.push(`\\sqrt{${Number(root[1]) ** 2 * Number(root[2])}}`, `\\sqrt{${root[2]}} \\cdot ${root[1]}`)
   }
+  const complex = /^(-?\d+)\s*([+-])\s*(\d*)i$/.exec(answer)
+  if (complex) {
+    const [, real, sign, times] = complex as unknown as [string, string, string, string]
+    forms.push(`${sign}${times}i ${real.startsWith('-') ? real : `+ ${real}`}`.replace(/^\+/, ''), `z = ${answer}`)
+    forms.push(`(${answer})`, `${real} ${sign} ${times} i`, `${real} ${sign} ${times}\\mathrm{i}`)
+    if (times !== '') forms.push(`${real} ${sign} i \\cdot ${times}`, `${real} ${sign} i${times}`)
+  }
   const factors = /^(\([^()]+\))(\([^()]+\))$/.exec(answer)
   if (factors) forms.push(`${factors[2]}${factors[1]}`)
   const terms = /^(\d*[a-z](?:\^\{?\d+\}?)?) ?\+ ?(\d+)$/.exec(answer)
   if (terms) forms.push(`${terms[2]} + ${terms[1]}`)
   const words = /^\\text\{([A-Za-z ]+)\}$/.exec(answer)
   if (words) forms.push(words[1]!, words[1]!.toUpperCase(), ` ${answer} `, `${words[1]}.`)
+  if (!/\.\d*$/.test(answer)) forms.push(`${answer}.`, `$${answer}.$`, `${answer}\\ .`, `${answer},`)
   if (/^\(.*,.*\)$/.test(answer)) forms.push(`\\left${answer.slice(0, -1)}\\right)`, answer.replaceAll(',', ' , '))
   return forms
 }
@@ -180,6 +188,29 @@ goldfish | Goldfish ; GOLDFISH
 Bedford | BEDFORD
 \text{Yes}, x=2 | \text{yes}, x=2
 \{\text{Red}, \text{Blue}\} | \{\text{red}, \text{blue}\}
+\frac{3}{4}. | \frac34 ; 0.75 ; \frac{3}{4}\text{.} ; \(\frac{3}{4}\). ; \frac{3}{4}\ . ; \frac34;
+2^{10} | 2^{10}. ; 1024. ; 2**10 ; 2 ** 10 ; 4**5.
+\infty | \infty.
+\text{(C)} | C. ; (C).
+1, 2, 3 | 1, 2, 3. ; 3, 2, 1.
+\frac{8}{27} | (2/3)**3
+2^{n+1} | 2**(n+1) ; 2\cdot 2**n
+5 | the answer is 5 ; Answer: 5 ; no. 5 ; =5 ; **5** ; \mathbf{5}. ; {\bf 5} ; 5 \checkmark ; \left. 5 \right. ; 5,
+3+4i | 4i+3 ; 4i + 3. ; i4 + 3 ; 3+4\mathrm{i}
+16\sqrt3+16i | 16i + 16\sqrt{3} ; 16(\sqrt3 + i)
+\frac13 | 0.\overline{3} ; 0.\bar3 ; 0.\dot{3} ; .\overline{33} ; 0.3\overline{3} ; 0.(3) ; 0.3̅ ; x = 0.\overline{3}
+-0.1\overline{6} | -\frac16 ; -1/6 ; -0.16\overline{66} cm
+0.\dot{1}4\dot{2} | \frac{142}{999} ; 0.\overline{142}
+10.0\overline{9} | 10.1
+(0.\overline{3}, 1.\overline{6}) | (\frac13, \frac53)
+4s | 4s ; 4 seconds ; 4\text{ s} ; s\cdot 4 ; 3s + s
+\frac{3}{5}m | 0.6m ; \frac35\text{ m} ; \frac{3m}{5}
+2\pi h | 2h\pi ; 2\pi\text{ hours}
+2\pi rh | 2\pi hr ; 2hr\pi
+5\text{ m} | 5
+5 m | 5
+3 1/2 h | 3.5
+2\pi\text{ cm} | 2\pi
 `)
 
 const other = table(String.raw`
@@ -214,6 +245,23 @@ FF_{16} | FE_{16} ; ff_{15}
 \text{east} | west ; eas
 12345 | 12 346 ; 1 2345 ; 12 34 5
 \frac12 | ⅓ ; second ; two halves ; half of x
+17 | 17/2. ; 17x+3. ; 17^2. ; 17\sqrt{2}. ; x^2 + 17. ; 17–20 ; 17—20 ; 18, 17. ; \geq 17 ; ≥ 17 ; \neq 17 ; \approx 17 ; 17 < x. ; x > 17. ; y = 3x + 17. ; 17i. ; 9 8 ; 17\pi. ; 17!.
+2 | 2/3. ; 2^{10}. ; 2**3 ; 2..3 ; 2... ; 2\dots5 ; 2\times ; 2^ ; 7\Rightarrow 2 ; x\to 2 ; 2\in\{2,3\} ; 2 mod 3. ; 2:30.
+2x+1. | 2x+3. ; 2y+1. ; 2 ; 1
+2^{10}. | 2^{11}. ; 2 ; 210
+6 | 4 2 ; 4\ 2 ; 4\,2 ; 4~2 ; 4 \quad 2 ; 4 \qquad 2. ; 5 1 cm
+1006 | 1 005 ; 1000 6 ; 10 05
+0.\overline{12} | 0.\overline{21} ; 0.\overline{13} ; 0 ; 0.12 ; 0.\dot{1} ; 0.\dot12
+0 | 0.\overline{3} ; 0.\bar{9} ; 0.(3)
+4s | 4 ; 4t ; 4 minutes ; 4s^2
+y = 4s | 4
+3m | 3 ; m
+2L | 2
+\frac{3}{5}m | \frac35 ; 0.6
+2\sqrt{3} h | 2\sqrt3
+2\pi h | 2\pi ; 2\pi\text{ m}
+2\pi rh | 2\pi r ; 2\pi
+3+4i | 3-4i ; 4+3i ; 3+4 ; 3 ; 7
 `)
 
 test('an answer in other words, signs or with a unit is right, and one that only looks alike is wrong', async () => {

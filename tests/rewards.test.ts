@@ -254,6 +254,9 @@ describe('built in', () => {
     ]) {
       expect([answer, (await how(answer)).reward]).toEqual([answer, 0])
     }
+    const powers = { choices: ['52 m', '5² m', 'none'] }
+    expect(await judged(choice, '<answer>5² m</answer>', 'B', powers)).toMatchObject({ reward: 1, answer: 'B' })
+    expect((await how('Ｃ')).reward).toBe(1)
     expect((await how('C or D')).how).toBe('several-choices')
     expect((await how('E')).how).toBe('no-choice')
     expect(await judged(choice, 'C', 'C', { choices })).toMatchObject({ reward: 0, how: 'no-answer' })
@@ -267,6 +270,19 @@ describe('built in', () => {
     expect(await judged(exact, ' a  b\n<|im_end|>', 'a b')).toMatchObject({ reward: 1 })
     expect(await judged(exact, 'A b', 'a b')).toMatchObject({ reward: 0, why: 'another text' })
     expect(await judged(exact, '1,000', '1000')).toMatchObject({ reward: 1 })
+    for (const [answer, truth] of [
+      ['ＡＢ\u3000ｃ', 'AB c'],
+      ['e\u0301', 'é'],
+      ['ｶﾞ', 'ガ'],
+    ] as const)
+      expect([answer, (await judged(exact, answer, truth)) as object]).toMatchObject([answer, { reward: 1 }])
+    for (const [answer, truth] of [
+      ['5²', '52'],
+      ['x₂', 'x2'],
+      ['1½', '11⁄2'],
+      ['①', '1'],
+    ] as const)
+      expect([answer, (await judged(exact, answer, truth)) as object]).toMatchObject([answer, { reward: 0 }])
     expect(await judged(exact, '<|im_end|>', 'a b')).toMatchObject({ reward: 0, how: 'no-answer' })
   })
 

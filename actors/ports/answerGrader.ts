@@ -7,7 +7,7 @@
  * Equal questions that are asked at one time are put once, and what was settled is remembered: rollouts of a group give
  * the same answers. Those that wait are put together; one that holds the others up is put again, alone.
  */
-import { inOneUnit, sameBased, sameInteger, sameWords } from '../../kernels'
+import { areSameBesideBlanks, areSideBySide, inOneUnit, sameBased, sameInteger, sameWords } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { RunResult, Sandbox } from '../../sandbox'
 
@@ -52,14 +52,22 @@ const remembered = 4096
  * settled. What was parsed is kept until the end, for an expression can hang in its destructor, too; looking for garbage would
  * find little and cost 3 % of the time.
  */
-const program = `
-import gc, json, os, sys
-from math_verify import parse, verify
+const program = String.raw`
+import gc, json, os, re, sys
+from math_verify import LatexExtractionConfig, parse, verify
 gc.disable()
 kept = []
+latex = [LatexExtractionConfig()]
+# In what is no formula math-verify would take any number for the value: only words may stand beside one.
+number = r'-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\.\d+'
+words = r'(?:\\(?:text|textbf|mathrm|mbox)\{|(?<![^\W\d_])[^\W\d_]{2,}(?![^\W\d_])|[\s:!?"}]|(?<!\.)\.(?!\.))*'
+worded = re.compile(words + r'(?<![^\W_])(?:' + number + r')(?![^\W_])' + words)
+def read(text):
+    if worded.fullmatch(text): return parse('$' + text + '$', parsing_timeout=None)
+    return parse('$' + text + '$', latex, parsing_timeout=None)
 for ask in json.loads(sys.stdin.readline()):
     try:
-        truth, answer = pair = [parse('$' + ask[name] + '$', parsing_timeout=None) for name in ('truth', 'answer')]
+        truth, answer = pair = [read(ask[name]) for name in ('truth', 'answer')]
         kept.append(pair)
         same = bool(truth) and bool(answer) and bool(verify(truth, answer, timeout_seconds=None))
         said = [same, bool(truth), bool(answer)]
@@ -179,6 +187,10 @@ export function answerGrader(
     if (length > longest) {
       return { correct: false, how: 'too-long', why: `${length} characters; math-verify is asked up to ${longest}` }
     }
+    if (areSideBySide(answer) || areSideBySide(truth)) {
+      const correct = areSameBesideBlanks(answer, truth)
+      return { correct, how: 'text', why: correct ? 'the same numbers side by side' : 'two numbers stand side by side' }
+    }
     const key = `${truth}\u0000${answer}`
     const settled = known.get(key)
     if (settled !== undefined) {
@@ -209,11 +221,13 @@ function inMathMode(text: string): string {
     before = inner
     inner = (/^\$+([^$]*)\$+$/.exec(inner)?.[1] ?? withoutBraces(inner)).trim()
   }
-  return inner.replace(lastLetters, '{$1}')
+  return inner.replace(lastLetters, '{$1}').replace(loneI, ' i ').trim()
 }
 
 /** Units are gone by now. math-verify would take some letters at the end for one: `2ab` would be 2, and `x + 2s` x + 2. */
-const lastLetters = /(?<=[\d}\s])(?<!\\[A-Za-z]{1,20}\s?)([A-Za-z]{1,4})$/
+const lastLetters = /(?<=[\d}\s])(?<!\\(?!pi\b)[A-Za-z]{1,20}\s?)(?!i$)([A-Za-z]{1,4})$/
+/** It is complex to math-verify where it stands alone: then in both, or they never agree. */
+const loneI = /(?<=\d)i(?![A-Za-z])|(?<![A-Za-z\\_^])i(?=\d)/g
 
 /** `{…}` is a group of TeX's that says nothing, where its braces belong together. */
 function withoutBraces(text: string): string {

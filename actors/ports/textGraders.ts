@@ -4,7 +4,7 @@
  * in   a response, its task, where the answer stands        out  0 or 1, and why
  * Invariant: pure; every response has a verdict.
  */
-import { answerText, formatFault, namedChoice, normalizeInteger, type TextPlace } from '../../kernels'
+import { answerText, formatFault, inOneForm, namedChoice, normalizeInteger, type TextPlace } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { Graded, Grader } from './verifierPort'
 
@@ -44,7 +44,7 @@ export const formatGrader: Grader = async ({ response }) => {
   return { reward: fault === undefined ? 1 : 0, answer: '', how: 'format', why: fault ?? 'as it was asked for' }
 }
 
-const plain = (text: string) => text.normalize('NFKC').replace(/\s+/g, ' ').trim()
+const plain = (text: string) => inOneForm(text).replace(/\s+/g, ' ').trim()
 
 function isSameInteger(answer: string, truth: string): boolean {
   const integer = normalizeInteger(answer)
