@@ -223,6 +223,45 @@ describe('IFEval', () => {
     expect(instructions['change_case:capital_word_frequency']!('So WELL-KNOWN', capitals, '')).toBe(true)
   })
 
+  test('marks, places and paragraphs are found where the published checkers find them', () => {
+    const most = (id: string, bound: string, text: string) => {
+      let n = 0
+      while (instructions[id]!(text, { [bound]: n + 1 }, '')) n++
+      return n
+    }
+    const highlights = (text: string) => most('detectable_format:number_highlighted_sections', 'num_highlights', text)
+    expect(
+      ['**a** and *b*', '***Title***', '* **A:** x\n* **B:** y', '*a **b** c*', '** ** * *'].map(highlights),
+    ).toEqual([2, 2, 4, 4, 0])
+    const places = (text: string) => most('detectable_content:number_placeholders', 'num_placeholders', text)
+    expect(['[\n "a"\n]', '[a] [b]', '[[a] b]', '[a\n[b]', '[]', '['.repeat(50_000)].map(places)).toEqual([
+      0, 2, 1, 1, 1, 0,
+    ])
+    const begins = (text: string, nth: number, count: number) =>
+      instructions['length_constraints:nth_paragraph_first_word']!(
+        text,
+        { num_paragraphs: count, nth_paragraph: nth, first_word: 'two' },
+        '',
+      )
+    expect(begins('One.\n\n\n\nTwo.', 2, 2)).toBe(false) // the second is empty
+    expect(begins('One.\n\nTwo.\n\n', 2, 2)).toBe(true)
+    expect(begins('\n\nTwo.\n\nThree.', 2, 2)).toBe(true)
+  })
+
+  test('English in one case is English: another language is not, where the text is long enough to tell', () => {
+    const german = 'das ist ein ganz gewöhnlicher deutscher satz über das wetter von heute und morgen.'
+    const english = 'the weather is fine today, and all of us are going to walk along the river.'
+    const [lower, capital] = [
+      instructions['change_case:english_lowercase']!,
+      instructions['change_case:english_capital']!,
+    ]
+    const asked = [german, english, 'guten tag.'].flatMap(text => [
+      lower(text, {}, ''),
+      capital(text.toUpperCase(), {}, ''),
+    ])
+    expect(asked).toEqual([false, false, true, true, true, true])
+  })
+
   test('a row whose language cannot be told from others has no reward, and is no zero', async () => {
     const row = {
       key: 1,
@@ -371,6 +410,41 @@ describe('BFCL', () => {
       { user: 'user_id', count: 'n' }, // the first possible one says the type
       { user: 'user_id', where: { ...where, city: ['Paris', 'London'] } },
       { user: 'user_id', where: { ...where, zips: 1 } },
+    ]
+    for (const args of wrong) expect([args, await rewardOf(args)]).toEqual([args, 0])
+  })
+
+  test('a float is no integer, even a whole one, and texts are compared loosely in a list, not in a list within it', async () => {
+    const types = {
+      ...{ n: { type: 'integer' }, x: { type: 'float' }, list: { type: 'array', items: { type: 'integer' } } },
+      ...{ texts: { type: 'array', items: { type: 'string' } }, nested: { type: 'array', items: { type: 'array' } } },
+    }
+    const declared = { name: 'f', parameters: { type: 'dict', properties: types, required: [] } }
+    const wanted = {
+      ...{ n: [10, ''], x: [10, ''], list: [[1, 2], ''], texts: [['A b'], ''], nested: [[['A b'], [1]], ''] },
+    }
+    const row = ask('simple_3', declared, { ground_truth: [{ f: wanted }] })
+    const { problems } = parseBfcl(lines([row]), undefined, undefined)
+    const judge = await judgeOf('bfcl')
+    const rewardOf = async (args: string) => {
+      const written = `<tool_call>{"name": "f", "arguments": ${args}}</tool_call>`
+      return (await judge(problems[0]!, written)).reward
+    }
+    const right = [
+      ...['{"n": 10}', '{"x": 10}', '{"x": 10.0}', '{"x": 1e1}', '{"list": [1, 2]}', '{"texts": ["a B"]}'],
+      ...['{"nested": [["A b"], [1]]}', JSON.stringify('{"x": 10.0, "n": 10}')],
+    ]
+    for (const args of right) expect([args, await rewardOf(args)]).toEqual([args, 1])
+    const wrong = [
+      ...[
+        '{"n": 10.0}',
+        '{"n": 1e1}',
+        '{"n": 10.5}',
+        '{"list": [1.0, 2]}',
+        '{"texts": ["ac"]}',
+        '{"nested": [["ab"], [1]]}',
+      ],
+      ...['{"n": "10.0"}', JSON.stringify('{"n": 10.0}')],
     ]
     for (const args of wrong) expect([args, await rewardOf(args)]).toEqual([args, 0])
   })
@@ -537,6 +611,29 @@ describe('Arena-Hard', () => {
     let times = 0
     say = () => (++times <= 2 ? { status: 503 } : { content: '[[A=B]]' })
     expect(await ask(one, 'mine')).toMatchObject({ reward: 0.5 })
+  })
+
+  test('the wait for a lane to the judge costs an answer nothing of its deadline', async () => {
+    const slowly = createServer((request, response) => {
+      request.resume().on('end', () =>
+        setTimeout(() => {
+          response.setHeader('content-type', 'application/json')
+          response.end(JSON.stringify({ choices: [{ message: { content: '[[A=B]]' } }] }))
+        }, 100),
+      )
+    })
+    await new Promise<void>(resolve => slowly.listen(0, '127.0.0.1', resolve))
+    try {
+      const at = `http://127.0.0.1:${(slowly.address() as AddressInfo).port}/v1`
+      const data = { judge: { url: at, model: 'j', atOnce: 2 } }
+      const ask = await judgeOf('arena-hard', data, { timeoutMs: 2500 })
+      const one = await problem()
+      // 80 games, two at once: the last one begins after four seconds.
+      const grades = await Promise.all(Array.from({ length: 40 }, (_, i) => ask(one, `answer ${i}`)))
+      expect(grades.filter(({ reward }) => reward !== 0.5)).toEqual([])
+    } finally {
+      await new Promise(resolve => slowly.close(resolve))
+    }
   })
 
   test('verdicts are read in every form, and two that differ are none', () => {

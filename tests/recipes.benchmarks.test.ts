@@ -2,14 +2,19 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
+import { detailsOf } from '../cli/eval/details'
 import { besideThePaper, reportOf } from '../cli/eval/report'
 import { loadRecipe } from '../cli/recipes'
 import type { EvaluationCompleted } from '../messages/facts'
-import { policyVersion } from '../messages/ids'
+import { policyVersion, runId } from '../messages/ids'
 import { benchmarks, readProblems } from '../recipes/benchmarks'
 import { parseProblems } from '../recipes/benchmarks/rows'
 import { parseGsm8k } from '../recipes/gsm8k/rows'
 import { parseProblemRows } from '../recipes/problems/rows'
+import { memoryBlobs } from '../runtime/bus/blobs'
+import { openMemoryBus } from '../runtime/bus/memory'
+import { openJournal } from '../runtime/journal'
+import { requested } from './support/facts'
 
 const data = join(__dirname, '../../shared/data/math')
 const contest = { question: ['problem'], answer: ['answer'], truth: 'integer' } as const
@@ -118,6 +123,24 @@ test("a benchmark is a recipe under eval-NAME, by the paper's protocol", () => {
     evaluation: { samples: 16, temperature: 0.6, problems: 30 },
     limits: { responseTokens: 30_000, turns: 30 },
   })
+})
+
+test('a truth is doubted where samples agree against it, not where a judge compares, computes or checks', async () => {
+  const bus = openMemoryBus()
+  const journal = openJournal(bus, memoryBlobs(), runId('r'))
+  await journal.create(1)
+  const hows = ['integer', 'math-verify', 'choice', 'exact', 'arena-hard', 'ifeval-strict', 'bfcl-simple', 'python']
+  const judged = hows.flatMap(how =>
+    [0, 1, 2].flatMap(member => {
+      const asked = requested(how, member)
+      const reward = { attempt: 0, reward: 0, answer: member < 2 ? '5' : '6', how }
+      return [asked, { type: 'reward.assigned', at: 0, trajectory: asked.trajectory, ...reward } as const]
+    }),
+  )
+  await journal.append(judged)
+  const { suspects } = await detailsOf(journal)
+  expect(suspects).toEqual(Array(4).fill({ task: 't', truth: '4', answer: '5', samples: 2 }))
+  await bus.close()
 })
 
 test('a report puts the result beside the paper', () => {

@@ -95,15 +95,18 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
     const either = AbortSignal.any([signal, late.signal])
     const answer = answerText(response, place)
     try {
+      const aside = <T>(wait: Promise<T>): Promise<T> => {
+        late.stop()
+        return wait.finally(late.go)
+      }
       const python = async (code: string, stdin?: string) => {
         const given = stdin === undefined ? { code } : { code, stdin }
-        late.stop()
-        const ran = await sandbox.run({ id: `reward ${name}`, ...given, timeoutMs }, either).finally(late.go)
+        const ran = await aside(sandbox.run({ id: `reward ${name}`, ...given, timeoutMs }, either))
         return { status: ran.status, stdout: utf8(ran.stdout), stderr: utf8(ran.stderr) }
       }
       const whole = { ...task, truth }
       const given = (async () =>
-        judge({ response, answer, task: whole }, { signal: either, timeoutMs, python, config }))()
+        judge({ response, answer, task: whole }, { signal: either, timeoutMs, aside, python, config }))()
       return gradeOf(name, await unlessAborted(given, either), answer ?? '')
     } catch (thrown) {
       signal.throwIfAborted()
@@ -119,7 +122,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
   }
 }
 
-/** Its clock stands while the sandbox works: that has a deadline of its own, and the first call waits for it to open. */
+/** Its clock stands while the sandbox works, which has a deadline of its own and opens at the first call, and in queues. */
 function stoppableDeadline(timeoutMs: number) {
   const aborter = new AbortController()
   let leftMs = timeoutMs

@@ -86,13 +86,17 @@ function categoriesOf(samples: readonly Sample[]): EvaluationDetails['categories
   )
 }
 
+/** How `math`, `choice` and `exact` say that an answer is not the truth; others' answers have nothing to agree on. */
+const comparing = new Set(['integer', 'unit', 'text', 'math-verify', 'choice', 'exact'])
+
 function suspectsOf(judged: readonly (readonly [TrajectoryId, Sample])[]): EvaluationDetails['suspects'] {
   const groups = grouped(judged)
   return [...groups.values()].flatMap(group => {
-    const counts = counted(group.flatMap(([, { answer, reward }]) => (answer && reward === 0 ? [answer] : [])))
+    const wrong = ({ answer, reward, how }: Sample) => (answer && reward === 0 && comparing.has(how!) ? [answer] : [])
+    const counts = counted(group.flatMap(([, sample]) => wrong(sample)))
     const [most] = Object.entries(counts).sort(([, a], [, b]) => b - a)
     const isOften = most !== undefined && group.length >= 3 && most[1] >= (2 / 3) * group.length
-    if (!isOften || group[0]![1].how === 'ifeval-strict') return []
+    if (!isOften) return []
     const { task, truth } = group[0]![1]
     return truth === '' ? [] : [{ task, truth, answer: most[0], samples: most[1] }]
   })

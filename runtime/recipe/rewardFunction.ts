@@ -12,10 +12,12 @@ export interface RewardAsk {
 }
 
 export interface RewardContext {
-  /** Aborted at `reward.timeoutMs`, what `python` takes aside; nobody waits for it after that. */
+  /** Aborted at `reward.timeoutMs`, what `python` and `aside` take not counted; nobody waits for it after that. */
   readonly signal: AbortSignal
   readonly timeoutMs: number
   readonly config: RecipeConfig
+  /** The clock of `timeoutMs` stands until this settles: for a wait that is not the judgement's own, as in a queue. */
+  aside<T>(wait: Promise<T>): Promise<T>
   /** Runs code in a sandbox with the project's Python environment. Whatever the code does, it resolves. */
   python(
     code: string,

@@ -104,7 +104,7 @@ function judgeOf(data: Readonly<Record<string, unknown>>): Ask {
   return judge
 }
 
-export const arenaHardReward: RewardFunction = async ({ response, task }, { signal, config }) => {
+export const arenaHardReward: RewardFunction = async ({ response, task }, { signal, aside, config }) => {
   const ask = judgeOf(config.data)
   const own = withoutSpecialTokens(response)
   const question = task.messages.at(-1)?.content ?? ''
@@ -117,7 +117,7 @@ export const arenaHardReward: RewardFunction = async ({ response, task }, { sign
           { role: 'system', content: instructions },
           { role: 'user', content },
         ],
-        signal,
+        { signal, aside },
       )
       const verdict = verdictIn(reply.text)
       if (verdict !== undefined) return verdict

@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
 import type { ChatMessage } from '../../../messages/facts'
 import { asError, TroupeError } from '../../../runtime/errors'
+import type { RewardContext } from '../../../runtime/recipe'
 import { resolveSecret, secretSchema } from '../../../runtime/secret'
 
 export const judgeSchema = z.strictObject({
@@ -40,10 +41,24 @@ export interface JudgeReply {
 export function judgeModel(config: JudgeConfig) {
   let running = 0
   const waiting: (() => void)[] = []
-  const lane = async () => {
-    if (running >= config.atOnce) await new Promise<void>(resolve => waiting.push(resolve))
-    else running++
-  }
+  const lane = (signal: AbortSignal): Promise<void> =>
+    new Promise((resolve, reject) => {
+      signal.throwIfAborted()
+      if (running < config.atOnce) {
+        running++
+        return resolve()
+      }
+      const enter = () => {
+        signal.removeEventListener('abort', giveUp)
+        resolve()
+      }
+      const giveUp = () => {
+        waiting.splice(waiting.indexOf(enter), 1)
+        reject(signal.reason)
+      }
+      waiting.push(enter)
+      signal.addEventListener('abort', giveUp, { once: true })
+    })
   const leave = () => {
     const next = waiting.shift()
     if (next === undefined) running--
@@ -71,8 +86,12 @@ export function judgeModel(config: JudgeConfig) {
     return { text: content ?? '', refusal: refusal ?? undefined }
   }
 
-  return async (messages: readonly ChatMessage[], signal: AbortSignal): Promise<JudgeReply> => {
-    await lane()
+  /** The wait for one of the `atOnce` lanes is put aside: all answers may be asked about at one time. */
+  return async (
+    messages: readonly ChatMessage[],
+    { signal, aside }: Pick<RewardContext, 'signal' | 'aside'>,
+  ): Promise<JudgeReply> => {
+    await aside(lane(signal))
     try {
       for (let attempt = 1; ; attempt++) {
         const late = AbortSignal.timeout(config.timeoutMs)

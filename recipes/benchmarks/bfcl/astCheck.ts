@@ -11,14 +11,19 @@ import { isDeepStrictEqual } from 'node:util'
 export interface FunctionCall {
   readonly name: string
   readonly arguments: Readonly<Record<string, unknown>>
+  /** The same for their types alone: a number that was written as a float, as `10.0`, is none that is whole. Default: `arguments`. */
+  readonly typed?: Readonly<Record<string, unknown>>
+}
+
+interface Described {
+  readonly type?: string
+  readonly items?: { readonly type?: string }
 }
 
 export interface FunctionDescription {
   readonly name: string
   readonly parameters?: {
-    readonly properties?: Readonly<
-      Record<string, { readonly type?: string; readonly items?: { readonly type?: string } }>
-    >
+    readonly properties?: Readonly<Record<string, Described>>
     readonly required?: readonly string[]
   }
 }
@@ -62,10 +67,13 @@ function callFault(
   for (const [parameter, value] of Object.entries(call.arguments)) {
     const answers = Object.hasOwn(values, parameter) ? values[parameter] : undefined
     if (answers === undefined) return `${name}: '${parameter}' was not wanted`
-    const declared = properties[parameter]?.type
-    const isVariable = declared !== undefined && !isOfType(value, declared)
-    if (isVariable && kindOf(value) !== kindOf(answers.find(answer => answer !== '')))
-      return `${name}: '${parameter}' is no ${declared}`
+    const { type: declared, items } = properties[parameter] ?? {}
+    const typed = call.typed?.[parameter] ?? value
+    const possible = answers.find(answer => answer !== '')
+    const isVariable = declared !== undefined && !isOfType(typed, declared)
+    if (isVariable && kindOf(typed) !== kindOf(possible)) return `${name}: '${parameter}' is no ${declared}`
+    if (!isVariable && !areOfType(typed, items?.type, answers))
+      return `${name}: '${parameter}' is no ${declared} of ${items!.type}`
     if (!answers.some(answer => (isVariable ? isDeepStrictEqual(value, answer) : isSame(value, answer))))
       return `${name}: '${parameter}' is ${JSON.stringify(value)?.slice(0, 80)}`
   }
@@ -100,6 +108,13 @@ function isOfType(value: unknown, declared: string): boolean {
   }
 }
 
+/** What an array holds, or a variable of the type of what is possible there. */
+function areOfType(value: unknown, declared: string | undefined, answers: readonly unknown[]): boolean {
+  if (!Array.isArray(value) || declared === undefined) return true
+  const kinds = answers.flatMap(answer => (Array.isArray(answer) && answer.length > 0 ? [kindOf(answer[0])] : []))
+  return value.every(one => isOfType(one, declared) || kinds.includes(kindOf(one)))
+}
+
 /** A value whose type is that of the possible answers, though not the declared one, is a variable's name to the leaderboard. */
 const kindOf = (value: unknown) =>
   Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : value === null ? 'null' : typeof value
@@ -110,19 +125,24 @@ const plainText = (text: string) =>
     .toLowerCase()
     .replaceAll("'", '"')
 
-/** In a dict, possible answers hold a list of values for each key; in an array, lists or values. */
+/**
+ * In a dict, possible answers hold a list of values for each key; in an array, lists or values. Texts in a list within another, or
+ * within a dict, have to be the very same.
+ */
 function isSame(value: unknown, answer: unknown): boolean {
   if (typeof value === 'string' && typeof answer === 'string') return plainText(value) === plainText(answer)
   if (typeof value === 'number' && typeof answer === 'number') return value === answer
   if (Array.isArray(value)) {
-    return Array.isArray(answer) && value.length === answer.length && value.every((one, at) => isSame(one, answer[at]))
+    const areSame = (one: unknown, at: number) =>
+      Array.isArray(one) ? isDeepStrictEqual(one, (answer as unknown[])[at]) : isSame(one, (answer as unknown[])[at])
+    return Array.isArray(answer) && value.length === answer.length && value.every(areSame)
   }
   if (typeof value === 'object' && value !== null) {
     if (typeof answer !== 'object' || answer === null || Array.isArray(answer)) return false
     const own = value as Readonly<Record<string, unknown>>
     const possible = answer as Readonly<Record<string, unknown>>
-    const among = (one: unknown, of: unknown) =>
-      Array.isArray(of) ? of.some(each => isSame(one, each)) : isSame(one, of)
+    const same = (one: unknown, of: unknown) => (Array.isArray(one) ? isDeepStrictEqual(one, of) : isSame(one, of))
+    const among = (one: unknown, of: unknown) => (Array.isArray(of) ? of.some(each => same(one, each)) : same(one, of))
     const mayLack = (of: unknown) => Array.isArray(of) && of.includes('')
     return (
       Object.entries(own).every(([key, one]) => Object.hasOwn(possible, key) && among(one, possible[key])) &&

@@ -8,7 +8,7 @@
  * writes; its first turn is judged.
  */
 import { readFile } from 'node:fs/promises'
-import { parseToolCalls, withoutSpecialTokens } from '../../../kernels'
+import { parseToolCalls, withNumbers, withoutSpecialTokens } from '../../../kernels'
 import type { ChatMessage } from '../../../messages/facts'
 import type { RewardFunction } from '../../../runtime/recipe'
 import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
@@ -84,11 +84,25 @@ interface Wanted {
   readonly functionsFile?: string
 }
 
+/** `10.0` is a float to the leaderboard, though JSON has but one kind of number: one half stands for it. */
+const typedJson = (text: string): unknown =>
+  JSON.parse(withNumbers(text, digits => (/[.eE]/.test(digits) && Number.isInteger(Number(digits)) ? '0.5' : digits)))
+
+function typedArguments(call: string): FunctionCall['arguments'] {
+  const { arguments: given } = typedJson(call.slice(call.indexOf('{'), call.lastIndexOf('}') + 1)) as {
+    readonly arguments: unknown
+  }
+  return (typeof given === 'string' ? typedJson(given) : given) as FunctionCall['arguments']
+}
+
 export const bfclReward: RewardFunction = async ({ response, task }, { python }) => {
   const { category, functions, wanted, kinds = [], functionsFile } = task.metadata as unknown as Wanted
-  const parsed = parseToolCalls(withoutSpecialTokens(response))
+  const text = withoutSpecialTokens(response)
+  const parsed = parseToolCalls(text)
   const malformed = parsed.calls.find(call => call.kind === 'malformed')
-  const calls = parsed.calls.flatMap((call): FunctionCall[] => (call.kind === 'call' ? [call] : []))
+  const calls = parsed.calls.flatMap((call): FunctionCall[] =>
+    call.kind === 'call' ? [{ ...call, typed: typedArguments(text.slice(call.start, call.end)) }] : [],
+  )
   const answer = JSON.stringify(calls.map(({ name, arguments: args }) => ({ name, arguments: args })))
   const say = (fault: string | undefined) => ({
     score: fault === undefined ? 1 : 0,

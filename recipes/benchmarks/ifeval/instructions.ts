@@ -5,16 +5,8 @@
  * Invariant: strict: the response is taken as it stands. Pure; an argument that a rule needs and has not throws with its name.
  * Source: the paper's descriptions of the 25 instruction ids.
  */
-import { languageOf, languages } from './language'
-import {
-  blankParagraphs,
-  capitalWordsOf,
-  countSentences,
-  occurrences,
-  starParagraphs,
-  wholeOccurrences,
-  wordsOf,
-} from './text'
+import { isSurelyNot, languageOf, languages } from './language'
+import { capitalWordsOf, countSentences, occurrences, starParagraphs, wholeOccurrences, wordsOf } from './text'
 
 export type Arguments = Readonly<Record<string, unknown>>
 type Rule = (response: string, args: Arguments, prompt: string) => boolean
@@ -69,13 +61,19 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'length_constraints:number_paragraphs': (text, args) =>
     starParagraphs(text)?.length === numberOf(args, 'num_paragraphs'),
   'length_constraints:nth_paragraph_first_word': (text, args) => {
-    const paragraphs = blankParagraphs(text)
-    const nth = paragraphs[numberOf(args, 'nth_paragraph') - 1]
-    const word = /^["'“‘]*([^\s.,?!'"]*)/.exec(nth?.trim().split(/\s+/)[0] ?? '')?.[1]?.toLowerCase()
-    return paragraphs.length === numberOf(args, 'num_paragraphs') && word === textOf(args, 'first_word').toLowerCase()
+    // Empty ones are not counted, but have their place.
+    const paragraphs = text.split('\n\n')
+    const count = paragraphs.filter(part => part.trim() !== '').length
+    const nth = numberOf(args, 'nth_paragraph')
+    const word = /^["'“‘]*([^\s.,?!'"]*)/.exec(paragraphs[nth - 1]?.trim().split(/\s+/)[0] ?? '')?.[1]?.toLowerCase()
+    return (
+      nth <= count && count === numberOf(args, 'num_paragraphs') && word === textOf(args, 'first_word').toLowerCase()
+    )
   },
   'detectable_content:number_placeholders': (text, args) =>
-    (text.match(/\[[^[\]]*\]/g)?.length ?? 0) >= numberOf(args, 'num_placeholders'),
+    // From `[` to the next `]` of its line, or to the line's end, where there is none.
+    (text.match(/\[[^\]\n]*\]?/g) ?? []).filter(found => found.endsWith(']')).length >=
+    numberOf(args, 'num_placeholders'),
   'detectable_content:postscript': (text, args) => {
     const marker = textOf(args, 'postscript_marker').trim().toLowerCase()
     const loose = marker.replace(/[.*+?^${}()|[\]\\]/g, '\\$&').replaceAll('\\.', '\\.\\s?')
@@ -85,8 +83,9 @@ export const instructions: Readonly<Record<string, Rule>> = {
     (text.match(/^\s*(?:\*[^*]|-).*$/gm)?.length ?? 0) === numberOf(args, 'num_bullets'),
   'detectable_format:constrained_response': text => options.some(option => text.includes(option)),
   'detectable_format:number_highlighted_sections': (text, args) => {
-    const single = (text.replace(/\*\*[^\n*]*\*\*/g, '').match(/\*[^\n*]+\*/g) ?? []).filter(m => m.slice(1, -1).trim())
-    const double = (text.match(/\*\*[^\n*]+\*\*/g) ?? []).filter(m => m.slice(2, -2).trim())
+    // The published checker finds `**a**` as two empty single ones, and `***a***` as one of each.
+    const single = (text.match(/\*[^\n*]*\*/g) ?? []).filter(m => /[^*\s]/.test(m))
+    const double = (text.match(/\*\*[^\n*]*\*\*/g) ?? []).filter(m => /[^*\s]/.test(m))
     return single.length + double.length >= numberOf(args, 'num_highlights')
   },
   'detectable_format:multiple_sections': (text, args) => {
@@ -132,5 +131,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'punctuation:no_comma': text => !text.includes(','),
 }
 
-/** Short texts, and texts all in capitals, are taken for other languages by detectors: only a script that is not ours tells. */
-const isEnglish = (text: string) => (text.match(/\p{L}/gu) ?? []).every(letter => /\p{Script=Latin}/u.test(letter))
+/** A short text, and one all in capitals, is taken for another language by detectors: these are asked about long ones in small letters. */
+const isEnglish = (text: string) =>
+  (text.match(/\p{L}/gu) ?? []).every(letter => /\p{Script=Latin}/u.test(letter)) &&
+  !isSurelyNot('en', text.toLowerCase())

@@ -45,6 +45,17 @@ export function languageOf(text: string): string | undefined {
   return franc()(text, { only: beside }) === 'swh' ? 'sw' : detect(text) || undefined
 }
 
+/** Words. Of nine hundred questions in English, cut to any length from here on, two were taken for another language. */
+const longEnough = 10
+
+/** A text of ten words or more whose halves are both in one other language: less is too often wrong. */
+export function isSurelyNot(language: string, text: string): boolean {
+  const words = text.split(/\s+/).filter(word => /\p{L}/u.test(word))
+  const middle = words.length >> 1
+  const [first, second] = [words.slice(0, middle), words.slice(middle)].map(half => languageOf(half.join(' ')))
+  return words.length >= longEnough && first !== undefined && first !== language && first === second
+}
+
 function indic(text: string): string | undefined {
   const counts = Object.entries(markers).map(([code, marker]) => ({ code, n: count(text, marker) }))
   const [first, second] = counts.sort((a, b) => b.n - a.n)

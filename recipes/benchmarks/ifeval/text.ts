@@ -33,10 +33,6 @@ export function starParagraphs(text: string): readonly string[] | undefined {
   return kept.some(part => part.trim() === '') ? undefined : kept
 }
 
-/** Parted by empty lines. */
-export const blankParagraphs = (text: string): readonly string[] =>
-  text.split(/\n\n/).filter(part => part.trim() !== '')
-
 /** How often a text occurs in another, as whole words or not, in any case. */
 export function occurrences(text: string, phrase: string): number {
   if (phrase === '') return 0
