@@ -21,8 +21,6 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation, WeightsUp
 import { asError, TroupeError } from '../errors'
 import { badRequest, checkRequest } from './serverRequest'
 
-export { readEngineModel } from './engineModelFile'
-
 export interface SimulatedEngineOptions {
   readonly id: EngineId
   readonly model: EngineModel
@@ -136,7 +134,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
       if (!update.keepKv) engine.forget()
       version = update.version
       pausedUntilMs = Math.max(pausedUntilMs, atMs) + updateMs
-      setTimeout(resolve, updateMs / speed)
+      setTimeout(resolve, Math.max(0, pausedUntilMs - nowMs()) / speed)
     }
     if (atMs < pausedUntilMs) return
     engine.look(atMs)
