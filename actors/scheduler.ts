@@ -2,7 +2,7 @@
  * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed | interrupted
- * out  turn.assign, trajectory.evict; turn.interrupted for a context that no engine can take
+ * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take
  * out  engine.left for one that is silent, slow, behind, or fails turn after turn, and turn.interrupted for every turn that ran on an engine that left
  * Invariant: a turn goes only to engines that sample under its oldest allowed policy or a newer one, and that were heard
  * since this scheduler began. What it knows is soft: a scheduler that starts anew learns the engines from the log and from
@@ -106,7 +106,10 @@ export function scheduler(
             assign(state, fx),
           )
       }
-      return withFacts([...leaving(state.fleet.unfit(), fx), ...interruptStranded(state, fx)], assign(state, fx))
+      const ended = [...leaving(state.fleet.unfit(), fx), ...interruptStranded(state, fx)]
+      const decision = withFacts(ended, assign(state, fx))
+      if (input.type !== 'engine.status') return decision
+      return { ...decision, commands: [...ledgerStatus(state, input.engine, fx), ...decision.commands] }
     },
     pending: assign,
   }
@@ -147,6 +150,14 @@ function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
   )
   state.stranded.clear()
   return facts
+}
+
+/** How far the ledger was from what the engine has just said. */
+function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): readonly Command[] {
+  const account = state.scheduler.ledger.engine(engine)
+  if (account === undefined) return []
+  const { driftTokens, foreignTokens } = account
+  return [{ type: 'ledger.status', at: fx.now(), engine, driftTokens, foreignTokens }]
 }
 
 const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>

@@ -1,10 +1,10 @@
 /**
  * Metrics of a run for Prometheus: engines, turns, tools, steps, besides the actors' own. Served on loopback only.
  *
- * in   a run's facts and engine statuses        out  `GET /metrics` in the text exposition format
+ * in   a run's facts, what engines and the scheduler say of KV        out  `GET /metrics` in the text exposition format
  */
 import { createServer } from 'node:http'
-import type { EngineStatus } from '../messages/commands'
+import type { EngineTelemetry } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { TroupeError } from '../runtime/errors'
 import { createMetrics, type MetricsRegistry } from '../runtime/metrics'
@@ -53,8 +53,12 @@ export async function serveMetrics(port: number | undefined): Promise<MetricsSer
 const secondsBuckets = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 
 /** Counts what a run's messages say. */
-export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineStatus) => void {
+export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineTelemetry) => void {
   const kv = registry.gauge('troupe_engine_kv_tokens', 'KV cache by state.', ['engine', 'state'])
+  const drift = registry.gauge('troupe_ledger_drift_tokens', 'Referenced KV by the engine, less by the ledger.', [
+    'engine',
+  ])
+  const foreign = registry.gauge('troupe_ledger_foreign_tokens', 'Referenced KV of requests of others.', ['engine'])
   const requests = registry.gauge('troupe_engine_requests', 'Requests by state.', ['engine', 'state'])
   const preemptions = registry.gauge('troupe_engine_preemptions', 'Preemptions since the engine started.', ['engine'])
   const tokens = registry.counter('troupe_sampled_tokens_total', 'Tokens that models sampled.', ['engine'])
@@ -74,6 +78,12 @@ export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineSt
         requests.set({ engine, state: 'running' }, message.running)
         requests.set({ engine, state: 'waiting' }, message.waiting)
         preemptions.set({ engine }, message.preemptions)
+        return
+      }
+      case 'ledger.status': {
+        const { engine, driftTokens, foreignTokens } = message
+        drift.set({ engine }, driftTokens)
+        foreign.set({ engine }, foreignTokens)
         return
       }
       case 'turn.completed':

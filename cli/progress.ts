@@ -4,7 +4,7 @@
  * in   a run's facts and engine statuses        out  a report for each finished step and evaluation, and the summary
  */
 import { errorRate } from '../actors/errorRate'
-import type { EngineStatus } from '../messages/commands'
+import type { EngineTelemetry } from '../messages/commands'
 import type { EvaluationCompleted, Fact, StepCompleted } from '../messages/facts'
 import { groupOf, type TrajectoryId } from '../messages/ids'
 import { type Score, scored } from './evaluationScore'
@@ -58,7 +58,7 @@ interface Tally {
 }
 
 export interface Progress {
-  take(message: Fact | EngineStatus): StepReport | EvaluationCompleted | undefined
+  take(message: Fact | EngineTelemetry): StepReport | EvaluationCompleted | undefined
   readonly steps: readonly StepReport[]
   readonly evaluations: readonly EvaluationCompleted[]
   /** Rollouts of the running step: asked for, finished. */

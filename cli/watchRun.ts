@@ -6,7 +6,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../actors/fenced'
-import type { EngineStatus } from '../messages/commands'
+import type { EngineTelemetry } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { systemEffects } from '../runtime/effects'
 import type { Journal } from '../runtime/journal'
@@ -18,7 +18,7 @@ const catchUpMs = 5000
 
 const watched = ['trajectories', 'runs', 'learner'] as const
 /** `live`: it came after the beginning of the watch. */
-export type Take = (message: Fact | EngineStatus, live: boolean) => void
+export type Take = (message: Fact | EngineTelemetry, live: boolean) => void
 
 /**
  * Every message of the run that counts, from its first: what an earlier process left, topic after topic, then what comes.
@@ -54,7 +54,7 @@ export async function watchRun(journal: Journal, take: Take): Promise<() => Prom
         const place = `${topic}#${partition}`
         if (offset < (seen.get(place) ?? 0)) continue
         seen.set(place, offset + 1)
-        if (counts(entry)) take(message as Fact | EngineStatus, true)
+        if (counts(entry)) take(message as Fact | EngineTelemetry, true)
       }
     },
   )

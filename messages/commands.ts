@@ -151,6 +151,20 @@ export interface EngineStatus {
   readonly maxRssBytes: number
 }
 
+/** Scheduler → whoever asks (`telemetry`): how far its ledger is from what an engine has just said. Tokens. */
+export interface LedgerStatus {
+  readonly type: 'ledger.status'
+  readonly at: number
+  readonly engine: EngineId
+  /** What the engine says that its requests refer to, less what the ledger has. */
+  readonly driftTokens: number
+  /** What of it is beyond all that the trajectories that run there may grow to: requests of others. */
+  readonly foreignTokens: number
+}
+
+/** What is said of an engine, about once a second. */
+export type EngineTelemetry = EngineStatus | LedgerStatus
+
 export interface SandboxStatus {
   readonly type: 'sandbox.status'
   readonly at: number
@@ -175,4 +189,5 @@ export type Command =
   | VerifyAnswer
   | ControlRun
   | EngineStatus
+  | LedgerStatus
   | SandboxStatus

@@ -116,6 +116,7 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'run.control':
       return { topic: 'control', key: run }
     case 'engine.status':
+    case 'ledger.status':
       return { topic: 'telemetry', key: message.engine }
     case 'sandbox.status':
       return { topic: 'telemetry', key: message.executor }

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { runMetrics, serveMetrics } from '../cli/metrics'
 import { train } from '../cli/train'
 import type { GenerateTurn } from '../messages/commands'
-import { epoch, groupId, trajectoryId } from '../messages/ids'
+import { engineId, epoch, groupId, trajectoryId } from '../messages/ids'
 import { completed } from './support/facts'
 
 test('a run’s facts are served as Prometheus metrics on loopback, and only there', async () => {
@@ -19,9 +19,12 @@ test('a run’s facts are served as Prometheus metrics on loopback, and only the
     const trajectory = trajectoryId(groupId('g'), 0)
     measure(completed({ trajectory, turn: 0, attempt: 0 } as GenerateTurn, 'x'))
     measure({ type: 'step.completed', at: 0, step: 3, epoch: epoch(0), version: 3 as never, metrics: { loss: 0.25 } })
+    measure({ type: 'ledger.status', at: 0, engine: engineId('e0'), driftTokens: -48, foreignTokens: 16 })
     const url = /http:\/\/127\.0\.0\.1:\d+\/metrics/.exec(lines.join(''))![0]
     const text = await (await fetch(url)).text()
     expect(text).toContain('troupe_sampled_tokens_total{engine="e0"} 5')
+    expect(text).toContain('troupe_ledger_drift_tokens{engine="e0"} -48')
+    expect(text).toContain('troupe_ledger_foreign_tokens{engine="e0"} 16')
     expect(text).toContain('troupe_step 3')
     expect(text).toContain('troupe_training{metric="loss"} 0.25')
     expect((await fetch(url.replace('/metrics', '/other'))).status).toBe(404)

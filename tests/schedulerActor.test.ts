@@ -55,6 +55,7 @@ function rig() {
   }
   return {
     facts,
+    commands,
     decide,
     tell,
     /** As a refold does: nothing is decided. */
@@ -146,6 +147,30 @@ test.each([
     expect(ledger().holding(last.trajectory)!.needTokens).toBe(expected)
   },
 )
+
+test('how far the ledger is from what an engine says is told with each report of it, once it takes turns', () => {
+  const { tell, decide, commands } = rig()
+  const said = () =>
+    commands
+      .filter(command => command.type === 'ledger.status')
+      .map(({ engine, driftTokens, foreignTokens }) => ({ engine, driftTokens, foreignTokens }))
+  decide(status('a'))
+  expect(said()).toEqual([])
+  tell(joined('a'))
+  tell(applied('a'))
+  decide(status('a'))
+  const ask = asked('g')
+  decide({ ...ask, boundTokens: 64 })
+  // A context of 3 tokens in blocks of 16; it may grow to 64.
+  decide({ ...status('a'), referencedTokens: 48 })
+  decide({ ...status('a'), referencedTokens: 100 })
+  const engine = engineId('a')
+  expect(said()).toEqual([
+    { engine, driftTokens: 0, foreignTokens: 0 },
+    { engine, driftTokens: 32, foreignTokens: 0 },
+    { engine, driftTokens: 84, foreignTokens: 36 },
+  ])
+})
 
 test('an engine that speaks stays, and time in which the scheduler itself stood still counts against nobody', () => {
   const r = rig()

@@ -101,6 +101,10 @@ export const commandShapes = {
       maxRssBytes: 'int',
     },
   },
+  'ledger.status': {
+    version: 1,
+    fields: { at: 'number', engine: 'string', driftTokens: 'int', foreignTokens: 'int' },
+  },
   'sandbox.status': {
     version: 1,
     fields: {
