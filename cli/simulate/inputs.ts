@@ -5,7 +5,7 @@
  * Invariant: a file that is not what it should be is refused whole, with the line, the field, and what was wrong there.
  */
 import { z } from 'zod'
-import { type EngineModel, finalTokens, type TracedTrajectory } from '../../kernels'
+import { type EngineModel, roomFault, type TracedTrajectory } from '../../kernels'
 import { checkInput, invalidInput, parseJson, readText } from '../../runtime/readInput'
 import { azureHeader, parseAzureTrace, type ReadTrace } from './azureTrace'
 
@@ -34,14 +34,9 @@ const lineSchema = z.strictObject({
 export function readTrace(path: string, model: EngineModel): ReadTrace {
   const text = readText(path)
   const read = text.startsWith(azureHeader) ? parseAzureTrace(text, path) : parseLines(text, path)
-  const room = Math.floor(model.kvTokens / model.blockTokens) * model.blockTokens
   for (const [at, one] of read.trace.entries()) {
-    // The token that is sampled last is never put into the cache.
-    const needs = finalTokens(one) - 1
-    if (needs <= room) continue
-    throw invalidInput(
-      `${path} line ${read.lines[at]}: turns: trajectory '${one.trajectoryId}' needs ${needs} tokens of KV at its end, and an engine '${model.name}' has ${room} in whole blocks`,
-    )
+    const fault = roomFault(one, model)
+    if (fault !== null) throw invalidInput(`${path} line ${read.lines[at]}: turns: ${fault}`)
   }
   if (read.trace.length === 0) throw invalidInput(`${path}: it holds no trajectory`)
   return read

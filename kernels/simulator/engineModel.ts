@@ -37,7 +37,7 @@ export interface EngineModel {
   readonly blockTokens: number
   /** Sequences that run at once. */
   readonly maxSequences: number
-  /** Tokens that one step computes at most: its chunks of prompts and a token for every decode. */
+  /** Tokens that one step computes at most: its chunks of prompts and, but for SGLang, a token for every decode. */
   readonly maxBatchTokens: number
   /** One copy of a group's prompt serves all its members. */
   readonly prefixSharing: boolean

@@ -47,8 +47,9 @@ function aloneMs({ promptTokens, turns }: TracedTrajectory, model: EngineModel):
 const angles = Array.from({ length: 19 }, (_, i) => (i * Math.PI) / 36)
 
 function leastWorkMs(trace: readonly TracedTrajectory[], model: EngineModel): number {
-  const { stepMs: c, maxSequences, maxBatchTokens, prefixSharing, blockTokens } = model
-  const most = Math.min(maxSequences, maxBatchTokens)
+  const { family, stepMs: c, maxSequences, maxBatchTokens, prefixSharing, blockTokens } = model
+  // SGLang decodes all that runs, whatever a step's budget of tokens is.
+  const most = family === 'vllm' ? Math.min(maxSequences, maxBatchTokens) : maxSequences
   const room = capacityBlocks(model) * blockTokens
   const sums = { decodes: 0, attended: 0, own: 0, prefilled: 0, pairs: 0 }
   const seen = new Set<string>()

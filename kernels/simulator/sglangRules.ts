@@ -98,15 +98,18 @@ export function sglangRules(state: EngineState): EngineRules {
     const needed = demand(head)
     const slack = slackOf(cache, decodes)
     const growing = decodes.filter(one => mayWrite(one) <= clippedNewTokens).length
+    // From where another one may write no more than what is looked at, the estimate falls faster.
+    const longer = decodes.map(one => mayWrite(one) - clippedNewTokens).filter(steps => steps > 0)
+    const last = Math.min(most, ...longer)
     let free = cache.availableBlocks
     let estimate = decodes.reduce((sum, one) => sum + clipped(one), 0)
-    for (let steps = 1; steps < most; steps++) {
+    for (let steps = 1; steps < last; steps++) {
       estimate -= growing
       if (needed < free * cache.blockTokens - Math.max(leastRatio, ratio - steps * decayPerStep) * estimate)
         return steps
       free -= slack[(steps - 1) % cache.blockTokens]!
     }
-    return most
+    return last
   }
 
   return {

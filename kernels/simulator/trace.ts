@@ -40,11 +40,19 @@ export function finalTokens({ promptTokens, turns }: TracedTrajectory): number {
 export const sampledTokens = ({ turns }: TracedTrajectory): number =>
   turns.reduce((sum, { newTokens }) => sum + newTokens, 0)
 
+/** What a trajectory needs at its end, and this engine has not; null where it fits. */
+export function roomFault(one: TracedTrajectory, model: EngineModel): string | null {
+  const room = capacityBlocks(model) * model.blockTokens
+  // The token that is sampled last is never put into the cache; but a turn begins only where one fits behind its context.
+  const needs = finalTokens(one) - (one.turns.at(-1)!.newTokens > 1 ? 1 : 0)
+  if (needs <= room) return null
+  return `trajectory '${one.trajectoryId}' needs ${needs} tokens of KV, and engine ${model.name} has ${room} in whole blocks (kvTokens ${model.kvTokens}, blockTokens ${model.blockTokens})`
+}
+
 /** What is wrong with a trace for this engine, in the words of its reader; null where nothing is. */
 export function traceFault(trace: readonly TracedTrajectory[], model: EngineModel): string | null {
   if (trace.length === 0) return 'it holds no trajectory'
   const seen = new Set<string>()
-  const room = capacityBlocks(model) * model.blockTokens
   const firstMs = firstArrivalMs(trace)
   for (const one of trace) {
     const waitsMs = one.turns.reduce((sum, { toolMs }) => sum + toolMs, one.arrivalMs - firstMs)
@@ -53,11 +61,8 @@ export function traceFault(trace: readonly TracedTrajectory[], model: EngineMode
     }
     if (seen.has(one.trajectoryId)) return `trajectoryId '${one.trajectoryId}' is there twice`
     seen.add(one.trajectoryId)
-    // The token that is sampled last is never put into the cache.
-    const needs = finalTokens(one) - 1
-    if (needs > room) {
-      return `trajectory '${one.trajectoryId}' needs ${needs} tokens of KV, and engine ${model.name} has ${room} in whole blocks (kvTokens ${model.kvTokens}, blockTokens ${model.blockTokens})`
-    }
+    const fault = roomFault(one, model)
+    if (fault !== null) return fault
   }
   return null
 }

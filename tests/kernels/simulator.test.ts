@@ -215,6 +215,40 @@ test('sglang: a request waits while what the running ones may write, times the r
   expect(result.preemptions).toBe(0)
 })
 
+test('sglang decodes all that runs, whatever the budget of a step: the bound knows', () => {
+  const trace = upTo(12).map(member => line(member, 4, [80]))
+  for (const family of familyNames) {
+    const model = { ...base, family, maxSequences: 12, maxBatchTokens: 4 }
+    expect(run(trace, model).makespanMs).toBeGreaterThanOrEqual(lowerBoundMs(trace, model, 1).ms)
+  }
+})
+
+test('sglang looks 4096 tokens ahead: a request is admitted in the same step, whether steps are taken as one or not', () => {
+  const trace = upTo(14).map(member => line(member, 100, [1763 + 37 * member]))
+  for (const boundTokens of [4000, 4200, 5000]) {
+    const options = { boundTokens, statusMs: 0 }
+    const model = {
+      family: 'sglang',
+      kvTokens: 24_000,
+      blockTokens: 1,
+      maxSequences: 64,
+      maxBatchTokens: 8192,
+    } as const
+    const stepwise = run(trace, model, { ...options, stepwise: true })
+    expect(run(trace, model, options).ttftMsMean).toBeCloseTo(stepwise.ttftMsMean, 6)
+  }
+})
+
+test('what the check of a trace lets pass, the scheduler takes: a turn needs room for a token behind its context', () => {
+  const small = { kvTokens: 160, blockTokens: 16 }
+  for (const policy of names) {
+    expect(run([line(0, 150, [[5, 1, 4], 1])], small, { policy }).turns).toBe(2)
+    expect(run([line(0, 150, [[5, 1, 4], 2])], small, { policy }).kvPeakShare).toBe(1)
+  }
+  expect(() => run([line(0, 150, [[5, 1, 5], 1])], small)).toThrow(/needs 161 tokens of KV/)
+  expect(() => run([line(0, 150, [[5, 1, 4], 3])], small)).toThrow(/needs 161 tokens of KV/)
+})
+
 test('sglang: the sequence that has written least is retracted, and finds its prompt again', () => {
   // 600 decode steps take the ratio down to 0.098: then more is admitted than will fit.
   const late = { arrivalMs: 3200 }
@@ -293,7 +327,7 @@ const anyLoad: fc.Arbitrary<Load> = fc
         family: fc.constantFrom(...familyNames),
         blockTokens: fc.constantFrom(1, 4, 16),
         maxSequences: fc.integer({ min: 1, max: 12 }),
-        maxBatchTokens: fc.integer({ min: 8, max: 200 }),
+        maxBatchTokens: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 8, max: 200 })),
         prefixSharing: fc.boolean(),
       })
       .map(rest => ({ ...base, ...rest })),
@@ -325,8 +359,10 @@ const anyLoad: fc.Arbitrary<Load> = fc
       promptTokens: [5, 33, 64][group]!,
       turns,
     }))
+    // From what just fits.
     const longest = Math.max(...lines.map(finalTokens))
-    return { ...rest, model: { ...model, kvTokens: Math.ceil(longest * tightness) + model.blockTokens }, trace: lines }
+    const kvTokens = Math.ceil((longest * tightness) / model.blockTokens) * model.blockTokens
+    return { ...rest, model: { ...model, kvTokens }, trace: lines }
   })
 
 test('whatever the load: every turn completes, tokens are conserved, KV is never over capacity, no bound is beaten', () => {
