@@ -1,8 +1,9 @@
 /** One process a run: a second one is refused by name, and takes over once the first has let go. */
 import { runId } from '../messages/ids'
-import { openMemoryBus } from '../runtime/bus'
+import { type Bus, openMemoryBus } from '../runtime/bus'
 import { holdRun } from '../runtime/bus/hold'
 import { openSeat } from '../runtime/bus/seat'
+import { TroupeError } from '../runtime/errors'
 
 test('a run is held once; who lets go makes room; other runs are not concerned', async () => {
   const bus = openMemoryBus()
@@ -45,4 +46,27 @@ test('a seat has one owner; who stands by is given it when the owner goes, and a
   await second.release()
   await (await holdRun(bus, run, () => {})).release()
   await bus.close()
+})
+
+test('who may have no seat at all is told why, and not that another process drives the run', async () => {
+  const inner = openMemoryBus()
+  const denied = new TroupeError('bus.denied', { boundary: 'bus', retriable: false, message: 'no rights on the group' })
+  for (const refused of ['learner', 'scheduler']) {
+    const bus: Bus = {
+      ...inner,
+      async subscribe(options, handler) {
+        if (!options.group.endsWith(`seat.${refused}`)) return inner.subscribe(options, handler)
+        // As Kafka's driver: it says so, and then that the group has settled.
+        queueMicrotask(() => options.onError(denied))
+        const nobody = { commit: async () => {}, pause: () => {}, resume: () => {}, close: async () => {} }
+        return { ...nobody, holds: () => false }
+      },
+    }
+    const lost: Error[] = []
+    await expect(holdRun(bus, runId('r'), error => lost.push(error))).rejects.toBe(denied)
+    expect(lost).toEqual([])
+  }
+  // Nothing was kept of it.
+  await (await holdRun(inner, runId('r'), () => {})).release()
+  await inner.close()
 })

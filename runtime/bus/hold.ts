@@ -16,25 +16,36 @@ export interface Hold {
 
 const seats: readonly SeatName[] = ['learner', 'scheduler']
 
-/** @throws TroupeError bus.run_held */
+/** @throws TroupeError bus.run_held, or what keeps this process from having a seat at all: bus.denied and the like */
 export async function holdRun(bus: Bus, run: RunId, onLost: (error: Error) => void): Promise<Hold> {
   const taken: Seat[] = []
+  let isHeld = false
+  let fault: Error | undefined
+  const onError = (error: Error): void => {
+    if (isHeld) onLost(error)
+    else fault ??= error
+  }
   const release = async (): Promise<void> => {
     for (const seat of taken.splice(0)) await seat.release()
   }
   for (const name of seats) {
-    const seat = await openSeat(bus, run, name, { onTaken: () => {}, onLost: () => onLost(lost(run)), onError: onLost })
+    const seat = await openSeat(bus, run, name, { onTaken: () => {}, onLost: () => onError(lost(run)), onError })
     taken.push(seat)
-    if (seat.isOurs()) continue
+    if (fault === undefined && seat.isOurs()) continue
     await release()
-    throw new TroupeError('bus.run_held', {
-      boundary: 'bus',
-      retriable: true,
-      message: `another process drives the run '${run}'`,
-      hint: 'end that one first; one that was killed holds a run until its session ends (sessionTimeoutMs, 10 s). To share the work of a run: --role',
-    })
+    throw fault ?? held(run)
   }
+  isHeld = true
   return { release }
+}
+
+function held(run: RunId): TroupeError {
+  return new TroupeError('bus.run_held', {
+    boundary: 'bus',
+    retriable: true,
+    message: `another process drives the run '${run}'`,
+    hint: 'end that one first; one that was killed holds a run until its session ends (sessionTimeoutMs, 10 s). To share the work of a run: --role',
+  })
 }
 
 function lost(run: RunId): TroupeError {

@@ -72,6 +72,10 @@ export interface KafkaBroker {
     readonly isolationLevel: 0
     readonly topics: readonly TopicPartitions<{ partition: number; timestamp: number }>[]
   }): Promise<{ readonly responses: readonly { readonly partitions: readonly { readonly offset: string }[] }[] }>
+  findGroupCoordinator(request: {
+    readonly groupId: string
+    readonly coordinatorType: number
+  }): Promise<{ readonly coordinator: { readonly nodeId: number } }>
   joinGroup(request: {
     readonly groupId: string
     readonly sessionTimeout: number
@@ -118,7 +122,8 @@ export interface KafkaCluster {
   }>
   findTopicPartitionMetadata(topic: string): readonly { readonly partitionId: number; readonly leader: number }[]
   findBroker(of: { readonly nodeId: number | string }): Promise<KafkaBroker>
-  findGroupCoordinator(of: { readonly groupId: string }): Promise<KafkaBroker>
+  /** Brokers that are known, by node id. */
+  readonly brokerPool: { readonly brokers: Readonly<Record<string, { isConnected(): boolean }>> }
 }
 
 export interface KafkaClient {

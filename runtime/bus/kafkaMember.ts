@@ -11,6 +11,7 @@ import { systemEffects } from '../effects'
 import { asError, TroupeError } from '../errors'
 import { assignPartitions, type TopicPartition } from './assignment'
 import type { JoinedGroup, KafkaBroker, KafkaClient, KafkaCluster } from './kafkaClient'
+import { findCoordinator } from './kafkaCoordinator'
 import { kafkaError, passesByItself, rootOf } from './kafkaErrors'
 
 const protocolName = 'troupe-cooperative'
@@ -108,7 +109,7 @@ export class KafkaMember {
     const { group, client, topics, held } = this.options
     await this.cluster.connect()
     await this.cluster.addMultipleTargetTopics(topics)
-    this.coordinator ??= await this.cluster.findGroupCoordinator({ groupId: group })
+    this.coordinator ??= await findCoordinator(this.cluster, group)
     const { coordinator } = this
     this.joinAgain = false
     const claim: Claim = { held: [...held()], generation: this.heldSince }
@@ -219,7 +220,7 @@ export class KafkaMember {
     const { group } = this.options
     try {
       if (this.memberId !== '') {
-        const coordinator = this.coordinator ?? (await this.cluster.findGroupCoordinator({ groupId: group }))
+        const coordinator = this.coordinator ?? (await findCoordinator(this.cluster, group))
         await coordinator.leaveGroup({ groupId: group, memberId: this.memberId })
       }
     } catch {

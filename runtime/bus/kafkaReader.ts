@@ -18,7 +18,9 @@ import {
   type KafkaClient,
   type KafkaCluster,
 } from './kafkaClient'
+import { findCoordinator } from './kafkaCoordinator'
 import { kafkaError, passesByItself, rootOf } from './kafkaErrors'
+import type { Bounds } from './shortLog'
 
 /** Over the largest batch that a topic takes unless it is set otherwise (1,048,588), so that one always fits. */
 export const partitionFetchBytes = 2 * 1024 * 1024
@@ -49,27 +51,27 @@ export class KafkaReader {
   }
 
   /**
-   * One request: what is there from `offset` on, at most about `partitionFetchBytes`.
+   * One request: what is there from `offset` on, at most about `partitionFetchBytes`. `until`: the deadline, as `elapsed`.
    * @throws TroupeError bus.offset_out_of_range before the oldest
    */
-  async fetch(topic: string, partition: number, offset: number): Promise<Fetched> {
-    try {
-      return await this.onLeader(`reading ${topic}/${partition}`, topic, partition, async broker => {
-        const answer = await broker.fetch({
-          replicaId: -1,
-          isolationLevel: 0,
-          maxWaitTime: 0,
-          minBytes: 0,
-          maxBytes: answerBytes,
-          topics: [{ topic, partitions: [{ partition, fetchOffset: String(offset), maxBytes: partitionFetchBytes }] }],
-        })
-        const [found] = answer.responses[0]?.partitions ?? []
-        if (!found) return { records: [], end: offset }
-        return this.decoded(topic, found, offset)
+  async fetch(topic: string, partition: number, offset: number, until?: number): Promise<Fetched> {
+    const ask = async (broker: KafkaBroker): Promise<Fetched> => {
+      const answer = await broker.fetch({
+        replicaId: -1,
+        isolationLevel: 0,
+        maxWaitTime: 0,
+        minBytes: 0,
+        maxBytes: answerBytes,
+        topics: [{ topic, partitions: [{ partition, fetchOffset: String(offset), maxBytes: partitionFetchBytes }] }],
       })
+      const [found] = answer.responses[0]?.partitions ?? []
+      return found ? this.decoded(topic, found, offset) : { records: [], end: offset }
+    }
+    try {
+      return await this.onLeader(`reading ${topic}/${partition}`, topic, partition, ask, until)
     } catch (thrown) {
       if (rootOf((thrown as Error).cause).type !== 'OFFSET_OUT_OF_RANGE') throw thrown
-      const { oldest, next } = await this.offsets(topic, partition)
+      const { oldest, next } = await this.offsets(topic, partition, until)
       if (offset >= next) return { records: [], end: next }
       throw this.outOfRange(topic, partition, offset, oldest, next)
     }
@@ -90,16 +92,15 @@ export class KafkaReader {
     return { records, end: Number(highWatermark) }
   }
 
-  async offsets(topic: string, partition: number): Promise<{ oldest: number; next: number }> {
-    const at = (timestamp: number): Promise<number> =>
-      this.onLeader(`asking for offsets of ${topic}/${partition}`, topic, partition, async broker => {
-        const { responses } = await broker.listOffsets({
-          replicaId: -1,
-          isolationLevel: 0,
-          topics: [{ topic, partitions: [{ partition, timestamp }] }],
-        })
+  async offsets(topic: string, partition: number, until?: number): Promise<Bounds> {
+    const at = (timestamp: number): Promise<number> => {
+      const topics = [{ topic, partitions: [{ partition, timestamp }] }]
+      const ask = async (broker: KafkaBroker): Promise<number> => {
+        const { responses } = await broker.listOffsets({ replicaId: -1, isolationLevel: 0, topics })
         return Number(responses[0]!.partitions[0]!.offset)
-      })
+      }
+      return this.onLeader(`asking for offsets of ${topic}/${partition}`, topic, partition, ask, until)
+    }
     const [oldest, next] = await Promise.all([at(oldestTimestamp), at(nextTimestamp)])
     return { oldest, next }
   }
@@ -117,7 +118,7 @@ export class KafkaReader {
   coordinatorOf(groupId: string): Promise<KafkaBroker> {
     let found = this.coordinators.get(groupId)
     if (!found) {
-      found = this.cluster.findGroupCoordinator({ groupId })
+      found = findCoordinator(this.cluster, groupId)
       this.coordinators.set(groupId, found)
       found.catch(() => this.coordinators.delete(groupId))
     }
@@ -130,23 +131,24 @@ export class KafkaReader {
     topic: string,
     partition: number,
     act: (broker: KafkaBroker) => Promise<T>,
+    until?: number,
   ): Promise<T> {
-    return await this.retrying(doing, async () => {
+    const ask = async (): Promise<T> => {
       await this.cluster.addMultipleTargetTopics([topic])
       const found = this.cluster.findTopicPartitionMetadata(topic).find(one => one.partitionId === partition)
       return await act(asLeader(await this.cluster.findBroker({ nodeId: found?.leader ?? -1 })))
-    })
+    }
+    return await this.retrying(doing, ask, until)
   }
 
-  /** Asks again, with growing pauses, while the fault is one that passes; throws a TroupeError. */
-  async retrying<T>(doing: string, act: () => Promise<T>): Promise<T> {
-    const end = systemEffects.elapsed() + deadlineMs
+  /** Asks again, with growing pauses, while the fault is one that passes, `until` its deadline; throws a TroupeError. */
+  async retrying<T>(doing: string, act: () => Promise<T>, until = systemEffects.elapsed() + deadlineMs): Promise<T> {
     if (this.closed) throw busErrors.closed()
     for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
       try {
         return await act()
       } catch (thrown) {
-        if (this.closed || !passesByItself(thrown) || systemEffects.elapsed() + pauseMs > end) {
+        if (this.closed || !passesByItself(thrown) || systemEffects.elapsed() + pauseMs > until) {
           throw kafkaError(thrown, doing, this.client.brokers)
         }
         await sleep(pauseMs)

@@ -11,6 +11,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
 import type { BusRecord } from './bus'
+import { busErrors } from './busErrors'
 import { asLeader, type KafkaClient, type KafkaCluster } from './kafkaClient'
 import { kafkaError, passesByItself } from './kafkaErrors'
 import { type KafkaReader, partitionFetchBytes } from './kafkaReader'
@@ -86,8 +87,10 @@ export class KafkaTail {
   private async catchUp(place: Place): Promise<void> {
     try {
       while (place.state === 'behind') {
-        const { records, end } = await this.reader.fetch(place.topic, place.partition, place.next)
+        const { topic, partition, next } = place
+        const { records, end } = await this.reader.fetch(topic, partition, next, this.stalledAt(place))
         if (end < place.next) {
+          place.answeredAt = systemEffects.elapsed()
           await this.untilItReaches(place)
           continue
         }
@@ -95,7 +98,7 @@ export class KafkaTail {
         // Without a record below the end there is nothing to catch up with: control records, or a gap.
         if (place.state === 'behind' && (place.next >= end || records.length === 0)) {
           place.state = 'following'
-          await this.follow(place.topic)
+          await this.follow(place)
         }
       }
     } catch (thrown) {
@@ -104,11 +107,13 @@ export class KafkaTail {
   }
 
   /** @throws TroupeError bus.offset_out_of_range where the partition goes on ending before the cursor */
-  private async untilItReaches({ topic, partition, next }: Place): Promise<void> {
+  private async untilItReaches(place: Place): Promise<void> {
     const { reader } = this
+    const { topic, partition, next } = place
     const bounds = async () => {
+      if (place.state === 'gone') throw busErrors.closed() // nobody hears of it
       await reader.cluster.refreshMetadata().catch(() => {}) // the request says what is wrong
-      return await reader.offsets(topic, partition)
+      return await reader.offsets(topic, partition, this.stalledAt(place))
     }
     await untilItReaches(next, bounds, ({ oldest, next: end }) =>
       reader.outOfRange(topic, partition, next, oldest, end),
@@ -131,9 +136,11 @@ export class KafkaTail {
   }
 
   /** Makes sure that a poll runs on each broker that leads a followed partition. */
-  private async follow(topic: string): Promise<void> {
+  private async follow(place: Place): Promise<void> {
+    const { topic } = place
     if (!this.topics.has(topic)) {
-      await this.reader.retrying(`following ${topic}`, () => this.cluster.addMultipleTargetTopics([topic]))
+      const add = () => this.cluster.addMultipleTargetTopics([topic])
+      await this.reader.retrying(`following ${topic}`, add, this.stalledAt(place))
       this.topics.add(topic)
     }
     this.pollAll()
@@ -231,10 +238,14 @@ export class KafkaTail {
     this.catching.add(running)
   }
 
+  /** When a place fails that is not answered before. */
+  private stalledAt({ answeredAt }: Place): number {
+    return answeredAt + this.client.settings.stallTimeoutMs
+  }
+
   private failStalled(places: readonly Place[], thrown: unknown): void {
-    const { stallTimeoutMs } = this.client.settings
     for (const place of places) {
-      if (systemEffects.elapsed() - place.answeredAt < stallTimeoutMs) continue
+      if (systemEffects.elapsed() < this.stalledAt(place)) continue
       this.fail(place, kafkaError(thrown, `following ${place.topic}/${place.partition}`, this.client.brokers))
     }
   }
