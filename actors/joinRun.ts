@@ -51,8 +51,7 @@ async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> 
       scope.onClose(
         await lead(options, 'learner', scope.fail, async (mayAct, again) => {
           const part = openScope(options, scope.troupe, scope.fail, mayAct)
-          await beginLearning(part, resumes, again)
-          resumes = false
+          if (await beginLearning(part, resumes, again)) resumes = false
           return part
         }),
       )
@@ -83,24 +82,31 @@ async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> 
   }
 }
 
-/** Announces the run where nobody has, then leads it from where its log ends. */
-async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<void> {
+/** Announces the run where nobody has, then leads it from where its log ends. False: the seat was another's by then. */
+async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
   const { options, troupe } = scope
   const { config, recipe, partitions = 1 } = options
+  const lookUp = async () => {
+    const started = await startOf(troupe.journal)
+    if (started === undefined) return undefined
+    checkCode(started, options.acceptCode)
+    if (!resumes) checkRecipe(started, config)
+    return started
+  }
   try {
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
-    const started = await startOf(troupe.journal)
-    if (started !== undefined) {
-      checkCode(started, options.acceptCode)
-      if (!resumes) checkRecipe(started, config)
-    }
+    await lookUp() // what is wrong is said before a model is made
     const model = await modelOf(config, options.modelDirectory, demonstrations)
     const { renderer, digest, stopTokens } = await rendererOf(scope, model)
+    // All that took its time, in which another may have taken over and started the run.
+    const started = await lookUp()
+    if (!(await scope.mayAct())) return false
     if (started === undefined || resumes) {
       const resume = started !== undefined
       await announce(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
     } else checkTokenizer(started, digest)
     await startLearning(scope, { renderer, model, stopTokens, demonstrations, onReplaced })
+    return true
   } catch (thrown) {
     await scope.close()
     throw thrown

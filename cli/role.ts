@@ -9,7 +9,7 @@ import { createLog } from '../runtime/log'
 import { collectedVersions } from './doctor'
 import { type MetricsServer, serveMetrics } from './metrics'
 import type { LoadedRecipe } from './recipes'
-import { openRun } from './runContext'
+import { openRun, type RunContext } from './runContext'
 import { stopSignals } from './signals'
 import { joinedConfig, waitForRun, whenBusIsThere } from './startedRun'
 
@@ -35,10 +35,12 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
     stopped = true
   })
   const open = () => openRun(options.bus, id, 'write', options.dir)
-  const context = await whenBusIsThere(open, say, () => stopped)
+  let context: RunContext | undefined
   let metrics: MetricsServer | undefined
   let run: Run | undefined
   try {
+    context = await whenBusIsThere(open, say, () => stopped)
+    if (context === undefined) return signals.exitCode()
     metrics = await serveMetrics(options.metrics)
     const started = await waitForRun(context, say, () => stopped)
     if (started === undefined) return signals.exitCode()
@@ -73,6 +75,6 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
     signals.release()
     metrics?.close()
     await run?.close() // closed already, unless something failed
-    await context.bus.close()
+    await context?.bus.close()
   }
 }

@@ -31,6 +31,14 @@ export function withBus(command: Command): Command {
   )
 }
 
+/** Adds `--dir`. */
+export function withDirectory(command: Command): Command {
+  return command.option(
+    '--dir <directory>',
+    'where runs keep models, checkpoints and blobs, on Kafka (default: .troupe)',
+  )
+}
+
 /** The directory that an address keeps its runs' files in. A memory bus and Kafka keep them in `given`, or where the default bus does. */
 export function directoryOf(address: string, given?: string): string {
   return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')
@@ -43,7 +51,8 @@ export async function openRun(
   mode: 'write' | 'read',
   given?: string,
 ): Promise<RunContext> {
-  const opened = mode === 'read' ? await openForReading(address, name) : await openFiles(address, name, mode, given)
+  const opened =
+    mode === 'read' ? await openForReading(address, name, { given }) : await openFiles(address, name, mode, given)
   return {
     ...opened,
     journal: mode === 'read' ? readingJournal(opened) : openJournal(opened.bus, opened.blobs, opened.run),
@@ -54,9 +63,9 @@ export async function openRun(
  * Opens a run that is not there yet, for writing.
  * @throws TroupeError cli.bad_run, cli.run_exists: what another run has said is never touched
  */
-export async function openNewRun(address: string, name: string): Promise<RunContext> {
+export async function openNewRun(address: string, name: string, given?: string): Promise<RunContext> {
   checkNewRun(address, name)
-  const context = await openRun(address, name, 'write')
+  const context = await openRun(address, name, 'write', given)
   if (!(await runsOn(context.bus)).includes(name)) return context
   await context.bus.close()
   throw runExists(name)
@@ -93,11 +102,11 @@ export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'bl
   })
 }
 
-/** A run's bus and blobs, to look at. Without a name, `choose` takes a run of a bus that several share. */
+/** A run's bus and files, to look at. Without a name, `choose` takes a run of a bus that several share. `given`: as of directoryOf. */
 export async function openForReading(
   address: string,
   name: string | undefined,
-  choose: (bus: Bus) => Promise<string | undefined> = async () => undefined,
+  options: { readonly choose?: (bus: Bus) => Promise<string | undefined>; readonly given?: string | undefined } = {},
 ): Promise<Omit<RunContext, 'journal'>> {
   checkReadable(address)
   if (!address.startsWith('kafka:')) {
@@ -108,9 +117,9 @@ export async function openForReading(
   const bus = await openBus(address, { mode: 'read' })
   try {
     const runs = await runsOn(bus)
-    const chosen = name ?? (await choose(bus))
+    const chosen = name ?? (await options.choose?.(bus))
     if (chosen === undefined || !runs.includes(chosen)) throw noRunOn(address, runs, chosen)
-    return await withFiles(address, chosen, bus, 'read')
+    return await withFiles(address, chosen, bus, 'read', options.given)
   } catch (thrown) {
     await bus.close()
     throw thrown

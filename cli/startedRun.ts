@@ -84,26 +84,31 @@ export async function refuseTaken(context: RunContext): Promise<void> {
 /** How long a process that takes one part of a run waits for a broker that does not answer: one that restarts is back by then. */
 const brokerWaitMs = 30_000
 
-/** A part of a run is no use without its bus, and may be started with it. @throws what `open` throws at last */
+/**
+ * A part of a run is no use without its bus, and may be started with it. Undefined where the wait was aborted.
+ * @throws what `ask` throws at last
+ */
 export async function whenBusIsThere<T>(
-  open: () => Promise<T>,
+  ask: () => Promise<T>,
   say: (text: string) => void,
   isAborted: () => boolean,
-): Promise<T> {
+): Promise<T | undefined> {
   const begun = systemEffects.elapsed()
   for (let tries = 0; ; tries++) {
     try {
-      return await open()
+      return await ask()
     } catch (thrown) {
       const isOut = thrown instanceof TroupeError && thrown.code === 'bus.unreachable'
-      if (!isOut || isAborted() || systemEffects.elapsed() - begun > brokerWaitMs) throw thrown
+      if (!isOut) throw thrown
+      if (isAborted()) return undefined
+      if (systemEffects.elapsed() - begun > brokerWaitMs) throw thrown
       if (tries === 0) say(`${thrown.message}; asking for ${brokerWaitMs / 1000} s`)
       await sleep(lookEveryMs)
     }
   }
 }
 
-/** Waits for the learner to start the run. `aborted` ends the wait. @throws TroupeError cli.run_not_started */
+/** Waits for the learner to start the run, over a broker that restarts too. `isAborted` ends the wait. @throws TroupeError cli.run_not_started */
 export async function waitForRun(
   context: RunContext,
   say: (text: string) => void,
@@ -111,8 +116,9 @@ export async function waitForRun(
 ): Promise<RunStarted | undefined> {
   const begun = systemEffects.elapsed()
   for (let saidAt = Number.NEGATIVE_INFINITY; !isAborted(); await sleep(lookEveryMs)) {
-    const started = await startedRun(context)
+    const started = await whenBusIsThere(() => startedRun(context), say, isAborted)
     if (started !== undefined) return started
+    if (isAborted()) break
     const now = systemEffects.elapsed()
     if (now - begun > waitMs) break
     if (now - saidAt < sayEveryMs) continue

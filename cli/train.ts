@@ -155,7 +155,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const log = createLog('troupe')
   const open = () => openRun(options.bus, id, 'write', options.dir)
   const say = (text: string) => void process.stderr.write(`${text}\n`)
-  const context = role === 'all' ? await open() : await whenBusIsThere(open, say, () => false)
+  const context = role === 'all' ? await open() : (await whenBusIsThere(open, say, () => false))!
   let lose: (error: Error) => void = () => {}
   const lost = new Promise<never>((_, reject) => {
     lose = reject

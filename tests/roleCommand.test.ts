@@ -2,9 +2,13 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { whenBusIsThere } from '../cli/startedRun'
+import type { RunContext } from '../cli/runContext'
+import { waitForRun, whenBusIsThere } from '../cli/startedRun'
+import { runId } from '../messages/ids'
+import { openMemoryBus } from '../runtime/bus'
 import { TroupeError } from '../runtime/errors'
-import { troupe } from './support/cli'
+import { endAll, troupe } from './support/cli'
+import { until } from './support/until'
 
 jest.setTimeout(120_000)
 
@@ -65,11 +69,43 @@ test('a part of a run waits for a broker that does not answer yet, and for nothi
       () => false,
     ),
   ).rejects.toBe(denied)
-  await expect(
-    whenBusIsThere(
-      () => Promise.reject(out),
-      () => {},
-      () => true,
+  const aborted = whenBusIsThere(
+    () => Promise.reject(out),
+    () => {},
+    () => true,
+  )
+  expect(await aborted).toBeUndefined()
+})
+
+test('a role that waits for its learner goes on waiting while the broker is started again', async () => {
+  const bus = openMemoryBus()
+  const said: string[] = []
+  let asked = 0
+  const listTopics = async () => {
+    if (++asked > 2) stopped = true
+    throw new TroupeError('bus.unreachable', { boundary: 'bus', retriable: true, message: 'no broker answers' })
+  }
+  let stopped = false
+  const context = { run: runId('r'), bus: { ...bus, listTopics } } as unknown as RunContext
+  expect(
+    await waitForRun(
+      context,
+      line => said.push(line),
+      () => stopped,
     ),
-  ).rejects.toBe(out)
+  ).toBeUndefined()
+  expect(said).toEqual(['no broker answers; asking for 30 s'])
+  await bus.close()
+})
+
+test('a role that is stopped while it asks for its broker ends as signals say', async () => {
+  const args = ['train', 'quickstart', '--role', 'tools', '--run', 'r', '--bus', 'kafka://127.0.0.1:1']
+  const role = troupe(args)
+  try {
+    await until(() => role.said().includes('asking for 30 s'), 60_000)
+    role.process.kill('SIGINT')
+    expect(await role.done).toMatchObject({ code: 130, stdout: '' })
+  } finally {
+    await endAll([role])
+  }
 })

@@ -6,6 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { claimLearning, whenReplaced } from '../actors/claimLearning'
+import { joinRun } from '../actors/joinRun'
 import { lead } from '../actors/roles/lead'
 import type { Scope } from '../actors/roles/scope'
 import { startRun } from '../actors/root'
@@ -101,6 +102,42 @@ test('a run in one process ends with an error when another process claims it, in
   } finally {
     await started.close()
     await bus.close()
+    rmSync(directory, { recursive: true, force: true })
+  }
+}, 180_000)
+
+test('a learner whose seat goes to another while it prepares itself announces nothing', async () => {
+  const directory = mkdtempSync(join(tmpdir(), 'troupe-takeover-'))
+  const inner = openMemoryBus()
+  let revoke: () => Promise<void> = async () => {}
+  const bus: Bus = {
+    ...inner,
+    async subscribe(options, handler) {
+      const isSeat = options.group.endsWith('seat.learner')
+      if (isSeat) revoke = async () => options.onRevoked?.({ topic: options.topics[0]!, partition: 0 })
+      return inner.subscribe(options, handler)
+    },
+  }
+  const {
+    recipe,
+    config: { value: config },
+  } = loadRecipe('quickstart', ['evaluation.problems=0'])
+  const journal = openJournal(bus, memoryBlobs(), run)
+  const standing: string[] = []
+  const joined = await joinRun({
+    ...{ role: 'learner', run, recipe, config, directory, modelDirectory: join(directory, 'model'), bus },
+    ...{ blobs: memoryBlobs(), resume: false, learns: false, acceptCode: true, versions: {}, fx: systemEffects },
+    log: createLog('test', { level: 'silent' }),
+    onStanding: one => standing.push(one),
+  })
+  try {
+    await revoke()
+    await until(() => standing.at(-1) === 'standing-by', 120_000) // it ended what it had begun
+    expect((await journal.offsets('runs', 0)).next).toBe(0)
+    expect(standing).toEqual(['active', 'standing-by'])
+  } finally {
+    await joined.close()
+    await inner.close()
     rmSync(directory, { recursive: true, force: true })
   }
 }, 180_000)

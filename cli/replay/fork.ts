@@ -78,7 +78,7 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
       `turn ${turn}, call ${call} of the notebook says otherwise now: ${brief(was)} → ${brief(now)}; forks go on from that\n`,
     )
   }
-  const context = await openNewRun(options.bus, run)
+  const context = await openNewRun(options.bus, run, options.dir)
   const signals = stopSignals()
   try {
     const { stopped } = signals
@@ -91,7 +91,7 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
     signals.release()
     await context.bus.close()
   }
-  const results = await resultsOf(options.bus, run)
+  const results = await resultsOf({ ...options, run })
   print(plan, results, options.json === true)
   process.exitCode = signals.exitCode()
 }
@@ -169,8 +169,12 @@ function readToolResult(file: string): string {
   }
 }
 
-async function resultsOf(bus: string, run: string): Promise<readonly ForkResult[]> {
-  const recorded = await openRecorded({ bus, run })
+async function resultsOf({ bus, run, dir }: Pick<ReadOptions, 'bus' | 'run' | 'dir'>): Promise<readonly ForkResult[]> {
+  const recorded = await openRecorded({
+    bus,
+    ...(run === undefined ? {} : { run }),
+    ...(dir === undefined ? {} : { dir }),
+  })
   try {
     const forked = await factsOf(recorded, 'runs', ['trajectory.forked'])
     const turnOf = new Map(forked.map(f => [f.child, f.turn]))

@@ -15,13 +15,14 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { recipeSchema } from '../../runtime/recipe'
 import { withoutBom } from '../../runtime/withoutBom'
 import { wholeNumber } from '../optionReaders'
-import { openNewRun, runNamed, withBus } from '../runContext'
+import { openNewRun, runNamed, withBus, withDirectory } from '../runContext'
 import { badImport, maxImportBytes, unpackFixture } from './fixture'
 import { factsOfLines, type ImportedLine } from './importedFacts'
 import { jsonText } from './jsonText'
 
 interface ImportOptions {
   readonly bus: string
+  readonly dir?: string
   readonly as?: string
   readonly maxMb: number
   readonly json?: boolean
@@ -39,7 +40,7 @@ export function registerImport(replay: Command): void {
     .option('--as <run>', 'name of the run (default: import-<file>)')
     .option('--max-mb <n>', 'refuse what is larger', wholeNumber(1, 4096), maxImportBytes / mib)
     .option('--json', 'one JSON object')
-  withBus(command).action(importRun)
+  withDirectory(withBus(command)).action(importRun)
 }
 
 async function importRun(file: string, options: ImportOptions): Promise<void> {
@@ -53,7 +54,7 @@ async function importRun(file: string, options: ImportOptions): Promise<void> {
   const fixture = isFixture ? unpackFixture(bytes[0]!.content, options.maxMb * mib) : undefined
   const facts = fixture === undefined ? runFacts(factsOfLines(linesOf(bytes), systemEffects.now()), name) : []
 
-  const context = await openNewRun(options.bus, name)
+  const context = await openNewRun(options.bus, name, options.dir)
   try {
     await context.journal.create(fixture?.partitions ?? 1)
     for (let partition = 0; partition < (fixture?.partitions ?? 0); partition++) {

@@ -13,7 +13,7 @@ import type { BlobStore } from '../../runtime/bus/blobs'
 import type { Bus } from '../../runtime/bus/bus'
 import { TroupeError } from '../../runtime/errors'
 import type { RunDirectory } from '../../runtime/runDirectory'
-import { chooseRun, openForReading, runsOn, withBus } from '../runContext'
+import { chooseRun, openForReading, runsOn, withBus, withDirectory } from '../runContext'
 import { type Fault, faultList, faultText } from './faults'
 import { type LookEnd, lookEnd } from './lookEnd'
 import { partitionScan, type Take, type Want } from './partitionScan'
@@ -21,6 +21,8 @@ import { type Place, placeOf, timeOf } from './place'
 
 export interface ReadOptions {
   readonly bus: string
+  /** On Kafka: where the run keeps its files. */
+  readonly dir?: string
   readonly run?: string
   readonly at?: string
   readonly reindex?: boolean
@@ -63,7 +65,7 @@ export interface RecordedRun {
 const farApart: Readonly<Record<Bus['kind'], number>> = { memory: 64, lmdb: 64, kafka: 2048 }
 
 export function withRun(command: Command): Command {
-  return withBus(command)
+  return withDirectory(withBus(command))
     .option('--run <id>', 'the run (default: the newest)')
     .option('--at <topic:partition:offset>', 'the run as it stood when this record was written')
     .option('--reindex', 'make the index of its trajectories anew')
@@ -72,7 +74,10 @@ export function withRun(command: Command): Command {
 export async function openRecorded(options: ReadOptions): Promise<RecordedRun> {
   const at = options.at === undefined ? undefined : placeOf(options.at)
   const chosen = options.bus.startsWith('kafka:') ? options.run : chooseRun(options.bus, options.run)
-  const { run, files, bus, blobs } = await openForReading(options.bus, chosen, newestOn)
+  const { run, files, bus, blobs } = await openForReading(options.bus, chosen, {
+    choose: newestOn,
+    given: options.dir,
+  })
   try {
     const topics = new Map((await bus.listTopics()).map(config => [config.topic, config.partitions]))
     const end = at === undefined ? undefined : { at, look: lookEnd(bus, run, at, await timeOf(bus, run, at)) }

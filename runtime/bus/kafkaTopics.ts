@@ -191,13 +191,11 @@ export class KafkaTopics {
       if (found !== null) return found
       await sleep(metadataPauseMs)
     }
-    throw new TroupeError('bus.kafka_failed', {
-      ...{
-        boundary: 'bus',
-        retriable: true,
-        message: `looking up topics: none of ${this.client.brokers.join(', ')} answered`,
-      },
-      hint: "see the broker's own log",
+    throw new TroupeError('bus.unreachable', {
+      boundary: 'bus',
+      retriable: true,
+      message: `no broker answers at ${this.client.brokers.join(', ')} (looking up topics)`,
+      hint: 'check that the broker runs',
     })
   }
 

@@ -7,9 +7,10 @@ import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
 import type { Verified } from '../../cli/replay/verifier'
 import { runId } from '../../messages/ids'
 import { openBus, openKafkaBus } from '../../runtime/bus'
-import { memoryBlobs } from '../../runtime/bus/blobs'
+import { memoryBlobs, openFileBlobs } from '../../runtime/bus/blobs'
 import { parseKafkaAddress } from '../../runtime/bus/kafkaAddress'
 import { openJournal } from '../../runtime/journal'
+import { runDirectory } from '../../runtime/runDirectory'
 import { troupe } from '../support/cli'
 import { quickstartHistory, writeHistory } from '../support/histories'
 import { type KafkaServers, startKafka } from '../support/kafka'
@@ -100,6 +101,18 @@ test('an import on Kafka is a run of its own', async () => {
   expect((await replay('import', file, '--as', 'copied')).stdout).toContain('88 trajectories')
   expect((await replay('verify', '--run', 'copied')).code).toBe(0)
   expect((await replay('import', file, '--as', 'copied')).stderr).toContain("there is a run 'copied' already")
+})
+
+test("a run on Kafka whose files lie in a directory of the user's is read with them: --dir", async () => {
+  const dir = join(directory, 'files')
+  const run = runId('filed')
+  const bus = await openKafkaBus(kafka.address)
+  await writeHistory(bus, { ...history, run })
+  const journal = openJournal(bus, await openFileBlobs(runDirectory(dir, run).blobs, 'write'), run)
+  await journal.append([{ type: 'stage.changed', at: 0, stage: 'late', step: 9, reason: 'x'.repeat(2 ** 20) }])
+  await bus.close()
+  expect((await replay('verify', '--run', run)).code).toBe(1)
+  expect(await replay('verify', '--run', run, '--dir', dir)).toMatchObject({ code: 0, stderr: '' })
 })
 
 test('a large run on Kafka is listed by its index, which takes in what came since and is dropped with its topics', async () => {

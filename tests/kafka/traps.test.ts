@@ -531,6 +531,7 @@ test('the layer of kafkajs that is not public is what its declarations here say'
   for (const call of [
     'fetch',
     'listOffsets',
+    'findGroupCoordinator',
     'joinGroup',
     'syncGroup',
     'heartbeat',
