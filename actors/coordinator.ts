@@ -6,17 +6,13 @@
  * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so that after a
  * refold `pending` asks again exactly for what has no answer, under new attempts.
  */
-import { createHash } from 'node:crypto'
 import { OrderedMap } from 'immutable'
-import type { Command } from '../messages/commands'
-import type { Fact } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../messages/ids'
 import { nothing, type Reactive } from '../runtime/behaviour'
-import { deriveSeed, type Effects } from '../runtime/effects'
-import { notebookTool } from '../sandbox/notebookTool'
+import { type Asks, answerVerify, ask, awaitsReward, type RenderRequest } from './asks'
 import { Awake } from './awake'
 import { curriculumAfter, isReplaced, noCurriculum } from './fenced'
-import { answerTags, type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from './rollout'
+import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
 
 interface CoordinatedGroup {
   readonly firstOffset: number
@@ -36,15 +32,6 @@ export interface CoordinatorState {
   readonly scheduler: number
 }
 
-/** Asks the renderer for a tool-response delta; answered by `context.appended`. */
-export interface RenderRequest {
-  readonly kind: 'render'
-  readonly trajectory: TrajectoryId
-  readonly turn: number
-  readonly epoch: Epoch
-  readonly responses: readonly string[]
-}
-
 export interface CoordinatorOptions {
   readonly turnTimeoutMs: number
   /** A reward that has not come is asked for again after this, ms. Default 30,000. */
@@ -54,8 +41,6 @@ export interface CoordinatorOptions {
 /** On top of a tool's own deadline: queueing and the way over the bus. */
 const toolGraceMs = 60_000
 const usualVerifyTimeoutMs = 30_000
-
-type Out = { facts: Fact[]; commands: Command[]; requests: RenderRequest[] }
 
 export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
   const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
@@ -132,7 +117,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
     },
     asked: (state, highestOrder) => ({ ...state, highestOrder: Math.max(state.highestOrder, highestOrder) }),
     decide(state, input, fx) {
-      const out: Out = { facts: [], commands: [], requests: [] }
+      const out: Asks = { facts: [], commands: [], requests: [] }
       switch (input.type) {
         case 'rollout.requested':
         case 'turn.completed':
@@ -162,7 +147,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
             if (!isUnjudged(rollout)) continue
             // No fact: asking too often costs a grader's time and changes nothing.
             awake.restart(rollout)
-            verify(rollout, out)
+            out.commands.push(answerVerify(rollout))
           }
           return out
         }
@@ -178,7 +163,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
       }
     },
     pending(state, fx) {
-      const out: Out = { facts: [], commands: [], requests: [] }
+      const out: Asks = { facts: [], commands: [], requests: [] }
       for (const rollout of rolloutsOf(state)) {
         askedAt.set(rollout, awake.now)
         ask(rollout, state.epoch, fx, out)
@@ -200,146 +185,3 @@ function* rolloutsOf(state: CoordinatorState): Generator<Rollout, void, undefine
 
 const find = (state: CoordinatorState, id: TrajectoryId): Rollout | undefined =>
   state.groups.get(groupOf(id))?.members.get(memberOf(id))
-
-const awaitsReward = (rollout: Rollout) => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
-
-/** What the rollout needs next. With `isDue`, only those of its tool calls are asked again. */
-function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Out, isDue?: (call: Call) => boolean): void {
-  switch (rollout.phase) {
-    case 'turn':
-      askTurn(rollout, at, fx, out)
-      return
-    case 'tools':
-      askTools(rollout, at, fx, out, isDue)
-      return
-    case 'append':
-      out.requests.push({
-        kind: 'render',
-        trajectory: rollout.request.trajectory,
-        turn: rollout.turn,
-        epoch: at,
-        responses: rollout.calls.map(c => c.response ?? ''),
-      })
-      return
-    case 'ended':
-      finish(rollout, at, fx, out)
-      return
-    case 'finished':
-      if (awaitsReward(rollout)) verify(rollout, out)
-  }
-}
-
-function askTurn(rollout: Rollout, at: Epoch, fx: Effects, out: Out): void {
-  const { request } = rollout
-  const maxTokens = tokensLeft(rollout)
-  if (maxTokens < 1) {
-    finish({ ...rollout, ending: { outcome: 'truncated', reason: 'tokens' } }, at, fx, out)
-    return
-  }
-  const context = join([...rollout.context, ...rollout.partial])
-  const common = {
-    trajectory: request.trajectory,
-    turn: rollout.turn,
-    attempt: rollout.attempt + 1,
-    epoch: at,
-    engine: rollout.engine,
-    // One seed for all attempts of a turn: an engine that is deterministic samples the same tokens again.
-    seed: deriveSeed(request.seed, 'turn', rollout.turn),
-    sampling: request.sampling,
-    maxTokens,
-  }
-  out.facts.push({
-    type: 'turn.asked',
-    at: fx.now(),
-    ...common,
-    contextTokens: context.length,
-    contextDigest: createHash('sha256').update(bytesOf(context)).digest('hex'),
-  })
-  out.commands.push({
-    type: 'turn.generate',
-    ...common,
-    context,
-    resumedTokens: rollout.partialTokens,
-    promptTokens: request.tokens.length,
-    boundTokens: context.length + maxTokens,
-    order: request.order,
-    minVersion: request.minVersion,
-  })
-}
-
-function askTools(
-  rollout: Rollout,
-  at: Epoch,
-  fx: Effects,
-  out: Out,
-  isDue: ((call: Call) => boolean) | undefined,
-): void {
-  const { trajectory, limits } = rollout.request
-  rollout.calls.forEach((call, index) => {
-    if (call.response !== null) return
-    const place = { trajectory, turn: rollout.turn, call: index, attempt: call.attempt + 1, tool: call.tool }
-    if (call.refused !== null) {
-      const { status, text } = call.refused
-      const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null }
-      out.facts.push({ type: 'tool.completed', at: fx.now(), ...place, status, text, ...nothingRan })
-      return
-    }
-    if (isDue !== undefined && !isDue(call)) return
-    const asked = { ...place, epoch: at, arguments: call.arguments }
-    out.facts.push({ type: 'tool.asked', at: fx.now(), ...asked })
-    out.commands.push({
-      type: 'tool.execute',
-      ...asked,
-      timeoutMs: limits.toolTimeoutMs,
-      responseChars: limits.toolResponseChars,
-      ...(call.tool === notebookTool.name
-        ? { cells: [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))] }
-        : {}),
-    })
-  })
-}
-
-function finish(rollout: Rollout, at: Epoch, fx: Effects, out: Out): void {
-  const { outcome, reason } = rollout.ending ?? { outcome: 'failed', reason: 'unknown' }
-  out.facts.push({
-    type: 'rollout.finished',
-    at: fx.now(),
-    trajectory: rollout.request.trajectory,
-    epoch: at,
-    outcome,
-    reason,
-    turns: rollout.texts.length,
-    sampledTokens: rollout.sampledTokens,
-    toolCalls: rollout.toolCalls,
-    toolErrors: rollout.toolErrors,
-    answerTags: answerTags(rollout),
-  })
-  out.commands.push({ type: 'trajectory.release', trajectory: rollout.request.trajectory, outcome })
-  const isOut = rollout.calls.some(c => c.response === null && c.attempt >= 0)
-  if (isOut) out.commands.push({ type: 'tool.cancel', trajectory: rollout.request.trajectory })
-  if (outcome !== 'failed') verify(rollout, out)
-}
-
-function verify(rollout: Rollout, out: Out): void {
-  out.commands.push({
-    type: 'answer.verify',
-    trajectory: rollout.request.trajectory,
-    attempt: rollout.verifyAttempt,
-    reward: rollout.request.task.reward,
-    truth: rollout.request.task.truth,
-    response: rollout.texts.join('\n'),
-    task: rollout.request.task,
-  })
-}
-
-function join(pieces: readonly Int32Array[]): Int32Array {
-  const joined = new Int32Array(pieces.reduce((n, p) => n + p.length, 0))
-  let at = 0
-  for (const piece of pieces) {
-    joined.set(piece, at)
-    at += piece.length
-  }
-  return joined
-}
-
-const bytesOf = (tokens: Int32Array) => new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)

@@ -4,7 +4,8 @@
  */
 import type { Role, Run, RunOptions } from './run'
 
-export { type CoordinatorOptions, type CoordinatorState, coordinator, type RenderRequest } from './coordinator'
+export type { RenderRequest } from './asks'
+export { type CoordinatorOptions, type CoordinatorState, coordinator } from './coordinator'
 export { type CurriculumPlan, curriculum, type DrawRequest } from './curriculum'
 export type { CurriculumState } from './curriculumState'
 export { type DispatcherOptions, type DispatcherState, dispatcher } from './dispatcher'

@@ -3,7 +3,8 @@
  * Two behaviours side by side: each folds every fact, and each decides what it is for.
  */
 import type { Decision, Reactive } from '../runtime/behaviour'
-import type { CoordinatorState, RenderRequest } from './coordinator'
+import type { RenderRequest } from './asks'
+import type { CoordinatorState } from './coordinator'
 import type { GrouperState } from './grouper'
 
 export interface OwnerState {

@@ -28,7 +28,7 @@ export interface Call {
  */
 type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
 
-interface Ending {
+export interface Ending {
   readonly outcome: Outcome
   readonly reason: string
 }

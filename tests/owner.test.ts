@@ -1,5 +1,6 @@
 import fc from 'fast-check'
-import { coordinator, type RenderRequest } from '../actors/coordinator'
+import type { RenderRequest } from '../actors/asks'
+import { coordinator } from '../actors/coordinator'
 import { grouper } from '../actors/grouper'
 import { type OwnerState, oldestOpen, owner } from '../actors/owner'
 import { assembleSequence } from '../kernels'

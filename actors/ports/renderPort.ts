@@ -5,7 +5,7 @@
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host'
 import type { Renderer } from '../../runtime/renderer'
-import type { RenderRequest } from '../coordinator'
+import type { RenderRequest } from '../asks'
 
 export const renderKey = (request: RenderRequest): string => `${request.trajectory}#${request.turn}#${request.epoch}`
 

@@ -6,21 +6,20 @@
  * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget. However it ends, the engine
  * keeps nothing of it, and what there was of it stands in the conversation.
  */
-import { createHash } from 'node:crypto'
+import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/asks'
 import { type Tool, toolPort } from '../../actors/ports/toolPort'
-import { type Call, cellsOf, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollout'
-import { callErrorText, countAnswerTags, truncateMiddle } from '../../kernels'
+import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollout'
+import { callErrorText, truncateMiddle } from '../../kernels'
 import type { ChatMessage, Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import { type Epoch, executorId } from '../../messages/ids'
-import { deriveSeed, type Effects } from '../../runtime/effects'
+import type { Effects } from '../../runtime/effects'
 import { type Engine, type Generation, GenerationLost } from '../../runtime/engine'
 import { asError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal'
 import type { Renderer } from '../../runtime/renderer'
-import { notebookTool } from '../../sandbox/notebookTool'
 import { tokenText } from './tokenText'
 
-const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null }
+const stopped: Ending = { outcome: 'truncated', reason: 'stopped' }
 
 export interface ChatView {
   turn(): void
@@ -76,23 +75,11 @@ export async function exchange(
   await journal.append([request])
 
   async function turn(): Promise<void> {
-    const maxTokens = tokensLeft(rollout)
-    if (maxTokens < 1) return finish('truncated', 'tokens')
-    const context = Int32Array.from(rollout.context.flatMap(piece => [...piece]))
-    const { trajectory, sampling } = request
-    const place = { trajectory, turn: rollout.turn, attempt: rollout.attempt + 1 }
-    const seed = deriveSeed(request.seed, 'turn', rollout.turn)
-    const contextDigest = createHash('sha256').update(new Uint8Array(context.buffer)).digest('hex')
-    const asked = {
-      epoch,
-      engine: rollout.engine,
-      seed,
-      sampling,
-      maxTokens,
-      contextTokens: context.length,
-      contextDigest,
-    }
-    await say({ type: 'turn.asked', at: fx.now(), ...place, ...asked })
+    const next = turnAsked(rollout, epoch, fx)
+    if (next === undefined) return finish(outOfTokens)
+    await say(next.asked)
+    const { trajectory, turn, attempt, context, maxTokens, sampling, seed } = next.generate
+    const place = { trajectory, turn, attempt }
     view.turn()
     let shownAt: number | undefined
     let spoken = ''
@@ -104,7 +91,7 @@ export async function exchange(
         view.text(piece)
       },
     )
-    const ask = { requestId: `${trajectory}#${place.turn}#${place.attempt}`, trajectory, context, resumedTokens: 0 }
+    const ask = { requestId: `${trajectory}#${turn}#${attempt}`, trajectory, context, resumedTokens: 0 }
     const wanted = { ...ask, maxTokens, sampling, seed, priority: 0, keep: true }
     let isStreamed = false
     const onTokens = (tokens: Int32Array) => {
@@ -135,8 +122,8 @@ export async function exchange(
         error: message,
       })
       wroteInPart(spoken)
-      if (signal.aborted) return finish('truncated', 'stopped')
-      await finish('failed', `engine: ${message}`)
+      if (signal.aborted) return finish(stopped)
+      await finish({ outcome: 'failed', reason: `engine: ${message}` })
       throw thrown
     }
     // Engines that answer at once, and the last token, which some give with the end alone.
@@ -149,7 +136,7 @@ export async function exchange(
       const common = { at: fx.now(), ...place, engine: engine.id, tokens, logprobs, segments }
       await say({ type: 'turn.interrupted', ...common, reason: 'aborted', error: '' })
       wroteInPart(g.text)
-      return finish('truncated', 'stopped')
+      return finish(stopped)
     }
     const { finish: how, cachedTokens, preemptions, timing } = g
     const answer = { tokens, logprobs, text: g.text, finish: how, segments, cachedTokens, preemptions, timing }
@@ -158,25 +145,21 @@ export async function exchange(
   }
 
   async function call(one: Call, index: number): Promise<void> {
-    const { trajectory, limits } = request
-    const place = { trajectory, turn: rollout.turn, call: index, attempt: 0, tool: one.tool }
     let fact: ToolCompleted
     let endedAt = fx.now()
-    if (one.refused !== null) {
-      fact = { type: 'tool.completed', at: fx.now(), ...place, ...one.refused, ...nothingRan }
-    } else {
-      const asked = { ...place, epoch, arguments: one.arguments }
-      await say({ type: 'tool.asked', at: fx.now(), ...asked })
+    const next = toolAsked(rollout, index, epoch, fx)
+    if ('refused' in next) fact = next.refused
+    else {
+      await say(next.asked)
       view.calling(one)
-      const { toolTimeoutMs: timeoutMs, toolResponseChars: responseChars } = limits
-      const before = [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))]
-      const cells = one.tool === notebookTool.name ? { cells: before } : {}
       try {
-        const decision = await runTool({ type: 'tool.execute', ...asked, timeoutMs, responseChars, ...cells }, signal)
+        const decision = await runTool(next.execute, signal)
         fact = decision!.facts[0] as ToolCompleted
       } catch (thrown) {
         if (signal.aborted) return // said once for all calls, when those beside it have ended
+        const { trajectory, turn, call, attempt, tool, responseChars } = next.execute
         const text = truncateMiddle(callErrorText(asError(thrown).message), responseChars)
+        const place = { trajectory, turn, call, attempt, tool }
         fact = { type: 'tool.completed', at: fx.now(), ...place, status: 'error', text, ...nothingRan }
       }
       endedAt = fact.at
@@ -187,12 +170,8 @@ export async function exchange(
     await say(fact)
   }
 
-  async function finish(outcome: 'answered' | 'truncated' | 'failed', reason: string): Promise<void> {
-    const { texts, sampledTokens, toolCalls, toolErrors } = rollout
-    const counts = { turns: texts.length, sampledTokens, toolCalls, toolErrors }
-    const answerTags = countAnswerTags(texts.join('\n'))
-    const { trajectory } = request
-    await say({ type: 'rollout.finished', at: fx.now(), trajectory, epoch, outcome, reason, ...counts, answerTags })
+  async function finish(ending: Ending): Promise<void> {
+    await say(rolloutFinished(rollout, ending, epoch, fx))
     // Nobody judges a chat.
     const { group } = request
     await journal.append([{ type: 'group.closed', at: fx.now(), group, epoch, reason: 'complete', rewarded: [] }])
@@ -206,7 +185,7 @@ export async function exchange(
           break
         case 'tools':
           if (signal.aborted) {
-            await finish('truncated', 'stopped')
+            await finish(stopped)
             break
           }
           await Promise.all(rollout.calls.map((one, index) => call(one, index))).finally(() => {
@@ -222,7 +201,7 @@ export async function exchange(
           break
         }
         case 'ended':
-          await finish(rollout.ending!.outcome, rollout.ending!.reason)
+          await finish(rollout.ending!)
       }
     }
   } finally {

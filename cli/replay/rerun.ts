@@ -10,7 +10,7 @@
  * at that moment, or a refold, would ask for is compared instead.
  */
 import { isDeepStrictEqual } from 'node:util'
-import type { RenderRequest } from '../../actors/coordinator'
+import type { RenderRequest } from '../../actors/asks'
 import type { OwnerState } from '../../actors/owner'
 import { decode, encode } from '../../messages/codec'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
