@@ -40,6 +40,8 @@ export const environmentReward = {
   name: 'python',
   file: join(environmentsDirectory(), 'reward.py'),
   interpreter: join(environmentsVenv(), 'bin/python'),
+  // The first judgement of a process imports the package and makes the environment: 10 s and more on a busy machine.
+  timeoutMs: 60_000,
 } as const
 
 export async function environmentSource(data: EnvironmentData, config: RecipeConfig): Promise<TaskSource> {
