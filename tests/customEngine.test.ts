@@ -96,7 +96,7 @@ test('an engine that leaves says so, and a turn that is asked again goes to anot
   ])
   await joinEngine(
     troupe,
-    echo('b', async ({ context }) => answer(context)),
+    echo('b', async ({ context }) => answer(context.slice(-2))),
     { version: 0 },
   )
   await troupe.journal.append([turn(0, { attempt: 1 })])
@@ -156,6 +156,38 @@ test('an engine around a function: contexts that do not fit and failures are tol
   await expect(slow.generate(request)).rejects.toMatchObject({ code: 'engine.lost' })
 })
 
+test('what a function gives is held against what was asked: anything else is `engine.failed`, and says what', async () => {
+  const request = { ...turn(0), requestId: 'q', priority: 0, keep: false }
+  const sampling = { ...request.sampling, stopTokens: [7] }
+  const good = answer(Int32Array.of(1, 7))
+  const wrong: readonly (readonly [unknown, RegExp])[] = [
+    [undefined, /undefined instead of an object/],
+    [{ ...good, logprobs: new Float32Array(1) }, /2 tokens with 1 logprobs/],
+    [{ ...good, logprobs: [-1, -1] }, /logprobs are of type Array/],
+    [{ ...good, tokens: [1, 2] }, /tokens are of type Array/],
+    [{ ...good, tokens: undefined }, /tokens are of type Undefined/],
+    [answer(Int32Array.of(1, 2, 3)), /more than 2 tokens/],
+    [answer(Int32Array.of(7, 1)), /goes on after stop token 7/],
+    [answer(Int32Array.of(1, 10)), /none of this model: \[1,10\]/],
+    [answer(Int32Array.of(-1)), /none of this model/],
+    [{ ...good, logprobs: Float32Array.of(-1, Number.NaN) }, /logprobs that are none: \[-1,"NaN"\]/],
+    [{ ...good, logprobs: Float32Array.of(-1, 0.5) }, /logprobs that are none/],
+    [{ ...good, text: 7 }, /text is of type Number/],
+    [{ ...good, finish: 'done' }, /ended with 'done'/],
+  ]
+  for (const [given, said] of wrong) {
+    const engine = echo('a', async () => given as ReturnType<typeof answer>)
+    const failed = { code: 'engine.failed', message: expect.stringMatching(said) }
+    await expect(engine.generate({ ...request, sampling })).rejects.toMatchObject(failed)
+    expect((await engine.status()).generatedTokens).toBe(0)
+  }
+  const engine = echo('a', async () => ({ ...good, finish: 'length' }))
+  expect(await engine.generate({ ...request, sampling })).toMatchObject({ ...good, finish: 'stop' })
+  // The context has room for one more.
+  const long = { ...request, context: new Int32Array(63) }
+  await expect(engine.generate(long)).rejects.toThrow(/more than 1 tokens/)
+})
+
 test('an engine that fails turn after turn leaves, rests, and joins again by itself', async () => {
   const troupe = await open()
   await scheduled(troupe)
@@ -163,7 +195,7 @@ test('an engine that fails turn after turn leaves, rests, and joins again by its
   const startEngine = async (id: string) =>
     echo(id, async ({ context }) => {
       if (broken) throw new Error('HTTP 500')
-      return answer(context)
+      return answer(context.slice(-2))
     })
   const recipe = { name: 'r', model: { from: 'directory', path: '/m' } }
   const { value: config } = resolveConfig(recipeSchema, { what: 'recipe r', recipe, overrides: [] })
@@ -200,7 +232,7 @@ test('an engine of the caller that is sent away joins again by itself when it ha
     ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
   })
   await troupe.journal.append([left()]) // of a life before
-  const engine = echo('a', async ({ context }) => answer(context))
+  const engine = echo('a', async ({ context }) => answer(context.slice(-2)))
   const joined = await joinEngine(troupe, engine, { version: 0 })
   const joins = async () => (await facts(troupe, 'engine.joined')).length
   await troupe.journal.append([left(50), left()])
@@ -219,7 +251,7 @@ test('an engine of the caller that is sent away joins again by itself when it ha
 test("an engine that rests while its embedding is closed is nobody's fault", async () => {
   const troupe = await openTroupe({ bus: 'memory:', run: 'r', log })
   const failures: Error[] = []
-  const engine = echo('a', async ({ context }) => answer(context))
+  const engine = echo('a', async ({ context }) => answer(context.slice(-2)))
   const joined = await joinEngine(troupe, engine, { onFailed: error => failures.push(error) })
   const warned = jest.spyOn(troupe.log, 'warn')
   await troupe.journal.append([
@@ -237,7 +269,7 @@ test('an engine that does not say how it is costs nobody more than itself', asyn
   const troupe = await openTroupe({ bus: 'memory:', run: 'r', log, onFailed: error => failures.push(error) })
   cleanups.push(() => troupe.close())
   let asked = 0
-  const mute = echo('a', async ({ context }) => answer(context))
+  const mute = echo('a', async ({ context }) => answer(context.slice(-2)))
   const status = async () => {
     asked++
     throw new TroupeError('engine.failed', { boundary: 'engine', retriable: false, message: 'no metrics here' })
@@ -263,7 +295,7 @@ test('an engine that cannot take new weights leaves, and takes them when it come
   cleanups.push(() => troupe.close())
   let tries = 0
   const engine: Engine = {
-    ...echo('a', async ({ context }) => answer(context)),
+    ...echo('a', async ({ context }) => answer(context.slice(-2))),
     async updateWeights() {
       const details = { boundary: 'engine', retriable: true, message: 'no such device' } as const
       if (++tries === 1) throw new TroupeError('engine.update_failed', details)

@@ -73,6 +73,18 @@ test('where the learner’s own directory is seen, nothing is fetched', async ()
   )
 })
 
+test('where the learner’s path holds other weights on this host, its own are fetched; where nothing is served, the path is what there is', async () => {
+  const other = join(directory, 'other', 'v000001-e7')
+  mkdirSync(other, { recursive: true })
+  writeFileSync(join(other, 'config.json'), '{"model_type":"llama"}')
+  writeFileSync(join(other, 'model.safetensors'), 'of another run')
+  const published = { ...weights(), url: pathToFileURL(other).href }
+  const both = await Promise.all([1, 2].map(() => weightsHere(published, { into: into('o') })))
+  expect(new Set(both).size).toBe(1)
+  expect(readFileSync(join(both[0]!, 'model.safetensors')).equals(bytes)).toBe(true)
+  expect(await weightsHere({ url: published.url, digest })).toBe(other)
+})
+
 const engineThatTakes = (take: (update: WeightsUpdate) => unknown) =>
   ({
     id: 'e',
@@ -168,6 +180,19 @@ test('a connection that breaks in the middle is gone on with from where it broke
   } finally {
     proxy.closeAllConnections()
     await new Promise(resolve => proxy.close(resolve))
+  }
+})
+
+test('what an earlier fetch left of other bytes is not gone on with: all is fetched from the beginning', async () => {
+  const { served } = weights()
+  const name = createHash('sha256').update(`${served} ${digest}`).digest('hex').slice(0, 32)
+  const part = join(into('p'), `${name}.${process.pid}.part`)
+  for (const left of [Buffer.alloc(1000, 7), Buffer.alloc(bytes.length, 7)]) {
+    mkdirSync(part, { recursive: true })
+    writeFileSync(join(part, 'model.safetensors'), left)
+    const here = await weightsHere(weights(), { into: into('p') })
+    expect(readFileSync(join(here, 'model.safetensors')).equals(bytes)).toBe(true)
+    rmSync(here, { recursive: true })
   }
 })
 

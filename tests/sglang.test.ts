@@ -185,6 +185,37 @@ describe('what the SGLang engine asks of its server', () => {
       expect(server.violations).toEqual([])
     }))
 
+  test('the server goes on though the answer to its pause is lost', () =>
+    withEngine({}, {}, async (engine, server) => {
+      await update(engine, 0)
+      const lost = await refused(
+        (async () => {
+          server.dropped = '/pause_generation'
+          await update(engine, 1, otherWeights)
+        })(),
+      )
+      expect(lost.message).toMatch(/broke off, and the server lives/)
+      expect(server.asked.at(-1)!.path).toBe('/continue_generation')
+      await update(engine, 1, otherWeights)
+      expect((await engine.generate(requestOn(context, { maxTokens: 2 }))).segments[0]!.policyVersion).toBe(1)
+      expect(server.violations).toEqual([])
+    }))
+
+  test('a server that was left paused goes on for the run that trains it', async () => {
+    const server = await startSglangServer({ directory: weights })
+    const headers = { 'content-type': 'application/json' }
+    await fetch(`${server.url}/pause_generation`, { method: 'POST', headers, body: '{"mode":"retract"}' })
+    const engine = await startSglangEngine({ id: engineId('sglang-0'), url: server.url, expected, health })
+    try {
+      await update(engine, 0)
+      expect((await engine.generate(requestOn(context, { maxTokens: 2 }))).tokens).toHaveLength(2)
+      expect(server.violations).toEqual([])
+    } finally {
+      await engine.close()
+      await server.kill()
+    }
+  })
+
   test('it sleeps and wakes: what ran goes on, under the weights that were loaded last', () =>
     withEngine({ stepMs: 2 }, {}, async (engine, server) => {
       await update(engine, 4, otherWeights)
@@ -266,6 +297,9 @@ describe('an SGLang server that fails', () => {
       e => edited(e, { finish_reason: { type: 'length' }, completion_tokens: 0, output_token_logprobs: [] }),
       /'length' after 0 of 1 tokens/,
     ],
+    ['a count in quotes', e => edited(e, { cached_tokens: '7' }), /cached_tokens is "7"/],
+    ['half a count', e => edited(e, { cached_tokens: 1.5 }), /cached_tokens is 1\.5/],
+    ['a count below 0', e => edited(e, { num_retractions: -1 }), /num_retractions is -1/],
     ['a full queue', e => edited(e, { finish_reason: { type: 'abort', status_code: 503, message: 'full' } }), /full/],
   ]
   const edited = (event: Record<string, object>, changes: object) =>

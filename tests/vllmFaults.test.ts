@@ -3,8 +3,10 @@
  * support/fakeVllm.ts; tests/vllm runs against a real one.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { engineId, policyVersion } from '../messages/ids'
 import { GenerationLost } from '../runtime/engine'
 import { startVllmEngine, type VllmEngine, type VllmEngineOptions } from '../runtime/engines/vllm'
@@ -43,6 +45,8 @@ test('every sampling field is said, and the answer is taken as it came', async (
   expect(body).not.toHaveProperty('seed') // a seeded request can end a CPU server
 })
 
+const cached = (count: unknown) => event({ choices: [], usage: { prompt_tokens_details: { cached_tokens: count } } })
+
 test('what is no answer of vLLM is `engine.failed`, and says what came', async () => {
   const started = await start()
   const garbage: readonly (readonly [string, RegExp])[] = [
@@ -55,6 +59,10 @@ test('what is no answer of vLLM is `engine.failed`, and says what came', async (
     [piece([1.5]), /token ids that are none/],
     [piece([10], 'whatever'), /ended a generation with 'whatever'/],
     [event({ error: { message: 'out of cheese' } }), /out of cheese/],
+    ...['7', 1.5, -1, 2 ** 60].map(
+      count => [cached(count), new RegExp(`cached_tokens is ${JSON.stringify(count)}`)] as const,
+    ),
+    ...['7', -1, {}].map(ms => [event({ choices: [], metrics: { queue_time_ms: ms } }), /queue_time_ms is/] as const),
     [event('[DONE]'), /ends before its generation does/],
   ]
   for (const [said, pattern] of garbage) {
@@ -137,6 +145,21 @@ test('a turn ends with [DONE]: the connection is used again where the server end
   }
   expect(new Set(sockets).size).toBe(1)
   await closed
+})
+
+test('a connection that is reset in the middle of an answer is not asked again, though it was used before', async () => {
+  const started = await start()
+  let asked = 0
+  fake.streaming = (reply, body) => {
+    if (++asked === 1) return whole(reply, body)
+    open(reply).write(piece([10]))
+    setTimeout(() => (reply.socket as Socket).resetAndDestroy(), 30)
+  }
+  await started.generate(requestOn(context))
+  const error = await refused(started.generate(requestOn(context)))
+  expect(error).toBeInstanceOf(GenerationLost)
+  await sleep(100)
+  expect(asked).toBe(2)
 })
 
 test('a server that begins and falls silent is given up after its deadline, one that never begins too', async () => {
@@ -241,6 +264,66 @@ test('new weights come between a pause and a resume, and the server goes on when
   expect((await started.generate(requestOn(context))).segments[0]!.policyVersion).toBe(2)
 })
 
+test('the server goes on though the answer to its pause is lost, or the weights and the resume fail', async () => {
+  const started = await start()
+  const update = { version: policyVersion(1), directory: modelFolder(), digest: '', keepKv: false }
+  fake.override = path => {
+    if (!path.startsWith('/pause')) return undefined
+    fake.paused = true
+    return { status: 502, body: 'a gateway lost it' }
+  }
+  const error = await refused(started.updateWeights(update))
+  expect(error).toMatchObject({ code: 'engine.update_failed', message: expect.stringMatching(/could not be paused/) })
+  expect(fake.paused).toBe(false)
+  fake.override = path => (/rpc|resume/.test(path) ? { status: 500, body: `no ${path}` } : undefined)
+  expect((await refused(started.updateWeights(update))).message).toMatch(
+    /could not load the weights.*no \/collective_rpc/,
+  )
+  fake.override = () => undefined
+  await started.updateWeights(update)
+  expect(await started.generate(requestOn(context))).toMatchObject({ finish: 'length' })
+})
+
+test('a server that was left paused goes on for the run that trains it, and is refused to one that does not', async () => {
+  fake.paused = true
+  const error = await refused(start({ expected: { ...expected, trained: false } }))
+  expect(error).toMatchObject({ code: 'engine.failed', retriable: true, message: expect.stringMatching(/is paused/) })
+  expect(fake.paused).toBe(true)
+  const started = await start()
+  expect(started.traits.wasPaused).toBe(true)
+  expect(await started.generate(requestOn(context))).toMatchObject({ finish: 'length' })
+})
+
+test('a server or a proxy that drops ids or logprobs of a turn is unfit, one that refuses a turn too', async () => {
+  const bare = { finish_reason: 'length', text: 'x' }
+  for (const choice of [bare, { ...bare, token_ids: [1] }, { ...bare, logprobs: { token_logprobs: [-1] } }]) {
+    fake.streaming = reply => void open(reply).end(event({ choices: [choice] }) + usage + event('[DONE]'))
+    const error = await refused(start())
+    expect(error).toMatchObject({
+      code: 'engine.unfit',
+      retriable: false,
+      message: expect.stringMatching(/no token_ids/),
+    })
+  }
+  fake.streaming = reply => void reply.writeHead(400).end('{"error":{"message":"ignore_eos: extra field"}}')
+  const error = await refused(start())
+  expect(error).toMatchObject({ code: 'engine.unfit', message: expect.stringMatching(/refuses a turn: ignore_eos/) })
+  fake.streaming = reply => void reply.writeHead(503).end('not now')
+  expect(await refused(start())).toMatchObject({ code: 'engine.failed', retriable: true })
+})
+
+test.each([
+  [{ data_parallel_size: 4 }, 28],
+  [{ data_parallel_size: 4, data_parallel_size_local: 2, data_parallel_hybrid_lb: true }, 14],
+  [{ data_parallel_size: 4, data_parallel_size_local: 1, data_parallel_external_lb: true }, 7],
+  [undefined, 7],
+])('of ranks as %j this address runs %d sequences at once', async (parallel, sequences) => {
+  const config = { scheduler_config: { max_num_seqs: 7 }, parallel_config: parallel }
+  fake.override = path =>
+    path.startsWith('/server_info') ? { status: 200, body: JSON.stringify({ vllm_config: config }) } : undefined
+  expect((await start()).capabilities.maxSequences).toBe(sequences)
+})
+
 test('a server that does not fit is refused at start, with what differs', async () => {
   const refusal = async (changes: Partial<typeof expected>) => {
     const error = await refused(
@@ -310,7 +393,7 @@ test('where nobody listens, or something else does, the start says so', async ()
   expect(other.message).toMatch(/does not answer as its kind of server does.*html/)
 })
 
-test('metrics: labels with quotes are read, several engines are summed, what is missing is named', () => {
+test('metrics: labels with quotes are read, several engines are summed and none counted twice, what is missing is named', () => {
   expect(vllmMetrics('u', metricsText)).toEqual({
     kvTokens: 46_592,
     blockTokens: 128,
@@ -323,8 +406,15 @@ test('metrics: labels with quotes are read, several engines are summed, what is 
     promptTokens: 1000,
     cachedPromptTokens: 400,
   })
+  // One config, under the label of each engine: its blocks are those of all.
   const two = metricsText + metricsText.replaceAll('engine="0"', 'engine="1"').replace('0.25', '0.75')
-  expect(vllmMetrics('u', two)).toMatchObject({ kvTokens: 93_184, usedShare: 0.5, running: 4, generatedTokens: 154 })
+  expect(vllmMetrics('u', two)).toMatchObject({ kvTokens: 46_592, usedShare: 0.5, running: 4, generatedTokens: 154 })
+  const own = (tokens: unknown) => (text: string) => text.replace('engine=', `kv_cache_size_tokens="${tokens}",engine=`)
+  const info = /^vllm:cache_config_info.*$/gm
+  expect(vllmMetrics('u', two.replace(info, own(23_000)))).toMatchObject({ kvTokens: 46_000, usedShare: 0.5 })
+  expect(vllmMetrics('u', two.replace(info, own('None')))).toMatchObject({ kvTokens: 46_592 })
+  const uneven = two.replace(info, line => own(line.includes('"1"') ? 10_000 : 30_000)(line))
+  expect(vllmMetrics('u', uneven)).toMatchObject({ kvTokens: 40_000, usedShare: 0.375 })
   for (const name of ['cache_config_info', 'num_preemptions_total', 'kv_cache_usage_perc']) {
     const less = metricsText.split('\n').filter(line => !line.startsWith(`vllm:${name}`))
     expect(() => vllmMetrics('u', less.join('\n'))).toThrow(name.replace('_total', ''))

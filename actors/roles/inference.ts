@@ -46,7 +46,7 @@ async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEng
     restart,
     onUp: started =>
       then(async () => {
-        joined = await joinEngine(troupe, started, { onFailed: fail })
+        joined = await joinEngine(troupe, started, { keepKv: options.config.engine.keepKv, onFailed: fail })
       }),
     onDown: error => {
       log.warn({ engine: id, err: error }, 'an engine went down')

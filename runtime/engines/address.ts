@@ -2,7 +2,8 @@
  * Where engines are, as the command line says it: `local`, or a kind and a URL, `vllm:http://127.0.0.1:8000`.
  *
  * in   the values of --engine, one for each engine        out  assignments of recipe fields
- * Invariant: what is recorded with a run says where its engines were; a resume may name others.
+ * Invariant: what is recorded with a run says where its engines were, each once; a resume may name others. No credentials are
+ * recorded or repeated: not even in the error that refuses them.
  */
 import { TroupeError } from '../errors'
 import { fileEngineOverrides } from './fileAddress'
@@ -17,9 +18,17 @@ export function engineOverrides(addresses: readonly string[]): readonly string[]
   const parsed = addresses.flatMap(text => text.split(',')).map(parse)
   const [{ kind }] = parsed as [{ kind: string }]
   if (parsed.some(each => each.kind !== kind)) {
-    throw bad(`engines of several kinds: ${addresses.join(', ')}`, 'name engines of one kind')
+    throw bad(`engines of several kinds: ${addresses.map(masked).join(', ')}`, 'name engines of one kind')
+  }
+  if (kind === 'local' && parsed.length > 1) {
+    throw bad(
+      `local is named ${parsed.length} times`,
+      `name it once, and how many: --set engine.count=${parsed.length}`,
+    )
   }
   const urls = parsed.flatMap(({ url }) => (url === undefined ? [] : [url]))
+  const twice = namedTwice(kind, urls)
+  if (twice !== undefined) throw bad(`${twice} are one server`, 'name each server once')
   return [`engine.kind=${kind}`, `engine.urls=${JSON.stringify(urls)}`]
 }
 
@@ -27,18 +36,50 @@ function parse(text: string): { readonly kind: string; readonly url?: string } {
   if (text === 'local') return { kind: 'local' }
   const kind = remoteKinds.find(each => text.startsWith(`${each}:`))
   const hint = `write local, or ${remoteKinds.map(each => `${each}:http://127.0.0.1:8000`).join(', ')}, recorded:RUN, simulated:FILE`
-  if (kind === undefined) throw bad(`'${text}' is no engine`, hint)
+  if (kind === undefined) throw bad(`'${masked(text)}' is no engine`, hint)
   const url = text.slice(kind.length + 1)
-  if (!isHttpUrl(url)) throw bad(`'${text}': '${url}' is no http or https URL`, hint)
+  const fault = urlFault(url)
+  if (fault !== undefined) throw bad(fault, hint)
   return { kind, url: url.replace(/\/+$/, '') }
 }
 
-/** An absolute URL without credentials: those would end up in the log. */
-export function isHttpUrl(text: string): boolean {
-  if (!URL.canParse(text)) return false
-  const { protocol, username, password } = new URL(text)
-  return ['http:', 'https:'].includes(protocol) && username === '' && password === ''
+/** Why a text is not the address of a server; undefined: it is. */
+export function urlFault(text: string): string | undefined {
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  if (url === undefined || !['http:', 'https:'].includes(url.protocol))
+    return `'${masked(text)}' is no http or https URL`
+  if (url.username !== '' || url.password !== '') {
+    return `'${masked(text)}' is no http or https URL without credentials, which would end up in the log: name the environment variable with the server's key in engine.apiKey`
+  }
+  return /[?#]/.test(text)
+    ? `'${masked(text)}' has a query or a fragment, which no request would carry: leave it out`
+    : undefined
 }
+
+/** Two of them that are the same server, in quotes. */
+export function namedTwice(kind: string, urls: readonly string[]): string | undefined {
+  const seen = new Map<string, string>()
+  for (const url of urls) {
+    const server = serverOf(kind, url)
+    const before = seen.get(server)
+    if (before !== undefined) return `'${before}' and '${url}'`
+    seen.set(server, url)
+  }
+  return undefined
+}
+
+/** The same for every spelling: case of the host, default port, slashes at the end; the engine of `openai` adds /v1 itself. */
+function serverOf(kind: string, url: string): string {
+  const { origin, pathname } = new URL(url)
+  const path = pathname.replace(/\/+$/, '')
+  return origin + (kind === 'openai' ? path.replace(/\/v1$/, '') : path)
+}
+
+/** Without what may be a password: all before the last @, a query, a fragment. */
+const masked = (text: string): string =>
+  text
+    .replace(/^((?:(?:vllm|sglang|openai):)?(?:https?:\/*)?).*@/is, '$1***@')
+    .replace(/[?#].*$/s, mark => `${mark[0]}***`)
 
 const bad = (message: string, hint: string): TroupeError =>
   new TroupeError('config.bad_engine', { boundary: 'config', retriable: false, message, hint })

@@ -2,14 +2,16 @@
  * An engine around a function: for models that are driven by code of the user's own.
  *
  * in   a function from a context to tokens, and the sizes that the scheduler plans with        out  an Engine
- * Invariant: what is counted is what the function was given and gave; a request that is aborted resolves, with nothing,
- * however the function ends. Nothing is kept between turns, so there is nothing to release.
+ * Invariant: what is counted is what the function was given and gave, and held against what was asked as a server's answer
+ * is; a request that is aborted resolves, with nothing, however the function ends. Nothing is kept between turns, so there is nothing to release.
  */
 import type { EngineId } from '../../messages/ids'
 import { policyVersion } from '../../messages/ids'
 import { type Effects, systemEffects } from '../effects'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
 import { TroupeError } from '../errors'
+import { checkSampled } from './checkSampled'
+import { ServerRun } from './serverRun'
 
 export interface Continuation {
   /** [n] as sampled. */
@@ -38,7 +40,10 @@ interface Running {
   readonly contextTokens: number
 }
 
-/** Its `generate` throws `engine.context_exceeded`, `engine.lost` once it is closed, and what the function throws. */
+/**
+ * Its `generate` throws `engine.context_exceeded`, `engine.lost` once it is closed, `engine.failed` where the function gives
+ * what is no continuation, and what the function throws.
+ */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options
   const traits: Traits = { prefixSharing: false, prioritySign: 0, trainable: true, deterministic: false }
@@ -48,26 +53,30 @@ export function customEngine(options: CustomEngineOptions): Engine {
   let version = policyVersion(0)
   let busySince = 0
   let closed = false
+  const broken = (what: string) =>
+    fault('engine.failed', true, `the answer of ${id}'s function is none of such a model: ${what}`)
 
   async function inTime(request: GenerateRequest, signal: AbortSignal): Promise<Generation> {
-    const queuedAt = fx.now()
-    const sampled = version
-    const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), text: '', finish: 'aborted' } as const
-    const answer = await generate(request, signal).catch(thrown => {
+    const sampledBy = version
+    const room = Math.min(request.maxTokens, capabilities.contextTokens - request.context.length)
+    const run = new ServerRun(request, room, undefined, broken, fx)
+    const nothing = { finish: 'aborted', text: '' } as const
+    const take = async () => {
+      const answer: Continuation = await generate(request, signal)
+      checkContinuation(answer, capabilities.vocabulary, broken)
+      run.begun()
+      answer.tokens.forEach((token, i) => {
+        run.take(token, answer.logprobs[i]!, sampledBy)
+      })
+      return { finish: run.isStopped ? 'stop' : answer.finish, text: answer.text } as const
+    }
+    const { finish, text } = await take().catch(thrown => {
       if (signal.aborted) return nothing
       throw thrown
     })
-    const endedAt = fx.now()
-    const { length } = answer.tokens
-    totals.generatedTokens += length
-    return {
-      ...answer,
-      segments: [{ policyVersion: sampled, start: 0, end: length }],
-      cachedTokens: 0,
-      preemptions: 0,
-      // A function gives all tokens at once, so the first came with the last.
-      timing: { queuedAt, startedAt: queuedAt, firstTokenAt: endedAt, endedAt },
-    }
+    totals.generatedTokens += run.tokens.length
+    const counts = { cachedTokens: 0, preemptions: 0, queuedMs: 0 }
+    return run.generation(async () => text, { finish, ...counts })
   }
 
   return {
@@ -111,6 +120,18 @@ export function customEngine(options: CustomEngineOptions): Engine {
       for (const { aborter } of running.values()) aborter.abort()
     },
   }
+}
+
+function checkContinuation(answer: unknown, vocabulary: number, broken: (what: string) => Error): void {
+  if (typeof answer !== 'object' || answer === null) throw broken(`${answer} instead of an object`)
+  const { tokens, logprobs, text, finish } = answer as Partial<Record<keyof Continuation, unknown>>
+  const kindOf = (value: unknown) => Object.prototype.toString.call(value).slice(8, -1)
+  if (kindOf(tokens) !== 'Int32Array') throw broken(`tokens are of type ${kindOf(tokens)}, and must be an Int32Array`)
+  if (kindOf(logprobs) !== 'Float32Array')
+    throw broken(`logprobs are of type ${kindOf(logprobs)}, and must be a Float32Array`)
+  checkSampled(tokens, logprobs, vocabulary, broken)
+  if (typeof text !== 'string') throw broken(`text is of type ${kindOf(text)}, and must be a string`)
+  if (finish !== 'stop' && finish !== 'length') throw broken(`it ended with '${finish}' instead of 'stop' or 'length'`)
 }
 
 const fault = (code: string, retriable: boolean, message: string): TroupeError =>

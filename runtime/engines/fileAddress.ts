@@ -24,7 +24,7 @@ export function fileEngineOverrides(addresses: readonly string[]): readonly stri
   const [text, ...others] = addresses as readonly [string, ...string[]]
   if (others.length > 0) {
     throw bad(
-      `${kind} engines are named once, and here are: ${addresses.join(' ')}`,
+      `${kind} engines are named once, and here are ${addresses.length}`,
       '--set engine.count=N says how many there are',
     )
   }

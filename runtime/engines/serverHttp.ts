@@ -14,6 +14,7 @@ import {
 } from 'node:http'
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
 import { asError, TroupeError } from '../errors'
+import { urlFault } from './address'
 import { garbage, type Reply } from './serverReply'
 
 export interface ServerHttp {
@@ -43,8 +44,11 @@ const maxLineChars = 4 * 1024 * 1024
 /** Between [DONE] and the end of its body a server may take so long; then its connection is not kept. */
 const lingerMs = 1000
 
-/** @param token sent as a bearer token: what the server was given as --api-key */
+/** @param token sent as a bearer token: what the server was given as --api-key. @throws TroupeError config.bad_engine */
 export function serverHttp(url: string, token?: string): ServerHttp {
+  const fault = urlFault(url)
+  if (fault !== undefined)
+    throw new TroupeError('config.bad_engine', { boundary: 'config', retriable: false, message: fault })
   const base = new URL(url)
   const isTls = base.protocol === 'https:'
   const agent = isTls ? new TlsAgent(kept) : new Agent(kept)
@@ -76,13 +80,17 @@ export function serverHttp(url: string, token?: string): ServerHttp {
       }
       const attempt = (again: boolean) => {
         let timer: NodeJS.Timeout | undefined
+        let isAnswered = false
         const asked: ClientRequest = send(again ? options : { ...options, agent: false })
         asked.once('response', reply => {
+          isAnswered = true
           clearTimeout(timer)
           resolve(reply)
         })
-        asked.once('error', error => {
+        asked.on('error', error => {
           clearTimeout(timer)
+          // Whoever reads the reply hears of it there; to ask again would be another generation, which nobody reads.
+          if (isAnswered) return
           if (signal?.aborted) reject(asError(signal.reason))
           // The server closes idle connections; one may be used just then, and the request was never seen. Others of them
           // may be as old: once more over a new one.

@@ -81,6 +81,20 @@ export function completionEventOf<E extends { readonly error?: EventError }>(url
   return event
 }
 
+/** What a server counts; null where it does not tell. @throws TroupeError engine.failed where it is no whole number from 0 on */
+export function countOf(url: string, name: string, value: unknown): number | null {
+  if (value === undefined || value === null) return null
+  if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number
+  throw garbage(url, `${name} is ${JSON.stringify(value)}`)
+}
+
+/** What a server measures, ms; null where it does not tell. @throws TroupeError engine.failed where it is no time */
+export function timeOf(url: string, name: string, value: unknown): number | null {
+  if (value === undefined || value === null) return null
+  if (typeof value === 'number' && Number.isFinite(value) && value >= 0) return value
+  throw garbage(url, `${name} is ${JSON.stringify(value)}`)
+}
+
 /** The text of a server's error object, or the beginning of what came instead. */
 export function messageOf(text: string): string {
   try {

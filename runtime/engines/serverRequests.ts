@@ -183,7 +183,7 @@ export class ServerRequests {
     if (this.#running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${this.id}`)
     checkRequest(this.id, capabilities, request.context)
     const maxTokens = Math.min(request.maxTokens, capabilities.contextTokens - request.context.length)
-    const run = new ServerRun(request, maxTokens, onTokens, this.http.url, fx)
+    const run = new ServerRun(request, maxTokens, onTokens, what => garbage(this.http.url, what), fx)
     const onAbort = () => run.aborter.abort(wanted)
     signal?.addEventListener('abort', onAbort, { once: true })
     if (this.running === 0) this.#busySince = fx.elapsed()

@@ -1,5 +1,5 @@
 /**
- * One generation on a server, as it grows: the tokens so far, and which weights sampled which of them.
+ * One generation, of a server or a function, as it grows: the tokens so far, and which weights sampled which of them.
  *
  * in   tokens, one by one        out  what there is of the generation; the whole of it, once it has ended
  * Invariant: as many logprobs as tokens, none above 0; every token lies in one segment, and neighbours differ in version.
@@ -9,7 +9,6 @@
 import type { PolicyVersion } from '../../messages/ids'
 import type { Effects } from '../effects'
 import type { GenerateRequest, Generation, PartialGeneration } from '../engine'
-import { garbage } from './serverReply'
 
 export type OnTokens = ((tokens: Int32Array) => void) | undefined
 
@@ -28,12 +27,12 @@ export class ServerRun {
   readonly #queuedAt: number
   #firstTokenAt = 0
 
-  /** `maxTokens`: what fits of those that the request asks for. `url`: of the server, for errors. */
+  /** `maxTokens`: what fits of those that the request asks for. `broken`: the error of an answer that is none. */
   constructor(
     readonly request: GenerateRequest,
     readonly maxTokens: number,
     readonly onTokens: OnTokens,
-    private readonly url: string,
+    private readonly broken: (what: string) => Error,
     fx: Effects,
   ) {
     this.#fx = fx
@@ -75,7 +74,7 @@ export class ServerRun {
 
   #broken(what: string): Error {
     for (const part of [this.tokens, this.#logprobs, this.#segments]) part.length = 0
-    return garbage(this.url, what)
+    return this.broken(what)
   }
 
   get taken(): PartialGeneration {

@@ -9,7 +9,7 @@
  */
 import type { Sampling } from '../../messages/facts'
 import type { TroupeError } from '../errors'
-import { type EventError, eventErrorOf, eventOf, garbage } from './serverReply'
+import { countOf, type EventError, eventErrorOf, eventOf, garbage } from './serverReply'
 import { refused } from './serverRequest'
 import type { SglangTraits } from './sglangProbe'
 
@@ -131,8 +131,8 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
     logprobs: fresh.map(([logprob]) => logprob as number),
     labels: fresh.map((_, i) => labelOf(meta, taken + i)),
     finish,
-    cachedTokens: meta.cached_tokens ?? null,
-    retractions: meta.num_retractions ?? 0,
+    cachedTokens: countOf(url, 'cached_tokens', meta.cached_tokens),
+    retractions: countOf(url, 'num_retractions', meta.num_retractions) ?? 0,
   }
 }
 

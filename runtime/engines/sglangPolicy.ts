@@ -97,7 +97,7 @@ const keepsKv = (url: string) =>
   fault(
     'engine.bad_request',
     `the SGLang server at ${url} is paused in place, which keeps the KV of older weights, and the recipe forgets it`,
-    "set engine.pause to 'abort' or 'retract'",
+    "set engine.keepKv, or engine.pause to 'abort' or 'retract'",
   )
 
 const noUpdates = (url: string) =>

@@ -3,7 +3,7 @@
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that says what differs
  * Invariant: no question here can change or harm what the server does for others: it is never paused, and no id outside
- * its vocabulary is sent, which would end a server on a GPU. A server that a run cannot be trained on is refused before its
+ * its vocabulary is sent, which would end a server on a GPU. Only one that stands still is told to go on. A server that a run cannot be trained on is refused before its
  * first turn.
  * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of sgl-project/sglang.
  */
@@ -12,6 +12,7 @@ import type { ServerHttp } from './serverHttp'
 import { garbage, isMissing, isTaken, messageOf, objectOf, type Reply } from './serverReply'
 import { checkTokenizer, unfitServer } from './serverTokenizer'
 import { sglangLoads } from './sglangLoads'
+import { goOn } from './sglangWeights'
 
 export interface SglangTraits {
   readonly version: string
@@ -44,6 +45,8 @@ export interface SglangTraits {
 }
 
 const askMs = 30_000
+/** Then the server may be paused. */
+const stillMs = 1000
 /** Of --context-length, for itself: scheduler.py, max_req_input_len. */
 const keptTokens = 6
 /** A first generation may compile and warm up. */
@@ -65,6 +68,7 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
     )
   }
   checkPreferred(url, info.preferred_sampling_params)
+  if (expected.trained) await awaken(http)
   await checkVocabulary(http, expected.vocabulary)
   if (info.skip_tokenizer_init !== true) {
     await checkTokenizer(`SGLang server at ${url}`, expected, ids => detokenized(http, ids))
@@ -165,6 +169,19 @@ async function detokenized(http: ServerHttp, ids: Int32Array): Promise<string | 
   if (isMissing(reply) || !isTaken(http.url, '/detokenize', reply)) return undefined
   const { text } = objectOf(http.url, '/detokenize', reply)
   return typeof text === 'string' ? text : undefined
+}
+
+/**
+ * Whoever died while it gave the server weights left it paused: it answers no generation, and nothing tells. To go on
+ * changes nothing where it is not paused, but slow. Only who gives it weights may say that nobody else is just doing so.
+ */
+async function awaken(http: ServerHttp): Promise<void> {
+  const timer = setTimeout(() => void goOn(http).catch(() => {}), stillMs) // the generation itself will tell
+  try {
+    await ask(http, {})
+  } finally {
+    clearTimeout(timer)
+  }
 }
 
 type Meta = Readonly<Record<string, unknown>>

@@ -2,7 +2,7 @@
  * New weights for a running SGLang server, and its memory given back for a while.
  *
  * in   a directory that the server can read, a label        out  the server samples under them and names them so
- * Invariant: the server goes on whatever happens here. The cache is flushed by its own endpoint, which says no while the server
+ * Invariant: the server is told to go on whatever happens here, also where the answer to a pause is lost. The cache is flushed by its own endpoint, which says no while the server
  * is busy; the flush that an update brings along ends a server that is not idle (an assertion in srt/managers).
  * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause, update,
  * continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
@@ -40,13 +40,15 @@ const againMs = 100
  * @throws TroupeError engine.update_failed where the server cannot load them; engine.lost, engine.timeout
  */
 export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoaded: () => void): Promise<void> {
-  await must(http, '/pause_generation', { mode: update.pause }, pauseMs, 'could not be paused')
   try {
+    await must(http, '/pause_generation', { mode: update.pause }, pauseMs, 'could not be paused')
     await load(http, update)
     onLoaded()
-  } finally {
-    await goOn(http)
+  } catch (thrown) {
+    await goOn(http).catch(() => {}) // why the weights did not come is worth more
+    throw thrown
   }
+  await goOn(http)
 }
 
 async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangUpdate, 'pause'>): Promise<void> {
@@ -65,12 +67,12 @@ async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangU
 
 /** Gives memory back. The server stays paused, and what ran is ended. @throws TroupeError engine.update_failed */
 export async function releaseSglang(http: ServerHttp, tags: readonly string[]): Promise<void> {
-  await must(http, '/pause_generation', { mode: 'abort' }, pauseMs, 'could not be paused')
   try {
+    await must(http, '/pause_generation', { mode: 'abort' }, pauseMs, 'could not be paused')
     await idle(http)
     await must(http, '/release_memory_occupation', { tags }, pauseMs, 'could not give its memory back')
   } catch (thrown) {
-    await goOn(http)
+    await goOn(http).catch(() => {})
     throw thrown
   }
 }
@@ -97,4 +99,6 @@ async function idle(http: ServerHttp): Promise<void> {
   }
 }
 
-const goOn = (http: ServerHttp) => must(http, '/continue_generation', {}, pauseMs, 'could not go on after a pause')
+/** Where nothing is paused it changes nothing. @throws TroupeError engine.update_failed */
+export const goOn = (http: ServerHttp): Promise<void> =>
+  must(http, '/continue_generation', {}, pauseMs, 'could not go on after a pause')

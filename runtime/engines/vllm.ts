@@ -23,7 +23,8 @@ import type { ServerRun } from './serverRun'
 import { vllmAdapters } from './vllmAdapters'
 import { completionBody, pieceOf } from './vllmCompletion'
 import { vllmMetrics } from './vllmMetrics'
-import { probeVllm, type VllmExpectation, type VllmTraits } from './vllmProbe'
+import { probeVllm } from './vllmProbe'
+import type { VllmExpectation, VllmTraits } from './vllmTraits'
 import { updateVllm } from './vllmWeights'
 
 export interface VllmEngineOptions {

@@ -8,8 +8,9 @@
  * server's defaults, which come from the model's generation_config: so nothing is left out.
  */
 import type { GenerateRequest } from '../engine'
-import { completionEventOf, type EventError, garbage } from './serverReply'
-import type { VllmTraits } from './vllmProbe'
+import { checkSampled } from './checkSampled'
+import { completionEventOf, countOf, type EventError, garbage, timeOf } from './serverReply'
+import type { VllmTraits } from './vllmTraits'
 
 export interface Piece {
   readonly tokens: readonly number[]
@@ -25,7 +26,7 @@ export interface Piece {
 /** `model`: what is served, or adapters to it. */
 export function completionBody(
   traits: VllmTraits,
-  request: GenerateRequest,
+  request: Pick<GenerateRequest, 'context' | 'sampling' | 'seed' | 'priority'>,
   maxTokens: number,
   model = traits.servedName,
 ): object {
@@ -58,7 +59,7 @@ export function completionBody(
 
 const finishes: Readonly<Record<string, Piece['finish']>> = { stop: 'stop', length: 'length', abort: 'aborted' }
 
-interface Event {
+export interface Event {
   readonly error?: EventError
   readonly usage?: { readonly prompt_tokens_details?: { readonly cached_tokens?: number | null } | null } | null
   readonly metrics?: { readonly queue_time_ms?: number | null } | null
@@ -73,20 +74,12 @@ interface Event {
 export function pieceOf(url: string, vocabulary: number, line: string): Piece {
   const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]
-  const cachedTokens = event.usage?.prompt_tokens_details?.cached_tokens ?? null
-  const queuedMs = event.metrics?.queue_time_ms ?? null
+  const cachedTokens = countOf(url, 'cached_tokens', event.usage?.prompt_tokens_details?.cached_tokens)
+  const queuedMs = timeOf(url, 'queue_time_ms', event.metrics?.queue_time_ms)
   if (choice === undefined) return { tokens: [], logprobs: [], finish: null, cachedTokens, queuedMs }
   const tokens = choice.token_ids ?? []
   const logprobs = choice.logprobs?.token_logprobs ?? []
-  if (!Array.isArray(tokens) || tokens.some(id => !Number.isInteger(id) || id < 0 || id >= vocabulary)) {
-    throw garbage(url, `token ids that are none of this model: ${JSON.stringify(tokens)?.slice(0, 100)}`)
-  }
-  if (!Array.isArray(logprobs) || logprobs.length !== tokens.length) {
-    throw garbage(url, `${tokens.length} tokens with ${logprobs.length} logprobs`)
-  }
-  if (logprobs.some(p => typeof p !== 'number' || !Number.isFinite(p) || p > 1e-3)) {
-    throw garbage(url, `logprobs that are none: ${JSON.stringify(logprobs).slice(0, 100)}`)
-  }
+  checkSampled(tokens, logprobs, vocabulary, what => garbage(url, what))
   const reason = choice.finish_reason ?? null
   const finish = reason === null ? null : finishes[reason]
   if (finish === undefined) throw garbage(url, `it ended a generation with '${reason}'`)

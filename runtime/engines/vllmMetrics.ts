@@ -4,7 +4,9 @@
  * in   the Prometheus text        out  sizes in tokens, gauges, counters since the server's start
  * Invariant: a figure that the server does not give is an error that names it, never a zero. Servers with several engines
  * inside (data parallel) give each as a label: sizes and counters are summed, use is averaged by size.
- * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig.
+ * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig. One config is
+ * written under the label of every engine: its num_gpu_blocks is the sum over all of them, its kv_cache_size_tokens of one
+ * (v1/engine/core_client.py, config/cache.py).
  */
 import { TroupeError } from '../errors'
 
@@ -69,14 +71,28 @@ export function vllmMetrics(url: string, text: string): VllmMetrics {
       const seen = `block_size="${labels.block_size}", num_gpu_blocks="${labels.num_gpu_blocks}"`
       throw missing(url, `vllm:cache_config_info does not say how large the KV cache is (${seen})`)
     }
-    return { blockTokens, kvTokens: blockTokens * blocks, prefixCaching: labels.enable_prefix_caching === 'True' }
+    const own = Number(labels.kv_cache_size_tokens)
+    const prefixCaching = labels.enable_prefix_caching === 'True'
+    return { engine: labels.engine, blockTokens, blocks, own: own > 0 && Number.isFinite(own) ? own : 0, prefixCaching }
   })
-  const usage = of('kv_cache_usage_perc', 'gpu_cache_usage_perc')
+  const isOwn = caches.every(({ own }) => own > 0)
+  // Older servers give the sum alone, and so the same, under each label.
+  const isSum = !isOwn && caches.every(({ blocks }) => blocks === caches[0]!.blocks)
+  const sizes = caches.map(({ engine, blockTokens, blocks, own }) => {
+    const tokens = isOwn ? own : (blockTokens * blocks) / (isSum ? caches.length : 1)
+    return [engine, tokens] as const
+  })
+  const sizeOf = new Map(sizes)
+  const kvTokens = Math.floor(sizes.reduce((sum, [, tokens]) => sum + tokens, 0))
+  const usage = of('kv_cache_usage_perc').map(({ labels, value }) => {
+    return { value, weight: sizeOf.get(labels.engine) ?? kvTokens / caches.length }
+  })
+  const weights = usage.reduce((sum, { weight }) => sum + weight, 0)
   return {
-    kvTokens: caches.reduce((sum, { kvTokens }) => sum + kvTokens, 0),
+    kvTokens,
     blockTokens: Math.max(...caches.map(cache => cache.blockTokens)),
     prefixCaching: caches.every(cache => cache.prefixCaching),
-    usedShare: usage.reduce((sum, { value }) => sum + value, 0) / usage.length,
+    usedShare: usage.reduce((sum, { value, weight }) => sum + value * weight, 0) / weights,
     running: total('num_requests_running'),
     waiting: total('num_requests_waiting'),
     preemptions: total('num_preemptions_total', 'num_preemptions'),

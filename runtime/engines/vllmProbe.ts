@@ -3,40 +3,28 @@
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that says what differs
  * Invariant: a server that a run cannot be trained on is refused before its first turn: another vocabulary, another
- * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights.
+ * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights,
+ * tokens without their ids. One that was left paused, by who died while it gave it weights, goes on.
  */
-import type { ServerExpectation } from './serverExpectation'
+import { TroupeError } from '../errors'
 import type { ServerHttp } from './serverHttp'
-import { garbage, isMissing, isTaken, messageOf, objectOf, type Reply, unanswered } from './serverReply'
+import {
+  completionEventOf,
+  garbage,
+  isMissing,
+  isTaken,
+  messageOf,
+  objectOf,
+  type Reply,
+  unanswered,
+} from './serverReply'
 import { checkTokenizer, unfitServer } from './serverTokenizer'
 import { loadPath } from './vllmAdapters'
+import { completionBody, type Event } from './vllmCompletion'
+import { vllmDevelopment } from './vllmDevelopment'
 import { vllmMetrics } from './vllmMetrics'
-
-export interface VllmExpectation extends ServerExpectation {
-  /** The head is the embedding: on CPUs, vLLM 0.32 alone keeps an old one when weights change. */
-  readonly tiedHead: boolean
-}
-
-export interface VllmTraits {
-  readonly version: string
-  /** The name that requests give. */
-  readonly servedName: string
-  readonly kvTokens: number
-  readonly blockTokens: number
-  readonly prefixSharing: boolean
-  readonly contextTokens: number
-  readonly maxSequences: number
-  /** -1: requests with the largest `priority` are preempted first; 0: the server was not started to look at it. */
-  readonly prioritySign: -1 | 0
-  /** Logprobs come after temperature and truncation. */
-  readonly processedLogprobs: boolean
-  /** The endpoints of development mode are there: pause, new weights, reset of the prefix cache. */
-  readonly takesWeights: boolean
-  /** The run trains adapters, and the server loads some while it runs. */
-  readonly takesAdapters: boolean
-  /** Requests may carry a seed. On CPUs a seeded request that is prefilled in chunks ends vLLM 0.32. */
-  readonly takesSeed: boolean
-}
+import type { VllmExpectation, VllmTraits } from './vllmTraits'
+import { resume } from './vllmWeights'
 
 const askMs = 30_000
 /** A first generation compiles and warms up. */
@@ -54,10 +42,12 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   const metrics = await http.get('/metrics', askMs)
   if (metrics.status !== 200) throw unanswered(url, '/metrics', metrics)
   const { kvTokens, blockTokens, prefixCaching } = vllmMetrics(url, metrics.text)
+  const development = await vllmDevelopment(http)
+  if (development.isPaused) await goOn(http, expected.trained)
   await checkVocabulary(http, servedName, expected.vocabulary)
   await checkTokenizer(`vLLM server at ${url}`, expected, ids => detokenized(http, servedName, ids))
   const processedLogprobs = await givesProcessedLogprobs(http, servedName)
-  const { takesWeights, packsHeads, device, maxSequences, adapters } = await developmentMode(http)
+  const { takesWeights, packsHeads, device, maxSequences, adapters } = development
   const takesAdapters = expected.adapterRank !== undefined && adapters !== null && (await loadsAdapters(http))
   if (expected.trained && !processedLogprobs) {
     const differs = 'its logprobs are not those of the distribution that it samples from'
@@ -75,7 +65,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
     const differs = 'on CPUs it would keep the head of the old weights, which in this model is tied to the embedding'
     throw unfit(url, differs, 'start it from the venv of `troupe setup vllm`, whose plugin mends that')
   }
-  return {
+  const traits = {
     version,
     servedName,
     kvTokens,
@@ -88,7 +78,21 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
     takesWeights,
     takesAdapters,
     takesSeed: device !== undefined && device !== 'cpu',
+    wasPaused: development.isPaused,
   }
+  await checkTurn(http, traits)
+  return traits
+}
+
+/** A paused server answers no generation. Only who gives it weights may say that nobody else is just doing so. */
+async function goOn(http: ServerHttp, trained: boolean): Promise<void> {
+  if (trained) return resume(http)
+  throw new TroupeError('engine.failed', {
+    boundary: 'engine',
+    retriable: true,
+    message: `the vLLM server at ${http.url} is paused: somebody gives it new weights, or died over that`,
+    hint: 'wait for the other run; where there is none, POST /resume to the server',
+  })
 }
 
 async function modelOf(http: ServerHttp): Promise<{ servedName: string; contextTokens: number }> {
@@ -154,48 +158,32 @@ async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> 
   return isTaken(http.url, '/v1/completions', reply) ? -1 : 0
 }
 
-interface Development {
-  readonly takesWeights: boolean
-  /** The plugin of cli/setup/vllm is at work. */
-  readonly packsHeads: boolean
-  readonly device?: string | undefined
-  readonly maxSequences?: number | undefined
-  /** null: it was started without --enable-lora. */
-  readonly adapters?: { readonly max_lora_rank?: number } | null | undefined
+/** A token as a turn asks for it, with its id and its logprob: a server, or a proxy before it, may drop what it does not know. */
+async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
+  const { url } = http
+  const path = '/v1/completions'
+  const sampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }
+  const body = completionBody(traits, { context: Int32Array.of(0, 1, 2, 3), sampling, seed: 0, priority: 0 }, 1)
+  const reply = await http.stream(path, body, generateMs, AbortSignal.timeout(generateMs))
+  const hint = 'use a vLLM that knows return_token_ids (0.10.2 or later), without a proxy that drops fields'
+  if (reply.status !== 200) {
+    const text = await reply.text()
+    isTaken(url, path, { status: reply.status, text })
+    throw unfit(url, `it refuses a turn: ${messageOf(text)}`, hint)
+  }
+  let isTold = false
+  for await (const line of reply.lines) {
+    const choice = completionEventOf<Event>(url, line).choices?.[0]
+    const count = choice?.token_ids?.length ?? 0
+    isTold ||= count > 0 && choice?.logprobs?.token_logprobs?.length === count
+  }
+  if (!isTold) throw unfit(url, 'its answers have no token_ids with a logprob each', hint)
 }
 
 /** Asked for adapters without a name, a server that loads none has no such endpoint. */
 async function loadsAdapters(http: ServerHttp): Promise<boolean> {
   const reply = await http.post(loadPath, { lora_name: '', lora_path: '' }, askMs)
   return !isMissing(reply) && !isTaken(http.url, loadPath, reply)
-}
-
-/** The endpoints that an update needs; those that can be asked without changing anything are. */
-async function developmentMode(http: ServerHttp): Promise<Development> {
-  const paused = await http.get('/is_paused', askMs)
-  if (isMissing(paused)) return { takesWeights: false, packsHeads: false }
-  if (paused.status !== 200) throw unanswered(http.url, '/is_paused', paused)
-  let packsHeads = false
-  const info = await http.get('/server_info?config_format=json', askMs)
-  let config: {
-    readonly device_config?: { readonly device?: string }
-    readonly scheduler_config?: { readonly max_num_seqs?: number }
-    readonly lora_config?: { readonly max_lora_rank?: number } | null
-  } = {}
-  if (!isMissing(info) && isTaken(http.url, '/server_info', info)) {
-    const { vllm_config, vllm_env } = objectOf(http.url, '/server_info', info)
-    if (typeof vllm_config === 'object' && vllm_config !== null) config = vllm_config
-    packsHeads = (vllm_env as Record<string, unknown> | undefined)?.VLLM_TROUPE_PACKS_HEADS === true
-  }
-  const device = config.device_config?.device
-  const maxSequences = config.scheduler_config?.max_num_seqs
-  return {
-    takesWeights: true,
-    packsHeads,
-    device: typeof device === 'string' ? device : undefined,
-    maxSequences: Number.isInteger(maxSequences) ? maxSequences : undefined,
-    adapters: config.lora_config,
-  }
 }
 
 const complete = (http: ServerHttp, model: string, body: object) =>

@@ -2,8 +2,8 @@
  * New weights for a running vLLM server, between two of its iterations.
  *
  * in   a directory that the server can read, a version        out  the server samples under them
- * Invariant: what runs is frozen, not ended, while the weights change, and the server goes on whatever happens here. Unless
- * KV is kept, requests that were frozen compute theirs anew and the prefix cache is empty.
+ * Invariant: what runs is frozen, not ended, while the weights change, and the server is told to go on whatever happens here,
+ * also where the answer to the pause is lost. Unless KV is kept, requests that were frozen compute theirs anew and the prefix cache is empty.
  * Source: vllm/entrypoints/rl/online/api_router.py and serve/dev of 0.32. `clear_cache` of /pause does nothing when
  * requests are kept, so the cache is reset by its own endpoint, after the weights have changed.
  */
@@ -31,8 +31,8 @@ const askMs = 30_000
  */
 export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded: () => void): Promise<void> {
   const { version, directory, keepKv } = update
-  await must(http, '/pause?mode=keep&clear_cache=false', {}, pauseMs, 'could not be paused')
   try {
+    await must(http, '/pause?mode=keep&clear_cache=false', {}, pauseMs, 'could not be paused')
     const rpc = { method: 'reload_weights', kwargs: { weights_path: directory } }
     await must(http, '/collective_rpc', rpc, loadMs, `could not load the weights in ${directory}`)
     // The pause ended when the last token of the older weights was on its way. One more round trip, and a turn of this
@@ -48,7 +48,13 @@ export async function updateVllm(http: ServerHttp, update: VllmUpdate, onLoaded:
     }
     // The server's own label, for whoever looks at it; servers without the endpoint take new weights all the same.
     await http.post('/update_weight_version', { new_version: String(version) }, askMs)
-  } finally {
-    await must(http, '/resume', {}, pauseMs, 'could not go on after a pause')
+  } catch (thrown) {
+    await resume(http).catch(() => {}) // why the weights did not come is worth more
+    throw thrown
   }
+  await resume(http)
 }
+
+/** Where nothing is paused it changes nothing. @throws TroupeError engine.update_failed */
+export const resume = (http: ServerHttp): Promise<void> =>
+  must(http, '/resume', {}, pauseMs, 'could not go on after a pause')

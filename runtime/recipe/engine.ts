@@ -16,6 +16,11 @@ export const engineSection = z.strictObject({
   model: z.string().optional(),
   /** How an SGLang server is paused for new weights. */
   pause: z.enum(['abort', 'retract', 'in_place']).default('abort'),
+  /**
+   * Turns that run when new weights come go on over the KV of the older ones, and prefixes in the cache stay; the turns'
+   * segments say which weights sampled what. Else that KV is computed anew.
+   */
+  keepKv: z.boolean().default(false),
   /** recorded: the run that is answered from, RUN of this run's bus or RUN@BUS. */
   recording: z.string().optional(),
   /** simulated: the engine model, a file that `troupe simulate --calibrate` writes. */

@@ -5,7 +5,7 @@
  * it has them.
  */
 import { z } from 'zod'
-import { isHttpUrl } from '../engines/address'
+import { namedTwice, urlFault } from '../engines/address'
 import { alarmSection } from './alarms'
 import { coldStartSection } from './coldStart'
 import { engineFaults, engineSection, isServer, schedulerSection } from './engine'
@@ -83,8 +83,12 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
     refuse(['engine', 'entropies'], `${engine.kind} servers give none; only local engines`)
   if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
   if (isServer(engine) && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
-  const wrong = engine.urls.find(url => !isHttpUrl(url))
-  if (wrong !== undefined) refuse(['engine', 'urls'], `'${wrong}' is no http or https URL, or has a password in it`)
+  const faults = engine.urls.flatMap(url => urlFault(url) ?? [])
+  for (const fault of faults.slice(0, 1)) refuse(['engine', 'urls'], fault)
+  const twice = faults.length > 0 ? undefined : namedTwice(engine.kind, engine.urls)
+  if (twice !== undefined) refuse(['engine', 'urls'], `${twice} are one server; name each once`)
+  if (engine.pause === 'in_place' && !engine.keepKv)
+    refuse(['engine', 'pause'], "'in_place' keeps the KV of older weights: set engine.keepKv, or pause otherwise")
   const { train } = recipe
   const sequences = rollout.groupsPerStep * selection.keep
   if (train.ranks > sequences) {

@@ -2,7 +2,8 @@
  * Published weights in a directory of this host: the learner's own where it is seen here, else fetched from its server.
  *
  * in   what was published        out  a directory with the model's files
- * Invariant: a directory that is given out is whole and has the digest that was published. A fetch that was cut off goes on
+ * Invariant: where weights are served, a directory that is given out is whole and has the digest that was published, whatever
+ * lies here under the same path; without a server there is only that path. A fetch that was cut off goes on
  * where it was (ranges, RFC 9110 §14); engines of one process share it, and who no longer waits ends it for nobody else.
  * The versions that were used last are kept.
  */
@@ -58,7 +59,14 @@ const deadlineMs = 3_600_000
 const kept = 4
 const partsKeptMs = deadlineMs
 
-const underWay = new Map<string, Promise<string>>()
+const underWay = new Map<string, Promise<string | undefined>>()
+
+/** Those who want the same at the same time share it. */
+function shared<T extends string | undefined>(key: string, act: () => Promise<T>): Promise<T> {
+  const running = (underWay.get(key) as Promise<T> | undefined) ?? act().finally(() => underWay.delete(key))
+  underWay.set(key, running)
+  return running
+}
 
 /** The adapters that lie below published weights. */
 export function adapterOf({ url, served }: PublishedWeights, digest: string): PublishedWeights {
@@ -68,14 +76,22 @@ export function adapterOf({ url, served }: PublishedWeights, digest: string): Pu
 
 /** @throws TroupeError engine.no_weights, engine.digest_differs */
 export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
-  const directory = fileURLToPath(weights.url)
   const { served, digest } = weights
-  const isHere = configs.some(name => existsSync(join(directory, name)))
-  if (served === undefined || isHere) return directory
-  const key = `${served} ${digest}`
-  const running = underWay.get(key) ?? fetched(served, digest, options).finally(() => underWay.delete(key))
-  underWay.set(key, running)
+  const directory = fileURLToPath(weights.url)
+  if (served === undefined) return directory
+  const here = () => shared(`${directory} ${digest}`, () => ifSound(directory, digest))
+  const fetch = () => shared(`${served} ${digest}`, () => fetched(served, digest, options))
+  const running = here().then(found => found ?? fetch())
   return options.signal === undefined ? running : unlessAborted(running, options.signal)
+}
+
+/** A path that is the learner's on its host may hold other weights on this one: another run's, or a copy that has aged. */
+async function ifSound(directory: string, digest: string): Promise<string | undefined> {
+  if (!configs.some(name => existsSync(join(directory, name)))) return undefined
+  return servedWeights(directory, digest).then(
+    () => directory,
+    () => undefined,
+  )
 }
 
 async function fetched(url: string, digest: string, options: FetchOptions): Promise<string> {
@@ -84,6 +100,21 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
   if (existsSync(whole) && (await isSound(whole, digest))) return whole
   // Of this process: others of this host may be fetching the same.
   const part = `${whole}.${process.pid}.part`
+  // What an earlier fetch left there, and this one went on with, may be of other bytes: once more from the beginning.
+  await wholeNow(part, url, options, digest).catch(async thrown => {
+    if (!isOtherBytes(thrown)) throw thrown
+    await wholeNow(part, url, options, digest)
+  })
+  await rename(part, whole).catch(async thrown => {
+    if (!existsSync(whole)) throw thrown
+    await rm(part, { recursive: true, force: true })
+  })
+  await prune(into, whole)
+  return whole
+}
+
+/** @throws TroupeError engine.no_weights; engine.digest_differs, and nothing is left */
+async function wholeNow(part: string, url: string, options: FetchOptions, digest: string): Promise<void> {
   await mkdir(part, { recursive: true })
   const files = await again(url, options, () => list(`${url}/${listName}`, options))
   for (const file of files) await again(url, options, () => append(part, url, file, options))
@@ -95,13 +126,10 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
   } finally {
     unchecked(part)
   }
-  await rename(part, whole).catch(async thrown => {
-    if (!existsSync(whole)) throw thrown
-    await rm(part, { recursive: true, force: true })
-  })
-  await prune(into, whole)
-  return whole
 }
+
+const isOtherBytes = (thrown: unknown): boolean =>
+  thrown instanceof TroupeError && thrown.code === 'engine.digest_differs'
 
 /** What a fault of the machine left damaged makes room for another fetch. */
 async function isSound(whole: string, digest: string): Promise<boolean> {

@@ -1,6 +1,6 @@
 /**
  * A small server that answers as vLLM 0.32 does, and strictly: a generation without a field is refused. Each reply can be
- * replaced by one that a real server does not give when asked.
+ * replaced by one that a real server does not give when asked. Paused, it generates nothing until it is told to go on.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -44,6 +44,7 @@ export interface FakeVllm {
   readonly url: string
   readonly asked: { readonly path: string; readonly body: Record<string, unknown> }[]
   streaming: Streaming
+  paused: boolean
   /** Overrides the reply to a path; undefined leaves it as it is. */
   override: (path: string, body: Record<string, unknown>) => { status: number; body: string } | undefined
   close(): Promise<void>
@@ -91,17 +92,26 @@ export async function fakeVllm(): Promise<FakeVllm> {
           : json({ error: { message: 'cannot be found' } }, 404)
       case '/reset_prefix_cache?reset_running_requests=true':
         return json({ success: true })
+      case '/pause?mode=keep&clear_cache=false':
+      case '/resume':
+        fake.paused = path !== '/resume'
+        if (!fake.paused) for (const pass of waiting.splice(0)) pass()
+        return json({ status: fake.paused ? 'paused' : 'resumed' })
       default:
-        return json({ is_paused: false })
+        return json({ is_paused: fake.paused })
     }
   }
-  const fake: Pick<FakeVllm, 'streaming' | 'override'> = { streaming: whole, override: () => undefined }
+  const fake: Pick<FakeVllm, 'streaming' | 'override' | 'paused'> = {
+    ...{ streaming: whole, override: () => undefined, paused: false },
+  }
+  const waiting: (() => void)[] = []
   const answer = async (request: IncomingMessage, reply: ServerResponse) => {
     let text = ''
     for await (const chunk of request) text += chunk
     const path = request.url!
     const body = (text === '' ? {} : JSON.parse(text)) as Record<string, unknown>
     asked.push({ path, body })
+    if (path === '/v1/completions' && fake.paused) await new Promise<void>(resolve => waiting.push(resolve))
     if (body.stream === true) {
       const missing = demanded.filter(field => !(field in body))
       if (missing.length === 0) return fake.streaming(reply, body)

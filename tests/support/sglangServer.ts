@@ -38,6 +38,8 @@ export interface SglangServer {
   readonly asked: { readonly path: string; readonly body: Readonly<Record<string, unknown>> }[]
   /** Changes a stream's events before they are sent; undefined: the server says nothing more, and keeps the connection. */
   mangle: ((line: string, n: number) => string | undefined) | undefined
+  /** Does what it is asked at this path, once, and breaks the connection in the middle of its answer. */
+  dropped: string | undefined
   /** What kill -9 does to its connections. */
   kill(): Promise<void>
 }
@@ -118,6 +120,14 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
       const verdict = judgeBody(endpoint, body)
       if (verdict !== undefined) {
         return bad(reply, verdict.undocumented ? violate(`${pathname}: ${verdict.reason}`) : verdict.reason)
+      }
+    }
+    if (self.dropped === pathname) {
+      self.dropped = undefined
+      reply.end = () => {
+        reply.write(' ')
+        setTimeout(() => reply.destroy(), 20)
+        return reply
       }
     }
     await answer(pathname, searchParams, body, reply)
@@ -372,6 +382,7 @@ export async function startSglangServer(options: SglangServerOptions): Promise<S
     violations,
     asked,
     mangle: undefined,
+    dropped: undefined,
     async kill() {
       scheduler.stop()
       const closed = new Promise<void>(resolve => server.close(() => resolve()))

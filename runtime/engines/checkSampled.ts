@@ -1,0 +1,31 @@
+/**
+ * What every answer of an engine is held against: ids of the model's own vocabulary, a logprob for each.
+ *
+ * in   lists as they came        out  nothing, or the error that `broken` makes of the fault
+ * Invariant: what passes can be trained on: every logprob is a finite number that is not above 0 by more than rounding.
+ */
+export function checkSampled(
+  tokens: unknown,
+  logprobs: unknown,
+  vocabulary: number,
+  broken: (what: string) => Error,
+): asserts tokens is ArrayLike<number> {
+  const isId = (id: unknown) => Number.isInteger(id) && (id as number) >= 0 && (id as number) < vocabulary
+  if (!isList(tokens) || !tokens.every(isId)) throw broken(`token ids that are none of this model: ${shown(tokens)}`)
+  const lacks = `${tokens.length} tokens with ${isList(logprobs) ? logprobs.length : 'no'} logprobs`
+  if (!isList(logprobs) || logprobs.length !== tokens.length) throw broken(lacks)
+  const isLogprob = (p: unknown) => typeof p === 'number' && Number.isFinite(p) && p <= 1e-3
+  if (!logprobs.every(isLogprob)) throw broken(`logprobs that are none: ${shown(logprobs)}`)
+}
+
+type List = readonly unknown[]
+
+const isList = (value: unknown): value is List => Array.isArray(value) || isTyped(value)
+const isTyped = (value: unknown): boolean => ArrayBuffer.isView(value) && !(value instanceof DataView)
+
+const shown = (value: unknown): string => {
+  const plain = isTyped(value)
+    ? Array.from(value as ArrayLike<number>, each => (Number.isFinite(each) ? each : `${each}`))
+    : value
+  return String(JSON.stringify(plain)).slice(0, 100)
+}
