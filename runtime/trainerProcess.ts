@@ -37,7 +37,6 @@ interface TrainerInfo {
   readonly model: string
   readonly parameters: number
   /** Fewer than `parameters` with adapters. */
-  readonly trainedParameters: number
   readonly ranks: number
   /** Whether sequences are laid end to end, without padding. */
   readonly packed: boolean

@@ -14,7 +14,7 @@ import { escapeForTerminal, painter, percent } from '../terminal'
 import { readyOut, writeOut } from '../writeOut'
 import { type Counted, countedTrajectories } from './counted'
 import { jsonText } from './jsonText'
-import { nearestWeights, sampledUnder } from './keptWeights'
+import { nearestWeights, sampledVersions } from './keptWeights'
 import { modelEntropies } from './modelEntropies'
 import { configOf } from './recordedConfig'
 import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
@@ -99,27 +99,37 @@ function recordedOf(all: readonly Counted[]): ReadonlyMap<string, readonly numbe
   return known.length === all.length ? new Map(known) : undefined
 }
 
-/** By the model that was given, or for each trajectory by the kept weights nearest to those that sampled it. */
+/** By the model that was given, or for each token by the kept weights nearest to those that sampled it. */
 async function entropies(recorded: RecordedRun, all: readonly Counted[], options: EntropyOptions) {
   const { temperature } = (await configOf(recorded)).rollout.sampling
   if (temperature <= 0)
     throw refusal('the run sampled greedily: its distributions have no entropy', 'leave --with-model out')
-  const byDirectory = new Map<string, Counted[]>()
   if (typeof options.withModel === 'string') {
     const directory = resolve(options.withModel)
     if (!existsSync(join(directory, 'config.json'))) throw refusal(`${directory} holds no config.json`, 'name a model')
-    byDirectory.set(directory, [...all])
-  } else {
-    for (const counted of all) {
-      const { directory } = await nearestWeights(recorded, sampledUnder(counted, 0))
-      byDirectory.set(directory, [...(byDirectory.get(directory) ?? []), counted])
+    return modelEntropies(all, directory, temperature, options.device)
+  }
+  const values = new Map<string, number[]>(all.map(c => [c.trajectory, []]))
+  const sampledBy = new Map(all.map(c => [c.trajectory as string, sampledVersions(c)]))
+  for (const [directory, versions] of await directoriesOf(recorded, new Set([...sampledBy.values()].flat()))) {
+    const some = all.filter(c => sampledBy.get(c.trajectory)!.some(version => versions.has(version)))
+    for (const [id, found] of await modelEntropies(some, directory, temperature, options.device)) {
+      sampledBy.get(id)!.forEach((version, i) => {
+        if (versions.has(version)) values.get(id)![i] = found[i]!
+      })
     }
   }
-  const values = new Map<string, readonly number[]>()
-  for (const [directory, of] of byDirectory) {
-    for (const [id, found] of await modelEntropies(of, directory, temperature, options.device)) values.set(id, found)
-  }
   return values
+}
+
+/** The kept weights nearest to each version, and for which versions they stand. */
+async function directoriesOf(recorded: RecordedRun, versions: ReadonlySet<number>) {
+  const directories = new Map<string, Set<number>>()
+  for (const version of versions) {
+    const { directory } = await nearestWeights(recorded, version)
+    directories.set(directory, (directories.get(directory) ?? new Set()).add(version))
+  }
+  return directories
 }
 
 function page(

@@ -18,7 +18,7 @@ import { stopSignals } from '../signals'
 import { escapeForTerminal, painter } from '../terminal'
 import { changedCells } from './changedCells'
 import { type Counted, countedTrajectories } from './counted'
-import { type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
+import { type ForkFacts, type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
 import { runForks, type Weights } from './forkedRun'
 import { jsonText } from './jsonText'
 import { nearestWeights, sampledUnder } from './keptWeights'
@@ -69,10 +69,9 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
   if (options.as !== undefined) checkNewRun(options.bus, options.as)
   const recorded = await openRecorded(options)
   const plan = await prepared(recorded, asked, options).finally(() => recorded.close())
-  const { parent, code, weights, started, forks, turns, run } = plan
-  process.stderr.write(
-    `run ${run}: ${parent.trajectory} forked at ${turns.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}\n`,
-  )
+  const { parent, code, parts, started, turns, run } = plan
+  const at = parts.map(({ weights, turns: of }) => `${of.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}`)
+  process.stderr.write(`run ${run}: ${parent.trajectory} forked at ${at.join('; ')}\n`)
   for (const { turn, call, recorded: was, now } of await changedCells(parent, Math.max(...turns), code)) {
     process.stderr.write(
       `turn ${turn}, call ${call} of the notebook says otherwise now: ${brief(was)} → ${brief(now)}; forks go on from that\n`,
@@ -85,7 +84,7 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
     const onEnded = (ended: number, of: number) => {
       if (process.stderr.isTTY) process.stderr.write(`\r${ended} of ${of} ended`)
     }
-    await runForks({ context, code, weights, parent: started, forks, stopped, onEnded })
+    await runForks({ context, code, parts, parent: started, stopped, onEnded })
     if (process.stderr.isTTY) process.stderr.write('\n')
   } finally {
     signals.release()
@@ -94,6 +93,13 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
   const results = await resultsOf({ ...options, run })
   print(plan, results, options.json === true)
   process.exitCode = signals.exitCode()
+}
+
+/** Turns whose forks go on with the same weights. */
+interface Part {
+  readonly weights: Weights
+  readonly turns: number[]
+  readonly forks: ForkFacts[]
 }
 
 async function prepared(recorded: RecordedRun, asked: string, options: ForkOptions) {
@@ -114,14 +120,30 @@ async function prepared(recorded: RecordedRun, asked: string, options: ForkOptio
   }
   const { times } = options
   const { deadlineMs } = code.config.rollout
-  const forks = turns.map((k, i) =>
-    forkFacts({ parent, parentRun: recorded.run, turn: k, times, ...changes, deadlineMs, order: i * times, at }),
-  )
-  const weights = await weightsOf(recorded, parent, turns[0]!, options)
+  const parts: Part[] = []
+  for (const [i, turn] of turns.entries()) {
+    const forks = forkFacts({
+      parent,
+      parentRun: recorded.run,
+      turn,
+      times,
+      ...changes,
+      deadlineMs,
+      order: i * times,
+      at,
+    })
+    const weights = await weightsOf(recorded, parent, turn, options)
+    const part = parts.find(p => p.weights.directory === weights.directory)
+    if (part === undefined) parts.push({ weights, turns: [turn], forks: [forks] })
+    else {
+      part.turns.push(turn)
+      part.forks.push(forks)
+    }
+  }
   const started = await recorded.started()
   const stamp = new Date(at).toISOString().replace(/\D/g, '').slice(0, 17)
   const run = options.as ?? `fork-${recorded.run}-${stamp}`
-  return { parent, code, weights, started, forks, turns, run, parentRun: recorded.run }
+  return { parent, code, parts, started, turns, run, parentRun: recorded.run }
 }
 
 /** Tools that the forks may call: of another recipe all, else those of the parent, which must be there before anything is begun. */
@@ -195,21 +217,22 @@ const paint = painter(process.stdout)
 const brief = (text: string) => `'${escapeForTerminal(text).replace(/\s+/g, ' ').slice(0, 100)}'`
 
 function print(
-  { parent, parentRun, run, turns, weights }: Awaited<ReturnType<typeof prepared>>,
+  { parent, parentRun, run, parts, turns }: Awaited<ReturnType<typeof prepared>>,
   results: readonly ForkResult[],
   json: boolean,
 ): void {
-  const values = turns.map(k =>
-    turnValue(
-      k,
-      results.filter(r => r.turn === k),
-    ),
-  )
+  const versionAt = (turn: number) => parts.find(p => p.turns.includes(turn))!.weights.version
+  const values = turns.map(k => {
+    const own = results.filter(r => r.turn === k)
+    return { ...turnValue(k, own), policyVersion: versionAt(k) }
+  })
   const reward = parent.reward?.reward ?? null
   if (json) {
     for (const result of results) process.stdout.write(`${jsonText(result)}\n`)
     const of = { trajectory: parent.trajectory, run: parentRun, reward }
-    process.stdout.write(`${jsonText({ type: 'summary', run, parent: of, policyVersion: weights.version, values })}\n`)
+    // Each value has its own; null: they are several.
+    const policyVersion = parts.length === 1 ? parts[0]!.weights.version : null
+    process.stdout.write(`${jsonText({ type: 'summary', run, parent: of, policyVersion, values })}\n`)
     return
   }
   const lines = [

@@ -18,7 +18,7 @@ import { startTools } from '../../actors/roles/tools'
 import { startVerification } from '../../actors/roles/verification'
 import type { RunOptions } from '../../actors/run'
 import type { RunFinished, RunStarted, TrajectoryFact, WeightsPublished } from '../../messages/facts'
-import type { PolicyVersion, TrajectoryId } from '../../messages/ids'
+import { epoch, type PolicyVersion, type TrajectoryId } from '../../messages/ids'
 import { systemEffects as fx } from '../../runtime/effects'
 import { openTroupe } from '../../runtime/embed'
 import { TroupeError } from '../../runtime/errors'
@@ -36,13 +36,19 @@ export interface Weights {
   readonly digest: string
 }
 
+/** Forks that go on with the same weights. */
+export interface ForkPart {
+  readonly weights: Weights
+  readonly forks: readonly ForkFacts[]
+}
+
 export interface ForkedRunOptions {
   readonly context: RunContext
   readonly code: RecipeCode
-  readonly weights: Weights
+  /** One after another, each as a resume of the run. */
+  readonly parts: readonly ForkPart[]
   /** Of the run that is forked: its tokens mean nothing to another tokenizer. */
   readonly parent: RunStarted
-  readonly forks: readonly ForkFacts[]
   readonly stopped: Promise<string>
   readonly onEnded: (ended: number, of: number) => void
 }
@@ -53,13 +59,34 @@ const graceMs = 30_000
 
 /** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, cli.forks_late */
 export async function runForks(forked: ForkedRunOptions): Promise<void> {
-  const { context, weights } = forked
+  const all = childrenOf(forked.parts).length
+  let ended = 0
+  for (const [at, part] of forked.parts.entries()) {
+    const isLast = at === forked.parts.length - 1
+    const onEnded = (some: number) => forked.onEnded(ended + some, all)
+    const stopped = await runPart({ ...forked, onEnded }, part, { resume: at > 0, isLast })
+    if (stopped) return
+    ended += childrenOf([part]).length
+  }
+}
+
+const childrenOf = (parts: readonly ForkPart[]): readonly TrajectoryId[] =>
+  parts.flatMap(({ forks }) => forks.flatMap(f => f.lineage.map(l => l.child)))
+
+/** Whether it was stopped before all had ended. */
+async function runPart(
+  forked: ForkedRunOptions,
+  part: ForkPart,
+  { resume, isLast }: { readonly resume: boolean; readonly isLast: boolean },
+): Promise<boolean> {
+  const { context } = forked
+  const { weights } = part
   const { config, recipe } = forked.code
   const { bus, blobs, run, files } = context
   const log = createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' })
   const { failed, fail } = failure()
   const options: RunOptions = {
-    ...{ run, config, bus, blobs, fx, log, resume: false, learns: false, acceptCode: false, role: 'all' },
+    ...{ run, config, bus, blobs, fx, log, resume, learns: false, acceptCode: false, role: 'all' },
     // A fork draws no tasks: it has its parent's.
     recipe: { ...recipe, config, tasks: () => Promise.reject(new RangeError('a fork draws no tasks')) },
     directory: files.root,
@@ -79,7 +106,7 @@ export async function runForks(forked: ForkedRunOptions): Promise<void> {
     const { digest: tokenizerDigest } = await renderer.describe()
     checkTokenizer(forked.parent, tokenizerDigest)
     await announce(journal, { ...options, partitions: 1, tokenizerDigest })
-    await begin(journal, forked)
+    await begin(journal, part)
     // Answerers before askers, as in a run.
     await startScheduling(scope, { claims: false })
     await startInference(scope, { model, name: 'local' })
@@ -87,18 +114,20 @@ export async function runForks(forked: ForkedRunOptions): Promise<void> {
     await startVerification(scope)
     await startCoordination(scope, renderer)
 
-    const over = await Promise.race([allEnded(journal, forked), forked.stopped, failed])
+    const over = await Promise.race([allEnded(journal, part, forked), forked.stopped, failed])
+    if (over === undefined && !isLast) return false
     const ended = over === undefined ? (['done', 'all forks have ended'] as const) : (['stopped', over] as const)
     const [outcome, reason] = ended
     const finished: RunFinished = { type: 'run.finished', at: fx.now(), run, outcome, reason, steps: 0, summary: {} }
     await journal.append([finished])
+    return over !== undefined
   } finally {
     await scope.close()
   }
 }
 
-/** The claim stands first: its offset, 0, is the epoch of all that is shared. */
-async function begin(journal: Journal, { weights, forks }: ForkedRunOptions): Promise<void> {
+/** The claim stands first: its offset is the epoch of all that is shared. */
+async function begin(journal: Journal, { weights, forks }: ForkPart): Promise<void> {
   const { directory, version, digest } = weights
   const url = pathToFileURL(directory).href
   const published: WeightsPublished = {
@@ -112,12 +141,16 @@ async function begin(journal: Journal, { weights, forks }: ForkedRunOptions): Pr
   }
   await journal.append(forks.flatMap(f => f.lineage))
   await journal.append([published])
-  await journal.appendTo(0, { type: 'partition.claimed', at: fx.now(), partition: 0, owner: 'fork' })
-  for (const { facts } of forks) await journal.append(facts)
+  const { offset } = await journal.appendTo(0, { type: 'partition.claimed', at: fx.now(), partition: 0, owner: 'fork' })
+  const placed = (fact: TrajectoryFact): TrajectoryFact => {
+    if ('epoch' in fact) return { ...fact, epoch: epoch(offset) }
+    return fact.type === 'rollout.requested' ? { ...fact, at: fx.now() } : fact // its deadline counts from here
+  }
+  for (const { facts } of forks) await journal.append(facts.map(placed))
 }
 
-async function allEnded(journal: Journal, { forks, code, onEnded }: ForkedRunOptions): Promise<undefined> {
-  const open = new Set<TrajectoryId>(forks.flatMap(f => f.lineage.map(l => l.child)))
+async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: ForkedRunOptions): Promise<undefined> {
+  const open = new Set(childrenOf([part]))
   const all = open.size
   const deadline = fx.elapsed() + code.config.rollout.deadlineMs + graceMs
   let at = 0

@@ -6,9 +6,10 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { assembleSequence } from '../../kernels'
 import type { PolicyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
-import type { Counted } from './counted'
+import { type Counted, factsIn } from './counted'
 import { factsOf, type RecordedRun } from './recordedRun'
 
 export interface KeptWeights {
@@ -55,6 +56,10 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
   told.add(wanted)
   return nearest
 }
+
+/** The version that sampled each token, in the order of sampling. */
+export const sampledVersions = (counted: Counted): readonly number[] =>
+  [...assembleSequence(factsIn(counted)).versions].filter(version => version >= 0)
 
 /** The version that sampled the end of a turn. */
 export function sampledUnder(counted: Counted, turn: number): number {

@@ -116,10 +116,6 @@ export class Ledger {
     return this.byTrajectory.get(trajectory)
   }
 
-  holdings(): IterableIterator<Holding> {
-    return this.byTrajectory.values()
-  }
-
   /** Throws RangeError on an engine that is there already, or sizes that are none. */
   join(spec: EngineSpec): void {
     if (this.accounts.has(spec.engine)) throw new RangeError(`engine ${spec.engine} has joined already`)
@@ -333,7 +329,7 @@ export class Ledger {
 }
 
 /** Tokens in whole blocks; 0 for nothing. */
-export function roundUp(tokens: number, blockTokens: number): number {
+function roundUp(tokens: number, blockTokens: number): number {
   return tokens <= 0 ? 0 : Math.ceil(tokens / blockTokens) * blockTokens
 }
 

@@ -5,6 +5,7 @@
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { fixtureOf } from '../../cli/replay/fixture'
 import type { ForkResult, TurnValue } from '../../cli/replay/forkedFacts'
 import type { LearnedStep } from '../../cli/replay/learnedStep'
@@ -12,6 +13,7 @@ import type { Descent } from '../../cli/replay/lineage'
 import { openRecorded } from '../../cli/replay/recordedRun'
 import type { Verified } from '../../cli/replay/verifier'
 import type { TurnCompleted } from '../../messages/facts'
+import { policyVersion } from '../../messages/ids'
 import { messagesOf, troupe } from '../support/cli'
 import { changed, saveHistory } from '../support/histories'
 import { smallRun } from '../support/smallRun'
@@ -149,6 +151,50 @@ test('a failed trajectory forks at each of its turns: shared tokens, a value for
   expect((await replay('verify', '--run', 'forks')).code).toBe(0)
   expect((await replay('run', '--all', '--run', 'forks')).stdout).toContain('no decision differs')
   expect(JSON.stringify((await messagesOf(bus, 'r', 'runs')).length)).toBe(before)
+})
+
+test('where versions differ, each turn forks under the one that sampled it, and each token has the entropy under its own', async () => {
+  const args = ['ls', '--run', 'r', '--multi-turn', '--policy', '0', '--json', '--limit', '1']
+  const { trajectory, turns } = jsonLines<{ trajectory: string; turns: number }>((await replay(...args)).stdout)[0]!
+  const recorded = await openRecorded({ bus: `lmdb:${bus}`, run: 'r' })
+  const fixture = await fixtureOf(recorded)
+  await recorded.close()
+  const at = join(directory, 'versions')
+  await saveHistory(
+    at,
+    changed(fixture, m => {
+      if (m.type !== 'turn.completed' || m.trajectory !== trajectory) return m
+      return {
+        ...m,
+        segments: [{ policyVersion: policyVersion(m.turn === 0 ? 0 : 2), start: 0, end: m.tokens.length }],
+      }
+    }),
+  )
+  const of = ['--run', 'r', '--json', '--bus', `lmdb:${at}`]
+  const { code, stdout, stderr } = await replay('fork', trajectory, '--from-turn', 'all', '--as', 'forks', ...of)
+  expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 0 })
+  const all = jsonLines<ForkResult & { values?: (TurnValue & { policyVersion: number })[] }>(stdout)
+  const summary = all.pop()!
+  const versions = Array.from({ length: turns }, (_, turn) => (turn === 0 ? 0 : 2))
+  expect(summary.values!.map(v => v.policyVersion)).toEqual(versions)
+  const facts = await messagesOf(at, 'forks', 'trajectories')
+  for (const { trajectory: child, turn } of all) {
+    const last = facts.findLast((m): m is TurnCompleted => m.type === 'turn.completed' && m.trajectory === child)!
+    expect(last.segments.map(s => s.policyVersion)).toEqual([versions[turn]])
+  }
+  expect((await replay('verify', '--run', 'forks', '--bus', `lmdb:${at}`)).code).toBe(0)
+  expect((await replay('run', '--all', '--run', 'forks', '--bus', `lmdb:${at}`)).stdout).toContain(
+    'no decision differs',
+  )
+
+  const mean = async (...asked: string[]) =>
+    (JSON.parse((await replay('entropy', trajectory, ...of, ...asked)).stdout) as { meanValue: number }).meanValue
+  const published = (await messagesOf(bus, 'r', 'learner')).flatMap(m => (m.type === 'weights.published' ? [m] : []))
+  const under = (version: number) =>
+    mean('--with-model', fileURLToPath(published.find(m => m.version === version)!.url))
+  const [own, first, second] = [await mean('--with-model'), await under(0), await under(2)]
+  expect(own).not.toBeCloseTo(first, 9)
+  expect(own).not.toBeCloseTo(second, 9)
 })
 
 test('a fork goes on from an edited tool result, rendered anew', async () => {
