@@ -1,5 +1,5 @@
 /** `troupe simulate` as a user runs it: its figures, its table, and how it refuses files that are not what they should be. */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseAzureTrace } from '../cli/simulate/azureTrace'
@@ -9,8 +9,10 @@ import type { Fact } from '../messages/facts'
 import { engineId, epoch, groupId, runId, trajectoryId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import { openMemoryBus } from '../runtime/bus/memory'
+import { openBus } from '../runtime/bus/open'
 import { readEngineModel } from '../runtime/engines/engineModelFile'
 import { openJournal } from '../runtime/journal'
+import { runDirectory } from '../runtime/runDirectory'
 import { troupe } from './support/cli'
 import { completed, requested } from './support/facts'
 import { failure } from './support/refusal'
@@ -103,6 +105,11 @@ test.each<[string, object | string, RegExp]>([
   ['a negative time', { ...model, stepMs: { ...model.stepMs, overhead: -1 } }, /stepMs\.overhead: /],
   ['a missing coefficient', { ...model, stepMs: { overhead: 1 } }, /stepMs\.prefillPerPair: /],
   ['blocks larger than the cache', { ...model, blockTokens: 1000 }, /blockTokens: 1000 is more than kvTokens/],
+  [
+    'a prefill without end',
+    { ...model, stepMs: { ...model.stepMs, prefillPerToken: 1e308 } },
+    /256 tokens of a prompt behind 640/,
+  ],
   ['µs for ms', { ...model, stepMs: { ...model.stepMs, overhead: 20e6 } }, /are the coefficients in ms/],
 ])('an engine model with %s is refused by field', (_title, content, expected) => {
   expect(failure(() => readEngineModel(file('engine.json', content))).message).toMatch(expected)
@@ -265,6 +272,58 @@ test('without files, or with a run that is not there, it says what to give', asy
   expect(noRun.stderr).toContain("no run 'none'")
 })
 
+test.each([
+  ['--weights-pause-ms changes nothing without --weights-every-ms', ['--weights-pause-ms', '5']],
+  ['--weights-every-ms 0', ['--weights-every-ms', '0']],
+  ['--write-trace changes nothing without --calibrate', ['--write-trace', 'w.jsonl']],
+  ['--max-batch-tokens changes nothing', ['--max-batch-tokens', '64']],
+  ['--trace changes nothing beside --calibrate', ['--calibrate', 'r']],
+])('an option that would change nothing is refused: %s', async (said, more) => {
+  const files = ['--engine-model', file('idle.json', model), '--trace', file('idle.jsonl', line(0))]
+  const { code, stderr } = await troupe(['simulate', ...files, ...more]).done
+  expect([code, stderr]).toEqual([2, expect.stringContaining(said)])
+})
+
+test.each(['--run', '--picture', '--policy', '--engines', '--bound-tokens', '--weights-every-ms'])(
+  '%s beside --calibrate is refused before the run is read',
+  async option => {
+    const value = option === '--policy' ? 'static' : '3'
+    const { code, stderr } = await troupe(['simulate', '--calibrate', 'none', option, value]).done
+    expect([code, stderr]).toEqual([2, expect.stringContaining(`${option} changes nothing beside --calibrate`)])
+  },
+)
+
+test('with an engine model of the user a recorded run is simulated though its turns are too few to fit one', async () => {
+  const { log } = runDirectory(directory, runId('few'))
+  mkdirSync(log, { recursive: true })
+  const bus = await openBus(`lmdb:${log}`)
+  const journal = openJournal(bus, memoryBlobs(), runId('few'))
+  await journal.create(1)
+  await journal.append([
+    {
+      ...{ type: 'engine.joined', at: 0, engine, kind: 'sglang', model: 'm', kvTokens: 640, blockTokens: 16 },
+      ...{ maxSequences: 8, contextTokens: 640, prefixSharing: true, prioritySign: 0 },
+    },
+    requested('g', 0, { at: 1000 }),
+    asked(0, 0, 1001, 3),
+    done(0, 0, 1100, 9),
+  ])
+  await bus.close()
+  const args = [
+    'simulate',
+    '--run',
+    'few',
+    '--bus',
+    `lmdb:${directory}`,
+    '--engine-model',
+    file('few.json', model),
+    '--json',
+  ]
+  const { code, stdout, stderr } = await troupe([...args, '--policy', 'static']).done
+  expect([code, stderr]).toEqual([0, expect.not.stringContaining('troupe:')])
+  expect(JSON.parse(stdout)).toMatchObject({ turns: 1, recordedMakespanMs: 99 })
+})
+
 const azure = (...rows: readonly string[]) => ['TIMESTAMP,ContextTokens,GeneratedTokens', ...rows, ''].join('\r\n')
 
 test("Azure's traces are read: a request a trajectory, times to the microsecond, empty ones left out", () => {
@@ -284,6 +343,12 @@ test("Azure's traces are read: a request a trajectory, times to the microsecond,
 
 test.each([
   ['a time that is none', azure('yesterday,1,2'), /line 2: TIMESTAMP 'yesterday'/],
+  [
+    'a day that is none',
+    azure('2023-02-28 23:59:59,1,2', '2023-02-29 00:00:00.5,1,2'),
+    /line 3: there is no time 2023-02-29 00:00:00/,
+  ],
+  ['a minute that is none', azure('2023-11-16 18:61:03,1,2'), /line 2: there is no time/],
   ['half a token', azure('2023-11-16 18:17:03,1,2', '2023-11-16 18:17:04,1.5,2'), /line 3: ContextTokens '1.5'/],
   ['a negative length', azure('2023-11-16 18:17:03,1,-2'), /line 2: GeneratedTokens '-2'/],
   ['a field too few', azure('2023-11-16 18:17:03,1'), /line 2: 2 fields/],

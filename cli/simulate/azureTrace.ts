@@ -64,6 +64,9 @@ function timeOf(text: string, where: string): number {
   if (year === undefined)
     throw invalidInput(`${where}: TIMESTAMP '${text}' is no time such as 2023-11-16 18:17:03.9799600`)
   const whole = Date.UTC(Number(year), Number(month) - 1, Number(day), Number(hour), Number(minute), Number(second))
+  // What is no date or time of day rolls over into the next one.
+  const read = new Date(whole).toISOString().slice(0, 19).replace('T', ' ')
+  if (read !== text.slice(0, 19)) throw invalidInput(`${where}: there is no time ${text.slice(0, 19)}`)
   return whole + Number(part.padEnd(7, '0')) / 10_000
 }
 

@@ -24,7 +24,7 @@ import { percent } from '../terminal'
 import { readyOut, writeOut } from '../writeOut'
 import { readTrace } from './inputs'
 import { pictureOf } from './picture'
-import { readLoad, sizesOf } from './recorded'
+import { type RecordedLoad, readLoad, sizesOf } from './recorded'
 import { tableOf } from './table'
 
 interface SimulateOptions {
@@ -82,10 +82,44 @@ export function registerSimulate(program: Command): void {
     .option('--json', 'a JSON line for each policy')
     .option('--calibrate <run>', 'write the engine model that fits a recorded run to the file of --engine-model')
     .option('--write-trace <file>', 'with --calibrate: write its load as a trace')
-    .option('--max-batch-tokens <n>', 'with --calibrate: what a step computes at most', wholeNumber(1, 2 ** 24), 8192)
-  withBus(command).action((options: SimulateOptions) =>
-    options.calibrate === undefined ? run(options) : calibrateRun(options, options.calibrate),
-  )
+    .option(
+      '--max-batch-tokens <n>',
+      'of the engine that is fitted: what a step computes at most',
+      wholeNumber(1, 2 ** 24),
+      8192,
+    )
+  withBus(command).action((options: SimulateOptions) => {
+    refuseIdle(options, option => command.getOptionValueSource(option) === 'cli')
+    return options.calibrate === undefined ? run(options) : calibrateRun(options, options.calibrate)
+  })
+}
+
+/** What is simulated and how, which a calibration takes from the run. */
+const ofSimulations = [
+  ...(['trace', 'run', 'picture', 'policy', 'engines', 'boundTokens', 'statusMs', 'priority'] as const),
+  ...(['weightsEveryMs', 'weightsPauseMs'] as const),
+]
+
+/** An option that would change nothing beside the others was meant otherwise. @throws TroupeError cli.wrong_usage */
+function refuseIdle(options: SimulateOptions, isGiven: (option: keyof SimulateOptions) => boolean): void {
+  const nameOf = (option: string): string => `--${option.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
+  const needs = (option: keyof SimulateOptions, other: string): TroupeError =>
+    usage(`${nameOf(option)} changes nothing without ${other}`)
+  if (options.calibrate !== undefined) {
+    const idle = ofSimulations.find(isGiven)
+    if (idle !== undefined) throw usage(`${nameOf(idle)} changes nothing beside --calibrate: give one of the two`)
+    return
+  }
+  if (options.trace !== undefined && options.run !== undefined) throw usage('give --trace or --run, not both')
+  if (isGiven('writeTrace')) throw needs('writeTrace', '--calibrate')
+  if (options.weightsEveryMs === 0) throw usage('--weights-every-ms 0: leave it out where no weights come')
+  if (isGiven('weightsPauseMs') && options.weightsEveryMs === undefined)
+    throw needs('weightsPauseMs', '--weights-every-ms')
+  if (isGiven('maxBatchTokens') && (options.run === undefined || options.engineModel !== undefined)) {
+    throw usage(
+      '--max-batch-tokens changes nothing where no engine is fitted: it goes with --calibrate, or --run without --engine-model',
+    )
+  }
 }
 
 async function run(options: SimulateOptions): Promise<void> {
@@ -141,20 +175,23 @@ function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
 
 /** What if: arrivals, lengths and tool times as the run recorded them. */
 async function ofRun(options: SimulateOptions, name: string): Promise<Load> {
-  if (options.trace !== undefined) throw usage('give --trace or --run, not both')
-  const { load, model } = await fitted(options, name)
+  const given = options.engineModel === undefined ? undefined : readEngineModel(options.engineModel)
+  const load = await loadOf(options, name)
   const { trace, makespanMs, ttftMsMean } = load
   return {
-    model: options.engineModel === undefined ? model : readEngineModel(options.engineModel),
+    model: given ?? fitTo(load, options, name).model,
     trace,
     recorded: { recordedMakespanMs: makespanMs, recordedTtftMsMean: ttftMsMean },
   }
 }
 
-/** A run's load, and the engine model that fits its turns. */
-async function fitted({ bus, maxBatchTokens }: SimulateOptions, name: string) {
+async function loadOf({ bus }: SimulateOptions, name: string): Promise<RecordedLoad> {
   const context = await openRun(bus, name, 'read')
-  const load = await readLoad(context.journal).finally(() => context.bus.close())
+  return readLoad(context.journal).finally(() => context.bus.close())
+}
+
+/** The engine model that fits a run's turns. */
+function fitTo(load: RecordedLoad, { maxBatchTokens }: SimulateOptions, name: string) {
   const [joined] = load.joined
   if (joined === undefined) throw usage(`run '${name}' has no engine: there is nothing to calibrate`)
   const fit = refusing(() => calibrate(load.measured, maxBatchTokens))
@@ -164,14 +201,15 @@ async function fitted({ bus, maxBatchTokens }: SimulateOptions, name: string) {
     maxBatchTokens,
     stepMs: fit.stepMs,
   }
-  return { load, fit, model }
+  return { fit, model }
 }
 
 /** Writes the model, and says how far it is off: turn by turn, and for the whole run when that is simulated. */
 async function calibrateRun(options: SimulateOptions, name: string): Promise<void> {
   readyOut(options.engineModel)
   readyOut(options.writeTrace)
-  const { load, fit, model } = await fitted(options, name)
+  const load = await loadOf(options, name)
+  const { fit, model } = fitTo(load, options, name)
   const { turns, decodeError, firstTokenError } = fit
   const engines = new Set(load.measured.map(turn => turn.engine)).size
   const result = refusing(() => simulate(load.trace, { model, engines, policy: 'kv-headroom' }))

@@ -35,6 +35,8 @@ const modelSchema = z.strictObject({
 
 /** A step of one sequence that lasts longer than this was not measured in ms. */
 const longestStepMs = 60_000
+/** And sums of times beyond this no longer tell steps of a fraction of a ms apart. */
+const longestPrefillMs = 2 ** 46
 
 /** @throws TroupeError config.invalid */
 export function readEngineModel(path: string): EngineModel {
@@ -43,8 +45,15 @@ export function readEngineModel(path: string): EngineModel {
     throw invalidInput(`${path}: blockTokens: ${model.blockTokens} is more than kvTokens, ${model.kvTokens}`)
   }
   const ms = stepMs(model, 1, 1, [])
-  if (ms > 0 && ms <= longestStepMs) return model
+  if (!(ms > 0 && ms <= longestStepMs)) {
+    throw invalidInput(
+      `${path}: stepMs: a step that decodes one sequence would last ${ms} ms; are the coefficients in ms?`,
+    )
+  }
+  const { maxSequences, maxBatchTokens, kvTokens } = model
+  const most = stepMs(model, maxSequences, kvTokens, [{ cachedTokens: kvTokens, tokens: maxBatchTokens }])
+  if (most <= longestPrefillMs) return model
   throw invalidInput(
-    `${path}: stepMs: a step that decodes one sequence would last ${ms} ms; are the coefficients in ms?`,
+    `${path}: stepMs: a step that computes ${maxBatchTokens} tokens of a prompt behind ${kvTokens} would last ${most} ms; are the coefficients in ms?`,
   )
 }
