@@ -100,7 +100,7 @@ async function startServer(
       ...traits,
       contextTokens: longestContext(config),
       trained: learns,
-      ...(config.train.lora === undefined ? {} : { adapterRank: config.train.lora.rank }),
+      ...(learns && config.train.lora !== undefined ? { adapterRank: config.train.lora.rank } : {}),
       decode: (tokens: Int32Array) => renderer.decode(tokens),
       maxSequences,
     },

@@ -220,6 +220,19 @@ test('at a speed, tokens come as they came then; an abort in between keeps those
   expect(lived.endedAt - lived.queuedAt).toBeGreaterThanOrEqual(199)
 })
 
+test('at a speed, who waits for the whole turn hears when its first token came', async () => {
+  const timing = { queuedAt: 0, startedAt: 0, firstTokenAt: 1000, endedAt: 3000 }
+  const facts = [
+    prompted(at(0), prompt),
+    asked(at(0), prompt),
+    answered(at(0), says(new Int32Array(11).fill(5)), { timing }),
+  ]
+  const engine = await engineOf(facts, 10)
+  const { timing: lived } = await engine.generate(requestOn(prompt, { maxTokens: 11 }))
+  expect(lived.firstTokenAt - lived.queuedAt).toBe(100)
+  expect(lived.endedAt - lived.queuedAt).toBeGreaterThanOrEqual(299)
+})
+
 describe('a recording that is none is refused at the start', () => {
   const of = (text: string, own?: Parameters<typeof openRecording>[1]) => openRecording(text, own, log)
   const ownOn = async (address: string, name = 'mine') => ({

@@ -62,7 +62,7 @@ export function customEngine(options: CustomEngineOptions): Engine {
     const run = new ServerRun(request, room, undefined, broken, fx)
     const nothing = { finish: 'aborted', text: '' } as const
     const take = async () => {
-      const answer: Continuation = await generate(request, signal)
+      const answer: Continuation = await generate({ ...request, maxTokens: room }, signal)
       checkContinuation(answer, capabilities.vocabulary, broken)
       run.begun()
       answer.tokens.forEach((token, i) => {

@@ -84,6 +84,9 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
       },
     )
     const endedAt = fx.now()
+    // Whoever is given all at the end hears nothing of the first.
+    const isUnheard = speed !== undefined && onTokens === undefined && given > resumedTokens
+    if (isUnheard) firstTokenAt = Math.min(endedAt, queuedAt + body.firstMs / speed)
     const isWhole = given === body.tokens.length
     totals.generatedTokens += given - resumedTokens
     totals.preemptions += body.preemptions

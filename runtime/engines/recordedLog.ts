@@ -46,7 +46,8 @@ export async function openRecording(text: string, own: OwnLog | undefined, log: 
   if (address.bus.startsWith('kafka:')) {
     const bus = await openBus(address.bus, { mode: 'read' })
     const shared = parseKafkaAddress(address.bus).settings.blobs
-    return whole(run, bus, await openFileBlobs(shared ?? runDirectory('.troupe', run).blobs, 'read'), log, address.bus)
+    const base = own?.bus.kind === 'kafka' ? dirname(dirname(own.directory)) : '.troupe'
+    return whole(run, bus, await openFileBlobs(shared ?? runDirectory(base, run).blobs, 'read'), log, address.bus)
   }
   return ofDirectory(run, address.bus.slice('lmdb:'.length), log)
 }

@@ -9,6 +9,7 @@
  */
 import type { Sampling } from '../../messages/facts'
 import type { TroupeError } from '../errors'
+import { checkSampled } from './checkSampled'
 import { countOf, type EventError, eventErrorOf, eventOf, garbage } from './serverReply'
 import { refused } from './serverRequest'
 import type { SglangTraits } from './sglangProbe'
@@ -113,15 +114,9 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
   const finish = reason === null ? null : finishes[reason.type ?? '']
   if (finish === undefined) throw garbage(url, `it ended a generation with '${reason?.type}'`)
   const fresh = freshOf(url, meta.output_token_logprobs, meta.completion_tokens, taken, finish)
-  for (const entry of fresh) {
-    const [logprob, token] = Array.isArray(entry) ? entry : []
-    if (typeof token !== 'number' || !Number.isInteger(token) || token < 0 || token >= vocabulary) {
-      throw garbage(url, `a token id that is none of this model: ${JSON.stringify(entry)?.slice(0, 100)}`)
-    }
-    if (typeof logprob !== 'number' || !Number.isFinite(logprob) || logprob > 1e-3) {
-      throw garbage(url, `a logprob that is none: ${JSON.stringify(entry).slice(0, 100)}`)
-    }
-  }
+  const pairs: readonly (readonly unknown[])[] = fresh.map(entry => (Array.isArray(entry) ? entry : []))
+  const [tokens, logprobs] = [pairs.map(([, token]) => token), pairs.map(([logprob]) => logprob)]
+  checkSampled(tokens, logprobs, vocabulary, what => garbage(url, what))
   const last = fresh.at(-1)?.[1]
   if (reason?.type === 'stop' && typeof reason.matched === 'number' && last !== undefined && last !== reason.matched) {
     throw garbage(url, `it stopped at token ${reason.matched}, and its last token is ${last}`)

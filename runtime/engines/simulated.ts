@@ -144,7 +144,8 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
 
   function book(): void {
     clearTimeout(timer)
-    const dueMs = engine.isBusy ? engine.endMs : running.size > 0 && pausedUntilMs > nowMs() ? pausedUntilMs : undefined
+    // Nothing runs though something waits: a pause, which may have ended since it was looked at.
+    const dueMs = engine.isBusy ? engine.endMs : running.size > 0 ? pausedUntilMs : undefined
     if (dueMs === undefined) return
     timer = setTimeout(live, Math.max(0, Math.ceil((dueMs - nowMs()) / speed)))
   }
