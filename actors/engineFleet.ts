@@ -8,6 +8,8 @@
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../messages/facts'
 import type { EngineId, PolicyVersion } from '../messages/ids'
+import type { Effects } from '../runtime/effects'
+import { Awake } from './awake'
 import {
   type Ailment,
   type EngineFaults,
@@ -37,8 +39,7 @@ export class EngineFleet {
   readonly #slow = new Map<EngineId, string>()
   #faults: EngineFaults = new Map()
   #paces: EnginePaces = new Map()
-  #awakeMs = 0
-  #readAt: number | undefined
+  readonly #clock = new Awake(longestNapMs)
 
   /** `silentMs`: an engine that says nothing for this long has to leave. */
   constructor(silentMs: number) {
@@ -73,7 +74,7 @@ export class EngineFleet {
   applied({ engine, version }: WeightsApplied): boolean {
     if (!this.#joined.has(engine)) return false
     this.#applied.set(engine, version)
-    this.#appliedAt.set(engine, this.#awakeMs)
+    this.#appliedAt.set(engine, this.#clock.now)
     if (this.#active.has(engine)) this.#active.set(engine, version)
     return true
   }
@@ -94,7 +95,7 @@ export class EngineFleet {
   heard(engine: EngineId): EngineJoined | undefined {
     const joined = this.#joined.get(engine)
     if (joined === undefined) return undefined
-    this.#heardAt.set(engine, this.#awakeMs)
+    this.#heardAt.set(engine, this.#clock.now)
     const version = this.#applied.get(engine)
     if (version === undefined || this.#active.has(engine)) return undefined
     this.#active.set(engine, version)
@@ -106,16 +107,15 @@ export class EngineFleet {
     this.#faults = recovered(this.#faults, engine, 'silent')
   }
 
-  /** Time goes on; `elapsedMs` on a monotonic clock. */
-  advance(elapsedMs: number): void {
-    this.#awakeMs += Math.min(Math.max(0, elapsedMs - (this.#readAt ?? elapsedMs)), longestNapMs)
-    this.#readAt = elapsedMs
+  /** Time goes on. */
+  advance(fx: Pick<Effects, 'now' | 'elapsed'>): void {
+    this.#clock.look(fx)
   }
 
   /** Those that have said nothing for too long, whether the log names them or they were heard. */
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
-      if (this.#awakeMs - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
+      if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
       this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // said; it leaves when the fact comes back
       return [this.#sentToRest(engine, `it has said nothing for ${this.#silentMs} ms`, 'silent')]
     })
@@ -130,7 +130,7 @@ export class EngineFleet {
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)
     const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))
-    if (ready.length === 0 || this.#awakeMs - since < behindMs) return []
+    if (ready.length === 0 || this.#clock.now - since < behindMs) return []
     return [...this.#active].flatMap(([engine, one]) =>
       one >= version || this.#faults.get(engine)?.resting
         ? []

@@ -66,6 +66,8 @@ const absent: Member = {
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   const awake = new Awake()
+  /** Of open groups, as they were looked at last: after a refold they are the same deadlines, and go on. */
+  let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
 
   function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {
     const rewarded = group.closed?.rewarded ?? rewardedOf(group)
@@ -189,13 +191,18 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
         }
         case 'tick': {
           const facts: Fact[] = []
+          const open = new Map<GroupId, GatheredGroup['deadline']>()
           awake.look(fx)
           for (const [id, group] of state.groups) {
             if (group.purpose === 'eval' || group.closed !== null) continue
-            if (awake.waited(group.deadline, group.deadline.from) > group.deadline.afterMs) {
+            const known = deadlines.get(id)
+            const deadline = known?.from === group.deadline.from ? known : group.deadline
+            open.set(id, deadline)
+            if (awake.waited(deadline, deadline.from) > deadline.afterMs) {
               facts.push(...close(id, group, state.epoch, 'deadline', fx))
             }
           }
+          deadlines = open
           return { facts, commands: [] }
         }
         default:

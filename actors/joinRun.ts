@@ -90,7 +90,8 @@ async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => v
     const started = await startOf(troupe.journal)
     if (started === undefined) return undefined
     checkCode(started, options.acceptCode)
-    if (!resumes) checkRecipe(started, config)
+    // Who resumes may have other values, also when it takes its seat again.
+    if (!options.resume) checkRecipe(started, config)
     return started
   }
   try {

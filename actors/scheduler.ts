@@ -75,7 +75,7 @@ export function scheduler(
       }
     },
     decide(state, input, fx) {
-      state.fleet.advance(fx.elapsed())
+      state.fleet.advance(fx)
       switch (input.type) {
         case 'turn.generate':
           take(state, input)

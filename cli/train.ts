@@ -25,7 +25,7 @@ import { wholeNumber } from './optionReaders'
 import { progress, summaryOf } from './progress'
 import { loadRecipe } from './recipes'
 import { takeRole } from './role'
-import { openRun, withBus } from './runContext'
+import { openRun, withBus, withDirectory } from './runContext'
 import { isShared, refuseWrongName, refuseWrongNameOn } from './runName'
 import { stopSignals } from './signals'
 import { partitionsOfRun, recordedConfig, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
@@ -57,7 +57,7 @@ export interface TrainOptions {
 
 /** The options that `train` and `rollout` share. */
 export function withRunOptions(command: Command): Command {
-  return withBus(command)
+  return withDirectory(withBus(command))
     .option(
       '--engine <address>',
       'local, vllm:URL, sglang:URL or openai:URL, many times; recorded:RUN or simulated:FILE',
@@ -77,7 +77,6 @@ export function withRunOptions(command: Command): Command {
       'partitions that coordinators share, when a run is made (default: 1; with --role 4)',
       wholeNumber(1, 1024),
     )
-    .option('--dir <directory>', 'where runs keep models, checkpoints and blobs, on Kafka (default: .troupe)')
     .option(
       '--serve-weights <host:port>',
       "of the learner: where hosts that do not see --dir fetch new weights (the host's address, and a free port)",

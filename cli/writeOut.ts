@@ -13,6 +13,7 @@ import {
   openSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
@@ -42,8 +43,9 @@ export function readyOut(out: string | undefined): void {
   if (out === undefined) return
   guarded(out, () => {
     const there = madeRoom(out)
-    if (there?.isDirectory()) throw new Error('it is a directory')
-    accessSync(there === undefined || there.isFile() ? dirname(out) : out, constants.W_OK)
+    const behind = there?.isSymbolicLink() ? statSync(out, { throwIfNoEntry: false }) : there
+    if (behind?.isDirectory()) throw new Error('it is a directory')
+    accessSync(behind === undefined || there?.isFile() ? dirname(out) : out, constants.W_OK)
   })
 }
 

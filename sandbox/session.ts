@@ -2,7 +2,7 @@
  * A session as a value: cells are numbered for you.
  *
  * in   code, cell by cell      out  results; copies of the session as it is now
- * Invariant: a cell follows the last one that ran. One that was refused or rejected has no number, and the next has it.
+ * Invariant: a cell follows the last one that ran. One that was refused, rejected or aborted has no number, and the next has it.
  */
 import { randomUUID } from 'node:crypto'
 import { SandboxError } from './errors'
@@ -10,8 +10,15 @@ import type { RunRequest, RunResult, Sandbox } from './sandbox'
 
 export interface Session {
   readonly id: string
-  /** Runs the next cell, over the names that the cells before have made; it waits for those that run. */
-  run(code: string, more?: Pick<RunRequest, 'stdin' | 'timeoutMs' | 'memoryMb' | 'maxOutputBytes'>): Promise<RunResult>
+  /**
+   * Runs the next cell, over the names that the cells before have made; it waits for those that run.
+   * @throws SandboxError as `Sandbox.run`: sandbox.aborted, …
+   */
+  run(
+    code: string,
+    more?: Pick<RunRequest, 'stdin' | 'timeoutMs' | 'memoryMb' | 'maxOutputBytes'>,
+    signal?: AbortSignal,
+  ): Promise<RunResult>
   /**
    * Another session that begins as this one is now: with the cells that have ended.
    * @throws SandboxError sandbox.session_unknown where it is closed, or was forgotten for others
@@ -31,15 +38,15 @@ export function openSession(sandbox: Sandbox): Session {
 function sessionAt(sandbox: Sandbox, id: string, first: number): Session {
   let cell = first
   let turn: Promise<unknown> = Promise.resolve()
-  const runNext = async (code: string, more: Omit<RunRequest, 'id' | 'code'>) => {
-    const result = await sandbox.run({ id: `${id}/${cell}`, code, ...more, session: { id, cell } })
+  const runNext = async (code: string, more: Omit<RunRequest, 'id' | 'code'>, signal?: AbortSignal) => {
+    const result = await sandbox.run({ id: `${id}/${cell}`, code, ...more, session: { id, cell } }, signal)
     if (result.status !== 'rejected') cell++
     return result
   }
   return {
     id,
-    run(code, more = {}) {
-      const run = turn.then(() => runNext(code, more))
+    run(code, more = {}, signal) {
+      const run = turn.then(() => runNext(code, more, signal))
       turn = run.catch(() => undefined)
       return run
     },

@@ -9,7 +9,7 @@
  * was killed leaves nothing: the next one forks from the state before it.
  */
 import { createHash } from 'node:crypto'
-import { queueFull, rejected } from './answers'
+import { aborted, queueFull, rejected } from './answers'
 import { type Call, callOf } from './limits'
 import type { RunRequest, RunResult, RunStatus, SessionPlace } from './sandbox'
 import { type Asked, type Asking, askingOf } from './sessionRequest'
@@ -207,14 +207,25 @@ export class Sessions<Link> {
 
   /** Waits for its turn in the space of the state that it forks from, where branches of a session meet. */
   async #run(id: string, cell: Cell<Link>, call: Call, parent: State<Link> | undefined, signal?: AbortSignal) {
-    const run = () => this.#runNow(id, cell, call, parent, signal)
-    if (!parent) return run()
+    if (!parent) return this.#runNow(id, cell, call, parent, signal)
     parent.users++ // not to be evicted while it is forked from
+    let isDue = false
+    const turn = parent.space.turn.then(() => {
+      if (signal?.aborted) throw aborted(signal)
+      isDue = true
+      return this.#runNow(id, cell, call, parent, signal)
+    })
+    parent.space.turn = turn.catch(() => undefined)
+    let onAbort = () => {}
+    const givenUp = new Promise<never>((_, reject) => {
+      // One that runs is answered when it has ended.
+      onAbort = () => isDue || reject(aborted(signal!))
+      signal?.addEventListener('abort', onAbort, { once: true })
+    })
     try {
-      const turn = parent.space.turn.then(run)
-      parent.space.turn = turn.catch(() => undefined)
-      return await turn
+      return await Promise.race([turn, givenUp])
     } finally {
+      signal?.removeEventListener('abort', onAbort)
       this.#states.letGo(parent)
     }
   }
@@ -230,7 +241,11 @@ export class Sessions<Link> {
     if (parent && !usable(parent)) return orphan(id) // by what ran while it waited
     const key = this.#states.nextKey()
     const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
-    const outcome = await this.port.submit(id, call, place, signal)
+    const outcome = await this.port.submit(id, call, place, signal).catch(thrown => {
+      // What it had done to files is not told.
+      if (space && signal?.aborted) Object.assign(space, { files: true, tip: 0 })
+      throw thrown
+    })
     const { kept } = outcome
     if (outcome.orphan && parent) this.#states.lose(parent)
     if (kept) {

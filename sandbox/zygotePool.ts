@@ -194,8 +194,11 @@ export class ZygotePool implements Sandbox {
       this.#pump()
     } else if (reply.kind === 'done' || reply.kind === 'failed') {
       this.#release(link, reply.id, job)
-      if (job.stopped) job.refuse(this.#closing ? closed() : stopped())
-      else if (reply.kind === 'done') job.answer(outcomeOf(link, job, reply))
+      if (job.stopped) {
+        // It may have paused before it heard of the stop: nobody will fork from that.
+        if (reply.kind === 'done' && reply.paused && job.place) link.send(controlFrame('drop', job.place.state))
+        job.refuse(this.#closing ? closed() : stopped())
+      } else if (reply.kind === 'done') job.answer(outcomeOf(link, job, reply))
       else this.#failed(job, reply.error)
       this.#pump()
     }

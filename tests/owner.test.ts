@@ -267,6 +267,17 @@ test('a lost member never wedges a group: it is closed at its deadline and decid
   expect(w.state().coordinator.groups.size).toBe(0)
 })
 
+test('an actor that begins anew, again and again, gives its groups no more time', () => {
+  const w = start('g0')
+  for (let n = 0; n < 4; n++) {
+    w.tick(14_000)
+    w.restart()
+  }
+  expect(factsOf(w, 'group.closed')).toEqual([])
+  w.tick(6000)
+  expect(factsOf(w, 'group.closed')).toMatchObject([{ group: 'g0', reason: 'deadline' }])
+})
+
 test.each([
   ['a process that is stopped, or a laptop that sleeps,', 1e7, 1e7],
   ['a clock that is set forwards', 0, 1e7],

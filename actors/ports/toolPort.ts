@@ -11,6 +11,7 @@ import type { ToolStatus } from '../../messages/facts'
 import type { ExecutorId, RunId, TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host'
+import { nothingRan } from '../asks'
 
 /** How a tool call went, before it is put into words. */
 export interface ToolOutcome extends ToolRun {
@@ -65,5 +66,3 @@ export function toolPort(
     }
   }
 }
-
-const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0 }

@@ -17,10 +17,9 @@ import { gather } from '../gather'
 import { numberFrom, wholeNumber } from '../optionReaders'
 import { withBus } from '../runContext'
 import { timestamp } from '../train'
-import { readyOut } from '../writeOut'
 import { type EvalOptions, evaluateOne, fieldsOf, wrong } from './one'
 import { recordedEvaluation } from './recorded'
-import { type Evaluated, writeReport } from './report'
+import { type Evaluated, readyReport, writeReport } from './report'
 import { refuseDropped, refuseOther } from './resumed'
 
 export function registerEval(program: Command): void {
@@ -75,7 +74,7 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
     )
   }
   refuseDropped(options)
-  readyOut(options.report)
+  readyReport(options.report)
   const before = await recordedEvaluation(options.bus, options.resume)
   if (before.state !== 'none') refuseOther(benchmark, before.started)
   const { code, evaluated } = await evaluateOne(benchmark, options, before)
@@ -91,7 +90,7 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     throw wrong('eval all needs the files of the benchmarks', 'give a directory: --data DIR')
   }
   const found = [...benchmarks.values()].map(benchmark => ({ benchmark, files: filesOf(benchmark, data, options) }))
-  readyOut(options.report)
+  readyReport(options.report)
   const all: Evaluated[] = []
   let code = 0
   for (const { benchmark, files } of found) {

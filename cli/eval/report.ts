@@ -8,7 +8,7 @@ import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
 import { problemsOf, scored } from '../evaluationScore'
 import { percent } from '../terminal'
-import { writeOut } from '../writeOut'
+import { readyOut, writeOut } from '../writeOut'
 import type { EvaluationDetails } from './details'
 import { type PictureRow, pictureOf } from './picture'
 
@@ -22,12 +22,21 @@ export interface Evaluated {
 const suspectsShown = 20
 
 /** `F.md` (or whatever its name is), and beside it `F.json` and `F.svg`. */
-export function writeReport(file: string, all: readonly Evaluated[], model: string): void {
+function filesOf(file: string) {
   const stem = file.replace(/\.(md|markdown)$/, '')
-  const picture = `${stem}.svg`
+  return { text: file, data: `${stem}.json`, picture: `${stem}.svg` }
+}
+
+/** Before what takes long: whether a report can be written there. @throws TroupeError cli.cannot_write */
+export function readyReport(file: string | undefined): void {
+  if (file !== undefined) for (const one of Object.values(filesOf(file))) readyOut(one)
+}
+
+export function writeReport(file: string, all: readonly Evaluated[], model: string): void {
+  const { data, picture } = filesOf(file)
   writeOut(picture, [pictureOf(all.flatMap(pictureRows))])
   const json = all.map(one => jsonOf(one, model))
-  writeOut(`${stem}.json`, [`${JSON.stringify(json, null, 2)}\n`])
+  writeOut(data, [`${JSON.stringify(json, null, 2)}\n`])
   const parts = all.map(({ benchmark, result, details }) => reportOf(benchmark, result, details))
   const summary = all.length < 2 ? [] : [summaryOf(all)]
   writeOut(file, [[...summary, ...parts, `![Beside the paper](${basename(picture)})\n`].join('\n')])

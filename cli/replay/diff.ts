@@ -50,8 +50,8 @@ export function registerDiff(replay: Command): void {
 
 async function diff(askedA: string, askedB: string, options: DiffOptions): Promise<void> {
   const recorded = await openRecorded(options)
-  const other =
-    options.otherRun === undefined ? recorded : await openRecorded({ bus: options.bus, run: options.otherRun })
+  const { at: _, ...elsewhere } = options
+  const other = options.otherRun === undefined ? recorded : await openRecorded({ ...elsewhere, run: options.otherRun })
   try {
     const a = await one(recorded, askedA)
     const b = await one(other, askedB)
@@ -64,6 +64,7 @@ async function diff(askedA: string, askedB: string, options: DiffOptions): Promi
       process.stdout.write(`${lines(a, b, difference, texts).join('\n')}\n`)
     }
     reportFaults(recorded)
+    if (other !== recorded) reportFaults(other)
     process.exitCode = difference === null ? 0 : 1
   } finally {
     if (other !== recorded) await other.close()

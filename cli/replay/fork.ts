@@ -121,23 +121,18 @@ async function prepared(recorded: RecordedRun, asked: string, options: ForkOptio
   const { times } = options
   const { deadlineMs } = code.config.rollout
   const parts: Part[] = []
-  for (const [i, turn] of turns.entries()) {
-    const forks = forkFacts({
-      parent,
-      parentRun: recorded.run,
-      turn,
-      times,
-      ...changes,
-      deadlineMs,
-      order: i * times,
-      at,
-    })
+  for (const turn of turns) {
     const weights = await weightsOf(recorded, parent, turn, options)
     const part = parts.find(p => p.weights.directory === weights.directory)
-    if (part === undefined) parts.push({ weights, turns: [turn], forks: [forks] })
-    else {
-      part.turns.push(turn)
-      part.forks.push(forks)
+    if (part === undefined) parts.push({ weights, turns: [turn], forks: [] })
+    else part.turns.push(turn)
+  }
+  // Part after part is appended: a start order below one that was would be taken for a repetition.
+  let order = 0
+  for (const part of parts) {
+    for (const turn of part.turns) {
+      part.forks.push(forkFacts({ parent, parentRun: recorded.run, turn, times, ...changes, deadlineMs, order, at }))
+      order += times
     }
   }
   const started = await recorded.started()

@@ -90,12 +90,13 @@ async function run(target: string | undefined, options: LimitsOptions): Promise<
     const config = await configOf(recorded)
     const texts = tokenTexts(await modelDirectories(recorded))
     let opened: Promise<Grader> | undefined
+    const deadlineMs = graderDeadlineMs + config.reward.timeoutMs
     const judge = async (counted: Counted, response: string): Promise<number | null> => {
       // The promise: many ask at once.
       opened ??= recordedGrader(config, {}, closers)
       const grader = await opened
       const { task } = counted.request
-      const grade = await grader({ response, truth: task.truth, task }, AbortSignal.timeout(graderDeadlineMs))
+      const grade = await grader({ response, truth: task.truth, task }, AbortSignal.timeout(deadlineMs))
       return grade.reward
     }
     const lines = (await underLimits(all, config, change, texts, judge)).filter(line => wants(line.trajectory))

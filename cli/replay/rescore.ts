@@ -87,8 +87,13 @@ async function rescore(target: string | undefined, options: RescoreOptions): Pro
     const results: Rescored[] = options.second ? all.map(byArithmetic) : []
     const given = options.grader === undefined ? undefined : graderIn(options.grader)
     const grader = options.second ? undefined : (given ?? (await recordedGrader(config, options, closers)))
+    // The run's own graders keep their deadline themselves; a sandbox that opens, and those before it, are not in it.
+    const ownMs = options.timeoutMs ?? Math.max(graderDeadlineMs, given === undefined ? config.reward.timeoutMs : 0)
+    const timeoutMs = given === undefined ? graderDeadlineMs + ownMs : ownMs
     for (let at = 0; grader !== undefined && at < all.length; at += gradesAtOnce) {
-      results.push(...(await Promise.all(all.slice(at, at + gradesAtOnce).map(c => judge(c, grader, options)))))
+      results.push(
+        ...(await Promise.all(all.slice(at, at + gradesAtOnce).map(c => judge(c, grader, options, timeoutMs)))),
+      )
     }
     print(results, options)
     reportFaults(recorded)
@@ -120,10 +125,12 @@ function byArithmetic(counted: Counted): Rescored {
   return { trajectory, recorded, rewards: [reward], mean: reward, deviation: 0, answer, how: 'arithmetic', changed }
 }
 
-async function judge(counted: Counted, grader: Grader, options: RescoreOptions): Promise<Rescored> {
-  const { times } = options
-  // The run's own graders keep --timeout-ms themselves; a sandbox that opens, and those before it, are not in it.
-  const timeoutMs = (options.grader === undefined ? graderDeadlineMs : 0) + (options.timeoutMs ?? graderDeadlineMs)
+async function judge(
+  counted: Counted,
+  grader: Grader,
+  { times }: RescoreOptions,
+  timeoutMs: number,
+): Promise<Rescored> {
   const { trajectory } = counted
   const { task } = counted.request
   const ask = { response: responseOf(counted), truth: task.truth, task }

@@ -58,9 +58,10 @@ async function steps(options: StepsOptions): Promise<void> {
   if (own.progress.steps.length === 0 && evaluations.length === 0) process.stderr.write('no step has ended yet\n')
   if (options.picture === undefined) return
   const runs: NamedProgress[] = [own]
+  const { at: _, ...elsewhere } = options
   for (const one of options.beside) {
     const [bus, run] = one.includes('#') ? (one.split('#', 2) as [string, string]) : [options.bus, one]
-    runs.push(await progressOf({ bus, run }))
+    runs.push(await progressOf({ ...elsewhere, bus, run }))
   }
   writeOut(options.picture, [await svgOf(stepCurves(runs))])
 }

@@ -211,7 +211,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     if (engine !== null && this.seats.has(engine)) this.evictions.push({ trajectory, engine })
     this.ledger.release(trajectory)
     if (member.engine !== null) this.seats.get(member.engine)!.forecast.take(member)
-    if (member.begunMs !== null) this.freshQueue.lived(this.nowMs - member.begunMs)
+    if (counts && member.begunMs !== null) this.freshQueue.lived(this.nowMs - member.begunMs)
     this.outlook.lifeEnded(member.group, trajectory, counts, member.begunMs !== null)
     this.freshQueue.learnt(member.group)
     this.members.delete(trajectory)

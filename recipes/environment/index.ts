@@ -51,7 +51,11 @@ export async function environmentSource(data: EnvironmentData, config: RecipeCon
   }
   const evaluated = Math.ceil(config.evaluation.problems / data.families.length)
   const evaluation = evaluated === 0 ? [] : await made('eval', evaluated)
-  const isEvaluatedAlone = config.train.steps === 0 && config.coldStart === undefined && config.model.from !== 'random'
+  const isEvaluatedAlone =
+    config.train.steps === 0 &&
+    config.coldStart === undefined &&
+    config.model.from !== 'random' &&
+    config.stages.every(({ problems }) => problems === undefined)
   const train = isEvaluatedAlone ? [] : await made('train', data.instances)
   return environmentTasks(train, evaluation, { source: data.package, system: data.system, passAt: data.passAt })
 }

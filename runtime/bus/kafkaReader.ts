@@ -148,10 +148,11 @@ export class KafkaReader {
       try {
         return await act()
       } catch (thrown) {
-        if (this.closed || !passesByItself(thrown) || systemEffects.elapsed() + pauseMs > until) {
+        const leftMs = until - systemEffects.elapsed()
+        if (this.closed || !passesByItself(thrown) || leftMs <= 0) {
           throw kafkaError(thrown, doing, this.client.brokers)
         }
-        await sleep(pauseMs)
+        await sleep(Math.min(pauseMs, leftMs))
         if (this.closed) throw busErrors.closed()
         this.coordinators.clear()
         await this.cluster.refreshMetadata().catch(() => {}) // the next try says what is wrong

@@ -216,6 +216,53 @@ test('branches that run at once wait for one another, leave nothing and run no c
   await single.close()
 })
 
+test('a cell that is aborted has done nothing to what the cell asked again sees', async () => {
+  const id = fresh()
+  await cell(id, 0, 'import os, time\nf = open(os.__file__)')
+  for (const [does, sees, said] of [
+    ['open("f", "w")', 'os.listdir()', '[]\n'],
+    ['f.read()', 'f.tell()', '0\n'],
+  ]) {
+    const stop = AbortSignal.timeout(300)
+    const code = `${does}\ntime.sleep(20)`
+    const request: RunRequest = { id: 'aborted', code, timeoutMs: 20_000, session: { id, cell: 1 } }
+    await expect(sandbox.run(request, stop)).rejects.toMatchObject({ code: 'sandbox.aborted' })
+    expect((await cell(id, 1, sees!)).stdout).toBe(said)
+  }
+})
+
+test('a branch that is aborted while it waits for another is answered at once, and its turn passes', async () => {
+  const trunk = openSession(sandbox)
+  await trunk.run('import time')
+  const [first, second] = [trunk.fork(), trunk.fork()]
+  const long = first.run('time.sleep(1.5)\nprint("done")')
+  await sleep(100)
+  const began = performance.now()
+  await expect(second.run('1', {}, AbortSignal.timeout(100))).rejects.toMatchObject({ code: 'sandbox.aborted' })
+  expect(performance.now() - began).toBeLessThan(1200)
+  expect(text((await long).stdout)).toBe('done\n')
+  expect(text((await second.run('2')).stdout)).toBe('2\n')
+  for (const one of [trunk, first, second]) one.close()
+})
+
+test('cells that are aborted as they end leave no process', async () => {
+  const single = (await openSandbox({ requireLevel: 'full', zygotes: 1, lanes: 2 })) as Sandbox & {
+    readonly sessionBytes: number
+  }
+  for (let n = 0; n < 40; n++) {
+    const session = openSession(single)
+    const stop = new AbortController()
+    const ran = session.run('1', {}, stop.signal).catch(() => undefined)
+    await sleep(n / 8)
+    stop.abort()
+    await ran
+    session.close()
+  }
+  await until(() => processesOf(single).length === 0)
+  expect(single.sessionBytes).toBe(0)
+  await single.close()
+})
+
 test('the memory of cells that were let go counts as long as a later one holds it', async () => {
   const single = (await openSandbox({ requireLevel: 'full', zygotes: 1, lanes: 4 })) as Sandbox & {
     readonly sessionBytes: number
