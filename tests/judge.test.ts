@@ -189,7 +189,7 @@ describe('the reasons', () => {
     expect(results.filter(result => result.success).length).toBe(results.length - late.length)
     for (const { cost, run_success, stdout, stderr } of late) {
       expect({ run_success, stdout }).toEqual({ run_success: false, stdout: '' })
-      expect(cost).toBeGreaterThanOrEqual(0.7)
+      expect(cost).toBeGreaterThan(0.69) // timers count whole milliseconds
       expect(cost).toBeLessThan(1.5)
       expect(stderr).toContain('/long-batch')
     }

@@ -123,7 +123,7 @@ test('new weights stop everything for as long as is said', async () => {
   const turn = engine.generate(requestOn(context, { maxTokens: 20 }))
   const began = performance.now()
   await engine.updateWeights({ version: policyVersion(3), directory: '', digest: '', keepKv: false })
-  expect(performance.now() - began).toBeGreaterThanOrEqual(299)
+  expect(performance.now() - began).toBeGreaterThan(295)
   const { timing, tokens } = await turn
   expect(tokens).toHaveLength(20)
   expect(timing.endedAt - timing.queuedAt).toBeGreaterThanOrEqual(300)
