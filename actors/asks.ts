@@ -5,11 +5,12 @@
  * Invariant: everything but the time follows from the state. A coordinator says it on the bus, a chat does it itself: the facts
  * of both are the same.
  */
-import { createHash } from 'node:crypto'
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../messages/commands'
 import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../messages/facts'
 import type { Epoch, TrajectoryId } from '../messages/ids'
+import { contextDigest } from '../runtime/contextDigest'
 import { deriveSeed, type Effects } from '../runtime/effects'
+import { joined } from '../runtime/joined'
 import { notebookTool } from '../sandbox/notebookTool'
 import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
 
@@ -77,7 +78,7 @@ export function turnAsked(
   const { request } = rollout
   const maxTokens = tokensLeft(rollout)
   if (maxTokens < 1) return undefined
-  const context = join([...rollout.context, ...rollout.partial])
+  const context = joined(Int32Array, [...rollout.context, ...rollout.partial])
   const common = {
     trajectory: request.trajectory,
     turn: rollout.turn,
@@ -89,9 +90,14 @@ export function turnAsked(
     sampling: request.sampling,
     maxTokens,
   }
-  const contextDigest = createHash('sha256').update(bytesOf(context)).digest('hex')
   return {
-    asked: { type: 'turn.asked', at: fx.now(), ...common, contextTokens: context.length, contextDigest },
+    asked: {
+      type: 'turn.asked',
+      at: fx.now(),
+      ...common,
+      contextTokens: context.length,
+      contextDigest: contextDigest(context),
+    },
     generate: {
       type: 'turn.generate',
       ...common,
@@ -173,15 +179,3 @@ function finish(rollout: Rollout, ending: Ending, at: Epoch, fx: Effects, out: A
   if (isOut) out.commands.push({ type: 'tool.cancel', trajectory })
   if (ending.outcome !== 'failed') out.commands.push(answerVerify(rollout))
 }
-
-function join(pieces: readonly Int32Array[]): Int32Array {
-  const joined = new Int32Array(pieces.reduce((n, p) => n + p.length, 0))
-  let at = 0
-  for (const piece of pieces) {
-    joined.set(piece, at)
-    at += piece.length
-  }
-  return joined
-}
-
-const bytesOf = (tokens: Int32Array) => new Uint8Array(tokens.buffer, tokens.byteOffset, tokens.byteLength)

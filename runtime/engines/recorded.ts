@@ -14,7 +14,7 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '..
 import { TroupeError } from '../errors'
 import { notRecorded, unanswered } from './recordedNearest'
 import type { RecordedBody, RecordedTurn, RecordedTurns } from './recordedTurns'
-import { badRequest, checkRequest } from './serverRequest'
+import { checkRequest, closedEngine } from './serverRequest'
 
 export { openRecording, type Recording } from './recordedLog'
 export { RecordedTurns } from './recordedTurns'
@@ -104,11 +104,9 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
   }
 
   async function generate(request: GenerateRequest, onTokens: OnTokens, signal?: AbortSignal): Promise<Generation> {
-    if (isClosed)
-      throw new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id} is closed` })
+    if (isClosed) throw closedEngine(id)
     const { requestId, context } = request
-    if (running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${id}`)
-    checkRequest(id, capabilities, context)
+    checkRequest(id, capabilities, request, running)
     const aborter = new AbortController()
     if (running.size === 0) busySince = fx.elapsed()
     running.set(requestId, { aborter, contextTokens: context.length })

@@ -6,7 +6,6 @@
  * came. What an interrupted attempt had is the beginning of its turn, whose context is that of the first attempt. Held are
  * digests and offsets; tokens are read from the log each time.
  */
-import { createHash } from 'node:crypto'
 import type {
   ContextAppended,
   PolicySegment,
@@ -15,8 +14,10 @@ import type {
   TurnInterrupted,
 } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
+import { contextDigest } from '../contextDigest'
 import type { Generation } from '../engine'
 import { TroupeError } from '../errors'
+import { joined } from '../joined'
 import type { Entry, Journal } from '../journal'
 
 export interface RecordedTurn {
@@ -87,8 +88,7 @@ export class RecordedTurns {
 
   /** Completed turns that were asked with this context, in the order of the log, partition by partition. */
   withContext(context: Int32Array): readonly RecordedTurn[] {
-    const bytes = new Uint8Array(context.buffer, context.byteOffset, context.byteLength)
-    const found = this.#byContext.get(createHash('sha256').update(bytes).digest().toString('latin1'))
+    const found = this.#byContext.get(keyOf(contextDigest(context)))
     if (found === undefined) return []
     return Array.isArray(found) ? found : [found]
   }
@@ -211,7 +211,7 @@ export class RecordedTurns {
     else own.push(added)
     if (!isComplete) return
     this.#completed++
-    const key = Buffer.from(digest, 'hex').toString('latin1')
+    const key = keyOf(digest)
     const same = this.#byContext.get(key)
     if (same === undefined) this.#byContext.set(key, added)
     else if (Array.isArray(same)) same.push(added)
@@ -219,15 +219,8 @@ export class RecordedTurns {
   }
 }
 
-function joined<T extends Int32Array | Float32Array>(make: new (length: number) => T, parts: readonly T[]): T {
-  const whole = new make(parts.reduce((sum, part) => sum + part.length, 0))
-  let at = 0
-  for (const part of parts) {
-    whole.set(part, at)
-    at += part.length
-  }
-  return whole
-}
+/** A character a byte: half of what hex takes. */
+const keyOf = (digest: string) => Buffer.from(digest, 'hex').toString('latin1')
 
 /** Each attempt counts from its own first token; one that went on under the same policy is no new segment. */
 function joinedSegments(parts: readonly (TurnInterrupted | TurnCompleted)[]): Generation['segments'] {

@@ -6,19 +6,21 @@
  */
 import type { EngineId } from '../../messages/ids'
 import type { Effects } from '../effects'
-import type { EngineCapabilities } from '../engine'
+import type { EngineCapabilities, GenerateRequest } from '../engine'
 import { asError, TroupeError } from '../errors'
 import { keyHint, wantsKey } from './serverReply'
 
 /** Why a request was ended: because it was asked for, and so no error. */
 export const wanted = Symbol('wanted')
 
-/** @throws TroupeError engine.context_exceeded, engine.bad_request */
+/** `running`: by request id. @throws TroupeError engine.context_exceeded, engine.bad_request */
 export function checkRequest(
   id: EngineId,
   { contextTokens, kvTokens, vocabulary }: EngineCapabilities,
-  context: Int32Array,
+  { requestId, context }: GenerateRequest,
+  running: ReadonlyMap<string, unknown>,
 ): void {
+  if (running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${id}`)
   const room = Math.min(contextTokens, kvTokens)
   if (context.length >= room) {
     throw new TroupeError('engine.context_exceeded', {
@@ -35,6 +37,10 @@ export function checkRequest(
     )
   }
 }
+
+/** Of an engine in this process that was told to end. */
+export const closedEngine = (id: EngineId): TroupeError =>
+  new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id} is closed` })
 
 export const badRequest = (message: string): TroupeError =>
   new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })

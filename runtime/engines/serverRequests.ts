@@ -14,7 +14,7 @@ import { asError, TroupeError } from '../errors'
 import type { ServerHealth } from './serverHealth'
 import type { ServerHttp, StreamReply } from './serverHttp'
 import { garbage, messageOf } from './serverReply'
-import { asFailure, badRequest, checkRequest, endedByServer, Gate, wanted } from './serverRequest'
+import { asFailure, checkRequest, endedByServer, Gate, wanted } from './serverRequest'
 import { type OnTokens, ServerRun } from './serverRun'
 
 export interface ServerRequestsOptions {
@@ -180,8 +180,7 @@ export class ServerRequests {
     const { requestId } = request
     this.mustLive()
     if (signal?.aborted) throw asError(signal.reason)
-    if (this.#running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${this.id}`)
-    checkRequest(this.id, capabilities, request.context)
+    checkRequest(this.id, capabilities, request, this.#running)
     const maxTokens = Math.min(request.maxTokens, capabilities.contextTokens - request.context.length)
     const run = new ServerRun(request, maxTokens, onTokens, what => garbage(this.http.url, what), fx)
     const onAbort = () => run.aborter.abort(wanted)

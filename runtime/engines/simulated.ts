@@ -19,7 +19,7 @@ import { type EngineId, type GroupId, groupOf, policyVersion, type TrajectoryId 
 import { type Effects, systemEffects } from '../effects'
 import type { Engine, EngineCapabilities, GenerateRequest, Generation, WeightsUpdate } from '../engine'
 import { asError, TroupeError } from '../errors'
-import { badRequest, checkRequest } from './serverRequest'
+import { checkRequest, closedEngine } from './serverRequest'
 
 export interface SimulatedEngineOptions {
   readonly id: EngineId
@@ -212,12 +212,10 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     onTokens: Running['onTokens'],
     signal?: AbortSignal,
   ): Promise<Generation> {
-    if (isClosed)
-      throw new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id} is closed` })
+    if (isClosed) throw closedEngine(id)
     if (signal?.aborted) throw asError(signal.reason)
     const { requestId, context, trajectory, sampling, seed, resumedTokens, turn = 0 } = request
-    if (running.has(requestId)) throw badRequest(`request ${requestId} is already running on ${id}`)
-    checkRequest(id, capabilities, context)
+    checkRequest(id, capabilities, request, running)
     const maxTokens = Math.min(request.maxTokens, contextTokens - context.length)
     const { stopTokens, temperature } = sampling
     const drawn = draw({ seed, context, resumedTokens, maxTokens, stopTokens, temperature })
