@@ -11,7 +11,7 @@ const path = require('node:path')
 
 const root = path.join(__dirname, '..')
 const dist = path.join(root, 'dist')
-const houses = ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'dashboard']
+const houses = ['messages', 'kernels', 'policy', 'sandbox', 'runtime', 'actors', 'recipes', 'dashboard']
 const entries = ['messages', 'actors', 'runtime', 'sandbox', 'recipes', 'kernels']
 
 function compile() {
@@ -34,7 +34,7 @@ function copyAssets() {
       fs.copyFileSync(from, path.join(dist, house, file)) // keeps the mode
     }
   }
-  const generated = path.join(dist, 'kernels/policy/troupe_policy/generated/policy_pb2.py')
+  const generated = path.join(dist, 'policy/troupe_policy/generated/policy_pb2.py')
   if (!fs.existsSync(generated))
     throw new Error('the code generated from policy.proto is missing: run npm run setup first')
 }

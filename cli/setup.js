@@ -2,7 +2,7 @@
 /**
  * Set-up: npm packages, a Python venv with torch, the code generated from policy.proto, and the sandbox's C shim.
  *
- * in   package-lock.json, kernels/policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
+ * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
  * It runs before any package is there, so it uses Node alone. Every step leaves a stamp with the digest of what it was
  * made from; a step whose stamp agrees is skipped. A step that was cut off has no stamp and is done again.
  */

@@ -45,7 +45,7 @@ export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
 
 /** The folder to run `python -m troupe_policy…` from (or to put on PYTHONPATH); it also holds proto/policy.proto. */
 export function policyDirectory(): string {
-  return resolve(__dirname, '../kernels/policy')
+  return resolve(__dirname, '../policy')
 }
 
 /** The venv of the environment packages, which `troupe setup environments` makes; cli/setup/environments.js looks there. */

@@ -143,9 +143,7 @@ function ourSources(): Sources {
       ? readdirSync(join(root, entry.name), { recursive: true }).map(file => `${entry.name}/${file}`)
       : [entry.name],
   )
-  const ours = files.filter(
-    file => /\.[jt]s$/.test(file) && !file.startsWith('kernels/policy/') && !file.includes('node_modules/'),
-  )
+  const ours = files.filter(file => /\.[jt]s$/.test(file) && !file.includes('node_modules/'))
   return new Map(ours.sort().map(file => [file, readFileSync(join(root, file), 'utf8')]))
 }
 

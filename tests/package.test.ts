@@ -83,7 +83,7 @@ test.each(['cjs.ts', 'esm.mts'])('every entry has types, for CommonJS and for ES
 test('the command runs from the package, and set-up finds what to install', () => {
   const bin = join(project, 'node_modules/troupe/cli/bin.js')
   expect(run(process.execPath, [bin, '--version']).stdout).toContain(manifest.version)
-  expect(existsSync(join(project, 'node_modules/troupe/dist/kernels/policy/requirements.txt'))).toBe(true)
+  expect(existsSync(join(project, 'node_modules/troupe/dist/policy/requirements.txt'))).toBe(true)
   const script = "const { places } = require('troupe/cli/setup/places'); console.log(JSON.stringify(places()))"
   writeFileSync(join(project, 'places.cjs'), script.replace('troupe/', './node_modules/troupe/'))
   const where = JSON.parse(run(process.execPath, ['places.cjs']).stdout)

@@ -43,7 +43,7 @@ function countJest(report) {
 
 function pytest() {
   const report = path.join(reports, 'pytest.xml')
-  const args = ['-m', 'pytest', 'kernels/policy', '-q', '--durations=5', `--junitxml=${report}`]
+  const args = ['-m', 'pytest', 'policy', '-q', '--durations=5', `--junitxml=${report}`]
   return {
     title: 'pytest',
     command: path.join(venv, 'bin/python'),

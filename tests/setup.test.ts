@@ -28,8 +28,8 @@ beforeEach(() => {
   children = []
   cpSync(join(root, 'cli/setup'), join(home, 'cli/setup'), { recursive: true })
   cpSync(join(root, 'cli/setup.js'), join(home, 'cli/setup.js'))
-  cpSync(join(root, 'kernels/policy/proto'), join(home, 'kernels/policy/proto'), { recursive: true })
-  mkdirSync(join(home, 'kernels/policy/troupe_policy'))
+  cpSync(join(root, 'policy/proto'), join(home, 'policy/proto'), { recursive: true })
+  mkdirSync(join(home, 'policy/troupe_policy'))
   writeFileSync(join(home, 'tsconfig.json'), '{}')
   requirements('')
 })
@@ -38,7 +38,7 @@ afterEach(() => {
   rmSync(home, { recursive: true, force: true })
 })
 
-const requirements = (text: string) => writeFileSync(join(home, 'kernels/policy/requirements.txt'), text)
+const requirements = (text: string) => writeFileSync(join(home, 'policy/requirements.txt'), text)
 
 /** No cache and no wheels of this machine: what a test asks of pip must come from where the test says. */
 const environment = (extra: Record<string, string>): NodeJS.ProcessEnv => {

@@ -18,7 +18,7 @@ function places(env = process.env, root = path.join(__dirname, '../..')) {
     checkout,
     venv,
     /** The folder that holds troupe_policy, its proto and its requirements. */
-    policy: path.join(root, checkout ? 'kernels/policy' : 'dist/kernels/policy'),
+    policy: path.join(root, checkout ? 'policy' : 'dist/policy'),
     /** The folder that holds troupe_environments and its requirements. */
     environments: path.join(root, checkout ? 'kernels/environments' : 'dist/kernels/environments'),
     logs,
