@@ -11,7 +11,7 @@ import type { Epoch, TrajectoryId } from '../messages/ids'
 import { contextDigest } from '../runtime/contextDigest'
 import { deriveSeed, type Effects } from '../runtime/effects'
 import { joined } from '../runtime/joined'
-import { notebookTool } from '../sandbox/notebookTool'
+import { notebookTool } from '../sandbox/tools/notebookTool'
 import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
 
 /** Asks the renderer for a tool-response delta; answered by `context.appended`. */

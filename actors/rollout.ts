@@ -8,7 +8,7 @@
 import { countAnswerTags, parseToolCalls, resolveCalls } from '../kernels'
 import type { Fact, Outcome, RolloutRequested } from '../messages/facts'
 import type { EngineId, Epoch } from '../messages/ids'
-import { notebookTool } from '../sandbox/notebookTool'
+import { notebookTool } from '../sandbox/tools/notebookTool'
 
 export interface Call {
   readonly tool: string

@@ -54,7 +54,7 @@ const execute = promisify(execFile)
 export async function findInterpreter(directory: string, python?: string): Promise<Interpreter> {
   const chosen = python ?? process.env.TROUPE_SANDBOX_PYTHON
   const launcher = join(directory, 'launcher.pyc')
-  const probe = [PROBE, chosen ? 'chosen' : '', join(__dirname, 'launcher.py'), launcher]
+  const probe = [PROBE, chosen ? 'chosen' : '', join(__dirname, 'freshProcess/launcher.py'), launcher]
   const [executable = '', version = ''] = (await ask(chosen || 'python3', probe)).split('\n')
   const [major = 0, minor = 0] = version.split('.').map(Number)
   if (major !== OLDEST[0] || minor < OLDEST[1]) {

@@ -10,16 +10,16 @@ import { mkdtemp } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SandboxError } from './errors'
+import { openProcessPool } from './freshProcess/pool'
 import { findInterpreter, type Interpreter } from './interpreter'
 import { MAX_STREAM_BYTES } from './limits'
 import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloads, type SandboxOptions } from './options'
-import { openProcessPool } from './pool'
 import type { Sandbox, SandboxLevel } from './sandbox'
 import { checkWhole } from './wholeNumbers'
-import { controlFrame } from './wire'
 import { workerFile } from './workerFile'
-import { ZygotePool } from './zygotePool'
-import type { ZygoteSetup } from './zygoteWorker'
+import { controlFrame } from './zygote/frames'
+import { ZygotePool } from './zygote/pool'
+import type { ZygoteSetup } from './zygote/worker'
 
 const { compileShim } = require('./zygote/compile.js') as { compileShim(): Promise<string | null> }
 
@@ -147,7 +147,7 @@ async function openZygotes(
     queueLimit: options.queueLimit ?? DEFAULT_QUEUE_LIMIT,
     sessionMemoryMb: options.sessionMemoryMb ?? SESSION_MEMORY_MB,
     noSessions: whyNoSessions(options.bare ? 'none' : level, shim),
-    workerFile: workerFile(base, 'zygoteWorker'),
+    workerFile: workerFile(base, 'zygote/worker'),
     zygotes,
     base,
   })

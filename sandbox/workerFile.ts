@@ -4,11 +4,14 @@
  *
  * in   a private directory      out  the path of a JavaScript file
  */
-import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 
 /** The workers, each with what it imports at run time. */
-const SOURCES = { worker: ['worker', 'processes'], zygoteWorker: ['zygoteWorker'] } as const
+const SOURCES = {
+  'freshProcess/worker': ['freshProcess/worker', 'freshProcess/processes', 'waitStatus'],
+  'zygote/worker': ['zygote/worker'],
+} as const
 
 export function workerFile(directory: string, worker: keyof typeof SOURCES): string {
   if (__filename.endsWith('.js')) return join(__dirname, `${worker}.js`)
@@ -16,7 +19,9 @@ export function workerFile(directory: string, worker: keyof typeof SOURCES): str
   const compilerOptions = { module: ModuleKind.CommonJS, target: ScriptTarget.ES2022, esModuleInterop: true }
   for (const name of SOURCES[worker]) {
     const source = readFileSync(join(__dirname, `${name}.ts`), 'utf8')
-    writeFileSync(join(directory, `${name}.js`), transpileModule(source, { compilerOptions }).outputText)
+    const target = join(directory, `${name}.js`)
+    mkdirSync(dirname(target), { recursive: true })
+    writeFileSync(target, transpileModule(source, { compilerOptions }).outputText)
   }
   return join(directory, `${worker}.js`)
 }

@@ -3,8 +3,9 @@
  *
  * in   the arguments of a call, as the model wrote them        out  how it ended, with what it printed
  */
-import { runPythonTool } from '../../sandbox/pythonTool'
+
 import type { Sandbox } from '../../sandbox/sandbox'
+import { runPythonTool } from '../../sandbox/tools/pythonTool'
 import type { Tool } from './toolPort'
 
 /** `memoryMb`: of a call; the sandbox's own default where none is given. */

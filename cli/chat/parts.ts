@@ -14,7 +14,7 @@ import type { Log } from '../../runtime/log'
 import type { Recipe, RecipeConfig } from '../../runtime/recipe'
 import { startRenderer } from '../../runtime/rendererProcess'
 import { openSandbox } from '../../sandbox'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { wrong } from './model'
 
 export interface ToolChoice {

@@ -12,7 +12,7 @@ import type { ChatMessage, Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import type { Recipe, RecipeConfig, RecipeInput } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 
 export interface Reduced {
   readonly recipe: Recipe

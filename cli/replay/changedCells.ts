@@ -8,7 +8,7 @@ import { openRunTools } from '../../actors/ports/runTools'
 import { toolResultText, truncateMiddle } from '../../kernels'
 import type { ToolAsked, ToolCompleted } from '../../messages/facts'
 import { openSandbox } from '../../sandbox'
-import { notebookTool } from '../../sandbox/notebookTool'
+import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { type Counted, factsIn } from './counted'
 import type { RecipeCode } from './recipeCode'
 

@@ -5,7 +5,7 @@
  * out  the code of that recipe, else of the run's own where it is found by its name; the configuration to use it under
  */
 import type { Recipe, RecipeConfig } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { loadRecipe } from '../recipes'
 
 export interface RecipeCode {

@@ -4,7 +4,7 @@
  * Arena-Hard without it, at temperature 0, once.
  */
 import type { RewardFunction } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { arenaHardReward, parseArenaHard } from './arenaHard'
 import { bfclReward, parseBfcl } from './bfcl'
 import { parseGpqa } from './gpqa'

@@ -11,7 +11,7 @@ import { taskId } from '../../messages/ids'
 import { parseConfig } from '../../runtime/config'
 import { asError, TroupeError } from '../../runtime/errors'
 import { defineRecipe, type Recipe } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import type { Benchmark } from './benchmark'
 import type { Problems } from './problem'
 

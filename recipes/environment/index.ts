@@ -12,7 +12,7 @@ import { parseConfig } from '../../runtime/config'
 import { deriveSeed } from '../../runtime/effects'
 import { environmentsDirectory, environmentsVenv } from '../../runtime/python'
 import { defineRecipe, type RecipeConfig, type TaskSource } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type InstancesRequest, instancesOf } from './instances'
 import { environmentTasks } from './tasks'
 

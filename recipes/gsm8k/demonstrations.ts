@@ -9,7 +9,7 @@ import { printToolCall } from '../../kernels/toolCalls'
 import { toolResultText } from '../../kernels/toolText'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { equal, evaluate, type Fraction } from './arithmetic'
 import type { Gsm8kRow } from './rows'
 

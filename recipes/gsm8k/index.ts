@@ -10,7 +10,7 @@ import { z } from 'zod'
 import { parseConfig } from '../../runtime/config'
 import { asError, TroupeError } from '../../runtime/errors'
 import { defineRecipe, type RecipeConfig } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type Gsm8kRow, parseGsm8k } from './rows'
 import { type Gsm8kPlan, planOf, taskOf } from './tasks'
 

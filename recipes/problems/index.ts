@@ -13,7 +13,7 @@ import { parseConfig } from '../../runtime/config'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Recipe, RecipeConfig, RecipeInput } from '../../runtime/recipe'
 import type { ToolSchema } from '../../runtime/renderer'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { mixedDemonstrations, readDemonstrations } from './demonstrations'
 import { type ProblemRow, type ProblemRows, parseProblemRows } from './rows'
 

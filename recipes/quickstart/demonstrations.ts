@@ -10,7 +10,7 @@ import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolC
 import { toolResultText, unknownToolText } from '../../kernels/toolText'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type QuickstartTask, quickstartTask } from './tasks'
 
 const toolName = pythonTool.name

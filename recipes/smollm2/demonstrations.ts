@@ -10,7 +10,7 @@ import { printToolCall } from '../../kernels/toolCalls'
 import { toolResultText } from '../../kernels/toolText'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type Exercise, exercise } from './exercises'
 
 /** Share of the demonstrations whose first call fails. */

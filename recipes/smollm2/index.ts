@@ -6,7 +6,7 @@
 import { join } from 'node:path'
 import { parseConfig } from '../../runtime/config'
 import { defineRecipe } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { environmentData, environmentReward, environmentSource } from '../environment'
 import { demonstration } from './demonstrations'
 import { families } from './families'

@@ -7,7 +7,7 @@
  */
 import { printToolCall } from '../../../kernels/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'
-import { pythonTool } from '../../../sandbox/pythonTool'
+import { pythonTool } from '../../../sandbox/tools/pythonTool'
 import type { HubPlace } from '../sets'
 import { jsonValuesIn } from './jsonIn'
 import { pythonCalls } from './pythonCalls'

@@ -5,16 +5,17 @@
  * Invariant: when it returns, the launcher has exited and everything that the call started has been killed. The outcome
  * comes from the launcher's report, which the code cannot write to, and from timers; never from what the code printed.
  *
- * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import node: and ./processes only.
+ * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import node: modules, ./processes and ../waitStatus only.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Readable, Writable } from 'node:stream'
 import { workerData } from 'node:worker_threads'
-import type { Call } from './limits'
-import { endingOf, MARK, signalTo, sweep } from './processes'
-import type { RunEnding } from './sandbox'
+import type { Call } from '../limits'
+import type { RunEnding } from '../sandbox'
+import { endingOf } from '../waitStatus'
+import { MARK, signalTo, sweep } from './processes'
 
 /** The same for all calls of a pool; given to the threads once. */
 export interface LaneSetup {

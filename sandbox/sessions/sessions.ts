@@ -9,20 +9,12 @@
  * was killed leaves nothing: the next one forks from the state before it.
  */
 import { createHash } from 'node:crypto'
-import { aborted, queueFull, rejected } from './answers'
-import { type Call, callOf } from './limits'
-import type { RunRequest, RunResult, RunStatus, SessionPlace } from './sandbox'
-import { type Asked, type Asking, askingOf } from './sessionRequest'
-import { SessionStates, type State, usable } from './sessionStates'
-import { orphan } from './zygoteJob'
-
-interface Ran<Link> {
-  readonly result: RunResult
-  readonly files: boolean
-  readonly kept: { readonly link: Link; readonly bytes: number; readonly heldBytes: number } | undefined
-  /** The state to fork from is not there (any more). */
-  readonly orphan?: true
-}
+import { aborted, queueFull, rejected } from '../answers'
+import { type Call, callOf } from '../limits'
+import type { RunRequest, RunResult, RunStatus, SessionPlace } from '../sandbox'
+import { type Outcome, orphan } from './outcome'
+import { type Asked, type Asking, askingOf } from './request'
+import { SessionStates, type State, usable } from './states'
 
 /** What this needs of the pool; `Link` is a zygote. */
 export interface SessionPort<Link> {
@@ -35,7 +27,7 @@ export interface SessionPort<Link> {
     call: Call,
     place: { state: number; parent: number; seed: bigint; link: Link | undefined },
     signal: AbortSignal | undefined,
-  ): Promise<Ran<Link>>
+  ): Promise<Outcome<Link>>
   drop(link: Link, state: number): void
 }
 
@@ -236,7 +228,7 @@ export class Sessions<Link> {
     call: Call,
     parent: State<Link> | undefined,
     signal: AbortSignal | undefined,
-  ): Promise<Ran<Link>> {
+  ): Promise<Outcome<Link>> {
     const space = parent?.space
     if (parent && !usable(parent)) return orphan(id) // by what ran while it waited
     const key = this.#states.nextKey()

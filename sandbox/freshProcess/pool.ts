@@ -16,17 +16,17 @@ import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Piscina } from 'piscina'
-import { aborted, closed, queueFull, rejected } from './answers'
+import { aborted, closed, queueFull, rejected } from '../answers'
+import { SandboxError } from '../errors'
+import type { Interpreter } from '../interpreter'
+import { type Call, callOf, MAX_FILE_BYTES, MAX_OPEN_FILES } from '../limits'
+import { DEFAULT_QUEUE_LIMIT, type SandboxOptions } from '../options'
+import type { RunRequest, RunResult, Sandbox, SandboxLevel } from '../sandbox'
+import { workerFile } from '../workerFile'
 import { cellProgram } from './cellProgram'
-import { SandboxError } from './errors'
-import type { Interpreter } from './interpreter'
-import { type Call, callOf, MAX_FILE_BYTES, MAX_OPEN_FILES } from './limits'
-import { DEFAULT_QUEUE_LIMIT, type SandboxOptions } from './options'
 import { signalTo, sweep } from './processes'
-import type { RunRequest, RunResult, Sandbox, SandboxLevel } from './sandbox'
 import { userProcesses } from './userProcesses'
 import { type LaneOutcome, type LaneSetup, type LaneTask, SLOT } from './worker'
-import { workerFile } from './workerFile'
 
 const LEVEL: SandboxLevel = 'none'
 const DEFAULT_MAX_PROCESSES = 64
@@ -40,7 +40,12 @@ export function openProcessPool(options: SandboxOptions, interpreter: Interprete
   const table = new SharedArrayBuffer(lanes * SLOT.cells * 4)
   const limits = { fileBytes: MAX_FILE_BYTES, openFiles: MAX_OPEN_FILES }
   const setup = { python, packages, launcher, base, table, ...limits }
-  return new ProcessPool(lanes, options.queueLimit ?? DEFAULT_QUEUE_LIMIT, setup, workerFile(base, 'worker'))
+  return new ProcessPool(
+    lanes,
+    options.queueLimit ?? DEFAULT_QUEUE_LIMIT,
+    setup,
+    workerFile(base, 'freshProcess/worker'),
+  )
 }
 
 /** A call that waits for a lane. */

@@ -3,12 +3,12 @@
  *
  * in   a request's call; what a zygote says of it        out  its outcome, or the error that refuses it
  */
-import { rejected } from './answers'
-import { SandboxError } from './errors'
-import type { Call } from './limits'
-import type { RunResult } from './sandbox'
-import type { Ending, Place } from './wire'
-import type { ZygoteLink } from './zygoteLink'
+import { rejected } from '../answers'
+import { SandboxError } from '../errors'
+import type { Call } from '../limits'
+import type { Outcome as CallOutcome } from '../sessions/outcome'
+import type { Ending, Place } from './frames'
+import type { ZygoteLink } from './link'
 
 export interface Job {
   readonly id: string
@@ -30,15 +30,7 @@ export interface Placed extends Place {
   readonly link: ZygoteLink<Job> | undefined
 }
 
-export interface Outcome {
-  readonly result: RunResult
-  /** Of a session's cell whose process is kept. */
-  readonly kept: { readonly link: ZygoteLink<Job>; readonly bytes: number; readonly heldBytes: number } | undefined
-  /** The session has files, or what else its forks share. */
-  readonly files: boolean
-  /** The state to fork from is not there (any more). */
-  readonly orphan?: true
-}
+export type Outcome = CallOutcome<ZygoteLink<Job>>
 
 export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outcome {
   const { status, exitCode, signal, stdout, stderr, stdoutBytes, stderrBytes, wallMs, cpuMs, maxRssBytes } = ending
@@ -49,10 +41,6 @@ export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outc
     kept: ending.paused ? { link, bytes: ending.stateBytes, heldBytes: ending.heldBytes } : undefined,
   }
 }
-
-/** @param id the request's */
-export const orphan = (id: string) =>
-  ({ result: rejected(id, 'its state was lost'), files: false, kept: undefined, orphan: true }) as const
 
 /** It had begun when its zygote died, and died with it. */
 export function lost(job: Job, reason: string): Outcome {

@@ -5,8 +5,8 @@
  * Invariant: first come, first served, but that calls of a zygote that died before it began them come before the others,
  * and a session's cell waits for the zygote that has its state. A zygote never holds more than it has lanes.
  */
-import type { Job } from './zygoteJob'
-import type { ZygoteLink } from './zygoteLink'
+import type { Job } from './job'
+import type { ZygoteLink } from './link'
 
 type Link = ZygoteLink<Job>
 

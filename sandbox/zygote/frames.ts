@@ -4,9 +4,9 @@
  * in   calls      out  frames; and back: bytes cut into whole frames, replies
  * Invariant: the first number of a frame is its length in bytes, head included.
  */
-import type { Call } from './limits'
-import { endingOf } from './processes'
-import type { RunEnding } from './sandbox'
+import type { Call } from '../limits'
+import type { RunEnding } from '../sandbox'
+import { endingOf } from '../waitStatus'
 
 const ASK = { head: 56, run: 1, stop: 2, drop: 3, ping: 4 } as const
 const FLAGS = { cell: 1, processes: 2, session: 4 } as const

@@ -1,12 +1,10 @@
 /**
- * Ending processes that may not want to end, and how they ended.
+ * Ends processes that may not want to end.
  *
- * in   process ids, or the mark that a call's environment carries; a status of wait4      out  signals; what it means
+ * in   process ids, or the mark that a call's environment carries      out  signals
  * Invariant: nothing here throws because a process is already gone.
  */
 import { readdirSync, readFileSync } from 'node:fs'
-import { constants } from 'node:os'
-import type { RunEnding } from './sandbox'
 
 /** The variable in a call's environment whose value is the call's own; every process it starts inherits it. */
 export const MARK = 'TROUPE_SANDBOX_CALL'
@@ -53,19 +51,4 @@ export function sweep(mark: string, launcher: number, child: number): void {
     for (const pid of left) signalTo(pid, 'SIGKILL')
     Atomics.wait(idle, 0, 0, 2) // a process that was killed is listed until the kernel has torn it down
   }
-}
-
-// Reversed, so that of two names for one number the first stands: SIGABRT, not SIGIOT.
-const signalNames = new Map(
-  Object.entries(constants.signals)
-    .reverse()
-    .map(([name, number]) => [number, name]),
-)
-
-/** What wait4 says of a process, whose killer was its deadline or not. */
-export function endingOf(waitStatus: number, timedOut: boolean): Pick<RunEnding, 'status' | 'exitCode' | 'signal'> {
-  const signalNumber = waitStatus & 0x7f
-  const signal = signalNumber === 0 ? null : (signalNames.get(signalNumber) ?? `SIG${signalNumber}`)
-  const exitCode = signalNumber === 0 ? waitStatus >> 8 : null
-  return { status: timedOut ? 'timeout' : signal ? 'killed' : exitCode === 0 ? 'ok' : 'error', exitCode, signal }
 }

@@ -7,8 +7,8 @@
  */
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { Piscina } from 'piscina'
-import { type Reply, replies } from './wire'
-import type { FromWorker, ZygoteSetup } from './zygoteWorker'
+import { type Reply, replies } from './frames'
+import type { FromWorker, ZygoteSetup } from './worker'
 
 export interface LinkEvents {
   reply(reply: Reply): void

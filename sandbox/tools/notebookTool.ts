@@ -5,9 +5,9 @@
  * Invariant: the session is the trajectory's, and the cell's number follows from how many came before; asked again, a cell runs
  * from where the one before it ended. A sandbox that does not know the session runs the earlier cells first.
  */
-import { notUnicode } from './escapedText'
+import { notUnicode } from '../escapedText'
+import type { Sandbox } from '../sandbox'
 import { type PythonToolLimits, type PythonToolResult, toolResultOf } from './pythonTool'
-import type { Sandbox } from './sandbox'
 
 export const notebookTool = {
   name: 'python_notebook',

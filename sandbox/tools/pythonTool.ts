@@ -5,7 +5,7 @@
  * Invariant: line numbers are those of the model's code, and what it printed before an error is kept.
  * Source: arXiv 2508.20722 §2.1 (the tool, its four outcomes); the form of errors is the released wrapper's.
  */
-import type { RunRequest, RunResult, Sandbox } from './sandbox'
+import type { RunRequest, RunResult, Sandbox } from '../sandbox'
 
 /** What a chat template is given: name, description, JSON schema of the arguments. */
 export const pythonTool = {

@@ -8,25 +8,16 @@
  */
 import { setMaxListeners } from 'node:events'
 import { rmSync } from 'node:fs'
-import { aborted, closed, queueFull, rejected } from './answers'
-import { type Call, callOf } from './limits'
-import type { RunRequest, RunResult, Sandbox, SandboxLevel } from './sandbox'
-import { Sessions } from './sessions'
+import { aborted, closed, queueFull, rejected } from '../answers'
+import { type Call, callOf } from '../limits'
+import type { RunRequest, RunResult, Sandbox, SandboxLevel } from '../sandbox'
+import { orphan } from '../sessions/outcome'
+import { Sessions } from '../sessions/sessions'
+import { controlFrame, type Reply, runFrame } from './frames'
+import { childFailed, type Job, lost, type Outcome, outcomeOf, type Placed, startFailed, stopped } from './job'
+import { ZygoteLink } from './link'
 import { WaitingJobs } from './waitingJobs'
-import { controlFrame, type Reply, runFrame } from './wire'
-import {
-  childFailed,
-  type Job,
-  lost,
-  type Outcome,
-  orphan,
-  outcomeOf,
-  type Placed,
-  startFailed,
-  stopped,
-} from './zygoteJob'
-import { ZygoteLink } from './zygoteLink'
-import type { ZygoteSetup } from './zygoteWorker'
+import type { ZygoteSetup } from './worker'
 
 export interface PoolSetup {
   readonly level: SandboxLevel

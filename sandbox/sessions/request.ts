@@ -3,8 +3,8 @@
  *
  * in   a RunRequest with its place in a session      out  what to run, and what its history has; or what is wrong, in words
  */
-import { type Call, callOf } from './limits'
-import type { RunRequest, SessionCell, SessionPlace } from './sandbox'
+import { type Call, callOf } from '../limits'
+import type { RunRequest, SessionCell, SessionPlace } from '../sandbox'
 
 type Limits = Pick<RunRequest, 'timeoutMs' | 'memoryMb'>
 

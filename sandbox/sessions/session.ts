@@ -5,8 +5,8 @@
  * Invariant: a cell follows the last one that ran. One that was refused, rejected or aborted has no number, and the next has it.
  */
 import { randomUUID } from 'node:crypto'
-import { SandboxError } from './errors'
-import type { RunRequest, RunResult, Sandbox } from './sandbox'
+import { SandboxError } from '../errors'
+import type { RunRequest, RunResult, Sandbox } from '../sandbox'
 
 export interface Session {
   readonly id: string
