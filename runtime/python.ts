@@ -70,11 +70,6 @@ export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): st
   })
 }
 
-/** The folder to run `python -m troupe_environments…` from. */
-export function environmentsDirectory(): string {
-  return resolve(__dirname, '../kernels/environments')
-}
-
 function isExecutable(file: string): boolean {
   try {
     accessSync(file, constants.X_OK) // follows links: a venv whose interpreter was removed does not count

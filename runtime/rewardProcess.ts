@@ -43,8 +43,10 @@ const maxWaiting = 65_536
  * Starts them all and waits until the function is imported.
  * @throws TroupeError config.reward_not_loaded, with what Python said
  */
-export async function startRewardProcesses(options: RewardProcessOptions): Promise<RewardProcesses> {
-  const { file, timeoutMs } = options
+export async function startRewardProcesses(given: RewardProcessOptions): Promise<RewardProcesses> {
+  const file = given.file === undefined ? undefined : currentPlace(given.file)
+  const options = file === undefined ? given : { ...given, file }
+  const { timeoutMs } = options
   if (file !== undefined && !existsSync(file)) throw notLoaded(options, `there is no file ${resolve(file)}`)
   const waiting: Ask[] = []
   /** Those that are there or starting; idle ones wait for an ask. */
@@ -148,6 +150,13 @@ export async function startRewardProcesses(options: RewardProcessOptions): Promi
     },
     close,
   }
+}
+
+/** Maps the path at which earlier runs recorded the environments' reward file to where the file lies now. */
+function currentPlace(file: string): string {
+  return existsSync(file)
+    ? file
+    : file.replace(/(^|\/)kernels\/environments\/reward\.py$/, '$1recipes/environment/python/reward.py')
 }
 
 function notLoaded({ file, module, function: name }: RewardProcessOptions, why: string): TroupeError {

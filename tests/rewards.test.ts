@@ -1,5 +1,5 @@
 /** Rewards by name: the built-in ones, functions of a recipe, functions in Python; and what becomes of those that fail. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { graderSandbox } from '../actors/ports/graderSandbox'
@@ -58,6 +58,15 @@ describe('in Python', () => {
     closers.push(() => processes.close())
     return processes
   }
+
+  test("a run that recorded the old path of the environments' reward file still finds it", async () => {
+    mkdirSync(join(directory, 'recipes/environment/python'), { recursive: true })
+    file('recipes/environment/python/reward.py', 'def reward(answer, task): return 0.5')
+    const recorded = join(directory, 'kernels/environments/reward.py')
+    const processes = await startRewardProcesses({ file: recorded, function: 'reward', timeoutMs: 1500 })
+    closers.push(() => processes.close())
+    expect(await processes.judge('', {})).toEqual({ score: 0.5 })
+  })
 
   const many = `
 import os, sys, time, asyncio

@@ -1,7 +1,7 @@
 /**
  * Sources of tasks and rewards: reasoning-gym and verifiers, in a venv of their own.
  *
- * in   kernels/environments/requirements.txt     out  .venv-environments, or TROUPE_ENVIRONMENTS_VENV
+ * in   recipes/environment/python/requirements.txt     out  .venv-environments, or TROUPE_ENVIRONMENTS_VENV
  * runtime/python.ts looks in the same place (a test compares).
  */
 const path = require('node:path')

@@ -20,7 +20,7 @@ function places(env = process.env, root = path.join(__dirname, '../..')) {
     /** The folder that holds troupe_policy, its proto and its requirements. */
     policy: path.join(root, checkout ? 'policy' : 'dist/policy'),
     /** The folder that holds troupe_environments and its requirements. */
-    environments: path.join(root, checkout ? 'kernels/environments' : 'dist/kernels/environments'),
+    environments: path.join(root, checkout ? 'recipes/environment/python' : 'dist/recipes/environment/python'),
     logs,
     lock: path.join(logs, 'setup.lock'),
   }

@@ -10,10 +10,10 @@ import { z } from 'zod'
 import type { ChatMessage } from '../../messages/facts'
 import { parseConfig } from '../../runtime/config'
 import { deriveSeed } from '../../runtime/effects'
-import { environmentsDirectory, environmentsVenv } from '../../runtime/python'
+import { environmentsVenv } from '../../runtime/python'
 import { defineRecipe, type RecipeConfig, type TaskSource } from '../../runtime/recipe'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
-import { type InstancesRequest, instancesOf } from './instances'
+import { type InstancesRequest, instancesOf, pythonDirectory } from './instances'
 import { environmentTasks } from './tasks'
 
 export const environmentData = z.strictObject({
@@ -38,7 +38,7 @@ const seeds = 2 ** 31
 /** The package's own reward, in the venv that has the package. */
 export const environmentReward = {
   name: 'python',
-  file: join(environmentsDirectory(), 'reward.py'),
+  file: join(pythonDirectory, 'reward.py'),
   interpreter: join(environmentsVenv(), 'bin/python'),
   // The first judgement of a process imports the package and makes the environment: 10 s and more on a busy machine.
   timeoutMs: 60_000,

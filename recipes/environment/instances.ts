@@ -7,13 +7,17 @@
  * for by nobody: its process is the leader of a group of its own, and ends with this one.
  */
 import { spawn } from 'node:child_process'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { finished } from 'node:stream/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
 import { asError, TroupeError } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
-import { environmentsDirectory, environmentsPythonPath, policyDirectory } from '../../runtime/python'
+import { environmentsPythonPath, policyDirectory } from '../../runtime/python'
+
+/** Holds reward.py and troupe_environments, and is where `python -m troupe_environments…` runs. */
+export const pythonDirectory = join(__dirname, 'python')
 
 interface Family {
   /** May stand there twice, with other options. */
@@ -69,7 +73,7 @@ export async function instancesOf(
   deadlineMs = usualDeadlineMs,
 ): Promise<readonly (readonly Instance[])[]> {
   const child = spawn(environmentsPythonPath(), ['-m', 'troupe_environments.instances', String(process.pid)], {
-    cwd: environmentsDirectory(),
+    cwd: pythonDirectory,
     stdio: ['pipe', 'pipe', 'pipe'],
     detached: true,
     env: {
