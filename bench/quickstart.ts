@@ -9,7 +9,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import type { summaryOf } from '../cli/progress'
+import type { summaryOf } from '../replay/learning/progress'
 import { atLeast, atMost, type BenchReport, describeMachine, printReport } from './report'
 import { processTree, pssBytes } from './support/processTree'
 

@@ -2,9 +2,9 @@
 
 import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
+import { loadRecipe } from '../recipes/load/loadRecipe'
 import type { Origin } from '../runtime/config'
 import { gather } from './gather'
-import { loadRecipe } from './recipes'
 
 export function registerConfig(program: Command): void {
   program

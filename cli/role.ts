@@ -4,12 +4,12 @@
  */
 import { joinRun } from '../actors/joinRun'
 import type { Role, Run } from '../actors/run'
+import type { LoadedRecipe } from '../recipes/load/loadRecipe'
 import { systemEffects } from '../runtime/effects'
 import { createLog } from '../runtime/log'
+import { openRun, type RunContext } from '../runtime/openRun'
 import { collectedVersions } from './doctor'
 import { type MetricsServer, serveMetrics } from './metrics'
-import type { LoadedRecipe } from './recipes'
-import { openRun, type RunContext } from './runContext'
 import { stopSignals } from './signals'
 import { joinedConfig, waitForRun, whenBusIsThere } from './startedRun'
 

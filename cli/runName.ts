@@ -4,8 +4,8 @@
 import type { Role } from '../actors/run'
 import type { Bus } from '../runtime/bus/bus'
 import { TroupeError } from '../runtime/errors'
+import { directoryOf, noRun, noRunOn, runsOn } from '../runtime/openRun'
 import { runsOf } from '../runtime/runDirectory'
-import { directoryOf, noRun, noRunOn, runsOn } from './runContext'
 
 export interface NamedRun {
   readonly bus: string

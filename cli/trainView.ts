@@ -2,11 +2,11 @@
  * How `train` looks: one line that moves on a terminal, plain lines elsewhere, JSON lines with --json.
  */
 import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../messages/facts'
+import { problemsOf, scored, shownScore } from '../replay/learning/evaluationScore'
+import type { Progress, StepReport, summaryOf } from '../replay/learning/progress'
 import type { Effects } from '../runtime/effects'
 import type { RecipeConfig } from '../runtime/recipe'
 import type { CpuSplit } from './cpuUse'
-import { problemsOf, scored, shownScore } from './evaluationScore'
-import type { Progress, StepReport, summaryOf } from './progress'
 import { duration, escapeForTerminal, painter, percent } from './terminal'
 
 export interface TrainViewOptions {

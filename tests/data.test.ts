@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import fc from 'fast-check'
-import { loadRecipe } from '../cli/recipes'
 import { decontaminator } from '../recipes/data/decontaminate'
 import { hubFiles } from '../recipes/data/hub'
 import { prepare } from '../recipes/data/prepare'
 import type { ReadRow } from '../recipes/data/rows'
 import { problemSets } from '../recipes/data/sets'
+import { loadRecipe } from '../recipes/load/loadRecipe'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-data-'))
 const real = join(__dirname, '../../shared/data/math')

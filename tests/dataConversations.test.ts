@@ -4,10 +4,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { loadRecipe } from '../cli/recipes'
 import { parseToolCalls } from '../kernels'
 import { conversationSets, withTools } from '../recipes/data/conversations/formats'
 import { pythonCalls } from '../recipes/data/conversations/pythonCalls'
+import { loadRecipe } from '../recipes/load/loadRecipe'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-conversations-'))
 afterAll(() => rmSync(folder, { recursive: true }))

@@ -200,7 +200,7 @@ test('what is allowed is not reported', () => {
       "import { createHash } from 'node:crypto'\nimport type { Id } from '../messages'\n// Date.now() in a comment\nconst s = 'Math.random()'",
     'runtime/effects.ts': 'export const now = () => Date.now()',
     'runtime/actor/system.ts': "import { start } from 'nact'\nsetTimeout(f, 1)",
-    'cli/main.ts': "import '../dashboard/server'\nDate.now()",
+    'cli/main.ts': "import '../bench/support/vllm/server'\nDate.now()",
     'index.ts': "export * from './messages'",
     'tests/a.test.ts': "import '../cli/main'\nMath.random()",
     'actors/a.ts': 'const at = new Date(fact.at)',

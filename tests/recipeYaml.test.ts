@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parse } from 'yaml'
 import { annotated } from '../cli/configCommand'
-import { loadRecipe } from '../cli/recipes'
+import { loadRecipe } from '../recipes/load/loadRecipe'
 import { failure } from './support/refusal'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-yaml-'))

@@ -2,8 +2,8 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type SampledToken, topOf, topTable } from '../cli/replay/topTokens'
 import type { Message } from '../messages/topics'
+import { type SampledToken, topOf, topTable } from '../replay/tokens/topTokens'
 import { troupe } from './support/cli'
 import { changed, quickstartHistory, saveHistory } from './support/histories'
 

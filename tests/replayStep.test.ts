@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { conditionOf } from '../cli/replay/breakpoint'
 import type { Message } from '../messages/topics'
+import { conditionOf } from '../replay/rerun/breakpoint'
 import { changed, quickstartHistory, saveHistory } from './support/histories'
 
 jest.setTimeout(60_000)

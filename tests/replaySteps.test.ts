@@ -2,8 +2,8 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { StepReport } from '../cli/progress'
 import { runId } from '../messages/ids'
+import type { StepReport } from '../replay/learning/progress'
 import { troupe } from './support/cli'
 import { quickstartHistory, saveHistory } from './support/histories'
 

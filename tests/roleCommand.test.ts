@@ -2,11 +2,11 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { RunContext } from '../cli/runContext'
 import { waitForRun, whenBusIsThere } from '../cli/startedRun'
 import { runId } from '../messages/ids'
 import { openMemoryBus } from '../runtime/bus'
 import { TroupeError } from '../runtime/errors'
+import type { RunContext } from '../runtime/openRun'
 import { endAll, troupe } from './support/cli'
 import { until } from './support/until'
 

@@ -1,8 +1,9 @@
 /**
  * The `train` section of a recipe: which loss a name stands for, and which combinations are refused.
  */
-import { selectionOptions } from '../cli/replay/groups'
+
 import { groupId } from '../messages/ids'
+import { selectionOptions } from '../replay/whatIf/groups'
 import { resolveConfig } from '../runtime/config'
 import { grpoOptionsOf, lossDefaults, type RecipeConfig, recipeSchema, selectionOf } from '../runtime/recipe'
 

@@ -1,7 +1,8 @@
 /** What `train` says of a run while it lasts. */
-import { progress, summaryOf } from '../cli/progress'
+
 import { trainView } from '../cli/trainView'
 import { epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
+import { progress, summaryOf } from '../replay/learning/progress'
 import { manualEffects } from '../runtime/effects'
 import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
 import { requested } from './support/facts'

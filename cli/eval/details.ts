@@ -8,8 +8,8 @@
 import type { TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { instructionLevel } from '../../recipes/benchmarks'
+import { readFacts } from '../../replay/trajectories/summaries'
 import type { Journal } from '../../runtime/journal'
-import { readFacts } from '../replay/trajectories'
 
 export interface EvaluationDetails {
   /** Mean reward and how many problems, by category, where tasks have one. */

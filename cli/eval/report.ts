@@ -6,7 +6,7 @@
 import { basename } from 'node:path'
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
-import { problemsOf, scored } from '../evaluationScore'
+import { problemsOf, scored } from '../../replay/learning/evaluationScore'
 import { percent } from '../terminal'
 import { readyOut, writeOut } from '../writeOut'
 import type { EvaluationDetails } from './details'

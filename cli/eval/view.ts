@@ -1,8 +1,8 @@
 /** How `eval` looks: answers so far while it runs, then the result; JSON lines with --json. */
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
-import { problemsOf } from '../evaluationScore'
-import type { summaryOf } from '../progress'
+import { problemsOf } from '../../replay/learning/evaluationScore'
+import type { summaryOf } from '../../replay/learning/progress'
 import { duration, percent } from '../terminal'
 import { type RunView, type TrainViewOptions, trainView } from '../trainView'
 import { besideThePaper, failedCallsOf, scoreOf, tokensOf } from './report'

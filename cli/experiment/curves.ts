@@ -4,7 +4,7 @@
  * in   steps of runs by arm and seed         out  the mean over seeds at each step, with its standard error as a band
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
-import type { StepReport } from '../progress'
+import type { StepReport } from '../../replay/learning/progress'
 import { meanAndError, type Picture } from './report'
 
 export interface ArmRun {

@@ -9,9 +9,9 @@ import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { stringify } from 'yaml'
+import type { StepReport, summaryOf } from '../../replay/learning/progress'
 import { TroupeError } from '../../runtime/errors'
 import { packageRoot } from '../../runtime/python'
-import type { StepReport, summaryOf } from '../progress'
 import { recordedArm } from './recordedArm'
 
 type Summary = ReturnType<typeof summaryOf>

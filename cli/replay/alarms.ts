@@ -12,13 +12,13 @@ import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/alarms'
 import { fence } from '../../actors/fenced'
 import { nextTally, noTallies, tally } from '../../actors/tally'
 import type { Fact, RecordRefused, StepTallied } from '../../messages/facts'
+import { configOf } from '../../replay/log/recordedConfig'
+import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
 import { asError, TroupeError } from '../../runtime/errors'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
 import { gather } from '../gather'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
-import { configOf } from './recordedConfig'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
 
 interface AlarmsOptions extends ReadOptions {
   readonly json?: boolean

@@ -5,12 +5,12 @@
  */
 import type { Command } from 'commander'
 import { type AssembledSequence, assembleSequence } from '../../kernels'
+import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
+import { modelDirectories, type TokenTexts, tokenTexts } from '../../replay/tokens/tokenTexts'
+import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
+import { type Counted, countedTrajectories, factsIn, selectionOf } from '../../replay/trajectories/trajectory'
 import { escapeForTerminal, painter } from '../terminal'
-import { type Counted, countedTrajectories, factsIn, selectionOf } from './counted'
 import { jsonText } from './jsonText'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { resolveId, trajectoriesOf } from './resolveId'
-import { modelDirectories, type TokenTexts, tokenTexts } from './tokenTexts'
 
 interface DiffOptions extends ReadOptions {
   readonly otherRun?: string

@@ -3,9 +3,9 @@
  * What models and tools wrote is escaped.
  */
 import type { Fact } from '../../messages/facts'
+import type { Divergence } from '../../replay/rerun/rerun'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
-import type { Divergence } from './rerun'
 
 const paint = painter(process.stdout)
 

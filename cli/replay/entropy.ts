@@ -8,18 +8,12 @@
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { Command } from 'commander'
-import { TroupeError } from '../../runtime/errors'
-import { shareOf, wholeNumber } from '../optionReaders'
-import { escapeForTerminal, painter, percent } from '../terminal'
-import { readyOut, writeOut } from '../writeOut'
-import { type Counted, countedTrajectories } from './counted'
-import { jsonText } from './jsonText'
-import { nearestWeights, sampledVersions } from './keptWeights'
-import { modelEntropies } from './modelEntropies'
-import { configOf } from './recordedConfig'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { resolveTarget, trajectoriesOf } from './resolveId'
-import { modelDirectories, type TokenTexts, tokenTexts } from './tokenTexts'
+import { trajectoryPage } from '../../replay/exchange/trajectoryPage'
+import { nearestWeights, sampledVersions } from '../../replay/learning/publishedWeights'
+import { configOf } from '../../replay/log/recordedConfig'
+import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
+import { modelEntropies } from '../../replay/tokens/modelEntropies'
+import { modelDirectories, type TokenTexts, tokenTexts } from '../../replay/tokens/tokenTexts'
 import {
   afterToolTokens,
   type Measure,
@@ -29,8 +23,14 @@ import {
   type TopTable,
   topOf,
   topTable,
-} from './topTokens'
-import { trajectoryPage } from './trajectoryPage'
+} from '../../replay/tokens/topTokens'
+import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
+import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
+import { TroupeError } from '../../runtime/errors'
+import { shareOf, wholeNumber } from '../optionReaders'
+import { escapeForTerminal, painter, percent } from '../terminal'
+import { readyOut, writeOut } from '../writeOut'
+import { jsonText } from './jsonText'
 
 interface EntropyOptions extends ReadOptions {
   readonly all?: boolean

@@ -9,23 +9,30 @@ import { join, resolve } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
 import { toolSchemas } from '../../actors/ports/runTools'
 import { policyVersion } from '../../messages/ids'
+import { changedCells } from '../../replay/fork/changedCells'
+import {
+  type ForkFacts,
+  type ForkResult,
+  forkFacts,
+  type TurnValue,
+  turnsOf,
+  turnValue,
+} from '../../replay/fork/forkFacts'
+import { runForks, type Weights } from '../../replay/fork/runForks'
+import { nearestWeights, sampledUnder } from '../../replay/learning/publishedWeights'
+import { type RecipeCode, recipeCode } from '../../replay/log/recipeCode'
+import { configOf } from '../../replay/log/recordedConfig'
+import { factsOf, openRecorded, type ReadOptions, type RecordedRun, withRun } from '../../replay/log/recordedRun'
+import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
+import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
+import { checkNewRun, openNewRun } from '../../runtime/openRun'
 import { builtInRewards } from '../../runtime/recipe'
 import { numberFrom, wholeNumber } from '../optionReaders'
-import { checkNewRun, openNewRun } from '../runContext'
 import { stopSignals } from '../signals'
 import { escapeForTerminal, painter } from '../terminal'
-import { changedCells } from './changedCells'
-import { type Counted, countedTrajectories } from './counted'
-import { type ForkFacts, type ForkResult, forkFacts, type TurnValue, turnsOf, turnValue } from './forkedFacts'
-import { runForks, type Weights } from './forkedRun'
 import { jsonText } from './jsonText'
-import { nearestWeights, sampledUnder } from './keptWeights'
-import { type RecipeCode, recipeCode } from './recipeCode'
-import { configOf } from './recordedConfig'
-import { factsOf, openRecorded, type ReadOptions, type RecordedRun, withRun } from './recordedRun'
-import { resolveId, trajectoriesOf } from './resolveId'
 
 interface ForkOptions extends ReadOptions {
   readonly fromTurn: number | 'all'

@@ -6,14 +6,21 @@
 import type { Command } from 'commander'
 import type { StepCompleted, WeightsPublished } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { callsOf, type LineCall } from '../../replay/exchange/trajectoryLine'
+import { type TriedIn, triedSteps } from '../../replay/learning/learnerLog'
+import {
+  factsOf,
+  openRecorded,
+  type ReadOptions,
+  type RecordedRun,
+  reportFaults,
+  withRun,
+} from '../../replay/log/recordedRun'
+import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
+import { type Counted, countedTrajectories, selectionOf } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
-import { type Counted, countedTrajectories, selectionOf } from './counted'
 import { jsonText } from './jsonText'
-import { type TriedIn, triedSteps } from './learnerLog'
-import { factsOf, openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from './recordedRun'
-import { resolveTarget, trajectoriesOf } from './resolveId'
-import { callsOf, type LineCall } from './trajectoryLine'
 
 interface LineageOptions extends ReadOptions {
   readonly text?: string

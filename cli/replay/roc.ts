@@ -9,14 +9,14 @@ import { advantages, type GroupMember, type Selection, type SelectionVariant, se
 import type { GroupRejected, GroupSelected } from '../../messages/facts'
 import type { GroupId } from '../../messages/ids'
 import { groupOf } from '../../messages/ids'
+import { configOf } from '../../replay/log/recordedConfig'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from '../../replay/log/recordedRun'
+import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
+import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
+import { rewardedMembers, selectionOptions } from '../../replay/whatIf/groups'
 import type { RecipeConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
-import { type Counted, countedTrajectories } from './counted'
-import { rewardedMembers, selectionOptions } from './groups'
 import { jsonText } from './jsonText'
-import { configOf } from './recordedConfig'
-import { openRecorded, type ReadOptions, reportFaults, withRun } from './recordedRun'
-import { resolveId, trajectoriesOf } from './resolveId'
 
 interface RocOptions extends ReadOptions {
   readonly explain?: boolean

@@ -8,14 +8,14 @@
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
 import { groupOf, memberOf } from '../../messages/ids'
+import { placeText } from '../../replay/log/place'
+import { type Condition, conditionOf, type Stop } from '../../replay/rerun/breakpoint'
+import type { Stepped } from '../../replay/rerun/rerun'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
-import { type Condition, conditionOf, type Stop } from './breakpoint'
 import { divergenceLines } from './divergenceLines'
 import { factLine } from './follow'
 import { jsonText } from './jsonText'
-import { placeText } from './place'
-import type { Stepped } from './rerun'
 
 interface StepOptions {
   /** Every fact is a stop, until told otherwise. */

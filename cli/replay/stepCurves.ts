@@ -4,7 +4,7 @@
  * in   runs by name, with their steps and evaluations        out  a Vega-Lite specification with the data inside
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
-import type { Progress, StepReport } from '../progress'
+import type { Progress, StepReport } from '../../replay/learning/progress'
 
 export interface NamedProgress {
   readonly name: string

@@ -16,8 +16,8 @@ import type {
 } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import { groupOf } from '../../messages/ids'
+import { readFacts } from '../../replay/trajectories/summaries'
 import type { Journal } from '../../runtime/journal'
-import { readFacts } from '../replay/trajectories'
 
 export interface RecordedLoad {
   readonly trace: readonly TracedTrajectory[]

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelOf } from '../../actors/model'
-import { loadRecipe } from '../../cli/recipes'
+import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { troupe } from '../support/cli'
 
 jest.setTimeout(240_000)

@@ -1,10 +1,10 @@
 /** Saved histories, as runs on a log of their own: tests read them as a user reads a run. */
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Fixture, unpackFixture } from '../../cli/replay/fixture'
 import { encode } from '../../messages/codec'
 import { runId } from '../../messages/ids'
 import { type Message, topicOnBus, topics } from '../../messages/topics'
+import { type Fixture, unpackFixture } from '../../replay/exchange/fixture'
 import type { Bus, NewRecord } from '../../runtime/bus/bus'
 import { openLmdbBus } from '../../runtime/bus/lmdb'
 import { runDirectory } from '../../runtime/runDirectory'

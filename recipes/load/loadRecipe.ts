@@ -1,0 +1,58 @@
+/**
+ * Finding a recipe: by its name in recipes/, or as a file of the user's (.ts, .js, .yaml).
+ *
+ * in   a name or a file, `--set`        out  the recipe, its resolved data, and where each value came from
+ */
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { closest, distance } from 'fastest-levenshtein'
+import { type Resolved, resolveConfig } from '../../runtime/config'
+import { TroupeError } from '../../runtime/errors'
+import { mapFlag, mapFlags, type RecipeConfig, recipeSchemaWith } from '../../runtime/recipe'
+import { recipes } from '..'
+import { benchmarkRecipe, benchmarks } from '../benchmarks'
+import { type LayeredRecipe, recipeOfFile } from './recipeFile'
+
+export interface LoadedRecipe {
+  readonly recipe: LayeredRecipe['recipe']
+  readonly config: Resolved<RecipeConfig>
+}
+
+/** Names of the release's flags are fields, too. */
+export const recipeNames = {
+  one: (name: string, value: unknown) => mapFlag(name, value, '--set'),
+  all: mapFlags,
+} as const
+
+/** @throws TroupeError config.no_recipe, config.invalid */
+export function loadRecipe(name: string, overrides: readonly string[] = []): LoadedRecipe {
+  const { recipe, layers } = findRecipe(name)
+  const own = layers.at(-1)!
+  const what = own.origin === 'recipe' ? `recipe ${name}` : own.origin
+  const config = resolveConfig(recipeSchemaWith(recipe.data), {
+    ...{ what, below: layers.slice(0, -1), recipe: own.data, overrides, names: recipeNames },
+  })
+  return { recipe, config }
+}
+
+function findRecipe(name: string): LayeredRecipe {
+  const known = knownRecipe(name)
+  if (known !== undefined) return known
+  const file = resolve(name)
+  if (existsSync(file)) return recipeOfFile(file, knownRecipe)
+  const names = [...recipes.keys()]
+  const nearest = closest(name, names)
+  const guess = distance(name, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
+  throw new TroupeError('config.no_recipe', {
+    boundary: 'config',
+    retriable: false,
+    message: `no recipe '${name}'${guess}`,
+    hint: `recipes: ${names.join(', ')}; or give a .ts, .js or .yaml file`,
+  })
+}
+
+function knownRecipe(name: string): LayeredRecipe | undefined {
+  const benchmark = name.startsWith('eval-') ? benchmarks.get(name.slice('eval-'.length)) : undefined
+  const known = benchmark === undefined ? recipes.get(name) : benchmarkRecipe(benchmark)
+  return known && { recipe: known, layers: [{ origin: 'recipe', data: { ...known.config } }] }
+}

@@ -1,0 +1,126 @@
+/**
+ * Recipes in files of the user's: a module that exports one, or YAML.
+ *
+ * in   a file        out  a recipe, and the layers that its data lie in, lowest first
+ * Invariant: a YAML file says the same as `defineRecipe` does. `extends` names a recipe, or a file beside it; without it the
+ * tasks are the rows of `data.file`, so that whoever has a file of {problem, answer} writes no code.
+ */
+import { existsSync, readFileSync } from 'node:fs'
+import { basename, dirname, extname, isAbsolute, join, relative, resolve } from 'node:path'
+import { distance } from 'fastest-levenshtein'
+import { parseDocument } from 'yaml'
+import type { Layer, PlainObject } from '../../runtime/config'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Recipe, RecipeInput } from '../../runtime/recipe'
+import { recipes } from '..'
+import { problemsRecipe } from '../problems'
+
+export interface LayeredRecipe {
+  readonly recipe: Recipe
+  /** The last is the recipe's own. */
+  readonly layers: readonly Layer[]
+}
+
+type Known = (name: string) => LayeredRecipe | undefined
+
+const deepest = 16
+
+/** @throws TroupeError config.unreadable, config.no_base, config.no_export */
+export function recipeOfFile(file: string, known: Known, above: readonly string[] = []): LayeredRecipe {
+  if (above.includes(file))
+    throw noBase(`${file} extends itself: ${[...above, file].map(f => basename(f)).join(' → ')}`)
+  if (above.length > deepest) throw noBase(`${file} extends more than ${deepest} files`)
+  if (!['.yaml', '.yml', '.json'].includes(extname(file))) return ofModule(file)
+  const { extends: base, ...own } = yamlOf(file)
+  const data = withPaths({ name: basename(file, extname(file)), ...own }, dirname(file))
+  if (base === undefined) return { recipe: problemsRecipe(data as RecipeInput), layers: [{ origin: 'recipe', data }] }
+  if (typeof base !== 'string') throw noBase(`${file}: 'extends' is no name and no file`)
+  const parent = known(base) ?? parentFile(file, base, known, above)
+  const below = parent.layers.map((layer, at) =>
+    at === parent.layers.length - 1 ? { ...layer, origin: `extends ${base}` } : layer,
+  )
+  return { recipe: parent.recipe, layers: [...below, { origin: 'recipe', data }] }
+}
+
+function parentFile(file: string, base: string, known: Known, above: readonly string[]): LayeredRecipe {
+  const beside = resolve(dirname(file), base)
+  if (existsSync(beside)) return recipeOfFile(beside, known, [...above, file])
+  const nearest = [...recipes.keys()].sort((a, b) => distance(base, a) - distance(base, b))[0]!
+  const guess = distance(base, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
+  throw noBase(`${file}: extends '${base}', which is no recipe and no file in ${dirname(file)}${guess}`)
+}
+
+function yamlOf(file: string): PlainObject {
+  const unreadable = (message: string, cause?: unknown) =>
+    new TroupeError('config.unreadable', {
+      ...{ boundary: 'config', retriable: false, message, cause },
+      hint: 'a recipe in YAML is a map of sections: model, data, limits, rollout, …; docs/recipes.md shows one',
+    })
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch (thrown) {
+    throw unreadable(`${file} cannot be read: ${asError(thrown).message}`, thrown)
+  }
+  const document = parseDocument(text)
+  const [error] = document.errors
+  if (error !== undefined) throw unreadable(`${file}: ${error.message.trim().split('\n')[0]}`, error)
+  let value: unknown
+  try {
+    value = document.toJS() ?? {}
+  } catch (thrown) {
+    throw unreadable(`${file}: ${asError(thrown).message}`, thrown)
+  }
+  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as PlainObject
+  throw unreadable(`${file}: holds ${Array.isArray(value) ? 'a list' : `'${String(value).slice(0, 40)}'`} and no map`)
+}
+
+function ofModule(file: string): LayeredRecipe {
+  const common = { boundary: 'config', retriable: false, hint: 'export const recipe = defineRecipe({…})' } as const
+  let loaded: unknown
+  try {
+    loaded = require(file)
+  } catch (thrown) {
+    throw new TroupeError('config.unreadable', {
+      ...common,
+      message: `${file} could not be loaded: ${asError(thrown).message}`,
+      cause: thrown,
+    })
+  }
+  const { recipe } = (loaded ?? {}) as { readonly recipe?: unknown }
+  if (isRecipe(recipe)) return { recipe, layers: [{ origin: 'recipe', data: { ...recipe.config } }] }
+  const what =
+    recipe === undefined ? "exports no 'recipe'" : "exports a 'recipe' that is none: it has no config and tasks"
+  throw new TroupeError('config.no_export', { ...common, message: `${file} ${what}` })
+}
+
+function isRecipe(value: unknown): value is Recipe {
+  const { config, tasks } = (value ?? {}) as Readonly<Record<string, unknown>>
+  return typeof config === 'object' && config !== null && typeof tasks === 'function'
+}
+
+/** Fields that name files: beside the YAML file where there is such a file, else from where the command is run. */
+function withPaths(data: PlainObject, folder: string): PlainObject {
+  const placed = (field: string, value: unknown): unknown => {
+    if (Array.isArray(value)) return value.map(item => placed(field, item))
+    if (typeof value === 'object' && value !== null) {
+      return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, placed(name, inner)]))
+    }
+    if (typeof value !== 'string' || isAbsolute(value) || !/^(path|template|file|.*File|.*Files)$/.test(field))
+      return value
+    const beside = join(folder, value)
+    return existsSync(beside) && relative(process.cwd(), beside) !== value ? beside : value
+  }
+  const sections = ['model', 'data', 'reward', 'tools']
+  return Object.fromEntries(
+    Object.entries(data).map(([name, section]) => [name, sections.includes(name) ? placed(name, section) : section]),
+  )
+}
+
+const noBase = (message: string) =>
+  new TroupeError('config.no_base', {
+    boundary: 'config',
+    retriable: false,
+    message,
+    hint: `recipes: ${[...recipes.keys()].join(', ')}; or a .yaml, .ts or .js file, relative to this one`,
+  })

@@ -1,0 +1,137 @@
+/**
+ * A recorded run, or groups of it, as one file that tests and other machines can read: `export --format fixture`.
+ *
+ * in   a recorded run and which groups        out  lines: a head, then a record each; and back, as records to append
+ * Invariant: appended in order to empty partitions it is the same history. A part of a run is renumbered: an epoch is the
+ * offset of a claim, so the claims move with it.
+ */
+import { gunzipSync, gzipSync } from 'node:zlib'
+import { decode, encode } from '../../messages/codec'
+import { type Epoch, epoch, groupOf, type RunId, runId } from '../../messages/ids'
+import type { Message, TopicName } from '../../messages/topics'
+import { topics } from '../../messages/topics'
+import { asError, TroupeError } from '../../runtime/errors'
+import { withoutBom } from '../../runtime/withoutBom'
+import type { RecordedRun } from '../log/recordedRun'
+
+interface FixtureRecord {
+  readonly topic: TopicName
+  readonly partition: number
+  readonly timestamp: number
+  readonly message: Message
+}
+
+export interface Fixture {
+  readonly run: RunId
+  readonly partitions: number
+  readonly records: readonly FixtureRecord[]
+}
+
+const format = 'troupe-fixture'
+const factTopics = ['runs', 'trajectories', 'learner'] as const
+/** Whatever is imported is held in memory at once. */
+export const maxImportBytes = 256 * 1024 * 1024
+/** Far more than a run has. */
+const mostPartitions = 1024
+
+/** All facts of the run, or those about the groups for which `wants` holds, with the run's own. */
+export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) => boolean): Promise<Fixture> {
+  const records: FixtureRecord[] = []
+  /** By partition: where its next record goes, and where each claim went. */
+  const next = new Map<number, number>()
+  const claims = new Map<string, Epoch>()
+  let partitions = 1
+  for (const topic of factTopics) {
+    await recorded.scan(topic, entry => {
+      const { partition, offset, timestamp } = entry
+      let { message } = entry
+      if (topic === 'trajectories') {
+        partitions = Math.max(partitions, partition + 1)
+        const at = next.get(partition) ?? 0
+        if (message.type === 'partition.claimed') claims.set(`${partition}#${offset}`, epoch(at))
+        else if (message.type !== 'scheduler.claimed' && message.type !== 'curriculum.claimed') {
+          const group = 'trajectory' in message ? groupOf(message.trajectory) : 'group' in message ? message.group : ''
+          if (wants !== undefined && !wants(group)) return
+          if ('epoch' in message)
+            message = { ...message, epoch: claims.get(`${partition}#${message.epoch}`) ?? epoch(-1) }
+        }
+        next.set(partition, at + 1)
+      } else if (wants !== undefined && message.type !== 'run.started') return
+      records.push({ topic, partition, timestamp, message })
+    })
+  }
+  return { run: recorded.run, partitions, records }
+}
+
+/** JSON lines, gzipped. */
+export function packFixture(fixture: Fixture): Buffer {
+  const { run, partitions } = fixture
+  const lines = [JSON.stringify({ format, version: 1, run, partitions })]
+  for (const { topic, partition, timestamp, message } of fixture.records) {
+    const { headers, value } = encode(message, { run, maxBytes: Number.POSITIVE_INFINITY })
+    lines.push(JSON.stringify({ topic, partition, timestamp, headers, value: Buffer.from(value).toString('base64') }))
+  }
+  return gzipSync(`${lines.join('\n')}\n`, { level: 9 })
+}
+
+/** `maxBytes`: of what it unpacks to. @throws TroupeError cli.bad_import that names the line */
+export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture {
+  let text: string
+  try {
+    text = (bytes[0] === 0x1f && bytes[1] === 0x8b ? gunzipSync(bytes, { maxOutputLength: maxBytes }) : bytes).toString(
+      'utf8',
+    )
+  } catch (thrown) {
+    throw badImport(
+      `the file cannot be unpacked to at most ${maxBytes / 2 ** 20} MiB (--max-mb): ${asError(thrown).message}`,
+    )
+  }
+  const [first = '', ...rest] = withoutBom(text)
+    .split('\n')
+    .filter(line => line !== '')
+  const head = parsed(first, 1) as { format?: unknown; run?: unknown; partitions?: unknown }
+  const partitions = Number.isInteger(head.partitions) ? (head.partitions as number) : 0
+  if (head.format !== format || typeof head.run !== 'string' || partitions < 1 || partitions > mostPartitions) {
+    throw badImport(`line 1 is no head of a ${format} with a run and 1 to ${mostPartitions} partitions`)
+  }
+  const records = rest.map((line, i): FixtureRecord => {
+    const record = parsed(line, i + 2) as {
+      topic: TopicName
+      partition: number
+      timestamp: number
+      headers: Record<string, string>
+      value: string
+    }
+    if (!Object.hasOwn(topics, record.topic)) throw badImport(`line ${i + 2} names no topic`)
+    const most = topics[record.topic].single ? 1 : partitions
+    if (!Number.isInteger(record.partition) || record.partition < 0 || record.partition >= most)
+      throw badImport(`line ${i + 2} names partition ${record.partition} of '${record.topic}', which has ${most}`)
+    try {
+      const value = Buffer.from(record.value, 'base64')
+      const { topic, partition, timestamp } = record
+      return { topic, partition, timestamp, message: decode({ headers: record.headers, value }) }
+    } catch (thrown) {
+      throw badImport(`line ${i + 2}: ${asError(thrown).message}`)
+    }
+  })
+  return { run: runId(head.run), partitions, records }
+}
+
+export function badImport(message: string): TroupeError {
+  return new TroupeError('cli.bad_import', {
+    boundary: 'cli',
+    retriable: false,
+    message,
+    hint: '`troupe replay import` takes what `replay export` wrote (jsonl, fixture), and verl rollout dumps',
+  })
+}
+
+function parsed(line: string, number: number): unknown {
+  try {
+    const value: unknown = JSON.parse(line)
+    if (typeof value === 'object' && value !== null) return value
+  } catch {
+    // said below
+  }
+  throw badImport(`line ${number} is no JSON object`)
+}

@@ -1,0 +1,236 @@
+/**
+ * A trajectory as one JSON line: complete enough for somebody else to recompute its part of the loss.
+ *
+ * in   a trajectory that counts, and where it was trained on        out  messages, ids, masks, logprobs, versions, reward
+ * Invariant: ids and logprobs are the recorded ones, to the bit (a float32 is a JSON number exactly). Arrays have one
+ * length, `tokens`; the loss is over the first `trainedTokens` of them, where the mask is 1.
+ */
+import { assembleSequence, parseToolCalls } from '../../kernels'
+import type { RolloutRequested, ToolAsked, ToolCompleted, TurnCompleted, TurnInterrupted } from '../../messages/facts'
+import type { RecipeConfig } from '../../runtime/recipe'
+import { type Counted, factsIn, selectionOf } from '../trajectories/trajectory'
+
+export const lineFormat = 'troupe-trajectory'
+
+/** A message as OpenAI's chat API has it. */
+interface OpenAiMessage {
+  readonly role: 'system' | 'user' | 'assistant' | 'tool'
+  readonly content: string
+  readonly tool_calls?: readonly {
+    readonly id: string
+    readonly type: 'function'
+    readonly function: { readonly name: string; readonly arguments: string }
+  }[]
+  readonly tool_call_id?: string
+}
+
+interface LineTurn {
+  readonly turn: number
+  /** Of `tokens`: where what it sampled begins and ends. */
+  readonly start: number
+  readonly end: number
+  readonly policyVersions: readonly number[]
+  readonly engine: string
+  readonly finish: string
+  readonly text: string
+  /** As the model was shown after it, ids in `tokens` from `end` on; null where nothing followed. */
+  readonly appended: { readonly text: string; readonly tokens: number } | null
+}
+
+export interface LineCall {
+  readonly turn: number
+  readonly call: number
+  readonly tool: string
+  readonly arguments: Readonly<Record<string, unknown>>
+  readonly status: string
+  readonly text: string
+  readonly stdout: string
+  readonly stderr: string
+  readonly exitCode: number | null
+  readonly wallMs: number
+  /** Whether an executor was asked. */
+  readonly ran: boolean
+}
+
+export interface TrajectoryLineJson {
+  readonly format: typeof lineFormat
+  readonly version: 1
+  readonly run: string
+  readonly trajectory: string
+  readonly group: string
+  readonly member: number
+  readonly groupSize: number
+  readonly purpose: string
+  /** The optimizer step that it was meant for, and the one that trained on it, under which base version. */
+  readonly step: number
+  readonly trainedIn: { readonly step: number; readonly baseVersion: number } | null
+  readonly task: RolloutRequested['task']
+  readonly tools: readonly string[]
+  readonly limits: RolloutRequested['limits']
+  readonly sampling: RolloutRequested['sampling']
+  readonly seed: number
+  readonly messages: readonly OpenAiMessage[]
+  readonly turns: readonly LineTurn[]
+  readonly toolCalls: readonly LineCall[]
+  readonly promptTokens: number
+  readonly trainedTokens: number
+  readonly tokens: readonly number[]
+  readonly mask: readonly number[]
+  readonly engineLogprobs: readonly number[]
+  readonly policyVersions: readonly number[]
+  readonly outcome: string
+  readonly reason: string
+  readonly reward: number | null
+  readonly answer: string | null
+  readonly how: string | null
+  readonly selection: 'kept' | 'dropped' | 'rejected' | null
+  readonly advantage: number | null
+  readonly penalty: number | null
+  readonly answerTags: number | null
+  /** What of the recipe the loss depends on. */
+  readonly loss: Readonly<Record<string, unknown>>
+}
+
+export interface TrainedIn {
+  readonly step: number
+  readonly baseVersion: number
+}
+
+export function trajectoryLine(
+  run: string,
+  counted: Counted,
+  config: RecipeConfig,
+  trainedIn: TrainedIn | null,
+): TrajectoryLineJson {
+  const { request, finished, reward } = counted
+  const sequence = assembleSequence(factsIn(counted))
+  const { clipLow, clipHigh, lossNorm, innerSteps, tisCap, maxGradNorm, learningRate } = config.train
+  return {
+    format: lineFormat,
+    version: 1,
+    run,
+    trajectory: request.trajectory,
+    group: request.group,
+    member: request.member,
+    groupSize: request.groupSize,
+    purpose: request.purpose,
+    step: request.step,
+    trainedIn,
+    task: request.task,
+    tools: request.tools,
+    limits: request.limits,
+    sampling: request.sampling,
+    seed: request.seed,
+    messages: messagesOf(counted),
+    turns: turnsOf(counted),
+    toolCalls: callsOf(counted),
+    promptTokens: sequence.promptTokens,
+    trainedTokens: sequence.mask.lastIndexOf(1) + 1,
+    tokens: [...sequence.tokens],
+    mask: [...sequence.mask],
+    engineLogprobs: [...sequence.engineLogprobs],
+    policyVersions: [...sequence.versions],
+    outcome: finished?.outcome ?? 'running',
+    reason: finished?.reason ?? '',
+    reward: reward?.reward ?? null,
+    answer: reward?.answer ?? null,
+    how: reward?.how ?? null,
+    ...selectionOf(counted),
+    answerTags: finished?.answerTags ?? null,
+    loss: {
+      kind: 'grpo',
+      ...{ clipLow, clipHigh, lossNorm, innerSteps, tisCap, maxGradNorm, learningRate },
+      temperature: config.rollout.sampling.temperature,
+    },
+  }
+}
+
+function turnsOf(counted: Counted): readonly LineTurn[] {
+  const turns: LineTurn[] = []
+  let at = counted.request.tokens.length
+  let start = at
+  const versions = new Set<number>()
+  for (const fact of factsIn(counted)) {
+    switch (fact.type) {
+      case 'turn.interrupted':
+      case 'turn.completed':
+        at += fact.tokens.length
+        for (const s of fact.segments) versions.add(s.policyVersion)
+        if (fact.type === 'turn.interrupted') break
+        turns.push(turnOf(fact, start, at, [...versions]))
+        versions.clear()
+        break
+      case 'context.appended': {
+        const last = turns.pop()
+        if (last !== undefined) turns.push({ ...last, appended: { text: fact.text, tokens: fact.tokens.length } })
+        at += fact.tokens.length
+        start = at
+        break
+      }
+    }
+  }
+  return turns
+}
+
+const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions: readonly number[]): LineTurn => ({
+  turn: fact.turn,
+  start,
+  end,
+  policyVersions,
+  engine: fact.engine,
+  finish: fact.finish,
+  text: fact.text,
+  appended: null,
+})
+
+export function callsOf(counted: Counted): readonly LineCall[] {
+  const asked = new Map<string, ToolAsked>()
+  const calls: LineCall[] = []
+  for (const fact of factsIn(counted)) {
+    if (fact.type === 'tool.asked') asked.set(`${fact.turn}#${fact.call}`, fact)
+    if (fact.type !== 'tool.completed') continue
+    const { turn, call, tool, status, text, stdout, stderr, exitCode, wallMs } = fact
+    const args = asked.get(`${turn}#${call}`)?.arguments ?? {}
+    calls.push({
+      ...{ turn, call, tool, arguments: args, status, text, stdout, stderr, exitCode, wallMs },
+      ran: fact.executor !== null,
+    })
+  }
+  return calls
+}
+
+/** The conversation as OpenAI's API has it: calls taken out of the text, each answered by a `tool` message. */
+function messagesOf(counted: Counted): readonly OpenAiMessage[] {
+  const messages: OpenAiMessage[] = [...counted.request.task.messages]
+  const results = new Map<number, ToolCompleted[]>()
+  for (const fact of factsIn(counted)) {
+    if (fact.type !== 'tool.completed') continue
+    results.set(fact.turn, [...(results.get(fact.turn) ?? []), fact])
+  }
+  const asked = callsOf(counted)
+  counted.texts.forEach((text, turn) => {
+    const answers = (results.get(turn) ?? []).sort((a, b) => a.call - b.call)
+    const parsed = parseToolCalls(text).calls
+    const content = withoutEnd(parsed.reduceRight((rest, c) => rest.slice(0, c.start) + rest.slice(c.end), text))
+    const calls = answers.map(({ call, tool }) => {
+      const raw = parsed[call]
+      const args = asked.find(c => c.turn === turn && c.call === call)?.arguments ?? {}
+      const written = raw?.kind === 'malformed' ? raw.raw : JSON.stringify(raw?.kind === 'call' ? raw.arguments : args)
+      return { id: callId(turn, call), type: 'function' as const, function: { name: tool, arguments: written } }
+    })
+    messages.push({ role: 'assistant', content, ...(calls.length === 0 ? {} : { tool_calls: calls }) })
+    for (const { call, text: shown } of answers) {
+      messages.push({ role: 'tool', tool_call_id: callId(turn, call), content: shown })
+    }
+  })
+  return messages
+}
+
+const callId = (turn: number, call: number) => `call_${turn}_${call}`
+
+/** The token that ends a turn is no content. */
+export const withoutEnd = (text: string): string => text.replace(/(<\|im_end\|>|<\|endoftext\|>|<\/s>)\s*$/, '').trim()
+
+/** What was interrupted, as tokens: for those who build a context. */
+export const isSampled = (fact: { readonly type: string }): fact is TurnCompleted | TurnInterrupted =>
+  fact.type === 'turn.completed' || fact.type === 'turn.interrupted'

@@ -1,0 +1,124 @@
+/**
+ * A trajectory as one HTML page that needs nothing else: no script, no network, no font.
+ *
+ * in   a trajectory that counts, and what its tokens say        out  the page's text
+ * Invariant: everything that a model, a tool or a task wrote is escaped text under a policy that allows no script and no
+ * load at all, so that the page shows what was written and does nothing of it.
+ */
+import { createHash } from 'node:crypto'
+import { escapeForTerminal } from '../../cli/terminal'
+import type { TokenTexts } from '../tokens/tokenTexts'
+import { type Counted, factsIn, selectionOf } from '../trajectories/trajectory'
+import { callsOf, withoutEnd } from './trajectoryLine'
+
+const style = `
+body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
+h1{font-size:1.2rem}h2{font-size:1rem;margin:1.5rem 0 .3rem}table{border-collapse:collapse}td{padding:.1rem .8rem .1rem 0;vertical-align:top}
+pre,.tokens{white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:plaintext;background:#f6f6f4;padding:.6rem;border-left:3px solid #bbb;margin:.3rem 0;font:13px/1.5 ui-monospace,monospace}
+.model{border-color:#3a7bd5}.ok{border-color:#3a9d5d}.bad{border-color:#c0392b}.p0{background:#f3b0a8}.p1{background:#f8d9a8}.p2{background:#f5f1b8}
+.tokens span{outline:1px solid #0001}.tokens .top{outline:2px solid #7b2d8b;font-weight:600}summary{cursor:pointer;color:#555}
+`
+const styleHash = createHash('sha256').update(style).digest('base64')
+
+const escapes: Readonly<Record<string, string>> = {
+  '&': '&amp;',
+  '<': '&lt;',
+  '>': '&gt;',
+  '"': '&quot;',
+  "'": '&#39;',
+}
+
+/** Text for a page: markup is text, control characters and changes of direction are visible escapes. */
+const escapeForPage = (text: string): string => escapeForTerminal(text).replace(/[&<>"']/g, c => escapes[c]!)
+
+const e = escapeForPage
+
+/** Tokens to stand out: their places among the sampled ones, with a value for every one of those. */
+export interface Marked {
+  readonly top: ReadonlySet<number>
+  readonly values: readonly number[]
+  readonly measure: string
+}
+
+export function trajectoryPage(run: string, counted: Counted, texts: TokenTexts, marked?: Marked): string {
+  const { request, finished, reward } = counted
+  const { selection, advantage, penalty } = selectionOf(counted)
+  const rows: readonly (readonly [string, string])[] = [
+    ['run', run],
+    ['task', `${request.task.id}, truth ${request.task.truth}`],
+    ['purpose', `${request.purpose}, step ${request.step}`],
+    ['outcome', finished === null ? 'running' : `${finished.outcome} (${finished.reason})`],
+    ['reward', reward === null ? '–' : `${reward.reward}, answer '${reward.answer}' (${reward.how})`],
+    [
+      'selection',
+      selection === null
+        ? '–'
+        : `${selection}${advantage === null ? '' : `, advantage ${advantage.toFixed(4)}`}${penalty === null ? '' : `, penalty ${penalty.toFixed(3)}`}`,
+    ],
+  ]
+  const title = `${counted.trajectory} of ${run}`
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-${styleHash}'; base-uri 'none'; form-action 'none'">
+<meta name="referrer" content="no-referrer">
+<title>${e(title)}</title><style>${style}</style></head><body>
+<h1>${e(title)}</h1>
+<table>${rows.map(([name, value]) => `<tr><td>${e(name)}</td><td>${e(value)}</td></tr>`).join('')}</table>
+${request.task.messages.map(m => `<h2>${e(m.role)}</h2><pre>${e(m.content)}</pre>`).join('\n')}
+${turns(counted, texts, marked)}
+</body></html>
+`
+}
+
+function turns(counted: Counted, texts: TokenTexts, marked: Marked | undefined): string {
+  let sampled = 0
+  const calls = callsOf(counted)
+  const parts: string[] = []
+  let pieces: string[] = []
+  for (const fact of factsIn(counted)) {
+    if (fact.type === 'turn.interrupted') {
+      pieces.push(tokens(fact.tokens, fact.logprobs, texts, sampled, marked))
+      sampled += fact.tokens.length
+      parts.push(`<p>turn ${fact.turn} was interrupted after ${fact.tokens.length} tokens: ${e(fact.reason)}</p>`)
+    }
+    if (fact.type !== 'turn.completed') continue
+    pieces.push(tokens(fact.tokens, fact.logprobs, texts, sampled, marked))
+    sampled += fact.tokens.length
+    const versions = [...new Set(fact.segments.map(s => s.policyVersion))].join(', ')
+    parts.push(
+      `<h2>turn ${fact.turn}: ${fact.tokens.length} tokens, policy ${e(versions)}, ${e(fact.finish)}</h2>`,
+      `<pre class="model">${e(withoutEnd(fact.text))}</pre>`,
+      `<details${marked === undefined ? '' : ' open'}><summary>tokens with their logprobs${marked === undefined ? '' : `; framed: the top by ${e(marked.measure)}`}</summary><div class="tokens">${pieces.join('')}</div></details>`,
+    )
+    pieces = []
+    for (const call of calls.filter(c => c.turn === fact.turn)) {
+      const how = call.status === 'ok' ? 'ok' : 'bad'
+      const took = call.ran ? `, ${call.wallMs.toFixed(0)} ms` : ''
+      parts.push(
+        `<h2>${e(call.tool || 'unreadable call')}: ${e(call.status)}${took}</h2><pre class="${how}">${e(call.text)}</pre>`,
+      )
+    }
+  }
+  return parts.join('\n')
+}
+
+/** Tokens, the less likely the more they stand out; id and logprob on hovering. `from`: how many were sampled before. */
+function tokens(
+  ids: Int32Array,
+  logprobs: Float32Array,
+  texts: TokenTexts,
+  from: number,
+  marked: Marked | undefined,
+): string {
+  return [...ids]
+    .map((id, i) => {
+      const logprob = logprobs[i] ?? Number.NaN
+      const probability = Math.exp(logprob)
+      const shade = probability < 0.1 ? 'p0' : probability < 0.5 ? 'p1' : probability < 0.9 ? 'p2' : ''
+      const classes = [shade, marked?.top.has(from + i) ? 'top' : ''].filter(name => name !== '').join(' ')
+      const value = marked === undefined ? '' : `, ${marked.measure} ${(marked.values[from + i] ?? 0).toFixed(3)}`
+      const title = e(`${id}, logprob ${logprob.toFixed(3)}${value}`)
+      return `<span${classes === '' ? '' : ` class="${classes}"`} title="${title}">${e(texts(id) ?? `<${id}>`)}</span>`
+    })
+    .join('')
+}

@@ -1,0 +1,63 @@
+/**
+ * The notebook of a trajectory that is forked: its cells are run again, since the sandbox that kept the session is gone.
+ *
+ * in   a trajectory, the turn to fork at        out  cells that say otherwise than in the record
+ * A fork goes on from what the cells make now; where that is not what its parent went on from, it is to be known.
+ */
+import { openRunTools } from '../../actors/ports/runTools'
+import { toolResultText, truncateMiddle } from '../../kernels'
+import type { ToolAsked, ToolCompleted } from '../../messages/facts'
+import { openSandbox } from '../../sandbox'
+import { notebookTool } from '../../sandbox/tools/notebookTool'
+import type { RecipeCode } from '../log/recipeCode'
+import { type Counted, factsIn } from '../trajectories/trajectory'
+
+interface ChangedCell {
+  readonly turn: number
+  readonly call: number
+  readonly recorded: string
+  readonly now: string
+}
+
+export async function changedCells(parent: Counted, turn: number, code: RecipeCode): Promise<readonly ChangedCell[]> {
+  const { asked, said } = cellsBefore(parent, turn)
+  if (asked.size === 0) return []
+  const { toolTimeoutMs: timeoutMs, toolResponseChars } = parent.request.limits
+  const sandbox = await openSandbox({ lanes: 1 })
+  try {
+    const { tools, close } = await openRunTools(code, sandbox)
+    const notebook = tools.get(notebookTool.name)
+    const cells: string[] = []
+    const changed: ChangedCell[] = []
+    for (const [place, { turn: at, call, arguments: args }] of asked) {
+      const limits = { timeoutMs, trajectory: parent.trajectory, cells: [...cells] }
+      const outcome = await notebook?.(args, limits, AbortSignal.timeout(graceMs + timeoutMs * (cells.length + 1)))
+      const now = outcome === undefined ? '' : truncateMiddle(toolResultText(outcome), toolResponseChars)
+      const recorded = said.get(place)
+      if (recorded !== undefined && recorded !== now) changed.push({ turn: at, call, recorded, now })
+      if (typeof args.code === 'string') cells.push(args.code)
+    }
+    await close()
+    return changed
+  } finally {
+    await sandbox.close()
+  }
+}
+
+/** The sandbox's own start. */
+const graceMs = 30_000
+
+/** In their order, each once: what was run, and what the model was shown of it. */
+function cellsBefore(parent: Counted, turn: number) {
+  const asked = new Map<string, ToolAsked>()
+  const said = new Map<string, string>()
+  const isBefore = (fact: ToolAsked | ToolCompleted) => fact.tool === notebookTool.name && fact.turn < turn
+  for (const fact of factsIn(parent)) {
+    if (fact.type !== 'tool.asked' && fact.type !== 'tool.completed') continue
+    const place = `${fact.turn}#${fact.call}`
+    if (!isBefore(fact)) continue
+    if (fact.type === 'tool.asked') asked.set(place, fact)
+    else said.set(place, fact.text)
+  }
+  return { asked, said }
+}

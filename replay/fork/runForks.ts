@@ -1,0 +1,183 @@
+/**
+ * The live half of a fork: a run of its own whose trajectories begin in the middle, and go on with a real engine, real
+ * tools and a real verifier.
+ *
+ * in   the facts that the forks share with their parent, weights        out  how every fork ended
+ * Invariant: the parent's run is not touched. The coordinator refolds the shared facts as it does after a crash, and asks
+ * for what has no answer: so a fork goes on exactly where a resume would have.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { pathToFileURL } from 'node:url'
+import { announce, checkTokenizer } from '../../actors/announce'
+import { failure } from '../../actors/failure'
+import { startCoordination } from '../../actors/roles/coordination'
+import { startInference } from '../../actors/roles/inference'
+import { startScheduling } from '../../actors/roles/scheduling'
+import { openScope } from '../../actors/roles/scope'
+import { startTools } from '../../actors/roles/tools'
+import { startVerification } from '../../actors/roles/verification'
+import type { RunOptions } from '../../actors/run'
+import { collectedVersions } from '../../cli/doctor'
+import type { RunFinished, RunStarted, TrajectoryFact, WeightsPublished } from '../../messages/facts'
+import { epoch, type PolicyVersion, type TrajectoryId } from '../../messages/ids'
+import { systemEffects as fx } from '../../runtime/effects'
+import { openTroupe } from '../../runtime/embed'
+import { TroupeError } from '../../runtime/errors'
+import type { Journal } from '../../runtime/journal'
+import { createLog } from '../../runtime/log'
+import type { RunContext } from '../../runtime/openRun'
+import { startRenderer } from '../../runtime/rendererProcess'
+import type { RecipeCode } from '../log/recipeCode'
+import type { ForkFacts } from './forkFacts'
+
+export interface Weights {
+  readonly directory: string
+  readonly version: PolicyVersion
+  readonly digest: string
+}
+
+/** Forks that go on with the same weights. */
+export interface ForkPart {
+  readonly weights: Weights
+  readonly forks: readonly ForkFacts[]
+}
+
+export interface ForkedRunOptions {
+  readonly context: RunContext
+  readonly code: RecipeCode
+  /** One after another, each as a resume of the run. */
+  readonly parts: readonly ForkPart[]
+  /** Of the run that is forked: its tokens mean nothing to another tokenizer. */
+  readonly parent: RunStarted
+  readonly stopped: Promise<string>
+  readonly onEnded: (ended: number, of: number) => void
+}
+
+const lookEveryMs = 100
+/** On top of the deadline after which the coordinator itself gives a rollout up. */
+const graceMs = 30_000
+
+/** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, cli.forks_late */
+export async function runForks(forked: ForkedRunOptions): Promise<void> {
+  const all = childrenOf(forked.parts).length
+  let ended = 0
+  for (const [at, part] of forked.parts.entries()) {
+    const isLast = at === forked.parts.length - 1
+    const onEnded = (some: number) => forked.onEnded(ended + some, all)
+    const stopped = await runPart({ ...forked, onEnded }, part, { resume: at > 0, isLast })
+    if (stopped) return
+    ended += childrenOf([part]).length
+  }
+}
+
+const childrenOf = (parts: readonly ForkPart[]): readonly TrajectoryId[] =>
+  parts.flatMap(({ forks }) => forks.flatMap(f => f.lineage.map(l => l.child)))
+
+/** Whether it was stopped before all had ended. */
+async function runPart(
+  forked: ForkedRunOptions,
+  part: ForkPart,
+  { resume, isLast }: { readonly resume: boolean; readonly isLast: boolean },
+): Promise<boolean> {
+  const { context } = forked
+  const { weights } = part
+  const { config, recipe } = forked.code
+  const { bus, blobs, run, files } = context
+  const log = createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' })
+  const { failed, fail } = failure()
+  const options: RunOptions = {
+    ...{ run, config, bus, blobs, fx, log, resume, learns: false, acceptCode: false, role: 'all' },
+    // A fork draws no tasks: it has its parent's.
+    recipe: { ...recipe, config, tasks: () => Promise.reject(new RangeError('a fork draws no tasks')) },
+    directory: files.root,
+    modelDirectory: weights.directory,
+    versions: collectedVersions(),
+  }
+  const troupe = await openTroupe({ bus, blobs, run, partitions: 1, fx, log, onFailed: fail })
+  const scope = openScope(options, troupe, fail)
+  scope.onClose(() => troupe.close())
+  try {
+    const { journal } = troupe
+    const template = config.model.from === 'directory' ? config.model.template : undefined
+    const model = { directory: weights.directory, template }
+    const modelDirectory = weights.directory
+    const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
+    scope.onClose(() => renderer.close())
+    const { digest: tokenizerDigest } = await renderer.describe()
+    checkTokenizer(forked.parent, tokenizerDigest)
+    await announce(journal, { ...options, partitions: 1, tokenizerDigest })
+    await begin(journal, part)
+    // Answerers before askers, as in a run.
+    await startScheduling(scope, { claims: false })
+    await startInference(scope, { model, name: 'local' })
+    await startTools(scope, 'local-tools')
+    await startVerification(scope)
+    await startCoordination(scope, renderer)
+
+    const over = await Promise.race([allEnded(journal, part, forked), forked.stopped, failed])
+    if (over === undefined && !isLast) return false
+    const ended = over === undefined ? (['done', 'all forks have ended'] as const) : (['stopped', over] as const)
+    const [outcome, reason] = ended
+    const finished: RunFinished = { type: 'run.finished', at: fx.now(), run, outcome, reason, steps: 0, summary: {} }
+    await journal.append([finished])
+    return over !== undefined
+  } finally {
+    await scope.close()
+  }
+}
+
+/** The claim stands first: its offset is the epoch of all that is shared. */
+async function begin(journal: Journal, { weights, forks }: ForkPart): Promise<void> {
+  const { directory, version, digest } = weights
+  const url = pathToFileURL(directory).href
+  const published: WeightsPublished = {
+    type: 'weights.published',
+    at: fx.now(),
+    version,
+    step: 0,
+    url,
+    digest,
+    bytes: 0,
+  }
+  await journal.append(forks.flatMap(f => f.lineage))
+  await journal.append([published])
+  const { offset } = await journal.appendTo(0, { type: 'partition.claimed', at: fx.now(), partition: 0, owner: 'fork' })
+  const placed = (fact: TrajectoryFact): TrajectoryFact => {
+    if ('epoch' in fact) return { ...fact, epoch: epoch(offset) }
+    return fact.type === 'rollout.requested' ? { ...fact, at: fx.now() } : fact // its deadline counts from here
+  }
+  for (const { facts } of forks) await journal.append(facts.map(placed))
+}
+
+async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: ForkedRunOptions): Promise<undefined> {
+  const open = new Set(childrenOf([part]))
+  const all = open.size
+  const deadline = fx.elapsed() + code.config.rollout.deadlineMs + graceMs
+  let at = 0
+  while (open.size > 0) {
+    const entries = await journal.read('trajectories', 0, at, 1024)
+    const before = open.size
+    for (const { message, offset } of entries) {
+      at = offset + 1
+      const fact = message as TrajectoryFact
+      const ends =
+        fact.type === 'reward.assigned' ||
+        fact.type === 'reward.failed' ||
+        (fact.type === 'rollout.finished' && fact.outcome === 'failed')
+      if (ends) open.delete(fact.trajectory)
+    }
+    if (open.size < before) onEnded(all - open.size, all)
+    if (entries.length > 0) continue
+    if (fx.elapsed() > deadline) throw late(open.size)
+    await sleep(lookEveryMs)
+  }
+  return undefined
+}
+
+const late = (open: number) =>
+  new TroupeError('cli.forks_late', {
+    boundary: 'engine',
+    retriable: true,
+    message: `${open} forks did not end in time`,
+    hint: 'look at them: `troupe replay ls --purpose fork --status running`',
+  })

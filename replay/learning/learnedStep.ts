@@ -1,0 +1,116 @@
+/**
+ * An optimizer step that was computed again, beside what the record says of it.
+ *
+ * in   metrics, members and digest, recorded and of today        out  how far they differ, and whether that is too far
+ */
+
+import { painter } from '../../cli/terminal'
+import { selectGroup } from '../../kernels'
+import type { GroupSelected, Metrics } from '../../messages/facts'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import type { RecipeConfig } from '../../runtime/recipe'
+import type { Counted } from '../trajectories/trajectory'
+import { rewardedMembers, selectionOptions } from '../whatIf/groups'
+import type { RecordedStep } from './learnerLog'
+
+export interface LearnedStep {
+  readonly step: number
+  readonly checkpoint: string
+  readonly trajectories: number
+  readonly recorded: Metrics
+  readonly recomputed: Metrics
+  /** Relative, of loss and gradNorm and whatever else both have and no clock decided. */
+  readonly differences: Readonly<Record<string, number>>
+  /** Members that today's selection keeps otherwise than `step.started` says. */
+  readonly members: readonly string[]
+  /** null: the record has none to compare with. */
+  readonly sameWeights: boolean | null
+  readonly agrees: boolean
+}
+
+/** What a step's result is; the rest of its metrics is measured time. */
+const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
+/** Those that decide whether a step agrees. */
+const decisive = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
+
+/** Members of a step whose selection is another under today's code. */
+export function reselected(
+  byGroup: ReadonlyMap<string, readonly Counted[]>,
+  { started }: RecordedStep,
+  config: RecipeConfig,
+): readonly string[] {
+  const wrong: string[] = []
+  for (const group of new Set(started.trajectories.map(groupOf))) {
+    const members = byGroup.get(group) ?? []
+    const decision = members[0]?.decision as GroupSelected | null | undefined
+    const responseTokens = members[0]?.request.limits.responseTokens ?? 0
+    const selection = selectGroup(rewardedMembers(members), selectionOptions(config, group, responseTokens))
+    const today = new Map(selection.kind === 'rejected' ? [] : selection.kept.map(k => [k.member, k.advantage]))
+    const then = new Map((decision?.kept ?? []).map(k => [k.member, k.advantage]))
+    for (const member of new Set([...today.keys(), ...then.keys()])) {
+      const inBatch = started.trajectories.includes(`${group}/${member}` as TrajectoryId)
+      if (today.get(member) !== then.get(member) || inBatch !== then.has(member)) wrong.push(`${group}/${member}`)
+    }
+  }
+  return wrong
+}
+
+export function compare(
+  { started, metrics, digest }: RecordedStep,
+  checkpoint: string,
+  recomputed: Metrics,
+  newDigest: string,
+  members: readonly string[],
+  check: number,
+): LearnedStep {
+  const recorded = metrics ?? {}
+  const differences: Record<string, number> = {}
+  for (const name of compared) {
+    const then = recorded[name]
+    const now = recomputed[name]
+    if (then === undefined || now === undefined) continue
+    differences[name] = then === now ? 0 : Math.abs(now - then) / Math.max(Math.abs(then), Math.abs(now), 1e-12)
+  }
+  const agrees =
+    members.length === 0 &&
+    Object.entries(differences).every(([name, d]) => !decisive.has(name) || d <= check) &&
+    differences.loss !== undefined
+  const pick = (all: Metrics) => Object.fromEntries(Object.entries(all).filter(([name]) => compared.includes(name)))
+  return {
+    step: started.step,
+    checkpoint,
+    trajectories: started.trajectories.length,
+    recorded: pick(recorded),
+    recomputed: pick(recomputed),
+    differences,
+    members,
+    sameWeights: digest === null || digest === '' ? null : digest === newDigest,
+    agrees,
+  }
+}
+
+const paint = painter(process.stdout)
+
+/** For people. */
+export function learnedLines(result: LearnedStep, check: number): string[] {
+  const { step, checkpoint, trajectories, recorded, recomputed, differences, members, sameWeights, agrees } = result
+  const out = [`step ${step}: ${trajectories} trajectories, from checkpoint ${checkpoint}`]
+  for (const name of Object.keys(differences)) {
+    const far = decisive.has(name) && differences[name]! > check
+    const row = `  ${name.padEnd(14)} ${String(recorded[name]).padEnd(24)} ${String(recomputed[name]).padEnd(24)} ${differences[name]!.toExponential(1)}`
+    out.push(far ? paint('red', row) : row)
+  }
+  out.push(
+    members.length === 0
+      ? '  members        as selected today'
+      : paint(
+          'red',
+          `  members        selected otherwise today: ${members.slice(0, 8).join(', ')}${members.length > 8 ? ', …' : ''}`,
+        ),
+  )
+  const weights =
+    sameWeights === null ? 'no digest to compare with' : sameWeights ? 'the same, bit by bit' : 'not bit-equal'
+  out.push(`  weights        ${weights}`)
+  out.push(agrees ? paint('green', `  agrees within ${check}`) : paint('red', `  does not agree within ${check}`))
+  return out
+}

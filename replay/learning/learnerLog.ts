@@ -1,0 +1,94 @@
+/**
+ * The steps of a recorded run, and its checkpoints.
+ *
+ * in   the learner's topic        out  each step with its batch, its metrics and what it published
+ * Invariant: of a step that is told twice the first telling counts, and nothing of a learner that had lost its claim.
+ */
+import { isStale } from '../../actors/fenced'
+import type { CheckpointSaved, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
+import type { StageReset } from '../../runtime/trainer'
+import type { TrainedIn } from '../exchange/trajectoryLine'
+import type { RecordedRun } from '../log/recordedRun'
+
+export interface RecordedStep {
+  readonly started: StepStarted
+  readonly metrics: Metrics | null
+  /** Of the weights that it published. */
+  readonly digest: string | null
+  readonly rejected: boolean
+  /** What the stage that begins with it asked of the trainer. */
+  readonly reset: StageReset | undefined
+}
+
+/** Checkpoints are in the log's order. */
+export async function learnerLog(recorded: RecordedRun) {
+  const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
+  const checkpoints: CheckpointSaved[] = []
+  const digests = new Map<number, string>()
+  const resets = new Map<number, StageReset>()
+  let claimed: number | undefined
+  await recorded.scan('learner', ({ message, offset }) => {
+    const fact = message as LearnerFact
+    if (isStale(claimed, fact)) return
+    switch (fact.type) {
+      case 'learner.claimed':
+        claimed = offset
+        break
+      case 'step.started':
+        if (!steps.has(fact.step)) {
+          const begun = { started: fact, metrics: null, digest: null, rejected: false, reset: resets.get(fact.step) }
+          steps.set(fact.step, begun)
+        }
+        break
+      case 'stage.changed': {
+        const { resetOptimizer: optimizer = false, updateReference: reference = false } = fact
+        if (optimizer || reference) resets.set(fact.step + 1, { optimizer, reference })
+        break
+      }
+      case 'weights.published':
+        digests.set(fact.step, fact.digest)
+        break
+      case 'step.completed':
+      case 'step.rejected': {
+        const step = steps.get(fact.step)
+        if (step === undefined || step.metrics !== null) break
+        step.metrics = fact.metrics
+        step.rejected = fact.type === 'step.rejected'
+        step.digest = digests.get(fact.step) ?? null
+        break
+      }
+      case 'checkpoint.saved':
+        checkpoints.push(fact)
+        break
+    }
+  })
+  return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints }
+}
+
+/** A step that took a trajectory, and what became of the step. */
+export interface TriedIn extends TrainedIn {
+  /** A step that was rejected left the weights as they were; one that is open may still end either way. */
+  readonly outcome: 'completed' | 'rejected' | 'open'
+}
+
+/** Which step took which trajectory, the last one where there are several. */
+export async function triedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TriedIn>> {
+  const steps = new Map<number, { readonly started: StepStarted; outcome: TriedIn['outcome'] }>()
+  let claimed: number | undefined
+  await recorded.scan('learner', ({ message, offset }) => {
+    const fact = message as LearnerFact
+    if (fact.type === 'learner.claimed') claimed = offset
+    if (isStale(claimed, fact)) return
+    if (fact.type === 'step.started' && !steps.has(fact.step)) steps.set(fact.step, { started: fact, outcome: 'open' })
+    const step = 'step' in fact ? steps.get(fact.step) : undefined
+    if (step === undefined) return
+    if (fact.type === 'step.completed') step.outcome = 'completed'
+    else if (fact.type === 'step.rejected') step.outcome = 'rejected'
+  })
+  return new Map(
+    [...steps.values()].flatMap(({ started: { step, baseVersion, trajectories }, outcome }) =>
+      trajectories.map(trajectory => [trajectory, { step, baseVersion, outcome }] as const),
+    ),
+  )
+}

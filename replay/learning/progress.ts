@@ -1,0 +1,219 @@
+/**
+ * Progress: what a run's facts come to, step by step. A pure fold, so that a live run and a replayed log say the same.
+ *
+ * in   a run's facts and engine statuses        out  a report for each finished step and evaluation, and the summary
+ */
+import { errorRate } from '../../actors/errorRate'
+import type { EngineTelemetry } from '../../messages/commands'
+import type { EvaluationCompleted, Fact, StepCompleted } from '../../messages/facts'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { type Score, scored } from './evaluationScore'
+
+/** One line of `train --json`. Rates are shares of 1. */
+export interface StepReport {
+  readonly type: 'step'
+  readonly step: number
+  readonly version: number
+  /** Mean reward of all rollouts of the step that have one, before any selection. */
+  readonly passAt1: number
+  /** Failed calls over calls, in rollouts with a reward above selection.positiveAbove; null: they made none. */
+  readonly toolErrorRateInPositives: number | null
+  readonly toolErrorRate: number | null
+  /** Tokens that the model sampled, a rollout. */
+  readonly meanTokens: number
+  readonly meanTurns: number
+  readonly truncatedShare: number
+  readonly failedRollouts: number
+  /** Rollouts whose reward could not be had: the judge raised, hung, refused. */
+  readonly failedRewards: number
+  readonly rollouts: number
+  readonly groupsSelected: number
+  readonly groupsRejected: number
+  readonly rolloutTokensPerSecond: number
+  readonly rolloutSeconds: number
+  readonly trainSeconds: number
+  readonly stepSeconds: number
+  readonly metrics: Readonly<Record<string, number>>
+}
+
+interface Tally {
+  readonly members: Map<
+    TrajectoryId,
+    {
+      tokens: number
+      turns: number
+      toolCalls: number
+      toolErrors: number
+      truncated: boolean
+      failed: boolean
+      unjudged: boolean
+      reward: number | null
+    }
+  >
+  selected: number
+  rejected: number
+  firstAt: number
+  lastAt: number
+  trainedAt: number
+}
+
+export interface Progress {
+  take(message: Fact | EngineTelemetry): StepReport | EvaluationCompleted | undefined
+  readonly steps: readonly StepReport[]
+  readonly evaluations: readonly EvaluationCompleted[]
+  /** Rollouts of the running step: asked for, finished. */
+  readonly running: { readonly asked: number; readonly finished: number; readonly kvShare: number }
+}
+
+const ratio = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
+const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0)
+
+/** `positiveAbove`: a reward above this is a positive, whose tool errors are counted. */
+export function progress({ positiveAbove = 0 } = {}): Progress {
+  const tallies = new Map<number, Tally>()
+  const stepOf = new Map<string, number>()
+  const steps: StepReport[] = []
+  const evaluations: EvaluationCompleted[] = []
+  let asked = 0
+  let finished = 0
+  let kvShare = 0
+
+  function tallyOf(step: number): Tally {
+    let tally = tallies.get(step)
+    if (tally === undefined) {
+      tally = { members: new Map(), selected: 0, rejected: 0, firstAt: 0, lastAt: 0, trainedAt: 0 }
+      tallies.set(step, tally)
+    }
+    return tally
+  }
+
+  function report(fact: StepCompleted): StepReport {
+    const tally = tallyOf(fact.step)
+    const members = [...tally.members.values()]
+    const judged = members.filter(m => m.reward !== null)
+    const positives = judged.filter(m => m.reward! > positiveAbove)
+    const rolloutSeconds = (tally.lastAt - tally.firstAt) / 1000
+    const tokens = sum(members.map(m => m.tokens))
+    tallies.delete(fact.step)
+    for (const [group, step] of stepOf) if (step <= fact.step) stepOf.delete(group)
+    return {
+      type: 'step',
+      step: fact.step,
+      version: fact.version,
+      passAt1: ratio(sum(judged.map(m => m.reward!)), judged.length),
+      toolErrorRateInPositives: errorRate(positives),
+      toolErrorRate: errorRate(judged),
+      meanTokens: ratio(tokens, members.length),
+      meanTurns: ratio(sum(members.map(m => m.turns)), members.length),
+      truncatedShare: ratio(members.filter(m => m.truncated).length, members.length),
+      failedRollouts: members.filter(m => m.failed).length,
+      failedRewards: members.filter(m => m.unjudged).length,
+      rollouts: members.length,
+      groupsSelected: tally.selected,
+      groupsRejected: tally.rejected,
+      rolloutTokensPerSecond: ratio(tokens, rolloutSeconds),
+      rolloutSeconds,
+      trainSeconds: (fact.at - tally.trainedAt) / 1000,
+      stepSeconds: (fact.at - tally.firstAt) / 1000,
+      metrics: fact.metrics,
+    }
+  }
+
+  return {
+    steps,
+    evaluations,
+    get running() {
+      return { asked, finished, kvShare }
+    },
+    take(message) {
+      switch (message.type) {
+        case 'engine.status':
+          kvShare = ratio(message.referencedTokens, message.kvTokens)
+          return undefined
+        case 'rollout.requested': {
+          asked++
+          if (message.purpose !== 'train') return undefined
+          stepOf.set(message.group, message.step)
+          const tally = tallyOf(message.step)
+          if (tally.firstAt === 0) tally.firstAt = message.at
+          return undefined
+        }
+        case 'rollout.finished': {
+          finished++
+          const step = stepOf.get(groupOf(message.trajectory))
+          if (step === undefined) return undefined
+          const tally = tallyOf(step)
+          tally.lastAt = message.at
+          if (tally.members.has(message.trajectory)) return undefined
+          tally.members.set(message.trajectory, {
+            tokens: message.sampledTokens,
+            turns: message.turns,
+            toolCalls: message.toolCalls,
+            toolErrors: message.toolErrors,
+            truncated: message.outcome === 'truncated',
+            failed: message.outcome === 'failed',
+            unjudged: false,
+            reward: null,
+          })
+          return undefined
+        }
+        case 'reward.assigned': {
+          const step = stepOf.get(groupOf(message.trajectory))
+          const member = step === undefined ? undefined : tallyOf(step).members.get(message.trajectory)
+          if (member !== undefined) member.reward = message.reward
+          return undefined
+        }
+        case 'reward.failed': {
+          const step = stepOf.get(groupOf(message.trajectory))
+          const member = step === undefined ? undefined : tallyOf(step).members.get(message.trajectory)
+          if (member !== undefined && member.reward === null) member.unjudged = true
+          return undefined
+        }
+        case 'group.selected':
+          tallyOf(message.step).selected++
+          return undefined
+        case 'group.rejected':
+          tallyOf(message.step).rejected++
+          return undefined
+        case 'step.started':
+          tallyOf(message.step).trainedAt = message.at
+          asked = 0
+          finished = 0
+          return undefined
+        case 'step.completed': {
+          if (steps.some(s => s.step === message.step)) return undefined
+          const done = report(message)
+          steps.push(done)
+          return done
+        }
+        case 'evaluation.completed':
+          evaluations.push(message)
+          asked = 0
+          finished = 0
+          return message
+        default:
+          return undefined
+      }
+    },
+  }
+}
+
+const briefly = (e: EvaluationCompleted | undefined): Score | null => (e === undefined ? null : scored(e))
+
+/** The last line of `train --json`. */
+export function summaryOf(progress: Progress, run: string, outcome: string, reason: string, wallSeconds: number) {
+  return {
+    type: 'summary' as const,
+    run,
+    outcome,
+    reason,
+    steps: progress.steps.at(-1)?.step ?? 0,
+    evalBefore: briefly(progress.evaluations.find(e => e.step === 0)),
+    evalAfter: briefly(progress.evaluations.findLast(e => e.step > 0)),
+    toolErrorsInPositives: {
+      first: progress.steps[0]?.toolErrorRateInPositives ?? null,
+      last: progress.steps.at(-1)?.toolErrorRateInPositives ?? null,
+    },
+    wallSeconds,
+  }
+}

@@ -1,0 +1,70 @@
+/**
+ * Weights that a run published and that are still on this machine.
+ *
+ * in   a recorded run, a policy version        out  its directory; else the nearest version's, which is said
+ */
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { assembleSequence } from '../../kernels'
+import type { PolicyVersion } from '../../messages/ids'
+import { TroupeError } from '../../runtime/errors'
+import { factsOf, type RecordedRun } from '../log/recordedRun'
+import { type Counted, factsIn } from '../trajectories/trajectory'
+
+export interface KeptWeights {
+  readonly directory: string
+  readonly version: PolicyVersion
+  readonly digest: string
+}
+
+const known = new WeakMap<RecordedRun, Promise<readonly KeptWeights[]>>()
+const said = new WeakMap<RecordedRun, Set<number>>()
+
+function keptWeights(recorded: RecordedRun): Promise<readonly KeptWeights[]> {
+  let kept = known.get(recorded)
+  if (kept === undefined) {
+    kept = factsOf(recorded, 'learner', ['weights.published']).then(published =>
+      published.flatMap(({ version, url, digest }) => {
+        const directory = url.startsWith('file:') ? fileURLToPath(url) : ''
+        return existsSync(join(directory, 'config.json')) ? [{ directory, version, digest }] : []
+      }),
+    )
+    known.set(recorded, kept)
+  }
+  return kept
+}
+
+/** @throws TroupeError cli.no_weights where none is kept, or with `exact` not this version */
+export async function nearestWeights(recorded: RecordedRun, wanted: number, exact = false): Promise<KeptWeights> {
+  const kept = await keptWeights(recorded)
+  const own = kept.find(w => w.version === wanted)
+  if (own !== undefined) return own
+  if (exact || kept.length === 0) {
+    const versions = kept.map(w => w.version).join(', ') || 'none'
+    throw new TroupeError('cli.no_weights', {
+      boundary: 'cli',
+      retriable: false,
+      message: `the weights of version ${wanted} are not on this machine; kept: ${versions}`,
+      hint: 'name a model by its directory',
+    })
+  }
+  const nearest = kept.reduce((a, b) => (Math.abs(b.version - wanted) < Math.abs(a.version - wanted) ? b : a))
+  const told = said.get(recorded) ?? new Set()
+  said.set(recorded, told)
+  if (!told.has(wanted)) process.stderr.write(`version ${wanted} is no longer kept: taking ${nearest.version}\n`)
+  told.add(wanted)
+  return nearest
+}
+
+/** The version that sampled each token, in the order of sampling. */
+export const sampledVersions = (counted: Counted): readonly number[] =>
+  [...assembleSequence(factsIn(counted)).versions].filter(version => version >= 0)
+
+/** The version that sampled the end of a turn. */
+export function sampledUnder(counted: Counted, turn: number): number {
+  for (const { message } of counted.entries) {
+    if (message.type === 'turn.completed' && message.turn === turn) return message.segments.at(-1)?.policyVersion ?? 0
+  }
+  return 0
+}

@@ -1,0 +1,70 @@
+/**
+ * Entropies of recorded tokens by a forward pass of a model, in a Python process that ends with the question.
+ *
+ * in   trajectories, a directory of weights        out  an entropy in nats for each sampled token, in the order of sampling
+ */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { assembleSequence } from '../../kernels'
+import { TroupeError } from '../../runtime/errors'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+import { type Counted, factsIn } from '../trajectories/trajectory'
+
+const tailChars = 2000
+
+/** @throws TroupeError cli.no_entropies, with what the process said */
+export async function modelEntropies(
+  all: readonly Counted[],
+  directory: string,
+  temperature: number,
+  device?: string,
+): Promise<ReadonlyMap<string, readonly number[]>> {
+  const args = ['-m', 'troupe_policy.entropies', '--model', directory, '--temperature', String(temperature)]
+  const child = spawn(pythonPath(), [...args, ...(device === undefined ? [] : ['--device', device])], {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    env: {
+      ...process.env,
+      PYTHONPATH: [policyDirectory(), process.env.PYTHONPATH].filter(Boolean).join(':'),
+      PYTHONDONTWRITEBYTECODE: '1',
+    },
+  })
+  let tail = ''
+  child.stderr.on('data', chunk => {
+    tail = `${tail}${chunk}`.slice(-tailChars)
+  })
+  child.stdin.on('error', () => {}) // its end is told by 'close'
+  const closed = new Promise<string>(resolve => {
+    child.once('error', error => resolve(error.message))
+    child.once('close', (code, signal) => resolve(code === 0 ? '' : `ended with ${signal ?? code}: ${tail.trim()}`))
+  })
+  const found = new Map<string, readonly number[]>()
+  const reading = (async () => {
+    for await (const line of createInterface({ input: child.stdout })) {
+      const { id, entropies } = JSON.parse(line) as { readonly id: string; readonly entropies: readonly number[] }
+      found.set(id, entropies)
+    }
+  })()
+  try {
+    for (const counted of all) {
+      const { tokens, mask } = assembleSequence(factsIn(counted))
+      const line = JSON.stringify({ id: counted.trajectory, tokens: [...tokens], mask: [...mask] })
+      if (!child.stdin.write(`${line}\n`)) await Promise.race([once(child.stdin, 'drain'), closed])
+    }
+    child.stdin.end()
+    const failed = await closed
+    await reading
+    if (failed !== '') throw noEntropies(directory, failed)
+    return found
+  } finally {
+    child.kill()
+  }
+}
+
+const noEntropies = (directory: string, why: string) =>
+  new TroupeError('cli.no_entropies', {
+    boundary: 'cli',
+    retriable: false,
+    message: `the model in ${directory} gave no entropies: ${why}`,
+    hint: 'name the directory of a model with the vocabulary of the run: --with-model DIR',
+  })

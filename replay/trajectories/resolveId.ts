@@ -1,0 +1,67 @@
+/**
+ * Which trajectory or group a person meant: an exact id, else the only one that begins, ends, or goes on like it.
+ * Invariant: nothing is guessed: what fits several is refused with the list.
+ */
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { TroupeError } from '../../runtime/errors'
+import type { RecordedRun } from '../log/recordedRun'
+import { indexOf } from '../trajectoryIndex/trajectoryIndex'
+
+const listed = 8
+
+/** @throws TroupeError cli.no_match, cli.ambiguous */
+export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kind = 'trajectory'): T {
+  const all = [...new Set(ids)]
+  const exact = all.find(id => id === asked)
+  if (exact !== undefined) return exact
+  const fits = [
+    (id: T) => id.startsWith(asked) || id.endsWith(`/${asked}`) || id.endsWith(`.${asked}`),
+    (id: T) => id.endsWith(asked),
+    (id: T) => id.includes(asked),
+  ]
+  for (const fit of fits) {
+    const near = all.filter(fit)
+    if (near.length === 1) return near[0]!
+    if (near.length > 1) throw ambiguous(asked, near, kind)
+  }
+  throw new TroupeError('cli.no_match', {
+    boundary: 'cli',
+    retriable: false,
+    message: `no ${kind} matches '${asked}'; the run has ${all.length}`,
+    hint: '`troupe replay ls` lists them',
+  })
+}
+
+/** Whatever was meant: a trajectory (`s0001.0000/3`), a whole group (`s0001.0000`), or all groups of a step (`s0001`). */
+export function resolveTarget(asked: string, trajectories: readonly TrajectoryId[]): (id: string) => boolean {
+  const groups = new Set(trajectories.map(groupOf))
+  if ((trajectories as readonly string[]).includes(asked)) return id => id === asked
+  if (groups.has(asked as never)) return id => id === asked || id.startsWith(`${asked}/`)
+  if (/^[a-z]\d+$/.test(asked) && [...groups].some(g => g.startsWith(`${asked}.`))) {
+    return id => id.startsWith(`${asked}.`)
+  }
+  const isGroup = !asked.includes('/') && [...groups].some(g => g.endsWith(asked) || g.startsWith(asked))
+  if (isGroup) {
+    const group = resolveId(asked, groups, 'group')
+    return id => id === group || id.startsWith(`${group}/`)
+  }
+  const one = resolveId(asked, trajectories)
+  return id => id === one
+}
+
+/** Ids of all trajectories, in the order in which they were asked for. */
+export async function trajectoriesOf(recorded: RecordedRun): Promise<readonly TrajectoryId[]> {
+  const index = await indexOf(recorded)
+  const rows = Array.from({ length: index.size }, (_, i) => i)
+  return rows.filter(i => index.state(i) !== 'unasked').map(i => index.id(i))
+}
+
+function ambiguous(asked: string, near: readonly string[], kind: string): TroupeError {
+  const shown = near.slice(0, listed).join(', ')
+  return new TroupeError('cli.ambiguous', {
+    boundary: 'cli',
+    retriable: false,
+    message: `'${asked}' fits ${near.length} ids: ${shown}${near.length > listed ? ', …' : ''}`,
+    hint: `write the whole id of the ${kind}`,
+  })
+}

@@ -1,0 +1,103 @@
+/**
+ * Trajectories out of a run's log: what `replay ls` lists and `replay show` prints. A projection; it can be made anew
+ * from the facts at any time.
+ */
+import { fence } from '../../actors/fenced'
+import type { TrajectoryFact } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
+import type { Journal } from '../../runtime/journal'
+import type { RecordedRun } from '../log/recordedRun'
+import type { Row } from '../trajectoryIndex/rows'
+import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
+import { indexOf } from '../trajectoryIndex/trajectoryIndex'
+
+export interface TrajectoryLine {
+  readonly trajectory: TrajectoryId
+  readonly purpose: string
+  readonly step: number
+  readonly task: string
+  /** running until there is an outcome. */
+  readonly status: 'running' | 'answered' | 'truncated' | 'failed'
+  readonly reason: string
+  readonly reward: number | null
+  readonly turns: number
+  readonly sampledTokens: number
+  readonly toolCalls: number
+  readonly toolErrors: number
+  /** Newest policy that sampled a token of it. */
+  readonly policyVersion: number | null
+  /** All that did, ascending. */
+  readonly policyVersions: readonly number[]
+  readonly selection: 'kept' | 'dropped' | 'rejected' | null
+  readonly advantage: number | null
+  /** ms since 1970, when it was asked for. */
+  readonly at: number
+}
+
+/** Reads all partitions and calls `take` with every fact but those of former owners and curricula, in each partition's order. */
+export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) => void): Promise<void> {
+  const partitions = await journal.partitionsOf('trajectories')
+  const counts = fence()
+  for (let partition = 0; partition < partitions; partition++) {
+    const { oldest, next } = await journal.offsets('trajectories', partition)
+    for await (const entries of journal.readTo('trajectories', partition, oldest, next)) {
+      for (const entry of entries) if (counts(entry)) take(entry.message as TrajectoryFact)
+    }
+  }
+}
+
+/** What a row of the index says; undefined where nobody is known to have asked for it. */
+export function lineOf(row: Omit<Row, 'places' | 'group'>): TrajectoryLine | undefined {
+  if (row.state === 'unasked' || row.state === 'unread') return undefined
+  return {
+    trajectory: row.id,
+    purpose: row.purpose,
+    step: row.step,
+    task: row.task,
+    status: row.state,
+    reason: row.reason,
+    reward: row.reward,
+    turns: row.turns,
+    sampledTokens: row.sampledTokens,
+    toolCalls: row.toolCalls,
+    toolErrors: row.toolErrors,
+    policyVersion: row.versions.at(-1) ?? null,
+    policyVersions: row.versions,
+    selection: row.selection,
+    advantage: row.advantage,
+    at: row.at,
+  }
+}
+
+/** Of all trajectories, in the order in which they were asked for, partition by partition. */
+export async function trajectoryLines(recorded: RecordedRun): Promise<readonly TrajectoryLine[]> {
+  const index = await indexOf(recorded)
+  return Array.from({ length: index.size }, (_, i) => lineOf(index.row(i))).filter(line => line !== undefined)
+}
+
+/** Those of `ids` in whose task, turns, calls or results `text` stands; case does not matter. */
+export async function withText(
+  recorded: RecordedRun,
+  ids: ReadonlySet<string>,
+  text: string,
+): Promise<ReadonlySet<string>> {
+  const sought = text.toLowerCase()
+  const found = new Set<string>()
+  await scanTrajectories(
+    recorded,
+    id => ids.has(id),
+    ({ message }) => {
+      if (!('trajectory' in message) || found.has(message.trajectory)) return
+      if (textsOf(message as TrajectoryFact).some(one => one.toLowerCase().includes(sought))) {
+        found.add(message.trajectory)
+      }
+    },
+  )
+  return found
+}
+
+function textsOf(fact: TrajectoryFact): readonly string[] {
+  if (fact.type === 'rollout.requested') return fact.task.messages.map(m => m.content)
+  if (fact.type === 'turn.completed') return [fact.text]
+  return fact.type === 'tool.completed' ? [fact.text, fact.stdout, fact.stderr] : []
+}

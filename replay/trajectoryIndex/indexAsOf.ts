@@ -1,0 +1,63 @@
+/**
+ * The index of a run as it stood at a record (`--at`), out of that of the whole run.
+ *
+ * in   the index of today, where the look ends        out  the one of then
+ * Groups of which every record stands before the end are as they are today. The rows of those that were open are made anew from
+ * their records before it, which are few; those that nobody had asked for are left out.
+ * Invariant: its rows equal those of a log that ends there.
+ */
+import type { Place } from '../log/place'
+import type { RecordedRun } from '../log/recordedRun'
+import { type IndexView, type KeptPartition, readIndex, writeIndex } from './indexFile'
+import { type GroupRow, newGroup, newRow, type Places } from './rows'
+
+type Spot = Omit<Place, 'topic'>
+
+export async function pastIndex(recorded: RecordedRun, today: IndexView): Promise<IndexView> {
+  const { head } = today
+  const ends = await Promise.all(head.partitions.map((_, p) => recorded.endOf('trajectories', p)))
+  const before = (places: Places): Spot[] =>
+    spotsOf(places).filter(({ partition, offset }) => offset < ends[partition]!)
+  const isPast = (places: Places) => before(places).length * 2 === places.length
+
+  const rows = today.rows()
+  const open = new Set<GroupRow>()
+  for (const group of rows.groups.values()) if (!isPast(group.places)) open.add(group)
+  for (const row of rows.rows.values()) if (!isPast(row.places)) open.add(row.group)
+
+  const wanted = head.partitions.flatMap(({ claims }, partition) => before(claims.flatMap(claim => [partition, claim])))
+  rows.partitions.length = 0
+  for (const group of open) {
+    wanted.push(...before(group.places))
+    rows.groups.set(group.id, newGroup(group.id))
+  }
+  for (const row of rows.rows.values()) {
+    if (!open.has(row.group)) continue
+    const spots = before(row.places)
+    wanted.push(...spots)
+    if (spots.length === 0) rows.rows.delete(row.id)
+    // In its place: rows stand in the order in which they were asked for.
+    else rows.rows.set(row.id, newRow(row.id, rows.group(row.group.id)))
+  }
+  wanted.sort((a, b) => a.partition - b.partition || a.offset - b.offset)
+  await recorded.pick(
+    'trajectories',
+    wanted,
+    entry => rows.take(entry),
+    (_, record) => rows.place(record),
+  )
+
+  const partitions = head.partitions.map(({ oldest }, p): KeptPartition => {
+    const { claims, epoch, curriculum } = rows.partition(p)
+    return { oldest, next: Math.max(oldest, ends[p]!), claims, epoch, curriculum, first: null, last: null }
+  })
+  const faults = head.faults.filter(({ partition, offset }) => offset < ends[partition]!)
+  for (const fault of faults) recorded.note(fault)
+  return readIndex(writeIndex(rows, { ...head, partitions, faults }))!
+}
+
+function spotsOf(places: Places): Spot[] {
+  const spots: Spot[] = []
+  for (let i = 0; i < places.length; i += 2) spots.push({ partition: places[i]!, offset: places[i + 1]! })
+  return spots
+}

@@ -1,0 +1,224 @@
+/**
+ * The index of a run as a file: a column a field, so that one row can be looked up without the rest.
+ *
+ * in   rows and what they were made from        out  bytes; and back, as a view that copies nothing until it is asked
+ * Invariant: bytes of another format, or that are not those that were written, are no index: `readIndex` says undefined.
+ */
+import type { GroupId, TrajectoryId } from '../../messages/ids'
+import type { Fault } from '../log/faults'
+import { bytesOf, type Column, dictionary, listColumn, readColumns, stringColumn, writeColumns } from './columns'
+import { packPlaces, unpackPlaces } from './packedPlaces'
+import { type GroupRow, IndexRows, newRow, type Places, type Row, type RowSelection, type RowState } from './rows'
+
+export interface KeptPartition {
+  readonly oldest: number
+  readonly next: number
+  readonly claims: readonly number[]
+  readonly epoch: number
+  readonly curriculum: number
+  /** What stood at the first and at the last place when it was made; null: nothing that could be read. */
+  readonly first: string | null
+  readonly last: string | null
+}
+
+export interface IndexHead {
+  /** Which log, for people. */
+  readonly source: string
+  /** Of the message schemas that the facts were read under. */
+  readonly schema: string
+  readonly partitions: readonly KeptPartition[]
+  /** What could not be read. */
+  readonly faults: readonly Fault[]
+}
+
+export interface IndexView {
+  readonly head: IndexHead
+  readonly size: number
+  /** Rows in the order in which they were asked for, for reading: without their places and groups. */
+  row(index: number): Omit<Row, 'places' | 'group'>
+  id(index: number): TrajectoryId
+  state(index: number): RowState
+  find(id: string): number | undefined
+  /** Where its facts stand. */
+  places(index: number): Places
+  /** Where the facts about its whole group stand. */
+  groupPlaces(index: number): Places
+  /** Rows to go on from. */
+  rows(): IndexRows
+}
+
+/** Raise the format with every change of the columns, or of what rows say. */
+const kind = { magic: 'TRPINDEX', format: 2 }
+const states: readonly RowState[] = ['unasked', 'unread', 'running', 'answered', 'truncated', 'failed']
+const selections: readonly (RowSelection | null)[] = [null, 'kept', 'dropped', 'rejected']
+
+const nowhere: Places = []
+const noGroup: GroupRow = { id: '' as GroupId, places: nowhere, members: [], decided: false }
+
+export function writeIndex(rows: IndexRows, head: IndexHead): Buffer {
+  const all = [...rows.rows.values()]
+  const groups = [...rows.groups.values()]
+  const groupNumbers = new Map(groups.map((group, i) => [group, i]))
+  const number = (of: (row: Row) => number | null) => Float64Array.from(all, row => of(row) ?? Number.NaN)
+  const columns: Record<string, Column> = {
+    ...stringColumn(
+      'id',
+      all.map(r => r.id),
+    ),
+    ...stringColumn(
+      'group',
+      groups.map(g => g.id),
+    ),
+    ...dictionary(
+      'purpose',
+      all.map(r => r.purpose),
+    ),
+    ...dictionary(
+      'task',
+      all.map(r => r.task),
+    ),
+    ...dictionary(
+      'reason',
+      all.map(r => r.reason),
+    ),
+    ...listColumn(
+      'places',
+      all.map(r => packPlaces(r.places)),
+    ),
+    ...listColumn(
+      'groupPlaces',
+      groups.map(g => packPlaces(g.places)),
+    ),
+    ...listColumn(
+      'versions',
+      all.map(r => packPlaces(r.versions.flatMap(v => [0, v]))),
+    ),
+    groupOf: Uint32Array.from(all, r => groupNumbers.get(r.group)!),
+    state: Uint8Array.from(all, r => states.indexOf(r.state)),
+    selection: Uint8Array.from(all, r => selections.indexOf(r.selection)),
+    decided: Uint8Array.from(groups, g => (g.decided ? 1 : 0)),
+    step: number(r => r.step),
+    at: number(r => r.at),
+    reward: number(r => r.reward),
+    advantage: number(r => r.advantage),
+    turns: number(r => r.turns),
+    sampledTokens: number(r => r.sampledTokens),
+    toolCalls: number(r => r.toolCalls),
+    toolErrors: number(r => r.toolErrors),
+  }
+  // A NaN that was recorded is told from a field that is not there.
+  columns.rewarded = Uint8Array.from(all, r => (r.reward === null ? 0 : 1))
+  columns.advantaged = Uint8Array.from(all, r => (r.advantage === null ? 0 : 1))
+
+  return writeColumns(kind, head, columns)
+}
+
+/** undefined where the bytes are no index of this format: torn, changed, or of another version. */
+export function readIndex(given: Buffer): IndexView | undefined {
+  const file = readColumns<IndexHead>(kind, given)
+  if (file === undefined) return undefined
+  const { head, u8, u32, f64, lists, strings, words } = file
+  const [id, groupId, purpose, task, reason] = [
+    strings('id'),
+    strings('group'),
+    words('purpose'),
+    words('task'),
+    words('reason'),
+  ]
+  const [places, groupPlaces, versions] = [lists('places'), lists('groupPlaces'), lists('versions')]
+  const [groupNumber, state, selection, decided] = [u32('groupOf'), u8('state'), u8('selection'), u8('decided')]
+  const [step, at, reward, advantage] = [f64('step'), f64('at'), f64('reward'), f64('advantage')]
+  const [rewarded, advantaged] = [u8('rewarded'), u8('advantaged')]
+  const [turns, sampledTokens, toolCalls, toolErrors] = [
+    f64('turns'),
+    f64('sampledTokens'),
+    f64('toolCalls'),
+    f64('toolErrors'),
+  ]
+  const idEnds = u32('id.ends')
+  const idBytes = bytesOf(u8('id.bytes'))
+
+  const rows = (): IndexRows => {
+    const made = new IndexRows()
+    head.partitions.forEach(({ next, claims, epoch, curriculum }, p) => {
+      Object.assign(made.partition(p), { next, epoch, curriculum })
+      made.partition(p).claims.push(...claims)
+    })
+    const groups = Array.from({ length: decided.length }, (_, g) => {
+      const group = made.group(groupId(g) as GroupId)
+      group.places.push(...unpackPlaces(groupPlaces(g)))
+      group.decided = decided[g] === 1
+      return group
+    })
+    for (let i = 0; i < state.length; i++) {
+      const group = groups[groupNumber[i]!]!
+      const row = fill(i, newRow(id(i) as TrajectoryId, group, unpackPlaces(places(i))))
+      row.versions = [...row.versions]
+      made.rows.set(row.id, row)
+      if (row.state !== 'unasked' && row.state !== 'unread') group.members.push(row)
+    }
+    return made
+  }
+
+  /** Most rows have one of few lists: those share it. */
+  const versionLists = new Map<string, number[]>()
+  const versionsOf = (i: number): number[] => {
+    const packed = versions(i)
+    const key = String.fromCharCode(...packed)
+    let list = versionLists.get(key)
+    if (list === undefined) {
+      list = unpackPlaces(packed).filter((_, k) => k % 2 === 1)
+      versionLists.set(key, list)
+    }
+    return list
+  }
+
+  const fill = (i: number, row: Row): Row => {
+    row.state = states[state[i]!]!
+    row.purpose = purpose(i)
+    row.step = step[i]!
+    row.task = task(i)
+    row.at = at[i]!
+    row.reason = reason(i)
+    row.reward = rewarded[i] === 1 ? reward[i]! : null
+    row.turns = turns[i]!
+    row.sampledTokens = sampledTokens[i]!
+    row.toolCalls = toolCalls[i]!
+    row.toolErrors = toolErrors[i]!
+    row.versions = versionsOf(i)
+    row.selection = selections[selection[i]!]!
+    row.advantage = advantaged[i] === 1 ? advantage[i]! : null
+    return row
+  }
+
+  return {
+    head,
+    size: state.length,
+    row: i => fill(i, newRow(id(i) as TrajectoryId, noGroup, nowhere)),
+    id: i => id(i) as TrajectoryId,
+    state: i => states[state[i]!]!,
+    find(wanted) {
+      const text = Buffer.from(wanted)
+      if (text.length === 0) return undefined
+      for (let from = idBytes.indexOf(text); from >= 0; from = idBytes.indexOf(text, from + 1)) {
+        const i = rowEndingAfter(idEnds, from)
+        if ((i === 0 ? 0 : idEnds[i - 1]) === from && idEnds[i] === from + text.length) return i
+      }
+      return undefined
+    },
+    places: i => unpackPlaces(places(i)),
+    groupPlaces: i => unpackPlaces(groupPlaces(groupNumber[i]!)),
+    rows,
+  }
+}
+
+/** The first row whose text ends behind `at`. */
+function rowEndingAfter(ends: Uint32Array, at: number): number {
+  let [low, high] = [0, ends.length - 1]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (ends[middle]! > at) high = middle
+    else low = middle + 1
+  }
+  return low
+}

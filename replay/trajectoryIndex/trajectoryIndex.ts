@@ -1,0 +1,200 @@
+/**
+ * The index of a run's trajectories, kept between looks at it: `ls` of a large run, and one trajectory of it, without a
+ * look through the log.
+ *
+ * in   a recorded run        out  its rows; beside them, in the user's cache, the file that the next look begins with
+ * The file is a projection. It lies in the cache and not with the run, because replay writes nothing where a run is: that
+ * may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never trusted blindly: what
+ * stands at both ends of each partition must be what stood there, what could not be read must still not be, and what came
+ * since is added. Whatever does not fit is dropped and made anew, and that is said on stderr.
+ * Invariant: rows of a kept index that was extended equal the rows of the whole log.
+ */
+import { createHash } from 'node:crypto'
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import { join } from 'node:path'
+import { crc32 } from 'node:zlib'
+import { shapes } from '../../messages/shapes'
+import { topicOnBus } from '../../messages/topics'
+import type { BusRecord } from '../../runtime/bus/bus'
+import { parseKafkaAddress } from '../../runtime/bus/kafkaAddress'
+import { troupeHome } from '../../runtime/home'
+import type { Fault } from '../log/faults'
+import { placeText } from '../log/place'
+import type { RecordedRun } from '../log/recordedRun'
+import { pastIndex } from './indexAsOf'
+import { type IndexView, type KeptPartition, readIndex, writeIndex } from './indexFile'
+import { IndexRows } from './rows'
+
+/** Logs of fewer records are read through in less than a tenth of a second. */
+const keptFrom = 10_000
+/** Share of new records from which on the file is written again. */
+const rewrittenFrom = 0.05
+const maxFiles = 64
+/** With more faults than these, looking at each again takes longer than the whole. */
+const maxFaults = 256
+
+const made = new WeakMap<RecordedRun, Promise<IndexView>>()
+
+/** Of the run as it is looked at: with `--at`, as it stood then. */
+export function indexOf(recorded: RecordedRun): Promise<IndexView> {
+  let index = made.get(recorded)
+  if (index === undefined) {
+    const { whole } = recorded
+    index = whole === recorded ? openIndex(recorded) : indexOf(whole).then(today => pastIndex(recorded, today))
+    made.set(recorded, index)
+  }
+  return index
+}
+
+async function openIndex(recorded: RecordedRun): Promise<IndexView> {
+  const source = sourceOf(recorded)
+  const name = createHash('sha256').update(source).digest('hex').slice(0, 32)
+  const path = join(indexDirectory(), `${name}.index`)
+  const ends = await endsOf(recorded)
+  const records = ends.reduce((sum, { oldest, next }) => sum + next - oldest, 0)
+  const kept = recorded.reindex ? { why: '--reindex' } : await keptAt(path, recorded, source, ends)
+  const view = 'view' in kept ? kept.view : undefined
+  if (kept.why !== undefined) rmSync(path, { force: true })
+  if (view !== undefined) for (const fault of view.head.faults) recorded.note(fault)
+  const known = view?.head.partitions.reduce((sum, { oldest, next }) => sum + next - oldest, 0) ?? 0
+  if (view !== undefined && known === records) return view
+
+  const began = performance.now()
+  const rows = view?.rows() ?? new IndexRows()
+  const faults = await fold(recorded, rows)
+  const partitions = await Promise.all(
+    ends.map(async ({ oldest }, p): Promise<KeptPartition> => {
+      const { next, claims, epoch, curriculum } = rows.partition(p)
+      const [first, last] = [await fingerprint(recorded, p, oldest), await fingerprint(recorded, p, next - 1)]
+      return { oldest, next, claims, epoch, curriculum, first, last }
+    }),
+  )
+  const bytes = writeIndex(rows, { source, schema, partitions, faults })
+  const isWorth = view === undefined ? records >= keptFrom : records - known >= rewrittenFrom * records
+  const isKept = isWorth && faults.length <= maxFaults && keep(path, bytes)
+  if (isKept && view === undefined) {
+    const seconds = ((performance.now() - began) / 1000).toFixed(1)
+    const why = kept.why === undefined ? 'index made' : `index made anew (${kept.why})`
+    process.stderr.write(`${why}: ${rows.rows.size} trajectories, ${records} records, ${seconds} s\n`)
+  }
+  return readIndex(bytes)!
+}
+
+/** Adds what stands behind the rows; returns all that could not be read of the topic. */
+async function fold(recorded: RecordedRun, rows: IndexRows): Promise<readonly Fault[]> {
+  const from = Array.from({ length: recorded.partitionsOf('trajectories') }, (_, p) => rows.partition(p).next)
+  const ends = await recorded.scan(
+    'trajectories',
+    entry => rows.take(entry),
+    (_, record) => rows.place(record),
+    from,
+  )
+  for (const { partition, offset } of ends) rows.partition(partition).next = offset
+  return recorded.faults.filter(f => f.topic === 'trajectories')
+}
+
+type Ends = readonly { readonly oldest: number; readonly next: number }[]
+
+async function endsOf(recorded: RecordedRun): Promise<Ends> {
+  const topic = topicOnBus(recorded.run, 'trajectories')
+  const partitions = Array.from({ length: recorded.partitionsOf('trajectories') }, (_, p) => p)
+  return Promise.all(partitions.map(p => recorded.bus.offsets(topic, p)))
+}
+
+/** The kept index, or why there is none that can be used; neither where there is no file. */
+async function keptAt(
+  path: string,
+  recorded: RecordedRun,
+  source: string,
+  ends: Ends,
+): Promise<{ readonly view: IndexView; readonly why?: undefined } | { readonly why?: string }> {
+  let bytes: Buffer
+  try {
+    bytes = readFileSync(path)
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'ENOENT' ? {} : { why: 'its file could not be read' }
+  }
+  const view = readIndex(bytes)
+  if (view === undefined) return { why: 'its file was torn, or of another version' }
+  const { head } = view
+  if (head.source !== source) return { why: 'its file was of another log' }
+  if (head.schema !== schema) return { why: 'facts have another schema since' }
+  if (head.partitions.length !== ends.length) return { why: 'the log has other partitions' }
+  for (const [p, { oldest, next, first, last }] of head.partitions.entries()) {
+    const now = ends[p]!
+    if (now.next < next) return { why: `the log ends before offset ${next} of partition ${p}` }
+    if (now.oldest !== oldest) return { why: `partition ${p} begins at another offset` }
+    const [begins, ended] = [await fingerprint(recorded, p, oldest), await fingerprint(recorded, p, next - 1)]
+    if (begins !== first || ended !== last) return { why: `other records stand in partition ${p}` }
+  }
+  const changed = await changedFault(recorded, head.faults)
+  return changed === undefined ? { view } : { why: `${placeText(changed)} is not as it was` }
+}
+
+/** What says that a record is still the one that it was. */
+async function fingerprint(recorded: RecordedRun, partition: number, offset: number): Promise<string | null> {
+  if (offset < 0) return null
+  const topic = topicOnBus(recorded.run, 'trajectories')
+  const [record] = await recorded.bus.read(topic, partition, offset, 1).catch((): readonly BusRecord[] => [])
+  if (record?.offset !== offset) return null
+  return `${record.timestamp} ${crc32(record.value, crc32(JSON.stringify([record.key, record.headers])))}`
+}
+
+/** A fault that is another now, or none: a blob came back, or a tail was written on. */
+async function changedFault(recorded: RecordedRun, faults: readonly Fault[]): Promise<Fault | undefined> {
+  const text = (fault: Fault) => JSON.stringify([placeText(fault), fault.kind, fault.message])
+  for (const fault of faults) {
+    let reads = false
+    await recorded.pick('trajectories', [fault], () => {
+      reads = true
+    })
+    if (reads || !recorded.faults.some(f => text(f) === text(fault))) return fault
+  }
+  return undefined
+}
+
+/** Whole or not at all. A cache that cannot be written is done without. */
+function keep(path: string, bytes: Buffer): boolean {
+  const beside = `${path}.${process.pid}`
+  try {
+    mkdirSync(indexDirectory(), { recursive: true })
+    writeFileSync(beside, bytes)
+    renameSync(beside, path)
+    prune()
+    return true
+  } catch {
+    rmSync(beside, { force: true })
+    return false
+  }
+}
+
+/** The indexes that were written longest ago make room. */
+function prune(): void {
+  const directory = indexDirectory()
+  const files = readdirSync(directory).map(name => join(directory, name))
+  const aged = files.map(file => ({ file, at: statSync(file).mtimeMs })).sort((a, b) => b.at - a.at)
+  for (const { file } of aged.slice(maxFiles)) rmSync(file, { force: true })
+}
+
+const indexDirectory = (): string => join(troupeHome(), 'replay')
+
+/** Which log it is, without what its address may hold of secrets. */
+function sourceOf({ address, run, files }: RecordedRun): string {
+  if (!address.startsWith('kafka:')) return `lmdb:${realpathSync(files.log)}`
+  const { brokers, settings } = parseKafkaAddress(address)
+  return `kafka:${[...brokers].sort().join()} ${settings.prefix}${run}`
+}
+
+const schema = createHash('sha256')
+  .update(JSON.stringify(Object.entries(shapes).map(([type, { version }]) => [type, version])))
+  .digest('hex')
+  .slice(0, 16)

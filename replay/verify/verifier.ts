@@ -1,0 +1,315 @@
+/**
+ * The checks of `replay verify`, as a fold over a run's records.
+ *
+ * in   entries with their records, in the log's order        out  problems with their places; counts of what counts
+ * Invariant: who counts is decided by the coordinator's own fold, so that what is found sound here is what a resume
+ * would go on from.
+ */
+import { createHash } from 'node:crypto'
+import { type CoordinatorState, coordinator } from '../../actors/coordinator'
+import { fence, isReplaced, isStale } from '../../actors/fenced'
+import { type GrouperState, grouper } from '../../actors/grouper'
+import type { Rollout } from '../../actors/rollout'
+import type { LearnerFact, TrajectoryFact } from '../../messages/facts'
+import { groupOf, memberOf, type RunId, type TrajectoryId } from '../../messages/ids'
+import { routeOf } from '../../messages/topics'
+import type { BusRecord } from '../../runtime/bus/bus'
+import type { Entry } from '../../runtime/journal'
+import type { Fault } from '../log/faults'
+import { placeText } from '../log/place'
+
+interface Problem {
+  readonly place: string
+  readonly kind: string
+  readonly message: string
+}
+
+export interface Verified {
+  readonly ok: boolean
+  readonly run: RunId
+  readonly facts: number
+  readonly telemetry: number
+  readonly seconds: number
+  readonly counted: {
+    readonly trajectories: number
+    readonly turns: number
+    readonly tools: number
+    readonly rewards: number
+    readonly groups: number
+    readonly steps: number
+  }
+  /** Contexts of turns that were rebuilt and compared with the digest that was asked with. */
+  readonly contexts: number
+  readonly sampledShare: number
+  /** Facts that changed nothing, by why. */
+  readonly ignored: Readonly<Record<string, number>>
+  readonly running: readonly TrajectoryId[]
+  readonly outcome: string | null
+  readonly deadLetters: readonly { readonly origin: string; readonly error: string }[]
+  readonly problems: readonly Problem[]
+}
+
+/** Options that only decisions read; the fold does not. */
+const folding = {
+  coordinator: coordinator({ turnTimeoutMs: 0 }),
+  grouper: grouper({ runSeed: 0, selection: { variant: 'paper', keep: 1 } }),
+}
+
+interface Partition {
+  coordinator: CoordinatorState
+  grouper: GrouperState
+}
+
+export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
+  const problems: Problem[] = []
+  const ignored: Record<string, number> = {}
+  const deadLetters: { origin: string; error: string }[] = []
+  const partitions = new Map<number, Partition>()
+  const homes = new Map<string, number>()
+  const open = new Set<TrajectoryId>()
+  const once = {
+    turns: new Set<string>(),
+    tools: new Set<string>(),
+    rewards: new Set<string>(),
+    groups: new Set<string>(),
+  }
+  const selected = new Map<string, ReadonlySet<string>>()
+  const steps = learnerChecks()
+  const counts = fence()
+  let facts = 0
+  let telemetry = 0
+  let contexts = 0
+  let known = 0
+  let inSample = 0
+  let outcome: string | null = null
+
+  const problem = (entry: Entry | Fault, kind: string, message: string) =>
+    problems.push({ place: placeText(entry), kind, message })
+  const ignore = (why: string) => {
+    ignored[why] = (ignored[why] ?? 0) + 1
+  }
+
+  function identity(entry: Entry, { headers, key }: BusRecord): void {
+    const { message } = entry
+    const route = routeOf(message, run)
+    if (route.topic !== entry.topic) problem(entry, 'wrong-topic', `${message.type} belongs to '${route.topic}'`)
+    if (route.key !== key) problem(entry, 'wrong-key', `its key is '${key}', its message says '${route.key}'`)
+    if (headers.run !== run) problem(entry, 'wrong-run', `its header says run '${headers.run ?? ''}'`)
+    if (headers.type !== message.type) problem(entry, 'wrong-header', `its header says '${headers.type}'`)
+    for (const name of ['trajectory', 'turn', 'call', 'attempt'] as const) {
+      const said = (message as unknown as Record<string, unknown>)[name]
+      if (said === undefined || said === null || String(said) === headers[name]) continue
+      problem(entry, 'wrong-header', `${name} is '${said}', its header says '${headers[name] ?? ''}'`)
+    }
+    if (message.type !== 'rollout.requested') return
+    if (message.trajectory !== `${message.group}/${message.member}`) {
+      problem(entry, 'wrong-id', `trajectory '${message.trajectory}' is member ${message.member} of ${message.group}`)
+    }
+  }
+
+  function trajectoryFact(entry: Entry, fact: TrajectoryFact): void {
+    let state = partitions.get(entry.partition)
+    if (state === undefined) {
+      state = { coordinator: folding.coordinator.initial(), grouper: folding.grouper.initial() }
+      partitions.set(entry.partition, state)
+    }
+    if (!('partition' in fact)) {
+      const group = 'group' in fact ? fact.group : groupOf(fact.trajectory)
+      const home = homes.get(group)
+      if (home === undefined) homes.set(group, entry.partition)
+      else if (home !== entry.partition) problem(entry, 'split-group', `${group} began in partition ${home}`)
+    }
+    const before = rolloutOf(state, fact)
+    const origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
+    const next = {
+      coordinator: folding.coordinator.evolve(state.coordinator, fact, origin),
+      grouper: folding.grouper.evolve(state.grouper, fact, origin),
+    }
+    const accepted = next.coordinator !== state.coordinator || next.grouper !== state.grouper
+    if (!accepted) {
+      ignore(whyIgnored(fact, state, before))
+      return
+    }
+    partitions.set(entry.partition, next)
+    count(entry, fact, before, rolloutOf(next, fact))
+  }
+
+  function count(entry: Entry, fact: TrajectoryFact, before: Rollout | undefined, after: Rollout | undefined): void {
+    const onlyOnce = (set: Set<string>, id: string, what: string) => {
+      if (set.has(id)) problem(entry, 'counted-twice', `${what} ${id}`)
+      set.add(id)
+    }
+    switch (fact.type) {
+      case 'rollout.requested':
+        known++
+        if (sampled(fact.trajectory)) inSample++
+        open.add(fact.trajectory)
+        return
+      case 'turn.asked':
+        if (before !== undefined && sampled(fact.trajectory))
+          context(entry, fact.contextTokens, fact.contextDigest, before)
+        return
+      case 'turn.interrupted':
+      case 'turn.completed': {
+        if (fact.type === 'turn.completed') onlyOnce(once.turns, `${fact.trajectory}#${fact.turn}`, 'turn')
+        if (fact.tokens.length !== fact.logprobs.length) {
+          problem(entry, 'unequal-lengths', `${fact.tokens.length} tokens, ${fact.logprobs.length} logprobs`)
+        }
+        const covered = fact.segments.reduce((sum, s) => sum + s.end - s.start, 0)
+        if (covered !== fact.tokens.length) {
+          problem(entry, 'policy-unknown', `segments cover ${covered} of ${fact.tokens.length} tokens`)
+        }
+        return
+      }
+      case 'tool.completed':
+        onlyOnce(once.tools, `${fact.trajectory}#${fact.turn}#${fact.call}`, 'tool call')
+        return
+      case 'reward.failed':
+        onlyOnce(once.rewards, fact.trajectory, 'the reward of')
+        return
+      case 'reward.assigned':
+        onlyOnce(once.rewards, fact.trajectory, 'the reward of')
+        if (!Number.isFinite(fact.reward)) problem(entry, 'bad-reward', `${fact.trajectory}: ${fact.reward}`)
+        return
+      case 'rollout.finished': {
+        open.delete(fact.trajectory)
+        if (after === undefined) return
+        const folded = { turns: after.texts.length, ...pick(after) }
+        for (const name of ['turns', 'sampledTokens', 'toolCalls', 'toolErrors'] as const) {
+          if (fact[name] !== folded[name])
+            problem(entry, 'wrong-count', `${name}: it says ${fact[name]}, the facts ${folded[name]}`)
+        }
+        return
+      }
+      case 'group.selected':
+      case 'group.rejected':
+        onlyOnce(once.groups, fact.group, 'the decision about')
+        if (fact.type === 'group.selected') {
+          selected.set(fact.group, new Set(fact.kept.map(k => `${fact.group}/${k.member}`)))
+        }
+        return
+    }
+  }
+
+  function context(entry: Entry, tokens: number, digest: string, rollout: Rollout): void {
+    contexts++
+    const hash = createHash('sha256')
+    let length = 0
+    for (const piece of [...rollout.context, ...rollout.partial]) {
+      length += piece.length
+      hash.update(new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength))
+    }
+    if (length !== tokens) problem(entry, 'wrong-context', `asked with ${tokens} tokens, the facts hold ${length}`)
+    else if (hash.digest('hex') !== digest)
+      problem(entry, 'wrong-context', `the facts hold other tokens than were asked with`)
+  }
+
+  return {
+    take(entry: Entry, record: BusRecord): void {
+      const { message } = entry
+      if (entry.topic === 'telemetry') {
+        telemetry++
+        return
+      }
+      facts++
+      identity(entry, record)
+      if (entry.topic === 'trajectories') trajectoryFact(entry, message as TrajectoryFact)
+      else if (entry.topic === 'learner') {
+        const said = steps.take(message as LearnerFact, entry.offset, selected)
+        if (said.ignored !== undefined) ignore(said.ignored)
+        if (said.problem !== undefined) problem(entry, 'learner', said.problem)
+      } else if (!counts(entry)) ignore(`${message.type} of a former learner`)
+      else if (message.type === 'run.finished') outcome = `${message.outcome} (${message.reason})`
+      else if (message.type === 'run.resumed') outcome = null
+    },
+    deadLetter(headers: BusRecord['headers']): boolean {
+      deadLetters.push({ origin: headers.origin ?? '', error: headers.error ?? '' })
+      return false
+    },
+    result(faults: readonly Fault[], seconds: number): Verified {
+      const all = [...faults.map(f => ({ place: placeText(f), kind: f.kind, message: f.message })), ...problems]
+      return {
+        ok: all.length === 0,
+        run,
+        facts,
+        telemetry,
+        seconds,
+        counted: {
+          trajectories: known,
+          turns: once.turns.size,
+          tools: once.tools.size,
+          rewards: once.rewards.size,
+          groups: once.groups.size,
+          steps: steps.completed(),
+        },
+        contexts,
+        sampledShare: known === 0 ? 1 : inSample / known,
+        ignored,
+        running: [...open],
+        outcome,
+        deadLetters,
+        problems: all,
+      }
+    },
+  }
+}
+
+const pick = ({ sampledTokens, toolCalls, toolErrors }: Rollout) => ({ sampledTokens, toolCalls, toolErrors })
+
+const rolloutOf = ({ coordinator: { groups } }: Partition, fact: TrajectoryFact): Rollout | undefined =>
+  'trajectory' in fact ? groups.get(groupOf(fact.trajectory))?.members.get(memberOf(fact.trajectory)) : undefined
+
+function whyIgnored(fact: TrajectoryFact, state: Partition, rollout: Rollout | undefined): string {
+  if ('epoch' in fact && fact.epoch !== state.coordinator.epoch) return `${fact.type} of a former owner`
+  if (isReplaced(state.coordinator.curriculum, fact)) return `${fact.type} of a former curriculum`
+  if ('attempt' in fact && rollout !== undefined && fact.type.startsWith('turn.') && fact.attempt !== rollout.attempt) {
+    return `${fact.type} of an attempt that was given up`
+  }
+  return `${fact.type} repeated or too late`
+}
+
+/** Steps in order, each from trajectories that were kept, each version published once. */
+function learnerChecks() {
+  const started = new Map<number, ReadonlySet<string>>()
+  const over = new Set<number>()
+  const versions = new Map<number, string>()
+  let claimed: number | undefined
+  return {
+    completed: () => over.size,
+    take(
+      fact: LearnerFact,
+      offset: number,
+      selected: ReadonlyMap<string, ReadonlySet<string>>,
+    ): { problem?: string; ignored?: string } {
+      if (isStale(claimed, fact)) return { ignored: `${fact.type} of a former learner` }
+      switch (fact.type) {
+        case 'learner.claimed':
+          claimed = offset
+          return {}
+        case 'step.started': {
+          if (started.has(fact.step)) return { ignored: 'step.started repeated or too late' }
+          started.set(fact.step, new Set(fact.trajectories))
+          const stray = fact.trajectories.find(t => selected.get(groupOf(t))?.has(t) !== true)
+          return stray === undefined ? {} : { problem: `step ${fact.step} trains on ${stray}, which was not kept` }
+        }
+        case 'step.completed':
+        case 'step.rejected':
+          if (over.has(fact.step)) return { ignored: `${fact.type} repeated or too late` }
+          over.add(fact.step)
+          if (!started.has(fact.step)) return { problem: `step ${fact.step} is over and was never started` }
+          return fact.step > 1 && !over.has(fact.step - 1)
+            ? { problem: `step ${fact.step} before ${fact.step - 1}` }
+            : {}
+        case 'weights.published': {
+          const before = versions.get(fact.version)
+          versions.set(fact.version, fact.digest)
+          if (before === undefined) return {}
+          if (before === fact.digest) return { ignored: 'weights.published repeated or too late' }
+          return { problem: `version ${fact.version} was published twice, with other weights` }
+        }
+        default:
+          return {}
+      }
+    },
+  }
+}

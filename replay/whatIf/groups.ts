@@ -1,0 +1,27 @@
+/**
+ * Groups out of a run's log, as the grouper saw them when it decided.
+ *
+ * in   trajectories that count        out  members with rewards and counts, and the options that they were chosen with
+ */
+import { type GroupMember, overlongWithin, type SelectionOptions } from '../../kernels'
+import type { GroupId } from '../../messages/ids'
+import { deriveSeed } from '../../runtime/effects'
+import { type RecipeConfig, selectionOf } from '../../runtime/recipe'
+import type { Counted } from '../trajectories/trajectory'
+
+/** Those with a reward; of a closed group those that were waited for. */
+export function rewardedMembers(members: readonly Counted[]): readonly GroupMember[] {
+  const closed = members.find(m => m.closed !== null)?.closed
+  return members.flatMap(({ request: { member }, finished, reward }) => {
+    if (finished === null || reward === null || finished.outcome === 'failed') return []
+    if (closed != null && !closed.rewarded.includes(member)) return []
+    const { toolCalls, toolErrors, answerTags, turns, sampledTokens } = finished
+    return [{ member, reward: reward.reward, toolCalls, toolErrors, answerTags, turns, sampledTokens }]
+  })
+}
+
+/** Of a group whose rollouts may write `responseTokens`. */
+export const selectionOptions = (config: RecipeConfig, group: GroupId, responseTokens: number): SelectionOptions => ({
+  ...overlongWithin(selectionOf(config), responseTokens),
+  seed: deriveSeed(config.seed, 'select', group),
+})

@@ -1,0 +1,202 @@
+/**
+ * What every command that touches a run shares: the bus's address, the run's files, and its journal.
+ */
+import { join } from 'node:path'
+import type { Command } from 'commander'
+import { type RunId, runId } from '../messages/ids'
+import { type BlobStore, openFileBlobs } from './bus/blobs'
+import type { Bus } from './bus/bus'
+import { parseKafkaAddress } from './bus/kafkaAddress'
+import { openBus } from './bus/open'
+import { asError, TroupeError } from './errors'
+import { type Journal, openJournal } from './journal'
+import { type RunDirectory, runDirectory, runsOf } from './runDirectory'
+
+const defaultBus = 'lmdb:.troupe'
+
+export interface RunContext {
+  readonly run: RunId
+  readonly files: RunDirectory
+  readonly bus: Bus
+  readonly blobs: BlobStore
+  readonly journal: Journal
+}
+
+/** Adds `--bus`. */
+export function withBus(command: Command): Command {
+  return command.option(
+    '--bus <address>',
+    'memory:, lmdb:DIR or kafka://HOST:PORT[,…] (env TROUPE_BUS)',
+    process.env.TROUPE_BUS ?? defaultBus,
+  )
+}
+
+/** Adds `--dir`. */
+export function withDirectory(command: Command): Command {
+  return command.option(
+    '--dir <directory>',
+    'where runs keep models, checkpoints and blobs, on Kafka (default: .troupe)',
+  )
+}
+
+/** The directory that an address keeps its runs' files in. A memory bus and Kafka keep them in `given`, or where the default bus does. */
+export function directoryOf(address: string, given?: string): string {
+  return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')
+}
+
+/** Opens a run for writing, or for reading while another process writes it. */
+export async function openRun(
+  address: string,
+  name: string,
+  mode: 'write' | 'read',
+  given?: string,
+): Promise<RunContext> {
+  const opened =
+    mode === 'read' ? await openForReading(address, name, { given }) : await openFiles(address, name, mode, given)
+  return {
+    ...opened,
+    journal: mode === 'read' ? readingJournal(opened) : openJournal(opened.bus, opened.blobs, opened.run),
+  }
+}
+
+/**
+ * Opens a run that is not there yet, for writing.
+ * @throws TroupeError cli.bad_run, cli.run_exists: what another run has said is never touched
+ */
+export async function openNewRun(address: string, name: string, given?: string): Promise<RunContext> {
+  checkNewRun(address, name)
+  const context = await openRun(address, name, 'write', given)
+  if (!(await runsOn(context.bus)).includes(name)) return context
+  await context.bus.close()
+  throw runExists(name)
+}
+
+/** What can be said of it before its bus is opened. @throws TroupeError cli.bad_run, cli.run_exists */
+export function checkNewRun(address: string, name: string): void {
+  runNamed(name)
+  if (address.startsWith('lmdb:') && runsOf(directoryOf(address)).includes(name)) throw runExists(name)
+}
+
+/** @throws TroupeError cli.bad_run */
+export function runNamed(name: string): RunId {
+  try {
+    return runId(name)
+  } catch (thrown) {
+    const { message } = asError(thrown)
+    throw new TroupeError('cli.bad_run', { boundary: 'cli', retriable: false, message, hint: 'name another with --as' })
+  }
+}
+
+const runExists = (run: string) =>
+  new TroupeError('cli.run_exists', {
+    boundary: 'cli',
+    retriable: false,
+    message: `there is a run '${run}' already`,
+    hint: 'name another with --as',
+  })
+
+/** The journal of a run that is looked at: what cannot be read of it is left out, and said on stderr, a line a record. */
+export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'blobs' | 'run'>): Journal {
+  return openJournal(bus, blobs, run, {}, async ({ topic, partition, offset }, error) => {
+    process.stderr.write(`left out ${topic}:${partition}:${offset}, which cannot be read: ${error.message}\n`)
+  })
+}
+
+/** A run's bus and files, to look at. Without a name, `choose` takes a run of a bus that several share. `given`: as of directoryOf. */
+export async function openForReading(
+  address: string,
+  name: string | undefined,
+  options: { readonly choose?: (bus: Bus) => Promise<string | undefined>; readonly given?: string | undefined } = {},
+): Promise<Omit<RunContext, 'journal'>> {
+  checkReadable(address)
+  if (!address.startsWith('kafka:')) {
+    const directory = directoryOf(address)
+    if (name === undefined || !runsOf(directory).includes(name)) throw noRun(directory, name)
+    return openFiles(address, name, 'read')
+  }
+  const bus = await openBus(address, { mode: 'read' })
+  try {
+    const runs = await runsOn(bus)
+    const chosen = name ?? (await options.choose?.(bus))
+    if (chosen === undefined || !runs.includes(chosen)) throw noRunOn(address, runs, chosen)
+    return await withFiles(address, chosen, bus, 'read', options.given)
+  } catch (thrown) {
+    await bus.close()
+    throw thrown
+  }
+}
+
+async function openFiles(
+  address: string,
+  name: string,
+  mode: 'write' | 'read',
+  given?: string,
+): Promise<Omit<RunContext, 'journal'>> {
+  const { log } = runDirectory(directoryOf(address, given), runId(name))
+  const bus = await openBus(address.startsWith('lmdb:') ? `lmdb:${log}` : address, { mode })
+  try {
+    return await withFiles(address, name, bus, mode, given)
+  } catch (thrown) {
+    await bus.close()
+    throw thrown
+  }
+}
+
+async function withFiles(
+  address: string,
+  name: string,
+  bus: Bus,
+  mode: 'write' | 'read',
+  given?: string,
+): Promise<Omit<RunContext, 'journal'>> {
+  const run = runId(name)
+  const files = runDirectory(directoryOf(address, given), run)
+  const shared = address.startsWith('kafka:') ? parseKafkaAddress(address).settings.blobs : undefined
+  return { run, files, bus, blobs: await openFileBlobs(shared ?? files.blobs, mode) }
+}
+
+/** Names of the runs whose topics a bus holds; those of Kafka stand nowhere else. */
+export async function runsOn(bus: Bus): Promise<readonly string[]> {
+  const names = (await bus.listTopics()).map(({ topic }) => /^troupe\.(.+)\.runs$/.exec(topic)?.[1])
+  return names.filter(name => name !== undefined).sort()
+}
+
+/** The run that a command means when it was given none: the only one, or the newest. */
+export function chooseRun(address: string, given: string | undefined): string {
+  if (given !== undefined) return given
+  checkReadable(address)
+  const directory = directoryOf(address)
+  const newest = runsOf(directory).at(-1)
+  if (newest === undefined) throw noRun(directory, undefined)
+  return newest
+}
+
+/** @throws TroupeError cli.bad_bus, before a run is looked for where the default bus has its own */
+function checkReadable(address: string): void {
+  if (address.startsWith('kafka:') || (address.startsWith('lmdb:') && address !== 'lmdb:')) return
+  const isGone = address === 'memory:'
+  throw new TroupeError('cli.bad_bus', {
+    boundary: 'cli',
+    retriable: false,
+    message: isGone
+      ? 'a memory bus is gone with the process that had it: there is nothing to look at'
+      : `${JSON.stringify(address)} is no address of a bus`,
+    hint: 'use lmdb:DIRECTORY or kafka://HOST:PORT',
+  })
+}
+
+/** The error for a run that is not there. */
+export function noRun(directory: string, name: string | undefined): TroupeError {
+  return noRunOn(join(directory, 'runs'), runsOf(directory), name)
+}
+
+/** As `noRun`, for a place that holds `runs`. */
+export function noRunOn(place: string, runs: readonly string[], name: string | undefined): TroupeError {
+  const known = runs.length === 0 ? 'it holds none' : `it holds ${runs.slice(-8).join(', ')}`
+  return new TroupeError('cli.no_run', {
+    boundary: 'cli',
+    retriable: false,
+    message: `no run${name === undefined ? '' : ` '${name}'`} in ${place}; ${known}`,
+    hint: 'give --run ID and --bus lmdb:DIR or kafka://HOST:PORT, or start one: `troupe train quickstart`',
+  })
+}
