@@ -11,7 +11,7 @@ const path = require('node:path')
 
 const root = path.join(__dirname, '..')
 const dist = path.join(root, 'dist')
-const houses = ['messages', 'kernels', 'policy', 'sandbox', 'runtime', 'actors', 'recipes', 'dashboard']
+const houses = ['messages', 'kernels', 'policy', 'sandbox', 'runtime', 'actors', 'recipes', 'replay', 'dashboard']
 const entries = ['messages', 'actors', 'runtime', 'sandbox', 'recipes', 'kernels']
 
 function compile() {

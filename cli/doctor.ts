@@ -142,14 +142,3 @@ function pythonVersions(): Record<string, string> {
   const out = execFileSync(pythonPath(), ['-c', versionsProgram], { timeout: 120_000, encoding: 'utf8' })
   return JSON.parse(out) as Record<string, string>
 }
-
-/** Versions for run.started. The packages' metadata is read, not the packages: importing torch takes seconds. */
-export function collectedVersions(): Readonly<Record<string, string>> {
-  const program =
-    'import json, platform, importlib.metadata as m; ' +
-    'print(json.dumps({"python": platform.python_version(), **{p: m.version(p) for p in ("torch", "transformers")}}))'
-  const python = JSON.parse(
-    execFileSync(pythonPath(), ['-c', program], { timeout: 30_000, encoding: 'utf8' }),
-  ) as Record<string, string>
-  return { troupe: version, node: process.version, ...python }
-}

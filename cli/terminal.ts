@@ -2,13 +2,7 @@
  * What reaches a terminal. Text that a model or a tool wrote is escaped first: it may hold control sequences.
  */
 
-/** Control characters and line separators as visible escapes; line breaks and tabs stay. */
-export function escapeForTerminal(text: string): string {
-  return text.replace(/[\p{Cc}\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, c => {
-    if (c === '\n' || c === '\t') return c
-    return c === '\r' ? '\\r' : `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`
-  })
-}
+export { escapeForTerminal } from '../runtime/escapeForTerminal'
 
 const codes = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36 } as const
 

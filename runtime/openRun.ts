@@ -2,7 +2,6 @@
  * What every command that touches a run shares: the bus's address, the run's files, and its journal.
  */
 import { join } from 'node:path'
-import type { Command } from 'commander'
 import { type RunId, runId } from '../messages/ids'
 import { type BlobStore, openFileBlobs } from './bus/blobs'
 import type { Bus } from './bus/bus'
@@ -12,31 +11,12 @@ import { asError, TroupeError } from './errors'
 import { type Journal, openJournal } from './journal'
 import { type RunDirectory, runDirectory, runsOf } from './runDirectory'
 
-const defaultBus = 'lmdb:.troupe'
-
 export interface RunContext {
   readonly run: RunId
   readonly files: RunDirectory
   readonly bus: Bus
   readonly blobs: BlobStore
   readonly journal: Journal
-}
-
-/** Adds `--bus`. */
-export function withBus(command: Command): Command {
-  return command.option(
-    '--bus <address>',
-    'memory:, lmdb:DIR or kafka://HOST:PORT[,…] (env TROUPE_BUS)',
-    process.env.TROUPE_BUS ?? defaultBus,
-  )
-}
-
-/** Adds `--dir`. */
-export function withDirectory(command: Command): Command {
-  return command.option(
-    '--dir <directory>',
-    'where runs keep models, checkpoints and blobs, on Kafka (default: .troupe)',
-  )
 }
 
 /** The directory that an address keeps its runs' files in. A memory bus and Kafka keep them in `given`, or where the default bus does. */

@@ -17,9 +17,10 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   runtime: ['messages', 'kernels', 'sandbox'],
   actors: ['messages', 'kernels', 'sandbox', 'runtime'],
   recipes: ['messages', 'kernels', 'sandbox', 'runtime', 'actors'],
-  dashboard: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes'],
+  replay: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes'],
+  dashboard: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'replay'],
   // `troupe bench` runs what stands in bench/, which a package does not carry.
-  cli: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'dashboard', 'bench'],
+  cli: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'replay', 'dashboard', 'bench'],
 }
 const unruled = new Set(['tests', 'bench', 'examples'])
 
@@ -200,7 +201,7 @@ test('what is allowed is not reported', () => {
       "import { createHash } from 'node:crypto'\nimport type { Id } from '../messages'\n// Date.now() in a comment\nconst s = 'Math.random()'",
     'runtime/effects.ts': 'export const now = () => Date.now()',
     'runtime/actor/system.ts': "import { start } from 'nact'\nsetTimeout(f, 1)",
-    'cli/main.ts': "import '../bench/support/vllm/server'\nDate.now()",
+    'cli/main.ts': "import '../dashboard/server'\nDate.now()",
     'index.ts': "export * from './messages'",
     'tests/a.test.ts': "import '../cli/main'\nMath.random()",
     'actors/a.ts': 'const at = new Date(fact.at)',

@@ -7,7 +7,7 @@ import * as graders from '../actors/ports/graders'
 import { type LimitedLine, registerLimits } from '../cli/replay/limits'
 import type { Fact } from '../messages/facts'
 import { engineId, epoch, executorId, policyVersion, trajectoryId } from '../messages/ids'
-import { openRecorded } from '../replay/log/recordedRun'
+import { openLog } from '../replay/log/recordedRun'
 import { type Counted, countedTrajectories } from '../replay/trajectories/trajectory'
 import { limited } from '../replay/whatIf/limited'
 import type { Entry } from '../runtime/journal'
@@ -23,7 +23,7 @@ const history = quickstartHistory()
 let all: readonly Counted[] = []
 beforeAll(async () => {
   await saveHistory(directory, history)
-  const recorded = await openRecorded({ bus: `lmdb:${directory}`, run: history.run })
+  const recorded = await openLog({ bus: `lmdb:${directory}`, run: history.run })
   all = await countedTrajectories(recorded, () => true)
   await recorded.close()
 })

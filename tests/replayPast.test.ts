@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { decode } from '../messages/codec'
 import { runId } from '../messages/ids'
 import { topicOnBus, topics } from '../messages/topics'
-import { openRecorded } from '../replay/log/recordedRun'
+import { openLog } from '../replay/log/recordedRun'
 import { trajectoriesOf } from '../replay/trajectories/resolveId'
 import { lineOf, trajectoryLines } from '../replay/trajectories/summaries'
 import { IndexRows } from '../replay/trajectoryIndex/rows'
@@ -92,7 +92,7 @@ test('at any record the trajectories are those of a log that ends there, and not
   const counts = new Set<number>()
   for (const { topic, record } of places()) {
     const { partition, offset, timestamp } = record
-    const recorded = await openRecorded({ bus: `lmdb:${directory}`, run, at: `${topic}:${partition}:${offset}` })
+    const recorded = await openLog({ bus: `lmdb:${directory}`, run, at: `${topic}:${partition}:${offset}` })
     const own = topic === 'trajectories' ? partition : undefined
     const isThere = (one: BusRecord) => (one.partition === own ? one.offset <= offset : one.timestamp <= timestamp)
     const lines = await trajectoryLines(recorded)
@@ -108,7 +108,7 @@ test('at any record the trajectories are those of a log that ends there, and not
 test('a look at the past reads the records of what was open then, not the log', async () => {
   const [, records] = log
   const { offset } = records!.at(-60)!
-  const recorded = await openRecorded({ bus: `lmdb:${directory}`, run, at: `trajectories:1:${offset}` })
+  const recorded = await openLog({ bus: `lmdb:${directory}`, run, at: `trajectories:1:${offset}` })
   await trajectoryLines(recorded.whole)
   let read = 0
   const { bus } = recorded

@@ -10,7 +10,7 @@ import { ownerOf, replayRun, replayTarget } from '../cli/replay/run'
 import type { GenerateTurn } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { type Fixture, unpackFixture } from '../replay/exchange/fixture'
-import { openRecorded } from '../replay/log/recordedRun'
+import { openLog } from '../replay/log/recordedRun'
 import { type OwnerBehaviour, type Rerun, rerun } from '../replay/rerun/rerun'
 import type { Decision } from '../runtime/behaviour'
 import { troupe } from './support/cli'
@@ -29,7 +29,7 @@ let made = 0
 async function replayed(fixture: Fixture, behaviour?: Parameters<typeof replayRun>[1]): Promise<Rerun> {
   const at = join(directory, `h${made++}`)
   await saveHistory(at, fixture)
-  const recorded = await openRecorded({ bus: `lmdb:${at}`, run: fixture.run })
+  const recorded = await openLog({ bus: `lmdb:${at}`, run: fixture.run })
   try {
     return await replayRun(recorded, behaviour)
   } finally {
@@ -175,7 +175,7 @@ test('a target alone comes to what it comes to among all the rest, differences a
   })
   const at = join(directory, 'target')
   await saveHistory(at, { ...tampered, partitions: 2 })
-  const recorded = await openRecorded({ bus: `lmdb:${at}`, run: history.run })
+  const recorded = await openLog({ bus: `lmdb:${at}`, run: history.run })
   const targets = [...new Set(history.records.flatMap(({ message: m }) => ('trajectory' in m ? [m.trajectory] : [])))]
   let differing = 0
   for (const target of [...targets, 's0001.0000', 's0002.0001']) {

@@ -5,8 +5,8 @@
  */
 import { fence } from '../../actors/fenced'
 import type { EvaluationCompleted, RunFinished, RunStarted } from '../../messages/facts'
-import { openRecorded } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
+import { openRecorded } from '../replay/runOptions'
 
 export type RecordedEvaluation =
   /** There is no such run, or it ended before it began. */

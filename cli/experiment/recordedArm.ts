@@ -8,8 +8,9 @@ import { fence } from '../../actors/fenced'
 import type { Fact, RunFinished } from '../../messages/facts'
 import { progress, type StepReport, summaryOf } from '../../replay/learning/progress'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type RecordedRun } from '../../replay/log/recordedRun'
+import type { RecordedRun } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
+import { openRecorded } from '../replay/runOptions'
 
 export type RecordedArm =
   /** There is no such run, or it ended before it began. */

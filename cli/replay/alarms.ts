@@ -13,12 +13,13 @@ import { fence } from '../../actors/fenced'
 import { nextTally, noTallies, tally } from '../../actors/tally'
 import type { Fact, RecordRefused, StepTallied } from '../../messages/facts'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
+import type { RecordedRun } from '../../replay/log/recordedRun'
 import { asError, TroupeError } from '../../runtime/errors'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../runtime/recipe'
 import { gather } from '../gather'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface AlarmsOptions extends ReadOptions {
   readonly json?: boolean

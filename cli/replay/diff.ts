@@ -5,12 +5,13 @@
  */
 import type { Command } from 'commander'
 import { type AssembledSequence, assembleSequence } from '../../kernels'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
+import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories, factsIn, selectionOf } from '../../replay/trajectories/trajectory'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface DiffOptions extends ReadOptions {
   readonly otherRun?: string

@@ -11,7 +11,7 @@ import type { Command } from 'commander'
 import { trajectoryPage } from '../../replay/exchange/trajectoryPage'
 import { nearestWeights, sampledVersions } from '../../replay/learning/publishedWeights'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
+import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelEntropies } from '../../replay/tokens/modelEntropies'
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../replay/tokens/tokenTexts'
 import {
@@ -31,6 +31,7 @@ import { shareOf, wholeNumber } from '../optionReaders'
 import { escapeForTerminal, painter, percent } from '../terminal'
 import { readyOut, writeOut } from '../writeOut'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface EntropyOptions extends ReadOptions {
   readonly all?: boolean

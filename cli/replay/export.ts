@@ -11,7 +11,7 @@ import { callsOf, type TrainedIn, trajectoryLine, withoutEnd } from '../../repla
 import { trajectoryPage } from '../../replay/exchange/trajectoryPage'
 import { type TriedIn, triedSteps } from '../../replay/learning/learnerLog'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
+import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
@@ -19,6 +19,7 @@ import { TroupeError } from '../../runtime/errors'
 import { finiteNumber, wholeNumber } from '../optionReaders'
 import { makeOut, writeOut } from '../writeOut'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface ExportOptions extends ReadOptions {
   readonly format: 'jsonl' | 'html' | 'fixture' | 'sft'

@@ -14,13 +14,13 @@ import { trajectoryShapes } from '../../messages/shapes/trajectory'
 import type { Message } from '../../messages/topics'
 import { shownScore } from '../../replay/learning/evaluationScore'
 import { type Place, placeText } from '../../replay/log/place'
-import { openRecorded, type ReadOptions, reportFaults, withRun } from '../../replay/log/recordedRun'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal'
 import { wholeNumber } from '../optionReaders'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface FollowOptions extends ReadOptions {
   readonly json?: boolean

@@ -14,9 +14,10 @@ import { factsOfLines, type ImportedLine } from '../../replay/exchange/importedF
 import { codeDigest, dataDigest } from '../../runtime/digests'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
-import { openNewRun, runNamed, withBus, withDirectory } from '../../runtime/openRun'
+import { openNewRun, runNamed } from '../../runtime/openRun'
 import { recipeSchema } from '../../runtime/recipe'
 import { withoutBom } from '../../runtime/withoutBom'
+import { withBus, withDirectory } from '../busOptions'
 import { wholeNumber } from '../optionReaders'
 import { jsonText } from './jsonText'
 

@@ -14,10 +14,10 @@ import { type Command, Option } from 'commander'
 import { resetTrainer, trainSequences } from '../../actors/ports/learnerPort'
 import type { CheckpointSaved } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
-import { compare, type LearnedStep, learnedLines, reselected } from '../../replay/learning/learnedStep'
+import { compare, type LearnedStep, reselected } from '../../replay/learning/learnedStep'
 import { learnerLog, type RecordedStep } from '../../replay/learning/learnerLog'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type ReadOptions, type RecordedRun, reportFaults, withRun } from '../../replay/log/recordedRun'
+import type { RecordedRun } from '../../replay/log/recordedRun'
 import { countedTrajectories, factsIn, groupsOf } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
@@ -25,6 +25,8 @@ import { grpoOptionsOf, type RecipeConfig, trainerOptionsOf } from '../../runtim
 import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
 import { numberFrom, wholeNumber } from '../optionReaders'
 import { jsonText } from './jsonText'
+import { learnedLines } from './learnedLines'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface LearnOptions extends ReadOptions {
   readonly all?: boolean

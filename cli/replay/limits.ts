@@ -9,7 +9,6 @@ import { type Command, InvalidArgumentError } from 'commander'
 import type { Grader } from '../../actors/ports/verifierPort'
 import { type SelectionOptions, selectGroup } from '../../kernels'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type ReadOptions, reportFaults, withRun } from '../../replay/log/recordedRun'
 import { modelDirectories, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories, groupsOf, selectionOf } from '../../replay/trajectories/trajectory'
@@ -20,6 +19,7 @@ import { TroupeError } from '../../runtime/errors'
 import type { RecipeConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter, percent } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface LimitsOptions extends ReadOptions {
   readonly all?: boolean

@@ -8,19 +8,13 @@ import type { StepCompleted, WeightsPublished } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { callsOf, type LineCall } from '../../replay/exchange/trajectoryLine'
 import { type TriedIn, triedSteps } from '../../replay/learning/learnerLog'
-import {
-  factsOf,
-  openRecorded,
-  type ReadOptions,
-  type RecordedRun,
-  reportFaults,
-  withRun,
-} from '../../replay/log/recordedRun'
+import { factsOf, type RecordedRun } from '../../replay/log/recordedRun'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories, selectionOf } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface LineageOptions extends ReadOptions {
   readonly text?: string

@@ -2,12 +2,12 @@
  * `troupe replay ls`: the trajectories of a run, filtered. With --json a line a trajectory.
  */
 import { type Command, InvalidArgumentError } from 'commander'
-import { openRecorded, type ReadOptions, reportFaults, withRun } from '../../replay/log/recordedRun'
 import { type TrajectoryLine, trajectoryLines, withText } from '../../replay/trajectories/summaries'
 import { TroupeError } from '../../runtime/errors'
 import { wholeNumber } from '../optionReaders'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface LsOptions extends ReadOptions {
   readonly json?: boolean

@@ -9,7 +9,6 @@ import { type Command, Option } from 'commander'
 import type { Grader } from '../../actors/ports/verifierPort'
 import { opinionOn } from '../../actors/tally'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type ReadOptions, reportFaults, withRun } from '../../replay/log/recordedRun'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories, responseOf } from '../../replay/trajectories/trajectory'
 import { graderDeadlineMs, gradesAtOnce, recordedGrader } from '../../replay/whatIf/recordedGrader'
@@ -19,6 +18,7 @@ import { unlessAborted } from '../../runtime/unlessAborted'
 import { wholeNumber } from '../optionReaders'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface RescoreOptions extends ReadOptions {
   readonly all?: boolean

@@ -10,13 +10,13 @@ import type { GroupRejected, GroupSelected } from '../../messages/facts'
 import type { GroupId } from '../../messages/ids'
 import { groupOf } from '../../messages/ids'
 import { configOf } from '../../replay/log/recordedConfig'
-import { openRecorded, type ReadOptions, reportFaults, withRun } from '../../replay/log/recordedRun'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
 import { rewardedMembers, selectionOptions } from '../../replay/whatIf/groups'
 import type { RecipeConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
 interface RocOptions extends ReadOptions {
   readonly explain?: boolean

@@ -6,11 +6,12 @@
  */
 import { createHash } from 'node:crypto'
 import type { Command } from 'commander'
-import { openRecorded, type ReadOptions, type RecordedRun, withRun } from '../../replay/log/recordedRun'
+import type { RecordedRun } from '../../replay/log/recordedRun'
 import { type Verified, verifier } from '../../replay/verify/verifier'
 import { shareOf } from '../optionReaders'
 import { escapeForTerminal, painter, percent } from '../terminal'
 import { jsonText } from './jsonText'
+import { openRecorded, type ReadOptions, withRun } from './runOptions'
 
 interface VerifyOptions extends ReadOptions {
   readonly json?: boolean

@@ -6,7 +6,7 @@
  * load at all, so that the page shows what was written and does nothing of it.
  */
 import { createHash } from 'node:crypto'
-import { escapeForTerminal } from '../../cli/terminal'
+import { escapeForTerminal } from '../../runtime/escapeForTerminal'
 import type { TokenTexts } from '../tokens/tokenTexts'
 import { type Counted, factsIn, selectionOf } from '../trajectories/trajectory'
 import { callsOf, withoutEnd } from './trajectoryLine'

@@ -4,7 +4,6 @@
  * in   metrics, members and digest, recorded and of today        out  how far they differ, and whether that is too far
  */
 
-import { painter } from '../../cli/terminal'
 import { selectGroup } from '../../kernels'
 import type { GroupSelected, Metrics } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
@@ -31,7 +30,7 @@ export interface LearnedStep {
 /** What a step's result is; the rest of its metrics is measured time. */
 const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
 /** Those that decide whether a step agrees. */
-const decisive = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
+export const decisive: ReadonlySet<string> = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
 
 /** Members of a step whose selection is another under today's code. */
 export function reselected(
@@ -87,30 +86,4 @@ export function compare(
     sameWeights: digest === null || digest === '' ? null : digest === newDigest,
     agrees,
   }
-}
-
-const paint = painter(process.stdout)
-
-/** For people. */
-export function learnedLines(result: LearnedStep, check: number): string[] {
-  const { step, checkpoint, trajectories, recorded, recomputed, differences, members, sameWeights, agrees } = result
-  const out = [`step ${step}: ${trajectories} trajectories, from checkpoint ${checkpoint}`]
-  for (const name of Object.keys(differences)) {
-    const far = decisive.has(name) && differences[name]! > check
-    const row = `  ${name.padEnd(14)} ${String(recorded[name]).padEnd(24)} ${String(recomputed[name]).padEnd(24)} ${differences[name]!.toExponential(1)}`
-    out.push(far ? paint('red', row) : row)
-  }
-  out.push(
-    members.length === 0
-      ? '  members        as selected today'
-      : paint(
-          'red',
-          `  members        selected otherwise today: ${members.slice(0, 8).join(', ')}${members.length > 8 ? ', …' : ''}`,
-        ),
-  )
-  const weights =
-    sameWeights === null ? 'no digest to compare with' : sameWeights ? 'the same, bit by bit' : 'not bit-equal'
-  out.push(`  weights        ${weights}`)
-  out.push(agrees ? paint('green', `  agrees within ${check}`) : paint('red', `  does not agree within ${check}`))
-  return out
 }

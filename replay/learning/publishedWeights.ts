@@ -52,7 +52,7 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
   const nearest = kept.reduce((a, b) => (Math.abs(b.version - wanted) < Math.abs(a.version - wanted) ? b : a))
   const told = said.get(recorded) ?? new Set()
   said.set(recorded, told)
-  if (!told.has(wanted)) process.stderr.write(`version ${wanted} is no longer kept: taking ${nearest.version}\n`)
+  if (!told.has(wanted)) recorded.notice(`version ${wanted} is no longer kept: taking ${nearest.version}`)
   told.add(wanted)
   return nearest
 }

@@ -7,7 +7,7 @@
 
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import type { Recipe, RecipeConfig } from '../../runtime/recipe'
-import { pythonTool } from '../../sandbox/pythonTool'
+import { pythonTool } from '../../sandbox/tools/pythonTool'
 
 export interface RecipeCode {
   readonly recipe: Pick<Recipe, 'tools' | 'toolFunctions' | 'rewards'>

@@ -5,27 +5,29 @@
  * Invariant: nothing is written, no group is joined, no dead letter is sent: a run that is looked at stays as it is. A
  * record that cannot be read is a fault with its place, and the rest is still given.
  */
-import type { Command } from 'commander'
 import type { Fact, RunStarted } from '../../messages/facts'
 import { type RunId, runId } from '../../messages/ids'
 import { type TopicName, topicOnBus } from '../../messages/topics'
 import type { BlobStore } from '../../runtime/bus/blobs'
 import type { Bus } from '../../runtime/bus/bus'
 import { TroupeError } from '../../runtime/errors'
-import { chooseRun, openForReading, runsOn, withBus, withDirectory } from '../../runtime/openRun'
+import { chooseRun, openForReading, runsOn } from '../../runtime/openRun'
 import type { RunDirectory } from '../../runtime/runDirectory'
-import { type Fault, faultList, faultText } from './faults'
+import { type Fault, faultList } from './faults'
 import { partitionScan, type Take, type Want } from './partitionScan'
 import { type Place, placeOf, timeOf } from './place'
 import { type LookEnd, lookEnd } from './watermark'
 
-export interface ReadOptions {
+export interface OpenLogOptions {
+  /** lmdb:DIR or kafka://HOST:PORT[,…] */
   readonly bus: string
   /** On Kafka: where the run keeps its files. */
   readonly dir?: string
   readonly run?: string
   readonly at?: string
   readonly reindex?: boolean
+  /** Receives one line when the index is built, or when weights are replaced by the nearest that are kept. */
+  readonly onNotice?: (text: string) => void
 }
 
 export interface RecordedRun {
@@ -54,6 +56,8 @@ export interface RecordedRun {
   partitionsOf(topic: TopicName): number
   /** Adds to the faults, once a place and kind. */
   note(fault: Fault): void
+  /** Hands one line to `onNotice`. */
+  notice(text: string): void
   /** From `place` on: what has come since; the next place. */
   scanFrom(place: Place, take: Take): Promise<Place>
   /** The run's first fact. @throws TroupeError cli.run_empty */
@@ -64,14 +68,7 @@ export interface RecordedRun {
 /** Records between two that are wanted, over which another read is cheaper than reading on. */
 const farApart: Readonly<Record<Bus['kind'], number>> = { memory: 64, lmdb: 64, kafka: 2048 }
 
-export function withRun(command: Command): Command {
-  return withDirectory(withBus(command))
-    .option('--run <id>', 'the run (default: the newest)')
-    .option('--at <topic:partition:offset>', 'the run as it stood when this record was written')
-    .option('--reindex', 'make the index of its trajectories anew')
-}
-
-export async function openRecorded(options: ReadOptions): Promise<RecordedRun> {
+export async function openLog(options: OpenLogOptions): Promise<RecordedRun> {
   const at = options.at === undefined ? undefined : placeOf(options.at)
   const chosen = options.bus.startsWith('kafka:') ? options.run : chooseRun(options.bus, options.run)
   const { run, files, bus, blobs } = await openForReading(options.bus, chosen, {
@@ -90,7 +87,7 @@ export async function openRecorded(options: ReadOptions): Promise<RecordedRun> {
 
 function reader(
   log: Pick<RecordedRun, 'run' | 'files' | 'bus' | 'blobs'>,
-  options: ReadOptions,
+  options: OpenLogOptions,
   topics: ReadonlyMap<string, number>,
   end?: { readonly at: Place; readonly look: LookEnd },
 ): RecordedRun {
@@ -113,6 +110,7 @@ function reader(
     blobs,
     faults,
     note,
+    notice: text => options.onNotice?.(text),
     partitionsOf: topic => topics.get(topicOnBus(run, topic)) ?? 0,
     async scan(topic, give, want, from) {
       const ends: Place[] = []
@@ -174,13 +172,6 @@ export async function factsOf<T extends Fact['type']>(
     headers => headers.type === undefined || wanted.has(headers.type),
   )
   return found.filter(f => wanted.has(f.type))
-}
-
-/** Says on stderr what could not be read; the rest was shown. */
-export function reportFaults(recorded: RecordedRun, most = 8): void {
-  for (const fault of recorded.faults.slice(0, most)) process.stderr.write(`${faultText(fault)}\n`)
-  const more = recorded.faults.length - most
-  if (more > 0) process.stderr.write(`${more} more; \`troupe replay verify\` lists all\n`)
 }
 
 /** The run of a shared bus that began last. */

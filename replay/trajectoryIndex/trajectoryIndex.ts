@@ -84,7 +84,7 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   if (isKept && view === undefined) {
     const seconds = ((performance.now() - began) / 1000).toFixed(1)
     const why = kept.why === undefined ? 'index made' : `index made anew (${kept.why})`
-    process.stderr.write(`${why}: ${rows.rows.size} trajectories, ${records} records, ${seconds} s\n`)
+    recorded.notice(`${why}: ${rows.rows.size} trajectories, ${records} records, ${seconds} s`)
   }
   return readIndex(bytes)!
 }

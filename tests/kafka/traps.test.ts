@@ -320,7 +320,7 @@ test('an owner that is stopped and wakes up hands nothing more out, cannot commi
 
 test('a process that was stopped for longer than a session learns that it lost the run it drives', async () => {
   const script = `
-    const { openBus } = require('./runtime/bus'), { holdRun } = require('../../runtime/bus/hold')
+    const { openBus } = require('./runtime/bus'), { holdRun } = require('./runtime/bus/hold')
     void openBus(${JSON.stringify(address('&sessionTimeoutMs=1500'))}).then(async bus => {
       await holdRun(bus, 'r', error => console.log(error.code))
       console.log('holds')

@@ -12,7 +12,7 @@ import { policyVersion } from '../../messages/ids'
 import { fixtureOf } from '../../replay/exchange/fixture'
 import type { ForkResult, TurnValue } from '../../replay/fork/forkFacts'
 import type { LearnedStep } from '../../replay/learning/learnedStep'
-import { openRecorded } from '../../replay/log/recordedRun'
+import { openLog } from '../../replay/log/recordedRun'
 import type { Verified } from '../../replay/verify/verifier'
 import { messagesOf, troupe } from '../support/cli'
 import { changed, saveHistory } from '../support/histories'
@@ -92,7 +92,7 @@ test('entropies of recorded tokens come from the weights that sampled them', asy
 })
 
 test('a step whose record was changed does not agree, and what differs is named', async () => {
-  const recorded = await openRecorded({ bus: `lmdb:${bus}`, run: 'r' })
+  const recorded = await openLog({ bus: `lmdb:${bus}`, run: 'r' })
   const fixture = await fixtureOf(recorded)
   await recorded.close()
   const started = fixture.records.flatMap(r => (r.message.type === 'step.started' ? [r.message] : []))[0]!
@@ -156,7 +156,7 @@ test('a failed trajectory forks at each of its turns: shared tokens, a value for
 test('where versions differ, each turn forks under the one that sampled it, and each token has the entropy under its own', async () => {
   const args = ['ls', '--run', 'r', '--multi-turn', '--policy', '0', '--json', '--limit', '1']
   const { trajectory, turns } = jsonLines<{ trajectory: string; turns: number }>((await replay(...args)).stdout)[0]!
-  const recorded = await openRecorded({ bus: `lmdb:${bus}`, run: 'r' })
+  const recorded = await openLog({ bus: `lmdb:${bus}`, run: 'r' })
   const fixture = await fixtureOf(recorded)
   await recorded.close()
   const at = join(directory, 'versions')
