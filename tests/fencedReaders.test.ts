@@ -14,7 +14,7 @@ import type { AlarmRaised, DrawsClaimed, EvaluationCompleted, Fact, RunFinished 
 import { epoch, groupId, policyVersion, runId } from '../messages/ids'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import type { NewRecord } from '../runtime/bus/bus'
-import { openMemoryBus } from '../runtime/bus/memory'
+import { openMemoryBus } from '../runtime/bus/memory/memoryBus'
 import { openJournal } from '../runtime/journal'
 import { troupe } from './support/cli'
 import { published } from './support/facts'

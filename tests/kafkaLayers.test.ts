@@ -1,8 +1,8 @@
 /** What the layers of the Kafka driver do about a broker's faults, by a cluster that has them; tests/kafka has a real one. */
-import type { KafkaBroker, KafkaClient, KafkaCluster } from '../runtime/bus/kafkaClient'
-import { findCoordinator } from '../runtime/bus/kafkaCoordinator'
-import { KafkaReader } from '../runtime/bus/kafkaReader'
-import { KafkaTail } from '../runtime/bus/kafkaTail'
+import type { KafkaBroker, KafkaClient, KafkaCluster } from '../runtime/bus/kafka/client'
+import { findCoordinator } from '../runtime/bus/kafka/coordinator'
+import { KafkaReader } from '../runtime/bus/kafka/reader'
+import { KafkaTail } from '../runtime/bus/kafka/tail'
 import { until } from './support/until'
 
 const fault = (name: string, type?: string) => Object.assign(new Error(name), { name, ...(type ? { type } : {}) })

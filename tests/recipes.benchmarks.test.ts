@@ -12,7 +12,7 @@ import { parseGsm8k } from '../recipes/gsm8k/rows'
 import { loadRecipe } from '../recipes/load/loadRecipe'
 import { parseProblemRows } from '../recipes/problems/rows'
 import { memoryBlobs } from '../runtime/bus/blobs'
-import { openMemoryBus } from '../runtime/bus/memory'
+import { openMemoryBus } from '../runtime/bus/memory/memoryBus'
 import { openJournal } from '../runtime/journal'
 import { requested } from './support/facts'
 

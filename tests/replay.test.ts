@@ -9,7 +9,7 @@ import type { Message } from '../messages/topics'
 import { topicOnBus } from '../messages/topics'
 import type { Fixture } from '../replay/exchange/fixture'
 import type { Verified } from '../replay/verify/verifier'
-import { offsetOf, openStore, recordKey, storedTopics } from '../runtime/bus/lmdbStore'
+import { offsetOf, openStore, recordKey, storedTopics } from '../runtime/bus/lmdb/store'
 import { troupe } from './support/cli'
 import { changed, quickstartHistory, saveHistory } from './support/histories'
 

@@ -14,7 +14,7 @@ import { packPlaces, unpackPlaces } from '../replay/trajectoryIndex/packedPlaces
 import { IndexRows } from '../replay/trajectoryIndex/rows'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import type { NewRecord } from '../runtime/bus/bus'
-import { openLmdbBus } from '../runtime/bus/lmdb'
+import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
 import { openJournal } from '../runtime/journal'
 import { runDirectory } from '../runtime/runDirectory'
 import { troupe } from './support/cli'

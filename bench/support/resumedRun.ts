@@ -15,7 +15,7 @@ import { oldestOpen, owner } from '../../actors/owner'
 import { type Begin, beginOf, followedFeeds } from '../../actors/roles/followed'
 import { runId } from '../../messages/ids'
 import { memoryBlobs } from '../../runtime/bus/blobs'
-import { openLmdbBus } from '../../runtime/bus/lmdb'
+import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
 import { openTroupe } from '../../runtime/embed'
 
 export interface ResumedRun {

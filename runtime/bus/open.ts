@@ -7,9 +7,9 @@ import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
 import type { Bus } from './bus'
 import { busErrors } from './busErrors'
-import { openKafkaBus } from './kafka'
-import { openLmdbBus } from './lmdb'
-import { openMemoryBus } from './memory'
+import { openKafkaBus } from './kafka/kafkaBus'
+import { openLmdbBus } from './lmdb/lmdbBus'
+import { openMemoryBus } from './memory/memoryBus'
 
 export interface OpenBusOptions {
   /** Default 'write'. A memory bus has no other processes, and ignores it. */

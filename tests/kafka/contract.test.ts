@@ -1,5 +1,5 @@
 /** The Kafka bus keeps the contract of every bus, against a real broker. */
-import { openKafkaBus } from '../../runtime/bus/kafka'
+import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
 import { busContract } from '../busContract'
 import { type KafkaServers, startKafka } from '../support/kafka'
 

@@ -4,7 +4,7 @@
  */
 import { Kafka, logLevel } from 'kafkajs'
 import type { Bus, BusRecord } from '../../runtime/bus'
-import { openKafkaBus } from '../../runtime/bus/kafka'
+import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
 import { codeOf, record, textOf } from '../busContract'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { until } from '../support/until'

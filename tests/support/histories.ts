@@ -6,7 +6,7 @@ import { runId } from '../../messages/ids'
 import { type Message, topicOnBus, topics } from '../../messages/topics'
 import { type Fixture, unpackFixture } from '../../replay/exchange/fixture'
 import type { Bus, NewRecord } from '../../runtime/bus/bus'
-import { openLmdbBus } from '../../runtime/bus/lmdb'
+import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
 import { runDirectory } from '../../runtime/runDirectory'
 
 /** Three steps of the quickstart, groups of 8, two engines, one step ahead: 2 checkpoints, refills, tool errors. */

@@ -20,10 +20,10 @@ import type {
   Producer,
   RetryOptions,
 } from 'kafkajs'
-import { TroupeError } from '../errors'
-import { createLog } from '../log'
-import { resolveSecret } from '../secret'
-import type { KafkaAddress, KafkaSettings } from './kafkaAddress'
+import { TroupeError } from '../../errors'
+import { createLog } from '../../log'
+import { resolveSecret } from '../../secret'
+import type { KafkaAddress, KafkaSettings } from './address'
 
 export interface FetchedRecord {
   readonly offset: string

@@ -5,13 +5,14 @@
  * Invariants: offsets are given out inside the transaction that stores them, so a failed one leaves no gap; every
  * transaction is conditional on our lease, so a writer that was taken over writes nothing; what waits is bounded.
  */
-import type { Effects } from '../effects'
-import { TroupeError } from '../errors'
-import type { BusRecord, Position, TopicConfig } from './bus'
-import { busErrors } from './busErrors'
-import { ChunkWriter, chunkTimestamp, type StampedRecord } from './chunk'
-import { beat, type Holder, heartbeatMs, lives, thisProcess } from './lease'
-import { lmdbErrors, writeError } from './lmdbErrors'
+import type { Effects } from '../../effects'
+import { TroupeError } from '../../errors'
+import type { BusRecord, Position, TopicConfig } from '../bus'
+import { busErrors } from '../busErrors'
+import { ChunkWriter, chunkTimestamp, type StampedRecord } from '../chunk'
+import { beat, type Holder, heartbeatMs, lives, thisProcess } from '../lease'
+import type { Log, PlacedRecord } from '../log'
+import { lmdbErrors, writeError } from './errors'
 import {
   boundsOf,
   chunksFrom,
@@ -24,8 +25,7 @@ import {
   type StoredTopic,
   storedTopics,
   topicKey,
-} from './lmdbStore'
-import type { Log, PlacedRecord } from './log'
+} from './store'
 
 interface Partition {
   readonly topic: string

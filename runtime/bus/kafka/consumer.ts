@@ -6,16 +6,16 @@
  * ended; its buffer is bounded, and not fed above the high-water mark until it has sunk below the low one. A member that
  * was not heard within the session hands nothing out: its partitions may be another's.
  */
-import { asError, TroupeError } from '../errors'
-import { keyOf, type TopicPartition } from './assignment'
-import type { BatchHandler, BusRecord, Position, SubscribeOptions, Subscription } from './bus'
-import { busErrors } from './busErrors'
-import type { KafkaClient } from './kafkaClient'
-import { rootOf } from './kafkaErrors'
-import { KafkaMember } from './kafkaMember'
-import type { KafkaReader } from './kafkaReader'
-import type { Cursor, KafkaTail } from './kafkaTail'
-import { PartitionPump } from './pump'
+import { asError, TroupeError } from '../../errors'
+import { keyOf, type TopicPartition } from '../assignment'
+import type { BatchHandler, BusRecord, Position, SubscribeOptions, Subscription } from '../bus'
+import { busErrors } from '../busErrors'
+import { PartitionPump } from '../pump'
+import type { KafkaClient } from './client'
+import { rootOf } from './errors'
+import { KafkaMember } from './member'
+import type { KafkaReader } from './reader'
+import type { Cursor, KafkaTail } from './tail'
 
 const defaultMaxBatch = 512
 /** Bounds what one handler call holds, whatever maxBatch says; one record may exceed it. */

@@ -3,7 +3,7 @@
  *
  * in   an error of kafkajs      out  a TroupeError, or whether it passes by itself
  */
-import { asError, TroupeError } from '../errors'
+import { asError, TroupeError } from '../../errors'
 
 interface KafkaFault {
   readonly name: string

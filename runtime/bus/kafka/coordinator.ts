@@ -5,9 +5,9 @@
  * Invariant: a broker that refuses to say is heard. kafkajs's own look-up passes over every answer but the one it wants, so
  * that a user without rights on groups would wait for a broker that has answered.
  */
-import { TroupeError } from '../errors'
-import type { KafkaBroker, KafkaCluster } from './kafkaClient'
-import { passesByItself } from './kafkaErrors'
+import { TroupeError } from '../../errors'
+import type { KafkaBroker, KafkaCluster } from './client'
+import { passesByItself } from './errors'
 
 const coordinatorOfGroup = 0
 

@@ -5,11 +5,11 @@
  * are copied in and copied out, so no two holders share bytes. It keeps all that retention does not drop: its size is
  * what was appended.
  */
-import { type Effects, systemEffects } from '../effects'
-import type { Bus, BusRecord, Position, TopicConfig } from './bus'
-import { busErrors } from './busErrors'
-import { embeddedBus } from './embeddedBus'
-import type { Log, PlacedRecord } from './log'
+import { type Effects, systemEffects } from '../../effects'
+import type { Bus, BusRecord, Position, TopicConfig } from '../bus'
+import { busErrors } from '../busErrors'
+import { embeddedBus } from '../embeddedBus'
+import type { Log, PlacedRecord } from '../log'
 
 interface Partition {
   oldest: number

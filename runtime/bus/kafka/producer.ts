@@ -8,13 +8,13 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Message, Producer, RecordMetadata } from 'kafkajs'
-import { systemEffects } from '../effects'
-import { TroupeError } from '../errors'
-import type { Position } from './bus'
-import { busErrors } from './busErrors'
-import type { KafkaClient, KafkaCluster } from './kafkaClient'
-import { kafkaError, passesByItself } from './kafkaErrors'
-import type { PlacedRecord } from './log'
+import { systemEffects } from '../../effects'
+import { TroupeError } from '../../errors'
+import type { Position } from '../bus'
+import { busErrors } from '../busErrors'
+import type { PlacedRecord } from '../log'
+import type { KafkaClient, KafkaCluster } from './client'
+import { kafkaError, passesByItself } from './errors'
 
 /** Of one partition in one request: a topic takes batches up to 1,048,588 bytes unless it is set otherwise. */
 const batchBytes = 1_000_000

@@ -4,11 +4,11 @@
  * in   a store opened for reading     out  records; growth, found by looking every few ms
  * Invariant: writes nothing, and keeps no snapshot between calls.
  */
-import type { BusRecord, Position, TopicConfig } from './bus'
-import { busErrors } from './busErrors'
-import { lmdbErrors } from './lmdbErrors'
-import { boundsOf, committedKey, readRecords, type Store, type StoredTopic, storedTopics, topicKey } from './lmdbStore'
-import type { Log } from './log'
+import type { BusRecord, Position, TopicConfig } from '../bus'
+import { busErrors } from '../busErrors'
+import type { Log } from '../log'
+import { lmdbErrors } from './errors'
+import { boundsOf, committedKey, readRecords, type Store, type StoredTopic, storedTopics, topicKey } from './store'
 
 /** How stale a tail may be. A look costs one search in the tree for each partition of the topics in use. */
 const pollMs = 20

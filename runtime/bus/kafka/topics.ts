@@ -7,12 +7,12 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Admin, ITopicConfig } from 'kafkajs'
-import { TroupeError } from '../errors'
-import type { TopicConfig } from './bus'
-import { checkTopicConfig } from './busChecks'
-import { busErrors } from './busErrors'
-import type { KafkaClient, KafkaCluster } from './kafkaClient'
-import { kafkaError } from './kafkaErrors'
+import { TroupeError } from '../../errors'
+import type { TopicConfig } from '../bus'
+import { checkTopicConfig } from '../busChecks'
+import { busErrors } from '../busErrors'
+import type { KafkaClient, KafkaCluster } from './client'
+import { kafkaError } from './errors'
 
 const topicResource = 2
 const usualReplication = 3

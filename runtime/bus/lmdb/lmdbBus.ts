@@ -6,15 +6,15 @@
  * a reader holds no transaction longer than one read, so the writer can use freed pages again.
  */
 import { realpathSync } from 'node:fs'
-import { type Effects, systemEffects } from '../effects'
-import { TroupeError } from '../errors'
-import type { Bus } from './bus'
-import { embeddedBus } from './embeddedBus'
-import { hasHeartbeat } from './lease'
-import { writeError } from './lmdbErrors'
-import { LmdbReader } from './lmdbReader'
-import { openStore } from './lmdbStore'
-import { LmdbWriter } from './lmdbWriter'
+import { type Effects, systemEffects } from '../../effects'
+import { TroupeError } from '../../errors'
+import type { Bus } from '../bus'
+import { embeddedBus } from '../embeddedBus'
+import { hasHeartbeat } from '../lease'
+import { writeError } from './errors'
+import { LmdbReader } from './reader'
+import { openStore } from './store'
+import { LmdbWriter } from './writer'
 
 export interface LmdbBusOptions {
   readonly directory: string

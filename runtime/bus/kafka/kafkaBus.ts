@@ -7,19 +7,19 @@
  * transactions to it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Bus, BusRecord, NewRecord, Subscription } from './bus'
-import { checkGroup, checkRecord } from './busChecks'
-import { busErrors } from './busErrors'
-import { parseKafkaAddress } from './kafkaAddress'
-import { createKafkaClient } from './kafkaClient'
-import { type ConsumerContext, KafkaConsumer } from './kafkaConsumer'
-import { kafkaError } from './kafkaErrors'
-import { KafkaProducer } from './kafkaProducer'
-import { KafkaReader } from './kafkaReader'
-import { KafkaTail } from './kafkaTail'
-import { KafkaTopics } from './kafkaTopics'
-import type { PlacedRecord } from './log'
-import { partitionOf } from './partitioner'
+import type { Bus, BusRecord, NewRecord, Subscription } from '../bus'
+import { checkGroup, checkRecord } from '../busChecks'
+import { busErrors } from '../busErrors'
+import type { PlacedRecord } from '../log'
+import { partitionOf } from '../partitioner'
+import { parseKafkaAddress } from './address'
+import { createKafkaClient } from './client'
+import { type ConsumerContext, KafkaConsumer } from './consumer'
+import { kafkaError } from './errors'
+import { KafkaProducer } from './producer'
+import { KafkaReader } from './reader'
+import { KafkaTail } from './tail'
+import { KafkaTopics } from './topics'
 
 const defaultReadRecords = 512
 /** Bounds what one read returns, whatever `max` says; one answer of a broker may exceed it. */

@@ -9,13 +9,13 @@
  * A cursor that is behind catches up with requests of its own; at the end of its partition it joins the long poll.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { systemEffects } from '../effects'
-import type { BusRecord } from './bus'
-import { busErrors } from './busErrors'
-import { asLeader, type KafkaClient, type KafkaCluster } from './kafkaClient'
-import { kafkaError, passesByItself } from './kafkaErrors'
-import { type KafkaReader, partitionFetchBytes } from './kafkaReader'
-import { untilItReaches } from './shortLog'
+import { systemEffects } from '../../effects'
+import type { BusRecord } from '../bus'
+import { busErrors } from '../busErrors'
+import { untilItReaches } from '../shortLog'
+import { asLeader, type KafkaClient, type KafkaCluster } from './client'
+import { kafkaError, passesByItself } from './errors'
+import { type KafkaReader, partitionFetchBytes } from './reader'
 
 /** What a new cursor may wait at most until the poll that runs has ended. */
 const maxWaitMs = 100

@@ -4,7 +4,7 @@
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { TroupeError } from '../errors'
+import { TroupeError } from '../../errors'
 
 /** statfs(2) types on which neither locks nor mapped files of another machine can be trusted. */
 const networkFileSystems: Readonly<Record<number, string>> = {

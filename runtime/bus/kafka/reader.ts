@@ -6,10 +6,11 @@
  * else goes wrong is an error of the bus at once. Records are copies that the receiver owns.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { systemEffects } from '../effects'
-import type { TroupeError } from '../errors'
-import type { BusRecord } from './bus'
-import { busErrors } from './busErrors'
+import { systemEffects } from '../../effects'
+import type { TroupeError } from '../../errors'
+import type { BusRecord } from '../bus'
+import { busErrors } from '../busErrors'
+import type { Bounds } from '../shortLog'
 import {
   asLeader,
   type FetchedPartition,
@@ -17,10 +18,9 @@ import {
   type KafkaBroker,
   type KafkaClient,
   type KafkaCluster,
-} from './kafkaClient'
-import { findCoordinator } from './kafkaCoordinator'
-import { kafkaError, passesByItself, rootOf } from './kafkaErrors'
-import type { Bounds } from './shortLog'
+} from './client'
+import { findCoordinator } from './coordinator'
+import { kafkaError, passesByItself, rootOf } from './errors'
 
 /** Over the largest batch that a topic takes unless it is set otherwise (1,048,588), so that one always fits. */
 export const partitionFetchBytes = 2 * 1024 * 1024

@@ -7,12 +7,12 @@
  * let go and joined again. After `close`, or after `onLost`, nothing that was held may be used.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { systemEffects } from '../effects'
-import { asError, TroupeError } from '../errors'
-import { assignPartitions, type TopicPartition } from './assignment'
-import type { JoinedGroup, KafkaBroker, KafkaClient, KafkaCluster } from './kafkaClient'
-import { findCoordinator } from './kafkaCoordinator'
-import { kafkaError, passesByItself, rootOf } from './kafkaErrors'
+import { systemEffects } from '../../effects'
+import { asError, TroupeError } from '../../errors'
+import { assignPartitions, type TopicPartition } from '../assignment'
+import type { JoinedGroup, KafkaBroker, KafkaClient, KafkaCluster } from './client'
+import { findCoordinator } from './coordinator'
+import { kafkaError, passesByItself, rootOf } from './errors'
 
 const protocolName = 'troupe-cooperative'
 const heartbeatsPerSession = 12

@@ -10,10 +10,10 @@
 import { closeSync, fsyncSync, mkdirSync, openSync, truncateSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Database, RootDatabase } from 'lmdb'
-import { TroupeError } from '../errors'
-import type { BusRecord, TopicConfig } from './bus'
-import { decodeChunk } from './chunk'
-import { inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './lmdbErrors'
+import { TroupeError } from '../../errors'
+import type { BusRecord, TopicConfig } from '../bus'
+import { decodeChunk } from '../chunk'
+import { inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './errors'
 
 export interface Store {
   readonly directory: string
