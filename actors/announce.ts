@@ -10,7 +10,7 @@ import type { RunId } from '../messages/ids'
 import { codeDigest, dataDigest } from '../runtime/digests'
 import type { Effects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
-import type { Journal } from '../runtime/journal'
+import type { Journal } from '../runtime/journal/journal'
 import type { RecipeConfig } from '../runtime/recipe'
 import { fence } from './fenced'
 

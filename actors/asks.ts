@@ -8,9 +8,9 @@
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../messages/commands'
 import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../messages/facts'
 import type { Epoch, TrajectoryId } from '../messages/ids'
-import { contextDigest } from '../runtime/contextDigest'
+import { joined } from '../runtime/concatArrays'
 import { deriveSeed, type Effects } from '../runtime/effects'
-import { joined } from '../runtime/joined'
+import { contextDigest } from '../runtime/journal/contextDigest'
 import { notebookTool } from '../sandbox/tools/notebookTool'
 import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
 

@@ -7,7 +7,7 @@
  */
 import { type Epoch, epoch } from '../messages/ids'
 import type { Effects } from '../runtime/effects'
-import type { Journal } from '../runtime/journal'
+import type { Journal } from '../runtime/journal/journal'
 
 /** Resolves with the epoch, under which this process says what it says as learner and as curriculum. */
 export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 'unique'>): Promise<Epoch> {

@@ -8,9 +8,9 @@
  */
 import { OrderedMap } from 'immutable'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../messages/ids'
-import { nothing, type Reactive } from '../runtime/behaviour'
+import { Awake } from '../runtime/activeClock'
+import { nothing, type Reactive } from '../runtime/host/behaviour'
 import { type Asks, answerVerify, ask, awaitsReward, type RenderRequest } from './asks'
-import { Awake } from './awake'
 import { curriculumAfter, isReplaced, noCurriculum } from './fenced'
 import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
 

@@ -12,8 +12,8 @@
  */
 import type { Fact, RunFinished } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../messages/ids'
-import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
+import type { Behaviour } from '../runtime/host/behaviour'
 import type { Alarm } from '../runtime/recipe'
 import { dueAlarms, watch } from './alarms'
 import { curriculumOutlook, type OutlookPlan } from './curriculumOutlook'

@@ -8,7 +8,7 @@
 import { Map as Persistent } from 'immutable'
 import type { CurriculumAdvanced, RolloutRequested } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion } from '../messages/ids'
-import type { Origin } from '../runtime/behaviour'
+import type { Origin } from '../runtime/host/behaviour'
 import { type AlarmsState, noAlarms } from './alarms'
 import { noStages, type StagesState } from './stages'
 import { noTallies, type TallyState } from './tally'

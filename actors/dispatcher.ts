@@ -11,10 +11,10 @@
 import { FairQueue } from '../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../messages/commands'
 import type { ExecutorId } from '../messages/ids'
-import { type Decision, nothing, type Reactive } from '../runtime/behaviour'
+import { Awake } from '../runtime/activeClock'
 import type { Effects } from '../runtime/effects'
+import { type Decision, nothing, type Reactive } from '../runtime/host/behaviour'
 import { argumentBytes } from './argumentBytes'
-import { Awake } from './awake'
 import { toolKey } from './ports/toolPort'
 
 export interface DispatcherOptions {

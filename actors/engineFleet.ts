@@ -8,8 +8,8 @@
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../messages/facts'
 import type { EngineId, PolicyVersion } from '../messages/ids'
+import { Awake } from '../runtime/activeClock'
 import type { Effects } from '../runtime/effects'
-import { Awake } from './awake'
 import {
   type Ailment,
   type EngineFaults,

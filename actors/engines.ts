@@ -6,6 +6,7 @@
  * goes away later is waited for, and the others go on.
  */
 import { type EngineId, engineId } from '../messages/ids'
+import type { RestartPolicy } from '../runtime/actor/restartPolicy'
 import type { Engine } from '../runtime/engine'
 import { startLocalEngine } from '../runtime/engines/local'
 import { startOpenaiEngine } from '../runtime/engines/openai'
@@ -18,7 +19,6 @@ import { longestContext, type RecipeConfig } from '../runtime/recipe'
 import { isServer } from '../runtime/recipe/engine'
 import { startRenderer } from '../runtime/rendererProcess'
 import { resolveSecret } from '../runtime/secret'
-import type { RestartPolicy } from '../runtime/supervisor'
 import { fileEngine } from './fileEngine'
 import { modelTraits } from './modelTraits'
 import { type SharedRenderer, sharedRenderer } from './sharedRenderer'

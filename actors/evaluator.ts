@@ -9,8 +9,8 @@
 import { OrderedMap } from 'immutable'
 import type { EvaluationCompleted } from '../messages/facts'
 import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../messages/ids'
-import type { Behaviour } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
+import type { Behaviour } from '../runtime/host/behaviour'
 import { errorRateMetric } from './errorRate'
 
 interface Sample {

@@ -10,7 +10,7 @@
 import type { Message } from '../messages'
 import type { Fact } from '../messages/facts'
 import type { Epoch } from '../messages/ids'
-import { type Behaviour, nothing, type Origin } from '../runtime/behaviour'
+import { type Behaviour, nothing, type Origin } from '../runtime/host/behaviour'
 
 /** Who may speak in a partition. */
 interface Claims {

@@ -11,9 +11,9 @@ import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../kernels'
 import type { Fact, GroupClosed, Purpose } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../messages/ids'
-import { nothing, type Reactive } from '../runtime/behaviour'
+import { Awake } from '../runtime/activeClock'
 import { deriveSeed, type Effects } from '../runtime/effects'
-import { Awake } from './awake'
+import { nothing, type Reactive } from '../runtime/host/behaviour'
 import { curriculumAfter, isReplaced, noCurriculum } from './fenced'
 
 interface Member {

@@ -7,7 +7,7 @@
  */
 import type { AssignTools, ExecuteTool } from '../messages/commands'
 import type { ExecutorId } from '../messages/ids'
-import { type Behaviour, nothing } from '../runtime/behaviour'
+import { type Behaviour, nothing } from '../runtime/host/behaviour'
 
 export type ExecutorRequest =
   | { readonly kind: 'run'; readonly ask: ExecuteTool }

@@ -9,7 +9,7 @@
 import type { AssignTurn, EvictTrajectory, GenerateTurn } from '../messages/commands'
 import type { WeightsPublished } from '../messages/facts'
 import type { EngineId, TrajectoryId } from '../messages/ids'
-import { type Behaviour, nothing } from '../runtime/behaviour'
+import { type Behaviour, nothing } from '../runtime/host/behaviour'
 
 export type InferenceRequest =
   | { readonly kind: 'generate'; readonly ask: GenerateTurn }

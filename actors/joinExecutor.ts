@@ -9,7 +9,7 @@
 import type { ExecutorId } from '../messages/ids'
 import type { Embedded } from '../runtime/embed'
 import { TroupeError } from '../runtime/errors'
-import type { CloseOptions } from '../runtime/host'
+import type { CloseOptions } from '../runtime/host/host'
 import { inboxExecutor } from './inboxExecutor'
 import { type ExecutorPortOptions, executorKey, executorPort } from './ports/executorPort'
 

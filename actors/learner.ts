@@ -9,8 +9,8 @@
  */
 import type { GroupSelected, Metrics, StepStarted } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../messages/ids'
-import type { Behaviour, Origin } from '../runtime/behaviour'
 import type { Effects } from '../runtime/effects'
+import type { Behaviour, Origin } from '../runtime/host/behaviour'
 import type { StageReset } from '../runtime/trainer'
 
 export interface LearnerPlan {

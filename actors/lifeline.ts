@@ -5,9 +5,10 @@
  * Invariant: at most one lives at a time. Too many deaths in too short a time are a failure of the run, said once, with
  * the reason of the last one.
  */
+
+import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from '../runtime/actor/restartPolicy'
 import type { Effects } from '../runtime/effects'
 import { asError, TroupeError } from '../runtime/errors'
-import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from '../runtime/supervisor'
 
 /** A process takes seconds to start: fewer tries, further apart, than for an actor. */
 const processPolicy: RestartPolicy = { ...defaultRestartPolicy, maxRestarts: 5, backoffMs: 250 }

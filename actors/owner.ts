@@ -2,7 +2,7 @@
  * Owner of a partition: coordinator and grouper on one feed, so that a group is led and decided in one place.
  * Two behaviours side by side: each folds every fact, and each decides what it is for.
  */
-import type { Decision, Reactive } from '../runtime/behaviour'
+import type { Decision, Reactive } from '../runtime/host/behaviour'
 import type { RenderRequest } from './asks'
 import type { CoordinatorState } from './coordinator'
 import type { GrouperState } from './grouper'

@@ -7,7 +7,7 @@
  * asked for again by the coordinator.
  */
 import type { ExecuteTool } from '../messages/commands'
-import { type Behaviour, nothing } from '../runtime/behaviour'
+import { type Behaviour, nothing } from '../runtime/host/behaviour'
 
 export function toolExecutor(): Behaviour<null, ExecuteTool, ExecuteTool> {
   return {

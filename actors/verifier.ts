@@ -5,7 +5,7 @@
  * Invariant: one of them for each attempt. It holds no state: the coordinator asks again for a reward that does not come.
  */
 import type { VerifyAnswer } from '../messages/commands'
-import { type Behaviour, nothing } from '../runtime/behaviour'
+import { type Behaviour, nothing } from '../runtime/host/behaviour'
 
 export function verifier(): Behaviour<null, VerifyAnswer, VerifyAnswer> {
   return {

@@ -6,7 +6,7 @@
  * to the budget, with metrics and without.
  */
 import { dispatch, spawn, start, stop } from 'nact'
-import { type ActorRef, createActorSystem, type Reply } from '../runtime/actor'
+import { type ActorRef, createActorSystem, type Reply } from '../runtime/actor/system'
 import { createMetrics, type MetricsRegistry } from '../runtime/metrics'
 import { atLeast, type BenchReport, describeMachine, median, printReport } from './report'
 

@@ -9,7 +9,7 @@ import { fence } from '../actors/fenced'
 import type { EngineTelemetry } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { systemEffects } from '../runtime/effects'
-import type { Journal } from '../runtime/journal'
+import type { Journal } from '../runtime/journal/journal'
 
 /** What a person watches need not move oftener. */
 const lingerMs = 20

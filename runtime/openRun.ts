@@ -8,7 +8,7 @@ import type { Bus } from './bus/bus'
 import { parseKafkaAddress } from './bus/kafka/address'
 import { openBus } from './bus/open'
 import { asError, TroupeError } from './errors'
-import { type Journal, openJournal } from './journal'
+import { type Journal, openJournal } from './journal/journal'
 import { type RunDirectory, runDirectory, runsOf } from './runDirectory'
 
 export interface RunContext {

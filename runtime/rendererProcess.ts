@@ -5,8 +5,8 @@
  * Invariant: every call has a deadline; what a template refuses is `render.refused`, and says why.
  */
 import type { ChatMessage } from '../messages/facts'
+import { gather } from './batchCalls'
 import { TroupeError } from './errors'
-import { gather } from './gather'
 import { type PolicyProcessOptions, startPolicyProcess } from './policyProcess'
 import type { Rendered, Renderer, ToolSchema } from './renderer'
 import { bytesOfTokens, tokensOfBytes } from './tokenBytes'

@@ -1,7 +1,7 @@
 /** Actors: credits, tell, ask, stop, limits, and what is measured of them. */
 import fc from 'fast-check'
-import { type ActorRef, createActorSystem, type DeadLetter, type Reply } from '../runtime/actor'
 import { Mailbox } from '../runtime/actor/mailbox'
+import { type ActorRef, createActorSystem, type DeadLetter, type Reply } from '../runtime/actor/system'
 import { createLog } from '../runtime/log'
 import { createMetrics } from '../runtime/metrics'
 

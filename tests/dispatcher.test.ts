@@ -4,8 +4,8 @@ import { type DispatcherState, dispatcher } from '../actors/dispatcher'
 import { toolKey } from '../actors/ports/toolPort'
 import type { AssignTools, ExecuteTool, OfferSlots } from '../messages/commands'
 import { epoch, executorId, groupId, trajectoryId } from '../messages/ids'
-import type { Behaviour } from '../runtime/behaviour'
 import { manualEffects } from '../runtime/effects'
+import type { Behaviour } from '../runtime/host/behaviour'
 
 const leaseMs = 5000
 const call = (member: number, change: Partial<ExecuteTool> = {}): ExecuteTool => ({

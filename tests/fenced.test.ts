@@ -5,8 +5,8 @@ import { fenced } from '../actors/fenced'
 import { learner } from '../actors/learner'
 import type { Fact, GroupSelected, StepStarted } from '../messages/facts'
 import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
-import type { Behaviour } from '../runtime/behaviour'
 import { manualEffects } from '../runtime/effects'
+import type { Behaviour } from '../runtime/host/behaviour'
 import { requested } from './support/facts'
 
 interface Placed {

@@ -1,5 +1,5 @@
 /** What is asked at the same time goes in one call, and everyone gets their own answer. */
-import { gather } from '../runtime/gather'
+import { gather } from '../runtime/batchCalls'
 
 const nextTurn = () => new Promise(resolve => setImmediate(resolve))
 const never = { most: 10, isOfOne: () => false }

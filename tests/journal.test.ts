@@ -7,7 +7,7 @@ import { memoryBlobs } from '../runtime/bus/blobs'
 import type { Bus, BusRecord } from '../runtime/bus/bus'
 import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
 import { openMemoryBus } from '../runtime/bus/memory/memoryBus'
-import { type Following, type Journal, openJournal, type TopicsOnBus } from '../runtime/journal'
+import { type Following, type Journal, openJournal, type TopicsOnBus } from '../runtime/journal/journal'
 import { requested } from './support/facts'
 import { until } from './support/until'
 

@@ -4,8 +4,8 @@ import { learner } from '../actors/learner'
 import { refoldFrom } from '../actors/refoldFrom'
 import type { Fact } from '../messages/facts'
 import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
-import type { Behaviour } from '../runtime/behaviour'
 import { manualEffects } from '../runtime/effects'
+import type { Behaviour } from '../runtime/host/behaviour'
 import { requested } from './support/facts'
 
 interface Topics {

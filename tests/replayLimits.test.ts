@@ -10,7 +10,7 @@ import { engineId, epoch, executorId, policyVersion, trajectoryId } from '../mes
 import { openLog } from '../replay/log/recordedRun'
 import { type Counted, countedTrajectories } from '../replay/trajectories/trajectory'
 import { limited } from '../replay/whatIf/limited'
-import type { Entry } from '../runtime/journal'
+import type { Entry } from '../runtime/journal/journal'
 import { troupe } from './support/cli'
 import { requested, toolCall, toolName } from './support/facts'
 import { quickstartHistory, saveHistory } from './support/histories'

@@ -12,7 +12,7 @@ import { lineOf, trajectoryLines } from '../replay/trajectories/summaries'
 import { IndexRows } from '../replay/trajectoryIndex/rows'
 import type { Bus, BusRecord, NewRecord } from '../runtime/bus/bus'
 import { openLmdbBus } from '../runtime/bus/lmdb/lmdbBus'
-import type { Entry } from '../runtime/journal'
+import type { Entry } from '../runtime/journal/journal'
 import { runDirectory } from '../runtime/runDirectory'
 import { quickstartHistory, recordsOf } from './support/histories'
 

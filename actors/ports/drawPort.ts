@@ -9,7 +9,7 @@ import type { Fact, RolloutLimits, RolloutRequested, Sampling, Task } from '../.
 import { type Epoch, trajectoryId } from '../../messages/ids'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
-import type { Port } from '../../runtime/host'
+import type { Port } from '../../runtime/host/host'
 import type { TaskSource } from '../../runtime/recipe'
 import type { Renderer, ToolSchema } from '../../runtime/renderer'
 import type { DrawRequest } from '../curriculum'

@@ -9,11 +9,11 @@
 import type { GenerateTurn } from '../../messages/commands'
 import type { TurnInterrupted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
-import type { Decision } from '../../runtime/behaviour'
 import type { Effects } from '../../runtime/effects'
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../runtime/engine'
 import { asError, TroupeError } from '../../runtime/errors'
-import type { Port } from '../../runtime/host'
+import type { Decision } from '../../runtime/host/behaviour'
+import type { Port } from '../../runtime/host/host'
 import { adapterOf, weightsHere } from '../../runtime/weights/fetchWeights'
 import type { InferenceRequest } from '../inference'
 

@@ -3,7 +3,7 @@
  * in   render requests        out  context.appended under the epoch that asked
  */
 import type { Effects } from '../../runtime/effects'
-import type { Port } from '../../runtime/host'
+import type { Port } from '../../runtime/host/host'
 import type { Renderer } from '../../runtime/renderer'
 import type { RenderRequest } from '../asks'
 

@@ -10,7 +10,7 @@ import type { ExecuteTool } from '../../messages/commands'
 import type { ToolStatus } from '../../messages/facts'
 import type { ExecutorId, RunId, TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
-import type { Port } from '../../runtime/host'
+import type { Port } from '../../runtime/host/host'
 import { nothingRan } from '../asks'
 
 /** How a tool call went, before it is put into words. */

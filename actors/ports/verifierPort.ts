@@ -12,7 +12,7 @@ import { type Task, taskId } from '../../messages'
 import type { VerifyAnswer } from '../../messages/commands'
 import type { Effects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
-import type { Port } from '../../runtime/host'
+import type { Port } from '../../runtime/host/host'
 
 export interface Graded {
   readonly reward: number

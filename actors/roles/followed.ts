@@ -4,8 +4,8 @@
  * in   a journal        out  their feeds, and from where they need them
  */
 import type { Fact } from '../../messages/facts'
-import type { HostOptions } from '../../runtime/host'
-import type { Feed, Journal } from '../../runtime/journal'
+import type { HostOptions } from '../../runtime/host/host'
+import type { Feed, Journal } from '../../runtime/journal/journal'
 import { fence } from '../fenced'
 import { refoldFrom } from '../refoldFrom'
 

@@ -7,8 +7,8 @@
  */
 import type { Message } from '../../messages'
 import { type Embedded, type HostSpec, openTroupe } from '../../runtime/embed'
-import type { Host } from '../../runtime/host'
-import { failure } from '../failure'
+import { failure } from '../../runtime/firstFailure'
+import type { Host } from '../../runtime/host/host'
 import type { RunOptions } from '../run'
 
 export interface Scope {

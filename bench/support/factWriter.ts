@@ -4,7 +4,7 @@
  * in   facts        out  how many were written
  */
 import type { Fact } from '../../messages/facts'
-import type { Journal } from '../../runtime/journal'
+import type { Journal } from '../../runtime/journal/journal'
 
 const atOnce = 256
 

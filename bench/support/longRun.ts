@@ -17,7 +17,7 @@ import {
   taskId,
   trajectoryId,
 } from '../../messages/ids'
-import type { Journal } from '../../runtime/journal'
+import type { Journal } from '../../runtime/journal/journal'
 import { pythonTool } from '../../sandbox'
 import { factWriter } from './factWriter'
 

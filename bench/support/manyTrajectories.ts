@@ -20,7 +20,7 @@ import {
   taskId,
   trajectoryId,
 } from '../../messages/ids'
-import type { Journal } from '../../runtime/journal'
+import type { Journal } from '../../runtime/journal/journal'
 import { pythonTool } from '../../sandbox'
 import { factWriter } from './factWriter'
 

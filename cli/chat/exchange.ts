@@ -15,7 +15,7 @@ import { type Epoch, executorId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import { type Engine, type Generation, GenerationLost } from '../../runtime/engine'
 import { asError } from '../../runtime/errors'
-import type { Journal } from '../../runtime/journal'
+import type { Journal } from '../../runtime/journal/journal'
 import type { Renderer } from '../../runtime/renderer'
 import { tokenText } from './tokenText'
 

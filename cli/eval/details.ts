@@ -9,7 +9,7 @@ import type { TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { instructionLevel } from '../../recipes/benchmarks'
 import { readFacts } from '../../replay/trajectories/summaries'
-import type { Journal } from '../../runtime/journal'
+import type { Journal } from '../../runtime/journal/journal'
 
 export interface EvaluationDetails {
   /** Mean reward and how many problems, by category, where tasks have one. */

@@ -17,7 +17,7 @@ import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolve
 import { scanTrajectories } from '../../replay/trajectoryIndex/scanTrajectories'
 import { codeDigest } from '../../runtime/digests'
 import { TroupeError } from '../../runtime/errors'
-import type { Entry } from '../../runtime/journal'
+import type { Entry } from '../../runtime/journal/journal'
 import { type RecipeConfig, selectionOf } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { divergenceLines } from './divergenceLines'

@@ -17,7 +17,7 @@ import type {
 import type { TrajectoryId } from '../../messages/ids'
 import { groupOf } from '../../messages/ids'
 import { readFacts } from '../../replay/trajectories/summaries'
-import type { Journal } from '../../runtime/journal'
+import type { Journal } from '../../runtime/journal/journal'
 
 export interface RecordedLoad {
   readonly trace: readonly TracedTrajectory[]

@@ -10,7 +10,7 @@ import { closest } from 'fastest-levenshtein'
 import { Jexl } from 'jexl'
 import { shapes } from '../../messages/shapes'
 import { asError, TroupeError } from '../../runtime/errors'
-import type { Entry } from '../../runtime/journal'
+import type { Entry } from '../../runtime/journal/journal'
 
 /** What an expression can ask about besides the fact's own fields. */
 export interface Stop {

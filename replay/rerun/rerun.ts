@@ -16,10 +16,10 @@ import { decode, encode } from '../../messages/codec'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
 import { factKey, stripTimes } from '../../messages/identity'
 import { groupOf, runId } from '../../messages/ids'
-import type { Origin, Reactive } from '../../runtime/behaviour'
 import type { Effects } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
-import type { Entry } from '../../runtime/journal'
+import type { Origin, Reactive } from '../../runtime/host/behaviour'
+import type { Entry } from '../../runtime/journal/journal'
 import { type Place, placeText } from '../log/place'
 
 export type OwnerBehaviour = Reactive<OwnerState, never, RenderRequest>

@@ -5,7 +5,7 @@
 import { fence } from '../../actors/fenced'
 import type { TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
-import type { Journal } from '../../runtime/journal'
+import type { Journal } from '../../runtime/journal/journal'
 import type { RecordedRun } from '../log/recordedRun'
 import type { Row } from '../trajectoryIndex/rows'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'

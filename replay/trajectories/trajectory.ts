@@ -17,7 +17,7 @@ import type {
   TrajectoryFact,
 } from '../../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
-import type { Entry } from '../../runtime/journal'
+import type { Entry } from '../../runtime/journal/journal'
 import type { RecordedRun } from '../log/recordedRun'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
 

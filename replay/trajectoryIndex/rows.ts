@@ -9,7 +9,7 @@ import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/fenced'
 import type { TrajectoryFact } from '../../messages/facts'
 import { epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
 import type { BusRecord } from '../../runtime/bus/bus'
-import type { Entry } from '../../runtime/journal'
+import type { Entry } from '../../runtime/journal/journal'
 
 /** unasked: only later facts of it are there. unread: it was asked for in a record that cannot be read. */
 export type RowState = 'unasked' | 'unread' | 'running' | 'answered' | 'truncated' | 'failed'

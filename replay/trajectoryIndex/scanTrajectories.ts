@@ -4,7 +4,7 @@
  * in   which trajectories        out  their facts, those about their groups, and every claim, in each partition's order
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
-import type { Entry } from '../../runtime/journal'
+import type { Entry } from '../../runtime/journal/journal'
 import type { Place } from '../log/place'
 import type { RecordedRun } from '../log/recordedRun'
 import type { IndexView } from './indexFile'

@@ -14,7 +14,7 @@ import type { LearnerFact, TrajectoryFact } from '../../messages/facts'
 import { groupOf, memberOf, type RunId, type TrajectoryId } from '../../messages/ids'
 import { routeOf } from '../../messages/topics'
 import type { BusRecord } from '../../runtime/bus/bus'
-import type { Entry } from '../../runtime/journal'
+import type { Entry } from '../../runtime/journal/journal'
 import type { Fault } from '../log/faults'
 import { placeText } from '../log/place'
 

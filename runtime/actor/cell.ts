@@ -7,11 +7,11 @@
  * accepted is handled, or is a dead letter. Nothing here rejects unheard or throws into the carrier.
  */
 import { asError, type TroupeError } from '../errors'
-import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from '../supervisor'
 import { actorError } from './actorError'
 import { Family } from './family'
 import { type Envelope, Inbox } from './inbox'
 import type { ActorMeter, Instruments } from './instruments'
+import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from './restartPolicy'
 import type {
   ActorContext,
   ActorRef,

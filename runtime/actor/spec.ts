@@ -1,9 +1,9 @@
 /**
- * What an actor is given and what it gives: the vocabulary of runtime/actor.ts, as types alone.
+ * What an actor is given and what it gives: the vocabulary of runtime/actor/system.ts, as types alone.
  * Invariant: an actor's state lives in the closure that `start` returns. Nothing that a handler returns replaces it.
  */
 import type { TroupeError } from '../errors'
-import type { RestartPolicy } from '../supervisor'
+import type { RestartPolicy } from './restartPolicy'
 
 /** Handles one message. The next one waits until this has resolved. A throw restarts the actor. */
 export type Handler<M> = (message: M) => void | Promise<void>

@@ -14,11 +14,11 @@ import type {
   TurnInterrupted,
 } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
-import { contextDigest } from '../contextDigest'
+import { joined } from '../concatArrays'
 import type { Generation } from '../engine'
 import { TroupeError } from '../errors'
-import { joined } from '../joined'
-import type { Entry, Journal } from '../journal'
+import { contextDigest } from '../journal/contextDigest'
+import type { Entry, Journal } from '../journal/journal'
 
 export interface RecordedTurn {
   readonly trajectory: TrajectoryId

@@ -8,7 +8,7 @@ import { coordinator } from '../../actors/coordinator'
 import { curriculumAfter, isReplaced, isStale, noCurriculum } from '../../actors/fenced'
 import type { Fact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
-import type { Entry, Journal } from '../../runtime/journal'
+import type { Entry, Journal } from '../../runtime/journal/journal'
 
 export interface Audit {
   readonly turnsCounted: number

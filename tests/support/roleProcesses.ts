@@ -9,7 +9,7 @@ import { runId } from '../../messages/ids'
 import { type Bus, openKafkaBus } from '../../runtime/bus'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { asError } from '../../runtime/errors'
-import { type Journal, openJournal } from '../../runtime/journal'
+import { type Journal, openJournal } from '../../runtime/journal/journal'
 import { descendantsOf, type Finished, isAlive, type Running, troupe } from './cli'
 import { until } from './until'
 

@@ -5,8 +5,8 @@
 import { isDeepStrictEqual } from 'node:util'
 import type { Command } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
-import type { Behaviour, Decision, Origin } from '../../runtime/behaviour'
 import { manualEffects } from '../../runtime/effects'
+import type { Behaviour, Decision, Origin } from '../../runtime/host/behaviour'
 
 type Decided<R> = Decision & { readonly requests?: readonly R[] }
 

@@ -6,7 +6,7 @@
 
 import type { PolicyName } from '../../../kernels'
 import type { VllmEngine } from '../../../runtime/engines/vllm'
-import type { Journal } from '../../../runtime/journal'
+import type { Journal } from '../../../runtime/journal/journal'
 import { until } from '../../../tests/support/until'
 import { type RecordedRollout, recordSteps } from '../recordedStep'
 import { inOrder, spanOf } from '../rolloutRound'

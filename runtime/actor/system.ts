@@ -7,14 +7,14 @@
  * (tests/nactFaults.test.ts) cannot happen to anyone.
  */
 import type { ActorSystemRef, Ref } from 'nact'
-import { actorError } from './actor/actorError'
-import { Cell, type Host, type Parent } from './actor/cell'
-import { Family } from './actor/family'
-import { instruments } from './actor/instruments'
-import type { ActorRef, ActorSpec, Carrier, DeadLetter, StopOptions } from './actor/spec'
-import { systemEffects } from './effects'
-import { asError, type TroupeError } from './errors'
-import type { MetricsRegistry } from './metrics'
+import { systemEffects } from '../effects'
+import { asError, type TroupeError } from '../errors'
+import type { MetricsRegistry } from '../metrics'
+import { actorError } from './actorError'
+import { Cell, type Host, type Parent } from './cell'
+import { Family } from './family'
+import { instruments } from './instruments'
+import type { ActorRef, ActorSpec, Carrier, DeadLetter, StopOptions } from './spec'
 
 export type {
   ActorContext,
@@ -27,7 +27,7 @@ export type {
   StopOptions,
   StopReason,
   TellOptions,
-} from './actor/spec'
+} from './spec'
 
 export interface ActorSystemOptions {
   readonly name: string

@@ -7,17 +7,17 @@
  * when all that it said is folded, so that it says nothing twice.
  */
 
-import { type Message, routeOf, type TopicName } from '../messages'
-import type { Fact } from '../messages/facts'
-import type { ActorRef, ActorSystem } from './actor'
+import { type Message, routeOf, type TopicName } from '../../messages'
+import type { Fact } from '../../messages/facts'
+import type { RestartPolicy } from '../actor/restartPolicy'
+import type { ActorRef, ActorSystem } from '../actor/system'
+import type { Effects } from '../effects'
+import { TroupeError } from '../errors'
+import type { Entry, Feed, Following, Journal } from '../journal/journal'
+import type { Log } from '../log'
 import type { Behaviour, Decision } from './behaviour'
-import type { Effects } from './effects'
-import { TroupeError } from './errors'
-import { type Cell, type Decided, hostFold, newCell, type Place, placeKey } from './hostFold'
-import { hostRequests } from './hostRequests'
-import type { Entry, Feed, Following, Journal } from './journal'
-import type { Log } from './log'
-import type { RestartPolicy } from './supervisor'
+import { type Cell, type Decided, hostFold, newCell, type Place, placeKey } from './fold'
+import { hostRequests } from './requests'
 
 export interface Answer extends Decision {
   /** Appended once the facts are durable: what must not stand in the log without them. */

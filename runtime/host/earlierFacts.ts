@@ -6,9 +6,9 @@
  * Invariant: it is read backwards only as far as it takes. Every decision names its owner's claim, and every request its
  * curriculum's, so that the claims themselves need not be found; those of a log in which nobody claims name none.
  */
-import type { CurriculumClaimed, RolloutRequested } from '../messages/facts'
-import type { TopicName } from '../messages/topics'
-import type { Journal } from './journal'
+import type { CurriculumClaimed, RolloutRequested } from '../../messages/facts'
+import type { TopicName } from '../../messages/topics'
+import type { Journal } from '../journal/journal'
 
 export interface SaidBefore {
   /** Offset of the owner's claim; -1 without. */

@@ -14,13 +14,13 @@ import {
   type TopicSpec,
   topicOnBus,
   topics,
-} from '../messages'
-import type { RunId } from '../messages/ids'
-import type { BlobStore } from './bus/blobs'
-import type { Bus, BusRecord, NewRecord, Position, Subscription } from './bus/bus'
-import { busErrors } from './bus/busErrors'
-import { type Bounds, untilItReaches } from './bus/shortLog'
-import { asError, TroupeError } from './errors'
+} from '../../messages'
+import type { RunId } from '../../messages/ids'
+import type { BlobStore } from '../bus/blobs'
+import type { Bus, BusRecord, NewRecord, Position, Subscription } from '../bus/bus'
+import { busErrors } from '../bus/busErrors'
+import { type Bounds, untilItReaches } from '../bus/shortLog'
+import { asError, TroupeError } from '../errors'
 
 const previewBytes = 256
 /** Decoded messages are remembered, because several followers of one process read the same records. */

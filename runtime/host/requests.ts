@@ -7,8 +7,8 @@
  */
 import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { asError } from './errors'
-import type { Log } from './log'
+import { asError } from '../errors'
+import type { Log } from '../log'
 
 export interface HostRequestsOptions<R, A> {
   readonly perform: ((request: R, signal: AbortSignal) => Promise<A | undefined>) | undefined

@@ -6,9 +6,9 @@
  * history is the state that the live actor had there. `decide` is given the state *after* the input, when it is a fact,
  * and `undefined` for `before` when the fact was ignored.
  */
-import type { Command } from '../messages/commands'
-import type { Fact } from '../messages/facts'
-import type { Effects } from './effects'
+import type { Command } from '../../messages/commands'
+import type { Fact } from '../../messages/facts'
+import type { Effects } from '../effects'
 
 /** Where a record stood, and the epoch of its partition. */
 export interface Origin {

@@ -5,16 +5,16 @@
  * Invariant: each fact is folded once, and nothing is decided before a partition's live point. A message that crashes the
  * actor again and again goes to the dead letters, and refolds leave it out from then on.
  */
-import type { Message, TopicName } from '../messages'
-import type { Fact } from '../messages/facts'
-import { epoch } from '../messages/ids'
-import { isFact } from '../messages/isFact'
+import type { Message, TopicName } from '../../messages'
+import type { Fact } from '../../messages/facts'
+import { epoch } from '../../messages/ids'
+import { isFact } from '../../messages/isFact'
+import type { Effects } from '../effects'
+import { asError } from '../errors'
+import type { Entry, Feed, Journal } from '../journal/journal'
+import type { Log } from '../log'
 import type { Behaviour, Decision, Origin } from './behaviour'
-import type { Effects } from './effects'
-import { asError } from './errors'
-import type { Entry, Feed, Journal } from './journal'
-import type { Log } from './log'
-import { saidBefore } from './saidBefore'
+import { saidBefore } from './earlierFacts'
 
 export interface Place {
   readonly topic: TopicName
