@@ -5,8 +5,9 @@
  * Invariant: pure. An alarm is raised once for each time that its metric stays beyond the bound; a metric that a step has not
  * changes nothing, one that is no number is beyond every bound.
  */
+
+import type { Alarm } from '../config'
 import type { Fact } from '../messages/facts'
-import type { Alarm } from '../runtime/recipe'
 
 interface Watched {
   readonly steps: number

@@ -5,13 +5,14 @@
  * Invariant: whoever reads a run's log finds under which recipe, code and tokenizer its facts came about, and nobody takes
  * part under others.
  */
+
+import type { RecipeConfig } from '../config'
 import type { RunFinished, RunStarted } from '../messages/facts'
 import type { RunId } from '../messages/ids'
 import { codeDigest, dataDigest } from '../runtime/digests'
 import type { Effects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
 import type { Journal } from '../runtime/journal/journal'
-import type { RecipeConfig } from '../runtime/recipe'
 import { fence } from './fenced'
 
 export interface AnnounceOptions {

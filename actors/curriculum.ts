@@ -10,11 +10,12 @@
  * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw of which only a part came into the
  * log is made again before any other, with the same tasks and orders.
  */
+
+import type { Alarm } from '../config'
 import type { Fact, RunFinished } from '../messages/facts'
 import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../messages/ids'
 import type { Effects } from '../runtime/effects'
 import type { Behaviour } from '../runtime/host/behaviour'
-import type { Alarm } from '../runtime/recipe'
 import { dueAlarms, watch } from './alarms'
 import { curriculumOutlook, type OutlookPlan } from './curriculumOutlook'
 import {

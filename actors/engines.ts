@@ -5,6 +5,9 @@
  * Invariant: a server that does not answer when the run begins, or does not fit it, ends the run with the reason; one that
  * goes away later is waited for, and the others go on.
  */
+
+import { longestContext, type RecipeConfig } from '../config'
+import { isServer } from '../config/sections/engine'
 import { type EngineId, engineId } from '../messages/ids'
 import type { RestartPolicy } from '../runtime/actor/restartPolicy'
 import type { Engine } from '../runtime/engine'
@@ -15,8 +18,6 @@ import { startSglangEngine } from '../runtime/engines/sglang'
 import { startVllmEngine } from '../runtime/engines/vllm'
 import { asError, TroupeError } from '../runtime/errors'
 import type { Log } from '../runtime/log'
-import { longestContext, type RecipeConfig } from '../runtime/recipe'
-import { isServer } from '../runtime/recipe/engine'
 import { startRenderer } from '../runtime/rendererProcess'
 import { resolveSecret } from '../runtime/secret'
 import { fileEngine } from './fileEngine'

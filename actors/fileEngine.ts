@@ -4,6 +4,8 @@
  * in   the recipe's engine        out  how to start one of them
  * Invariant: the log, or the file, is opened and read once, by the first that starts, for all of them.
  */
+
+import { longestContext, type RecipeConfig } from '../config'
 import type { EngineModel } from '../kernels'
 import type { EngineId } from '../messages/ids'
 import type { Engine } from '../runtime/engine'
@@ -12,7 +14,6 @@ import { openRecording, RecordedTurns, type Recording, recordedEngine } from '..
 import type { OwnLog } from '../runtime/engines/recordedLog'
 import { simulatedEngine } from '../runtime/engines/simulated'
 import type { Log } from '../runtime/log'
-import { longestContext, type RecipeConfig } from '../runtime/recipe'
 import { modelTraits } from './modelTraits'
 import type { SharedRenderer } from './sharedRenderer'
 

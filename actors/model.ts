@@ -9,10 +9,10 @@ import { existsSync, readFileSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
+import { contextFaults, positionsOf, type RecipeConfig } from '../config'
 import type { ChatMessage } from '../messages/facts'
 import { asError, TroupeError } from '../runtime/errors'
 import { policyDirectory, pythonPath } from '../runtime/python'
-import { contextFaults, positionsOf, type RecipeConfig } from '../runtime/recipe'
 
 export interface ModelOnDisk {
   readonly directory: string

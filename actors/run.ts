@@ -1,4 +1,6 @@
 /** What a run is started with, and what comes back; the same for a process that does everything and for one with a role. */
+
+import type { Recipe, RecipeConfig } from '../config'
 import type { RunFinished } from '../messages/facts'
 import type { EngineId, RunId } from '../messages/ids'
 import type { BlobStore } from '../runtime/bus/blobs'
@@ -8,7 +10,6 @@ import type { Engine } from '../runtime/engine'
 import type { Journal } from '../runtime/journal/journal'
 import type { Log } from '../runtime/log'
 import type { MetricsRegistry } from '../runtime/metrics'
-import type { Recipe, RecipeConfig } from '../runtime/recipe'
 import type { Tool } from './ports/toolPort'
 
 /** What a process does in a run. `all`: everything, alone or with others beside it. */

@@ -3,7 +3,7 @@
 import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
 import { loadRecipe } from '../recipes/load/loadRecipe'
-import type { Origin } from '../runtime/config'
+import type { Origin } from '../runtime/settings/resolveConfig'
 import { gather } from './gather'
 
 export function registerConfig(program: Command): void {

@@ -8,7 +8,7 @@
 import { distance } from 'fastest-levenshtein'
 import type { Verdict } from '../actors/ports/answerGrader'
 import { type AnswerPlace, extractAnswer, lastAnswer, parseExactJson } from '../kernels'
-import { withoutBom } from '../runtime/withoutBom'
+import { withoutBom } from '../runtime/settings/withoutBom'
 
 export type GradeLineId = string | number | undefined
 

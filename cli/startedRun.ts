@@ -3,16 +3,16 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { checkCode, startOf } from '../actors/announce'
+import { type RecipeConfig, recipeSchema } from '../config'
 import { topicOnBus } from '../messages'
 import type { RunStarted } from '../messages/facts'
 import { recipeNames as names } from '../recipes/load/loadRecipe'
-import { resolveConfig } from '../runtime/config'
 import { dataDigest } from '../runtime/digests'
 import { systemEffects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
 import type { Journal } from '../runtime/journal/journal'
 import { type RunContext, runsOn } from '../runtime/openRun'
-import { type RecipeConfig, recipeSchema } from '../runtime/recipe'
+import { resolveConfig } from '../runtime/settings/resolveConfig'
 import { stopOverrides } from './stopOn'
 
 const lookEveryMs = 250

@@ -1,5 +1,5 @@
 /** Recipes by name, and what one writes a recipe with: the public surface (`troupe/recipes`). */
-import type { Recipe } from '../runtime/recipe'
+import type { Recipe } from '../config'
 import { environment } from './environment'
 import { gsm8k } from './gsm8k'
 import { quickstart } from './quickstart'
@@ -16,7 +16,7 @@ export {
   type RewardFunction,
   type RewardScore,
   type TaskSource,
-} from '../runtime/recipe'
+} from '../config'
 
 export { answerInstruction, problemsData, problemsRecipe } from './problems'
 

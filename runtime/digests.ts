@@ -7,7 +7,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
 /** Folders whose code decides: a change elsewhere does not change a fact. */
-const deciding = ['messages', 'kernels', 'policy', 'runtime', 'actors', 'recipes/environment/python']
+const deciding = ['messages', 'kernels', 'policy', 'runtime', 'config', 'backends', 'actors']
 
 /** sha256 over the deciding sources (or their build), hex. */
 export function codeDigest(): string {

@@ -1,14 +1,8 @@
 /**
  * The Renderer: the only tokeniser there is. It renders chat messages once, as token ids (DESIGN §4, tokens).
  */
+import type { ToolSchema } from '../config/toolSchema'
 import type { ChatMessage } from '../messages/facts'
-
-export interface ToolSchema {
-  readonly name: string
-  readonly description: string
-  /** JSON schema of the arguments. */
-  readonly parameters: Readonly<Record<string, unknown>>
-}
 
 export interface Rendered {
   readonly text: string

@@ -4,11 +4,13 @@
  * in   messages, tools, tool responses       out  text, token ids, masks
  * Invariant: every call has a deadline; what a template refuses is `render.refused`, and says why.
  */
+
+import type { ToolSchema } from '../config/toolSchema'
 import type { ChatMessage } from '../messages/facts'
 import { gather } from './batchCalls'
 import { TroupeError } from './errors'
 import { type PolicyProcessOptions, startPolicyProcess } from './policyProcess'
-import type { Rendered, Renderer, ToolSchema } from './renderer'
+import type { Rendered, Renderer } from './renderer'
 import { bytesOfTokens, tokensOfBytes } from './tokenBytes'
 
 export type RendererOptions = Omit<PolicyProcessOptions, 'serve' | 'options'> & { readonly timeoutMs?: number }

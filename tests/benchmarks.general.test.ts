@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { graderSandbox } from '../actors/ports/graderSandbox'
 import { openGraders } from '../actors/ports/graders'
 import type { Grade } from '../actors/ports/verifierPort'
+import { recipeSchema } from '../config'
 import { taskId } from '../messages/ids'
 import { benchmarkRecipe, benchmarks, readProblems } from '../recipes/benchmarks'
 import { verdictIn } from '../recipes/benchmarks/arenaHard'
@@ -15,8 +16,7 @@ import { parseGpqa } from '../recipes/benchmarks/gpqa'
 import { instructionLevel, parseIfeval } from '../recipes/benchmarks/ifeval'
 import { instructions } from '../recipes/benchmarks/ifeval/instructions'
 import type { Problem } from '../recipes/benchmarks/problem'
-import { parseConfig } from '../runtime/config'
-import { recipeSchema } from '../runtime/recipe'
+import { parseConfig } from '../runtime/settings/resolveConfig'
 
 jest.setTimeout(120_000)
 

@@ -1,9 +1,9 @@
+import { recipeSchema } from '../config'
+import { engineOverrides } from '../config/engineAddress'
 import { recipes } from '../recipes'
-import { resolveConfig } from '../runtime/config'
-import { engineOverrides } from '../runtime/engines/address'
 import { serverHttp } from '../runtime/engines/serverHttp'
 import type { TroupeError } from '../runtime/errors'
-import { recipeSchema } from '../runtime/recipe'
+import { resolveConfig } from '../runtime/settings/resolveConfig'
 
 const resolved = (...overrides: readonly string[]) =>
   resolveConfig(recipeSchema, { what: 'recipe', recipe: { ...recipes.get('quickstart')!.config }, overrides }).value

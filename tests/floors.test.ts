@@ -9,20 +9,19 @@ import ts from 'typescript'
 
 const root = join(__dirname, '..')
 
-/** What a folder may import of ours, besides itself. Files in the root (index.ts) stand on top of all. */
+/** What a folder may import of ours, besides itself. Files in the root (index.ts) and the package's entries stand on top of all. */
+const floors = ['messages', 'kernels', 'sandbox', 'runtime', 'config', 'backends', 'actors', 'recipes', 'replay']
+const below = (house: string) => floors.slice(0, floors.indexOf(house))
 const mayImport: Readonly<Record<string, readonly string[]>> = {
   messages: [],
   kernels: ['messages'],
   sandbox: [],
-  runtime: ['messages', 'kernels', 'sandbox'],
-  actors: ['messages', 'kernels', 'sandbox', 'runtime'],
-  recipes: ['messages', 'kernels', 'sandbox', 'runtime', 'actors'],
-  replay: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes'],
-  dashboard: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'replay'],
+  ...Object.fromEntries(floors.slice(3).map(house => [house, below(house)])),
+  dashboard: floors,
   // `troupe bench` runs what stands in bench/, which a package does not carry.
-  cli: ['messages', 'kernels', 'sandbox', 'runtime', 'actors', 'recipes', 'replay', 'dashboard', 'bench'],
+  cli: [...floors, 'dashboard', 'bench'],
 }
-const unruled = new Set(['tests', 'bench', 'examples'])
+const unruled = new Set(['tests', 'bench', 'examples', 'entries'])
 
 /** Where wall time and chance may be asked for directly: at the edges, where nothing is replayed. */
 const mayAskTheWorld = new Set(['sandbox', 'cli'])

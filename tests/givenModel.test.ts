@@ -3,8 +3,8 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { modelOf, modelThere } from '../actors/model'
-import { parseConfig } from '../runtime/config'
-import { positionsOf, type RecipeConfig, recipeSchema } from '../runtime/recipe'
+import { positionsOf, type RecipeConfig, recipeSchema } from '../config'
+import { parseConfig } from '../runtime/settings/resolveConfig'
 import { failure, refused } from './support/refusal'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-given-'))

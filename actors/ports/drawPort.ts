@@ -5,13 +5,15 @@
  * Invariant: a group's task, its members' seeds and their start order follow from the request alone, so that a draw that
  * is made twice yields the same facts. A draw that is told is one whose requests are all in the log.
  */
+
+import type { TaskSource } from '../../config'
+import type { ToolSchema } from '../../config/toolSchema'
 import type { Fact, RolloutLimits, RolloutRequested, Sampling, Task } from '../../messages/facts'
 import { type Epoch, trajectoryId } from '../../messages/ids'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host/host'
-import type { TaskSource } from '../../runtime/recipe'
-import type { Renderer, ToolSchema } from '../../runtime/renderer'
+import type { Renderer } from '../../runtime/renderer'
 import type { DrawRequest } from '../curriculum'
 
 export interface DrawOptions {

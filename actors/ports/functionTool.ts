@@ -6,10 +6,10 @@
  * schema never reach it.
  */
 import { z } from 'zod'
+import type { ToolFunction } from '../../config'
+import type { ToolSchema } from '../../config/toolSchema'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
-import type { ToolFunction } from '../../runtime/recipe'
-import type { ToolSchema } from '../../runtime/renderer'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import type { Tool, ToolOutcome } from './toolPort'
 

@@ -6,17 +6,11 @@
  * first time that it fails in some way is logged; so is the first time that a grader is itself broken.
  */
 import { closest } from 'fastest-levenshtein'
+import { builtInRewards, type Recipe, type RecipeConfig, type RewardConfig, type RewardFunction } from '../../config'
 import { answerText } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
-import {
-  builtInRewards,
-  type Recipe,
-  type RecipeConfig,
-  type RewardConfig,
-  type RewardFunction,
-} from '../../runtime/recipe'
 import type { RewardProcesses } from '../../runtime/rewardProcess'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import type { GraderSandbox } from './graderSandbox'

@@ -5,10 +5,10 @@
  * Invariant: no two tools have one name, and every schema has a tool behind it; what does not fit ends the run at its start.
  */
 import { closest } from 'fastest-levenshtein'
+import type { Recipe, RecipeConfig } from '../../config'
+import type { ToolSchema } from '../../config/toolSchema'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
-import type { Recipe, RecipeConfig } from '../../runtime/recipe'
-import type { ToolSchema } from '../../runtime/renderer'
 import type { Sandbox } from '../../sandbox/sandbox'
 import { notebookTool, runNotebookCell } from '../../sandbox/tools/notebookTool'
 import { pythonTool } from '../../sandbox/tools/pythonTool'

@@ -6,17 +6,13 @@
  * one says after that is not heard.
  */
 import { pathToFileURL } from 'node:url'
+import { grpoOptionsOf, trainerOptionsOf } from '../../backends/trainer/recipeOptions'
+import { completeAlarm, type RecipeConfig, type TaskSource } from '../../config'
+import type { ToolSchema } from '../../config/toolSchema'
 import type { ChatMessage, RolloutLimits } from '../../messages/facts'
 import { type Epoch, policyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
-import {
-  completeAlarm,
-  grpoOptionsOf,
-  type RecipeConfig,
-  type TaskSource,
-  trainerOptionsOf,
-} from '../../runtime/recipe'
-import type { Renderer, ToolSchema } from '../../runtime/renderer'
+import type { Renderer } from '../../runtime/renderer'
 import type { Trainer } from '../../runtime/trainer'
 import { startTrainer } from '../../runtime/trainerProcess'
 import { serveWeights } from '../../runtime/weights/serveWeights'

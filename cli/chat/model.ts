@@ -6,10 +6,10 @@
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { checkContexts, positionsIn } from '../../actors/model'
-import { applyOverrides, parseConfig } from '../../runtime/config'
-import { engineOverrides } from '../../runtime/engines/address'
+import { type RecipeConfig, recipeSchema } from '../../config'
+import { engineOverrides } from '../../config/engineAddress'
 import { TroupeError } from '../../runtime/errors'
-import { type RecipeConfig, recipeSchema } from '../../runtime/recipe'
+import { applyOverrides, parseConfig } from '../../runtime/settings/resolveConfig'
 
 export interface ChatModelOptions {
   readonly model?: string

@@ -5,7 +5,7 @@
  * Invariant: pure arithmetic from the recipe's numbers and the data sheet's; what is assumed (utilization, how much of its
  * budget a rollout uses) is said beside the figure. It is an estimate: communication, and imbalance of GPUs, are not in it.
  */
-import type { HardwareConfig, RecipeConfig } from '../../runtime/recipe'
+import type { HardwareConfig, RecipeConfig } from '../../config'
 
 export interface Figure {
   readonly what: string

@@ -6,12 +6,12 @@
  * counts are smaller, and each is named. Tasks and demonstrations are of the dry run: nothing has to be downloaded.
  */
 
+import type { Recipe, RecipeConfig, RecipeInput } from '../../config'
 import { printToolCall } from '../../kernels/toolCalls'
 import { toolResultText } from '../../kernels/toolText'
 import type { ChatMessage, Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
-import type { Recipe, RecipeConfig, RecipeInput } from '../../runtime/recipe'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 
 export interface Reduced {

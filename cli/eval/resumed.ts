@@ -4,12 +4,13 @@
  * in   the run as it was started, what the command line says now        out  nothing, or an error
  * Invariant: nothing that was said is left out without a word.
  */
+
+import { recipeSchema } from '../../config'
 import type { RunStarted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
-import { resolveConfig } from '../../runtime/config'
 import { dataDigest } from '../../runtime/digests'
 import { TroupeError } from '../../runtime/errors'
-import { recipeSchema } from '../../runtime/recipe'
+import { resolveConfig } from '../../runtime/settings/resolveConfig'
 import { refuseOtherRecipe } from '../startedRun'
 import type { EvalOptions } from './one'
 

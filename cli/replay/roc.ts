@@ -5,6 +5,7 @@
  * dynamic: dynamic sampling alone (DAPO, arXiv 2503.14476 §3.2): a group of unequal rewards is kept whole.
  */
 import type { Command } from 'commander'
+import type { RecipeConfig } from '../../config'
 import { advantages, type GroupMember, type Selection, type SelectionVariant, selectGroup } from '../../kernels'
 import type { GroupRejected, GroupSelected } from '../../messages/facts'
 import type { GroupId } from '../../messages/ids'
@@ -13,7 +14,6 @@ import { configOf } from '../../replay/log/recordedConfig'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
 import { rewardedMembers, selectionOptions } from '../../replay/whatIf/groups'
-import type { RecipeConfig } from '../../runtime/recipe'
 import { escapeForTerminal, painter } from '../terminal'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'

@@ -6,7 +6,7 @@
  * and counted: an engine has nothing to do for it that a trace could say.
  */
 import type { TracedTrajectory } from '../../kernels'
-import { invalidInput } from '../../runtime/readInput'
+import { invalidInput } from '../../runtime/settings/inputFile'
 
 export const azureHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens'
 

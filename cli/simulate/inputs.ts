@@ -6,7 +6,7 @@
  */
 import { z } from 'zod'
 import { type EngineModel, roomFault, type TracedTrajectory } from '../../kernels'
-import { checkInput, invalidInput, parseJson, readText } from '../../runtime/readInput'
+import { checkInput, invalidInput, parseJson, readText } from '../../runtime/settings/inputFile'
 import { azureHeader, parseAzureTrace, type ReadTrace } from './azureTrace'
 
 const tokens = z.number().int().positive()

@@ -3,7 +3,7 @@
  * §5.1): mathematics and GPQA with the tool, 30K tokens, at most 30 turns, temperature 0.6, the mean of 16; BFCL, IFEval and
  * Arena-Hard without it, at temperature 0, once.
  */
-import type { RewardFunction } from '../../runtime/recipe'
+import type { RewardFunction } from '../../config'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { arenaHardReward, parseArenaHard } from './arenaHard'
 import { bfclReward, parseBfcl } from './bfcl'

@@ -6,7 +6,7 @@
  */
 import type { ChatMessage } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
-import { withoutBom } from '../../runtime/withoutBom'
+import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface Problem {
   readonly id: string

@@ -11,7 +11,7 @@ import { basename, join, resolve } from 'node:path'
 import { createInterface } from 'node:readline'
 import { parseExactJson } from '../../kernels'
 import { asError, TroupeError } from '../../runtime/errors'
-import { withoutBom } from '../../runtime/withoutBom'
+import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface ReadRow {
   /** undefined: the line is no JSON. */

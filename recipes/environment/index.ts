@@ -7,11 +7,11 @@
  */
 import { join } from 'node:path'
 import { z } from 'zod'
+import { defineRecipe, type RecipeConfig, type TaskSource } from '../../config'
 import type { ChatMessage } from '../../messages/facts'
-import { parseConfig } from '../../runtime/config'
 import { deriveSeed } from '../../runtime/effects'
 import { environmentsVenv } from '../../runtime/python'
-import { defineRecipe, type RecipeConfig, type TaskSource } from '../../runtime/recipe'
+import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type InstancesRequest, instancesOf, pythonDirectory } from './instances'
 import { environmentTasks } from './tasks'

@@ -6,10 +6,11 @@
  * it anew. Invariant: pure; no question of the evaluation is trained on, in whatever spacing or case; no two instances have
  * one id.
  */
+
+import type { TaskSource } from '../../config'
 import type { Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
-import type { TaskSource } from '../../runtime/recipe'
 import type { Instance } from './instances'
 
 export interface EnvironmentTasksOptions {

@@ -7,7 +7,7 @@
  */
 import { normalizeInteger } from '../../kernels/answer'
 import { parseExactJson } from '../../kernels/exactJson'
-import { withoutBom } from '../../runtime/withoutBom'
+import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface Gsm8kRow {
   /** 1-based line of the file: names the row for ever, also when others are left out. */

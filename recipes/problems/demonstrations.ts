@@ -10,7 +10,7 @@ import { z } from 'zod'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
-import { withoutBom } from '../../runtime/withoutBom'
+import { withoutBom } from '../../runtime/settings/withoutBom'
 
 const conversation = z
   .array(z.object({ role: z.enum(['system', 'user', 'assistant', 'tool']), content: z.string() }))

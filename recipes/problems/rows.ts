@@ -6,7 +6,7 @@
  * one, else its line: it names the row for ever, also when others are left out.
  */
 import { parseExactJson } from '../../kernels/exactJson'
-import { withoutBom } from '../../runtime/withoutBom'
+import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface ProblemRow {
   readonly id: string

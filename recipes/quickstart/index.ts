@@ -6,9 +6,9 @@
  */
 import { join } from 'node:path'
 import { z } from 'zod'
+import { defineRecipe } from '../../config'
 import { taskId } from '../../messages/ids'
-import { parseConfig } from '../../runtime/config'
-import { defineRecipe } from '../../runtime/recipe'
+import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { demonstration } from './demonstrations'
 import { withReasons } from './reasons'

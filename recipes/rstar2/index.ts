@@ -6,7 +6,7 @@
  * are the user's: `troupe data` makes them of what is published.
  */
 import { join } from 'node:path'
-import type { Recipe, RecipeInput } from '../../runtime/recipe'
+import type { Recipe, RecipeInput } from '../../config'
 import { problemsRecipe } from '../problems'
 import { qwen3At14b, qwen25At32b } from './architectures'
 

@@ -4,8 +4,8 @@
  * A cold start on format alone, then GRPO-RoC on families of problems that were not demonstrated.
  */
 import { join } from 'node:path'
-import { parseConfig } from '../../runtime/config'
-import { defineRecipe } from '../../runtime/recipe'
+import { defineRecipe } from '../../config'
+import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { environmentData, environmentReward, environmentSource } from '../environment'
 import { demonstration } from './demonstrations'

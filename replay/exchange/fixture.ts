@@ -11,7 +11,7 @@ import { type Epoch, epoch, groupOf, type RunId, runId } from '../../messages/id
 import type { Message, TopicName } from '../../messages/topics'
 import { topics } from '../../messages/topics'
 import { asError, TroupeError } from '../../runtime/errors'
-import { withoutBom } from '../../runtime/withoutBom'
+import { withoutBom } from '../../runtime/settings/withoutBom'
 import type { RecordedRun } from '../log/recordedRun'
 
 interface FixtureRecord {

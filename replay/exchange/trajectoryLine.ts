@@ -5,9 +5,10 @@
  * Invariant: ids and logprobs are the recorded ones, to the bit (a float32 is a JSON number exactly). Arrays have one
  * length, `tokens`; the loss is over the first `trainedTokens` of them, where the mask is 1.
  */
+
+import type { RecipeConfig } from '../../config'
 import { assembleSequence, parseToolCalls } from '../../kernels'
 import type { RolloutRequested, ToolAsked, ToolCompleted, TurnCompleted, TurnInterrupted } from '../../messages/facts'
-import type { RecipeConfig } from '../../runtime/recipe'
 import { type Counted, factsIn, selectionOf } from '../trajectories/trajectory'
 
 export const lineFormat = 'troupe-trajectory'

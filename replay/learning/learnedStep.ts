@@ -4,10 +4,10 @@
  * in   metrics, members and digest, recorded and of today        out  how far they differ, and whether that is too far
  */
 
+import type { RecipeConfig } from '../../config'
 import { selectGroup } from '../../kernels'
 import type { GroupSelected, Metrics } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
-import type { RecipeConfig } from '../../runtime/recipe'
 import type { Counted } from '../trajectories/trajectory'
 import { rewardedMembers, selectionOptions } from '../whatIf/groups'
 import type { RecordedStep } from './learnerLog'

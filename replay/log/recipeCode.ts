@@ -5,8 +5,8 @@
  * out  the code of that recipe, else of the run's own where it is found by its name; the configuration to use it under
  */
 
+import type { Recipe, RecipeConfig } from '../../config'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
-import type { Recipe, RecipeConfig } from '../../runtime/recipe'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 
 export interface RecipeCode {

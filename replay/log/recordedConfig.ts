@@ -4,8 +4,9 @@
  * in   the run's first fact        out  its resolved recipe
  * A file of its own: commands that do without it need not wait for the schema.
  */
+
+import { type RecipeConfig, recipeSchema } from '../../config'
 import { TroupeError } from '../../runtime/errors'
-import { type RecipeConfig, recipeSchema } from '../../runtime/recipe'
 import type { RecordedRun } from './recordedRun'
 
 /** The configuration that a run was started under. @throws TroupeError config.invalid where today's recipes refuse it */

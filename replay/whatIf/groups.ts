@@ -3,10 +3,11 @@
  *
  * in   trajectories that count        out  members with rewards and counts, and the options that they were chosen with
  */
+
+import { type RecipeConfig, selectionOf } from '../../config'
 import { type GroupMember, overlongWithin, type SelectionOptions } from '../../kernels'
 import type { GroupId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
-import { type RecipeConfig, selectionOf } from '../../runtime/recipe'
 import type { Counted } from '../trajectories/trajectory'
 
 /** Those with a reward; of a closed group those that were waited for. */

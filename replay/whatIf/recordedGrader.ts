@@ -5,8 +5,8 @@
  * out  one grader, that judges by the reward which the task names, in a sandbox of its own
  */
 import type { Grader } from '../../actors/ports/verifierPort'
+import type { RecipeConfig, RewardConfig } from '../../config'
 import { TroupeError } from '../../runtime/errors'
-import type { RecipeConfig, RewardConfig } from '../../runtime/recipe'
 import { recipeCode } from '../log/recipeCode'
 
 /** For one answer, with the opening of a sandbox and those that are judged before it. */

@@ -6,7 +6,7 @@
  */
 import { z } from 'zod'
 import { type EngineModel, familyNames, stepMs } from '../../kernels'
-import { checkInput, invalidInput, parseJson, readText } from '../readInput'
+import { checkInput, invalidInput, parseJson, readText } from '../settings/inputFile'
 
 const tokens = z.number().int().positive()
 const coefficient = z.number().nonnegative()

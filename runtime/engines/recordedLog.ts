@@ -6,6 +6,7 @@
  * another directory each run, and is opened.
  */
 import { dirname } from 'node:path'
+import { recordingAddress } from '../../config/fileAddress'
 import { type RunId, runId } from '../../messages/ids'
 import { type BlobStore, openFileBlobs } from '../bus/blobs'
 import type { Bus } from '../bus/bus'
@@ -15,7 +16,6 @@ import { TroupeError } from '../errors'
 import { type Journal, openJournal } from '../journal/journal'
 import type { Log } from '../log'
 import { runDirectory, runsOf } from '../runDirectory'
-import { recordingAddress } from './fileAddress'
 
 /** Of the run that asks. */
 export interface OwnLog {

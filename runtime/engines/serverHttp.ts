@@ -13,8 +13,8 @@ import {
   type RequestOptions,
 } from 'node:http'
 import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
+import { urlFault } from '../../config/engineAddress'
 import { asError, TroupeError } from '../errors'
-import { urlFault } from './address'
 import { garbage, type Reply } from './serverReply'
 
 export interface ServerHttp {

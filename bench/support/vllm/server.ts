@@ -8,10 +8,10 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { smollm2Directory } from '../../../cli/setupCommand'
+import type { RecipeConfig } from '../../../config'
 import type { EngineId } from '../../../messages/ids'
 import { startVllmEngine, type VllmEngine } from '../../../runtime/engines/vllm'
 import { type VllmMetrics, vllmMetrics } from '../../../runtime/engines/vllmMetrics'
-import type { RecipeConfig } from '../../../runtime/recipe'
 import { startRenderer } from '../../../runtime/rendererProcess'
 import { startVllm } from '../../../tests/support/vllm'
 

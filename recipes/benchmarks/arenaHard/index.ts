@@ -6,10 +6,11 @@
  * times, as in the benchmark's own table. A judge that gives no verdict is asked once more; then there is no reward, which is
  * counted by its reason.
  */
+
+import type { RewardFunction } from '../../../config'
 import { withoutSpecialTokens } from '../../../kernels'
-import { parseConfig } from '../../../runtime/config'
 import { TroupeError } from '../../../runtime/errors'
-import type { RewardFunction } from '../../../runtime/recipe'
+import { parseConfig } from '../../../runtime/settings/resolveConfig'
 import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
 import { type JudgeReply, judgeModel, judgeSchema } from './judge'
 

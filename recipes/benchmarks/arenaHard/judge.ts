@@ -7,9 +7,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
+import type { RewardContext } from '../../../config'
 import type { ChatMessage } from '../../../messages/facts'
 import { asError, TroupeError } from '../../../runtime/errors'
-import type { RewardContext } from '../../../runtime/recipe'
 import { resolveSecret, secretSchema } from '../../../runtime/secret'
 
 export const judgeSchema = z.strictObject({

@@ -5,7 +5,7 @@
  * Invariant: functions run in the sandbox, whoever wrote the calls; a wanted call that fails or hangs itself throws, which is no wrong
  * answer.
  */
-import type { RewardContext } from '../../../runtime/recipe'
+import type { RewardContext } from '../../../config'
 import type { FunctionCall } from './astCheck'
 
 /** exact_match; structural_match: the same type and keys, or length; real_time_match: numbers within a fifth. */

@@ -8,9 +8,9 @@
  * writes; its first turn is judged.
  */
 import { readFile } from 'node:fs/promises'
+import type { RewardFunction } from '../../../config'
 import { parseToolCalls, withNumbers, withoutSpecialTokens } from '../../../kernels'
 import type { ChatMessage } from '../../../messages/facts'
-import type { RewardFunction } from '../../../runtime/recipe'
 import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
 import { callsFault, type FunctionCall, type FunctionDescription, type PossibleCall } from './astCheck'
 import { executedFault } from './execute'

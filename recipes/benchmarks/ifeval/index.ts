@@ -5,8 +5,9 @@
  * Invariant: the reward is the paper's strict prompt-level rule; which instructions were followed stands in the answer, a
  * digit each, so that the instruction-level rule can be computed from the log.
  */
+
+import type { RewardFunction } from '../../../config'
 import { withoutSpecialTokens } from '../../../kernels'
-import type { RewardFunction } from '../../../runtime/recipe'
 import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
 import { type Arguments, instructions } from './instructions'
 

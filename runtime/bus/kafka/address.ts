@@ -8,9 +8,9 @@
 import { readFileSync } from 'node:fs'
 import { parse as parseYaml } from 'yaml'
 import { z } from 'zod'
-import { type PlainObject, resolveConfig } from '../../config'
 import { TroupeError } from '../../errors'
 import { secretSchema } from '../../secret'
+import { type PlainObject, resolveConfig } from '../../settings/resolveConfig'
 
 const tlsSchema = z.strictObject({
   /** PEM file of the authorities to trust; without it, Node's. */

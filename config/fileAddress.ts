@@ -5,8 +5,8 @@
  * Invariant: what is recorded with a run names a file, and a log that is elsewhere, by absolute path.
  */
 import { resolve } from 'node:path'
-import { runId } from '../../messages/ids'
-import { asError, TroupeError } from '../errors'
+import { runId } from '../messages/ids'
+import { asError, TroupeError } from '../runtime/errors'
 
 export interface RecordingAddress {
   readonly run: string

@@ -1,5 +1,5 @@
 /** Rewards that a recipe brings: what they are given, and what they may say. */
-import type { Task } from '../../messages/facts'
+import type { Task } from '../messages/facts'
 import type { RecipeConfig } from './schema'
 
 /** What a reward judges. */

@@ -1,8 +1,8 @@
 /** Files of the user's that a simulation reads: what cannot be taken is said with the file, the line, the field, and what was wrong there. */
 import { readFileSync } from 'node:fs'
 import type { z } from 'zod'
-import { parseConfig } from './config'
-import { asError, TroupeError } from './errors'
+import { asError, TroupeError } from '../errors'
+import { parseConfig } from './resolveConfig'
 import { withoutBom } from './withoutBom'
 
 export const invalidInput = (message: string, cause?: unknown): TroupeError =>

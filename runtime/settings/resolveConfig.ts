@@ -9,11 +9,11 @@
 import { distance } from 'fastest-levenshtein'
 import { parse as parseYaml } from 'yaml'
 import type { z } from 'zod'
-import { mergeLayers, type PlainObject } from './configLayers'
-import { TroupeError } from './errors'
+import { TroupeError } from '../errors'
+import { mergeLayers, type PlainObject } from './layers'
 import { fieldsAt, pathsNamed } from './schemaFields'
 
-export type { PlainObject } from './configLayers'
+export type { PlainObject } from './layers'
 
 /** default | recipe | extends NAME-OR-FILE | env | --set; and `(flag NAME)` behind it where a field was said by another name. */
 export type Origin = string

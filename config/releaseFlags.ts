@@ -6,7 +6,7 @@
  * what switches ours off. Where a layer says a field by both names, with other values, it is refused.
  */
 import { closest, distance } from 'fastest-levenshtein'
-import { TroupeError } from '../errors'
+import { TroupeError } from '../runtime/errors'
 
 type Plain = Readonly<Record<string, unknown>>
 

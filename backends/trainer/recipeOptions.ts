@@ -1,16 +1,16 @@
 /**
- * What a recipe says to the trainer and to the grouper, gathered from its sections.
+ * Maps a recipe to the options of the trainer.
  *
- * in   a resolved recipe        out  options of a step, of the trainer's processes, of a selection
- * Invariant: a live run and a replay take their options from here, so that both compute the same.
+ * in   a resolved recipe        out  options of an optimizer step, options of the trainer's processes
+ * Invariant: a live run and a replay both take their options from here, so both compute the same step.
  */
-import type { SelectionOptions } from '../../kernels'
-import type { GrpoOptions } from '../trainer'
-import type { TrainerProcessOptions } from '../trainerProcess'
-import type { RecipeConfig } from './schema'
-import { lossDefaults } from './train'
 
-/** Of every optimizer step. */
+import type { RecipeConfig } from '../../config/schema'
+import { lossDefaults } from '../../config/sections/train'
+import type { GrpoOptions } from '../../runtime/trainer'
+import type { TrainerProcessOptions } from '../../runtime/trainerProcess'
+
+/** Options of every optimizer step. */
 export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig): GrpoOptions {
   const { learningRate, clipLow, clipHigh, lossNorm, dualClip, klCoef, klEstimator, tisCap, icepop } = train
   const { innerSteps, microBatchTokens, maxGradNorm, loss, warmupSteps } = train
@@ -35,7 +35,7 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig): GrpoOpt
   }
 }
 
-/** Of the trainer's processes. */
+/** Options that the trainer's processes start with. */
 export function trainerOptionsOf({
   train,
   seed,
@@ -45,11 +45,4 @@ export function trainerOptionsOf({
 > {
   const { device, dtype, threads, lora, checkpointing, ranks } = train
   return { seed, device, dtype, threads, checkpointing, ranks, ...(lora === undefined ? {} : { lora }) }
-}
-
-/** How a group's members are chosen and weighed; each group has a seed and, by its stage, limits of its own. */
-export function selectionOf({ selection, train, limits }: RecipeConfig): Omit<SelectionOptions, 'seed'> {
-  const { advantage, overlong } = train
-  const shaped = overlong === undefined ? {} : { overlong: { ...overlong, maxTokens: limits.responseTokens } }
-  return { ...selection, advantage, ...shaped }
 }

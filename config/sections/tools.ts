@@ -1,6 +1,6 @@
 /** Tools that the model may call. */
 import { z } from 'zod'
-import { secretSchema } from '../secret'
+import { secretSchema } from '../../runtime/secret'
 import { positive } from './numbers'
 
 /** A server of the Model Context Protocol: a program that is started, or an address. */

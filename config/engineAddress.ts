@@ -5,7 +5,7 @@
  * Invariant: what is recorded with a run says where its engines were, each once; a resume may name others. No credentials are
  * recorded or repeated: not even in the error that refuses them.
  */
-import { TroupeError } from '../errors'
+import { TroupeError } from '../runtime/errors'
 import { fileEngineOverrides } from './fileAddress'
 
 const remoteKinds = ['vllm', 'sglang', 'openai'] as const

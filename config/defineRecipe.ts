@@ -3,11 +3,11 @@
  * tasks and demonstrations. The resolved data goes into `run.started`; the functions are found again by the recipe's name.
  */
 import type { z } from 'zod'
-import type { ChatMessage, Task } from '../../messages/facts'
-import type { ToolSchema } from '../renderer'
+import type { ChatMessage, Task } from '../messages/facts'
 import type { RewardFunction } from './rewardFunction'
 import type { RecipeConfig, RecipeInput } from './schema'
 import type { ToolFunction } from './toolFunction'
+import type { ToolSchema } from './toolSchema'
 
 /** Tasks by index, so that a cursor in a fact says which come next. */
 export interface TaskSource {

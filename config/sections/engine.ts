@@ -1,6 +1,6 @@
 /** What generates: our own process, or servers by URL. */
 import { z } from 'zod'
-import { secretSchema } from '../secret'
+import { secretSchema } from '../../runtime/secret'
 import { positive } from './numbers'
 
 /** Each is a process with a copy of the model. */

@@ -1,0 +1,15 @@
+/**
+ * Maps a recipe to the options of a group's selection.
+ *
+ * in   a resolved recipe        out  how the grouper chooses and weighs the members of a group
+ * Invariant: a live run and a replay both take their options from here, so both select the same members.
+ */
+import type { SelectionOptions } from '../kernels'
+import type { RecipeConfig } from './schema'
+
+/** Selection options that all groups share; each group adds a seed and, by its stage, limits of its own. */
+export function selectionOf({ selection, train, limits }: RecipeConfig): Omit<SelectionOptions, 'seed'> {
+  const { advantage, overlong } = train
+  const shaped = overlong === undefined ? {} : { overlong: { ...overlong, maxTokens: limits.responseTokens } }
+  return { ...selection, advantage, ...shaped }
+}

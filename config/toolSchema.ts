@@ -1,0 +1,7 @@
+/** A tool as the model and the chat template see it. */
+export interface ToolSchema {
+  readonly name: string
+  readonly description: string
+  /** JSON schema of the arguments. */
+  readonly parameters: Readonly<Record<string, unknown>>
+}
