@@ -3,6 +3,7 @@
  * use, so that `require('troupe')` is cheap; ES modules load what they name from `troupe/kernels` and its siblings.
  */
 export * from './actors'
+export * from './backends'
 export * from './kernels'
 export * from './messages'
 export * from './recipes'

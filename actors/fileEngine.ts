@@ -5,14 +5,14 @@
  * Invariant: the log, or the file, is opened and read once, by the first that starts, for all of them.
  */
 
+import type { Engine } from '../backends/engines/engine'
+import type { OwnLog } from '../backends/engines/recorded/log'
+import { openRecording, RecordedTurns, type Recording, recordedEngine } from '../backends/engines/recorded/recorded'
+import { readEngineModel } from '../backends/engines/simulated/engineModelFile'
+import { simulatedEngine } from '../backends/engines/simulated/simulated'
 import { longestContext, type RecipeConfig } from '../config'
 import type { EngineModel } from '../kernels'
 import type { EngineId } from '../messages/ids'
-import type { Engine } from '../runtime/engine'
-import { readEngineModel } from '../runtime/engines/engineModelFile'
-import { openRecording, RecordedTurns, type Recording, recordedEngine } from '../runtime/engines/recorded'
-import type { OwnLog } from '../runtime/engines/recordedLog'
-import { simulatedEngine } from '../runtime/engines/simulated'
 import type { Log } from '../runtime/log'
 import { modelTraits } from './modelTraits'
 import type { SharedRenderer } from './sharedRenderer'

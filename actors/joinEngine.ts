@@ -7,10 +7,10 @@
  * part again when it has rested. The engine stays the caller's: it is neither watched nor closed here.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Engine } from '../backends/engines/engine'
 import type { EngineLeft } from '../messages/facts'
 import { policyVersion } from '../messages/ids'
 import type { Embedded } from '../runtime/embed'
-import type { Engine } from '../runtime/engine'
 import { asError, TroupeError } from '../runtime/errors'
 import type { CloseOptions, Host, Port } from '../runtime/host/host'
 import { restAfter } from './engineFaults'

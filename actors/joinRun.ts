@@ -6,8 +6,8 @@
  * of everything else any number of processes take a share. The learner announces the run; nobody else makes its model.
  */
 import { hostname } from 'node:os'
-import type { Renderer } from '../runtime/renderer'
-import { startRenderer } from '../runtime/rendererProcess'
+import type { Renderer } from '../backends/renderer/renderer'
+import { startRenderer } from '../backends/renderer/rendererProcess'
 import { announce, checkCode, checkRecipe, checkTokenizer, endOf, startOf } from './announce'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'

@@ -7,11 +7,12 @@
  * started is finished with that batch whatever dies, from the state that the newest checkpoint and the steps since give.
  * What it says carries the epoch of the latest claim; `fenced` keeps from it what an earlier learner says after that.
  */
+
+import type { StageReset } from '../backends/trainer/trainer'
 import type { GroupSelected, Metrics, StepStarted } from '../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../messages/ids'
 import type { Effects } from '../runtime/effects'
 import type { Behaviour, Origin } from '../runtime/host/behaviour'
-import type { StageReset } from '../runtime/trainer'
 
 export interface LearnerPlan {
   readonly groupsPerStep: number

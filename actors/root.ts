@@ -11,9 +11,10 @@
  * Invariant: everything that it starts ends with it, or with this process, whichever is first. Answerers are up before
  * askers, so that what a refold asks again is heard.
  */
+
+import { startRenderer } from '../backends/renderer/rendererProcess'
 import type { RunId } from '../messages/ids'
 import { TroupeError } from '../runtime/errors'
-import { startRenderer } from '../runtime/rendererProcess'
 import { announce, endOf } from './announce'
 import { modelOf } from './model'
 import { startCoordination } from './roles/coordination'

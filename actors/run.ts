@@ -1,12 +1,12 @@
 /** What a run is started with, and what comes back; the same for a process that does everything and for one with a role. */
 
+import type { Engine } from '../backends/engines/engine'
 import type { Recipe, RecipeConfig } from '../config'
 import type { RunFinished } from '../messages/facts'
 import type { EngineId, RunId } from '../messages/ids'
 import type { BlobStore } from '../runtime/bus/blobs'
 import type { Bus } from '../runtime/bus/bus'
 import type { Effects } from '../runtime/effects'
-import type { Engine } from '../runtime/engine'
 import type { Journal } from '../runtime/journal/journal'
 import type { Log } from '../runtime/log'
 import type { MetricsRegistry } from '../runtime/metrics'

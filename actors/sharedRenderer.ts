@@ -5,8 +5,9 @@
  * Invariant: it is started by the first who needs it, and anew by the first after it has died or could not be started: what
  * an engine says of its turns does not fail for ever because of it.
  */
+
+import type { Renderer } from '../backends/renderer/renderer'
 import { TroupeError } from '../runtime/errors'
-import type { Renderer } from '../runtime/renderer'
 
 type Started = Pick<Renderer, 'decode' | 'encode'> & { readonly lost: Promise<Error>; close(): Promise<void> }
 

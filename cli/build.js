@@ -11,8 +11,20 @@ const path = require('node:path')
 
 const root = path.join(__dirname, '..')
 const dist = path.join(root, 'dist')
-const houses = ['messages', 'kernels', 'policy', 'sandbox', 'runtime', 'actors', 'recipes', 'replay', 'dashboard']
-const entries = ['messages', 'actors', 'runtime', 'sandbox', 'recipes', 'kernels']
+const houses = [
+  'messages',
+  'kernels',
+  'policy',
+  'sandbox',
+  'runtime',
+  'config',
+  'backends',
+  'actors',
+  'recipes',
+  'replay',
+  'entries',
+]
+const entries = ['messages', 'actors', 'runtime', 'backends', 'sandbox', 'recipes', 'kernels', 'entries/runtime']
 
 function compile() {
   const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
@@ -54,7 +66,7 @@ function writeEntries() {
     const names = namesOf(folder)
     if (names.length === 0) throw new Error(`${folder}/index.ts exports no value`)
     writeModule(folder, names)
-    for (const name of names) owner.set(name, folder)
+    for (const name of names) if (!owner.has(name)) owner.set(name, folder)
   }
   writeModule('', [...owner.keys()])
   const getters = [...owner].map(([name, folder]) => `lazy('${name}', () => require('./${folder}').${name})`)

@@ -1,7 +1,7 @@
+import { serverHttp } from '../backends/engines/server/http'
 import { recipeSchema } from '../config'
 import { engineOverrides } from '../config/engineAddress'
 import { recipes } from '../recipes'
-import { serverHttp } from '../runtime/engines/serverHttp'
 import type { TroupeError } from '../runtime/errors'
 import { resolveConfig } from '../runtime/settings/resolveConfig'
 

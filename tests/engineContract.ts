@@ -5,8 +5,9 @@
  * Invariant: nothing here knows what stands behind the engine; what one kind alone promises is in its own test file.
  * Logprobs are held against a forward pass of transformers, so a cache that outlives its weights shows.
  */
+
+import type { Engine, GenerateRequest, Generation } from '../backends/engines/engine'
 import { groupId, policyVersion, trajectoryId } from '../messages/ids'
-import type { Engine, GenerateRequest, Generation } from '../runtime/engine'
 import { type Continued, farthest, forwardLogprobs } from './support/forward'
 import { refused } from './support/refusal'
 import { until } from './support/until'

@@ -16,12 +16,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { inferencePort } from '../actors/ports/inferencePort'
+import type { Engine, WeightsUpdate } from '../backends/engines/engine'
+import { weightsHere } from '../backends/weights/fetchWeights'
+import { servedWeights } from '../backends/weights/servedWeights'
+import { serveWeights, type WeightServer } from '../backends/weights/serveWeights'
 import { policyVersion } from '../messages/ids'
 import { systemEffects } from '../runtime/effects'
-import type { Engine, WeightsUpdate } from '../runtime/engine'
-import { weightsHere } from '../runtime/weights/fetchWeights'
-import { servedWeights } from '../runtime/weights/servedWeights'
-import { serveWeights, type WeightServer } from '../runtime/weights/serveWeights'
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-fetched-'))
 const root = join(directory, 'run')

@@ -1,5 +1,6 @@
 import type { Batch, LearnerRequest } from '../actors/learner'
 import { type LearnerPortOptions, learnerPort } from '../actors/ports/learnerPort'
+import type { Trainer, TrainSequence } from '../backends/trainer/trainer'
 import type { GenerateTurn } from '../messages/commands'
 import type { GroupSelected, StepStarted } from '../messages/facts'
 import { epoch, policyVersion, runId } from '../messages/ids'
@@ -9,7 +10,6 @@ import { systemEffects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
 import { openJournal } from '../runtime/journal/journal'
 import { createLog } from '../runtime/log'
-import type { Trainer, TrainSequence } from '../runtime/trainer'
 import { completed, requested } from './support/facts'
 
 const { trajectory, group } = requested('g', 0)

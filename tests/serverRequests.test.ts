@@ -1,10 +1,10 @@
 /** Requests to a server that says 429, and a gate that is closed while it is paused: what is sent, and which clocks run. */
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { ServerHttp, StreamReply } from '../backends/engines/server/http'
+import { Gate } from '../backends/engines/server/request'
+import { ServerRequests } from '../backends/engines/server/requests'
 import { engineId } from '../messages/ids'
 import { manualEffects } from '../runtime/effects'
-import type { ServerHttp, StreamReply } from '../runtime/engines/serverHttp'
-import { Gate } from '../runtime/engines/serverRequest'
-import { ServerRequests } from '../runtime/engines/serverRequests'
 import { requestOn } from './engineContract'
 import { until } from './support/until'
 

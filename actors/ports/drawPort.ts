@@ -6,6 +6,7 @@
  * is made twice yields the same facts. A draw that is told is one whose requests are all in the log.
  */
 
+import type { Renderer } from '../../backends/renderer/renderer'
 import type { TaskSource } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
 import type { Fact, RolloutLimits, RolloutRequested, Sampling, Task } from '../../messages/facts'
@@ -13,7 +14,6 @@ import { type Epoch, trajectoryId } from '../../messages/ids'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
 import type { Port } from '../../runtime/host/host'
-import type { Renderer } from '../../runtime/renderer'
 import type { DrawRequest } from '../curriculum'
 
 export interface DrawOptions {

@@ -6,12 +6,12 @@
  * first time that it fails in some way is logged; so is the first time that a grader is itself broken.
  */
 import { closest } from 'fastest-levenshtein'
+import type { RewardProcesses } from '../../backends/reward/rewardProcess'
 import { builtInRewards, type Recipe, type RecipeConfig, type RewardConfig, type RewardFunction } from '../../config'
 import { answerText } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
-import type { RewardProcesses } from '../../runtime/rewardProcess'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import type { GraderSandbox } from './graderSandbox'
 import { mathGrader } from './mathGrader'
@@ -59,7 +59,7 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
 /** Loaded here: most runs have none. */
 function startPython(reward: RewardConfig, log: GradersOptions['log']): Promise<RewardProcesses> {
   const { startRewardProcesses } =
-    require('../../runtime/rewardProcess') as typeof import('../../runtime/rewardProcess')
+    require('../../backends/reward/rewardProcess') as typeof import('../../backends/reward/rewardProcess')
   const { file, module, interpreter, timeoutMs, processes } = reward
   return startRewardProcesses({
     ...(file === undefined ? {} : { file }),

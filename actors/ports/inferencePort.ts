@@ -6,15 +6,16 @@
  * an older one, whose tokens so far are in its fact; one of the same turn from the same context takes its generation over
  * instead, and its fact is the only one: asked again because it takes long, a turn would else never end.
  */
+
+import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
+import { adapterOf, weightsHere } from '../../backends/weights/fetchWeights'
 import type { GenerateTurn } from '../../messages/commands'
 import type { TurnInterrupted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
-import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../runtime/engine'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Decision } from '../../runtime/host/behaviour'
 import type { Port } from '../../runtime/host/host'
-import { adapterOf, weightsHere } from '../../runtime/weights/fetchWeights'
 import type { InferenceRequest } from '../inference'
 
 export const inferenceKey = (request: InferenceRequest): string => {

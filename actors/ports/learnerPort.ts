@@ -10,6 +10,14 @@
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
+import type {
+  GrpoOptions,
+  SftExample,
+  SftOptions,
+  StageReset,
+  Trainer,
+  TrainSequence,
+} from '../../backends/trainer/trainer'
 import { type AssembledSequence, assembleSequence } from '../../kernels'
 import type { CheckpointSaved, Fact, Metrics, TrajectoryFact, WeightsPublished } from '../../messages/facts'
 import { type Epoch, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
@@ -19,7 +27,6 @@ import type { Decision } from '../../runtime/host/behaviour'
 import type { Port } from '../../runtime/host/host'
 import type { Journal } from '../../runtime/journal/journal'
 import type { Log } from '../../runtime/log'
-import type { GrpoOptions, SftExample, SftOptions, StageReset, Trainer, TrainSequence } from '../../runtime/trainer'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import { curriculumAfter, isReplaced, noCurriculum } from '../fenced'
 import type { Batch, LearnerRequest } from '../learner'

@@ -2,9 +2,10 @@
  * The renderer's side of the coordinator: tool responses become tokens, once.
  * in   render requests        out  context.appended under the epoch that asked
  */
+
+import type { Renderer } from '../../backends/renderer/renderer'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
-import type { Renderer } from '../../runtime/renderer'
 import type { RenderRequest } from '../asks'
 
 export const renderKey = (request: RenderRequest): string => `${request.trajectory}#${request.turn}#${request.epoch}`

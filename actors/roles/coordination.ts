@@ -2,8 +2,9 @@
  * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process has.
  * in   rollouts asked for, and what comes back        out  turns and tool calls asked for; decided groups
  */
+
+import type { Renderer } from '../../backends/renderer/renderer'
 import { selectionOf } from '../../config'
-import type { Renderer } from '../../runtime/renderer'
 import { coordinator } from '../coordinator'
 import { grouper } from '../grouper'
 import { oldestOpen, owner } from '../owner'

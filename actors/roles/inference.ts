@@ -4,7 +4,7 @@
  * in   assignments, published weights        out  generated turns
  * Invariant: an engine that runs takes part, and whenever its process was started anew it joins as a new one.
  */
-import type { Engine } from '../../runtime/engine'
+import type { Engine } from '../../backends/engines/engine'
 import { engines, type PlannedEngine } from '../engines'
 import { type Joined, joinEngine } from '../joinEngine'
 import { lifeline } from '../lifeline'

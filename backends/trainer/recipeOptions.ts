@@ -7,8 +7,8 @@
 
 import type { RecipeConfig } from '../../config/schema'
 import { lossDefaults } from '../../config/sections/train'
-import type { GrpoOptions } from '../../runtime/trainer'
-import type { TrainerProcessOptions } from '../../runtime/trainerProcess'
+import type { GrpoOptions } from './trainer'
+import type { TrainerProcessOptions } from './trainerProcess'
 
 /** Options of every optimizer step. */
 export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig): GrpoOptions {

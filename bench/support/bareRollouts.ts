@@ -4,10 +4,11 @@
  * in   an engine, prompts, tool responses, traces        out  when each turn began and ended, and how many tokens it had
  * It is what one would write by hand: no events, no scheduler, no grader; contexts are put together in place.
  */
+
+import type { Engine } from '../../backends/engines/engine'
 import type { Sampling, TurnTiming } from '../../messages/facts'
 import { groupId, trajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
-import type { Engine } from '../../runtime/engine'
 import type { Trace } from './traces'
 
 export interface BareRollout {

@@ -5,8 +5,9 @@
  * The tokens are really sampled; only when it stops, and the text that the coordinator reads, come from the trace.
  * Invariant: which turn a request is follows from how many turns of its trajectory have ended here.
  */
+
+import type { Engine } from '../../backends/engines/engine'
 import type { TrajectoryId } from '../../messages/ids'
-import type { Engine } from '../../runtime/engine'
 import { type Trace, textOf } from './traces'
 
 export function tracedEngine(engine: Engine, traceOf: (trajectory: TrajectoryId) => Trace): Engine {

@@ -9,14 +9,14 @@
 import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/asks'
 import { type Tool, toolPort } from '../../actors/ports/toolPort'
 import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollout'
+import { type Engine, type Generation, GenerationLost } from '../../backends/engines/engine'
+import type { Renderer } from '../../backends/renderer/renderer'
 import { callErrorText, truncateMiddle } from '../../kernels'
 import type { ChatMessage, Fact, RolloutRequested, ToolCompleted } from '../../messages/facts'
 import { type Epoch, executorId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
-import { type Engine, type Generation, GenerationLost } from '../../runtime/engine'
 import { asError } from '../../runtime/errors'
 import type { Journal } from '../../runtime/journal/journal'
-import type { Renderer } from '../../runtime/renderer'
 import { tokenText } from './tokenText'
 
 const stopped: Ending = { outcome: 'truncated', reason: 'stopped' }

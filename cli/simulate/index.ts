@@ -6,6 +6,7 @@
  * The policies are those that run live; nothing is read from the clock, so the same files give the same figures.
  */
 import { type Command, Option } from 'commander'
+import { readEngineModel } from '../../backends/engines/simulated/engineModelFile'
 import {
   calibrate,
   type EngineModel,
@@ -15,7 +16,6 @@ import {
   simulate,
   type TracedTrajectory,
 } from '../../kernels'
-import { readEngineModel } from '../../runtime/engines/engineModelFile'
 import { asError, TroupeError } from '../../runtime/errors'
 import { openRun } from '../../runtime/openRun'
 import { withBus } from '../busOptions'

@@ -5,9 +5,9 @@
  * Invariant: of a step that is told twice the first telling counts, and nothing of a learner that had lost its claim.
  */
 import { isStale } from '../../actors/fenced'
+import type { StageReset } from '../../backends/trainer/trainer'
 import type { CheckpointSaved, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
-import type { StageReset } from '../../runtime/trainer'
 import type { TrainedIn } from '../exchange/trajectoryLine'
 import type { RecordedRun } from '../log/recordedRun'
 

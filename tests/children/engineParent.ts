@@ -2,9 +2,10 @@
  * A parent of a renderer and an engine, for the test that kills it: prints their pids, then generates without end.
  * Usage: engineParent.ts MODEL_DIRECTORY
  */
+
+import { startLocalEngine } from '../../backends/engines/local/local'
+import { startRenderer } from '../../backends/renderer/rendererProcess'
 import { engineId, groupId, trajectoryId } from '../../messages/ids'
-import { startLocalEngine } from '../../runtime/engines/local'
-import { startRenderer } from '../../runtime/rendererProcess'
 
 async function main(modelDirectory: string): Promise<void> {
   const renderer = await startRenderer({ modelDirectory })

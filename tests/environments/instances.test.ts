@@ -2,10 +2,10 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { startRewardProcesses } from '../../backends/reward/rewardProcess'
 import { environmentReward } from '../../recipes/environment'
 import { type Instance, type InstancesRequest, instancesOf } from '../../recipes/environment/instances'
 import { environmentTasks } from '../../recipes/environment/tasks'
-import { startRewardProcesses } from '../../runtime/rewardProcess'
 import { isAlive } from '../support/cli'
 import { until } from '../support/until'
 

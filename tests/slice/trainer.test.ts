@@ -4,9 +4,9 @@
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { GrpoOptions, SftExample, SftOptions, TrainSequence } from '../../backends/trainer/trainer'
+import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import type { TroupeError } from '../../runtime/errors'
-import type { GrpoOptions, SftExample, SftOptions, TrainSequence } from '../../runtime/trainer'
-import { startTrainer, type TrainerProcess } from '../../runtime/trainerProcess'
 import { refused } from '../support/refusal'
 import { makeTinyModel } from '../support/tinyModel'
 

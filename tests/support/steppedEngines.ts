@@ -5,9 +5,10 @@
  * Invariant: a turn's tokens follow from its seed alone, whichever engine samples them and however often it is interrupted;
  * weights that are loaded in the middle of it begin a new segment. So what a run should come to is known without running it.
  */
+
+import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../../backends/engines/engine'
 import type { PolicySegment } from '../../messages/facts'
 import { type EngineId, policyVersion } from '../../messages/ids'
-import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../../runtime/engine'
 import { answer, toolCall } from './facts'
 import { drawAt } from './hashModel'
 

@@ -5,9 +5,9 @@
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
+import { completionBody } from '../../../backends/engines/vllm/completion'
+import type { VllmEngine } from '../../../backends/engines/vllm/vllm'
 import { groupId, trajectoryId } from '../../../messages/ids'
-import type { VllmEngine } from '../../../runtime/engines/vllm'
-import { completionBody } from '../../../runtime/engines/vllmCompletion'
 import type { BareRollout, DoneTurn } from '../bareRollouts'
 import type { TracedRun } from '../tracedRun'
 import type { BenchServer } from './server'

@@ -4,8 +4,8 @@
  * in   groups, lengths, a policy        out  the options of a traced run; its steps one by one, and what they did
  */
 
+import type { VllmEngine } from '../../../backends/engines/vllm/vllm'
 import type { PolicyName } from '../../../kernels'
-import type { VllmEngine } from '../../../runtime/engines/vllm'
 import type { Journal } from '../../../runtime/journal/journal'
 import { until } from '../../../tests/support/until'
 import { type RecordedRollout, recordSteps } from '../recordedStep'

@@ -7,12 +7,12 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { type VllmMetrics, vllmMetrics } from '../../../backends/engines/vllm/metrics'
+import { startVllmEngine, type VllmEngine } from '../../../backends/engines/vllm/vllm'
+import { startRenderer } from '../../../backends/renderer/rendererProcess'
 import { smollm2Directory } from '../../../cli/setupCommand'
 import type { RecipeConfig } from '../../../config'
 import type { EngineId } from '../../../messages/ids'
-import { startVllmEngine, type VllmEngine } from '../../../runtime/engines/vllm'
-import { type VllmMetrics, vllmMetrics } from '../../../runtime/engines/vllmMetrics'
-import { startRenderer } from '../../../runtime/rendererProcess'
 import { startVllm } from '../../../tests/support/vllm'
 
 export interface BenchServerOptions {

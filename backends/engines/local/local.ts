@@ -1,0 +1,271 @@
+/**
+ * The local engine: our own process around a transformers model, over one gRPC stream.
+ *
+ * in   generate, abort, release, new weights        out  generations
+ * Invariant: every `generate` settles: with its answer, with a refusal, or with `engine.lost` when the process is gone.
+ * What cannot be written yet waits in order; there is at most one waiting write a request.
+ */
+import type { EngineStatus } from '../../../messages/commands'
+import { type EngineId, policyVersion } from '../../../messages/ids'
+import { systemEffects } from '../../../runtime/effects'
+import { asError, TroupeError } from '../../../runtime/errors'
+import { bytesOfTokens, floatsOfBytes, tokensOfBytes } from '../../../runtime/tokenBytes'
+import { type PolicyProcessOptions, startPolicyProcess } from '../../policyProcess'
+import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
+
+export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'> {
+  readonly id: EngineId
+  /** Budget of keys and values, tokens: of running and kept sequences together. */
+  readonly kvTokens?: number
+  readonly blockTokens?: number
+  readonly maxSequences?: number
+  /** Prompt and response together. Default: what the model knows, at most 4096. */
+  readonly contextTokens?: number
+  readonly deterministic?: boolean
+  /** Of the distributions that tokens are drawn from, with their logprobs. */
+  readonly entropies?: boolean
+  readonly device?: string
+  readonly dtype?: string
+  /** Of torch. */
+  readonly threads?: number
+  /** Policy version of the weights in `modelDirectory`. */
+  readonly version?: number
+}
+
+interface Finished {
+  readonly tokens: Buffer
+  readonly logprobs: Buffer
+  readonly entropies: Buffer
+  readonly text: string
+  readonly finish: Generation['finish']
+  readonly segments: readonly { readonly policyVersion: number; readonly start: number; readonly end: number }[]
+  readonly cachedTokens: number
+  readonly preemptions: number
+  readonly queuedAt: number
+  readonly startedAt: number
+  readonly firstTokenAt: number
+  readonly endedAt: number
+}
+
+interface EngineEvent {
+  readonly requestId: string
+  readonly event: 'finished' | 'refused' | 'partial'
+  readonly finished?: Finished
+  readonly refused?: { readonly code: string; readonly message: string }
+  readonly partial?: { readonly tokens: Buffer; readonly text: string }
+}
+
+type EngineInfo = Pick<
+  EngineCapabilities,
+  'model' | 'kvTokens' | 'blockTokens' | 'maxSequences' | 'contextTokens' | 'vocabulary' | 'deterministic'
+>
+
+export interface LocalEngine extends Engine {
+  readonly pid: number
+  /** `generate`, with the tokens and their text as they come. */
+  stream(
+    request: GenerateRequest,
+    onPartial: (tokens: Int32Array, text: string) => void,
+    signal?: AbortSignal,
+  ): Promise<Generation>
+}
+
+interface Pending {
+  readonly resolve: (generation: Generation) => void
+  readonly reject: (error: Error) => void
+  readonly onPartial: ((tokens: Int32Array, text: string) => void) | undefined
+}
+
+/** Requests that may wait in the process, as a share of the rows that it decodes at once. */
+const waitingShare = 1 / 8
+const statusTimeoutMs = 30_000
+const updateTimeoutMs = 600_000
+
+/** @throws TroupeError process.start_failed, process.start_timeout */
+export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
+  const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
+  const { modelDirectory, python, startTimeoutMs, log, version, entropies } = options
+  const process = await startPolicyProcess({
+    serve: 'engine',
+    modelDirectory,
+    options: {
+      ...{
+        kvTokens,
+        blockTokens,
+        maxSequences,
+        contextTokens,
+        deterministic,
+        entropies,
+        device,
+        dtype,
+        threads,
+        version,
+      },
+    },
+    ...(python === undefined ? {} : { python }),
+    ...(startTimeoutMs === undefined ? {} : { startTimeoutMs }),
+    ...(log === undefined ? {} : { log }),
+  })
+  const { client } = process
+  const info = await client.unary<EngineInfo>('Describe', {}, statusTimeoutMs).catch(async thrown => {
+    await process.close()
+    throw thrown
+  })
+  const { model, vocabulary } = info
+  const capabilities: EngineCapabilities = {
+    kind: 'local',
+    model,
+    kvTokens: info.kvTokens,
+    blockTokens: info.blockTokens,
+    // A few more than it decodes at once wait in the process, so that a row that gets free is taken in the next iteration
+    // and not after the bus has carried the news to the scheduler and back.
+    maxSequences: info.maxSequences + Math.ceil(info.maxSequences * waitingShare),
+    contextTokens: info.contextTokens,
+    vocabulary,
+    // A group's prompt is computed once and copied: every member's copy counts.
+    prefixSharing: false,
+    prioritySign: -1,
+    trainable: true,
+    deterministic: info.deterministic,
+  }
+
+  const pending = new Map<string, Pending>()
+  const outbox: object[] = []
+  let draining = false
+  let ended: Error | undefined
+  const calls = client.stream<object, EngineEvent>('Generate')
+
+  function write(command: object): void {
+    if (ended !== undefined) return
+    if (draining) outbox.push(command)
+    else draining = !calls.write(command)
+  }
+  calls.on('drain', () => {
+    draining = false
+    while (!draining && outbox.length > 0) draining = !calls.write(outbox.shift()!)
+  })
+  calls.on('data', (event: EngineEvent) => settle(event))
+
+  const fail = (error: Error) => {
+    ended ??= error
+    outbox.length = 0
+    for (const request of pending.values()) request.reject(ended)
+    pending.clear()
+  }
+  const lost = new Promise<Error>(resolve => {
+    void process.lost.then(resolve)
+    // A broken stream with a living process is as good as lost: the supervisor ends it and starts another.
+    const broken = (error: Error) => setTimeout(resolve, 1_000, lostError(id, error))
+    calls.on('error', broken)
+    calls.on('end', () => broken(new Error('the engine ended its stream')))
+  })
+  void lost.then(fail)
+
+  function settle({ requestId, finished, refused, partial }: EngineEvent): void {
+    const request = pending.get(requestId)
+    if (request === undefined) return
+    if (partial) {
+      request.onPartial?.(tokensOfBytes(partial.tokens), partial.text)
+      return
+    }
+    pending.delete(requestId)
+    if (refused) request.reject(refusal(id, refused))
+    else if (finished) request.resolve(generationOf(finished))
+  }
+
+  function generate(request: GenerateRequest, signal?: AbortSignal, onPartial?: Pending['onPartial']) {
+    return new Promise<Generation>((resolve, reject) => {
+      if (ended !== undefined) return reject(ended)
+      if (signal?.aborted) return reject(asError(signal.reason))
+      const { requestId } = request
+      if (pending.has(requestId)) {
+        const message = `request ${requestId} is already running on ${id}`
+        return reject(new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message }))
+      }
+      const onAbort = () => write({ abort: { requestId } })
+      signal?.addEventListener('abort', onAbort, { once: true })
+      const settled = () => signal?.removeEventListener('abort', onAbort)
+      pending.set(requestId, {
+        resolve: generation => {
+          settled()
+          resolve(generation)
+        },
+        reject: error => {
+          settled()
+          reject(error)
+        },
+        onPartial,
+      })
+      write({ generate: commandOf(request, onPartial !== undefined) })
+    })
+  }
+
+  return {
+    id,
+    capabilities,
+    pid: process.pid,
+    lost,
+    generate: (request, signal) => generate(request, signal),
+    stream: (request, onPartial, signal) => generate(request, signal, onPartial),
+    async abort(requestId) {
+      write({ abort: { requestId } })
+    },
+    async release(trajectory) {
+      write({ release: { trajectory } })
+    },
+    async updateWeights(update) {
+      await client.unary('UpdateWeights', update, updateTimeoutMs)
+    },
+    async status(): Promise<EngineStatus> {
+      const reply = await client.unary<EngineStatus>('Status', {}, statusTimeoutMs)
+      return {
+        ...reply,
+        type: 'engine.status',
+        at: systemEffects.now(),
+        engine: id,
+        version: policyVersion(reply.version),
+      }
+    },
+    async close() {
+      calls.cancel()
+      await process.close()
+    },
+  }
+}
+
+const lostError = (id: EngineId, cause: Error) =>
+  new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id}: ${cause.message}`, cause })
+
+function refusal(id: EngineId, { code, message }: { readonly code: string; readonly message: string }): TroupeError {
+  const hint = code === 'engine.context_exceeded' ? 'lower limits.contextTokens or raise engine.kvTokens' : undefined
+  return new TroupeError(code, {
+    boundary: 'engine',
+    retriable: code === 'engine.busy' || code === 'engine.not_finite',
+    message: `${id}: ${message}`,
+    ...(hint === undefined ? {} : { hint }),
+  })
+}
+
+function commandOf(request: GenerateRequest, stream: boolean): object {
+  const { sampling, context, ...rest } = request
+  return { ...rest, ...sampling, context: bytesOfTokens(context), stream }
+}
+
+function generationOf(finished: Finished): Generation {
+  const { text, finish, cachedTokens, preemptions, queuedAt, startedAt, firstTokenAt, endedAt } = finished
+  return {
+    tokens: tokensOfBytes(finished.tokens),
+    logprobs: floatsOfBytes(finished.logprobs),
+    ...(finished.entropies.length === 0 ? {} : { entropies: floatsOfBytes(finished.entropies) }),
+    text,
+    finish,
+    segments: finished.segments.map(({ policyVersion: version, start, end }) => ({
+      policyVersion: policyVersion(version),
+      start,
+      end,
+    })),
+    cachedTokens,
+    preemptions,
+    timing: { queuedAt, startedAt, firstTokenAt, endedAt },
+  }
+}

@@ -1,0 +1,57 @@
+/**
+ * One completion of an OpenAI-compatible server: the request's body, and what each event of its stream adds.
+ *
+ * in   a prompt as text and how to sample, then the `data:` lines        out  a body of OpenAI's own fields; pieces of text
+ * Invariant: only fields of OpenAI's reference are sent. What it cannot say (top_k, min_p, more than four stops) is refused, not
+ * left out: the answer would be of another distribution.
+ * Source: OpenAI's API reference, "Create completion".
+ */
+import type { GenerateRequest } from '../engine'
+import { completionEventOf, type EventError, garbage } from '../server/reply'
+import { badRequest } from '../server/request'
+
+const mostStops = 4
+
+/** @throws TroupeError engine.bad_request */
+export function openaiBody(
+  model: string,
+  prompt: string,
+  stop: readonly string[],
+  { sampling, seed }: GenerateRequest,
+  maxTokens: number,
+): object {
+  const { temperature, topP, topK, minP } = sampling
+  if (topK > 0 || minP > 0) throw badRequest('the OpenAI API has no top_k and no min_p: set them to 0')
+  const stops = [...new Set(stop)].filter(text => text !== '')
+  if (stops.length > mostStops)
+    throw badRequest(`the OpenAI API takes ${mostStops} stops, the model has ${stops.length}`)
+  return {
+    model,
+    prompt,
+    max_tokens: maxTokens,
+    temperature,
+    top_p: topP,
+    n: 1,
+    presence_penalty: 0,
+    frequency_penalty: 0,
+    seed,
+    ...(stops.length === 0 ? {} : { stop: stops }),
+    stream: true,
+  }
+}
+
+interface Event {
+  readonly error?: EventError
+  readonly choices?: readonly { readonly text?: unknown; readonly finish_reason?: unknown }[]
+}
+
+/** @throws TroupeError engine.failed */
+export function completionOf(url: string, line: string): { text: string; finish: 'stop' | 'length' | null } {
+  const event = completionEventOf<Event>(url, line)
+  const choice = event.choices?.[0]
+  if (choice === undefined) return { text: '', finish: null } // the usage
+  const { text, finish_reason: finish = null } = choice
+  if (typeof text !== 'string') throw garbage(url, `a choice without a text: '${line.slice(0, 100)}'`)
+  if (finish !== null && finish !== 'stop' && finish !== 'length') throw garbage(url, `it ended with '${finish}'`)
+  return { text, finish }
+}

@@ -1,0 +1,182 @@
+/**
+ * The OpenAI-compatible engine: any server with /v1/completions. Text in, text out.
+ *
+ * in   generate, abort        out  generations whose token ids are our tokenizer's reading of the text that came
+ * Invariant: it is not trainable, and says so: the ids need not be those that were sampled, the logprobs are 0 and mean
+ * nothing, and it takes no weights. A turn that stopped has a stop token of the recipe at its end, which such servers leave out.
+ * Source: OpenAI's API reference, "Create completion".
+ */
+import type { EngineId } from '../../../messages/ids'
+import { policyVersion } from '../../../messages/ids'
+import { type Effects, systemEffects } from '../../../runtime/effects'
+import { TroupeError } from '../../../runtime/errors'
+import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
+import type { ServerExpectation } from '../server/expectation'
+import { type ServerHealthOptions, serverHealth } from '../server/health'
+import { type ServerHttp, serverHttp } from '../server/http'
+import { garbage, objectOf } from '../server/reply'
+import { refused } from '../server/request'
+import { ServerRequests } from '../server/requests'
+import type { ServerRun } from '../server/run'
+import { unfitServer } from '../server/tokenizer'
+import { completionOf, openaiBody } from './completion'
+
+export interface OpenaiEngineOptions {
+  readonly id: EngineId
+  /** http://HOST:PORT, or https, with or without /v1 at its end. */
+  readonly url: string
+  readonly expected: ServerExpectation
+  /** Text to ids, by the tokenizer of the run's model. */
+  readonly encode: (text: string) => Promise<Int32Array>
+  /** The name that requests give. Default: the first that the server names. */
+  readonly model?: string
+  readonly token?: string
+  readonly stallMs?: number
+  readonly firstTokenMs?: number
+  readonly health?: ServerHealthOptions
+  readonly fx?: Effects
+}
+
+export interface OpenaiEngine extends Engine {
+  /** `generate`, with our reading of each piece of text as it comes: together they need not be the answer's tokens. */
+  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
+}
+
+const askMs = 30_000
+const generateMs = 120_000
+const tooLong = /context length|max_model_len|too long/i
+
+/** @throws TroupeError engine.not_trainable, engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
+export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<OpenaiEngine> {
+  const { id, expected, encode, stallMs, firstTokenMs, fx = systemEffects } = options
+  const url = options.url.replace(/\/+$/, '').replace(/\/v1$/, '')
+  if (expected.trained) throw notTrainable(url)
+  const http = serverHttp(url, options.token)
+  const { model, contextTokens } = await probe(http, expected, options.model).catch(thrown => {
+    http.close()
+    throw thrown
+  })
+  const capabilities: EngineCapabilities = {
+    kind: 'openai',
+    model,
+    // Such a server does not say what it holds: as if every sequence had a context of its own.
+    kvTokens: contextTokens * expected.maxSequences,
+    blockTokens: 1,
+    maxSequences: expected.maxSequences,
+    contextTokens,
+    vocabulary: expected.vocabulary,
+    prefixSharing: false,
+    prioritySign: 0,
+    trainable: false,
+    deterministic: false,
+  }
+  // Some of these servers are far away and count what they are asked.
+  const health = serverHealth(http, { path: '/v1/models', everyMs: 30_000, ...options.health })
+  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
+  const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
+  let version = policyVersion(-1)
+
+  async function answer(run: ServerRun): Promise<Generation> {
+    const { request, maxTokens } = run
+    const { context, sampling } = request
+    totals.prefilledTokens += context.length
+    const [prompt, ...stop] = await Promise.all(
+      [context, ...sampling.stopTokens.map(token => Int32Array.of(token))].map(tokens => expected.decode(tokens)),
+    )
+    const question = {
+      path: '/v1/completions',
+      body: openaiBody(model, prompt ?? '', stop, request, maxTokens),
+      refused: (status: number, message: string) => refused(url, status, message, tooLong),
+    }
+    let text = ''
+    let isEnded = false
+    let finish = await requests.ask(run, question, async line => {
+      const piece = completionOf(url, line)
+      if (isEnded && piece.text !== '') throw garbage(url, 'it goes on after the end of a generation')
+      isEnded ||= piece.finish !== null
+      if (piece.text === '') return piece.finish
+      run.begun()
+      text += piece.text
+      run.onTokens?.(await encode(piece.text))
+      return piece.finish
+    })
+    let tokens = text === '' ? new Int32Array() : await encode(text)
+    const end = sampling.stopTokens[0]
+    if (finish === 'stop' && end !== undefined) tokens = Int32Array.from([...tokens, end])
+    if (tokens.length > maxTokens) {
+      tokens = tokens.slice(0, maxTokens)
+      finish = 'length'
+    }
+    totals.generatedTokens += tokens.length
+    const segments = tokens.length === 0 ? [] : [{ policyVersion: version, start: 0, end: tokens.length }]
+    return run.generation(
+      expected.decode,
+      { finish, cachedTokens: 0, preemptions: 0, queuedMs: 0 },
+      { tokens, logprobs: new Float32Array(tokens.length), segments },
+    )
+  }
+
+  return {
+    ...requests.engine(answer),
+    async updateWeights(update) {
+      // The model as it came is what it has; others cannot be given to it.
+      if (update.digest !== '' || update.version !== 0) throw notTrainable(url)
+      version = update.version
+    },
+    async status() {
+      requests.mustLive()
+      return {
+        ...{ type: 'engine.status', at: fx.now(), engine: id, version, kvTokens: capabilities.kvTokens },
+        ...{
+          referencedTokens: requests.contextTokens,
+          cachedTokens: 0,
+          running: requests.running,
+          waiting: 0,
+          ...totals,
+        },
+        busyMs: requests.busyMs,
+        ...{ cpuMs: 0, maxRssBytes: 0 },
+      }
+    },
+  }
+}
+
+/** A model that it names, and a completion of one token from it. */
+async function probe(http: ServerHttp, expected: ServerExpectation, wish: string | undefined) {
+  const { url } = http
+  const { data } = objectOf(url, '/v1/models', await http.get('/v1/models', askMs))
+  const cards = (Array.isArray(data) ? data : []) as { id?: unknown; max_model_len?: unknown }[]
+  const names = cards.map(card => card?.id).filter(name => typeof name === 'string')
+  const model = wish ?? names[0]
+  if (model === undefined) throw garbage(url, '/v1/models names no model')
+  const server = `OpenAI-compatible server at ${url}`
+  const card = cards.find(each => each.id === model)
+  if (card === undefined)
+    throw unfitServer(server, `it has no model '${model}', but ${names.join(', ')}`, 'name one of these')
+  const told = card.max_model_len
+  const contextTokens = typeof told === 'number' && Number.isInteger(told) ? told : expected.contextTokens
+  if (contextTokens < expected.contextTokens) {
+    const differs = `its contexts have at most ${contextTokens} tokens, the recipe's limits.contextTokens is ${expected.contextTokens}`
+    throw unfitServer(server, differs, 'start it with a longer context, or lower limits.contextTokens')
+  }
+  const one = { model, prompt: 'a', max_tokens: 1, temperature: 1, top_p: 1, n: 1, stream: false }
+  const reply = await http.post('/v1/completions', one, generateMs)
+  if (reply.status === 404 || reply.status === 405) {
+    const hint = 'use a server that continues a text: what a model has begun cannot be sent as a chat'
+    throw unfitServer(server, 'it has no /v1/completions', hint)
+  }
+  const { choices } = objectOf(url, '/v1/completions', reply)
+  if (typeof (choices as { text?: unknown }[] | undefined)?.[0]?.text !== 'string') {
+    throw garbage(url, '/v1/completions gives no choices with a text')
+  }
+  return { model, contextTokens }
+}
+
+/** Such a server gives text, without the ids and logprobs that were sampled, and takes no weights. */
+export const notTrainable = (url: string): TroupeError =>
+  new TroupeError('engine.not_trainable', {
+    boundary: 'engine',
+    retriable: false,
+    message: `the OpenAI-compatible server at ${url} cannot be trained with: it gives text, without the ids and logprobs that were sampled, and takes no weights`,
+    hint: 'train with --engine local, vllm:URL or sglang:URL; this one serves `troupe rollout` and `troupe eval`',
+  })

@@ -1,0 +1,105 @@
+/**
+ * The log of a run that is to be answered from, opened for reading.
+ *
+ * in   RUN or RUN@BUS, and where the run that asks keeps its own        out  the recorded run's journal
+ * Invariant: nothing of it is written. On Kafka the asking run's connection is used for a log beside its own; an lmdb log is
+ * another directory each run, and is opened.
+ */
+import { dirname } from 'node:path'
+import { recordingAddress } from '../../../config/fileAddress'
+import { type RunId, runId } from '../../../messages/ids'
+import { type BlobStore, openFileBlobs } from '../../../runtime/bus/blobs'
+import type { Bus } from '../../../runtime/bus/bus'
+import { parseKafkaAddress } from '../../../runtime/bus/kafka/address'
+import { openBus } from '../../../runtime/bus/open'
+import { TroupeError } from '../../../runtime/errors'
+import { type Journal, openJournal } from '../../../runtime/journal/journal'
+import type { Log } from '../../../runtime/log'
+import { runDirectory, runsOf } from '../../../runtime/runDirectory'
+
+/** Of the run that asks. */
+export interface OwnLog {
+  readonly run: RunId
+  readonly bus: Bus
+  readonly blobs: BlobStore
+  /** Its files: <base>/runs/<run>. */
+  readonly directory: string
+}
+
+export interface Recording {
+  readonly journal: Journal
+  close(): Promise<void>
+}
+
+const topicsOf = (run: string) => `troupe.${run}.runs`
+
+/** @throws TroupeError config.bad_engine, engine.no_recording */
+export async function openRecording(text: string, own: OwnLog | undefined, log: Log): Promise<Recording> {
+  const address = recordingAddress(text)
+  const run = runId(address.run)
+  if (address.bus === undefined) {
+    if (own === undefined) throw none(run, 'no run, so no bus, that could hold it', 'say where it is: RUN@lmdb:DIR')
+    if (own.run === run)
+      throw none(run, 'itself: a run cannot answer from what it is about to say', 'name the run that was recorded')
+    return beside(run, own, log)
+  }
+  if (address.bus.startsWith('kafka:')) {
+    const bus = await openBus(address.bus, { mode: 'read' })
+    const shared = parseKafkaAddress(address.bus).settings.blobs
+    const base = own?.bus.kind === 'kafka' ? dirname(dirname(own.directory)) : '.troupe'
+    return whole(run, bus, await openFileBlobs(shared ?? runDirectory(base, run).blobs, 'read'), log, address.bus)
+  }
+  return ofDirectory(run, address.bus.slice('lmdb:'.length), log)
+}
+
+async function beside(run: RunId, own: OwnLog, log: Log): Promise<Recording> {
+  const base = dirname(dirname(own.directory))
+  if (own.bus.kind === 'lmdb') return ofDirectory(run, base, log)
+  if (own.bus.kind === 'memory') {
+    throw none(run, 'a memory bus, which holds no other run', 'say where it is: recorded:RUN@lmdb:DIR')
+  }
+  const files = await openFileBlobs(runDirectory(base, run).blobs, 'read')
+  const both: BlobStore = { ...files, get: async id => ((await own.blobs.has(id)) ? own.blobs.get(id) : files.get(id)) }
+  // The connection stays the asking run's.
+  return whole(run, { ...own.bus, close: async () => {} }, both, log, 'this bus')
+}
+
+async function ofDirectory(run: RunId, directory: string, log: Log): Promise<Recording> {
+  if (!runsOf(directory).includes(run)) throw noRun(run, directory, runsOf(directory))
+  const files = runDirectory(directory, run)
+  const bus = await openBus(`lmdb:${files.log}`, { mode: 'read' })
+  return whole(run, bus, await openFileBlobs(files.blobs, 'read'), log, directory)
+}
+
+async function whole(run: RunId, bus: Bus, blobs: BlobStore, log: Log, place: string): Promise<Recording> {
+  try {
+    const names = (await bus.listTopics()).map(({ topic }) => topic)
+    if (!names.includes(topicsOf(run))) {
+      throw noRun(
+        run,
+        place,
+        names.flatMap(name => /^troupe\.(.+)\.runs$/.exec(name)?.[1] ?? []),
+      )
+    }
+    const journal = openJournal(bus, blobs, run, {}, async ({ topic, partition, offset }, error) => {
+      log.warn({ topic, partition, offset, err: error }, 'a record of the recording cannot be read, and is left out')
+    })
+    return { journal, close: () => bus.close() }
+  } catch (thrown) {
+    await bus.close()
+    throw thrown
+  }
+}
+
+const noRun = (run: string, place: string, runs: readonly string[]): TroupeError =>
+  none(
+    run,
+    `${place}, which holds ${runs.length === 0 ? 'no run' : runs.slice(-8).join(', ')}`,
+    'name a run that is there, or say where its log is: recorded:RUN@lmdb:DIR; `troupe replay ls` looks into one',
+  )
+
+const none = (run: string, place: string, hint: string): TroupeError =>
+  new TroupeError('engine.no_recording', {
+    ...{ boundary: 'engine', retriable: false, hint },
+    message: `there is no recorded run '${run}' in ${place}`,
+  })

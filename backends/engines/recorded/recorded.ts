@@ -1,0 +1,231 @@
+/**
+ * The recorded engine: answers a turn with what a recorded run answered to the same context. No model, no GPU.
+ *
+ * in   a recorded run's journal, requests        out  its tokens, logprobs, segments and ends, as they stand in the log
+ * A context is looked up by the digest of its token ids; tokens that were sampled for the turn before count as its beginning.
+ * Of several answers to one context, the first that fits best is taken: the same trajectory and seed, the same seed, the same
+ * trajectory; else number (seed mod n) in the order of the log. So the same request has the same answer every time.
+ * Invariant: nothing is made up. What was not recorded is `engine.not_recorded`, with the place where it departs.
+ */
+import { setTimeout as sleep, setImmediate as soon } from 'node:timers/promises'
+import { type EngineId, policyVersion } from '../../../messages/ids'
+import { type Effects, systemEffects } from '../../../runtime/effects'
+import { TroupeError } from '../../../runtime/errors'
+import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
+import { checkRequest, closedEngine } from '../server/request'
+import { notRecorded, unanswered } from './nearest'
+import type { RecordedBody, RecordedTurn, RecordedTurns } from './turns'
+
+export { openRecording, type Recording } from './log'
+export { RecordedTurns } from './turns'
+
+type Sizes = Pick<EngineCapabilities, 'kvTokens' | 'blockTokens' | 'maxSequences' | 'contextTokens' | 'vocabulary'>
+
+export interface RecordedEngineOptions extends Sizes {
+  readonly id: EngineId
+  /** `RecordedTurns.of(journal)`; several engines may share it. */
+  readonly turns: RecordedTurns
+  /** Text of a part of a turn; whole turns have their text in the log. */
+  readonly decode: (tokens: Int32Array) => Promise<string>
+  /** Tokens come as they were recorded to come, so many times faster. Default: at once. */
+  readonly speed?: number
+  readonly fx?: Effects
+}
+
+export interface RecordedEngine extends Engine {
+  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
+}
+
+interface Running {
+  readonly aborter: AbortController
+  readonly contextTokens: number
+}
+
+/** Tokens that are given at once where time does not count. */
+const atOnce = 16
+
+/** @throws TroupeError engine.empty_recording */
+export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
+  const { id, turns, decode, speed, fx = systemEffects, ...sizes } = options
+  if (turns.size === 0) throw emptyRecording(turns.run)
+  const traits = { prefixSharing: false, prioritySign: 0, trainable: false, deterministic: true } as const
+  const capabilities: EngineCapabilities = { kind: 'recorded', model: turns.run, ...sizes, ...traits }
+  const running = new Map<string, Running>()
+  const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
+  let version = policyVersion(-1)
+  let busyMs = 0
+  let busySince = 0
+  let isClosed = false
+
+  async function answer(request: GenerateRequest, signal: AbortSignal, onTokens: OnTokens): Promise<Generation> {
+    const queuedAt = fx.now()
+    const begun = fx.elapsed()
+    const { context, resumedTokens, maxTokens } = request
+    const base = context.subarray(0, context.length - resumedTokens)
+    const chosen = choose(turns.withContext(base), request)
+    if (chosen === undefined) throw await notRecorded(turns, { ...request, context: base })
+    const body = await turns.body(chosen)
+    const before = context.subarray(base.length)
+    const departs = before.findIndex((token, i) => token !== body.tokens[i])
+    const fault = (why: string) => unanswered(turns, request, `${chosen.trajectory} turn ${chosen.turn} ${why}`)
+    if (departs >= 0)
+      throw fault(`has other tokens from its token ${departs} on than the ${resumedTokens} that were resumed`)
+    const most = Math.min(maxTokens, capabilities.contextTokens - context.length)
+    const { end, finish } = endOf(body, resumedTokens, most, request.sampling.stopTokens)
+    if (finish === 'unknown')
+      throw fault(`was cut off after ${body.tokens.length} tokens, and ${most} more were asked for`)
+    let firstTokenAt = 0
+    const given = await paced(
+      body,
+      { from: resumedTokens, end, speed, begun, fx, signal, streams: onTokens !== undefined },
+      tokens => {
+        firstTokenAt ||= fx.now()
+        onTokens?.(tokens)
+      },
+    )
+    const endedAt = fx.now()
+    // Whoever is given all at the end hears nothing of the first.
+    const isUnheard = speed !== undefined && onTokens === undefined && given > resumedTokens
+    if (isUnheard) firstTokenAt = Math.min(endedAt, queuedAt + body.firstMs / speed)
+    const isWhole = given === body.tokens.length
+    totals.generatedTokens += given - resumedTokens
+    totals.preemptions += body.preemptions
+    const { entropies, text, cachedTokens, preemptions } = body
+    return {
+      tokens: body.tokens.slice(resumedTokens, given),
+      logprobs: body.logprobs.slice(resumedTokens, given),
+      ...(entropies === undefined ? {} : { entropies: entropies.slice(resumedTokens, given) }),
+      segments: segmentsOf(body, resumedTokens, given),
+      text: isWhole ? text : given === 0 ? '' : await decode(body.tokens.subarray(0, given)),
+      finish: given < end ? 'aborted' : finish,
+      ...{ cachedTokens, preemptions },
+      timing: { queuedAt, startedAt: queuedAt, firstTokenAt: firstTokenAt || endedAt, endedAt },
+    }
+  }
+
+  async function generate(request: GenerateRequest, onTokens: OnTokens, signal?: AbortSignal): Promise<Generation> {
+    if (isClosed) throw closedEngine(id)
+    const { requestId, context } = request
+    checkRequest(id, capabilities, request, running)
+    const aborter = new AbortController()
+    if (running.size === 0) busySince = fx.elapsed()
+    running.set(requestId, { aborter, contextTokens: context.length })
+    totals.prefilledTokens += context.length
+    try {
+      return await answer(request, signal ? AbortSignal.any([signal, aborter.signal]) : aborter.signal, onTokens)
+    } finally {
+      running.delete(requestId)
+      if (running.size === 0) busyMs += fx.elapsed() - busySince
+    }
+  }
+
+  return {
+    id,
+    capabilities,
+    lost: new Promise(() => {}),
+    generate: (request, signal) => generate(request, undefined, signal),
+    stream: (request, onTokens, signal) => generate(request, onTokens, signal),
+    abort: async requestId => running.get(requestId)?.aborter.abort(),
+    release: async () => {},
+    // Its answers are of the policies that the recording names, whatever is published now.
+    async updateWeights(update) {
+      version = update.version
+    },
+    async status() {
+      const referencedTokens = [...running.values()].reduce((sum, { contextTokens }) => sum + contextTokens, 0)
+      return {
+        ...{ type: 'engine.status', at: fx.now(), engine: id, version, kvTokens: capabilities.kvTokens },
+        ...{ referencedTokens, cachedTokens: 0, running: running.size, waiting: 0, ...totals },
+        busyMs: busyMs + (running.size === 0 ? 0 : fx.elapsed() - busySince),
+        ...{ cpuMs: 0, maxRssBytes: 0 },
+      }
+    },
+    async close() {
+      isClosed = true
+      for (const { aborter } of running.values()) aborter.abort()
+    },
+  }
+}
+
+type OnTokens = ((tokens: Int32Array) => void) | undefined
+
+/** The rule of the header. */
+function choose(found: readonly RecordedTurn[], { trajectory, seed }: GenerateRequest): RecordedTurn | undefined {
+  return (
+    found.find(one => one.trajectory === trajectory && one.seed === seed) ??
+    found.find(one => one.seed === seed) ??
+    found.find(one => one.trajectory === trajectory) ??
+    found[seed % Math.max(1, found.length)]
+  )
+}
+
+/** How far the answer goes: to the first stop token, to as many as were asked for, or to where the recorded one ended. */
+function endOf({ tokens, finish }: RecordedBody, from: number, most: number, stopTokens: readonly number[]) {
+  const at = tokens.findIndex((token, i) => i >= from && i < from + most && stopTokens.includes(token))
+  if (at >= 0) return { end: at + 1, finish: 'stop' } as const
+  if (tokens.length > from + most) return { end: from + most, finish: 'length' } as const
+  const isCut = finish === 'length' && tokens.length < from + most
+  return { end: tokens.length, finish: isCut ? ('unknown' as const) : finish }
+}
+
+interface Pace {
+  readonly from: number
+  readonly end: number
+  readonly speed: number | undefined
+  readonly begun: number
+  /** Somebody wants the tokens as they come. */
+  readonly streams: boolean
+  readonly fx: Effects
+  readonly signal: AbortSignal
+}
+
+/** Gives tokens as time goes, or at once; returns up to which one it came before the signal. */
+async function paced(
+  body: RecordedBody,
+  { from, end, speed, begun, streams, fx, signal }: Pace,
+  give: (tokens: Int32Array) => void,
+) {
+  let given = from
+  const dueMs = (token: number) => begun + (body.firstMs + (token - from) * body.tokenMs) / (speed ?? 1)
+  while (given < end && !signal.aborted) {
+    let due = streams ? Math.min(end, given + atOnce) : end
+    if (speed !== undefined) {
+      const waitMs = dueMs(streams ? given : end - 1) - fx.elapsed()
+      if (waitMs > 0) await sleep(waitMs, undefined, { signal }).catch(() => {})
+      due = given
+      while (due < end && dueMs(due) <= fx.elapsed()) due++
+    }
+    if (due === given) continue
+    give(body.tokens.slice(given, due))
+    given = due
+    // Whoever is given tokens may end the turn upon them.
+    if (given < end) await soon()
+  }
+  return given
+}
+
+const segmentsOf = ({ segments }: RecordedBody, from: number, end: number): Generation['segments'] =>
+  segments
+    .map(({ policyVersion: by, ...at }) => ({
+      policyVersion: by,
+      start: Math.max(at.start, from) - from,
+      end: Math.min(at.end, end) - from,
+    }))
+    .filter(({ start, end: last }) => last > start)
+
+const emptyRecording = (run: string): TroupeError =>
+  new TroupeError('engine.empty_recording', {
+    boundary: 'engine',
+    retriable: false,
+    message: `the recorded run '${run}' holds no turn that was completed: there is nothing to answer with`,
+    hint: '`troupe replay ls --run ID` shows what a run holds; name another',
+  })
+
+/** Its logprobs are of the policies that were recorded, and new weights change nothing that it says. */
+export const recordingNotTrainable = (recording: string): TroupeError =>
+  new TroupeError('engine.not_trainable', {
+    boundary: 'engine',
+    retriable: false,
+    message: `the recorded run '${recording}' cannot be trained with: its turns are of the policies that it was recorded from, and new weights change none of them`,
+    hint: 'train with --engine local, vllm:URL or sglang:URL; a recording serves `troupe rollout` and `troupe eval`',
+  })

@@ -1,0 +1,238 @@
+/**
+ * The turns of a recorded run: which context each was asked with, and where in the log its tokens stand.
+ *
+ * in   a run's journal, read once from end to end        out  turns by the digest of their context, and their tokens when asked
+ * Invariant: a turn is here once, with the answers that counted: those to the attempt asked last, in the order in which they
+ * came. What an interrupted attempt had is the beginning of its turn, whose context is that of the first attempt. Held are
+ * digests and offsets; tokens are read from the log each time.
+ */
+import type {
+  ContextAppended,
+  PolicySegment,
+  RolloutRequested,
+  TurnCompleted,
+  TurnInterrupted,
+} from '../../../messages/facts'
+import type { TrajectoryId } from '../../../messages/ids'
+import { joined } from '../../../runtime/concatArrays'
+import { TroupeError } from '../../../runtime/errors'
+import { contextDigest } from '../../../runtime/journal/contextDigest'
+import type { Entry, Journal } from '../../../runtime/journal/journal'
+import type { Generation } from '../engine'
+
+export interface RecordedTurn {
+  readonly trajectory: TrajectoryId
+  readonly turn: number
+  readonly seed: number
+  readonly partition: number
+  /** Offset of what came right before it: rollout.requested, context.appended. */
+  readonly before: number
+  /** Offsets of its turn.interrupted that had tokens; last, where it was completed, of its turn.completed. */
+  readonly parts: readonly number[]
+  readonly isComplete: boolean
+}
+
+export interface RecordedBody extends Pick<Generation, 'tokens' | 'logprobs' | 'entropies' | 'segments' | 'text'> {
+  readonly finish: 'stop' | 'length'
+  readonly cachedTokens: number
+  readonly preemptions: number
+  /** ms from the engine's queue to the first token, and a further token. */
+  readonly firstMs: number
+  readonly tokenMs: number
+}
+
+/** A trajectory's turn while the log is read. */
+interface Open {
+  readonly turn: number
+  readonly before: number
+  attempt: number
+  isOut: boolean
+  digest: string
+  seed: number
+  parts: number[]
+  isComplete: boolean
+}
+
+const newTurn = (turn: number, before: number): Open => ({
+  ...{ turn, before, attempt: -1, isOut: false, digest: '', seed: 0, parts: [], isComplete: false },
+})
+
+export class RecordedTurns {
+  /** Under the digest's bytes: half the memory of its hex. */
+  readonly #byContext = new Map<string, RecordedTurn | RecordedTurn[]>()
+  readonly #byTrajectory = new Map<TrajectoryId, RecordedTurn[]>()
+  #completed = 0
+
+  private constructor(private readonly journal: Journal) {}
+
+  /** Of all that is in the log by now. */
+  static async of(journal: Journal): Promise<RecordedTurns> {
+    const turns = new RecordedTurns(journal)
+    const partitions = await journal.partitionsOf('trajectories')
+    for (let partition = 0; partition < partitions; partition++) await turns.#read(partition)
+    return turns
+  }
+
+  get run(): string {
+    return this.journal.run
+  }
+
+  /** Turns that were completed. */
+  get size(): number {
+    return this.#completed
+  }
+
+  get trajectories(): IterableIterator<TrajectoryId> {
+    return this.#byTrajectory.keys()
+  }
+
+  /** Completed turns that were asked with this context, in the order of the log, partition by partition. */
+  withContext(context: Int32Array): readonly RecordedTurn[] {
+    const found = this.#byContext.get(keyOf(contextDigest(context)))
+    if (found === undefined) return []
+    return Array.isArray(found) ? found : [found]
+  }
+
+  /** Also those that were never completed. */
+  ofTrajectory(trajectory: TrajectoryId): readonly RecordedTurn[] {
+    return this.#byTrajectory.get(trajectory) ?? []
+  }
+
+  /** @throws TroupeError engine.failed where the log no longer holds what it did */
+  async body({ partition, parts }: RecordedTurn): Promise<RecordedBody> {
+    const read: (TurnInterrupted | TurnCompleted)[] = []
+    for (const offset of parts) read.push((await this.#at(partition, offset)) as TurnInterrupted | TurnCompleted)
+    const last = read.at(-1) as TurnCompleted
+    const { text, finish, cachedTokens, preemptions, timing } = last
+    const { queuedAt, firstTokenAt, endedAt } = timing
+    const [only] = read
+    const own =
+      read.length === 1
+        ? { tokens: only!.tokens, logprobs: only!.logprobs, segments: only!.segments }
+        : {
+            tokens: joined(
+              Int32Array,
+              read.map(part => part.tokens),
+            ),
+            logprobs: joined(
+              Float32Array,
+              read.map(part => part.logprobs),
+            ),
+            segments: joinedSegments(read),
+          }
+    const entropies = read.flatMap(part => part.entropies ?? [])
+    return {
+      ...own,
+      ...(entropies.length < read.length ? {} : { entropies: joined(Float32Array, entropies) }),
+      ...{ text, finish, cachedTokens, preemptions },
+      firstMs: Math.max(0, firstTokenAt - queuedAt),
+      tokenMs: Math.max(0, endedAt - firstTokenAt) / Math.max(1, last.tokens.length - 1),
+    }
+  }
+
+  /** What was rendered right before a turn, and what the model wrote in it. */
+  async tokensAround({ partition, before, parts }: RecordedTurn) {
+    const rendered = (await this.#at(partition, before)) as RolloutRequested | ContextAppended
+    const sampled: Int32Array[] = []
+    for (const offset of parts) sampled.push(((await this.#at(partition, offset)) as TurnCompleted).tokens)
+    return { rendered: rendered.tokens, sampled: joined(Int32Array, sampled) }
+  }
+
+  async #at(partition: number, offset: number): Promise<Entry['message']> {
+    const [entry] = await this.journal.read('trajectories', partition, offset, 1)
+    if (entry?.offset === offset) return entry.message
+    const message = `trajectories:${partition}:${offset} of the recorded run '${this.run}' cannot be read any more`
+    throw new TroupeError('engine.failed', { boundary: 'engine', retriable: false, message })
+  }
+
+  async #read(partition: number): Promise<void> {
+    const { oldest, next } = await this.journal.offsets('trajectories', partition)
+    const open = new Map<TrajectoryId, Open>()
+    let epoch = -1
+    for await (const entries of this.journal.readTo('trajectories', partition, oldest, next)) {
+      for (const { message, offset } of entries) {
+        if (message.type === 'partition.claimed') epoch = offset
+        else this.#take(open, epoch, { message, offset, partition })
+      }
+    }
+    for (const [trajectory, one] of open) this.#unfinished(trajectory, one, partition)
+  }
+
+  /** As the coordinator folds it: a decision of a former owner, and an answer to an older attempt, change nothing. */
+  #take(
+    open: Map<TrajectoryId, Open>,
+    epoch: number,
+    { message, offset, partition }: Pick<Entry, 'message' | 'offset' | 'partition'>,
+  ): void {
+    if (!('trajectory' in message)) return
+    const { trajectory } = message
+    const one = open.get(trajectory)
+    if (message.type === 'rollout.requested') {
+      if (one === undefined && !this.#byTrajectory.has(trajectory)) open.set(trajectory, newTurn(0, offset))
+      return
+    }
+    if (one === undefined || ('epoch' in message && message.epoch < epoch)) return
+    switch (message.type) {
+      case 'turn.asked':
+        if (message.turn !== one.turn || message.attempt <= one.attempt || one.isComplete) return
+        one.attempt = message.attempt
+        one.isOut = true
+        if (one.parts.length > 0) return
+        one.digest = message.contextDigest
+        one.seed = message.seed
+        return
+      case 'turn.interrupted':
+      case 'turn.completed':
+        if (!one.isOut || message.turn !== one.turn || message.attempt !== one.attempt) return
+        one.isOut = false
+        if (message.type === 'turn.completed') {
+          one.parts.push(offset)
+          one.isComplete = true
+          this.#add(trajectory, one, partition)
+        } else if (message.tokens.length > 0) one.parts.push(offset)
+        return
+      case 'context.appended':
+        if (one.isComplete && message.turn === one.turn) open.set(trajectory, newTurn(one.turn + 1, offset))
+        return
+      case 'rollout.finished':
+        open.delete(trajectory)
+        this.#unfinished(trajectory, one, partition)
+    }
+  }
+
+  #unfinished(trajectory: TrajectoryId, one: Open, partition: number): void {
+    if (!one.isComplete) this.#add(trajectory, one, partition)
+  }
+
+  #add(trajectory: TrajectoryId, { turn, seed, before, parts, digest, isComplete }: Open, partition: number): void {
+    const added = { trajectory, turn, seed, partition, before, parts, isComplete }
+    const own = this.#byTrajectory.get(trajectory)
+    if (own === undefined) this.#byTrajectory.set(trajectory, [added])
+    else own.push(added)
+    if (!isComplete) return
+    this.#completed++
+    const key = keyOf(digest)
+    const same = this.#byContext.get(key)
+    if (same === undefined) this.#byContext.set(key, added)
+    else if (Array.isArray(same)) same.push(added)
+    else this.#byContext.set(key, [same, added])
+  }
+}
+
+/** A character a byte: half of what hex takes. */
+const keyOf = (digest: string) => Buffer.from(digest, 'hex').toString('latin1')
+
+/** Each attempt counts from its own first token; one that went on under the same policy is no new segment. */
+function joinedSegments(parts: readonly (TurnInterrupted | TurnCompleted)[]): Generation['segments'] {
+  const whole: PolicySegment[] = []
+  let begin = 0
+  for (const { segments, tokens } of parts) {
+    for (const { policyVersion, start, end } of segments) {
+      const last = whole.at(-1)
+      if (last?.policyVersion === policyVersion) whole[whole.length - 1] = { ...last, end: end + begin }
+      else whole.push({ policyVersion, start: start + begin, end: end + begin })
+    }
+    begin += tokens.length
+  }
+  return whole
+}

@@ -1,0 +1,190 @@
+/**
+ * HTTP to one inference server: JSON in and out, and server-sent events, over connections that are kept.
+ *
+ * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
+ * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` where nobody answers,
+ * `engine.timeout` where nobody answers in time. Both are retriable; neither says what was in a header.
+ */
+import {
+  Agent,
+  type ClientRequest,
+  type IncomingMessage,
+  request as plainRequest,
+  type RequestOptions,
+} from 'node:http'
+import { Agent as TlsAgent, request as tlsRequest } from 'node:https'
+import { urlFault } from '../../../config/engineAddress'
+import { asError, TroupeError } from '../../../runtime/errors'
+import { garbage, type Reply } from './reply'
+
+export interface ServerHttp {
+  readonly url: string
+  get(path: string, timeoutMs: number): Promise<Reply>
+  post(path: string, body: object, timeoutMs: number): Promise<Reply>
+  /** Resolves when the status is there. The caller reads `lines` to its end, or aborts. */
+  stream(path: string, body: object, timeoutMs: number, signal: AbortSignal): Promise<StreamReply>
+  close(): void
+}
+
+export interface StreamReply {
+  readonly status: number
+  /** What its Retry-After says in seconds, as ms. */
+  readonly retryAfterMs: number | undefined
+  /** Text behind `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks off. */
+  readonly lines: AsyncIterable<string>
+  /** All of the body, where the status says that it is no stream. */
+  text(): Promise<string>
+}
+
+/** vLLM and SGLang serve by uvicorn, which closes connections that were idle for 5 s. */
+const kept = { keepAlive: true, timeout: 4000 }
+/** An answer larger than this is none of an inference server. */
+const maxReplyChars = 64 * 1024 * 1024
+const maxLineChars = 4 * 1024 * 1024
+/** Between [DONE] and the end of its body a server may take so long; then its connection is not kept. */
+const lingerMs = 1000
+
+/** @param token sent as a bearer token: what the server was given as --api-key. @throws TroupeError config.bad_engine */
+export function serverHttp(url: string, token?: string): ServerHttp {
+  const fault = urlFault(url)
+  if (fault !== undefined)
+    throw new TroupeError('config.bad_engine', { boundary: 'config', retriable: false, message: fault })
+  const base = new URL(url)
+  const isTls = base.protocol === 'https:'
+  const agent = isTls ? new TlsAgent(kept) : new Agent(kept)
+  const send = isTls ? tlsRequest : plainRequest
+  const prefix = base.pathname.replace(/\/+$/, '')
+  const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` }
+
+  const lost = (cause: unknown): TroupeError =>
+    new TroupeError('engine.lost', {
+      boundary: 'engine',
+      retriable: true,
+      message: `no answer from ${url}: ${asError(cause).message || (cause as { code?: string }).code}`,
+      cause,
+    })
+
+  function open(method: string, path: string, body: object | undefined, timeoutMs: number, signal?: AbortSignal) {
+    return new Promise<IncomingMessage>((resolve, reject) => {
+      const payload = body === undefined ? undefined : Buffer.from(JSON.stringify(body))
+      const sized =
+        payload === undefined ? {} : { 'content-type': 'application/json', 'content-length': payload.length }
+      const options: RequestOptions = {
+        agent,
+        method,
+        host: base.hostname.replace(/^\[|\]$/g, ''),
+        port: base.port || (isTls ? 443 : 80),
+        path: prefix + path,
+        headers: { ...authorization, ...sized },
+        ...(signal === undefined ? {} : { signal }),
+      }
+      const attempt = (again: boolean) => {
+        let timer: NodeJS.Timeout | undefined
+        let isAnswered = false
+        const asked: ClientRequest = send(again ? options : { ...options, agent: false })
+        asked.once('response', reply => {
+          isAnswered = true
+          clearTimeout(timer)
+          resolve(reply)
+        })
+        asked.on('error', error => {
+          clearTimeout(timer)
+          // Whoever reads the reply hears of it there; to ask again would be another generation, which nobody reads.
+          if (isAnswered) return
+          if (signal?.aborted) reject(asError(signal.reason))
+          // The server closes idle connections; one may be used just then, and the request was never seen. Others of them
+          // may be as old: once more over a new one.
+          else if (again && asked.reusedSocket && (error as { code?: string }).code === 'ECONNRESET') attempt(false)
+          else reject(error instanceof TroupeError ? error : lost(error))
+        })
+        timer = setTimeout(() => asked.destroy(late(url, path, timeoutMs)), timeoutMs)
+        asked.end(payload)
+      }
+      attempt(true)
+    })
+  }
+
+  /** The whole body, within what is left of the deadline. */
+  async function bodyOf(reply: IncomingMessage, path: string, timeoutMs: number): Promise<string> {
+    const timer = setTimeout(() => reply.destroy(late(url, path, timeoutMs)), timeoutMs)
+    try {
+      reply.setEncoding('utf8')
+      let text = ''
+      for await (const chunk of reply) {
+        text += chunk
+        if (text.length > maxReplyChars)
+          throw garbage(url, `${path} answers with more than ${maxReplyChars} characters`)
+      }
+      return text
+    } catch (thrown) {
+      throw thrown instanceof TroupeError ? thrown : lost(thrown)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  async function ask(method: string, path: string, body: object | undefined, timeoutMs: number): Promise<Reply> {
+    const reply = await open(method, path, body, timeoutMs)
+    return { status: reply.statusCode ?? 0, text: await bodyOf(reply, path, timeoutMs) }
+  }
+
+  /** Up to [DONE]. What follows it is waited for by nobody: the server's end of the body, or else the connection is dropped. */
+  async function* linesOf(reply: IncomingMessage): AsyncGenerator<string> {
+    reply.setEncoding('utf8')
+    let rest = ''
+    let isDone = false
+    try {
+      for await (const chunk of reply.iterator({ destroyOnReturn: false })) {
+        rest += chunk
+        for (let end = rest.indexOf('\n'); end >= 0; end = rest.indexOf('\n')) {
+          const line = rest.slice(0, end).trimEnd()
+          rest = rest.slice(end + 1)
+          if (!line.startsWith('data:')) continue
+          const data = line.slice(5).trimStart()
+          isDone = data === '[DONE]'
+          if (isDone) return
+          yield data
+        }
+        if (rest.length > maxLineChars) throw garbage(url, `a line of more than ${maxLineChars} characters`)
+      }
+    } catch (thrown) {
+      throw thrown instanceof TroupeError ? thrown : lost(thrown)
+    } finally {
+      if (isDone) letEnd(reply)
+      else reply.destroy()
+    }
+  }
+
+  return {
+    url,
+    get: (path, timeoutMs) => ask('GET', path, undefined, timeoutMs),
+    post: (path, body, timeoutMs) => ask('POST', path, body, timeoutMs),
+    async stream(path, body, timeoutMs, signal) {
+      const reply = await open('POST', path, body, timeoutMs, signal)
+      const after = reply.headers['retry-after']
+      return {
+        status: reply.statusCode ?? 0,
+        retryAfterMs: after !== undefined && /^\d{1,6}$/.test(after) ? Number(after) * 1000 : undefined,
+        lines: linesOf(reply),
+        text: () => bodyOf(reply, path, timeoutMs),
+      }
+    },
+    close: () => agent.destroy(),
+  }
+}
+
+/** A body that is read to its end leaves a connection that can be used again. */
+function letEnd(reply: IncomingMessage): void {
+  const timer = setTimeout(() => reply.destroy(), lingerMs).unref()
+  reply.once('close', () => clearTimeout(timer))
+  reply.on('error', () => {}) // it is nobody's any more
+  reply.resume()
+}
+
+const late = (url: string, path: string, timeoutMs: number): TroupeError =>
+  new TroupeError('engine.timeout', {
+    boundary: 'engine',
+    retriable: true,
+    message: `${url}${path} did not answer within ${timeoutMs} ms`,
+    hint: 'look at the load of the server and at its log',
+  })

@@ -1,0 +1,220 @@
+/**
+ * The requests that run on a server that somebody else has started: begun, ended and counted in one place for every kind of it.
+ *
+ * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded errors
+ * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
+ * `engine.lost` when the server is gone. What a failed request had goes with its error. A server that says 429 is asked
+ * again, for as long as a turn may wait for its first token, and never while the gate is closed.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { EngineId } from '../../../messages/ids'
+import type { Effects } from '../../../runtime/effects'
+import { asError, TroupeError } from '../../../runtime/errors'
+import { type Engine, type EngineCapabilities, type GenerateRequest, type Generation, GenerationLost } from '../engine'
+import type { ServerHealth } from './health'
+import type { ServerHttp, StreamReply } from './http'
+import { garbage, messageOf } from './reply'
+import { asFailure, checkRequest, endedByServer, Gate, wanted } from './request'
+import { type OnTokens, ServerRun } from './run'
+
+export interface ServerRequestsOptions {
+  readonly id: EngineId
+  readonly capabilities: EngineCapabilities
+  readonly http: ServerHttp
+  readonly health: ServerHealth
+  readonly fx: Effects
+  /** A turn that has begun and gives no token for so long is given up. Default 120 s; not counted while the gate is closed. */
+  readonly stallMs: number | undefined
+  /** A turn may wait so long for its first token. Default 600 s. */
+  readonly firstTokenMs: number | undefined
+}
+
+/** One question whose answer is a stream. */
+export interface ServerQuestion {
+  readonly path: string
+  readonly body: object
+  /** What a status other than 200 means. */
+  readonly refused: (status: number, message: string) => Error
+  /** Ends the connection. Default: the run's own. */
+  readonly signal?: AbortSignal
+  /** Whether we may have made the server end it, though its run goes on. Default: never. */
+  readonly mayBeEnded?: () => boolean
+}
+
+type Finish = Generation['finish'] | null
+
+const isOfConnection = (error: Error): boolean =>
+  error instanceof TroupeError && ['engine.lost', 'engine.timeout'].includes(error.code)
+
+/** Between two askings of a server that says 429, where it does not say how long. */
+const firstWaitMs = 100
+const longestWaitMs = 10_000
+
+export class ServerRequests {
+  readonly gate: Gate
+  readonly id: EngineId
+  readonly http: ServerHttp
+  readonly #options: ServerRequestsOptions
+  readonly #stallMs: number
+  readonly #firstTokenMs: number
+  readonly #running = new Map<string, ServerRun>()
+  #ended: Error | undefined
+  #busySince = 0
+  #busyMs = 0
+
+  constructor(options: ServerRequestsOptions) {
+    this.#options = options
+    this.gate = new Gate(options.fx)
+    this.id = options.id
+    this.http = options.http
+    this.#stallMs = options.stallMs ?? 120_000
+    this.#firstTokenMs = options.firstTokenMs ?? 600_000
+    void options.health.lost.then(error => {
+      this.#ended ??= error
+      this.#abortAll(this.#ended)
+    })
+  }
+
+  get running(): number {
+    return this.#running.size
+  }
+
+  /** Of what runs, summed. */
+  get contextTokens(): number {
+    return [...this.#running.values()].reduce((sum, { request }) => sum + request.context.length, 0)
+  }
+
+  /** How long there was something to do. */
+  get busyMs(): number {
+    return this.#busyMs + (this.running === 0 ? 0 : this.#options.fx.elapsed() - this.#busySince)
+  }
+
+  /** What an engine over such a server does whatever its kind. `answer` is called once a request. */
+  engine(answer: (run: ServerRun) => Promise<Generation>) {
+    return {
+      id: this.id,
+      capabilities: this.#options.capabilities,
+      lost: this.#options.health.lost,
+      generate: (request, signal) => this.#generate(answer, request, undefined, signal),
+      stream: (request, onTokens, signal) => this.#generate(answer, request, onTokens, signal),
+      abort: async requestId => this.#running.get(requestId)?.aborter.abort(wanted),
+      // What nobody refers to is the server's to forget.
+      release: async () => {},
+      close: async () => this.#close(),
+    } satisfies Partial<Engine>
+  }
+
+  /** @throws Error why the server is gone, where it is */
+  mustLive(): void {
+    if (this.#ended !== undefined) throw this.#ended
+  }
+
+  /** A change to the server, whose failure may be the server's end. */
+  async change(make: () => Promise<void>): Promise<void> {
+    this.mustLive()
+    try {
+      await make()
+    } catch (thrown) {
+      throw await this.#why(asError(thrown))
+    }
+  }
+
+  /**
+   * Asks, and gives each event to `take`, which says how the generation ended once it is told: a connection that breaks off
+   * after that is not missed. `aborted` only where the run was to end, or `mayBeEnded` says so: a server that ends it on its
+   * own has failed.
+   */
+  async ask(
+    run: ServerRun,
+    { path, body, refused, signal = run.aborter.signal, mayBeEnded = () => false }: ServerQuestion,
+    take: (line: string) => Finish | Promise<Finish>,
+  ): Promise<Generation['finish']> {
+    const { url } = this.http
+    const ended = run.aborter.signal
+    const dog = this.gate.watchdog(this.#stallMs, this.#firstTokenMs, url, error => run.aborter.abort(error))
+    let finish: Finish = null
+    try {
+      const reply = await this.#taken(path, body, signal, ended)
+      if (reply.status !== 200) throw refused(reply.status, messageOf(await reply.text()))
+      for await (const line of reply.lines) {
+        dog.fed()
+        finish = (await take(line)) ?? finish
+      }
+      if (finish === null) throw garbage(url, 'a stream that ends before its generation does')
+    } catch (thrown) {
+      const error = asError(ended.reason ?? thrown)
+      const isMissed = finish === null || !isOfConnection(error)
+      if (isMissed && ended.reason !== wanted) throw await this.#why(error)
+    } finally {
+      dog.stop()
+    }
+    if (finish === null || ended.reason === wanted) return finish ?? 'aborted'
+    if (finish !== 'aborted' || (!ended.aborted && mayBeEnded())) return finish
+    throw await this.#why(asError(ended.reason ?? endedByServer(url)))
+  }
+
+  /** A server that has enough to do (429) is no server that fails: the request waits here as it would in its queue. */
+  async #taken(path: string, body: object, signal: AbortSignal, ended: AbortSignal): Promise<StreamReply> {
+    const until = this.gate.openMs + this.#firstTokenMs
+    for (let waitMs = firstWaitMs; ; waitMs = Math.min(2 * waitMs, longestWaitMs)) {
+      const reply = await this.http.stream(path, body, this.#firstTokenMs, signal)
+      if (reply.status !== 429) return reply
+      const leftMs = until - this.gate.openMs - firstWaitMs
+      if (leftMs <= 0) return reply
+      const nextMs = Math.min(Math.max(reply.retryAfterMs ?? waitMs, firstWaitMs), leftMs)
+      await reply.text()
+      // Nothing of it is on the server now: whatever ends the run ends the wait.
+      await sleep(nextMs, undefined, { signal: ended })
+      await this.gate.passed(ended)
+      ended.throwIfAborted()
+    }
+  }
+
+  async #generate(
+    answer: (run: ServerRun) => Promise<Generation>,
+    request: GenerateRequest,
+    onTokens: OnTokens,
+    signal: AbortSignal | undefined,
+  ): Promise<Generation> {
+    const { capabilities, fx } = this.#options
+    const { requestId } = request
+    this.mustLive()
+    if (signal?.aborted) throw asError(signal.reason)
+    checkRequest(this.id, capabilities, request, this.#running)
+    const maxTokens = Math.min(request.maxTokens, capabilities.contextTokens - request.context.length)
+    const run = new ServerRun(request, maxTokens, onTokens, what => garbage(this.http.url, what), fx)
+    const onAbort = () => run.aborter.abort(wanted)
+    signal?.addEventListener('abort', onAbort, { once: true })
+    if (this.running === 0) this.#busySince = fx.elapsed()
+    this.#running.set(requestId, run)
+    try {
+      return await answer(run)
+    } catch (thrown) {
+      // What it had is the turn's own: it goes on from there, elsewhere; but not from its end.
+      throw run.tokens.length === 0 || run.isStopped ? thrown : new GenerationLost(asError(thrown), run.taken)
+    } finally {
+      signal?.removeEventListener('abort', onAbort)
+      this.#running.delete(requestId)
+      if (this.running === 0) this.#busyMs += fx.elapsed() - this.#busySince
+    }
+  }
+
+  /** An error of a request may be the server's end: then it is said so. */
+  async #why(error: Error): Promise<Error> {
+    if (this.#ended !== undefined) return this.#ended
+    if (error instanceof TroupeError && !error.retriable) return error
+    return (await this.#options.health.check()) ?? asFailure(this.http.url, error)
+  }
+
+  #abortAll(reason: unknown): void {
+    for (const { aborter } of this.#running.values()) aborter.abort(reason)
+  }
+
+  #close(): void {
+    const closed = { boundary: 'engine', retriable: true, message: `${this.id} is closed` } as const
+    this.#options.health.close()
+    this.#ended ??= new TroupeError('engine.lost', closed)
+    this.#abortAll(wanted)
+    this.http.close()
+  }
+}

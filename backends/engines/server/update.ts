@@ -1,0 +1,27 @@
+/**
+ * Steps of a change to a running server, each of which must succeed: pauses, new weights, memory given back.
+ *
+ * in   what kind of server it is        out  `must`, which asks for a step; `failed`, the error of one
+ * Source of the calls: vllmWeights.ts, sglangWeights.ts.
+ */
+import { TroupeError } from '../../../runtime/errors'
+import type { ServerHttp } from './http'
+import { messageOf } from './reply'
+
+export function serverUpdate(kind: 'vLLM' | 'SGLang') {
+  const failed = (url: string, what: string, said: string): TroupeError =>
+    new TroupeError('engine.update_failed', {
+      boundary: 'engine',
+      retriable: true,
+      message: `the ${kind} server at ${url} ${what}: ${said}`,
+      hint: "the directory must be one that the server can read, of the model's own shape; its log says more",
+    })
+  return {
+    failed,
+    /** @throws TroupeError engine.update_failed; engine.lost, engine.timeout */
+    async must(http: ServerHttp, path: string, body: object, timeoutMs: number, what: string): Promise<void> {
+      const reply = await http.post(path, body, timeoutMs)
+      if (reply.status !== 200) throw failed(http.url, what, messageOf(reply.text))
+    },
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * One generation on an SGLang server: one leg there, or more, where a pause ends what runs, and at an end that only the
+ * model's files name.
+ *
+ * in   a run        out  its generation; what all of them together have cost the server
+ * Invariant: a leg begins while the gate is open, with all tokens of the legs before it. No request of ours goes on on the
+ * server after its leg: it is called off until it has ended there, or the connection is closed.
+ */
+import { type Effects, systemEffects } from '../../../runtime/effects'
+import type { Generation } from '../engine'
+import type { ServerExpectation } from '../server/expectation'
+import { garbage } from '../server/reply'
+import { wanted } from '../server/request'
+import type { ServerRequests } from '../server/requests'
+import type { ServerRun } from '../server/run'
+import { generateBody, pieceOfEvent, refusedBySglang } from './generate'
+import type { SglangPolicy } from './policy'
+import type { SglangTraits } from './probe'
+
+export interface SglangAnswerOptions {
+  readonly requests: ServerRequests
+  readonly policy: SglangPolicy
+  readonly traits: SglangTraits
+  readonly expected: ServerExpectation
+  readonly fx: Effects
+}
+
+interface SglangTotals {
+  readonly generatedTokens: number
+  readonly prefilledTokens: number
+  readonly preemptions: number
+}
+
+/** One abort is not enough: a request that has not reached the scheduler yet is not there to be aborted. */
+const abortAgainMs = 1000
+const abortGiveUpMs = 5000
+const abortCallMs = 5000
+
+export function sglangAnswers({ requests, policy, traits, expected, fx }: SglangAnswerOptions) {
+  const { http, gate } = requests
+  const { url } = http
+  const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
+
+  /** null: it goes on in another leg. `counts` are the generation's. */
+  async function leg(
+    run: ServerRun,
+    counts: { cachedTokens: number; preemptions: number },
+  ): Promise<Generation['finish'] | null> {
+    const { request, onTokens } = run
+    const { sampling, seed, priority } = request
+    const context = [...request.context, ...run.tokens]
+    const maxTokens = run.maxTokens - run.tokens.length
+    if (maxTokens <= 0) return run.ended('length')
+    // No name may begin with another: the server aborts by prefix.
+    const rid = `${fx.unique()}.`
+    const connection = new AbortController()
+    const pauses = gate.closings
+    const calling = callOff(rid, run.aborter.signal, connection)
+    let taken = 0
+    let told = false
+    const question = {
+      path: '/generate',
+      body: generateBody(traits, { rid, context, maxTokens, sampling, seed, priority }),
+      refused: (status: number, message: string) => refusedBySglang(url, status, message),
+      signal: connection.signal,
+      mayBeEnded: () => gate.closings !== pauses || gate.closed,
+    }
+    const finish = await requests
+      .ask(run, question, line => {
+        const piece = pieceOfEvent(url, expected.vocabulary, taken, line)
+        if (!told && piece.cachedTokens !== null) {
+          told = true
+          if (run.tokens.length === 0) counts.cachedTokens = piece.cachedTokens
+          totals.prefilledTokens += Math.max(0, context.length - piece.cachedTokens)
+        }
+        if (piece.tokens.length > 0) run.begun()
+        piece.tokens.forEach((token, i) => {
+          run.take(token, piece.logprobs[i]!, policy.versionOf(piece.labels[i]!))
+        })
+        taken += piece.tokens.length
+        totals.generatedTokens += piece.tokens.length
+        if (piece.tokens.length > 0) onTokens?.(Int32Array.from(piece.tokens))
+        if (piece.finish !== null) {
+          counts.preemptions += piece.retractions
+          totals.preemptions += piece.retractions
+        }
+        return piece.finish
+      })
+      .finally(calling.stop)
+    if (finish === 'length' || run.isStopped) return run.ended(finish)
+    if (finish === 'aborted') return run.aborter.signal.aborted ? 'aborted' : null
+    if (taken === 0) throw garbage(url, 'it stopped without a token, and without a stop token before')
+    return null
+  }
+
+  /** Ends a leg on the server when its request is to end, and the connection when the server does not. */
+  function callOff(rid: string, signal: AbortSignal, connection: AbortController): { stop(): void } {
+    let timer: NodeJS.Timeout | undefined
+    let began = 0
+    const again = () => {
+      if (systemEffects.elapsed() - began > abortGiveUpMs) return connection.abort(signal.reason)
+      void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // the next one, or the health, will tell
+      timer = setTimeout(again, abortAgainMs)
+    }
+    const onAbort = () => {
+      began = systemEffects.elapsed()
+      again()
+      if (signal.reason !== wanted) connection.abort(signal.reason)
+    }
+    if (signal.aborted) onAbort()
+    else signal.addEventListener('abort', onAbort, { once: true })
+    return {
+      stop() {
+        clearTimeout(timer)
+        signal.removeEventListener('abort', onAbort)
+      },
+    }
+  }
+
+  return {
+    totals: totals as SglangTotals,
+    async answer(run: ServerRun): Promise<Generation> {
+      const { signal } = run.aborter
+      const counts = { cachedTokens: 0, preemptions: 0 }
+      let finish: Generation['finish'] | null = null
+      while (finish === null) {
+        await gate.passed(signal)
+        finish = signal.reason === wanted ? 'aborted' : await leg(run, counts)
+      }
+      return run.generation(expected.decode, { finish, ...counts, queuedMs: 0 })
+    },
+  }
+}

@@ -1,0 +1,166 @@
+/**
+ * One leg of a generation on an SGLang server: the request's body, and what each event of its stream adds.
+ *
+ * in   a context and how to sample, then the `data:` lines        out  a body with every sampling field said; tokens, logprobs, weights
+ * Invariant: each token comes with its own logprob, a finite number of at most 0, and with the label of the weights that sampled it;
+ * anything else is `engine.failed`. Tokens are those of output_token_logprobs: it has the stop token, where output_ids may not.
+ * Source: GenerateReqInput in srt/managers/io_struct.py, SamplingParams in srt/sampling/sampling_params.py,
+ * _handle_batch_output in srt/managers/tokenizer_manager.py of sgl-project/sglang.
+ */
+import type { Sampling } from '../../../messages/facts'
+import type { TroupeError } from '../../../runtime/errors'
+import { checkSampled } from '../checkSampled'
+import { countOf, type EventError, eventErrorOf, eventOf, garbage } from '../server/reply'
+import { refused } from '../server/request'
+import type { SglangTraits } from './probe'
+
+export interface SglangLeg {
+  /** No name of a running request may begin with another's: the server aborts by prefix. */
+  readonly rid: string
+  readonly context: readonly number[]
+  readonly maxTokens: number
+  readonly sampling: Sampling
+  readonly seed: number
+  readonly priority: number
+}
+
+/** Events a generation, where every event repeats all tokens before it. */
+const eventsOfRepeating = 64
+
+export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
+  const { temperature, topP, topK, minP, stopTokens } = leg.sampling
+  return {
+    rid: leg.rid,
+    input_ids: leg.context,
+    sampling_params: {
+      max_new_tokens: leg.maxTokens,
+      min_new_tokens: 0,
+      temperature,
+      top_p: topP,
+      top_k: topK === 0 ? -1 : topK,
+      min_p: minP,
+      frequency_penalty: 0,
+      presence_penalty: 0,
+      repetition_penalty: 1,
+      stop_token_ids: stopTokens,
+      // SGLang looks at no stop token at all where this is true: so the ends that the model's files name end a leg too.
+      ignore_eos: stopTokens.length === 0,
+      n: 1,
+      skip_special_tokens: false,
+      spaces_between_special_tokens: false,
+      no_stop_trim: true,
+      ...(traits.takesSeed ? { sampling_seed: leg.seed } : {}),
+      ...(traits.takesStreamInterval
+        ? { stream_interval: Math.max(1, Math.ceil(leg.maxTokens / eventsOfRepeating)) }
+        : {}),
+    },
+    return_logprob: true,
+    logprob_start_len: -1,
+    top_logprobs_num: 0,
+    return_text_in_logprobs: false,
+    stream: true,
+    // Ours: the smallest is the oldest, and goes first.
+    ...(traits.prioritySign === 0 ? {} : { priority: traits.prioritySign === -1 ? leg.priority : -leg.priority }),
+  }
+}
+
+export interface SglangPiece {
+  readonly tokens: readonly number[]
+  readonly logprobs: readonly number[]
+  /** [n] label of the weights that sampled each token. */
+  readonly labels: readonly string[]
+  /** null: more follows. */
+  readonly finish: 'stop' | 'length' | 'aborted' | null
+  readonly cachedTokens: number | null
+  readonly retractions: number
+}
+
+interface Event {
+  readonly error?: EventError
+  readonly meta_info?: {
+    readonly finish_reason?: {
+      readonly type?: string
+      readonly matched?: number | string
+      readonly message?: string
+      readonly status_code?: number | null
+    } | null
+    readonly completion_tokens?: number
+    readonly cached_tokens?: number
+    readonly weight_version?: string | null
+    readonly weight_versions?: readonly { readonly version: string; readonly start: number; readonly end: number }[]
+    readonly num_retractions?: number
+    readonly output_token_logprobs?: readonly (readonly [number | null, number, string | null])[]
+  }
+}
+
+/** What one event adds to the `taken` tokens before it. @throws TroupeError engine.failed, engine.context_exceeded */
+export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
+  const event = eventOf<Event>(url, line)
+  if (Array.isArray(event)) throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
+  const error = event.error ?? null
+  if (error !== null) throw refusedBySglang(url, 400, eventErrorOf(error))
+  const meta = event.meta_info
+  if (typeof meta !== 'object' || meta === null)
+    throw garbage(url, `an event without meta_info: '${line.slice(0, 100)}'`)
+  const reason = meta.finish_reason ?? null
+  // One that the scheduler refused, or gave up, ends as an abort with a status.
+  if (reason?.type === 'abort' && typeof reason.status_code === 'number') {
+    throw refusedBySglang(url, reason.status_code, reason.message ?? '')
+  }
+  // In a batch with numbers that are none SGLang ends the request with this text.
+  if (reason?.type === 'stop' && typeof reason.matched === 'string') {
+    throw garbage(url, `it stopped at the text '${reason.matched}', which nobody asked for`)
+  }
+  const finish = reason === null ? null : finishes[reason.type ?? '']
+  if (finish === undefined) throw garbage(url, `it ended a generation with '${reason?.type}'`)
+  const fresh = freshOf(url, meta.output_token_logprobs, meta.completion_tokens, taken, finish)
+  const pairs: readonly (readonly unknown[])[] = fresh.map(entry => (Array.isArray(entry) ? entry : []))
+  const [tokens, logprobs] = [pairs.map(([, token]) => token), pairs.map(([logprob]) => logprob)]
+  checkSampled(tokens, logprobs, vocabulary, what => garbage(url, what))
+  const last = fresh.at(-1)?.[1]
+  if (reason?.type === 'stop' && typeof reason.matched === 'number' && last !== undefined && last !== reason.matched) {
+    throw garbage(url, `it stopped at token ${reason.matched}, and its last token is ${last}`)
+  }
+  return {
+    tokens: fresh.map(([, token]) => token),
+    logprobs: fresh.map(([logprob]) => logprob as number),
+    labels: fresh.map((_, i) => labelOf(meta, taken + i)),
+    finish,
+    cachedTokens: countOf(url, 'cached_tokens', meta.cached_tokens),
+    retractions: countOf(url, 'num_retractions', meta.num_retractions) ?? 0,
+  }
+}
+
+const finishes: Readonly<Record<string, SglangPiece['finish']>> = { stop: 'stop', length: 'length', abort: 'aborted' }
+
+type Entries = NonNullable<NonNullable<Event['meta_info']>['output_token_logprobs']>
+
+/**
+ * Servers repeat all tokens in each event, or give the new ones (--incremental-streaming-output). How many there are in
+ * all tells which. A request that was aborted in the queue ends with neither.
+ */
+function freshOf(
+  url: string,
+  entries: Entries | undefined,
+  completed: number | undefined,
+  taken: number,
+  finish: SglangPiece['finish'],
+): Entries {
+  if (entries === undefined && finish === 'aborted') return []
+  if (!Array.isArray(entries) || !Number.isInteger(completed)) {
+    throw garbage(url, 'an event without output_token_logprobs or completion_tokens')
+  }
+  if (entries.length === completed && completed >= taken) return entries.slice(taken)
+  if (entries.length + taken === completed) return entries
+  throw garbage(url, `${completed} tokens, ${taken} of them told before, with ${entries.length} logprobs`)
+}
+
+function labelOf(meta: NonNullable<Event['meta_info']>, position: number): string {
+  const span = meta.weight_versions?.find(({ start, end }) => position >= start && position < end)
+  return String(span?.version ?? meta.weight_version ?? '')
+}
+
+const tooLong = /context length|maximum allowed length|is too long/i
+
+export const refusedBySglang = (url: string, status: number, message: string): TroupeError =>
+  refused(url, status, message, tooLong)

@@ -1,0 +1,123 @@
+/**
+ * The weights of a running SGLang server: which it has, what it calls them, and whether it holds any at all.
+ *
+ * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
+ * Invariant: nothing is sent while the server is paused. Weights that this engine did not give it are an error; those
+ * that the server was started with have no version until an update says which they are.
+ */
+import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
+import { TroupeError } from '../../../runtime/errors'
+import { servedWeights } from '../../weights/servedWeights'
+import type { Engine } from '../engine'
+import { garbage } from '../server/reply'
+import type { ServerRequests } from '../server/requests'
+import type { SglangTraits } from './probe'
+import { releaseSglang, resumeSglang, type SglangPause, updateSglang } from './weights'
+
+export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 'sleep' | 'wake'>> {
+  /** Of the weights that sample now. */
+  version(): PolicyVersion
+  /** @throws TroupeError engine.failed where the label is not of our giving */
+  versionOf(label: string): PolicyVersion
+}
+
+/** A turn does not run over more updates than these. */
+const rememberedLabels = 64
+
+export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pause: SglangPause): SglangPolicy {
+  const { id, http, gate } = requests
+  const { url } = http
+  let version = policyVersion(-1)
+  /** What the server calls weights, and their version here. */
+  const versions = new Map<string, PolicyVersion>([[traits.weightLabel, version]])
+  let labels = 0
+  let newest: { readonly directory: string; readonly label: string } | undefined
+  let asleep: { readonly tags: readonly string[]; readonly open: () => void } | undefined
+
+  return {
+    version: () => version,
+    versionOf(label) {
+      const known = traits.takesWeights ? versions.get(label) : version
+      if (known !== undefined) return known
+      throw garbage(url, `its weights are called '${label}': somebody else has changed them`)
+    },
+    updateWeights: update =>
+      requests.change(async () => {
+        if (asleep !== undefined) throw asleepError(id)
+        if (!traits.takesWeights) {
+          if (update.digest !== '' || update.version !== 0) throw noUpdates(url)
+          version = update.version
+          return
+        }
+        if (pause === 'in_place' && !update.keepKv) throw keepsKv(url)
+        const directory = await servedWeights(update.directory, update.digest)
+        // A server that outlived a run may use the name already.
+        const label = versions.has(String(update.version)) ? `${update.version}+${++labels}` : String(update.version)
+        const open = gate.close()
+        try {
+          await updateSglang(http, { directory, label, keepKv: update.keepKv, pause }, () => {
+            // What was sampled before may still be on its way, under an older label.
+            versions.set(label, update.version)
+            for (const oldest of [...versions.keys()].slice(0, -rememberedLabels)) versions.delete(oldest)
+            version = update.version
+            newest = { directory, label }
+          })
+        } finally {
+          open()
+        }
+      }),
+    sleep: () =>
+      requests.change(async () => {
+        if (!traits.sleeps) throw noSleep(url)
+        if (asleep !== undefined) return
+        // Weights that were never loaded by us could not be loaded again.
+        const tags = newest === undefined ? ['kv_cache'] : ['kv_cache', 'weights']
+        const open = gate.close()
+        await releaseSglang(http, tags).catch(thrown => {
+          open()
+          throw thrown
+        })
+        asleep = { tags, open }
+      }),
+    wake: () =>
+      requests.change(async () => {
+        if (asleep === undefined) return
+        const { tags, open } = asleep
+        await resumeSglang(http, tags, tags.includes('weights') ? newest : undefined)
+        asleep = undefined
+        open()
+      }),
+  }
+}
+
+const fault = (code: string, message: string, hint: string): TroupeError =>
+  new TroupeError(code, { boundary: 'engine', retriable: false, message, hint })
+
+const keepsKv = (url: string) =>
+  fault(
+    'engine.bad_request',
+    `the SGLang server at ${url} is paused in place, which keeps the KV of older weights, and the recipe forgets it`,
+    "set engine.keepKv, or engine.pause to 'abort' or 'retract'",
+  )
+
+const noUpdates = (url: string) =>
+  fault(
+    'engine.no_updates',
+    `the SGLang server at ${url} takes no new weights`,
+    'use a version of SGLang with /pause_generation, /update_weights_from_disk and weight_version in its answers',
+  )
+
+const noSleep = (url: string) =>
+  fault(
+    'engine.no_sleep',
+    `the SGLang server at ${url} cannot give its memory back`,
+    'start it with --enable-memory-saver',
+  )
+
+const asleepError = (id: EngineId): TroupeError =>
+  new TroupeError('engine.asleep', {
+    boundary: 'engine',
+    retriable: true,
+    message: `${id} sleeps: it has no memory to load weights into`,
+    hint: 'wake it first',
+  })

@@ -1,0 +1,114 @@
+/**
+ * The SGLang engine: a server that somebody else has started, over its native HTTP API.
+ *
+ * in   generate, abort, new weights, sleep and wake        out  generations, as token ids with logprobs and the weights that sampled them
+ * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
+ * `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights that this
+ * engine did not give it are an error. It has been held against a strict server of ours, and has never met a real SGLang.
+ */
+import type { EngineId } from '../../../messages/ids'
+import { type Effects, systemEffects } from '../../../runtime/effects'
+import { TroupeError } from '../../../runtime/errors'
+import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
+import type { ServerExpectation } from '../server/expectation'
+import { type ServerHealthOptions, serverHealth } from '../server/health'
+import { serverHttp } from '../server/http'
+import { ServerRequests } from '../server/requests'
+import { sglangAnswers } from './answers'
+import { sglangLoads } from './loads'
+import { sglangPolicy } from './policy'
+import { probeSglang, type SglangTraits } from './probe'
+import type { SglangPause } from './weights'
+
+export interface SglangEngineOptions {
+  readonly id: EngineId
+  /** http://HOST:PORT, or https. */
+  readonly url: string
+  readonly expected: ServerExpectation
+  /** What the server was given as --api-key. */
+  readonly token?: string
+  /** How the server is paused for new weights. Default `abort`; the others need a server that tells spans of weights. */
+  readonly pause?: SglangPause
+  /** A turn that has begun and gives no token for so long is given up. Default 120 s; not counted while weights change. */
+  readonly stallMs?: number
+  /** A turn may wait so long for its first token. Default 600 s. */
+  readonly firstTokenMs?: number
+  readonly health?: ServerHealthOptions
+  readonly fx?: Effects
+}
+
+export interface SglangEngine extends Engine {
+  readonly traits: SglangTraits
+  /** `generate`, with the tokens as they come. */
+  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
+  sleep(): Promise<void>
+  wake(): Promise<void>
+}
+
+/** @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
+export async function startSglangEngine(options: SglangEngineOptions): Promise<SglangEngine> {
+  const { id, url, expected, pause = 'abort', stallMs, firstTokenMs, fx = systemEffects } = options
+  const http = serverHttp(url, options.token)
+  const traits = await probeSglang(http, expected).catch(thrown => {
+    http.close()
+    throw thrown
+  })
+  if (pause !== 'abort' && !traits.tellsSpans) {
+    http.close()
+    throw noSpans(url, pause)
+  }
+  const capabilities: EngineCapabilities = {
+    kind: 'sglang',
+    model: traits.servedName,
+    kvTokens: traits.kvTokens,
+    blockTokens: traits.blockTokens,
+    maxSequences: traits.maxSequences,
+    contextTokens: traits.contextTokens,
+    vocabulary: expected.vocabulary,
+    prefixSharing: traits.prefixSharing,
+    // When KV runs out it takes back who has generated least, whatever the priority.
+    prioritySign: 0,
+    trainable: traits.processedLogprobs && traits.takesWeights,
+    deterministic: traits.takesSeed,
+  }
+  // /health generates a token in newer versions: it fails while the server is paused.
+  const health = serverHealth(http, { path: '/ping', ...options.health })
+  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
+  const policy = sglangPolicy(requests, traits, pause)
+  const { totals, answer } = sglangAnswers({ requests, policy, traits, expected, fx })
+
+  return {
+    ...requests.engine(answer),
+    traits,
+    updateWeights: policy.updateWeights,
+    sleep: policy.sleep,
+    wake: policy.wake,
+    async status() {
+      requests.mustLive()
+      const { running, waiting, usedTokens } = await sglangLoads(http)
+      return {
+        type: 'engine.status',
+        at: fx.now(),
+        engine: id,
+        version: policy.version(),
+        kvTokens: capabilities.kvTokens,
+        referencedTokens: usedTokens,
+        cachedTokens: 0,
+        running,
+        waiting,
+        ...totals,
+        busyMs: requests.busyMs,
+        cpuMs: 0,
+        maxRssBytes: 0,
+      }
+    },
+  }
+}
+
+const noSpans = (url: string, pause: SglangPause): TroupeError =>
+  new TroupeError('engine.unfit', {
+    boundary: 'engine',
+    retriable: false,
+    message: `the SGLang server at ${url} does not say which token is of which weights, which a pause by '${pause}' needs`,
+    hint: "leave the pause at 'abort', or use a version of SGLang whose answers have weight_versions",
+  })

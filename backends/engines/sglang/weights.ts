@@ -1,0 +1,104 @@
+/**
+ * New weights for a running SGLang server, and its memory given back for a while.
+ *
+ * in   a directory that the server can read, a label        out  the server samples under them and names them so
+ * Invariant: the server is told to go on whatever happens here, also where the answer to a pause is lost. The cache is flushed by its own endpoint, which says no while the server
+ * is busy; the flush that an update brings along ends a server that is not idle (an assertion in srt/managers).
+ * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause, update,
+ * continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { systemEffects } from '../../../runtime/effects'
+import type { ServerHttp } from '../server/http'
+import { messageOf } from '../server/reply'
+import { serverUpdate } from '../server/update'
+import { sglangLoads } from './loads'
+
+const { must, failed } = serverUpdate('SGLang')
+
+/**
+ * What becomes of the requests that run: ended, and asked again by the engine with what they had (`abort`); put back in
+ * the queue, their KV computed anew (`retract`); frozen with their KV (`in_place`).
+ */
+export type SglangPause = 'abort' | 'retract' | 'in_place'
+
+export interface SglangUpdate {
+  readonly directory: string
+  readonly label: string
+  readonly keepKv: boolean
+  readonly pause: SglangPause
+}
+
+const pauseMs = 120_000
+const loadMs = 600_000
+const flushMs = 30_000
+const idleMs = 60_000
+const againMs = 100
+
+/**
+ * `onLoaded` is called when the weights are in, before the server goes on.
+ * @throws TroupeError engine.update_failed where the server cannot load them; engine.lost, engine.timeout
+ */
+export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoaded: () => void): Promise<void> {
+  try {
+    await must(http, '/pause_generation', { mode: update.pause }, pauseMs, 'could not be paused')
+    await load(http, update)
+    onLoaded()
+  } catch (thrown) {
+    await goOn(http).catch(() => {}) // why the weights did not come is worth more
+    throw thrown
+  }
+  await goOn(http)
+}
+
+async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangUpdate, 'pause'>): Promise<void> {
+  const asked = { model_path: directory, abort_all_requests: false, weight_version: label, flush_cache: false }
+  await must(http, '/update_weights_from_disk', asked, loadMs, `could not load the weights in ${directory}`)
+  if (keepKv) return
+  const deadline = systemEffects.elapsed() + flushMs
+  for (;;) {
+    const { status, text } = await http.post('/flush_cache', {}, flushMs)
+    if (status === 200) return
+    if (systemEffects.elapsed() > deadline)
+      throw failed(http.url, 'could not forget the KV of older weights', messageOf(text))
+    await sleep(againMs)
+  }
+}
+
+/** Gives memory back. The server stays paused, and what ran is ended. @throws TroupeError engine.update_failed */
+export async function releaseSglang(http: ServerHttp, tags: readonly string[]): Promise<void> {
+  try {
+    await must(http, '/pause_generation', { mode: 'abort' }, pauseMs, 'could not be paused')
+    await idle(http)
+    await must(http, '/release_memory_occupation', { tags }, pauseMs, 'could not give its memory back')
+  } catch (thrown) {
+    await goOn(http).catch(() => {})
+    throw thrown
+  }
+}
+
+/** Takes the memory again; weights that were given back are empty until they are loaded again. */
+export async function resumeSglang(
+  http: ServerHttp,
+  tags: readonly string[],
+  weights: Pick<SglangUpdate, 'directory' | 'label'> | undefined,
+): Promise<void> {
+  await must(http, '/resume_memory_occupation', { tags }, pauseMs, 'could not take its memory again')
+  if (weights !== undefined) await load(http, { ...weights, keepKv: false })
+  await goOn(http)
+}
+
+/** The counts lag behind: twice nothing is nothing. */
+async function idle(http: ServerHttp): Promise<void> {
+  const deadline = systemEffects.elapsed() + idleMs
+  for (let quiet = 0; quiet < 2; ) {
+    const { running, waiting } = await sglangLoads(http)
+    quiet = running + waiting === 0 ? quiet + 1 : 0
+    if (systemEffects.elapsed() > deadline) throw failed(http.url, 'is not idle', `${running} run, ${waiting} wait`)
+    if (quiet < 2) await sleep(againMs)
+  }
+}
+
+/** Where nothing is paused it changes nothing. @throws TroupeError engine.update_failed */
+export const goOn = (http: ServerHttp): Promise<void> =>
+  must(http, '/continue_generation', {}, pauseMs, 'could not go on after a pause')

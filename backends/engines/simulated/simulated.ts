@@ -1,0 +1,319 @@
+/**
+ * The simulated engine: an engine model lived in real time, for rehearsing actors and the scheduler without a model or GPU.
+ *
+ * in   an engine model (DESIGN §9), requests        out  tokens of no meaning, when such an engine would have given them
+ * Batches, KV blocks, preemptions and the length of steps are those of the simulator (kernels/simulator), driven by the clock;
+ * what is said is turnDrawer's. Simulated time never runs ahead of the clock, and a late timer costs no simulated time.
+ * Invariant: a turn's tokens follow from its seed and context, whatever else runs; every `generate` settles.
+ */
+import {
+  type DrawnTurn,
+  type EndedTurn,
+  type EngineModel,
+  type History,
+  SimulatedEngine as Simulation,
+  type TurnRequest,
+  turnDrawer,
+} from '../../../kernels'
+import { type EngineId, type GroupId, groupOf, policyVersion, type TrajectoryId } from '../../../messages/ids'
+import { type Effects, systemEffects } from '../../../runtime/effects'
+import { asError, TroupeError } from '../../../runtime/errors'
+import type { Engine, EngineCapabilities, GenerateRequest, Generation, WeightsUpdate } from '../engine'
+import { checkRequest, closedEngine } from '../server/request'
+
+export interface SimulatedEngineOptions {
+  readonly id: EngineId
+  readonly model: EngineModel
+  readonly vocabulary: number
+  readonly contextTokens: number
+  readonly decode: (tokens: Int32Array) => Promise<string>
+  /** Of a turn's length, where it may stop. Default 256. */
+  readonly medianTokens?: number
+  /** How long new weights stop it, ms. Default 1000. */
+  readonly updateMs?: number
+  /** Requests are heeded by their priority, where the family does that. Default: yes. */
+  readonly priority?: boolean
+  /** Time passes so many times faster. Default 1. */
+  readonly speed?: number
+  readonly fx?: Effects
+}
+
+export interface SimulatedEngine extends Engine {
+  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
+}
+
+interface Running {
+  readonly request: GenerateRequest
+  readonly turn: TurnRequest
+  readonly drawn: DrawnTurn
+  readonly queuedMs: number
+  readonly onTokens: ((tokens: Int32Array) => void) | undefined
+  readonly segments: { policyVersion: Generation['segments'][number]['policyVersion']; start: number; end: number }[]
+  given: number
+  isAborted: boolean
+  readonly resolve: (generation: Generation) => void
+  readonly reject: (error: Error) => void
+}
+
+interface Update {
+  readonly update: WeightsUpdate
+  readonly resolve: () => void
+}
+
+/** @throws TroupeError engine.unfit where a context of the run has no room in the model's KV cache */
+export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngine {
+  const { id, model, vocabulary, contextTokens, decode, fx = systemEffects } = options
+  const { medianTokens = 256, updateMs = 1000, priority = true, speed = 1 } = options
+  const room = Math.floor(model.kvTokens / model.blockTokens) * model.blockTokens
+  if (contextTokens > room) throw tooSmall(model.name, room, contextTokens)
+  const isOrdered = priority && model.family === 'vllm'
+  const { kvTokens, blockTokens, maxSequences, prefixSharing } = model
+  const capabilities: EngineCapabilities = {
+    ...{ kind: 'simulated', model: model.name, kvTokens, blockTokens, maxSequences, contextTokens, vocabulary },
+    ...{ prefixSharing, prioritySign: isOrdered ? -1 : 0, trainable: true, deterministic: true },
+  }
+  const engine = new Simulation(model, isOrdered)
+  const draw = turnDrawer(vocabulary, medianTokens)
+  const running = new Map<string, Running>()
+  const byTurn = new Map<TurnRequest, Running>()
+  const histories = new Map<TrajectoryId, History>()
+  const prompts = new Map<GroupId, number>()
+  const updates: Update[] = []
+  const began = { at: fx.now(), elapsed: fx.elapsed() }
+  let version = policyVersion(-1)
+  let pausedUntilMs = 0
+  let streams = 0
+  let timer: NodeJS.Timeout | undefined
+  let isClosed = false
+  /** Something is to happen as soon as the present step ends. */
+  let isCalled = false
+  let isLiving = false
+
+  const nowMs = () => (fx.elapsed() - began.elapsed) * speed
+  const clockOf = (ms: number) => began.at + ms / speed
+
+  /** Lives all batches that ended by now, and books the end of the next. */
+  function live(): void {
+    if (isLiving) {
+      // Asked by whom it has just given tokens.
+      setImmediate(live)
+      return
+    }
+    isLiving = true
+    try {
+      const now = nowMs()
+      while (engine.endMs <= now) {
+        const atMs = engine.endMs
+        for (const ended of engine.finish(atMs)) end(ended, atMs)
+        between(atMs)
+      }
+      if (!engine.isBusy) between(now)
+      else if (isCalled) engine.look(now)
+      book()
+    } catch (thrown) {
+      for (const one of [...running.values()]) settle(one, () => one.reject(asError(thrown)))
+    } finally {
+      isLiving = false
+    }
+  }
+
+  /** No batch is under way: whoever is to go goes, weights change, and the next batch begins. */
+  function between(atMs: number): void {
+    isCalled = false
+    for (const one of running.values()) {
+      if (one.onTokens === undefined && !one.isAborted) continue
+      const progress = engine.progressOf(one.turn)
+      if (progress === undefined) continue
+      give(one, progress.generated)
+      if (!one.isAborted) continue
+      engine.withdraw(one.turn)
+      finished(one, progress.generated, 'aborted', progress, atMs)
+    }
+    for (const { update, resolve } of updates.splice(0)) {
+      for (const one of running.values()) mark(one, engine.progressOf(one.turn)?.generated ?? 0)
+      if (!update.keepKv) engine.forget()
+      version = update.version
+      pausedUntilMs = Math.max(pausedUntilMs, atMs) + updateMs
+      setTimeout(resolve, Math.max(0, pausedUntilMs - nowMs()) / speed)
+    }
+    if (atMs < pausedUntilMs) return
+    engine.look(atMs)
+    // One step at a time, where somebody looks on.
+    if (streams > 0 && engine.isBusy) engine.look(atMs)
+  }
+
+  function book(): void {
+    clearTimeout(timer)
+    // Nothing runs though something waits: a pause, which may have ended since it was looked at.
+    const dueMs = engine.isBusy ? engine.endMs : running.size > 0 ? pausedUntilMs : undefined
+    if (dueMs === undefined) return
+    timer = setTimeout(live, Math.max(0, Math.ceil((dueMs - nowMs()) / speed)))
+  }
+
+  function end({ request, ...progress }: EndedTurn, atMs: number): void {
+    const one = byTurn.get(request)!
+    finished(one, request.newTokens, one.drawn.finish, progress, atMs)
+  }
+
+  function give(one: Running, generated: number): void {
+    if (generated <= one.given) return
+    const tokens = one.drawn.tokens.slice(one.given, generated)
+    one.given = generated
+    one.onTokens?.(tokens)
+  }
+
+  /** What was drawn up to here is of the version that there is now. */
+  function mark({ segments }: Running, generated: number): void {
+    const start = segments.at(-1)?.end ?? 0
+    if (generated === start) return
+    const last = segments.at(-1)
+    if (last?.policyVersion === version) last.end = generated
+    else segments.push({ policyVersion: version, start, end: generated })
+  }
+
+  function finished(
+    one: Running,
+    generated: number,
+    finish: Generation['finish'],
+    { startedMs, cachedTokens, firstTokenMs, preemptions }: Omit<EndedTurn, 'request'>,
+    atMs: number,
+  ): void {
+    const { request, drawn, segments, queuedMs } = one
+    give(one, generated)
+    mark(one, generated)
+    const tokens = drawn.tokens.slice(0, generated)
+    const { context, resumedTokens } = request
+    const whole = Int32Array.from([...context.subarray(context.length - resumedTokens), ...tokens])
+    const answer = {
+      ...{ tokens, logprobs: drawn.logprobs.slice(0, generated), finish, segments },
+      ...{ cachedTokens, preemptions },
+      timing: {
+        queuedAt: clockOf(queuedMs),
+        startedAt: clockOf(startedMs < 0 ? atMs : startedMs),
+        firstTokenAt: clockOf(firstTokenMs < 0 ? atMs : firstTokenMs),
+        endedAt: clockOf(atMs),
+      },
+    }
+    settle(one, () => {
+      const text = whole.length === 0 ? Promise.resolve('') : decode(whole)
+      text.then(said => one.resolve({ ...answer, text: said }), one.reject)
+    })
+  }
+
+  function settle(one: Running, how: () => void): void {
+    running.delete(one.request.requestId)
+    byTurn.delete(one.turn)
+    if (one.onTokens !== undefined) streams--
+    how()
+  }
+
+  async function generate(
+    request: GenerateRequest,
+    onTokens: Running['onTokens'],
+    signal?: AbortSignal,
+  ): Promise<Generation> {
+    if (isClosed) throw closedEngine(id)
+    if (signal?.aborted) throw asError(signal.reason)
+    const { requestId, context, trajectory, sampling, seed, resumedTokens, turn = 0 } = request
+    checkRequest(id, capabilities, request, running)
+    const maxTokens = Math.min(request.maxTokens, contextTokens - context.length)
+    const { stopTokens, temperature } = sampling
+    const drawn = draw({ seed, context, resumedTokens, maxTokens, stopTokens, temperature })
+    const group = groupOf(trajectory)
+    const asked: TurnRequest = {
+      ...{ trajectory, group, turn, promptTokens: promptOf(request, group), contextTokens: context.length },
+      ...{
+        newTokens: drawn.tokens.length,
+        maxNewTokens: maxTokens,
+        order: request.priority,
+        history: historyOf(trajectory),
+      },
+    }
+    const abort = () => void endEarly(requestId)
+    try {
+      return await new Promise<Generation>((resolve, reject) => {
+        const common = { queuedMs: nowMs(), segments: [], given: 0, isAborted: false }
+        const one: Running = { ...common, request, turn: asked, drawn, onTokens, resolve, reject }
+        signal?.addEventListener('abort', abort, { once: true })
+        // What ended before it came has ended.
+        live()
+        running.set(requestId, one)
+        byTurn.set(asked, one)
+        if (onTokens !== undefined) streams++
+        engine.submit(asked)
+        if (engine.isBusy) engine.look(nowMs())
+        live()
+      })
+    } finally {
+      signal?.removeEventListener('abort', abort)
+    }
+  }
+
+  function endEarly(requestId: string): void {
+    const one = running.get(requestId)
+    if (one === undefined) return
+    one.isAborted = true
+    isCalled = true
+    // Not within a callback of the batch that is being lived.
+    setImmediate(live)
+  }
+
+  function promptOf({ promptTokens, context, resumedTokens }: GenerateRequest, group: GroupId): number {
+    const tokens = promptTokens ?? prompts.get(group) ?? context.length - resumedTokens
+    if (promptTokens === undefined) prompts.set(group, tokens)
+    return Math.min(tokens, context.length)
+  }
+
+  function historyOf(trajectory: TrajectoryId): History {
+    const history = histories.get(trajectory) ?? { computedTokens: 0 }
+    histories.set(trajectory, history)
+    return history
+  }
+
+  return {
+    id,
+    capabilities,
+    lost: new Promise(() => {}),
+    generate: (request, signal) => generate(request, undefined, signal),
+    stream: (request, onTokens, signal) => generate(request, onTokens, signal),
+    abort: async requestId => endEarly(requestId),
+    async release(trajectory) {
+      histories.delete(trajectory)
+      prompts.delete(groupOf(trajectory))
+    },
+    updateWeights: update =>
+      new Promise(resolve => {
+        updates.push({ update, resolve })
+        isCalled = true
+        setImmediate(live)
+      }),
+    async status() {
+      live()
+      // What a long batch has done by now is counted with its present step.
+      if (engine.isBusy) engine.look(nowMs())
+      book()
+      const { busyMs, generatedTokens, prefilledTokens } = engine.tally
+      return {
+        ...{ type: 'engine.status', at: fx.now(), engine: id, version, kvTokens, generatedTokens, prefilledTokens },
+        referencedTokens: engine.referencedTokens(nowMs()),
+        cachedTokens: engine.cache.keptBlocks * blockTokens,
+        ...{ running: engine.running, waiting: engine.waiting, preemptions: engine.preemptions },
+        ...{ busyMs: busyMs / speed, cpuMs: 0, maxRssBytes: 0 },
+      }
+    },
+    async close() {
+      isClosed = true
+      for (const one of running.values()) one.isAborted = true
+      isCalled = true
+      live()
+    },
+  }
+}
+
+const tooSmall = (name: string, room: number, contextTokens: number): TroupeError =>
+  new TroupeError('engine.unfit', {
+    boundary: 'engine',
+    retriable: false,
+    message: `the engine model '${name}' does not fit this run: its KV cache holds ${room} tokens in whole blocks, the longest context of the recipe has ${contextTokens}`,
+    hint: 'give it more kvTokens, or lower limits.contextTokens',
+  })

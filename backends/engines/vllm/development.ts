@@ -1,0 +1,72 @@
+/**
+ * What the development endpoints of a vLLM server say: that they are there, whether it is paused, and its settings.
+ *
+ * in   a server        out  which endpoints there are, device, sequences at once, adapters
+ * Invariant: nothing is changed by asking. Of data-parallel ranks, those count that this address stands for.
+ * Source: vllm/entrypoints/serve/dev/server_info/api_router.py and config/parallel.py of 0.32.
+ */
+import type { ServerHttp } from '../server/http'
+import { isMissing, isTaken, objectOf } from '../server/reply'
+
+export interface VllmDevelopment {
+  readonly takesWeights: boolean
+  /** Somebody gives it weights, or died over that. */
+  readonly isPaused: boolean
+  /** The plugin of cli/setup/vllm is at work. */
+  readonly packsHeads: boolean
+  readonly device?: string | undefined
+  readonly maxSequences?: number | undefined
+  /** null: it was started without --enable-lora. */
+  readonly adapters?: { readonly max_lora_rank?: number } | null | undefined
+}
+
+interface Config {
+  readonly device_config?: { readonly device?: string }
+  readonly scheduler_config?: { readonly max_num_seqs?: number }
+  readonly parallel_config?: Parallel
+  readonly lora_config?: { readonly max_lora_rank?: number } | null
+}
+
+interface Parallel {
+  readonly data_parallel_size?: number
+  readonly data_parallel_size_local?: number
+  /** Each rank has an address of its own. */
+  readonly data_parallel_external_lb?: boolean
+  /** The ranks of a node have one. */
+  readonly data_parallel_hybrid_lb?: boolean
+}
+
+const askMs = 30_000
+
+/** @throws TroupeError engine.lost, engine.timeout, engine.failed */
+export async function vllmDevelopment(http: ServerHttp): Promise<VllmDevelopment> {
+  const paused = await http.get('/is_paused', askMs)
+  if (isMissing(paused)) return { takesWeights: false, isPaused: false, packsHeads: false }
+  const isPaused = objectOf(http.url, '/is_paused', paused).is_paused === true
+  const info = await http.get('/server_info?config_format=json', askMs)
+  let config: Config = {}
+  let packsHeads = false
+  if (!isMissing(info) && isTaken(http.url, '/server_info', info)) {
+    const { vllm_config, vllm_env } = objectOf(http.url, '/server_info', info)
+    if (typeof vllm_config === 'object' && vllm_config !== null) config = vllm_config
+    packsHeads = (vllm_env as Record<string, unknown> | undefined)?.VLLM_TROUPE_PACKS_HEADS === true
+  }
+  const device = config.device_config?.device
+  // Of each rank.
+  const sequences = config.scheduler_config?.max_num_seqs
+  return {
+    takesWeights: true,
+    isPaused,
+    packsHeads,
+    device: typeof device === 'string' ? device : undefined,
+    maxSequences: Number.isInteger(sequences) ? sequences! * ranksOf(config.parallel_config ?? {}) : undefined,
+    adapters: config.lora_config,
+  }
+}
+
+function ranksOf(parallel: Parallel): number {
+  if (parallel.data_parallel_external_lb === true) return 1
+  const ranks =
+    parallel.data_parallel_hybrid_lb === true ? parallel.data_parallel_size_local : parallel.data_parallel_size
+  return Number.isInteger(ranks) && ranks! > 0 ? ranks! : 1
+}

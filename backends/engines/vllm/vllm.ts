@@ -1,0 +1,175 @@
+/**
+ * The vLLM engine: a server that somebody else has started, over its HTTP API.
+ *
+ * in   generate, abort, new weights        out  generations, as token ids with logprobs under the distribution sampled from
+ * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
+ * `engine.lost` when the server is gone. Each token is counted to the weights that it was sampled under: those change
+ * only while the server is paused, after every earlier token has arrived; of a run that trains adapters, where the server
+ * takes them, between two requests.
+ * What vLLM does not tell: preemptions of one request (its status has their sum), and KV that is only cached.
+ */
+import type { EngineId } from '../../../messages/ids'
+import { type PolicyVersion, policyVersion } from '../../../messages/ids'
+import { type Effects, systemEffects } from '../../../runtime/effects'
+import { TroupeError } from '../../../runtime/errors'
+import { servedWeights } from '../../weights/servedWeights'
+import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
+import { type ServerHealthOptions, serverHealth } from '../server/health'
+import { serverHttp } from '../server/http'
+import { unanswered } from '../server/reply'
+import { refused } from '../server/request'
+import { ServerRequests } from '../server/requests'
+import type { ServerRun } from '../server/run'
+import { vllmAdapters } from './adapters'
+import { completionBody, pieceOf } from './completion'
+import { vllmMetrics } from './metrics'
+import { probeVllm } from './probe'
+import type { VllmExpectation, VllmTraits } from './traits'
+import { updateVllm } from './weights'
+
+export interface VllmEngineOptions {
+  readonly id: EngineId
+  /** http://HOST:PORT, or https. */
+  readonly url: string
+  readonly expected: VllmExpectation
+  /** What the server was given as --api-key. */
+  readonly token?: string
+  /** A turn that has begun and gives no token for so long is given up. Default 120 s; not counted while weights change. */
+  readonly stallMs?: number
+  /** A turn may wait so long for its first token. Default 600 s. */
+  readonly firstTokenMs?: number
+  readonly health?: ServerHealthOptions
+  readonly fx?: Effects
+}
+
+export interface VllmEngine extends Engine {
+  readonly traits: VllmTraits
+  /** `generate`, with the tokens as they come. */
+  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
+}
+
+const statusMs = 30_000
+const tooLong = /context length|max_model_len/i
+
+/** @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
+export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmEngine> {
+  const { id, url, expected, stallMs, firstTokenMs, fx = systemEffects } = options
+  const http = serverHttp(url, options.token)
+  const traits = await probeVllm(http, expected).catch(thrown => {
+    http.close()
+    throw thrown
+  })
+  const capabilities: EngineCapabilities = {
+    kind: 'vllm',
+    model: traits.servedName,
+    kvTokens: traits.kvTokens,
+    blockTokens: traits.blockTokens,
+    maxSequences: traits.maxSequences,
+    contextTokens: traits.contextTokens,
+    vocabulary: expected.vocabulary,
+    prefixSharing: traits.prefixSharing,
+    prioritySign: traits.prioritySign,
+    trainable: traits.processedLogprobs && (traits.takesWeights || traits.takesAdapters),
+    deterministic: false,
+    takesAdapters: traits.takesAdapters,
+  }
+  const health = serverHealth(http, options.health)
+  const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
+  const adapters = vllmAdapters(http)
+  /** What requests ask for, and whose version their tokens count to. */
+  let policy = { version: policyVersion(-1), model: traits.servedName }
+
+  async function answer(run: ServerRun): Promise<Generation> {
+    const { request, maxTokens, onTokens } = run
+    const sampledBy = policy
+    let cachedTokens = 0
+    let queuedMs = 0
+    const question = {
+      path: '/v1/completions',
+      body: completionBody(traits, request, maxTokens, sampledBy.model),
+      refused: (status: number, message: string) => refused(url, status, message, tooLong),
+    }
+    const finish = await requests.ask(run, question, line => {
+      const piece = pieceOf(url, expected.vocabulary, line)
+      cachedTokens = piece.cachedTokens ?? cachedTokens
+      queuedMs = piece.queuedMs ?? queuedMs
+      if (piece.tokens.length === 0) return piece.finish
+      run.begun()
+      piece.tokens.forEach((token, i) => {
+        run.take(token, piece.logprobs[i]!, sampledBy.version)
+      })
+      onTokens?.(Int32Array.from(piece.tokens))
+      return piece.finish
+    })
+    return run.generation(expected.decode, { finish: run.ended(finish), cachedTokens, preemptions: 0, queuedMs })
+  }
+
+  return {
+    ...requests.engine(answer),
+    traits,
+    updateWeights: update =>
+      requests.change(async () => {
+        const { version, directory, digest, isAdapter = false } = update
+        const asItIs = digest === '' && version === 0
+        if (isAdapter) {
+          // What runs goes on under the adapters that it was asked for.
+          policy = { version, model: await adapters.load(await servedWeights(directory, digest), digest) }
+          return
+        }
+        if (traits.takesAdapters && !asItIs) throw adaptersOnly(url, version)
+        if (!traits.takesWeights && !asItIs) throw noUpdates(url)
+        const open = requests.gate.close()
+        try {
+          // Of what runs, too: it goes on under the new weights.
+          const onLoaded = () => {
+            policy.version = version
+          }
+          if (traits.takesWeights && !traits.takesAdapters) {
+            await updateVllm(http, { ...update, directory: await servedWeights(directory, digest) }, onLoaded)
+          } else onLoaded()
+        } finally {
+          open()
+        }
+      }),
+    async status() {
+      requests.mustLive()
+      const reply = await http.get('/metrics', statusMs)
+      if (reply.status !== 200) throw unanswered(url, '/metrics', reply)
+      const m = vllmMetrics(url, reply.text)
+      return {
+        type: 'engine.status',
+        at: fx.now(),
+        engine: id,
+        version: policy.version,
+        kvTokens: m.kvTokens,
+        referencedTokens: Math.round(m.usedShare * m.kvTokens),
+        cachedTokens: 0,
+        running: m.running,
+        waiting: m.waiting,
+        generatedTokens: m.generatedTokens,
+        prefilledTokens: Math.max(0, m.promptTokens - m.cachedPromptTokens),
+        preemptions: m.preemptions,
+        busyMs: requests.busyMs,
+        cpuMs: 0,
+        maxRssBytes: 0,
+      }
+    },
+  }
+}
+
+/** Merged weights in the place of those that adapters belong to would change what every later adapter means. */
+const adaptersOnly = (url: string, version: PolicyVersion): TroupeError =>
+  new TroupeError('engine.no_updates', {
+    boundary: 'engine',
+    retriable: false,
+    message: `version ${version} was published without its adapters, which the vLLM server at ${url} was started for`,
+    hint: 'start it without --enable-lora, with VLLM_SERVER_DEV_MODE=1: it takes merged weights then',
+  })
+
+const noUpdates = (url: string): TroupeError =>
+  new TroupeError('engine.no_updates', {
+    boundary: 'engine',
+    retriable: false,
+    message: `the vLLM server at ${url} takes no new weights: it runs without its development endpoints`,
+    hint: 'start it with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it',
+  })

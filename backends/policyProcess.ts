@@ -1,0 +1,235 @@
+/**
+ * A process of troupe_policy (renderer, engine, trainer) and the gRPC client to it.
+ *
+ * in   a model directory, options, a deadline for the start       out  a client over a unix socket, and the news of its end
+ * Invariant: the process ends with this one, kill -9 included (its stdin is a pipe that we hold, and on Linux the kernel
+ * kills it). Its socket lies in a directory that only this user can enter. Restarting it is the supervisor's matter.
+ */
+import { type ChildProcessByStdio, spawn } from 'node:child_process'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Readable, Writable } from 'node:stream'
+import * as grpc from '@grpc/grpc-js'
+import { loadSync } from '@grpc/proto-loader'
+import { systemEffects } from '../runtime/effects'
+import { TroupeError } from '../runtime/errors'
+import { policyDirectory, pythonPath } from '../runtime/python'
+
+type PolicyService = 'render' | 'engine' | 'trainer'
+
+export interface PolicyProcessOptions {
+  readonly serve: PolicyService
+  readonly modelDirectory: string
+  /** A Jinja file instead of the model's own chat template. */
+  readonly template?: string
+  /** Command-line options of troupe_policy.server: `kvTokens: 4096` becomes `--kv-tokens 4096`, `true` a flag. */
+  readonly options?: Readonly<Record<string, string | number | boolean | undefined>>
+  readonly python?: string
+  readonly startTimeoutMs?: number
+  readonly log?: { debug(fields: object, text: string): void }
+}
+
+export interface PolicyProcess {
+  readonly client: PolicyClient
+  readonly pid: number
+  /** Resolves, with the reason and what stood last on stderr, when the process is gone. */
+  readonly lost: Promise<Error>
+  /** Ends it: SIGTERM, then SIGKILL. */
+  close(): Promise<void>
+}
+
+/** A gRPC client whose methods are called by name; shapes are those of policy.proto, camelCase. */
+interface PolicyClient {
+  /** Errors are TroupeErrors: `<boundary>.lost` (retriable), `<boundary>.timeout`, or the server's own `code: text`. */
+  unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
+  /** Both directions. The caller respects `write`'s answer and 'drain', and cancels what it does not end. */
+  stream<Out, In>(method: string): grpc.ClientDuplexStream<Out, In>
+}
+
+type Boundary = 'engine' | 'trainer' | 'codec'
+
+const maxMessageBytes = 256 * 1024 * 1024
+const stderrTailChars = 4000
+const closeGraceMs = 3_000
+const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as const
+const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as const
+
+/**
+ * Starts one and waits until it serves.
+ * @throws TroupeError process.start_failed (with the end of its stderr), process.start_timeout, process.no_python
+ */
+export async function startPolicyProcess(options: PolicyProcessOptions): Promise<PolicyProcess> {
+  const { serve, startTimeoutMs = 180_000 } = options
+  const python = options.python ?? pythonPath()
+  const directory = await mkdtemp(join(tmpdir(), 'troupe-'))
+  const socket = `unix:${join(directory, 'socket')}`
+  const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {
+    stdio: ['pipe', 'pipe', 'pipe'],
+    detached: true, // Ctrl-C goes to the whole foreground group; when this ends is its parent's decision
+    env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' },
+  })
+  child.stdin.on('error', () => {}) // its end is reported by 'exit'
+  const stderr = tailOf(child, options.log)
+  const lost = new Promise<Error>(resolve => {
+    child.once('error', error => resolve(gone(serve, `could not be run: ${error.message}`, stderr())))
+    child.once('close', (code, signal) =>
+      resolve(gone(serve, signal === null ? `ended with ${code}` : `was ended by ${signal}`, stderr())),
+    )
+  })
+  const cleaned = lost.then(() => rm(directory, { recursive: true, force: true }))
+  try {
+    await ready(child, lost, serve, startTimeoutMs)
+  } catch (thrown) {
+    child.kill('SIGKILL')
+    await cleaned
+    throw thrown
+  }
+  // Nothing but the first line is read, and a full pipe must not stop the process.
+  child.stdout.resume()
+  const connection = new (clientOf(serve))(socket, grpc.credentials.createInsecure(), {
+    'grpc.max_receive_message_length': maxMessageBytes,
+    'grpc.max_send_message_length': maxMessageBytes,
+    'grpc.keepalive_time_ms': 20_000,
+    // A trainer of one core may hold its interpreter for long.
+    'grpc.keepalive_timeout_ms': 60_000,
+  })
+  let closing: Promise<void> | undefined
+  return {
+    client: clientFor(connection, boundaries[serve], lost),
+    pid: child.pid!,
+    lost,
+    close() {
+      closing ??= (async () => {
+        connection.close()
+        child.kill('SIGTERM')
+        const timer = setTimeout(() => child.kill('SIGKILL'), closeGraceMs)
+        await cleaned
+        clearTimeout(timer)
+      })()
+      return closing
+    },
+  }
+}
+
+type Child = ChildProcessByStdio<Writable, Readable, Readable>
+
+function argumentsOf(options: PolicyProcessOptions, socket: string): string[] {
+  const { serve, modelDirectory, template } = options
+  const list = ['--serve', serve, '--model', modelDirectory, '--socket', socket, '--parent', String(process.pid)]
+  if (template !== undefined) list.push('--template', template)
+  for (const [name, value] of Object.entries(options.options ?? {})) {
+    if (value === undefined || value === false) continue
+    list.push(`--${name.replaceAll(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`)
+    if (value !== true) list.push(String(value))
+  }
+  return list
+}
+
+/** Waits for the one line on stdout. */
+async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, timeoutMs: number): Promise<void> {
+  const lines = createInterface({ input: child.stdout })
+  let timer: NodeJS.Timeout | undefined
+  try {
+    const line = await Promise.race([
+      new Promise<string>(resolve => lines.once('line', resolve)),
+      lost.then(error => Promise.reject(error)),
+      new Promise<never>((_, reject) => {
+        timer = setTimeout(
+          () => reject(startError(serve, 'process.start_timeout', `took over ${timeoutMs} ms`)),
+          timeoutMs,
+        )
+      }),
+    ])
+    const said = JSON.parse(line) as { ready: boolean; code?: string; message?: string }
+    if (!said.ready) throw startError(serve, 'process.start_failed', `cannot start: ${said.message}`)
+  } catch (thrown) {
+    if (thrown instanceof TroupeError && thrown.code.startsWith('process.start')) throw thrown
+    const message = thrown instanceof Error ? thrown.message : String(thrown)
+    throw startError(serve, 'process.start_failed', message)
+  } finally {
+    clearTimeout(timer)
+    lines.close()
+  }
+}
+
+function startError(serve: PolicyService, code: string, message: string): TroupeError {
+  const retriable = code === 'process.start_timeout'
+  return new TroupeError(code, { boundary: 'process', retriable, message: `the ${serve} process ${message}` })
+}
+
+function gone(serve: PolicyService, how: string, stderr: string): Error {
+  const boundary = boundaries[serve]
+  const tail = stderr === '' ? '' : `; its last words:\n${stderr}`
+  return new TroupeError(`${serve}.lost`, { boundary, retriable: true, message: `the ${serve} process ${how}${tail}` })
+}
+
+function tailOf(child: Child, log: PolicyProcessOptions['log']): () => string {
+  let tail = ''
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    tail = (tail + text).slice(-stderrTailChars)
+    log?.debug({ pid: child.pid, text: text.trimEnd() }, 'stderr of a policy process')
+  })
+  return () => tail.trimEnd()
+}
+
+const clients = new Map<PolicyService, grpc.ServiceClientConstructor>()
+
+function clientOf(serve: PolicyService): grpc.ServiceClientConstructor {
+  let found = clients.get(serve)
+  if (found === undefined) {
+    const definition = loadSync(join(policyDirectory(), 'proto/policy.proto'), {
+      longs: Number,
+      defaults: true,
+      oneofs: true,
+    })
+    const root = grpc.loadPackageDefinition(definition) as unknown as {
+      troupe: { policy: Record<string, grpc.ServiceClientConstructor> }
+    }
+    found = root.troupe.policy[services[serve]]!
+    clients.set(serve, found)
+  }
+  return found
+}
+
+type Callback = (error: grpc.ServiceError | null, reply: unknown) => void
+type Method = (request: object, options: grpc.CallOptions, done: Callback) => grpc.ClientUnaryCall
+
+function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Error>): PolicyClient {
+  const methods = connection as unknown as Record<string, Method>
+  return {
+    unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply> {
+      return new Promise((resolve, reject) => {
+        if (signal?.aborted) return reject(signal.reason)
+        const stop = () => call.cancel()
+        const call = methods[method]!(request, { deadline: systemEffects.now() + timeoutMs }, (error, reply) => {
+          signal?.removeEventListener('abort', stop)
+          if (error === null) return resolve(reply as Reply)
+          if (signal?.aborted) return reject(signal.reason)
+          // A process that died says why on stderr, which arrives a moment after the broken connection.
+          if (error.code !== grpc.status.UNAVAILABLE) return reject(errorOf(error, method, boundary))
+          const wait = new Promise<undefined>(done => setTimeout(done, 500, undefined))
+          void Promise.race([lost, wait]).then(reason => reject(reason ?? errorOf(error, method, boundary)))
+        })
+        signal?.addEventListener('abort', stop, { once: true })
+      })
+    },
+    stream: <Out, In>(method: string) =>
+      (connection as unknown as Record<string, () => grpc.ClientDuplexStream<Out, In>>)[method]!(),
+  }
+}
+
+/** A server's details may begin with a code of ours: `trainer.busy: the trainer works on another call`. */
+function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): TroupeError {
+  const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)
+  const unavailable = error.code === grpc.status.UNAVAILABLE
+  const late = error.code === grpc.status.DEADLINE_EXCEEDED
+  const fallback = late ? 'timeout' : unavailable ? 'lost' : 'failed'
+  return new TroupeError(named?.[1] ?? `${boundary}.${fallback}`, {
+    boundary,
+    retriable: late || unavailable,
+    message: named?.[2] ?? `${method}: ${error.details}`,
+    cause: error,
+  })
+}

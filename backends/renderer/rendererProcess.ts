@@ -1,0 +1,89 @@
+/**
+ * A Renderer in a process of its own: the chat template and the tokenizer of a model directory.
+ *
+ * in   messages, tools, tool responses       out  text, token ids, masks
+ * Invariant: every call has a deadline; what a template refuses is `render.refused`, and says why.
+ */
+
+import type { ToolSchema } from '../../config/toolSchema'
+import type { ChatMessage } from '../../messages/facts'
+import { gather } from '../../runtime/batchCalls'
+import { TroupeError } from '../../runtime/errors'
+import { bytesOfTokens, tokensOfBytes } from '../../runtime/tokenBytes'
+import { type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
+import type { Rendered, Renderer } from './renderer'
+
+export type RendererOptions = Omit<PolicyProcessOptions, 'serve' | 'options'> & { readonly timeoutMs?: number }
+
+interface Reply {
+  readonly text: string
+  readonly tokens: Buffer
+  readonly mask: Buffer
+}
+
+type Demonstration = Rendered & { readonly mask: Uint8Array }
+
+// Conversations go in chunks: a reply stays far below the limit of a message, and a deadline holds for each.
+const conversationsPerCall = 256
+// A call costs ten times what it renders, in both processes: tool responses that wait at the same time go together.
+const toolResponsesPerCall = 128
+
+/** @throws TroupeError process.start_failed where the model has no tokenizer or no chat template */
+export async function startRenderer(
+  options: RendererOptions,
+): Promise<Renderer & { readonly pid: number; readonly lost: Promise<Error> }> {
+  const { timeoutMs = 60_000, ...rest } = options
+  const { client, close, pid, lost } = await startPolicyProcess({ ...rest, serve: 'render' })
+  const call = async <R>(method: string, request: object): Promise<R> => {
+    try {
+      return await client.unary<R>(method, request, timeoutMs)
+    } catch (thrown) {
+      if (!(thrown instanceof TroupeError) || thrown.code !== 'codec.failed') throw thrown
+      const { message, cause } = thrown
+      throw new TroupeError('render.refused', { boundary: 'codec', retriable: false, message, cause })
+    }
+  }
+
+  async function conversations(
+    lists: readonly (readonly ChatMessage[])[],
+    tools: readonly ToolSchema[],
+  ): Promise<readonly Demonstration[]> {
+    const rendered: Demonstration[] = []
+    for (let at = 0; at < lists.length; at += conversationsPerCall) {
+      const part = lists.slice(at, at + conversationsPerCall).map(messages => ({ messages }))
+      const reply = await call<{ items: Reply[] }>('Conversations', { conversations: part, toolsJson: json(tools) })
+      for (const item of reply.items) rendered.push({ ...renderedOf(item), mask: new Uint8Array(item.mask) })
+    }
+    return rendered
+  }
+
+  const toolResponses = gather<readonly string[], Rendered>(
+    async lists => {
+      const items = lists.map(responses => ({ responses }))
+      return (await call<{ items: Reply[] }>('ToolResponsesList', { items })).items.map(renderedOf)
+    },
+    {
+      most: toolResponsesPerCall,
+      isOfOne: error => error instanceof TroupeError && error.code === 'render.refused',
+    },
+  )
+
+  return {
+    pid,
+    lost,
+    prompt: async (messages, tools) => renderedOf(await call<Reply>('Prompt', { messages, toolsJson: json(tools) })),
+    toolResponses,
+    conversations,
+    decode: async tokens => (await call<{ text: string }>('Decode', { tokens: bytesOfTokens(tokens) })).text,
+    encode: async text => tokensOfBytes((await call<{ tokens: Buffer }>('Encode', { text })).tokens),
+    describe: async () => {
+      type Info = { stopTokens: number[]; digest: string; vocabulary: number }
+      const { stopTokens, digest, vocabulary } = await call<Info>('Describe', {})
+      return { stopTokens, digest, vocabulary }
+    },
+    close,
+  }
+}
+
+const json = (tools: readonly ToolSchema[]) => (tools.length === 0 ? '' : JSON.stringify(tools))
+const renderedOf = (reply: Reply): Rendered => ({ text: reply.text, tokens: tokensOfBytes(reply.tokens) })

@@ -1,0 +1,104 @@
+/**
+ * One process with a user's reward function (troupe_policy.reward_process): a line to it, a line from it.
+ *
+ * in   how it is started; an ask at a time        out  its answers; how it ended
+ * Invariant: it is the leader of a process group of its own, which is killed whole; it ends with this process.
+ */
+import { spawn } from 'node:child_process'
+import { resolve } from 'node:path'
+import { createInterface } from 'node:readline'
+import type { Readable, Writable } from 'node:stream'
+import { killGroup } from '../../runtime/killGroup'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+
+export interface RewardLaneOptions {
+  readonly file?: string
+  readonly module?: string
+  readonly function: string
+  readonly python?: string
+  /** Until the function is imported. Default 120,000. */
+  readonly startTimeoutMs?: number
+  readonly onPrinted?: (line: string) => void
+}
+
+/** A line of the process. */
+interface RewardLine {
+  readonly id?: number
+  readonly ready?: boolean
+  readonly score?: number
+  readonly fault?: string
+  readonly why?: string
+}
+
+export interface RewardLane {
+  /** Undefined once the function is imported, else why it is not. */
+  readonly ready: Promise<string | undefined>
+  /** Resolves with how its process ended. */
+  readonly ended: Promise<string>
+  /** What to do with its next answers. */
+  onLine: (line: RewardLine) => void
+  send(ask: object): void
+  kill(): void
+}
+
+const printedChars = 500
+const tailChars = 500
+
+export function startRewardLane(options: RewardLaneOptions): RewardLane {
+  const { file, module, startTimeoutMs = 120_000 } = options
+  const what = file === undefined ? ['--module', module ?? ''] : ['--file', resolve(file)]
+  const args = [...what, '--function', options.function, '--parent', String(process.pid)]
+  const child = spawn(options.python ?? pythonPath(), ['-m', 'troupe_policy.reward_process', ...args], {
+    stdio: ['pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
+    detached: true, // a group of its own, so that what it starts is killed with it
+    env: {
+      ...process.env,
+      PYTHONPATH: [policyDirectory(), process.env.PYTHONPATH].filter(Boolean).join(':'),
+      PYTHONDONTWRITEBYTECODE: '1',
+      PYTHONUNBUFFERED: '1',
+    },
+  })
+  for (const stream of child.stdio) stream?.on('error', () => {}) // its end is told by 'close'
+  let tail = ''
+  const print = (line: string) => options.onPrinted?.(line)
+  linesOf(child.stdout!, print)
+  linesOf(child.stderr!, line => {
+    tail = `${tail}\n${line}`.slice(-tailChars)
+    print(line)
+  })
+  const ended = new Promise<string>(done => {
+    child.once('error', error => done(error.message))
+    child.once('close', (code, signal) => done(signal === null ? `ended with ${code}` : `was ended by ${signal}`))
+  })
+  const lane: RewardLane = {
+    ready: new Promise(done => {
+      const timer = setTimeout(() => done(`it was not imported within ${startTimeoutMs} ms`), startTimeoutMs)
+      void ended.then(how => done(`its process ${how} while it was imported${tail === '' ? '' : `: ${tail.trim()}`}`))
+      createInterface({ input: child.stdio[4] as Readable }).on('line', text => {
+        const line = JSON.parse(text) as RewardLine
+        if (line.ready === undefined) return lane.onLine(line)
+        clearTimeout(timer)
+        done(line.ready ? undefined : (line.why ?? 'it could not be imported'))
+      })
+      void ended.then(() => clearTimeout(timer))
+    }),
+    ended,
+    onLine: () => {},
+    send: ask => void (child.stdio[3] as Writable).write(`${JSON.stringify(ask)}\n`),
+    kill: () => killGroup(child),
+  }
+  return lane
+}
+
+/** Not readline: a line without an end would be kept whole. */
+function linesOf(stream: Readable, take: (line: string) => void): void {
+  let held = ''
+  stream.setEncoding('utf8').on('data', (text: string) => {
+    const lines = (held + text).split('\n')
+    held = lines.pop()!.slice(0, printedChars)
+    for (const line of lines) take(line.slice(0, printedChars))
+  })
+  stream.on('end', () => {
+    if (held !== '') take(held)
+  })
+}

@@ -1,0 +1,183 @@
+/**
+ * A user's reward function in Python, in processes of its own.
+ *
+ * in   an answer and its task        out  a score, or a fault: it raised, ran out of time, ended its process, said no number
+ * Invariant: every ask is settled within its deadline from when a process takes it. A process that hangs or dies costs the
+ * ask that it had; it is killed, with what it started, and another takes its place. All of them end with this process.
+ */
+import { existsSync } from 'node:fs'
+import { resolve } from 'node:path'
+import { TroupeError } from '../../runtime/errors'
+import { type RewardLane, type RewardLaneOptions, startRewardLane } from './rewardLane'
+
+/** A Python file, else a `module`, looked up from the working directory and in the environment. */
+export interface RewardProcessOptions extends RewardLaneOptions {
+  /** Of one ask. */
+  readonly timeoutMs: number
+  /** Default 1. */
+  readonly processes?: number
+}
+
+type RewardReply =
+  | { readonly score: number; readonly why?: string }
+  /** `fault`: raised, timeout, died, no-number, not-loaded. */
+  | { readonly fault: string; readonly why: string }
+
+export interface RewardProcesses {
+  /** `task`: what the function is given, as JSON. Rejects when it is closed, when the signal aborts, when too many wait. */
+  judge(answer: string, task: Readonly<Record<string, unknown>>, signal?: AbortSignal): Promise<RewardReply>
+  close(): Promise<void>
+}
+
+interface Ask {
+  readonly id: number
+  readonly answer: string
+  readonly task: object
+  readonly settle: (reply: RewardReply) => void
+  readonly reject: (error: Error) => void
+}
+
+const maxWaiting = 65_536
+
+/**
+ * Starts them all and waits until the function is imported.
+ * @throws TroupeError config.reward_not_loaded, with what Python said
+ */
+export async function startRewardProcesses(given: RewardProcessOptions): Promise<RewardProcesses> {
+  const file = given.file === undefined ? undefined : currentPlace(given.file)
+  const options = file === undefined ? given : { ...given, file }
+  const { timeoutMs } = options
+  if (file !== undefined && !existsSync(file)) throw notLoaded(options, `there is no file ${resolve(file)}`)
+  const waiting: Ask[] = []
+  /** Those that are there or starting; idle ones wait for an ask. */
+  const lanes = new Set<RewardLane>()
+  const idle = new Set<RewardLane>()
+  let ids = 0
+  let closed = false
+
+  function open(): RewardLane {
+    const lane = startRewardLane(options)
+    lanes.add(lane)
+    void lane.ready.then(why => {
+      if (why !== undefined) return lane.kill()
+      idle.add(lane)
+      serve()
+    })
+    void Promise.all([lane.ready, lane.ended]).then(([why]) => {
+      lanes.delete(lane)
+      idle.delete(lane)
+      if (closed) return
+      if (why === undefined) open()
+      // One that cannot be imported is not tried again and again: what waits is told why, the next ask tries.
+      else if (lanes.size === 0) for (const ask of waiting.splice(0)) ask.settle({ fault: 'not-loaded', why })
+    })
+    return lane
+  }
+
+  function serve(): void {
+    for (const lane of idle) {
+      const ask = waiting.shift()
+      if (ask === undefined) return
+      idle.delete(lane)
+      give(lane, ask)
+    }
+  }
+
+  function give(lane: RewardLane, { id, answer, task, settle }: Ask): void {
+    let over = false
+    const end = (reply: RewardReply) => {
+      if (over) return
+      over = true
+      clearTimeout(timer)
+      settle(reply)
+      if (!('fault' in reply) || reply.fault === 'raised' || reply.fault === 'no-number') {
+        idle.add(lane)
+        serve()
+      } else lane.kill()
+    }
+    const timer = setTimeout(() => end({ fault: 'timeout', why: `no score within ${timeoutMs} ms` }), timeoutMs)
+    void lane.ended.then(how => end({ fault: 'died', why: `its process ${how}` }))
+    lane.onLine = ({ id: of, score, fault = 'raised', why }) => {
+      if (of !== id) return
+      end(score === undefined ? { fault, why: why ?? '' } : { score, ...(why === undefined ? {} : { why }) })
+    }
+    lane.send({ id, answer, task })
+  }
+
+  async function close(): Promise<void> {
+    closed = true
+    for (const ask of waiting.splice(0)) ask.reject(gone())
+    const all = [...lanes]
+    for (const lane of all) lane.kill()
+    await Promise.all(all.map(lane => lane.ended))
+  }
+
+  const whys = await Promise.all(Array.from({ length: options.processes ?? 1 }, () => open().ready))
+  const why = whys.find(one => one !== undefined)
+  if (why !== undefined) {
+    await close()
+    throw notLoaded(options, why)
+  }
+  return {
+    async judge(answer, task, signal) {
+      signal?.throwIfAborted()
+      if (closed) throw gone()
+      if (waiting.length >= maxWaiting) throw overloaded(waiting.length)
+      return new Promise<RewardReply>((settle, reject) => {
+        const onAbort = () => {
+          const at = waiting.indexOf(ask)
+          if (at >= 0) waiting.splice(at, 1)
+          reject(signal!.reason)
+        }
+        signal?.addEventListener('abort', onAbort, { once: true })
+        const ask: Ask = {
+          id: ids++,
+          answer,
+          task,
+          settle: reply => {
+            signal?.removeEventListener('abort', onAbort)
+            settle(reply)
+          },
+          reject: error => {
+            signal?.removeEventListener('abort', onAbort)
+            reject(error)
+          },
+        }
+        waiting.push(ask)
+        if (lanes.size === 0) open()
+        serve()
+      })
+    },
+    close,
+  }
+}
+
+/** Maps the path at which earlier runs recorded the environments' reward file to where the file lies now. */
+function currentPlace(file: string): string {
+  return existsSync(file)
+    ? file
+    : file.replace(/(^|\/)kernels\/environments\/reward\.py$/, '$1recipes/environment/python/reward.py')
+}
+
+function notLoaded({ file, module, function: name }: RewardProcessOptions, why: string): TroupeError {
+  return new TroupeError('config.reward_not_loaded', {
+    boundary: 'config',
+    retriable: false,
+    message: `the reward function '${name}' of ${file ?? `module ${module}`} cannot be used: ${why}`,
+    hint: 'reward.file (or reward.module) must hold a function (answer, task) → number or {score, why}; reward.function names it',
+  })
+}
+
+const gone = () =>
+  new TroupeError('verifier.closed', {
+    boundary: 'verifier',
+    retriable: true,
+    message: 'the reward processes are closed',
+  })
+
+const overloaded = (n: number) =>
+  new TroupeError('verifier.overloaded', {
+    boundary: 'verifier',
+    retriable: true,
+    message: `${n} answers wait for the reward function already`,
+  })

@@ -1,0 +1,245 @@
+/**
+ * Published weights in a directory of this host: the learner's own where it is seen here, else fetched from its server.
+ *
+ * in   what was published        out  a directory with the model's files
+ * Invariant: where weights are served, a directory that is given out is whole and has the digest that was published, whatever
+ * lies here under the same path; without a server there is only that path. A fetch that was cut off goes on
+ * where it was (ranges, RFC 9110 §14); engines of one process share it, and who no longer waits ends it for nobody else.
+ * The versions that were used last are kept.
+ */
+import { createHash } from 'node:crypto'
+import { createWriteStream, existsSync } from 'node:fs'
+import { mkdir, open, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
+import { join } from 'node:path'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { z } from 'zod'
+import { systemEffects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import { troupeHome } from '../../runtime/home'
+import { unlessAborted } from '../../runtime/unlessAborted'
+import { servedWeights, unchecked } from './servedWeights'
+import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
+
+export interface PublishedWeights {
+  /** `file:`, where the learner wrote them. */
+  readonly url: string
+  /** `http:`, where its host serves them. */
+  readonly served?: string | undefined
+  readonly digest: string
+}
+
+export interface FetchOptions {
+  /** Default: below TROUPE_HOME. */
+  readonly into?: string
+  /** Default: TROUPE_WEIGHTS_TOKEN. */
+  readonly token?: string | undefined
+  /** Without a byte for so long, an attempt is given up. Default 30 s. */
+  readonly silenceMs?: number
+  /** Between attempts, times their number. Default 500 ms. */
+  readonly againMs?: number
+  /** Ends the wait, and not the fetch, which others may wait for. */
+  readonly signal?: AbortSignal
+}
+
+const listed = z
+  .array(z.object({ name: z.string().regex(plainName), bytes: z.int().nonnegative() }))
+  .min(1)
+  .max(10_000)
+
+/** Of a model, of adapters. */
+const configs = ['config.json', 'adapter_config.json']
+
+const attempts = 6
+/** Of one file, all attempts together. */
+const deadlineMs = 3_600_000
+/** Versions, of all runs; and how long the rest of a fetch whose process died. */
+const kept = 4
+const partsKeptMs = deadlineMs
+
+const underWay = new Map<string, Promise<string | undefined>>()
+
+/** Those who want the same at the same time share it. */
+function shared<T extends string | undefined>(key: string, act: () => Promise<T>): Promise<T> {
+  const running = (underWay.get(key) as Promise<T> | undefined) ?? act().finally(() => underWay.delete(key))
+  underWay.set(key, running)
+  return running
+}
+
+/** The adapters that lie below published weights. */
+export function adapterOf({ url, served }: PublishedWeights, digest: string): PublishedWeights {
+  const below = (place: string) => `${place}/${adapterFolder}`
+  return { url: below(url), ...(served === undefined ? {} : { served: below(served) }), digest }
+}
+
+/** @throws TroupeError engine.no_weights, engine.digest_differs */
+export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
+  const { served, digest } = weights
+  const directory = fileURLToPath(weights.url)
+  if (served === undefined) return directory
+  const here = () => shared(`${directory} ${digest}`, () => ifSound(directory, digest))
+  const fetch = () => shared(`${served} ${digest}`, () => fetched(served, digest, options))
+  const running = here().then(found => found ?? fetch())
+  return options.signal === undefined ? running : unlessAborted(running, options.signal)
+}
+
+/** A path that is the learner's on its host may hold other weights on this one: another run's, or a copy that has aged. */
+async function ifSound(directory: string, digest: string): Promise<string | undefined> {
+  if (!configs.some(name => existsSync(join(directory, name)))) return undefined
+  return servedWeights(directory, digest).then(
+    () => directory,
+    () => undefined,
+  )
+}
+
+async function fetched(url: string, digest: string, options: FetchOptions): Promise<string> {
+  const into = options.into ?? join(troupeHome(), 'weights')
+  const whole = join(into, createHash('sha256').update(`${url} ${digest}`).digest('hex').slice(0, 32))
+  if (existsSync(whole) && (await isSound(whole, digest))) return whole
+  // Of this process: others of this host may be fetching the same.
+  const part = `${whole}.${process.pid}.part`
+  // What an earlier fetch left there, and this one went on with, may be of other bytes: once more from the beginning.
+  await wholeNow(part, url, options, digest).catch(async thrown => {
+    if (!isOtherBytes(thrown)) throw thrown
+    await wholeNow(part, url, options, digest)
+  })
+  await rename(part, whole).catch(async thrown => {
+    if (!existsSync(whole)) throw thrown
+    await rm(part, { recursive: true, force: true })
+  })
+  await prune(into, whole)
+  return whole
+}
+
+/** @throws TroupeError engine.no_weights; engine.digest_differs, and nothing is left */
+async function wholeNow(part: string, url: string, options: FetchOptions, digest: string): Promise<void> {
+  await mkdir(part, { recursive: true })
+  const files = await again(url, options, () => list(`${url}/${listName}`, options))
+  for (const file of files) await again(url, options, () => append(part, url, file, options))
+  try {
+    await servedWeights(part, digest)
+  } catch (thrown) {
+    await rm(part, { recursive: true, force: true })
+    throw thrown
+  } finally {
+    unchecked(part)
+  }
+}
+
+const isOtherBytes = (thrown: unknown): boolean =>
+  thrown instanceof TroupeError && thrown.code === 'engine.digest_differs'
+
+/** What a fault of the machine left damaged makes room for another fetch. */
+async function isSound(whole: string, digest: string): Promise<boolean> {
+  const now = systemEffects.now() / 1000
+  try {
+    await servedWeights(whole, digest)
+    await utimes(whole, now, now)
+    return true
+  } catch {
+    unchecked(whole)
+    await rm(whole, { recursive: true, force: true })
+    return false
+  }
+}
+
+async function list(url: string, options: FetchOptions): Promise<readonly WeightFile[]> {
+  const { response, heard } = await get(url, options)
+  const files = listed.parse(await response.json())
+  heard(false)
+  return files
+}
+
+/** What is lacking of the file behind what is there, on the disk when this is over. */
+async function append(part: string, url: string, { name, bytes }: WeightFile, options: FetchOptions): Promise<void> {
+  const path = join(part, name)
+  const has = existsSync(path) ? (await stat(path)).size : -1
+  if (has === bytes) return
+  const from = has > bytes ? 0 : Math.max(0, has)
+  const { response, heard } = await get(`${url}/${name}`, options, from > 0 ? { Range: `bytes=${from}-` } : {})
+  const flags = response.status === 206 ? 'a' : 'w'
+  const watched = async function* (source: AsyncIterable<Uint8Array>) {
+    for await (const chunk of source) {
+      heard()
+      yield chunk
+    }
+  }
+  try {
+    if (response.body !== null) {
+      await pipeline(Readable.fromWeb(response.body as never), watched, createWriteStream(path, { flags }))
+    }
+  } finally {
+    heard(false)
+  }
+  const file = await open(path)
+  try {
+    await file.sync()
+    const { size } = await file.stat()
+    if (size !== bytes) throw new Error(`${name} has ${size} of ${bytes} bytes`)
+  } finally {
+    await file.close()
+  }
+}
+
+/** `heard` puts the end of the wait off; with false, there is no more to wait for. */
+async function get(
+  url: string,
+  { token = process.env.TROUPE_WEIGHTS_TOKEN, silenceMs = 30_000 }: FetchOptions,
+  headers: Record<string, string> = {},
+) {
+  const silence = new AbortController()
+  const late = () => silence.abort(new Error(`nothing was heard for ${silenceMs} ms`))
+  let timer = setTimeout(late, silenceMs)
+  const heard = (more = true) => {
+    clearTimeout(timer)
+    if (more) timer = setTimeout(late, silenceMs)
+  }
+  const bearer = (token ?? '') === '' ? {} : { Authorization: `Bearer ${token}` }
+  try {
+    const response = await fetch(url, { headers: { ...headers, ...bearer }, signal: silence.signal })
+    if (response.ok) return { response, heard }
+    await response.body?.cancel()
+    throw new Error(`${url} answers ${response.status}`)
+  } catch (thrown) {
+    heard(false)
+    throw thrown
+  }
+}
+
+async function again<T>(url: string, { againMs = 500 }: FetchOptions, act: () => Promise<T>): Promise<T> {
+  const begun = systemEffects.elapsed()
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await act()
+    } catch (thrown) {
+      if (attempt < attempts && systemEffects.elapsed() - begun < deadlineMs) {
+        await sleep(againMs * attempt)
+        continue
+      }
+      const error = asError(thrown)
+      throw new TroupeError('engine.no_weights', {
+        boundary: 'engine',
+        retriable: true,
+        message: `the weights at ${url} could not be fetched: ${error.message}`,
+        hint: 'the learner serves them as long as it lives (--serve-weights), and removes those older than train.keepVersions',
+        cause: thrown,
+      })
+    }
+  }
+}
+
+async function prune(into: string, newest: string): Promise<void> {
+  const names = (await readdir(into)).filter(name => join(into, name) !== newest)
+  // What another process prunes meanwhile is gone, and as old as can be.
+  const ageOf = async (path: string) => ({ path, at: (await stat(path).catch(() => undefined))?.mtimeMs ?? 0 })
+  const aged = (await Promise.all(names.map(name => ageOf(join(into, name))))).sort((a, b) => b.at - a.at)
+  const isPart = ({ path }: { readonly path: string }) => path.endsWith('.part')
+  const abandoned = aged.filter(one => isPart(one) && one.at < systemEffects.now() - partsKeptMs)
+  const old = aged.filter(one => !isPart(one)).slice(kept - 1)
+  for (const { path } of [...old, ...abandoned]) {
+    unchecked(path)
+    await rm(path, { recursive: true, force: true })
+  }
+}

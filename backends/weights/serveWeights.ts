@@ -1,0 +1,144 @@
+/**
+ * A run's weights over HTTP, for engines on hosts that do not see the learner's directory.
+ *
+ * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
+ * out  the names and sizes of a version's files, or of its adapters' (PATH/adapter); their bytes
+ * Invariant: nothing but a model's files is handed out: not the optimizer's state, no links, nothing that begins
+ * with a dot.
+ * Beyond loopback who asks must bear TROUPE_WEIGHTS_TOKEN.
+ */
+import { readdir, stat } from 'node:fs/promises'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join, relative, sep } from 'node:path'
+import send from 'send'
+import { TroupeError } from '../../runtime/errors'
+import { bearerCheck, type TokenCheck } from '../../sandbox/judge/bearerToken'
+import { isLoopback } from '../../sandbox/loopback'
+import { optimizerFile } from './servedWeights'
+import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
+
+export interface WeightServer {
+  /** Of a directory of weights below `root`. */
+  urlOf(directory: string): string
+  close(): Promise<void>
+}
+
+export interface ServeWeightsOptions {
+  /** The run's directory. */
+  readonly root: string
+  /** HOST:PORT, as engines reach it; port 0 takes a free one. */
+  readonly address: string
+  /** Default: TROUPE_WEIGHTS_TOKEN. */
+  readonly token?: string | undefined
+}
+
+/** Where weights are to be served. @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before anything is opened */
+export function weightAddress(address: string, token = process.env.TROUPE_WEIGHTS_TOKEN) {
+  const { host, port } = parsed(address)
+  refuseUnsafe(host, address, token)
+  return { host, port }
+}
+
+/** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, engine.weights_not_served */
+export async function serveWeights({
+  root,
+  address,
+  token = process.env.TROUPE_WEIGHTS_TOKEN,
+}: ServeWeightsOptions): Promise<WeightServer> {
+  const { host, port } = weightAddress(address, token)
+  const mayCome = (token ?? '') === '' ? () => true : bearerCheck(token!)
+  const server = createServer((request, response) => {
+    answer(root, mayCome, request, response).catch(() => end(response, 500))
+  })
+  await new Promise<void>((done, fail) => {
+    server.once('error', fail)
+    server.listen(port, host, done)
+  }).catch(cause => {
+    throw new TroupeError('engine.weights_not_served', {
+      boundary: 'engine',
+      retriable: false,
+      message: `weights cannot be served on ${address}: ${(cause as Error).message}`,
+      hint: '--serve-weights takes an address of this machine and a port that is free',
+      cause,
+    })
+  })
+  const bound = (server.address() as AddressInfo).port
+  return {
+    urlOf(directory) {
+      const path = relative(root, directory).split(sep).map(encodeURIComponent).join('/')
+      return `http://${host.includes(':') ? `[${host}]` : host}:${bound}/${path}`
+    },
+    async close() {
+      server.closeAllConnections()
+      await new Promise(resolve => server.close(resolve))
+    },
+  }
+}
+
+const paths = new RegExp(`^/(weights|checkpoints)/(\\w[\\w.-]*)/(?:(${adapterFolder})/)?(\\w[\\w.-]*)$`)
+
+async function answer(
+  root: string,
+  mayCome: TokenCheck,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  if (request.method !== 'GET' && request.method !== 'HEAD') return end(response, 405)
+  if (!mayCome(request.headers.authorization)) return end(response, 401)
+  const { pathname } = new URL(request.url ?? '/', 'http://weights')
+  const match = paths.exec(pathname)
+  if (match === null) return end(response, 404)
+  const [, kind = '', version = '', below = '', name = ''] = match
+  const directory = join(root, kind, version, below)
+  const files = await filesOf(directory)
+  if (name === listName && files.length > 0) {
+    response.setHeader('Content-Type', 'application/json')
+    response.end(JSON.stringify(files))
+  } else if (files.some(file => file.name === name)) {
+    send(request, name, { root: directory, dotfiles: 'deny', index: false })
+      .on('error', (error: { readonly status?: number }) => end(response, error.status ?? 500))
+      .pipe(response)
+  } else end(response, 404)
+}
+
+/** None where the version has been removed. */
+async function filesOf(directory: string): Promise<readonly WeightFile[]> {
+  const entries = await readdir(directory, { withFileTypes: true }).catch(() => [])
+  const isModels = ({ name }: { readonly name: string }) => plainName.test(name) && name !== optimizerFile
+  const names = entries.filter(entry => entry.isFile() && isModels(entry)).map(entry => entry.name)
+  return Promise.all(names.sort().map(async name => ({ name, bytes: (await stat(join(directory, name))).size })))
+}
+
+function refuseUnsafe(host: string, address: string, token: string | undefined): void {
+  const common = { boundary: 'engine', retriable: false } as const
+  if (/^(0\.0\.0\.0|::|0:0:0:0:0:0:0:0)$/.test(host)) {
+    throw new TroupeError('cli.wrong_usage', {
+      ...{ boundary: 'cli', retriable: false, message: `--serve-weights '${address}' is nobody's address` },
+      hint: 'give the address under which the hosts of engines reach this one',
+    })
+  }
+  if (isLoopback(host) || (token ?? '') !== '') return
+  throw new TroupeError('engine.unsafe_bind', {
+    ...common,
+    message: `whoever reaches ${address} could take the weights`,
+    hint: 'set TROUPE_WEIGHTS_TOKEN for the learner and the engines, or serve on loopback',
+  })
+}
+
+function end(response: ServerResponse, status: number): void {
+  if (response.headersSent) response.destroy()
+  else response.writeHead(status).end()
+}
+
+function parsed(address: string): { readonly host: string; readonly port: number } {
+  const match = /^(?:\[([^\]]+)\]|([^:/\s]+)):(\d{1,5})$/.exec(address)
+  const port = Number(match?.[3])
+  if (match !== null && port < 65_536) return { host: (match[1] ?? match[2])!, port }
+  throw new TroupeError('cli.wrong_usage', {
+    boundary: 'cli',
+    retriable: false,
+    message: `--serve-weights '${address}' is no HOST:PORT`,
+    hint: 'give the address under which the hosts of engines reach this one: --serve-weights 10.0.0.1:8900',
+  })
+}

@@ -1,0 +1,72 @@
+/**
+ * Published weights, as a server that is not ours can load them: a directory with a model in it and nothing else.
+ *
+ * in   what was published: a directory and the digest of its weights        out  that directory, or a view of it beside the weights
+ * Invariant: bytes that are not those of the digest are not handed on. Checkpoints of earlier versions also hold the
+ * optimizer's state as safetensors, which such a server would take for the model's: the view has links to the model's files.
+ */
+import { createHash } from 'node:crypto'
+import { createReadStream } from 'node:fs'
+import { mkdir, readdir, symlink } from 'node:fs/promises'
+import { join } from 'node:path'
+import { TroupeError } from '../../runtime/errors'
+
+/** The name that troupe_policy/checkpoint.py gave the optimizer's state; today it lies in a folder of its own. */
+export const optimizerFile = 'optimizer.safetensors'
+const viewName = 'model-only'
+
+/** Digests that were checked, by directory: engines of one process share the work. At most `remembered` of them. */
+const checked = new Map<string, string>()
+const remembered = 8
+
+/** Forgets that a directory was checked: it is another now, or gone. */
+export const unchecked = (directory: string): boolean => checked.delete(directory)
+
+/** `digest` '' is a model as it came, which has none. @throws TroupeError engine.no_weights, engine.digest_differs */
+export async function servedWeights(directory: string, digest: string): Promise<string> {
+  const files = await readdir(directory).catch(cause => {
+    throw noWeights(`${directory} cannot be read`, cause)
+  })
+  const weights = files.filter(name => name.endsWith('.safetensors') && name !== optimizerFile).sort()
+  if (weights.length === 0) throw noWeights(`${directory} holds no safetensors`)
+  if (digest !== '' && checked.get(directory) !== digest) await check(directory, weights, digest)
+  if (!files.includes(optimizerFile)) return directory
+  const view = join(directory, viewName)
+  await mkdir(view, { recursive: true })
+  const shown = files.filter(name => name !== optimizerFile && name !== viewName)
+  // Another engine's process may be making the same view: what is there already is the same link.
+  await Promise.all(shown.map(name => symlink(join('..', name), join(view, name)).catch(unlessThere)))
+  return view
+}
+
+/** sha256 over the weight files' bytes in the order of their names, as troupe_policy writes it. */
+async function check(directory: string, weights: readonly string[], digest: string): Promise<void> {
+  const hash = createHash('sha256')
+  for (const name of weights) {
+    for await (const chunk of createReadStream(join(directory, name), { highWaterMark: 1 << 20 })) hash.update(chunk)
+  }
+  const found = hash.digest('hex')
+  if (found !== digest) {
+    throw new TroupeError('engine.digest_differs', {
+      boundary: 'engine',
+      retriable: false,
+      message: `the weights in ${directory} have digest ${found.slice(0, 12)}…, ${digest.slice(0, 12)}… was published`,
+      hint: 'they were changed after they were published; resume the run, which publishes them anew',
+    })
+  }
+  checked.set(directory, digest)
+  for (const oldest of [...checked.keys()].slice(0, -remembered)) checked.delete(oldest)
+}
+
+function unlessThere(error: { readonly code?: string }): void {
+  if (error.code !== 'EEXIST') throw error
+}
+
+const noWeights = (message: string, cause?: unknown): TroupeError =>
+  new TroupeError('engine.no_weights', {
+    boundary: 'engine',
+    retriable: true,
+    message,
+    hint: 'versions older than train.keepVersions are removed; an engine that reads them needs the same file system',
+    ...(cause === undefined ? {} : { cause }),
+  })
