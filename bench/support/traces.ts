@@ -7,7 +7,7 @@
 
 import type { ToolOutcome } from '../../actors/ports/toolPort'
 import { pcg32 } from '../../kernels/random'
-import { printToolCall } from '../../kernels/toolCalls'
+import { printToolCall } from '../../kernels/toolCalls/toolCalls'
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 import { groupOf, memberOf } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'

@@ -7,8 +7,8 @@
  */
 
 import type { Recipe, RecipeConfig, RecipeInput } from '../../config'
-import { printToolCall } from '../../kernels/toolCalls'
-import { toolResultText } from '../../kernels/toolText'
+import { printToolCall } from '../../kernels/toolCalls/toolCalls'
+import { toolResultText } from '../../kernels/toolCalls/toolText'
 import type { ChatMessage, Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'

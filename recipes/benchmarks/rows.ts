@@ -6,8 +6,8 @@
  * the rows' own, and all or none have one: an id that is there twice, or is missing, throws with its line. Without ids a row is
  * named by its place.
  */
-import { normalizeInteger } from '../../kernels/answer'
-import { parseExactJson } from '../../kernels/exactJson'
+import { normalizeInteger } from '../../kernels/grading/answer'
+import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { badRow, gathering, isObject, type Problem, type Problems, rowsOf } from './problem'
 
 export interface RowFormat {

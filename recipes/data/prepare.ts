@@ -6,7 +6,7 @@
  * a problem's place in the shuffle is a hash of seed and problem, so it does not depend on how many others there are.
  */
 import { createHash } from 'node:crypto'
-import { normalizeInteger, sameInteger } from '../../kernels/answer'
+import { normalizeInteger, sameInteger } from '../../kernels/grading/answer'
 import { deriveSeed } from '../../runtime/effects'
 import { type Decontaminator, wordsOf } from './decontaminate'
 import { type PublishedProblem, problemOf, sampledIn } from './problemOf'

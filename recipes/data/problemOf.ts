@@ -5,7 +5,7 @@
  * Invariant: pure, and no row can make it throw. `broken` rows are not what the set's rows are; `other` ones are, and are
  * not wanted.
  */
-import { extractAnswer, normalizeInteger } from '../../kernels/answer'
+import { extractAnswer, normalizeInteger } from '../../kernels/grading/answer'
 import type { ProblemSet } from './sets'
 
 export interface PublishedProblem {

@@ -5,8 +5,8 @@
  * Invariant: pure. A row is only used when its notes are arithmetic, each gives exactly what it says, and the last one
  * gives the row's answer; so the last number that a demonstration prints is the truth. Others are counted by reason.
  */
-import { printToolCall } from '../../kernels/toolCalls'
-import { toolResultText } from '../../kernels/toolText'
+import { printToolCall } from '../../kernels/toolCalls/toolCalls'
+import { toolResultText } from '../../kernels/toolCalls/toolText'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
 import { pythonTool } from '../../sandbox/tools/pythonTool'

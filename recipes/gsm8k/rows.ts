@@ -5,8 +5,8 @@
  * in   the text of a JSONL file       out  rows with an integer answer; what was left out, counted by reason
  * Invariant: pure, and no line can make it throw. Each line is either a row or counted once under one reason.
  */
-import { normalizeInteger } from '../../kernels/answer'
-import { parseExactJson } from '../../kernels/exactJson'
+import { normalizeInteger } from '../../kernels/grading/answer'
+import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface Gsm8kRow {

@@ -5,7 +5,7 @@
  * Invariant: pure, and no line can make it throw. Each line is a row or counted once. A row's id is its own where it has
  * one, else its line: it names the row for ever, also when others are left out.
  */
-import { parseExactJson } from '../../kernels/exactJson'
+import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface ProblemRow {

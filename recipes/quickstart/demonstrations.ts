@@ -6,8 +6,8 @@
  * guesses: that is what reinforcement learning has to mend. Responses are what the real tool answers to these calls.
  */
 import { pcg32, type Random } from '../../kernels/random'
-import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolCalls'
-import { toolResultText, unknownToolText } from '../../kernels/toolText'
+import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolCalls/toolCalls'
+import { toolResultText, unknownToolText } from '../../kernels/toolCalls/toolText'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
 import { pythonTool } from '../../sandbox/tools/pythonTool'

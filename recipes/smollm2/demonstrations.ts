@@ -6,8 +6,8 @@
  * learning has something to bring down. Responses are what the real tool answers (a test compares).
  */
 import { pcg32 } from '../../kernels/random'
-import { printToolCall } from '../../kernels/toolCalls'
-import { toolResultText } from '../../kernels/toolText'
+import { printToolCall } from '../../kernels/toolCalls/toolCalls'
+import { toolResultText } from '../../kernels/toolCalls/toolText'
 import type { ChatMessage } from '../../messages/facts'
 import { deriveSeed } from '../../runtime/effects'
 import { pythonTool } from '../../sandbox/tools/pythonTool'

@@ -5,7 +5,7 @@
  * Invariant: pure, and no row can make it throw. `broken` rows are not what the set's rows are; `other` ones are, and are not
  * wanted: they hold reasoning, or nothing to call.
  */
-import { printToolCall } from '../../../kernels/toolCalls'
+import { printToolCall } from '../../../kernels/toolCalls/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'
 import { pythonTool } from '../../../sandbox/tools/pythonTool'
 import type { HubPlace } from '../sets'

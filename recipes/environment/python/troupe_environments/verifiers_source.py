@@ -19,7 +19,7 @@ import verifiers
 from verifiers.types import State
 
 
-# As kernels/answerText.ts: a chat's own server leaves these out of what a reward sees.
+# As kernels/grading/answerText.ts: a chat's own server leaves these out of what a reward sees.
 _special_token = re.compile(r"<\|[^|<>\s]{1,40}\|>")
 
 

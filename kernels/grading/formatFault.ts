@@ -5,9 +5,9 @@
  * Invariant: linear time, never throws. It looks at the form alone, never at whether the answer is right.
  */
 
+import { parseToolCalls } from '../toolCalls/toolCalls'
 import { answerClose, answerOpen, countAnswerTags, lastAnswer } from './answerTags'
 import { withoutSpecialTokens } from './answerText'
-import { parseToolCalls } from './toolCalls'
 
 export function formatFault(response: string): string | undefined {
   const text = withoutSpecialTokens(response)

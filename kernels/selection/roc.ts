@@ -5,9 +5,10 @@
  * Invariant: members are taken by index, so the order in which they finished changes nothing; a seed decides the rest.
  * The result holds every number that the choice was made from.
  */
+
+import { generatorName, pcg32, sampleUniform, sampleWeighted } from '../random'
 import { type AdvantageScale, advantages } from './advantages'
 import { type OverlongOptions, overlongPunishment } from './overlong'
-import { generatorName, pcg32, sampleUniform, sampleWeighted } from './random'
 
 export interface GroupMember {
   readonly member: number

@@ -5,7 +5,7 @@
  * Invariant: the same result gives the same text. Execution time is left out unless asked for: it would differ in every
  * run. The paper's four outcomes (§2.1) are: output; no output; an error with its traceback; a timeout.
  */
-import type { ToolStatus } from '../messages/facts'
+import type { ToolStatus } from '../../messages/facts'
 
 /** How a piece of code ended, as an executor reports it. */
 export interface ToolRun {

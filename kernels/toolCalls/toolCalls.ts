@@ -5,7 +5,7 @@
  * Invariant: never throws, in time linear in the text. A span ends at the first closing tag that is not inside a JSON
  * string; a tag that is never closed is no call. An opening tag inside a span makes it malformed.
  */
-import type { ToolStatus } from '../messages/facts'
+import type { ToolStatus } from '../../messages/facts'
 import { jsonFault } from './jsonFault'
 import { malformedCallText, unknownToolText } from './toolText'
 
