@@ -2,28 +2,39 @@
  * Who acts: the behaviours, the ports to what they drive, and what puts them into someone's process. The public surface
  * (`troupe/actors`). Nothing here loads an engine, a sandbox or a bus before it is used.
  */
-import type { Role, Run, RunOptions } from './run'
+import type { Role, Run, RunOptions } from './run/run'
 
-export type { RenderRequest } from './asks'
-export { type CoordinatorOptions, type CoordinatorState, coordinator } from './coordinator'
-export { type CurriculumPlan, curriculum, type DrawRequest } from './curriculum'
-export type { CurriculumState } from './curriculumState'
-export { type DispatcherOptions, type DispatcherState, dispatcher } from './dispatcher'
-export { type EvaluatorState, evaluator } from './evaluator'
-export { fence } from './fenced'
-export { type GatheredGroup, type GrouperOptions, type GrouperState, grouper, oldestOpenGroup } from './grouper'
-export { type InferenceRequest, type InferenceState, inference } from './inference'
-export { type Joined, type JoinOptions, joinEngine } from './joinEngine'
-export { type ExecutorOptions, type JoinedExecutor, joinExecutor } from './joinExecutor'
-export { type LearnerPlan, type LearnerRequest, type LearnerState, learner } from './learner'
-export { type Lifeline, type LifelineOptions, type Living, lifeline } from './lifeline'
-export { type OwnerState, oldestOpen, owner } from './owner'
-export { type Graders, type GradersOptions, openGraders } from './ports/graders'
-export { inferenceKey, inferencePort } from './ports/inferencePort'
-export { mathGrader } from './ports/mathGrader'
-export { pythonToolIn } from './ports/pythonTool'
-export { renderKey, renderPort } from './ports/renderPort'
-export { type Tool, type ToolOutcome, toolKey, toolPort } from './ports/toolPort'
+export { type CurriculumPlan, curriculum, type DrawRequest } from './curriculum/curriculum'
+export { type EvaluatorState, evaluator } from './curriculum/evaluator'
+export type { CurriculumState } from './curriculum/state'
+export { type InferenceRequest, type InferenceState, inference } from './inference/inference'
+export { inferenceKey, inferencePort } from './inference/inferencePort'
+export { type Joined, type JoinOptions, joinEngine } from './inference/joinEngine'
+export { type LearnerPlan, type LearnerRequest, type LearnerState, learner } from './learning/learner'
+export { fence } from './ownership/fencing'
+export type { RenderRequest } from './rollouts/asks'
+export { type CoordinatorOptions, type CoordinatorState, coordinator } from './rollouts/coordinator'
+export {
+  type GatheredGroup,
+  type GrouperOptions,
+  type GrouperState,
+  grouper,
+  oldestOpenGroup,
+} from './rollouts/grouper'
+export { type OwnerState, oldestOpen, owner } from './rollouts/owner'
+export { renderKey, renderPort } from './rollouts/renderPort'
+export { type RewardedOptions, type RewardedRollout, rewardedRollout } from './rollouts/rewardedRollout'
+export { type Lifeline, type LifelineOptions, type Living, lifeline } from './run/lifeline'
+export { type Role, type Run, type RunOptions, roles } from './run/run'
+export { type SchedulerState, scheduler } from './scheduling/scheduler'
+export { type DispatcherOptions, type DispatcherState, dispatcher } from './tools/dispatcher'
+export { type ExecutorOptions, type JoinedExecutor, joinExecutor } from './tools/joinExecutor'
+export { pythonToolIn } from './tools/pythonTool'
+export { toolExecutor } from './tools/toolExecutor'
+export { type Tool, type ToolOutcome, toolKey, toolPort } from './tools/toolPort'
+export { type Graders, type GradersOptions, openGraders } from './verification/graders'
+export { mathGrader } from './verification/mathGrader'
+export { verifier } from './verification/verifier'
 export {
   type Grade,
   type Graded,
@@ -32,17 +43,12 @@ export {
   type Ungraded,
   verifierKey,
   verifierPort,
-} from './ports/verifierPort'
-export { type RewardedOptions, type RewardedRollout, rewardedRollout } from './rewardedRollout'
-export { type Role, type Run, type RunOptions, roles } from './run'
-export { type SchedulerState, scheduler } from './scheduler'
-export { toolExecutor } from './toolExecutor'
-export { verifier } from './verifier'
+} from './verification/verifierPort'
 
 /** One role of a run, in this process. */
 export const joinRun = (options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> =>
-  (require('./joinRun') as typeof import('./joinRun')).joinRun(options)
+  (require('./run/joinRun') as typeof import('./run/joinRun')).joinRun(options)
 
 /** The whole tree of a run. */
 export const startRun = (options: RunOptions): Promise<Run> =>
-  (require('./root') as typeof import('./root')).startRun(options)
+  (require('./run/root') as typeof import('./run/root')).startRun(options)

@@ -6,7 +6,7 @@
  * not of ours are left alone, so that rows of a data set can be graded as they are.
  */
 import { distance } from 'fastest-levenshtein'
-import type { Verdict } from '../actors/ports/answerGrader'
+import type { Verdict } from '../actors/verification/answerGrader'
 import { type AnswerPlace, extractAnswer, lastAnswer, parseExactJson } from '../kernels'
 import { withoutBom } from '../runtime/settings/withoutBom'
 

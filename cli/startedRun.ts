@@ -2,7 +2,7 @@
  * A run that has been started, as its topics tell: its recipe, its partitions, and whether it is there yet.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { checkCode, startOf } from '../actors/announce'
+import { checkCode, startOf } from '../actors/run/announce'
 import { type RecipeConfig, recipeSchema } from '../config'
 import { topicOnBus } from '../messages'
 import type { RunStarted } from '../messages/facts'

@@ -4,10 +4,10 @@
  */
 
 import { type Command, Option } from 'commander'
-import { checkFileEngine } from '../actors/fileEngine'
-import { joinRun } from '../actors/joinRun'
-import { startRun } from '../actors/root'
-import { type Role, type Run, type RunOptions, roles } from '../actors/run'
+import { checkFileEngine } from '../actors/inference/fileEngine'
+import { joinRun } from '../actors/run/joinRun'
+import { startRun } from '../actors/run/root'
+import { type Role, type Run, type RunOptions, roles } from '../actors/run/run'
 import { notTrainable } from '../backends/engines/openai/openai'
 import { recordingNotTrainable } from '../backends/engines/recorded/recorded'
 import { weightAddress } from '../backends/weights/serveWeights'

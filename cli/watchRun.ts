@@ -5,7 +5,7 @@
  *      nothing that a process said whose part another had taken over
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fence } from '../actors/fenced'
+import { fence } from '../actors/ownership/fencing'
 import type { EngineTelemetry } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { systemEffects } from '../runtime/effects'

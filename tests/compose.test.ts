@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import { parse } from 'yaml'
-import { roles } from '../actors/run'
+import { roles } from '../actors/run/run'
 import { registerTrain, type TrainOptions } from '../cli/train'
 import { composeFile, composeRoot } from './support/composeFile'
 

@@ -2,14 +2,15 @@
  * A curriculum that was replaced and does not know it yet, because it was stopped between asking whether it may and saying what
  * it had to say: what it then asks for starts nothing, and what it then says was drawn is waited for by nobody.
  */
-import { claimLearning } from '../actors/claimLearning'
-import { coordinator } from '../actors/coordinator'
-import { type CurriculumPlan, curriculum, type DrawRequest } from '../actors/curriculum'
-import { fenced } from '../actors/fenced'
-import { grouper, oldestOpenGroup } from '../actors/grouper'
-import { owner } from '../actors/owner'
-import { type DrawOptions, drawPort } from '../actors/ports/drawPort'
-import { learnerPort } from '../actors/ports/learnerPort'
+
+import { type CurriculumPlan, curriculum, type DrawRequest } from '../actors/curriculum/curriculum'
+import { type DrawOptions, drawPort } from '../actors/curriculum/drawPort'
+import { learnerPort } from '../actors/learning/learnerPort'
+import { claimLearning } from '../actors/ownership/claimLearning'
+import { fenced } from '../actors/ownership/fencing'
+import { coordinator } from '../actors/rollouts/coordinator'
+import { grouper, oldestOpenGroup } from '../actors/rollouts/grouper'
+import { owner } from '../actors/rollouts/owner'
 import type { Renderer } from '../backends/renderer/renderer'
 import type { Trainer, TrainSequence } from '../backends/trainer/trainer'
 import type { Message } from '../messages'

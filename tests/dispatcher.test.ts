@@ -1,7 +1,7 @@
 /** The dispatcher without any bus: executors, faults and time are the test's. */
 import fc from 'fast-check'
-import { type DispatcherState, dispatcher } from '../actors/dispatcher'
-import { toolKey } from '../actors/ports/toolPort'
+import { type DispatcherState, dispatcher } from '../actors/tools/dispatcher'
+import { toolKey } from '../actors/tools/toolPort'
 import type { AssignTools, ExecuteTool, OfferSlots } from '../messages/commands'
 import { epoch, executorId, groupId, trajectoryId } from '../messages/ids'
 import { manualEffects } from '../runtime/effects'

@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { modelOf, modelThere } from '../actors/model'
+import { modelOf, modelThere } from '../actors/run/model'
 import { positionsOf, type RecipeConfig, recipeSchema } from '../config'
 import { parseConfig } from '../runtime/settings/resolveConfig'
 import { failure, refused } from './support/refusal'

@@ -1,5 +1,5 @@
 import { PassThrough, Writable } from 'node:stream'
-import type { AnswerGrader } from '../actors/ports/answerGrader'
+import type { AnswerGrader } from '../actors/verification/answerGrader'
 import { gradeLines } from '../cli/grade'
 import { parseGradeLine } from '../cli/gradeLine'
 import { numericValue, secondOpinion } from '../kernels'

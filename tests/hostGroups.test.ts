@@ -2,7 +2,7 @@
  * What a host, or a follower, does when its group gives its partitions up and back: a link that was cut, a process that was
  * stopped for longer than a session. And hosts that share a group's partitions on purpose.
  */
-import { verifier } from '../actors/verifier'
+import { verifier } from '../actors/verification/verifier'
 import type { VerifyAnswer } from '../messages/commands'
 import type { Fact } from '../messages/facts'
 import { groupId, runId, taskId, trajectoryId } from '../messages/ids'

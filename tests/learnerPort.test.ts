@@ -1,5 +1,5 @@
-import type { Batch, LearnerRequest } from '../actors/learner'
-import { type LearnerPortOptions, learnerPort } from '../actors/ports/learnerPort'
+import type { Batch, LearnerRequest } from '../actors/learning/learner'
+import { type LearnerPortOptions, learnerPort } from '../actors/learning/learnerPort'
 import type { Trainer, TrainSequence } from '../backends/trainer/trainer'
 import type { GenerateTurn } from '../messages/commands'
 import type { GroupSelected, StepStarted } from '../messages/facts'

@@ -1,5 +1,5 @@
 /** Lifeline: what becomes of an outside process that does not start, or dies. */
-import { type Living, lifeline } from '../actors/lifeline'
+import { type Living, lifeline } from '../actors/run/lifeline'
 import { systemEffects } from '../runtime/effects'
 import { TroupeError } from '../runtime/errors'
 import { until } from './support/until'

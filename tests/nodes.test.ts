@@ -1,8 +1,8 @@
 /** Several nodes on one bus, each with a tool executor of its own; one of them dispatches. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { dispatcher, joinExecutor } from '../actors'
-import { executorPort } from '../actors/ports/executorPort'
-import type { Tool } from '../actors/ports/toolPort'
+import { executorPort } from '../actors/tools/executorPort'
+import type { Tool } from '../actors/tools/toolPort'
 import type { ExecuteTool } from '../messages/commands'
 import type { ToolCompleted } from '../messages/facts'
 import { epoch, executorId, groupId, trajectoryId } from '../messages/ids'

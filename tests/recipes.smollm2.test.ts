@@ -1,5 +1,5 @@
 /** smollm2: demonstrations that the real tool agrees with, and what they leave out. */
-import { pythonToolIn } from '../actors/ports/pythonTool'
+import { pythonToolIn } from '../actors/tools/pythonTool'
 import { recipeSchema } from '../config'
 import { parseToolCalls, toolResultText } from '../kernels'
 import { pcg32 } from '../kernels/random'

@@ -1,8 +1,8 @@
 /** Stages follow one another by facts, measure what they say, and alarms last as long as they say: whatever the order of topics. */
 import fc from 'fast-check'
-import { type CurriculumPlan, curriculum, type DrawRequest } from '../actors/curriculum'
-import { learner } from '../actors/learner'
-import type { StagePlan } from '../actors/stages'
+import { type CurriculumPlan, curriculum, type DrawRequest } from '../actors/curriculum/curriculum'
+import type { StagePlan } from '../actors/curriculum/stages'
+import { learner } from '../actors/learning/learner'
 import { stopOverrides } from '../cli/stopOn'
 import { completeAlarm, recipeSchema } from '../config'
 import { factKey, routeOf } from '../messages'

@@ -1,8 +1,8 @@
 /** What a step shows only beside others, and what its turns cost: metrics that alarms look at. */
 import fc from 'fast-check'
-import { nextTally, noTallies, tally } from '../actors/tally'
-import { trends } from '../actors/trends'
-import { addTurn, endTrajectory, noTurns, type TurnSums, turnMetrics } from '../actors/turnSums'
+import { nextTally, noTallies, tally } from '../actors/curriculum/tally'
+import { trends } from '../actors/curriculum/trends'
+import { addTurn, endTrajectory, noTurns, type TurnSums, turnMetrics } from '../actors/curriculum/turnSums'
 import type { Fact, Metrics, TrajectoryFact } from '../messages/facts'
 import { epoch, groupId, trajectoryId } from '../messages/ids'
 

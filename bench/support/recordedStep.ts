@@ -4,7 +4,7 @@
  * in   a run        out  what the rollouts of a step did, once all its groups are decided
  */
 
-import type { Run } from '../../actors/run'
+import type { Run } from '../../actors/run/run'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 

@@ -5,7 +5,7 @@
  * Invariant: a trace follows from its index and the seed. Every turn but the last calls the tool.
  */
 
-import type { ToolOutcome } from '../../actors/ports/toolPort'
+import type { ToolOutcome } from '../../actors/tools/toolPort'
 import { pcg32 } from '../../kernels/random'
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'
 import type { GroupId, TrajectoryId } from '../../messages/ids'

@@ -6,9 +6,9 @@
  * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget. However it ends, the engine
  * keeps nothing of it, and what there was of it stands in the conversation.
  */
-import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/asks'
-import { type Tool, toolPort } from '../../actors/ports/toolPort'
-import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollout'
+import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/rollouts/asks'
+import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
+import { type Tool, toolPort } from '../../actors/tools/toolPort'
 import { type Engine, type Generation, GenerationLost } from '../../backends/engines/engine'
 import type { Renderer } from '../../backends/renderer/renderer'
 import { callErrorText, truncateMiddle } from '../../kernels'

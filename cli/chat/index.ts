@@ -7,7 +7,7 @@
 
 import { text as textOfStream } from 'node:stream/consumers'
 import type { Command } from 'commander'
-import { announce } from '../../actors/announce'
+import { announce } from '../../actors/run/announce'
 import type { RecipeConfig } from '../../config'
 import type { ChatMessage, RolloutRequested } from '../../messages/facts'
 import { epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'

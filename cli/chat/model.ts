@@ -5,7 +5,7 @@
  */
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { checkContexts, positionsIn } from '../../actors/model'
+import { checkContexts, positionsIn } from '../../actors/run/model'
 import { type RecipeConfig, recipeSchema } from '../../config'
 import { engineOverrides } from '../../config/engineAddress'
 import { TroupeError } from '../../runtime/errors'

@@ -5,8 +5,8 @@
  * Invariant: where one of them does not start, the others are closed by the caller's `closers`, whenever they came.
  */
 import { resolve } from 'node:path'
-import { engines } from '../../actors/engines'
-import { openRunTools, type RunTools } from '../../actors/ports/runTools'
+import { engines } from '../../actors/inference/engines'
+import { openRunTools, type RunTools } from '../../actors/tools/runTools'
 import { startLocalEngine } from '../../backends/engines/local/local'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
 import type { Recipe, RecipeConfig } from '../../config'

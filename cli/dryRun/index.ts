@@ -8,7 +8,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { startRun } from '../../actors/root'
+import { startRun } from '../../actors/run/root'
 import { type HardwareConfig, type RecipeConfig, recipeSchema } from '../../config'
 import { hardwareSection } from '../../config/sections/hardware'
 import type { StepTallied } from '../../messages/facts'

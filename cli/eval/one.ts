@@ -5,7 +5,7 @@
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
-import { positionsIn } from '../../actors/model'
+import { positionsIn } from '../../actors/run/model'
 import { recipeSchema } from '../../config'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type Benchmark, readProblems } from '../../recipes/benchmarks'

@@ -3,7 +3,7 @@
  *
  * in   a bus's address, a run        out  whether it was begun, and how it ended once it is over
  */
-import { fence } from '../../actors/fenced'
+import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, RunFinished, RunStarted } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
 import { openRecorded } from '../replay/runOptions'

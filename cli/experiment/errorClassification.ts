@@ -4,7 +4,7 @@
  * Every snippet runs in the sandbox through the same tool as a model's. Then RoC selects from groups in which half of the
  * right rollouts made a valid call that looks wrong: a classifier by words drops those.
  */
-import { pythonToolIn } from '../../actors/ports/pythonTool'
+import { pythonToolIn } from '../../actors/tools/pythonTool'
 import { type GroupMember, selectGroup, toolResultText, toolStatusOf } from '../../kernels'
 import { openSandbox } from '../../sandbox'
 import type { Experiment } from './experiment'

@@ -4,7 +4,7 @@
  * in   a bus's address, a run        out  whether it was begun; once it is over, its steps and its summary, as --json prints them
  * Invariant: its seconds are those of the processes that ran it, each from its start to its last fact, not what lay between.
  */
-import { fence } from '../../actors/fenced'
+import { fence } from '../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../messages/facts'
 import { progress, type StepReport, summaryOf } from '../../replay/learning/progress'
 import { configOf } from '../../replay/log/recordedConfig'

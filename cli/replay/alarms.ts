@@ -3,14 +3,14 @@
  *
  * in   the facts of a run; every alarm that has a name, those of its recipe, and those that are given
  * out  the alarms, with those of the run that are of no step, in the order of the steps, with what each means and what to look at; exit 1 where there is one
- * The metrics and the alarms are the run's own fold (actors/tally.ts, actors/alarms.ts): what is said here is what a live run says.
+ * The metrics and the alarms are the run's own fold (actors/curriculum/tally.ts, actors/curriculum/alarms.ts): what is said here is what a live run says.
  */
 
 import type { Command } from 'commander'
 import { parse } from 'yaml'
-import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/alarms'
-import { fence } from '../../actors/fenced'
-import { nextTally, noTallies, tally } from '../../actors/tally'
+import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/curriculum/alarms'
+import { nextTally, noTallies, tally } from '../../actors/curriculum/tally'
+import { fence } from '../../actors/ownership/fencing'
 import { type Alarm, alarmSection, completeAlarm, knownAlarms } from '../../config'
 import type { Fact, RecordRefused, StepTallied } from '../../messages/facts'
 import { configOf } from '../../replay/log/recordedConfig'

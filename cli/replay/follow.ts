@@ -7,7 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { closest } from 'fastest-levenshtein'
-import { fence } from '../../actors/fenced'
+import { fence } from '../../actors/ownership/fencing'
 import { learnerShapes } from '../../messages/shapes/learner'
 import { runShapes } from '../../messages/shapes/run'
 import { trajectoryShapes } from '../../messages/shapes/trajectory'

@@ -7,7 +7,7 @@
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
-import { toolSchemas } from '../../actors/ports/runTools'
+import { toolSchemas } from '../../actors/tools/runTools'
 import { builtInRewards } from '../../config'
 import { policyVersion } from '../../messages/ids'
 import { changedCells } from '../../replay/fork/changedCells'

@@ -6,7 +6,7 @@
  * Invariant: a group in which a member would need a new generation is not decided: its selection is not known.
  */
 import { type Command, InvalidArgumentError } from 'commander'
-import type { Grader } from '../../actors/ports/verifierPort'
+import type { Grader } from '../../actors/verification/verifierPort'
 import type { RecipeConfig } from '../../config'
 import { type SelectionOptions, selectGroup } from '../../kernels'
 import { configOf } from '../../replay/log/recordedConfig'

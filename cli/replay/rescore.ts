@@ -6,8 +6,8 @@
  */
 import { resolve } from 'node:path'
 import { type Command, Option } from 'commander'
-import type { Grader } from '../../actors/ports/verifierPort'
-import { opinionOn } from '../../actors/tally'
+import { opinionOn } from '../../actors/curriculum/tally'
+import type { Grader } from '../../actors/verification/verifierPort'
 import type { RewardConfig } from '../../config'
 import { configOf } from '../../replay/log/recordedConfig'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'

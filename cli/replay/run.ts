@@ -4,10 +4,10 @@
  * in   the log: it answers for engines, tools, renderer and verifier        out  the first decision that differs; exit 1
  */
 import type { Command } from 'commander'
-import { coordinator } from '../../actors/coordinator'
-import { fence } from '../../actors/fenced'
-import { grouper } from '../../actors/grouper'
-import { owner } from '../../actors/owner'
+import { fence } from '../../actors/ownership/fencing'
+import { coordinator } from '../../actors/rollouts/coordinator'
+import { grouper } from '../../actors/rollouts/grouper'
+import { owner } from '../../actors/rollouts/owner'
 import { type RecipeConfig, selectionOf } from '../../config'
 import type { Fact, RunFact } from '../../messages/facts'
 import { type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'

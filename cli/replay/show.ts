@@ -3,7 +3,7 @@
  * Everything that a model or a tool wrote is escaped before it reaches the terminal.
  */
 import { type Command, InvalidArgumentError } from 'commander'
-import { fence } from '../../actors/fenced'
+import { fence } from '../../actors/ownership/fencing'
 import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { placeOf, placeText } from '../../replay/log/place'

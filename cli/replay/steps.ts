@@ -6,7 +6,7 @@
  */
 
 import type { Command } from 'commander'
-import { fence } from '../../actors/fenced'
+import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, Fact } from '../../messages/facts'
 import { problemsOf, scored, shownScore } from '../../replay/learning/evaluationScore'
 import { type Progress, progress, type StepReport } from '../../replay/learning/progress'

@@ -4,7 +4,7 @@
  * in   a trajectory, the turn to fork at        out  cells that say otherwise than in the record
  * A fork goes on from what the cells make now; where that is not what its parent went on from, it is to be known.
  */
-import { openRunTools } from '../../actors/ports/runTools'
+import { openRunTools } from '../../actors/tools/runTools'
 import { toolResultText, truncateMiddle } from '../../kernels'
 import type { ToolAsked, ToolCompleted } from '../../messages/facts'
 import { openSandbox } from '../../sandbox'

@@ -4,7 +4,7 @@
  * in   the learner's topic        out  each step with its batch, its metrics and what it published
  * Invariant: of a step that is told twice the first telling counts, and nothing of a learner that had lost its claim.
  */
-import { isStale } from '../../actors/fenced'
+import { isStale } from '../../actors/ownership/fencing'
 import type { StageReset } from '../../backends/trainer/trainer'
 import type { CheckpointSaved, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'

@@ -3,7 +3,7 @@
  *
  * in   a run's facts and engine statuses        out  a report for each finished step and evaluation, and the summary
  */
-import { errorRate } from '../../actors/errorRate'
+import { errorRate } from '../../actors/curriculum/errorRate'
 import type { EngineTelemetry } from '../../messages/commands'
 import type { EvaluationCompleted, Fact, StepCompleted } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'

@@ -10,8 +10,8 @@
  * at that moment, or a refold, would ask for is compared instead.
  */
 import { isDeepStrictEqual } from 'node:util'
-import type { RenderRequest } from '../../actors/asks'
-import type { OwnerState } from '../../actors/owner'
+import type { RenderRequest } from '../../actors/rollouts/asks'
+import type { OwnerState } from '../../actors/rollouts/owner'
 import { decode, encode } from '../../messages/codec'
 import type { Fact, TrajectoryFact } from '../../messages/facts'
 import { factKey, stripTimes } from '../../messages/identity'

@@ -2,7 +2,7 @@
  * Trajectories out of a run's log: what `replay ls` lists and `replay show` prints. A projection; it can be made anew
  * from the facts at any time.
  */
-import { fence } from '../../actors/fenced'
+import { fence } from '../../actors/ownership/fencing'
 import type { TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { Journal } from '../../runtime/journal/journal'

@@ -5,8 +5,8 @@
  * Invariant: what counts is decided by the coordinator's fold (`evolveRollout`) under the epoch of its partition, so that
  * stale attempts, repetitions and decisions of former owners are left out here as they were in the run.
  */
-import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/fenced'
-import { evolveRollout, newRollout, type Rollout } from '../../actors/rollout'
+import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
+import { evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
 import type {
   GroupClosed,
   GroupRejected,

@@ -5,7 +5,7 @@
  * Invariant: rows follow from the records before `ends` alone, so rows that are kept and go on from there equal those
  * that are made anew. A decision of a former owner changes no row; its place is booked all the same.
  */
-import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/fenced'
+import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import type { TrajectoryFact } from '../../messages/facts'
 import { epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
 import type { BusRecord } from '../../runtime/bus/bus'

@@ -6,10 +6,10 @@
  * would go on from.
  */
 import { createHash } from 'node:crypto'
-import { type CoordinatorState, coordinator } from '../../actors/coordinator'
-import { fence, isReplaced, isStale } from '../../actors/fenced'
-import { type GrouperState, grouper } from '../../actors/grouper'
-import type { Rollout } from '../../actors/rollout'
+import { fence, isReplaced, isStale } from '../../actors/ownership/fencing'
+import { type CoordinatorState, coordinator } from '../../actors/rollouts/coordinator'
+import { type GrouperState, grouper } from '../../actors/rollouts/grouper'
+import type { Rollout } from '../../actors/rollouts/rollout'
 import type { LearnerFact, TrajectoryFact } from '../../messages/facts'
 import { groupOf, memberOf, type RunId, type TrajectoryId } from '../../messages/ids'
 import { routeOf } from '../../messages/topics'

@@ -7,7 +7,7 @@
  * the record has no answer, and that is what is said.
  * Invariant: nothing is guessed: what is `same` or `cut` follows from recorded tokens, texts and tool results alone.
  */
-import { answerTags, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollout'
+import { answerTags, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollouts/rollout'
 import { parseToolCalls, resolveCalls } from '../../kernels'
 import type { RolloutFinished, RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import { epoch } from '../../messages/ids'

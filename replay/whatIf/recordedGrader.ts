@@ -4,7 +4,7 @@
  * in   the configuration that the run was started under; another recipe, place or deadline where these are asked for
  * out  one grader, that judges by the reward which the task names, in a sandbox of its own
  */
-import type { Grader } from '../../actors/ports/verifierPort'
+import type { Grader } from '../../actors/verification/verifierPort'
 import type { RecipeConfig, RewardConfig } from '../../config'
 import { TroupeError } from '../../runtime/errors'
 import { recipeCode } from '../log/recipeCode'
@@ -22,8 +22,9 @@ export async function recordedGrader(
 ): Promise<Grader> {
   // Loaded here: a second of start-up that other commands need not wait for.
   const { graderSandbox } =
-    require('../../actors/ports/graderSandbox') as typeof import('../../actors/ports/graderSandbox')
-  const { openGraders } = require('../../actors/ports/graders') as typeof import('../../actors/ports/graders')
+    require('../../actors/verification/graderSandbox') as typeof import('../../actors/verification/graderSandbox')
+  const { openGraders } =
+    require('../../actors/verification/graders') as typeof import('../../actors/verification/graders')
   const sandbox = graderSandbox()
   closers.push(() => sandbox.close())
   const { config, recipe } = recipeCode(given, options.recipe)

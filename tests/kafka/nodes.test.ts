@@ -1,7 +1,7 @@
 /** Tool executors on several nodes over a real broker: each node has a connection of its own, as on another machine. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { dispatcher, joinExecutor } from '../../actors'
-import type { Tool } from '../../actors/ports/toolPort'
+import type { Tool } from '../../actors/tools/toolPort'
 import type { ExecuteTool } from '../../messages/commands'
 import type { ToolCompleted } from '../../messages/facts'
 import { epoch, executorId, groupId, trajectoryId } from '../../messages/ids'

@@ -1,6 +1,6 @@
 /** What kv-headroom expects of lengths and of KV, whom it begins, pauses and lets go on; and that it decides live as simulated. */
 import fc from 'fast-check'
-import { scheduler as schedulerActor } from '../../actors/scheduler'
+import { scheduler as schedulerActor } from '../../actors/scheduling/scheduler'
 import { baseShape, type EngineModel, type SchedulerEvent, simulate, workload } from '../../kernels'
 import type { PolicyName, TurnAsk } from '../../kernels/scheduling/contract'
 import { Forecast, type Growing } from '../../kernels/scheduling/forecast'

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { modelOf } from '../../actors/model'
+import { modelOf } from '../../actors/run/model'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { troupe } from '../support/cli'
 

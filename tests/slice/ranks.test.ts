@@ -4,7 +4,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { lifeline } from '../../actors/lifeline'
+import { lifeline } from '../../actors/run/lifeline'
 import type { GrpoOptions, TrainSequence } from '../../backends/trainer/trainer'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import { systemEffects } from '../../runtime/effects'

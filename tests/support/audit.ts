@@ -4,8 +4,9 @@
  * in   a run's journal        out  counts, and by name what was counted twice, lost, or out of order
  * It is read after the run, whatever died during it; a stray answer or a fenced decision is ignored, not an error.
  */
-import { coordinator } from '../../actors/coordinator'
-import { curriculumAfter, isReplaced, isStale, noCurriculum } from '../../actors/fenced'
+
+import { curriculumAfter, isReplaced, isStale, noCurriculum } from '../../actors/ownership/fencing'
+import { coordinator } from '../../actors/rollouts/coordinator'
 import type { Fact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { Entry, Journal } from '../../runtime/journal/journal'

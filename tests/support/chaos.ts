@@ -5,7 +5,7 @@
  * Invariant: which fault comes next follows from the seed; when it comes depends on the machine. Nothing is left running.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Role } from '../../actors/run'
+import type { Role } from '../../actors/run/run'
 import type { EvaluationCompleted } from '../../messages/facts'
 import { type Audit, audit, everything } from './audit'
 import type { KafkaServers } from './kafka'

@@ -1,5 +1,5 @@
 /** Facts with sensible values, for tests to change where it matters. */
-import type { CurriculumPlan } from '../../actors/curriculum'
+import type { CurriculumPlan } from '../../actors/curriculum/curriculum'
 import type { Message } from '../../messages'
 import type { GenerateTurn } from '../../messages/commands'
 import type { Fact, PartitionClaimed, RolloutRequested, TurnCompleted, WeightsPublished } from '../../messages/facts'

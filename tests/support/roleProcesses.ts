@@ -4,7 +4,7 @@
  * in   a broker's address, a directory        out  processes by name, to be killed, stopped and started again; the run's journal
  * Invariant: `end` leaves none of them, nor any of their children.
  */
-import type { Role } from '../../actors/run'
+import type { Role } from '../../actors/run/run'
 import { runId } from '../../messages/ids'
 import { type Bus, openKafkaBus } from '../../runtime/bus'
 import { memoryBlobs } from '../../runtime/bus/blobs'

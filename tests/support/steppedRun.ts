@@ -6,10 +6,10 @@
  * Invariant: the engines go on only when everything that follows from their last step is in the log, so that which rollout
  * ends first is decided by lengths and not by the machine. Facts are dated by steps: `at` is 1000 and the steps so far.
  */
-import { type Joined, joinEngine } from '../../actors/joinEngine'
-import { toolKey, toolPort } from '../../actors/ports/toolPort'
-import { scheduler } from '../../actors/scheduler'
-import { toolExecutor } from '../../actors/toolExecutor'
+import { type Joined, joinEngine } from '../../actors/inference/joinEngine'
+import { scheduler } from '../../actors/scheduling/scheduler'
+import { toolExecutor } from '../../actors/tools/toolExecutor'
+import { toolKey, toolPort } from '../../actors/tools/toolPort'
 import type { Trainer, TrainSequence } from '../../backends/trainer/trainer'
 import type { Fact } from '../../messages/facts'
 import { executorId } from '../../messages/ids'

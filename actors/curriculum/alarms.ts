@@ -1,0 +1,77 @@
+/**
+ * Alarms: a metric of a step that stays beyond its bound.
+ *
+ * in   step.tallied, alarm.raised, run.resumed        out  which alarms are due, and whether one has stopped the run
+ * Invariant: pure. An alarm is raised once for each time that its metric stays beyond the bound; a metric that a step has not
+ * changes nothing, one that is no number is beyond every bound.
+ */
+
+import type { Alarm } from '../../config'
+import type { Fact } from '../../messages/facts'
+
+interface Watched {
+  readonly steps: number
+  readonly raised: boolean
+  readonly step: number
+  readonly value: number
+}
+
+export interface AlarmsState {
+  readonly watched: ReadonlyMap<string, Watched>
+  /** Why the run is to end. */
+  readonly stopped: string | null
+}
+
+export const noAlarms: AlarmsState = { watched: new Map(), stopped: null }
+const quiet: Watched = { steps: 0, raised: false, step: 0, value: 0 }
+
+export function isBeyond(value: number, { above, below }: Pick<Alarm, 'above' | 'below'>): boolean {
+  if (Number.isNaN(value)) return true
+  return (above !== undefined && value > above) || (below !== undefined && value < below)
+}
+
+export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): AlarmsState {
+  switch (fact.type) {
+    case 'step.tallied': {
+      const watched = new Map(state.watched)
+      for (const plan of plans) {
+        const value = fact.metrics[plan.metric]
+        if (value === undefined) continue
+        const before = watched.get(plan.name) ?? quiet
+        const steps = isBeyond(value, plan) ? before.steps + 1 : 0
+        watched.set(plan.name, { steps, raised: steps > 0 && before.raised, step: fact.step, value })
+      }
+      return { ...state, watched }
+    }
+    case 'alarm.raised': {
+      const plan = plans.find(({ name }) => name === fact.alarm)
+      const before = state.watched.get(fact.alarm)
+      if (plan === undefined || before === undefined) return state
+      const watched = new Map(state.watched).set(fact.alarm, { ...before, raised: true })
+      return { watched, stopped: plan.stop ? `alarm ${fact.alarm}: ${fact.message}` : state.stopped }
+    }
+    // Who goes on after an alarm has seen it: it is told again if it lasts as long again.
+    case 'run.resumed':
+      return noAlarms
+    default:
+      return state
+  }
+}
+
+/** Those that have lasted long enough and were not told yet, and what to say. */
+export function dueAlarms(
+  plans: readonly Alarm[],
+  { watched }: AlarmsState,
+): readonly { readonly alarm: string; readonly message: string }[] {
+  return plans.flatMap(plan => {
+    const { steps, raised, step, value } = watched.get(plan.name) ?? quiet
+    if (raised || steps < plan.for) return []
+    const bound =
+      plan.above !== undefined && !(plan.below !== undefined && value < plan.below)
+        ? `above ${plan.above}`
+        : `below ${plan.below}`
+    const hint = plan.hint === undefined ? '' : `: ${plan.hint}`
+    const message = `${plan.metric} is ${Number(value.toPrecision(4))}, ${bound} for ${steps} ${steps === 1 ? 'step' : 'steps'}, at step ${step}${hint}`
+    return [{ alarm: plan.name, message }]
+  })
+}

@@ -1,0 +1,279 @@
+/**
+ * Curriculum: says which groups of rollouts a step, or an evaluation, is made of, and when the run is over.
+ *
+ * in   rollout.requested, weights.published, step.completed | rejected, group.selected | rejected, evaluation.completed, curriculum.advanced,
+ *      and what stages, tallies and alarms fold (stages.ts, tally.ts, alarms.ts)
+ * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed, tasks.measured,
+ *      step.tallied, alarm.raised, run.finished
+ * Invariant: which task a group gets follows from its index alone, and each rejected group is replaced by exactly one, so
+ * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are asked for only while
+ * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw of which only a part came into the
+ * log is made again before any other, with the same tasks and orders.
+ */
+
+import type { Alarm } from '../../config'
+import type { Fact, RunFinished } from '../../messages/facts'
+import { type GroupId, groupId, type PolicyVersion, policyVersion, type RunId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Behaviour } from '../../runtime/host/behaviour'
+import { dueAlarms, watch } from './alarms'
+import { curriculumOutlook, type OutlookPlan } from './outlook'
+import {
+  evolveStages,
+  finishedMeasures,
+  isMeasured,
+  nextMeasure,
+  problemsOf,
+  type StagesState,
+  stageOver,
+} from './stages'
+import {
+  advance,
+  ask,
+  type CurriculumState,
+  decided,
+  emptyCurriculum,
+  noneDrawn,
+  over,
+  type PartDraw,
+  partDraw,
+} from './state'
+import { nextTally, tally } from './tally'
+
+export interface CurriculumPlan extends OutlookPlan {
+  readonly run: RunId
+  readonly maxStaleness: number
+  /** Non-finite steps in a row after which the run stops. */
+  readonly maxRejectedSteps: number
+  readonly alarms?: readonly Alarm[]
+  /** A reward above this is a solved problem. */
+  readonly positiveAbove?: number
+}
+
+/** Asks for prompts of new groups; answered by their rollout.requested facts and one curriculum.advanced. */
+export interface DrawRequest {
+  readonly kind: 'draw'
+  /** measure: how often the policy solves a problem, before a stage begins. */
+  readonly purpose: 'train' | 'eval' | 'measure'
+  readonly step: number
+  readonly groups: readonly GroupId[]
+  /** Index of the first group's task. */
+  readonly cursor: number
+  readonly order: number
+  readonly minVersion: PolicyVersion
+  /** Whose limits hold: of the recipe's stages. */
+  readonly stage?: number
+  /** The stage's problems by index, for the cursor to go round in; without, all. */
+  readonly tasks?: readonly number[]
+  /** Where requests of it stand already, of the first time that it was made. */
+  readonly began?: readonly { readonly partition: number; readonly offset: number }[]
+}
+
+const pad = (n: number) => String(n).padStart(4, '0')
+const evaluationGroups = (step: number, problems: number): readonly GroupId[] =>
+  Array.from({ length: problems }, (_, k) => groupId(`e${pad(step)}.${pad(k)}`))
+
+export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, never, DrawRequest> {
+  const { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage } = curriculumOutlook(plan)
+  const { stages = [], alarms = [], positiveAbove = 0 } = plan
+  const observes = observesSteps(plan)
+  /** A stage's problems change with its measurements only. */
+  let problems: { readonly state: StagesState; readonly tasks: readonly number[] | null } | undefined
+  const tasksOf = (state: StagesState): readonly number[] | null => {
+    if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
+    return problems.tasks
+  }
+
+  function drawMore(state: CurriculumState): DrawRequest[] {
+    if (state.version === null || state.finished) return []
+    const minVersion = policyVersion(Math.max(0, state.version - plan.maxStaleness))
+    const part = partDraw(state)
+    if (part !== undefined) return [drawAgain(state, part, state.version, minVersion)]
+    const evaluation = openEvaluation(state)
+    if (evaluation !== undefined) {
+      if (state.evaluations.has(evaluation)) return []
+      const groups = evaluationGroups(evaluation, plan.evaluation.problems)
+      const { version, order } = state
+      return [{ kind: 'draw', purpose: 'eval', step: evaluation, groups, cursor: 0, order, minVersion: version }]
+    }
+    if (observes && state.tally.told < state.done) return []
+    if (overBecause(state) !== undefined) return []
+    if (isStageOver(state) && isBetweenSteps(state)) return measureMore(state)
+    const last = Math.min(lastStep(state), state.done + 1 + plan.maxStaleness)
+    for (let step = state.done + 1; step <= last; step++) {
+      const drawn = state.drawn.get(step) ?? noneDrawn
+      const missing = plan.groupsPerStep - (drawn.groups.length - drawn.rejected.size)
+      const wanted = Math.min(missing, largest - drawn.groups.length)
+      if (wanted <= 0) continue
+      const first = drawn.groups.length
+      const groups = Array.from({ length: wanted }, (_, k) => groupId(`s${pad(step)}.${pad(first + k)}`))
+      const { cursor, order } = state
+      return [{ kind: 'draw', purpose: 'train', step, groups, cursor, order, minVersion, ...stageOf(state) }]
+    }
+    return []
+  }
+
+  /**
+   * Its groups that are in the log take up their requests again; the others are asked for as they would have been. What is behind
+   * them is drawn later, but of an evaluation, which is one draw.
+   */
+  function drawAgain(
+    state: CurriculumState,
+    { purpose, number, first, groups, began }: PartDraw,
+    version: PolicyVersion,
+    minVersion: PolicyVersion,
+  ): DrawRequest {
+    const common = { kind: 'draw', purpose, groups, order: state.order, began } as const
+    switch (purpose) {
+      case 'train':
+        return { ...common, step: number, cursor: state.cursor, minVersion, ...stageOf(state) }
+      case 'eval': {
+        const all = evaluationGroups(number, Math.max(plan.evaluation.problems, first + groups.length))
+        return { ...common, groups: all, step: number, cursor: 0, minVersion: version }
+      }
+      case 'measure':
+        return { ...common, step: state.done, cursor: first, minVersion: version, stage: number }
+    }
+  }
+
+  /** The last step that this stage may draw for. */
+  function lastStep(state: CurriculumState): number {
+    if (isStageOver(state)) return Math.max(state.done, ...state.drawn.keys())
+    const steps = stages[state.stages.index]?.until?.steps
+    return steps === undefined ? plan.steps : Math.min(plan.steps, state.stages.began + steps)
+  }
+
+  function stageOf(state: CurriculumState): Pick<DrawRequest, 'stage' | 'tasks'> {
+    if (state.stages.index < 0) return {}
+    const tasks = tasksOf(state.stages)
+    return { stage: state.stages.index, ...(tasks === null ? {} : { tasks }) }
+  }
+
+  function measureMore(state: CurriculumState): DrawRequest[] {
+    const next = nextMeasure(stages, state.stages, plan.groupsPerStep)
+    if (next === undefined || state.version === null) return []
+    const { from: cursor, groups } = next
+    const common = { step: state.done, groups, cursor, order: state.order, minVersion: state.version }
+    return [{ kind: 'draw', purpose: 'measure', ...common, stage: state.stages.index + 1 }]
+  }
+
+  /** What has become known since: tallies, alarms, measurements, the next stage. */
+  function noticed(state: CurriculumState, fx: Effects): Fact[] {
+    const at = fx.now()
+    const facts: Fact[] = []
+    const told = observes ? nextTally(state.tally, state.done, positiveAbove) : undefined
+    if (told !== undefined) facts.push({ type: 'step.tallied', at, ...told })
+    for (const alarm of dueAlarms(alarms, state.alarms)) facts.push({ type: 'alarm.raised', at, ...alarm })
+    const index = state.stages.index + 1
+    const next = stages[index]
+    if (next === undefined || state.finished) return facts
+    for (const { from, solved } of finishedMeasures(state.stages)) {
+      facts.push({
+        ...{ type: 'tasks.measured', at, stage: next.name, index, from, samples: next.problems?.samples ?? 0, solved },
+      })
+    }
+    const reason = stageOver(stages, state.stages, state.done)
+    const isSettled = !observes || state.tally.told >= state.done
+    if (reason === undefined || !isSettled || !isBetweenSteps(state) || state.version === null) return facts
+    if (overBecause(state) !== undefined || openEvaluation(state) !== undefined) return facts
+    if (!isMeasured(stages, state.stages)) return facts
+    const kept = problemsOf(stages, state.stages, index)
+    if (kept?.length === 0) return facts
+    const chosen = kept === null ? '' : `; ${kept.length} of ${next.problems!.count} problems kept`
+    const { name: stage, resetOptimizer, updateReference } = next
+    facts.push({
+      ...{ type: 'stage.changed', at, stage, step: state.done, reason: `${reason}${chosen}`, index },
+      ...{ resetOptimizer, updateReference },
+    })
+    return facts
+  }
+
+  function finish(state: CurriculumState, fx: Effects): Fact[] {
+    if (state.finished) return []
+    const ended = (outcome: RunFinished['outcome'], reason: string): Fact[] => {
+      const alarm: Fact[] =
+        outcome === 'failed' ? [{ type: 'alarm.raised', at: fx.now(), alarm: 'run-failed', message: reason }] : []
+      return [
+        ...alarm,
+        { type: 'run.finished', at: fx.now(), run: plan.run, outcome, reason, steps: state.done, summary: {} },
+      ]
+    }
+    if (state.alarms.stopped !== null) return ended('stopped', state.alarms.stopped)
+    if (isEmptyStage(state)) {
+      const { name, problems } = stages[state.stages.index + 1]!
+      const { samples, minSolved, maxSolved = samples - 1, count } = problems!
+      return ended(
+        'failed',
+        `stage '${name}' has no problem: none of ${count} was solved ${minSolved} to ${maxSolved} times of ${samples}`,
+      )
+    }
+    const { rejections } = state
+    if (rejections.length >= plan.maxRejectedSteps) {
+      return ended('failed', `${rejections.length} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
+    }
+    // Of no steps at all: the cold start is still made.
+    const end = state.version === null ? undefined : overBecause(state)
+    const isTold = !observes || state.tally.told >= state.done
+    return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []
+  }
+
+  /** Steps that nobody trains on end by themselves. */
+  function settle(state: CurriculumState): CurriculumState {
+    const drawn = state.drawn.get(state.done + 1)
+    if (plan.learns || drawn === undefined) return state
+    const decided = drawn.selected.size + drawn.rejected.size
+    const enough = drawn.selected.size >= plan.groupsPerStep || drawn.groups.length >= largest
+    return enough && decided === drawn.groups.length ? over(state, state.done + 1, []) : state
+  }
+
+  return {
+    name: 'curriculum',
+    initial: () => emptyCurriculum,
+    evolve(before, fact, origin) {
+      const state = observed(before, fact)
+      switch (fact.type) {
+        case 'rollout.requested':
+          return ask(state, fact, origin)
+        case 'weights.published':
+          return { ...state, version: fact.version }
+        case 'curriculum.advanced':
+          return settle(advance(state, fact))
+        case 'group.selected':
+          return settle(decided(state, fact.step, fact.group, 'selected', ''))
+        case 'group.rejected':
+          return settle(decided(state, fact.step, fact.group, 'rejected', fact.reason))
+        case 'step.completed':
+          return fact.step <= state.done ? state : over(state, fact.step, [])
+        case 'step.rejected':
+          return fact.step <= state.done ? state : over(state, fact.step, [...state.rejections, fact.reason])
+        case 'evaluation.completed':
+          return { ...state, evaluations: new Map(state.evaluations).set(fact.step, 'completed') }
+        case 'run.finished':
+          return { ...state, finished: true }
+        case 'run.resumed':
+          return { ...state, finished: false }
+        default:
+          return state
+      }
+    },
+    pending: (state, fx) => ({
+      facts: [...noticed(state, fx), ...finish(state, fx)],
+      commands: [],
+      requests: drawMore(state),
+    }),
+  }
+
+  function observed(state: CurriculumState, fact: Fact): CurriculumState {
+    const after = {
+      stages: stages.length === 0 ? state.stages : evolveStages(positiveAbove, state.stages, fact),
+      tally: observes ? tally(state.tally, fact) : state.tally,
+      alarms: alarms.length === 0 ? state.alarms : watch(alarms, state.alarms, fact),
+    }
+    const same = after.stages === state.stages && after.tally === state.tally && after.alarms === state.alarms
+    return same ? state : { ...state, ...after }
+  }
+}
+
+/** Whether somebody looks at what a step came to. */
+export const observesSteps = ({ stages = [], alarms = [] }: Pick<CurriculumPlan, 'stages' | 'alarms'>): boolean =>
+  alarms.length > 0 || stages.some(stage => stage.until?.metric !== undefined)

@@ -1,0 +1,174 @@
+/**
+ * Evaluator: turns the rollouts of an evaluation into its result.
+ *
+ * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed      out  evaluation.completed
+ * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every sample that was asked for is judged,
+ * failed (one that had not ended when its group was closed, too) or without a reward: the latter two are left out and counted,
+ * never a zero. For rewards between 0 and 1 pass@K is the mean over problems of the best. The standard error is that of the mean over problems, n − 1.
+ */
+import { OrderedMap } from 'immutable'
+import type { EvaluationCompleted } from '../../messages/facts'
+import { type GroupId, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Behaviour } from '../../runtime/host/behaviour'
+import { errorRateMetric } from './errorRate'
+
+interface Sample {
+  readonly reward: number | null
+  readonly failed: boolean
+  /** Its reward could not be had. */
+  readonly unjudged: boolean
+  readonly truncated: boolean
+  readonly tokens: number
+  readonly toolCalls: number
+  readonly toolErrors: number
+}
+
+interface Evaluation {
+  readonly groups: readonly GroupId[]
+  /** Samples of each problem. */
+  readonly groupSize: number
+  readonly closed: ReadonlySet<GroupId>
+  /** Persistent: of thousands of problems, a copy for each fact would be most of the work. */
+  readonly samples: OrderedMap<TrajectoryId, Sample>
+}
+
+export interface EvaluatorState {
+  readonly version: PolicyVersion
+  readonly open: ReadonlyMap<number, Evaluation>
+  readonly completed: ReadonlySet<number>
+}
+
+/** The step that an evaluation's group was made for; undefined for other groups. */
+const stepOf = (group: GroupId): number | undefined => {
+  const match = /^e(\d+)\./.exec(group)
+  return match === null ? undefined : Number(match[1])
+}
+
+const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
+
+/** `positiveAbove`: a reward above this is a positive, whose tool errors are counted. */
+export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
+  const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
+    if (step === undefined || state.completed.has(step)) return state
+    const before = state.open.get(step) ?? empty
+    const after = with_(before)
+    return after === before ? state : { ...state, open: new Map(state.open).set(step, after) }
+  }
+
+  function completedOf(state: EvaluatorState, fx: Effects): EvaluationCompleted[] {
+    const results: EvaluationCompleted[] = []
+    for (const [step, evaluation] of state.open) {
+      if (evaluation.groups.length === 0 || evaluation.closed.size < evaluation.groups.length) continue
+      results.push({
+        type: 'evaluation.completed',
+        at: fx.now(),
+        step,
+        version: state.version,
+        ...resultOf(evaluation, positiveAbove),
+      })
+    }
+    return results
+  }
+
+  return {
+    name: 'evaluator',
+    initial: () => ({ version: policyVersion(0), open: new Map(), completed: new Set() }),
+    evolve(state, fact) {
+      switch (fact.type) {
+        case 'weights.published':
+          return { ...state, version: fact.version }
+        case 'curriculum.advanced':
+          if (fact.purpose !== 'eval') return state
+          return change(state, fact.step, e => ({ ...e, groups: fact.groups }))
+        case 'rollout.requested':
+          return change(state, stepOf(fact.group), e =>
+            e.groupSize === fact.groupSize ? e : { ...e, groupSize: fact.groupSize },
+          )
+        case 'rollout.finished':
+          return change(state, stepOf(groupOf(fact.trajectory)), e =>
+            e.samples.has(fact.trajectory)
+              ? e
+              : {
+                  ...e,
+                  samples: e.samples.set(fact.trajectory, {
+                    reward: null,
+                    failed: fact.outcome === 'failed',
+                    unjudged: false,
+                    truncated: fact.outcome === 'truncated',
+                    tokens: fact.sampledTokens,
+                    toolCalls: fact.toolCalls,
+                    toolErrors: fact.toolErrors,
+                  }),
+                },
+          )
+        case 'reward.assigned':
+          return change(state, stepOf(groupOf(fact.trajectory)), e => {
+            const sample = e.samples.get(fact.trajectory)
+            if (sample === undefined || sample.reward !== null || sample.unjudged) return e
+            return { ...e, samples: e.samples.set(fact.trajectory, { ...sample, reward: fact.reward }) }
+          })
+        case 'reward.failed':
+          return change(state, stepOf(groupOf(fact.trajectory)), e => {
+            const sample = e.samples.get(fact.trajectory)
+            if (sample === undefined || sample.reward !== null || sample.failed || sample.unjudged) return e
+            return { ...e, samples: e.samples.set(fact.trajectory, { ...sample, unjudged: true }) }
+          })
+        case 'group.closed':
+          return change(state, stepOf(fact.group), e =>
+            e.closed.has(fact.group) ? e : { ...e, closed: new Set(e.closed).add(fact.group) },
+          )
+        case 'evaluation.completed': {
+          const open = new Map(state.open)
+          open.delete(fact.step)
+          return { ...state, open, completed: new Set(state.completed).add(fact.step) }
+        }
+        default:
+          return state
+      }
+    },
+    pending: (state, fx) => ({ facts: completedOf(state, fx), commands: [] }),
+  }
+}
+
+const mean = (values: readonly number[]) => values.reduce((sum, v) => sum + v, 0) / Math.max(1, values.length)
+
+function resultOf(
+  evaluation: Evaluation,
+  positiveAbove: number,
+): Omit<EvaluationCompleted, 'type' | 'at' | 'step' | 'version'> {
+  const byProblem = new Map<GroupId, number[]>()
+  const judged = [...evaluation.samples].filter(([, s]) => s.reward !== null)
+  for (const [trajectory, sample] of judged) {
+    const group = groupOf(trajectory)
+    byProblem.set(group, [...(byProblem.get(group) ?? []), sample.reward!])
+  }
+  const perProblem = [...byProblem.values()].map(mean)
+  const passAt1 = mean(perProblem)
+  const n = perProblem.length
+  const variance = n < 2 ? 0 : perProblem.reduce((sum, p) => sum + (p - passAt1) ** 2, 0) / (n - 1)
+  const samples = judged.map(([, s]) => s)
+  const calls = samples.reduce((sum, s) => sum + s.toolCalls, 0)
+  const positives = samples.filter(s => s.reward! > positiveAbove)
+  const ended = [...evaluation.samples.values()]
+  const asked = { problems: evaluation.groups.length, samples: evaluation.groupSize }
+  const cutOff = Math.max(0, asked.problems * asked.samples - ended.length)
+  return {
+    name: 'held-out',
+    passAt1,
+    standardError: Math.sqrt(variance / Math.max(1, n)),
+    n,
+    samples: Math.max(0, ...[...byProblem.values()].map(v => v.length)),
+    metrics: {
+      passAtK: mean([...byProblem.values()].map(rewards => Math.max(...rewards))),
+      meanTokens: mean(samples.map(s => s.tokens)),
+      toolCalls: calls,
+      ...errorRateMetric('toolErrorRate', samples),
+      ...errorRateMetric('toolErrorRateInPositives', positives),
+      truncatedShare: mean(samples.map(s => (s.truncated ? 1 : 0))),
+      failed: ended.filter(s => s.failed).length + cutOff,
+      unjudged: ended.filter(s => !s.failed && s.reward === null).length,
+    },
+    asked,
+  }
+}

@@ -1,0 +1,78 @@
+/**
+ * What a curriculum's state comes to: whether the run, or a stage of it, is over, and which evaluation is due.
+ *
+ * in   the plan; a state        out  answers about that state
+ * Invariant: nothing is asked for here and nothing is said: it reads the state alone.
+ */
+import type { RunFinished } from '../../messages/facts'
+import { isMeasured, problemsOf, type StagePlan, stageOver } from './stages'
+import type { CurriculumState } from './state'
+
+export interface OutlookPlan {
+  readonly steps: number
+  readonly groupsPerStep: number
+  readonly refillShare: number
+  readonly evaluation: { readonly problems: number; readonly every: number }
+  /** Without a learner a step is over when its groups are decided. */
+  readonly learns: boolean
+  readonly stages?: readonly StagePlan[]
+}
+
+export function curriculumOutlook(plan: OutlookPlan) {
+  const { stages = [] } = plan
+  /** Groups of a step, refills and all. */
+  const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
+
+  /** Why the run has no step left. */
+  function overBecause(state: CurriculumState): { outcome: RunFinished['outcome']; reason: string } | undefined {
+    if (state.done >= plan.steps) return { outcome: 'done', reason: 'all steps are done' }
+    const dry = driedUp(state)
+    if (dry !== undefined) return dry
+    if (state.stages.index < 0 || state.stages.index < stages.length - 1) return undefined
+    const reason = stageOver(stages, state.stages, state.done)
+    return reason === undefined ? undefined : { outcome: 'done', reason: `the last stage is over: ${reason}` }
+  }
+
+  /** The next step has no group, refills and all. Where all are right or all wrong, what was learned until then is evaluated. */
+  function driedUp(state: CurriculumState): { outcome: 'failed' | 'stopped'; reason: string } | undefined {
+    const drawn = state.drawn.get(state.done + 1)
+    if (!plan.learns || drawn === undefined) return undefined
+    if (drawn.groups.length < largest || drawn.rejected.size < drawn.groups.length) return undefined
+    const why = Object.entries(drawn.reasons).map(([reason, n]) => `${n} ${reason}`)
+    return {
+      outcome: state.done > 0 && why.length === 1 && 'equal-rewards' in drawn.reasons ? 'stopped' : 'failed',
+      reason: `step ${state.done + 1} has no group to train on: ${why.join(', ')} of ${drawn.groups.length}`,
+    }
+  }
+
+  const evaluatesAfter = (state: CurriculumState, step: number): boolean => {
+    if (plan.evaluation.problems === 0) return false
+    if (step === 0 || step === plan.steps) return true
+    if (plan.evaluation.every > 0 && step % plan.evaluation.every === 0) return true
+    const end = step === state.done ? overBecause(state) : undefined
+    return end !== undefined && end.outcome !== 'failed'
+  }
+
+  /** Whether the next stage is to begin, once the steps that were drawn for this one are over. */
+  const isStageOver = (state: CurriculumState): boolean =>
+    state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
+  const isBetweenSteps = (state: CurriculumState) =>
+    state.asked.size === 0 && [...state.drawn.keys()].every(step => step <= state.done)
+
+  /** The oldest evaluation that is due and has no result. */
+  function openEvaluation(state: CurriculumState): number | undefined {
+    for (let step = 0; step <= state.done; step++) {
+      if (evaluatesAfter(state, step) && state.evaluations.get(step) !== 'completed') return step
+    }
+    return undefined
+  }
+
+  /** A stage that keeps no problem cannot begin. */
+  function isEmptyStage(state: CurriculumState): boolean {
+    const next = stages[state.stages.index + 1]
+    if (next?.problems === undefined || !isStageOver(state) || !isMeasured(stages, state.stages)) return false
+    return problemsOf(stages, state.stages, state.stages.index + 1)?.length === 0
+  }
+
+  return { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage }
+}

@@ -1,0 +1,222 @@
+/**
+ * What a step's rollouts came to, for stages and alarms that look at it.
+ *
+ * in   curriculum.advanced, rollout.*, turn.*, reward.*, group.selected | rejected, step.*, record.refused
+ * out  the metrics of a step that is over
+ * Invariant: pure. A step is told when all of its groups are decided, so that the result does not depend on the order in which
+ * topics are read. Each rollout counts once.
+ */
+import { Map as Persistent } from 'immutable'
+import { secondOpinion } from '../../kernels'
+import type { Fact, Metrics, RewardAssigned } from '../../messages/facts'
+import { type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
+import { errorRateMetric } from './errorRate'
+import { trendSteps, trends } from './trends'
+import { addTurn, endTrajectory, noTurns, type TurnSums, turnMetrics } from './turnSums'
+
+interface Rollout {
+  readonly tokens: number
+  readonly turns: number
+  readonly toolCalls: number
+  readonly toolErrors: number
+  readonly outcome: 'answered' | 'truncated' | 'failed'
+  readonly reward: number | null
+}
+
+interface StepTally {
+  readonly groups: ReadonlySet<GroupId>
+  readonly rejected: ReadonlySet<GroupId>
+  /** Of the rejected: all rewards were the same. */
+  readonly equal: number
+  readonly selected: ReadonlySet<GroupId>
+  /** Persistent: a step has tens of thousands, and each of their facts changes one entry. */
+  readonly rollouts: Persistent<TrajectoryId, Rollout>
+  readonly turns: TurnSums
+  readonly truths: Persistent<GroupId, string>
+  /** Answers that arithmetic can judge as well, and those of them of which it says otherwise than the grader. */
+  readonly opinions: { readonly settled: number; readonly differ: number }
+  /** Of the update, the policy before it, and when the step was over. */
+  readonly update: Metrics
+  readonly version: number | null
+  readonly endedAt: number | null
+}
+
+export interface TallyState {
+  /** The newest step that was told. */
+  readonly told: number
+  /** Metrics of the latest steps that were told, oldest first. */
+  readonly history: readonly Metrics[]
+  /** Records that were refused, by their origin: when they had been written. */
+  readonly refused: Persistent<string, number>
+  /** How many of them were told with a step. */
+  readonly refusedTold: number
+  readonly steps: ReadonlyMap<number, StepTally>
+}
+
+const none: StepTally = {
+  groups: new Set(),
+  rejected: new Set(),
+  equal: 0,
+  selected: new Set(),
+  rollouts: Persistent(),
+  turns: noTurns,
+  truths: Persistent(),
+  opinions: { settled: 0, differ: 0 },
+  update: {},
+  version: null,
+  endedAt: null,
+}
+
+export const noTallies: TallyState = { told: 0, history: [], refused: Persistent(), refusedTold: 0, steps: new Map() }
+
+/** Refused records that are told apart; more are as bad. */
+const mostRefused = 10_000
+
+/** The step that a group of a training step was drawn for. */
+const stepOf = (group: GroupId): number | undefined => {
+  const found = /^s(\d+)\./.exec(group)
+  return found === null ? undefined : Number(found[1])
+}
+
+export function tally(state: TallyState, fact: Fact): TallyState {
+  switch (fact.type) {
+    case 'curriculum.advanced':
+      if (fact.purpose !== 'train') return state
+      return change(state, fact.step, t => ({ ...t, groups: new Set([...t.groups, ...fact.groups]) }))
+    case 'rollout.requested':
+      return change(state, stepOf(fact.group), t =>
+        t.truths.has(fact.group) ? t : { ...t, truths: t.truths.set(fact.group, fact.task.truth) },
+      )
+    case 'turn.asked':
+    case 'turn.completed':
+    case 'turn.interrupted':
+      return change(state, stepOf(groupOf(fact.trajectory)), t => {
+        const turns = addTurn(t.turns, fact)
+        return turns === t.turns ? t : { ...t, turns }
+      })
+    case 'rollout.finished': {
+      const { trajectory, sampledTokens: tokens, turns, toolCalls, toolErrors, outcome } = fact
+      return change(state, stepOf(groupOf(trajectory)), t =>
+        t.rollouts.has(trajectory)
+          ? t
+          : {
+              ...t,
+              turns: endTrajectory(t.turns, trajectory),
+              rollouts: t.rollouts.set(trajectory, { tokens, turns, toolCalls, toolErrors, outcome, reward: null }),
+            },
+      )
+    }
+    case 'reward.assigned':
+      return change(state, stepOf(groupOf(fact.trajectory)), t => {
+        const rollout = t.rollouts.get(fact.trajectory)
+        if (rollout === undefined || rollout.reward !== null) return t
+        const rollouts = t.rollouts.set(fact.trajectory, { ...rollout, reward: fact.reward })
+        return { ...t, rollouts, opinions: withOpinion(t, fact) }
+      })
+    case 'group.selected':
+      return change(state, fact.step, t => ({ ...t, selected: new Set(t.selected).add(fact.group) }))
+    case 'group.rejected':
+      return change(state, fact.step, t =>
+        t.rejected.has(fact.group)
+          ? t
+          : {
+              ...t,
+              rejected: new Set(t.rejected).add(fact.group),
+              equal: t.equal + (fact.reason === 'equal-rewards' ? 1 : 0),
+            },
+      )
+    case 'step.completed':
+      return change(state, fact.step, t => ({
+        ...t,
+        update: fact.metrics,
+        version: fact.version - 1,
+        endedAt: fact.at,
+      }))
+    case 'step.rejected':
+      return change(state, fact.step, t => ({ ...t, update: fact.metrics, endedAt: fact.at }))
+    case 'record.refused': {
+      const { refused } = state
+      if (refused.has(fact.origin) || refused.size >= mostRefused) return state
+      return { ...state, refused: refused.set(fact.origin, fact.at) }
+    }
+    case 'step.tallied': {
+      if (fact.step <= state.told) return state
+      const steps = new Map([...state.steps].filter(([step]) => step > fact.step))
+      const history = [...state.history, fact.metrics].slice(-trendSteps)
+      const refusedTold = state.refusedTold + (fact.metrics.deadLetters ?? 0)
+      return { ...state, told: fact.step, history, refusedTold, steps }
+    }
+    default:
+      return state
+  }
+}
+
+/** The metrics of the oldest step up to `done` that nobody has been told of and whose groups are all decided. */
+export function nextTally(
+  state: TallyState,
+  done: number,
+  positiveAbove: number,
+): { step: number; metrics: Metrics } | undefined {
+  const step = state.told + 1
+  const found = state.steps.get(step)
+  if (step > done || found === undefined || found.groups.size === 0) return undefined
+  if (found.selected.size + found.rejected.size < found.groups.size) return undefined
+  const { endedAt } = found
+  const refused = endedAt === null ? state.refused.size : state.refused.count(at => at <= endedAt)
+  const metrics = { ...metricsOf(found, positiveAbove), deadLetters: Math.max(0, refused - state.refusedTold) }
+  return { step, metrics: { ...metrics, ...trends(state.history, metrics) } }
+}
+
+/** What plain arithmetic says of an answer that the grader for mathematics judged; undefined where it cannot tell. */
+export const opinionOn = ({ answer, how }: RewardAssigned, truth: string): boolean | undefined =>
+  how === 'integer' || how.startsWith('math-verify') ? secondOpinion(answer, truth) : undefined
+
+function withOpinion({ opinions, truths }: StepTally, fact: RewardAssigned): StepTally['opinions'] {
+  const truth = truths.get(groupOf(fact.trajectory))
+  const second = truth === undefined ? undefined : opinionOn(fact, truth)
+  if (second === undefined) return opinions
+  const agrees = second ? fact.reward > 0 : fact.reward <= 0
+  return { settled: opinions.settled + 1, differ: opinions.differ + (agrees ? 0 : 1) }
+}
+
+function metricsOf(
+  { rollouts, groups, rejected, equal, turns, opinions, update, version }: StepTally,
+  positiveAbove: number,
+): Metrics {
+  const all = [...rollouts.values()]
+  const judged = all.filter(rollout => rollout.reward !== null)
+  const positives = judged.filter(rollout => rollout.reward! > positiveAbove)
+  const sum = (of: readonly Rollout[], number: (rollout: Rollout) => number) => of.reduce((n, r) => n + number(r), 0)
+  const share = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
+  return {
+    ...update,
+    ...(version === null ? {} : turnMetrics(turns, version)),
+    passAt1: share(
+      sum(judged, r => r.reward!),
+      judged.length,
+    ),
+    ...errorRateMetric('toolErrorRate', judged),
+    ...errorRateMetric('toolErrorRateInPositives', positives),
+    truncatedShare: share(all.filter(r => r.outcome === 'truncated').length, all.length),
+    failedShare: share(all.length - judged.length, all.length),
+    rejectedShare: share(rejected.size, groups.size),
+    equalShare: share(equal, groups.size),
+    ...(opinions.settled === 0 ? {} : { disagreeShare: opinions.differ / opinions.settled }),
+    meanTokens: share(
+      sum(all, r => r.tokens),
+      all.length,
+    ),
+    meanTurns: share(
+      sum(all, r => r.turns),
+      all.length,
+    ),
+    rollouts: all.length,
+  }
+}
+
+function change(state: TallyState, step: number | undefined, to: (tally: StepTally) => StepTally): TallyState {
+  if (step === undefined || step <= state.told) return state
+  const before = state.steps.get(step) ?? none
+  const after = to(before)
+  return after === before ? state : { ...state, steps: new Map(state.steps).set(step, after) }
+}

@@ -1,0 +1,78 @@
+/**
+ * What a step's turns cost its engines: tokens computed again, preemptions, and how old the policy was that sampled.
+ *
+ * in   turn.asked, turn.completed | interrupted of one step        out  sums, and from them metrics
+ * Invariant: pure. Each turn counts once; of a trajectory that is over nothing is kept.
+ */
+import { Map as Persistent } from 'immutable'
+import type { Metrics, TrajectoryFact } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
+
+interface Open {
+  /** The turn that is under way. */
+  readonly turn: number
+  readonly attempt: number
+  readonly contextTokens: number
+  /** Tokens of the trajectory that an engine has computed before: a cache could have kept them. */
+  readonly computed: number
+}
+
+export interface TurnSums {
+  readonly open: Persistent<TrajectoryId, Open>
+  readonly turns: number
+  readonly sampled: number
+  readonly recomputed: number
+  readonly preemptions: number
+  /** Sampled tokens times the version that sampled them. */
+  readonly versions: number
+}
+
+export const noTurns: TurnSums = {
+  ...{ open: Persistent<TrajectoryId, Open>(), turns: 0, sampled: 0, recomputed: 0, preemptions: 0, versions: 0 },
+}
+
+type TurnFact = Extract<TrajectoryFact, { type: 'turn.asked' | 'turn.completed' | 'turn.interrupted' }>
+
+export function addTurn(sums: TurnSums, fact: TurnFact): TurnSums {
+  const before = sums.open.get(fact.trajectory)
+  if (fact.type === 'turn.asked') {
+    if (before !== undefined && fact.turn < before.turn) return sums
+    const { turn, attempt, contextTokens } = fact
+    const asked = { turn, attempt, contextTokens, computed: before?.computed ?? 0 }
+    return { ...sums, open: sums.open.set(fact.trajectory, asked) }
+  }
+  if (before === undefined || fact.turn !== before.turn || fact.attempt !== before.attempt) return sums
+  const computed = Math.max(before.computed, before.contextTokens + fact.tokens.length)
+  const ofSegments = fact.segments.reduce(
+    (sum, { start, end, policyVersion }) => sum + (end - start) * policyVersion,
+    0,
+  )
+  // What was sampled before an interruption is kept and trained on; the attempt is over.
+  const sampled = sums.sampled + fact.tokens.length
+  const versions = sums.versions + ofSegments
+  if (fact.type === 'turn.interrupted') {
+    const open = sums.open.set(fact.trajectory, { ...before, attempt: -1, computed })
+    return { ...sums, open, sampled, versions }
+  }
+  return {
+    open: sums.open.set(fact.trajectory, { ...before, turn: before.turn + 1, attempt: -1, computed }),
+    turns: sums.turns + 1,
+    sampled,
+    recomputed: sums.recomputed + Math.max(0, before.computed - fact.cachedTokens),
+    preemptions: sums.preemptions + fact.preemptions,
+    versions,
+  }
+}
+
+export const endTrajectory = (sums: TurnSums, trajectory: TrajectoryId): TurnSums =>
+  sums.open.has(trajectory) ? { ...sums, open: sums.open.delete(trajectory) } : sums
+
+/** `version`: the policy that the step trained, before its update. Metrics of no turn are left out. */
+export function turnMetrics({ turns, sampled, recomputed, preemptions, versions }: TurnSums, version: number): Metrics {
+  if (turns === 0 || sampled === 0) return {}
+  return {
+    preemptionsPerTurn: preemptions / turns,
+    recomputedShare: recomputed / sampled,
+    staleness: Math.max(0, version - versions / sampled),
+  }
+}

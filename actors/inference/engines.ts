@@ -1,0 +1,163 @@
+/**
+ * The engines of a run, as its recipe names them: processes of its own, servers that somebody else has started, or a file.
+ *
+ * in   the recipe's engine, where the model is        out  for each engine its name, how to start it, and how long to try
+ * Invariant: a server that does not answer when the run begins, or does not fit it, ends the run with the reason; one that
+ * goes away later is waited for, and the others go on.
+ */
+
+import type { Engine } from '../../backends/engines/engine'
+import { startLocalEngine } from '../../backends/engines/local/local'
+import { startOpenaiEngine } from '../../backends/engines/openai/openai'
+import type { OwnLog } from '../../backends/engines/recorded/log'
+import { startSglangEngine } from '../../backends/engines/sglang/sglang'
+import { startVllmEngine } from '../../backends/engines/vllm/vllm'
+import { startRenderer } from '../../backends/renderer/rendererProcess'
+import { longestContext, type RecipeConfig } from '../../config'
+import { isServer } from '../../config/sections/engine'
+import { type EngineId, engineId } from '../../messages/ids'
+import type { RestartPolicy } from '../../runtime/actor/restartPolicy'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import { resolveSecret } from '../../runtime/secret'
+import { fileEngine } from './fileEngine'
+import { modelTraits } from './modelTraits'
+import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
+
+/** `run`, `bus`, …: of the run that the engines are for, where it has a log that another may stand beside. */
+export interface EnginesOptions extends Partial<OwnLog> {
+  readonly config: RecipeConfig
+  readonly log: Log
+  readonly learns: boolean
+  /** Engines other than the recipe's: for embedding and benchmarks. */
+  readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
+}
+
+export interface PlannedEngine {
+  readonly id: EngineId
+  start(): Promise<Engine>
+  /** Over the policy of a lifeline. */
+  readonly restart?: Partial<RestartPolicy>
+}
+
+export interface PlannedEngines {
+  readonly engines: readonly PlannedEngine[]
+  close(): Promise<void>
+}
+
+/** A server is not ours to start again: it is waited for, less and less often. */
+const waitForServer: Partial<RestartPolicy> = {
+  maxRestarts: Number.MAX_SAFE_INTEGER,
+  withinMs: 600_000,
+  backoffMs: 1000,
+  maxBackoffMs: 30_000,
+}
+
+/** Engines are named `<name>-<k>`, by default after their kind. */
+export function engines(options: EnginesOptions, modelDirectory: string, name?: string): PlannedEngines {
+  const { config, log, startEngine } = options
+  const { kind, count, urls } = config.engine
+  const named = (k: number) => engineId(`${name ?? kind}-${k}`)
+  const counted = (start: (id: EngineId, modelDirectory: string) => Promise<Engine>) =>
+    Array.from({ length: count }, (_, k) => ({ id: named(k), start: () => start(named(k), modelDirectory) }))
+  const given = startEngine ?? (kind === 'local' ? localEngine(options) : undefined)
+  if (given !== undefined) return { engines: counted(given), close: async () => {} }
+  /** Reads the tokens of every engine; it starts with the first of them that asks. */
+  const renderer = sharedRenderer(() => startRenderer({ modelDirectory, log }))
+  if (!isServer(config.engine)) {
+    const ofFile = fileEngine(options, renderer)
+    const close = async () => {
+      await ofFile.close()
+      await renderer.close()
+    }
+    return { engines: counted(ofFile.start), close }
+  }
+  return {
+    engines: urls.map((url, k) => ({
+      id: named(k),
+      start: atFirst(async () => {
+        await renderer.ready()
+        return startServer(options, named(k), url, modelDirectory, renderer)
+      }),
+      restart: waitForServer,
+    })),
+    close: () => renderer.close(),
+  }
+}
+
+async function startServer(
+  { config, learns, log }: EnginesOptions,
+  id: EngineId,
+  url: string,
+  modelDirectory: string,
+  renderer: SharedRenderer,
+): Promise<Engine> {
+  const { apiKey, maxSequences, kind, model, pause } = config.engine
+  const traits = await modelTraits(modelDirectory)
+  const server = {
+    id,
+    url,
+    expected: {
+      ...traits,
+      contextTokens: longestContext(config),
+      trained: learns,
+      ...(learns && config.train.lora !== undefined ? { adapterRank: config.train.lora.rank } : {}),
+      decode: (tokens: Int32Array) => renderer.decode(tokens),
+      maxSequences,
+    },
+    ...(apiKey === undefined ? {} : { token: resolveSecret(apiKey) }),
+  }
+  switch (kind) {
+    case 'vllm': {
+      const engine = await startVllmEngine(server)
+      log.info({ engine: id, url, ...engine.traits }, 'a vLLM server takes part')
+      return engine
+    }
+    case 'sglang': {
+      const engine = await startSglangEngine({ ...server, pause })
+      log.info(
+        { engine: id, url, ...engine.traits },
+        'an SGLang server takes part; this engine has never met a real one',
+      )
+      return engine
+    }
+    case 'openai': {
+      const encode = (text: string) => renderer.encode(text)
+      const engine = await startOpenaiEngine({ ...server, encode, ...(model === undefined ? {} : { model }) })
+      log.info({ engine: id, url, ...engine.capabilities }, 'an OpenAI-compatible server takes part; it is not trained')
+      return engine
+    }
+    default:
+      throw new Error(`a ${kind} engine has no URL`)
+  }
+}
+
+/** As long as it never was up, nothing is worth waiting for: the address or the server is wrong. */
+function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
+  let wasUp = false
+  return async () => {
+    try {
+      const engine = await start()
+      wasUp = true
+      return engine
+    } catch (thrown) {
+      const error = asError(thrown)
+      if (wasUp || (error instanceof TroupeError && !error.retriable)) throw error
+      throw new TroupeError('engine.unreachable', {
+        boundary: 'engine',
+        retriable: false,
+        message: error.message,
+        hint:
+          (error instanceof TroupeError ? error.hint : undefined) ?? 'start the server first; docs/engines.md says how',
+        cause: error,
+      })
+    }
+  }
+}
+
+const localEngine =
+  ({ config, log }: EnginesOptions) =>
+  (id: EngineId, modelDirectory: string): Promise<Engine> => {
+    const contextTokens = longestContext(config)
+    return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
+  }

@@ -1,0 +1,174 @@
+/**
+ * The engine's side of inference: one assignment, one answer.
+ *
+ * in   requests of the inference behaviour        out  turn.completed | turn.interrupted, weights.applied, engine.status
+ * Invariant: whatever the engine does, a generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends
+ * an older one, whose tokens so far are in its fact; one of the same turn from the same context takes its generation over
+ * instead, and its fact is the only one: asked again because it takes long, a turn would else never end.
+ */
+
+import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
+import { adapterOf, weightsHere } from '../../backends/weights/fetchWeights'
+import type { GenerateTurn } from '../../messages/commands'
+import type { TurnInterrupted } from '../../messages/facts'
+import type { TrajectoryId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Decision } from '../../runtime/host/behaviour'
+import type { Port } from '../../runtime/host/host'
+import type { InferenceRequest } from './inference'
+
+export const inferenceKey = (request: InferenceRequest): string => {
+  switch (request.kind) {
+    case 'generate':
+      return requestId(request.ask)
+    case 'evict':
+      return `evict ${request.trajectory}`
+    case 'update':
+      return `update ${request.weights.version}`
+    case 'status':
+      return 'status'
+  }
+}
+
+interface Running {
+  /** Under which the engine knows it. */
+  readonly id: string
+  readonly ask: GenerateTurn
+  readonly generation: Promise<Generation>
+  /** How many attempts have had it before this one. */
+  readonly before: number
+  /** A newer attempt has it now. */
+  isTakenOver: boolean
+}
+
+/** What becomes of a turn by the error's code. */
+const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
+  'engine.context_exceeded': 'too-long',
+  'engine.not_recorded': 'not-recorded',
+  'engine.lost': 'engine-lost',
+}
+
+/** So many times a generation is waited for anew: one that hangs is ended at last. */
+const mostBefore = 10
+
+const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.attempt}`
+
+/** Answers the behaviour's requests with a real engine. */
+export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Port<InferenceRequest> {
+  /** What runs for a trajectory, under its latest attempt. */
+  const current = new Map<TrajectoryId, Running>()
+  /** New weights that were asked for, and the loading of the last: one after the other. */
+  let updates = 0
+  let updating: Promise<unknown> = Promise.resolve()
+
+  function begin(ask: GenerateTurn, older: Running | undefined, signal: AbortSignal): Running {
+    const id = requestId(ask)
+    if (older === undefined || !isShared(older, ask)) {
+      const generation = (async () => engine.generate(toRequest(id, ask), signal))()
+      return { id, ask, generation, before: 0, isTakenOver: false }
+    }
+    older.isTakenOver = true
+    return { ...older, ask, before: older.before + 1, isTakenOver: false }
+  }
+
+  async function generate(ask: GenerateTurn, signal: AbortSignal): Promise<Decision | undefined> {
+    const older = current.get(ask.trajectory)
+    if (older !== undefined && !isShared(older, ask)) await engine.abort(older.id)
+    const running = begin(ask, current.get(ask.trajectory), signal)
+    current.set(ask.trajectory, running)
+    const place = { trajectory: ask.trajectory, turn: ask.turn, attempt: ask.attempt, engine: engine.id }
+    try {
+      const g = await running.generation
+      if (running.isTakenOver) return undefined
+      const { tokens, logprobs, segments } = g
+      const asked = g.entropies === undefined ? {} : { entropies: g.entropies }
+      if (g.finish === 'aborted') {
+        return interrupted({
+          ...place,
+          tokens,
+          logprobs,
+          ...asked,
+          segments,
+          reason: 'aborted',
+          error: '',
+          at: fx.now(),
+        })
+      }
+      const { text, finish, cachedTokens, preemptions, timing } = g
+      const answer = { tokens, logprobs, ...asked, text, finish, segments, cachedTokens, preemptions, timing }
+      return { facts: [{ type: 'turn.completed', at: fx.now(), ...place, ...answer }], commands: [] }
+    } catch (thrown) {
+      if (running.isTakenOver) return undefined
+      const error = asError(thrown)
+      const code = error instanceof TroupeError ? error.code : ''
+      const reason = reasons[code] ?? 'engine-error'
+      const nothing = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
+      const partial = error instanceof GenerationLost ? error.partial : nothing
+      return interrupted({ ...place, ...partial, reason, error: error.message, at: fx.now() })
+    } finally {
+      if (current.get(ask.trajectory) === running) current.delete(ask.trajectory)
+    }
+  }
+
+  return async (request, signal) => {
+    switch (request.kind) {
+      case 'generate':
+        return generate(request.ask, signal)
+      case 'evict': {
+        const running = current.get(request.trajectory)
+        if (running !== undefined) await engine.abort(running.id)
+        await engine.release(request.trajectory)
+        return undefined
+      }
+      case 'update': {
+        const { version, digest, adapter } = request.weights
+        const turn = ++updates
+        const isAdapter = adapter !== undefined && engine.capabilities.takesAdapters === true
+        const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
+        const directory = await weightsHere(taken, { signal })
+        const updated = updating.then(async () => {
+          // One that took longer to come than a later one is not loaded over it.
+          if (turn < updates) return false
+          await engine.updateWeights({ version, digest: taken.digest, directory, keepKv, isAdapter })
+          return true
+        })
+        updating = updated.catch(() => undefined)
+        if (!(await updated)) return undefined
+        return {
+          facts: [{ type: 'weights.applied', at: fx.now(), engine: engine.id, version, digest }],
+          commands: [],
+        }
+      }
+      case 'status':
+        return { facts: [], commands: [await engine.status()] }
+    }
+  }
+}
+
+/** Attempts of a turn that have the same seed and begin at the same token sample the same. */
+function isShared({ ask: one, before }: Running, other: GenerateTurn): boolean {
+  const isSame = one.turn === other.turn && one.seed === other.seed && one.context.length === other.context.length
+  return isSame && one.maxTokens === other.maxTokens && before < mostBefore
+}
+
+const interrupted = (fact: Omit<TurnInterrupted, 'type'>): Decision => ({
+  facts: [{ type: 'turn.interrupted', ...fact }],
+  commands: [],
+})
+
+function toRequest(id: string, ask: GenerateTurn): GenerateRequest {
+  return {
+    requestId: id,
+    trajectory: ask.trajectory,
+    turn: ask.turn,
+    promptTokens: ask.promptTokens,
+    context: ask.context,
+    resumedTokens: ask.resumedTokens,
+    maxTokens: ask.maxTokens,
+    sampling: ask.sampling,
+    seed: ask.seed,
+    priority: ask.order,
+    keep: true,
+  }
+}

@@ -1,0 +1,24 @@
+/** What a model's config.json says that its engines have to agree with. */
+import { readFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { TroupeError } from '../../runtime/errors'
+
+interface ModelConfig {
+  readonly vocab_size?: number
+  readonly tie_word_embeddings?: boolean
+  readonly text_config?: ModelConfig
+}
+
+/** @throws TroupeError config.no_vocabulary. Rows of the embedding may be more than its tokenizer has tokens. */
+export async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number; tiedHead: boolean }> {
+  const file = join(modelDirectory, 'config.json')
+  const config = JSON.parse(await readFile(file, 'utf8')) as ModelConfig
+  const { vocab_size: vocabulary = 0, tie_word_embeddings = false } = { ...config.text_config, ...config }
+  if (Number.isInteger(vocabulary) && vocabulary > 0) return { vocabulary, tiedHead: tie_word_embeddings }
+  throw new TroupeError('config.no_vocabulary', {
+    boundary: 'config',
+    retriable: false,
+    message: `${file} has no vocab_size`,
+    hint: 'give the directory of a causal language model: model.path',
+  })
+}

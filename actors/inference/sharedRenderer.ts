@@ -1,0 +1,48 @@
+/**
+ * One renderer process for several engines: it reads their tokens and writes their texts.
+ *
+ * in   how to start one        out  decode and encode, by the process that lives
+ * Invariant: it is started by the first who needs it, and anew by the first after it has died or could not be started: what
+ * an engine says of its turns does not fail for ever because of it.
+ */
+
+import type { Renderer } from '../../backends/renderer/renderer'
+import { TroupeError } from '../../runtime/errors'
+
+type Started = Pick<Renderer, 'decode' | 'encode'> & { readonly lost: Promise<Error>; close(): Promise<void> }
+
+export interface SharedRenderer extends Pick<Renderer, 'decode' | 'encode'> {
+  /** Resolves when one lives; rejects as its start does. */
+  ready(): Promise<void>
+  close(): Promise<void>
+}
+
+export function sharedRenderer(start: () => Promise<Started>): SharedRenderer {
+  let current: Promise<Started> | undefined
+  let isClosed = false
+
+  async function living(): Promise<Started> {
+    if (isClosed) {
+      const message = 'the renderer of these engines is closed'
+      throw new TroupeError('process.closed', { boundary: 'process', retriable: true, message })
+    }
+    if (current !== undefined) return current
+    const starting = start()
+    const forget = () => {
+      if (current === starting) current = undefined
+    }
+    current = starting
+    starting.then(({ lost }) => lost).then(forget, forget)
+    return starting
+  }
+
+  return {
+    ready: async () => void (await living()),
+    decode: async tokens => (await living()).decode(tokens),
+    encode: async text => (await living()).encode(text),
+    async close() {
+      isClosed = true
+      await (await current?.catch(() => undefined))?.close()
+    },
+  }
+}

@@ -1,0 +1,212 @@
+/**
+ * Learner: trains on the selected groups of one step after the other, and publishes what came of it.
+ *
+ * in   learner.claimed, curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
+ * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
+ * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed; a step that was
+ * started is finished with that batch whatever dies, from the state that the newest checkpoint and the steps since give.
+ * What it says carries the epoch of the latest claim; `fenced` keeps from it what an earlier learner says after that.
+ */
+
+import type { StageReset } from '../../backends/trainer/trainer'
+import type { GroupSelected, Metrics, StepStarted } from '../../messages/facts'
+import { type Epoch, epoch, type GroupId, groupOf, type PolicyVersion, trajectoryId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Behaviour, Origin } from '../../runtime/host/behaviour'
+
+export interface LearnerPlan {
+  readonly groupsPerStep: number
+  readonly refillShare: number
+  readonly steps: number
+}
+
+/** Where a group's facts begin in the log. */
+interface GroupPlace {
+  readonly partition: number
+  readonly offset: number
+}
+
+interface Gathered {
+  readonly requested: ReadonlySet<GroupId>
+  readonly selected: ReadonlyMap<GroupId, GroupSelected>
+  readonly rejected: ReadonlySet<GroupId>
+}
+
+/** A step whose batch is fixed. */
+export interface Batch {
+  readonly started: StepStarted
+  readonly groups: readonly GroupSelected[]
+  readonly places: ReadonlyMap<GroupId, GroupPlace>
+  /** What a stage that begins with this step asks of the trainer first. */
+  readonly reset?: StageReset
+  /** What it came to, once it is over. */
+  readonly metrics: Metrics | null
+  readonly rejected: boolean
+}
+
+export interface LearnerState {
+  /** Offset of the latest `learner.claimed`. */
+  readonly epoch: Epoch
+  readonly published: PolicyVersion | null
+  readonly checkpoint: { readonly step: number; readonly name: string } | null
+  readonly done: number
+  readonly gathered: ReadonlyMap<number, Gathered>
+  readonly places: ReadonlyMap<GroupId, GroupPlace>
+  /** Batches since the newest checkpoint, oldest first; the last one may still be open. */
+  readonly batches: readonly Batch[]
+  /** By the step that they come before. */
+  readonly resets: ReadonlyMap<number, StageReset>
+  readonly finished: boolean
+}
+
+export type LearnerRequest =
+  | { readonly kind: 'cold-start'; readonly epoch: Epoch }
+  | {
+      readonly kind: 'train'
+      /** Under which the step is completed, whoever has started it. */
+      readonly epoch: Epoch
+      readonly batch: Batch
+      readonly version: PolicyVersion
+      readonly checkpoint: { readonly step: number; readonly name: string }
+      /** Steps that are over and that no checkpoint holds: to be computed again if the trainer lost them. */
+      readonly since: readonly Batch[]
+    }
+
+const none: Gathered = { requested: new Set(), selected: new Map(), rejected: new Set() }
+
+export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, LearnerRequest> {
+  const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
+
+  /** The batch of the next step, when all of its groups are decided and no more will come. */
+  function start(state: LearnerState, fx: Effects): StepStarted | undefined {
+    const step = state.done + 1
+    const gathered = state.gathered.get(step)
+    if (gathered === undefined || state.published === null || state.checkpoint === null) return undefined
+    if (state.batches.at(-1)?.metrics === null || step > plan.steps || state.finished) return undefined
+    const decided = gathered.selected.size + gathered.rejected.size
+    const enough = gathered.selected.size >= plan.groupsPerStep || gathered.requested.size >= largest
+    if (decided < gathered.requested.size || !enough || gathered.selected.size === 0) return undefined
+    return {
+      type: 'step.started',
+      at: fx.now(),
+      step,
+      epoch: state.epoch,
+      baseVersion: state.published,
+      baseCheckpoint: state.checkpoint.name,
+      trajectories: [...gathered.selected.keys()]
+        .sort()
+        .flatMap(group => gathered.selected.get(group)!.kept.map(k => trajectoryId(group, k.member))),
+    }
+  }
+
+  function trainRequests(state: LearnerState): LearnerRequest[] {
+    if (state.finished) return []
+    if (state.published === null) return [{ kind: 'cold-start', epoch: state.epoch }]
+    const batch = state.batches.at(-1)
+    if (batch === undefined || batch.metrics !== null || state.checkpoint === null) return []
+    const { epoch, published: version, checkpoint } = state
+    return [{ kind: 'train', epoch, batch, version, checkpoint, since: state.batches.slice(0, -1) }]
+  }
+
+  return {
+    name: 'learner',
+    initial: () => ({
+      epoch: epoch(0),
+      published: null,
+      checkpoint: null,
+      done: 0,
+      gathered: new Map(),
+      places: new Map(),
+      batches: [],
+      resets: new Map(),
+      finished: false,
+    }),
+    evolve(state, fact, origin) {
+      switch (fact.type) {
+        case 'learner.claimed':
+          return { ...state, epoch: epoch(origin.offset) }
+        case 'rollout.requested':
+          if (fact.purpose !== 'train' || fact.step <= state.done || state.places.has(fact.group)) return state
+          return { ...state, places: new Map(state.places).set(fact.group, placeOf(origin)) }
+        case 'curriculum.advanced':
+          if (fact.purpose !== 'train') return state
+          return gather(state, fact.step, g => ({ ...g, requested: new Set([...g.requested, ...fact.groups]) }))
+        case 'group.selected':
+          return gather(state, fact.step, g =>
+            isDecided(g, fact.group) ? g : { ...g, selected: new Map(g.selected).set(fact.group, fact) },
+          )
+        case 'group.rejected':
+          return gather(state, fact.step, g =>
+            isDecided(g, fact.group) ? g : { ...g, rejected: new Set(g.rejected).add(fact.group) },
+          )
+        case 'step.started':
+          return started(state, fact)
+        case 'step.completed':
+          return over(state, fact.step, fact.metrics, false)
+        case 'step.rejected':
+          return over(state, fact.step, fact.metrics, true)
+        case 'checkpoint.saved': {
+          const kept = state.batches.filter(b => b.started.step > fact.step || b.metrics === null)
+          return { ...state, checkpoint: { step: fact.step, name: fact.name }, batches: kept }
+        }
+        case 'weights.published':
+          return { ...state, published: fact.version }
+        case 'stage.changed': {
+          const { resetOptimizer: optimizer = false, updateReference: reference = false, step } = fact
+          if (!optimizer && !reference) return state
+          return { ...state, resets: new Map(state.resets).set(step + 1, { optimizer, reference }) }
+        }
+        case 'run.finished':
+          return { ...state, finished: true }
+        case 'run.resumed':
+          return { ...state, finished: false }
+        default:
+          return state
+      }
+    },
+    pending(state, fx) {
+      const fact = start(state, fx)
+      return { facts: fact === undefined ? [] : [fact], commands: [], requests: trainRequests(state) }
+    },
+  }
+}
+
+/** The first decision about a group counts. */
+const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(group) || gathered.rejected.has(group)
+
+const placeOf = (origin: Origin): GroupPlace => ({ partition: origin.partition, offset: origin.offset })
+
+function gather(state: LearnerState, step: number, change: (g: Gathered) => Gathered): LearnerState {
+  const before = state.gathered.get(step) ?? none
+  const after = change(before)
+  if (after === before || step <= state.done) return state
+  return { ...state, gathered: new Map(state.gathered).set(step, after) }
+}
+
+/** The first `step.started` of a step counts; a repetition changes nothing. */
+function started(state: LearnerState, fact: StepStarted): LearnerState {
+  if (fact.step !== state.done + 1 || state.batches.at(-1)?.started.step === fact.step) return state
+  const chosen = new Set(fact.trajectories.map(groupOf))
+  const groups = [...(state.gathered.get(fact.step)?.selected.values() ?? [])].filter(g => chosen.has(g.group))
+  const places = new Map([...chosen].map(g => [g, state.places.get(g)!]))
+  const reset = state.resets.get(fact.step)
+  const batch: Batch = { started: fact, groups, places, metrics: null, rejected: false, ...(reset && { reset }) }
+  return { ...state, batches: [...state.batches, batch] }
+}
+
+function over(state: LearnerState, step: number, metrics: Metrics, rejected: boolean): LearnerState {
+  if (step <= state.done) return state
+  const batches = state.batches.map(b => (b.started.step === step ? { ...b, metrics, rejected } : b))
+  const gathered = new Map(state.gathered)
+  gathered.delete(step)
+  const spent = state.gathered.get(step)?.requested ?? new Set()
+  const places = new Map([...state.places].filter(([group]) => !spent.has(group)))
+  const covered = state.checkpoint !== null && state.checkpoint.step >= step
+  return {
+    ...state,
+    done: step,
+    gathered,
+    places,
+    batches: covered ? batches.filter(b => b.started.step > step) : batches,
+  }
+}

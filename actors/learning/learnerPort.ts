@@ -1,0 +1,235 @@
+/**
+ * The trainer's side of the learner.
+ *
+ * in   cold-start and train requests
+ * out  checkpoint.saved, weights.published and step.completed, or step.rejected
+ * Invariant: before a step is trained, the trainer holds the state that the steps before it left: if it lost that (a
+ * crash, a resume), it loads the newest checkpoint and goes through the recorded batches since, whose losses must come
+ * out as recorded. `step.completed` is written last, after everything that it stands for is durable.
+ */
+import { readdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import type {
+  GrpoOptions,
+  SftExample,
+  SftOptions,
+  StageReset,
+  Trainer,
+  TrainSequence,
+} from '../../backends/trainer/trainer'
+import { type AssembledSequence, assembleSequence } from '../../kernels'
+import type { CheckpointSaved, Fact, Metrics, TrajectoryFact, WeightsPublished } from '../../messages/facts'
+import { type Epoch, groupOf, type PolicyVersion, policyVersion, type TrajectoryId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import { asError, TroupeError } from '../../runtime/errors'
+import type { Decision } from '../../runtime/host/behaviour'
+import type { Port } from '../../runtime/host/host'
+import type { Journal } from '../../runtime/journal/journal'
+import type { Log } from '../../runtime/log'
+import { unlessAborted } from '../../runtime/unlessAborted'
+import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
+import type { Batch, LearnerRequest } from './learner'
+
+export interface LearnerPortOptions {
+  /** The trainer, started anew if it was lost. */
+  readonly trainer: () => Promise<Trainer>
+  readonly journal: Journal
+  /** Checkpoints and weights lie below it. */
+  readonly directory: string
+  /** Under which URL other hosts find a directory of weights. */
+  readonly servedAt?: (directory: string) => string
+  readonly grpo: GrpoOptions
+  readonly checkpointEvery: number
+  readonly keepVersions: number
+  /** Demonstrations as token ids, and how to train on them; without, version 0 is the model as it was. */
+  readonly coldStart?: { readonly options: SftOptions; readonly examples: () => Promise<readonly SftExample[]> }
+  readonly onColdStart: (done: number, loss: number) => void
+  readonly fx: Effects
+  readonly log: Log
+}
+
+/** Relative difference between a recomputed and a recorded loss from which an alarm is raised. */
+const recomputedTolerance = 1e-3
+
+/** What the trainer answers to a batch that cannot be trained on, having changed nothing: such a batch is data, not a crash. */
+const batchFaults: ReadonlySet<string> = new Set([
+  'trainer.not_finite',
+  'trainer.empty_batch',
+  'trainer.bad_sequence',
+  'trainer.context_exceeded',
+])
+
+export const learnerKey = (request: LearnerRequest): string =>
+  request.kind === 'cold-start' ? 'cold-start' : `train ${request.batch.started.step}`
+
+export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
+  const { journal, fx, log } = options
+  /** Which trainer holds the state after which step. */
+  let held: { readonly trainer: Trainer; readonly step: number } | undefined
+
+  // A name of its own under every epoch: a learner that has lost its part and does not know it writes beside the next one.
+  const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
+  const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
+  const checkpointPath = (name: string) => join(options.directory, 'checkpoints', name)
+
+  async function publish(trainer: Trainer, step: number, version: PolicyVersion, epoch: Epoch): Promise<Fact[]> {
+    const whole = step % options.checkpointEvery === 0
+    const name = under(`step-${String(step).padStart(6, '0')}`, epoch)
+    const path = whole ? checkpointPath(name) : join(options.directory, 'weights', under(versionName(version), epoch))
+    const { digest, bytes, adapter } = await trainer.save(path, whole)
+    const at = fx.now()
+    const url = pathToFileURL(path).href
+    const served = options.servedAt === undefined ? {} : { served: options.servedAt(path) }
+    const adapters = adapter === undefined ? {} : { adapter }
+    const said = { version, step, url, ...served, digest, bytes, ...adapters, epoch }
+    const published: WeightsPublished = { type: 'weights.published', at, ...said }
+    const saved: CheckpointSaved[] = whole ? [{ type: 'checkpoint.saved', at, step, version, name, digest, epoch }] : []
+    await removeOld(version)
+    return [...saved, published]
+  }
+
+  /** Versions that are no checkpoint go when they are `keepVersions` old. */
+  async function removeOld(version: PolicyVersion): Promise<void> {
+    const old = version - options.keepVersions
+    if (old < 0) return
+    const folder = join(options.directory, 'weights')
+    const names = await readdir(folder).catch(() => []) // every version may be a checkpoint
+    const gone = names.filter(name => name === versionName(old) || name.startsWith(`${versionName(old)}-`))
+    for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
+  }
+
+  async function coldStart(epoch: Epoch): Promise<Decision> {
+    const trainer = await options.trainer()
+    const facts: Fact[] = []
+    if (options.coldStart !== undefined) {
+      const examples = await options.coldStart.examples()
+      const metrics = await trainer.sft(examples, options.coldStart.options, options.onColdStart)
+      const reason = `supervised on ${examples.length} demonstrations, loss ${(metrics.loss ?? Number.NaN).toFixed(4)}`
+      facts.push({ type: 'stage.changed', at: fx.now(), stage: 'cold-start', step: 0, reason, epoch })
+    }
+    facts.push(...(await publish(trainer, 0, policyVersion(0), epoch)))
+    held = { trainer, step: 0 }
+    return { facts, commands: [] }
+  }
+
+  /** The batch's sequences, in its order, from the log. */
+  const sequencesOf = async (batch: Batch): Promise<TrainSequence[]> =>
+    trainSequences(batch, await factsOf(journal, batch))
+
+  async function restore(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Trainer> {
+    const trainer = await options.trainer()
+    const { started } = request.batch
+    if (held?.trainer === trainer && held.step === started.step - 1) return trainer
+    await trainer.load(checkpointPath(request.checkpoint.name))
+    for (const batch of request.since) {
+      await resetTrainer(trainer, batch.reset, options.grpo)
+      if (batch.rejected) continue
+      const metrics = await trainer.step(await sequencesOf(batch), options.grpo)
+      const recorded = batch.metrics?.loss ?? Number.NaN
+      const difference = Math.abs((metrics.loss ?? Number.NaN) - recorded) / Math.max(1e-6, Math.abs(recorded))
+      if (!(difference <= recomputedTolerance)) {
+        log.warn(
+          { step: batch.started.step, loss: metrics.loss, recorded },
+          'a recomputed step differs from the record',
+        )
+      }
+    }
+    return trainer
+  }
+
+  async function train(request: Extract<LearnerRequest, { kind: 'train' }>): Promise<Decision> {
+    const { epoch } = request
+    const { step } = request.batch.started
+    const trainer = await restore(request)
+    const sequences = await sequencesOf(request.batch)
+    // A stage begins: the checkpoint before it has the optimizer and the reference of the stage that is over.
+    await resetTrainer(trainer, request.batch.reset, options.grpo)
+    let metrics: Metrics
+    try {
+      held = undefined
+      metrics = withoutMemory(await trainer.step(sequences, options.grpo))
+    } catch (thrown) {
+      const error = asError(thrown)
+      if (!(error instanceof TroupeError) || !batchFaults.has(error.code)) throw error
+      held = { trainer, step }
+      const reason = error.hint === undefined ? error.message : `${error.message}; ${error.hint}`
+      const rejected: Fact = { type: 'step.rejected', at: fx.now(), step, epoch, reason, metrics: {} }
+      return { facts: [rejected], commands: [] }
+    }
+    const version = policyVersion(request.version + 1)
+    const facts = await publish(trainer, step, version, epoch)
+    held = { trainer, step }
+    return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
+  }
+
+  // A run that is stopped waits for its step, which is seconds from being durable, and not for a cold start.
+  return (request, signal) =>
+    request.kind === 'cold-start' ? unlessAborted(coldStart(request.epoch), signal) : train(request)
+}
+
+/** A stage begins. Where no KL is measured, no reference is taken: it would be copied, and saved, for nothing. */
+export async function resetTrainer(trainer: Trainer, reset: StageReset | undefined, grpo: GrpoOptions): Promise<void> {
+  if (reset === undefined) return
+  const { optimizer } = reset
+  const reference = reset.reference && (grpo.klCoef ?? 0) > 0
+  if (optimizer || reference) await trainer.reset({ optimizer, reference })
+}
+
+/**
+ * A batch as the trainer takes it: in the order of `step.started`, groups numbered by their first member. A rollout in
+ * which nothing was sampled is left out: it counts in no norm of the loss.
+ */
+export function trainSequences(
+  { started, groups }: Pick<Batch, 'started' | 'groups'>,
+  facts: ReadonlyMap<TrajectoryId, readonly TrajectoryFact[]>,
+): TrainSequence[] {
+  const indexOf = new Map([...new Set(started.trajectories.map(groupOf))].map((group, i) => [group, i]))
+  const advantageOf = new Map<string, number>(
+    groups.flatMap(g => g.kept.map(k => [`${g.group}/${k.member}`, k.advantage] as const)),
+  )
+  return started.trajectories.flatMap(trajectory => {
+    const { tokens, mask, engineLogprobs } = trained(assembleSequence(facts.get(trajectory) ?? []))
+    if (tokens.length === 0) return []
+    const group = indexOf.get(groupOf(trajectory))!
+    return [{ trajectory, tokens, mask, engineLogprobs, advantage: advantageOf.get(trajectory)!, group }]
+  })
+}
+
+/** Up to the last sampled token: a tool response that ended the rollout, being over its budget, teaches nothing. */
+function trained({
+  tokens,
+  mask,
+  engineLogprobs,
+}: AssembledSequence): Pick<TrainSequence, 'tokens' | 'mask' | 'engineLogprobs'> {
+  const end = mask.lastIndexOf(1) + 1
+  return { tokens: tokens.slice(0, end), mask: mask.slice(0, end), engineLogprobs: engineLogprobs.slice(0, end) }
+}
+
+/** A process's memory is no result of a step: two runs of one seed would differ in it. */
+const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metrics
+
+/** The facts of a batch's trajectories, read from where their groups begin; what fenced owners and curricula said is left out. */
+async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
+  const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
+  const begins = new Map<number, number>()
+  for (const { partition, offset } of batch.places.values()) {
+    begins.set(partition, Math.min(begins.get(partition) ?? offset, offset))
+  }
+  for (const [partition, begin] of begins) {
+    const { next } = await journal.offsets('trajectories', partition)
+    let claimed = -1
+    let curriculum = noCurriculum
+    for await (const entries of journal.readTo('trajectories', partition, begin, next)) {
+      for (const { message, offset } of entries) {
+        if (message.type === 'partition.claimed') claimed = offset
+        // The first record is a request that counts, and says whose requests do.
+        if (isReplaced(curriculum, message as Fact)) continue
+        curriculum = curriculumAfter(curriculum, message as Fact)
+        if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue
+        wanted.get(message.trajectory)?.push(message as TrajectoryFact)
+      }
+    }
+  }
+  return wanted
+}

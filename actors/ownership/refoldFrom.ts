@@ -1,0 +1,64 @@
+/**
+ * Where a follower of all rollouts begins to read them again, so that a resume does not take longer the longer a run is.
+ *
+ * in   the facts of `runs` and `learner`, which are few        out  an offset for every partition of `trajectories`
+ * Invariant: no fact that curriculum, evaluator or learner still needs stands before it: of steps that no checkpoint
+ * covers, of steps that are still to be tallied (where that is done), and of evaluations and measurements without a result. Each draw says where its partitions ended before it (`begins`).
+ */
+import type { CurriculumAdvanced, Fact } from '../../messages/facts'
+
+interface Drawn {
+  readonly step: number
+  readonly begins?: readonly number[]
+}
+
+/** `tallies`: whether steps are told as `step.tallied`. */
+export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: number) => number {
+  const train: Drawn[] = []
+  const evaluations: Drawn[] = []
+  const evaluated = new Set<number>()
+  const measures = new Map<string, Drawn>()
+  let tallied = 0
+  let saved = 0
+  let done = 0
+  for (const fact of facts) {
+    switch (fact.type) {
+      case 'curriculum.advanced':
+        if (fact.purpose === 'measure') measures.set(placeOf(fact), fact)
+        else (fact.purpose === 'train' ? train : evaluations).push(fact)
+        break
+      case 'tasks.measured':
+        measures.delete(`${fact.index}.${fact.from}`)
+        break
+      case 'step.tallied':
+        tallied = Math.max(tallied, fact.step)
+        break
+      case 'evaluation.completed':
+        evaluated.add(fact.step)
+        break
+      case 'checkpoint.saved':
+        saved = Math.max(saved, fact.step)
+        break
+      case 'step.completed':
+      case 'step.rejected':
+        done = Math.max(done, fact.step)
+        break
+      default:
+        break
+    }
+  }
+  // A checkpoint is written before its step is over.
+  const covered = Math.min(saved, done, tallies ? tallied : done)
+  const needed = [
+    ...train.filter(d => d.step > covered),
+    ...evaluations.filter(d => !evaluated.has(d.step)),
+    ...measures.values(),
+  ]
+  // When nothing is, the last draw is the nearest place that is known.
+  const bounds = needed.length > 0 ? needed : [...train, ...evaluations].slice(-1)
+  return partition => (bounds.length === 0 ? 0 : Math.min(...bounds.map(({ begins }) => begins?.[partition] ?? 0)))
+}
+
+/** Stage and first problem of a measurement. */
+const placeOf = ({ groups, cursor }: CurriculumAdvanced) =>
+  `${Number(/^m(\d+)\./.exec(groups[0] ?? '')?.[1] ?? -1)}.${cursor - groups.length}`

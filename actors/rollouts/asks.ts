@@ -1,0 +1,181 @@
+/**
+ * What a rollout needs next, in the protocol's words: a turn, its tools, the rendering of their answers, its end, its reward.
+ *
+ * in   a rollout's state, the epoch, the clock        out  facts, and the commands and requests that go with them
+ * Invariant: everything but the time follows from the state. A coordinator says it on the bus, a chat does it itself: the facts
+ * of both are the same.
+ */
+import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
+import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'
+import type { Epoch, TrajectoryId } from '../../messages/ids'
+import { joined } from '../../runtime/concatArrays'
+import { deriveSeed, type Effects } from '../../runtime/effects'
+import { contextDigest } from '../../runtime/journal/contextDigest'
+import { notebookTool } from '../../sandbox/tools/notebookTool'
+import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
+
+/** Asks the renderer for a tool-response delta; answered by `context.appended`. */
+export interface RenderRequest {
+  readonly kind: 'render'
+  readonly trajectory: TrajectoryId
+  readonly turn: number
+  readonly epoch: Epoch
+  readonly responses: readonly string[]
+}
+
+export interface Asks {
+  facts: Fact[]
+  commands: Command[]
+  requests: RenderRequest[]
+}
+
+/** Adds what the rollout needs next. With `isDue`, only those of its tool calls are asked again. */
+export function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Asks, isDue?: (call: Call) => boolean): void {
+  switch (rollout.phase) {
+    case 'turn': {
+      const turn = turnAsked(rollout, at, fx)
+      if (turn === undefined) finish(rollout, outOfTokens, at, fx, out)
+      else {
+        out.facts.push(turn.asked)
+        out.commands.push(turn.generate)
+      }
+      return
+    }
+    case 'tools':
+      for (const [index, call] of rollout.calls.entries()) {
+        if (call.response !== null) continue
+        if (call.refused === null && isDue !== undefined && !isDue(call)) continue
+        const tool = toolAsked(rollout, index, at, fx)
+        out.facts.push('refused' in tool ? tool.refused : tool.asked)
+        if (!('refused' in tool)) out.commands.push(tool.execute)
+      }
+      return
+    case 'append': {
+      const { trajectory } = rollout.request
+      const responses = rollout.calls.map(c => c.response ?? '')
+      out.requests.push({ kind: 'render', trajectory, turn: rollout.turn, epoch: at, responses })
+      return
+    }
+    case 'ended':
+      finish(rollout, rollout.ending ?? { outcome: 'failed', reason: 'unknown' }, at, fx, out)
+      return
+    case 'finished':
+      if (awaitsReward(rollout)) out.commands.push(answerVerify(rollout))
+  }
+}
+
+export const awaitsReward = (rollout: Rollout): boolean => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
+
+/** How a rollout ends that has no token left for another turn. */
+export const outOfTokens: Ending = { outcome: 'truncated', reason: 'tokens' }
+
+/** Undefined where there is no token left to sample. */
+export function turnAsked(
+  rollout: Rollout,
+  at: Epoch,
+  fx: Pick<Effects, 'now'>,
+): { readonly asked: TurnAsked; readonly generate: GenerateTurn } | undefined {
+  const { request } = rollout
+  const maxTokens = tokensLeft(rollout)
+  if (maxTokens < 1) return undefined
+  const context = joined(Int32Array, [...rollout.context, ...rollout.partial])
+  const common = {
+    trajectory: request.trajectory,
+    turn: rollout.turn,
+    attempt: rollout.attempt + 1,
+    epoch: at,
+    engine: rollout.engine,
+    // One seed for all attempts of a turn: an engine that is deterministic samples the same tokens again.
+    seed: deriveSeed(request.seed, 'turn', rollout.turn),
+    sampling: request.sampling,
+    maxTokens,
+  }
+  return {
+    asked: {
+      type: 'turn.asked',
+      at: fx.now(),
+      ...common,
+      contextTokens: context.length,
+      contextDigest: contextDigest(context),
+    },
+    generate: {
+      type: 'turn.generate',
+      ...common,
+      context,
+      resumedTokens: rollout.partialTokens,
+      promptTokens: request.tokens.length,
+      boundTokens: context.length + maxTokens,
+      order: request.order,
+      minVersion: request.minVersion,
+    },
+  }
+}
+
+/** Of a call that was not made. */
+export const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null } as const
+
+/** The next attempt of the call at `index`; one that cannot be made at all is answered at once. */
+export function toolAsked(
+  rollout: Rollout,
+  index: number,
+  at: Epoch,
+  fx: Pick<Effects, 'now'>,
+): { readonly asked: ToolAsked; readonly execute: ExecuteTool } | { readonly refused: ToolCompleted } {
+  const { trajectory, limits } = rollout.request
+  const call = rollout.calls[index]!
+  const place = { trajectory, turn: rollout.turn, call: index, attempt: call.attempt + 1, tool: call.tool }
+  if (call.refused !== null) {
+    const { status, text } = call.refused
+    return { refused: { type: 'tool.completed', at: fx.now(), ...place, status, text, ...nothingRan } }
+  }
+  const asked = { ...place, epoch: at, arguments: call.arguments }
+  const isNotebook = call.tool === notebookTool.name
+  return {
+    asked: { type: 'tool.asked', at: fx.now(), ...asked },
+    execute: {
+      type: 'tool.execute',
+      ...asked,
+      timeoutMs: limits.toolTimeoutMs,
+      responseChars: limits.toolResponseChars,
+      ...(isNotebook ? { cells: [...rollout.cells, ...cellsOf(rollout.calls.slice(0, index))] } : {}),
+    },
+  }
+}
+
+export const rolloutFinished = (
+  rollout: Rollout,
+  { outcome, reason }: Ending,
+  at: Epoch,
+  fx: Pick<Effects, 'now'>,
+): RolloutFinished => ({
+  type: 'rollout.finished',
+  at: fx.now(),
+  trajectory: rollout.request.trajectory,
+  epoch: at,
+  outcome,
+  reason,
+  turns: rollout.texts.length,
+  sampledTokens: rollout.sampledTokens,
+  toolCalls: rollout.toolCalls,
+  toolErrors: rollout.toolErrors,
+  answerTags: answerTags(rollout),
+})
+
+export const answerVerify = (rollout: Rollout): VerifyAnswer => ({
+  type: 'answer.verify',
+  trajectory: rollout.request.trajectory,
+  attempt: rollout.verifyAttempt,
+  reward: rollout.request.task.reward,
+  truth: rollout.request.task.truth,
+  response: rollout.texts.join('\n'),
+  task: rollout.request.task,
+})
+
+function finish(rollout: Rollout, ending: Ending, at: Epoch, fx: Effects, out: Asks): void {
+  const { trajectory } = rollout.request
+  out.facts.push(rolloutFinished(rollout, ending, at, fx))
+  out.commands.push({ type: 'trajectory.release', trajectory, outcome: ending.outcome })
+  const isOut = rollout.calls.some(c => c.response === null && c.attempt >= 0)
+  if (isOut) out.commands.push({ type: 'tool.cancel', trajectory })
+  if (ending.outcome !== 'failed') out.commands.push(answerVerify(rollout))
+}

@@ -1,0 +1,187 @@
+/**
+ * Coordinator: leads every rollout of a partition from its prompt to its end.
+ *
+ * in   scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
+ * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
+ * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so that after a
+ * refold `pending` asks again exactly for what has no answer, under new attempts.
+ */
+import { OrderedMap } from 'immutable'
+import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
+import { Awake } from '../../runtime/activeClock'
+import { nothing, type Reactive } from '../../runtime/host/behaviour'
+import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
+import { type Asks, answerVerify, ask, awaitsReward, type RenderRequest } from './asks'
+import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
+
+interface CoordinatedGroup {
+  readonly firstOffset: number
+  readonly members: ReadonlyMap<number, Rollout>
+  readonly closed: boolean
+}
+
+export interface CoordinatorState {
+  readonly epoch: Epoch
+  /** Persistent: with thousands of groups, a copy for each fact would be most of a coordinator's work. */
+  readonly groups: OrderedMap<GroupId, CoordinatedGroup>
+  /** Highest start order seen: a request at or below it of a group that is not open is a repetition. */
+  readonly highestOrder: number
+  /** Epoch of the curriculum that counts. */
+  readonly curriculum: number
+  /** Offset of the latest `scheduler.claimed`. */
+  readonly scheduler: number
+}
+
+export interface CoordinatorOptions {
+  readonly turnTimeoutMs: number
+  /** A reward that has not come is asked for again after this, ms. Default 30,000. */
+  readonly verifyTimeoutMs?: number
+}
+
+/** On top of a tool's own deadline: queueing and the way over the bus. */
+const toolGraceMs = 60_000
+const usualVerifyTimeoutMs = 30_000
+
+export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
+  const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
+  /** Of what is waited for: a rollout as it stands, or a call as it was asked last. */
+  const awake = new Awake()
+  /** When a rollout was asked about as it stands: what was said is not folded yet, and is not to be said twice. */
+  const askedAt = new WeakMap<Rollout, number>()
+  const isAsked = (rollout: Rollout) =>
+    awake.now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
+  const isLost = (call: Call, { request }: Rollout) =>
+    call.response === null &&
+    call.attempt >= 0 &&
+    awake.waited(call, call.askedAt) > request.limits.toolTimeoutMs + toolGraceMs
+  const isUnjudged = (rollout: Rollout) =>
+    rollout.phase === 'finished' && awaitsReward(rollout) && awake.waited(rollout, rollout.askedAt) > verifyTimeoutMs
+
+  function isOverdue(rollout: Rollout): boolean {
+    switch (rollout.phase) {
+      case 'turn':
+        return rollout.open && awake.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
+      case 'tools':
+        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // each is looked at
+      default:
+        return false
+    }
+  }
+
+  return {
+    name: 'coordinator',
+    initial: () => ({
+      epoch: epoch(-1),
+      groups: OrderedMap(),
+      highestOrder: -1,
+      curriculum: noCurriculum,
+      scheduler: -1,
+    }),
+    evolve(state, fact, origin) {
+      switch (fact.type) {
+        case 'partition.claimed':
+          return { ...state, epoch: epoch(origin.offset) }
+        case 'scheduler.claimed':
+          return { ...state, scheduler: origin.offset }
+        case 'curriculum.claimed': {
+          const curriculum = curriculumAfter(state.curriculum, fact)
+          return curriculum === state.curriculum ? state : { ...state, curriculum }
+        }
+        case 'rollout.requested': {
+          const open = state.groups.get(fact.group)
+          if (open?.members.has(fact.member) || fact.order <= state.highestOrder) return state
+          if (isReplaced(state.curriculum, fact)) return state
+          const group = open ?? { firstOffset: origin.offset, members: new Map(), closed: false }
+          const members = new Map(group.members).set(fact.member, newRollout(fact))
+          const groups = state.groups.set(fact.group, { ...group, members })
+          return { ...state, groups, highestOrder: fact.order, curriculum: curriculumAfter(state.curriculum, fact) }
+        }
+        case 'group.closed': {
+          const group = state.groups.get(fact.group)
+          if (group === undefined || group.closed || fact.epoch !== state.epoch) return state
+          const members = new Map<number, Rollout>()
+          for (const [m, rollout] of group.members) members.set(m, evolveRollout(rollout, fact, state.epoch))
+          return put(state, fact.group, { ...group, members, closed: true })
+        }
+        default: {
+          if (!('trajectory' in fact)) return state
+          const id = groupOf(fact.trajectory)
+          const group = state.groups.get(id)
+          const before = group?.members.get(memberOf(fact.trajectory))
+          if (group === undefined || before === undefined) return state
+          const after = evolveRollout(before, fact, state.epoch)
+          if (after === before) return state
+          return put(state, id, { ...group, members: new Map(group.members).set(after.request.member, after) })
+        }
+      }
+    },
+    asked: (state, highestOrder) => ({ ...state, highestOrder: Math.max(state.highestOrder, highestOrder) }),
+    decide(state, input, fx) {
+      const out: Asks = { facts: [], commands: [], requests: [] }
+      switch (input.type) {
+        case 'rollout.requested':
+        case 'turn.completed':
+        case 'turn.interrupted':
+        case 'context.appended': {
+          const rollout = find(state, input.trajectory)
+          if (rollout !== undefined) ask(rollout, state.epoch, fx, out)
+          return out
+        }
+        case 'tool.completed': {
+          const rollout = find(state, input.trajectory)
+          if (rollout?.phase === 'append') ask(rollout, state.epoch, fx, out)
+          return out
+        }
+        case 'group.closed':
+          for (const rollout of state.groups.get(input.group)?.members.values() ?? []) {
+            if (rollout.phase === 'ended') ask(rollout, state.epoch, fx, out)
+          }
+          return out
+        case 'tick': {
+          awake.look(fx)
+          for (const rollout of rolloutsOf(state)) {
+            if (isOverdue(rollout) && !isAsked(rollout)) {
+              askedAt.set(rollout, awake.now)
+              ask(rollout, state.epoch, fx, out, call => isLost(call, rollout))
+            }
+            if (!isUnjudged(rollout)) continue
+            // No fact: asking too often costs a grader's time and changes nothing.
+            awake.restart(rollout)
+            out.commands.push(answerVerify(rollout))
+          }
+          return out
+        }
+        case 'scheduler.claimed':
+          // What was asked before the claim; what is asked after it reaches the new one.
+          for (const rollout of rolloutsOf(state)) {
+            const isOut = rollout.phase === 'turn' ? rollout.open : rollout.phase === 'tools'
+            if (isOut && !isAsked(rollout)) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
+          }
+          return out
+        default:
+          return nothing
+      }
+    },
+    pending(state, fx) {
+      const out: Asks = { facts: [], commands: [], requests: [] }
+      for (const rollout of rolloutsOf(state)) {
+        askedAt.set(rollout, awake.now)
+        ask(rollout, state.epoch, fx, out)
+      }
+      return out
+    },
+  }
+}
+
+/** A group leaves the state when it is closed and none of its rollouts has anything left to say. */
+function put(state: CoordinatorState, id: GroupId, group: CoordinatedGroup): CoordinatorState {
+  const over = group.closed && [...group.members.values()].every(r => r.phase === 'finished')
+  return { ...state, groups: over ? state.groups.delete(id) : state.groups.set(id, group) }
+}
+
+function* rolloutsOf(state: CoordinatorState): Generator<Rollout, void, undefined> {
+  for (const group of state.groups.values()) yield* group.members.values()
+}
+
+const find = (state: CoordinatorState, id: TrajectoryId): Rollout | undefined =>
+  state.groups.get(groupOf(id))?.members.get(memberOf(id))

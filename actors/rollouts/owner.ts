@@ -1,0 +1,51 @@
+/**
+ * Owner of a partition: coordinator and grouper on one feed, so that a group is led and decided in one place.
+ * Two behaviours side by side: each folds every fact, and each decides what it is for.
+ */
+import type { Decision, Reactive } from '../../runtime/host/behaviour'
+import type { RenderRequest } from './asks'
+import type { CoordinatorState } from './coordinator'
+import type { GrouperState } from './grouper'
+
+export interface OwnerState {
+  readonly coordinator: CoordinatorState
+  readonly grouper: GrouperState
+}
+
+type Decided = Decision & { readonly requests?: readonly RenderRequest[] }
+
+export function owner(
+  coordinator: Reactive<CoordinatorState, never, RenderRequest>,
+  grouper: Reactive<GrouperState>,
+): Reactive<OwnerState, never, RenderRequest> {
+  return {
+    name: 'owner',
+    initial: () => ({ coordinator: coordinator.initial(), grouper: grouper.initial() }),
+    evolve(state, fact, origin) {
+      const next = {
+        coordinator: coordinator.evolve(state.coordinator, fact, origin),
+        grouper: grouper.evolve(state.grouper, fact, origin),
+      }
+      return next.coordinator === state.coordinator && next.grouper === state.grouper ? state : next
+    },
+    asked: (state, highestOrder) => ({
+      coordinator: coordinator.asked?.(state.coordinator, highestOrder) ?? state.coordinator,
+      grouper: grouper.asked?.(state.grouper, highestOrder) ?? state.grouper,
+    }),
+    decide: (state, input, fx) =>
+      both(coordinator.decide(state.coordinator, input, fx), grouper.decide(state.grouper, input, fx)),
+    pending: (state, fx) => both(coordinator.pending(state.coordinator, fx), grouper.pending(state.grouper, fx)),
+  }
+}
+
+/** Offset from which a refold finds every open group. */
+export function oldestOpen(state: OwnerState): number | undefined {
+  const offsets = [...state.coordinator.groups.values(), ...state.grouper.groups.values()].map(g => g.firstOffset)
+  return offsets.length === 0 ? undefined : Math.min(...offsets)
+}
+
+const both = (a: Decided, b: Decided): Decided => ({
+  facts: [...a.facts, ...b.facts],
+  commands: [...a.commands, ...b.commands],
+  requests: [...(a.requests ?? []), ...(b.requests ?? [])],
+})

@@ -1,0 +1,21 @@
+/**
+ * The renderer's side of the coordinator: tool responses become tokens, once.
+ * in   render requests        out  context.appended under the epoch that asked
+ */
+
+import type { Renderer } from '../../backends/renderer/renderer'
+import type { Effects } from '../../runtime/effects'
+import type { Port } from '../../runtime/host/host'
+import type { RenderRequest } from './asks'
+
+export const renderKey = (request: RenderRequest): string => `${request.trajectory}#${request.turn}#${request.epoch}`
+
+export function renderPort(renderer: Renderer, fx: Effects): Port<RenderRequest> {
+  return async ({ trajectory, turn, epoch, responses }) => {
+    const { text, tokens } = await renderer.toolResponses(responses)
+    return {
+      facts: [{ type: 'context.appended', at: fx.now(), trajectory, turn, epoch, text, tokens }],
+      commands: [],
+    }
+  }
+}

@@ -1,0 +1,232 @@
+/**
+ * One rollout as the coordinator sees it: which facts change it, and what comes next.
+ *
+ * in   the facts of one trajectory        out  its state; what to ask next
+ * Invariant: an answer counts only for the attempt asked last, a decision only under the current epoch. What is not
+ * accepted leaves the state as it is, the same object.
+ */
+import { countAnswerTags, parseToolCalls, resolveCalls } from '../../kernels'
+import type { Fact, Outcome, RolloutRequested } from '../../messages/facts'
+import type { EngineId, Epoch } from '../../messages/ids'
+import { notebookTool } from '../../sandbox/tools/notebookTool'
+
+export interface Call {
+  readonly tool: string
+  readonly arguments: Readonly<Record<string, unknown>>
+  /** Set when the call cannot be made at all. */
+  readonly refused: { readonly status: 'malformed' | 'unknown-tool'; readonly text: string } | null
+  /** Last attempt asked; -1 before the first. */
+  readonly attempt: number
+  readonly askedAt: number
+  /** The tool's answer as the model sees it, once it is there. */
+  readonly response: string | null
+}
+
+/**
+ * turn: a generation is to be asked for, or was. tools: calls are out. append: their answers are to be rendered.
+ * ended: the model is done, in `ending`. finished: the fact says so.
+ */
+type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
+
+export interface Ending {
+  readonly outcome: Outcome
+  readonly reason: string
+}
+
+export interface Rollout {
+  readonly request: RolloutRequested
+  readonly phase: Phase
+  readonly turn: number
+  /** Last attempt asked for this turn; -1 before the first. */
+  readonly attempt: number
+  readonly askedAt: number
+  /** An attempt is out and has no answer yet. */
+  readonly open: boolean
+  /** Engine errors in a row without a new token. */
+  readonly faults: number
+  readonly engine: EngineId | null
+  /** Everything before the current turn's own tokens, in pieces. */
+  readonly context: readonly Int32Array[]
+  readonly contextTokens: number
+  /** This turn's tokens from interrupted attempts. */
+  readonly partial: readonly Int32Array[]
+  readonly partialTokens: number
+  readonly texts: readonly string[]
+  readonly sampledTokens: number
+  readonly calls: readonly Call[]
+  /** Codes of the notebook's cells in turns before this one. */
+  readonly cells: readonly string[]
+  readonly toolCalls: number
+  readonly toolErrors: number
+  readonly ending: Ending | null
+  readonly verifyAttempt: number
+  readonly rewarded: boolean
+}
+
+/** Engine faults in a row after which a rollout is given up. */
+const maxFaults = 5
+
+export function newRollout(request: RolloutRequested): Rollout {
+  return {
+    request,
+    phase: 'turn',
+    turn: 0,
+    attempt: -1,
+    askedAt: 0,
+    open: false,
+    faults: 0,
+    engine: null,
+    context: [request.tokens],
+    contextTokens: request.tokens.length,
+    partial: [],
+    partialTokens: 0,
+    texts: [],
+    sampledTokens: 0,
+    calls: [],
+    cells: [],
+    toolCalls: 0,
+    toolErrors: 0,
+    ending: null,
+    verifyAttempt: 0,
+    rewarded: false,
+  }
+}
+
+const promptTokens = (rollout: Rollout) => rollout.request.tokens.length
+
+/** Tokens that the model may still sample, this turn's partial ones not counted. */
+export function tokensLeft(rollout: Rollout): number {
+  const { contextTokens, responseTokens } = rollout.request.limits
+  const used = rollout.contextTokens + rollout.partialTokens
+  return Math.min(contextTokens - used, responseTokens - (used - promptTokens(rollout)))
+}
+
+const end = (rollout: Rollout, outcome: Outcome, reason: string): Rollout => ({
+  ...rollout,
+  phase: 'ended',
+  open: false,
+  ending: { outcome, reason },
+})
+
+/** What a finished generation leads to: tools, or the end (arXiv 2508.20722 §2.1; the release's loop). */
+function afterTurn(rollout: Rollout, text: string, finish: 'stop' | 'length'): Rollout {
+  const { limits, tools } = rollout.request
+  if (finish === 'length') return end(rollout, 'truncated', 'tokens')
+  const parsed = parseToolCalls(text)
+  if (parsed.calls.length === 0) return end(rollout, 'answered', parsed.unclosed ? 'unclosed-call' : 'stop')
+  if (rollout.turn + 1 >= limits.turns) return end(rollout, 'truncated', 'turns')
+  const unasked = { attempt: -1, askedAt: 0, response: null }
+  const calls = resolveCalls(parsed.calls, tools, limits.callsPerTurn).resolved.map((call): Call => {
+    if (call.kind === 'ready') return { tool: call.tool, arguments: call.arguments, refused: null, ...unasked }
+    return { tool: call.tool, arguments: {}, refused: { status: call.status, text: call.text }, ...unasked }
+  })
+  return { ...rollout, phase: 'tools', calls }
+}
+
+function withCall(rollout: Rollout, index: number, change: Partial<Call>): Rollout {
+  return { ...rollout, calls: rollout.calls.map((call, i) => (i === index ? { ...call, ...change } : call)) }
+}
+
+/** Folds a fact of this trajectory; the same object when it is not accepted. */
+export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollout {
+  switch (fact.type) {
+    case 'turn.asked': {
+      const fits = rollout.phase === 'turn' && fact.turn === rollout.turn && fact.attempt > rollout.attempt
+      if (!fits || fact.epoch !== epoch) return rollout
+      return { ...rollout, attempt: fact.attempt, askedAt: fact.at, open: true }
+    }
+    case 'turn.interrupted': {
+      if (!rollout.open || fact.turn !== rollout.turn || fact.attempt !== rollout.attempt) return rollout
+      const partial = fact.tokens.length > 0 ? [...rollout.partial, fact.tokens] : rollout.partial
+      const fault = fact.reason !== 'aborted' && fact.tokens.length === 0
+      const next: Rollout = {
+        ...rollout,
+        open: false,
+        faults: fault ? rollout.faults + 1 : 0,
+        engine: fact.reason === 'aborted' ? fact.engine : null,
+        partial,
+        partialTokens: rollout.partialTokens + fact.tokens.length,
+        sampledTokens: rollout.sampledTokens + fact.tokens.length,
+      }
+      // Asked again it would be refused again.
+      if (fact.reason === 'too-long' || fact.reason === 'not-recorded')
+        return end(next, 'failed', `engine: ${fact.error}`)
+      return next.faults >= maxFaults ? end(next, 'failed', `engine: ${fact.error}`) : next
+    }
+    case 'turn.completed': {
+      if (!rollout.open || fact.turn !== rollout.turn || fact.attempt !== rollout.attempt) return rollout
+      const grown: Rollout = {
+        ...rollout,
+        open: false,
+        faults: 0,
+        engine: fact.engine,
+        context: [...rollout.context, ...rollout.partial, fact.tokens],
+        contextTokens: rollout.contextTokens + rollout.partialTokens + fact.tokens.length,
+        partial: [],
+        partialTokens: 0,
+        texts: [...rollout.texts, fact.text],
+        sampledTokens: rollout.sampledTokens + fact.tokens.length,
+      }
+      return afterTurn(grown, fact.text, fact.finish)
+    }
+    case 'tool.asked': {
+      const call = rollout.calls[fact.call]
+      const fits = rollout.phase === 'tools' && fact.turn === rollout.turn && call?.response === null
+      if (!fits || fact.epoch !== epoch || fact.attempt <= call.attempt) return rollout
+      return withCall(rollout, fact.call, { attempt: fact.attempt, askedAt: fact.at })
+    }
+    case 'tool.completed': {
+      const call = rollout.calls[fact.call]
+      if (rollout.phase !== 'tools' || fact.turn !== rollout.turn || call?.response !== null) return rollout
+      if (call.refused === null && fact.attempt !== call.attempt) return rollout
+      const answered = withCall(rollout, fact.call, { response: fact.text })
+      return {
+        ...answered,
+        toolCalls: rollout.toolCalls + 1,
+        toolErrors: rollout.toolErrors + (fact.status === 'ok' ? 0 : 1),
+        phase: answered.calls.every(c => c.response !== null) ? 'append' : 'tools',
+      }
+    }
+    case 'context.appended': {
+      if (rollout.phase !== 'append' || fact.turn !== rollout.turn || fact.epoch !== epoch) return rollout
+      const next: Rollout = {
+        ...rollout,
+        phase: 'turn',
+        turn: rollout.turn + 1,
+        attempt: -1,
+        calls: [],
+        cells: [...rollout.cells, ...cellsOf(rollout.calls)],
+        context: [...rollout.context, fact.tokens],
+        contextTokens: rollout.contextTokens + fact.tokens.length,
+      }
+      return tokensLeft(next) < 1 ? end(next, 'truncated', 'tokens') : next
+    }
+    case 'group.closed':
+      return rollout.phase === 'finished' || rollout.phase === 'ended'
+        ? rollout
+        : end(rollout, 'failed', 'group-closed')
+    case 'rollout.finished':
+      if (rollout.phase === 'finished' || fact.epoch !== epoch) return rollout
+      return {
+        ...rollout,
+        phase: 'finished',
+        ending: { outcome: fact.outcome, reason: fact.reason },
+        context: [],
+        partial: [],
+        askedAt: fact.at,
+      }
+    case 'reward.assigned':
+    case 'reward.failed':
+      return rollout.rewarded || rollout.phase !== 'finished' ? rollout : { ...rollout, rewarded: true, texts: [] }
+    default:
+      return rollout
+  }
+}
+
+/** Of calls that were made: what a notebook ran for them, in their order. */
+export const cellsOf = (calls: readonly Call[]): readonly string[] =>
+  calls.flatMap(({ tool, refused, arguments: { code } }) =>
+    tool === notebookTool.name && refused === null && typeof code === 'string' ? [code] : [],
+  )
+
+export const answerTags = (rollout: Rollout): number => countAnswerTags(rollout.texts.join('\n'))

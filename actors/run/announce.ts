@@ -1,0 +1,137 @@
+/**
+ * The first and the last fact of a run, and what lies between for a process that comes later.
+ *
+ * in   what a run is made of        out  run.started or run.resumed; later, run.finished
+ * Invariant: whoever reads a run's log finds under which recipe, code and tokenizer its facts came about, and nobody takes
+ * part under others.
+ */
+
+import type { RecipeConfig } from '../../config'
+import type { RunFinished, RunStarted } from '../../messages/facts'
+import type { RunId } from '../../messages/ids'
+import { codeDigest, dataDigest } from '../../runtime/digests'
+import type { Effects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
+import type { Journal } from '../../runtime/journal/journal'
+import { fence } from '../ownership/fencing'
+
+export interface AnnounceOptions {
+  readonly run: RunId
+  readonly config: RecipeConfig
+  readonly resume: boolean
+  readonly acceptCode: boolean
+  readonly versions: Readonly<Record<string, string>>
+  readonly partitions: number
+  readonly tokenizerDigest: string
+  readonly fx: Effects
+}
+
+/** Writes run.started or run.resumed; refuses to go on under other code than the run's, or another tokenizer. */
+export async function announce(journal: Journal, options: AnnounceOptions): Promise<void> {
+  const { run, config, fx, partitions, tokenizerDigest } = options
+  const recipeDigest = dataDigest(config)
+  const common = { at: fx.now(), run, recipeDigest, codeDigest: codeDigest(), tokenizerDigest }
+  if (!options.resume) {
+    const { seed } = config
+    const started = { recipe: config, seed, versions: options.versions, partitions: { trajectories: partitions } }
+    await journal.append([{ type: 'run.started', ...common, ...started }])
+    return
+  }
+  const started = await startOf(journal)
+  if (started === undefined) {
+    throw new TroupeError('bus.no_run', {
+      boundary: 'bus',
+      retriable: false,
+      message: `there is no run '${run}' to resume on this bus`,
+      hint: '`troupe replay ls` lists the runs of a bus',
+    })
+  }
+  checkTokenizer(started, tokenizerDigest)
+  checkCode(started, options.acceptCode)
+  await journal.append([{ type: 'run.resumed', ...common }])
+}
+
+/** The run's first fact, once it is there. */
+export async function startOf(journal: Journal): Promise<RunStarted | undefined> {
+  const [first] = await journal.read('runs', 0, 0, 1)
+  return first?.message.type === 'run.started' ? first.message : undefined
+}
+
+/** @throws TroupeError config.other_code */
+export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: boolean): void {
+  if (acceptCode || theirs === codeDigest()) return
+  throw new TroupeError('config.other_code', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' was started by other code than this`,
+    hint: 'check out the code that started it, or go on all the same with --accept-code',
+  })
+}
+
+/** @throws TroupeError config.other_recipe */
+export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, own: RecipeConfig): void {
+  if (recipeDigest === dataDigest(own)) return
+  const fields = Object.entries(own)
+    .filter(([field, value]) => dataDigest(value) !== dataDigest(recipe[field]))
+    .map(([field]) => field)
+  throw new TroupeError('config.other_recipe', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' was started with another recipe than this process has: it differs in ${fields.join(', ')}`,
+    hint: 'give all processes of a run the same recipe, and --set to the learner that starts it only',
+  })
+}
+
+/** @throws TroupeError config.other_tokenizer */
+export function checkTokenizer({ run, tokenizerDigest: theirs }: RunStarted, own: string): void {
+  if (theirs === own) return
+  throw new TroupeError('config.other_tokenizer', {
+    boundary: 'config',
+    retriable: false,
+    message: `run '${run}' was started with another tokenizer or chat template`,
+    hint: 'a model directory of the same name on another machine may hold another model',
+  })
+}
+
+export interface RunEnd {
+  /** Resolves with the run's end. */
+  readonly finished: Promise<RunFinished>
+  /** It had ended already when this was asked. */
+  readonly over: boolean
+  close(): Promise<void>
+}
+
+/**
+ * The run's end, from its topic, as whoever has the learner's part says it. `since`: ends before this offset do not count,
+ * for somebody has gone on after them.
+ */
+export async function endOf(
+  journal: Journal,
+  group: string,
+  onError: (error: Error) => void,
+  since = 0,
+): Promise<RunEnd> {
+  const { oldest, next } = await journal.offsets('runs', 0)
+  const counts = fence()
+  let last: RunFinished | undefined
+  for await (const entries of journal.readTo('runs', 0, oldest, next)) {
+    for (const entry of entries) {
+      const { message, offset } = entry
+      if (!counts(entry) || offset < since) continue
+      if (message.type === 'run.finished') last = message
+      else if (message.type === 'run.resumed') last = undefined
+    }
+  }
+  if (last !== undefined) return { finished: Promise.resolve(last), over: true, close: async () => {} }
+  let end: (fact: RunFinished) => void = () => {}
+  const finished = new Promise<RunFinished>(resolve => {
+    end = resolve
+  })
+  const following = await journal.follow(
+    { group, feeds: [{ topic: 'runs', from: 'oldest' }], onAssigned: async () => next, onError },
+    async entries => {
+      for (const entry of entries) if (counts(entry) && entry.message.type === 'run.finished') end(entry.message)
+    },
+  )
+  return { finished, over: false, close: () => following.close() }
+}

@@ -1,0 +1,126 @@
+/**
+ * One role of a run in a process of its own, on a bus that the run's processes share.
+ *
+ * in   a role, the run's recipe        out  that part of the run, until the run is over
+ * Invariant: what exists once in a run (scheduler, learner) is begun by whoever has its seat, and the others stand by;
+ * of everything else any number of processes take a share. The learner announces the run; nobody else makes its model.
+ */
+import { hostname } from 'node:os'
+import type { Renderer } from '../../backends/renderer/renderer'
+import { startRenderer } from '../../backends/renderer/rendererProcess'
+import { announce, checkCode, checkRecipe, checkTokenizer, endOf, startOf } from './announce'
+import { type ModelOnDisk, modelOf, modelThere } from './model'
+import { startCoordination } from './roles/coordination'
+import { startInference } from './roles/inference'
+import { lead } from './roles/lead'
+import { startLearning } from './roles/learning'
+import { startScheduling } from './roles/scheduling'
+import { openRunScope, openScope, type Scope } from './roles/scope'
+import { startTools } from './roles/tools'
+import { startVerification } from './roles/verification'
+import type { Role, Run, RunOptions } from './run'
+
+/** Resolves when the part runs, or stands by. For roles but `learner` the run has to be announced already. */
+export async function joinRun(options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> {
+  const { scope, journal, failed } = await openRunScope(options)
+  const {
+    fail,
+    troupe: { fx },
+  } = scope
+  try {
+    const resumes = options.resume && options.role === 'learner'
+    const since = resumes ? (await journal.offsets('runs', 0)).next : 0
+    const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
+    scope.onClose(() => end.close())
+    const finished = Promise.race([failed, end.finished])
+    if (!end.over) await take(options, scope)
+    return { journal, finished, close: () => scope.close() }
+  } catch (thrown) {
+    await scope.close()
+    throw thrown
+  }
+}
+
+async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> }, scope: Scope): Promise<void> {
+  const { fx } = options
+  // Names of engines and executors stand in the log: no two processes have one, and a person sees where it ran.
+  const name = `${hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-')}-${fx.unique().slice(0, 8)}`
+  switch (options.role) {
+    case 'learner': {
+      let resumes = options.resume
+      scope.onClose(
+        await lead(options, 'learner', scope.fail, async (mayAct, again) => {
+          const part = openScope(options, scope.troupe, scope.fail, mayAct)
+          if (await beginLearning(part, resumes, again)) resumes = false
+          return part
+        }),
+      )
+      return
+    }
+    case 'scheduler':
+      scope.onClose(
+        await lead(options, 'scheduler', scope.fail, async mayAct => {
+          const part = openScope(options, scope.troupe, scope.fail, mayAct)
+          await startScheduling(part, { claims: true })
+          return part
+        }),
+      )
+      return
+    case 'inference':
+      return startInference(scope, { model: modelThere(options.config, options.modelDirectory), name })
+    case 'tools':
+      return startTools(scope, name)
+    case 'verifier':
+      return startVerification(scope)
+    case 'coordinator': {
+      const model = modelThere(options.config, options.modelDirectory)
+      const { renderer, digest } = await rendererOf(scope, model)
+      const started = await startOf(scope.troupe.journal)
+      if (started !== undefined) checkTokenizer(started, digest)
+      return startCoordination(scope, renderer)
+    }
+  }
+}
+
+/** Announces the run where nobody has, then leads it from where its log ends. False: the seat was another's by then. */
+async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
+  const { options, troupe } = scope
+  const { config, recipe, partitions = 1 } = options
+  const lookUp = async () => {
+    const started = await startOf(troupe.journal)
+    if (started === undefined) return undefined
+    checkCode(started, options.acceptCode)
+    // Who resumes may have other values, also when it takes its seat again.
+    if (!options.resume) checkRecipe(started, config)
+    return started
+  }
+  try {
+    const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
+    await lookUp() // what is wrong is said before a model is made
+    const model = await modelOf(config, options.modelDirectory, demonstrations)
+    const { renderer, digest, stopTokens } = await rendererOf(scope, model)
+    // All that took its time, in which another may have taken over and started the run.
+    const started = await lookUp()
+    if (!(await scope.mayAct())) return false
+    if (started === undefined || resumes) {
+      const resume = started !== undefined
+      await announce(troupe.journal, { ...options, resume, partitions, tokenizerDigest: digest })
+    } else checkTokenizer(started, digest)
+    await startLearning(scope, { renderer, model, stopTokens, demonstrations, onReplaced })
+    return true
+  } catch (thrown) {
+    await scope.close()
+    throw thrown
+  }
+}
+
+async function rendererOf(
+  scope: Scope,
+  { directory: modelDirectory, template }: ModelOnDisk,
+): Promise<{ readonly renderer: Renderer; readonly digest: string; readonly stopTokens: readonly number[] }> {
+  const { log } = scope.options
+  const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
+  scope.onClose(() => renderer.close())
+  const { digest, stopTokens } = await renderer.describe()
+  return { renderer, digest, stopTokens }
+}

@@ -1,0 +1,109 @@
+/**
+ * The model that a run begins with: a directory that `transformers` loads.
+ *
+ * in   the recipe's model, and demonstrations to make a tokenizer from        out  the directory and the chat template
+ * Invariant: a random model is made once for a run, from the recipe and its seed alone.
+ */
+import { execFile } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { mkdir, writeFile } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { promisify } from 'node:util'
+import { contextFaults, positionsOf, type RecipeConfig } from '../../config'
+import type { ChatMessage } from '../../messages/facts'
+import { asError, TroupeError } from '../../runtime/errors'
+import { policyDirectory, pythonPath } from '../../runtime/python'
+
+export interface ModelOnDisk {
+  readonly directory: string
+  /** A chat template to use instead of the directory's own. */
+  readonly template: string | undefined
+}
+
+const initDeadlineMs = 300_000
+
+export async function modelOf(
+  config: RecipeConfig,
+  directory: string,
+  demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>,
+): Promise<ModelOnDisk> {
+  const { model } = config
+  if (model.from === 'directory') return given(config, model)
+  if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
+  const corpus = join(dirname(directory), 'corpus.jsonl')
+  const spec = join(dirname(directory), 'model.json')
+  await mkdir(dirname(directory), { recursive: true })
+  const texts = (await demonstrations()).map(messages => JSON.stringify(messages.map(m => m.content)))
+  await writeFile(corpus, `${texts.join('\n')}\n`)
+  const { vocabulary, addedTokens, template } = model
+  const asked = { config: model.config, corpus, vocabulary, seed: config.seed, chatTemplate: template, addedTokens }
+  await writeFile(spec, JSON.stringify(asked))
+  try {
+    const args = ['-m', 'troupe_policy.init_model', '--out', directory, '--spec', `@${spec}`]
+    await promisify(execFile)(pythonPath(), args, { cwd: policyDirectory(), timeout: initDeadlineMs })
+  } catch (thrown) {
+    throw new TroupeError('config.model_not_made', {
+      boundary: 'config',
+      retriable: false,
+      message: `the model of recipe '${config.name}' could not be made: ${lastLine(asError(thrown).message)}`,
+      hint: 'look at model.config and model.vocabulary of the recipe',
+      cause: thrown,
+    })
+  }
+  return { directory, template: undefined }
+}
+
+/** The run's model where another process has made it. @throws TroupeError config.no_model, config.no_model_here, config.invalid */
+export function modelThere(config: RecipeConfig, directory: string): ModelOnDisk {
+  const { model } = config
+  if (model.from === 'directory') return given(config, model)
+  if (existsSync(join(directory, 'config.json'))) return { directory, template: undefined }
+  throw new TroupeError('config.no_model_here', {
+    boundary: 'config',
+    retriable: false,
+    message: `the run's model is not in '${directory}'`,
+    hint: 'the learner makes it in its own directory, which the processes of a run share: give all the same --dir',
+  })
+}
+
+type Given = Extract<RecipeConfig['model'], { from: 'directory' }>
+
+function given(config: RecipeConfig, { path, template }: Given): ModelOnDisk {
+  const directory = resolve(path)
+  checkContexts(config, directory)
+  return { directory, template }
+}
+
+/** That the model reaches as far as the recipe's contexts. @throws TroupeError config.invalid, config.no_model */
+export function checkContexts(config: RecipeConfig, directory: string): void {
+  const [fault] = contextFaults(config, positionsIn(directory), `${join(directory, 'config.json')}`)
+  if (fault === undefined) return
+  const path = fault[0].join('.')
+  throw new TroupeError('config.invalid', {
+    boundary: 'config',
+    retriable: false,
+    message: `${path}: ${fault[1]}`,
+    hint: `lower ${path}, or give a model of longer contexts: --set model.path=DIR`,
+  })
+}
+
+/** Tokens that the model of a directory reaches to; undefined: it does not say. @throws TroupeError config.no_model */
+export function positionsIn(directory: string): number | undefined {
+  const file = join(resolve(directory), 'config.json')
+  const refuse = (why: string, cause?: unknown) =>
+    new TroupeError('config.no_model', {
+      boundary: 'config',
+      retriable: false,
+      message: `model.path: '${resolve(directory)}' ${why}`,
+      hint: '`troupe setup smollm2` makes one, or give a directory that transformers can load: --set model.path=DIR',
+      cause,
+    })
+  if (!existsSync(file)) throw refuse('holds no config.json')
+  try {
+    return positionsOf(JSON.parse(readFileSync(file, 'utf8')) ?? {})
+  } catch (thrown) {
+    throw refuse(`holds a config.json that cannot be read: ${asError(thrown).message}`, thrown)
+  }
+}
+
+const lastLine = (text: string) => text.trim().split('\n').at(-1) ?? text

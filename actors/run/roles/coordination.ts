@@ -1,0 +1,27 @@
+/**
+ * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process has.
+ * in   rollouts asked for, and what comes back        out  turns and tool calls asked for; decided groups
+ */
+
+import type { Renderer } from '../../../backends/renderer/renderer'
+import { selectionOf } from '../../../config'
+import { coordinator } from '../../rollouts/coordinator'
+import { grouper } from '../../rollouts/grouper'
+import { oldestOpen, owner } from '../../rollouts/owner'
+import { renderKey, renderPort } from '../../rollouts/renderPort'
+import type { Scope } from './scope'
+
+export async function startCoordination(scope: Scope, renderer: Renderer): Promise<void> {
+  const { config, run, fx } = scope.options
+  await scope.host({
+    behaviour: owner(
+      coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
+      grouper({ runSeed: config.seed, selection: selectionOf(config) }),
+    ),
+    feeds: [{ topic: 'trajectories', from: 'committed' }],
+    owner: `${run}.${fx.unique()}`,
+    perform: renderPort(renderer, fx),
+    keyOf: renderKey,
+    oldestOpen,
+  })
+}

@@ -1,0 +1,40 @@
+/**
+ * What those follow who watch every rollout: curriculum, evaluator, learner.
+ *
+ * in   a journal        out  their feeds, and from where they need them
+ */
+import type { Fact } from '../../../messages/facts'
+import type { HostOptions } from '../../../runtime/host/host'
+import type { Feed, Journal } from '../../../runtime/journal/journal'
+import { fence } from '../../ownership/fencing'
+import { refoldFrom } from '../../ownership/refoldFrom'
+
+export type Begin = NonNullable<HostOptions<never, never, never>['begin']>
+
+export const followedFeeds: readonly Feed[] = [
+  { topic: 'trajectories', from: 'oldest' },
+  { topic: 'runs', from: 'oldest' },
+  { topic: 'learner', from: 'oldest' },
+]
+
+/** Without a learner, steps end by their groups alone, and all of them are needed. */
+export async function beginOf(journal: Journal, learns: boolean, tallies = false): Promise<Begin> {
+  const from = learns ? refoldFrom(await saidOf(journal), tallies) : () => 0
+  return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
+}
+
+/** What counts of the topics that say how far the run is. */
+export async function saidOf(
+  journal: Journal,
+  topics: readonly ('runs' | 'learner')[] = ['runs', 'learner'],
+): Promise<Fact[]> {
+  const facts: Fact[] = []
+  const counts = fence()
+  for (const topic of topics) {
+    const { oldest, next } = await journal.offsets(topic, 0)
+    for await (const entries of journal.readTo(topic, 0, oldest, next)) {
+      for (const entry of entries) if (counts(entry)) facts.push(entry.message as Fact)
+    }
+  }
+  return facts
+}

@@ -1,0 +1,75 @@
+/**
+ * Standing by for a part of a run that one process has at a time, and having it.
+ *
+ * in   who has the seat        out  the part begun when it is ours, ended when it is not, as often as it changes
+ * Invariant: a part is begun only after the one before it, in this process, has ended; while the seat is in doubt the part
+ * says nothing (`mayAct`).
+ */
+import { openSeat, type SeatName } from '../../../runtime/bus/seat'
+import { asError } from '../../../runtime/errors'
+import type { RunOptions } from '../run'
+import type { Scope } from './scope'
+
+/** Begins the part: gets what to ask before anything is said, and how to have it ended and begun anew; returns what to close. */
+export type Begin = (mayAct: () => Promise<boolean>, again: () => void) => Promise<Scope>
+
+/** Resolves once this process sits or stands by; what it resolves with ends both. */
+export async function lead(
+  options: RunOptions,
+  seatName: SeatName,
+  fail: (error: Error) => void,
+  begin: Begin,
+): Promise<() => Promise<void>> {
+  const { bus, run, log } = options
+  let active: Scope | undefined
+  let ours = false
+  let turn: Promise<void> = Promise.resolve()
+  const inTurn = (work: () => Promise<void>) => {
+    turn = turn.then(work).catch(thrown => fail(asError(thrown)))
+  }
+  let seated: (seat: Awaited<ReturnType<typeof openSeat>>) => void = () => {}
+  const opened = new Promise<Awaited<ReturnType<typeof openSeat>>>(resolve => {
+    seated = resolve
+  })
+  const end = async () => {
+    const ended = active
+    active = undefined
+    await ended?.close()
+  }
+  const again = () =>
+    inTurn(async () => {
+      const { proven } = await opened
+      if (!ours || active === undefined || !(await proven())) return
+      log.warn({ run, part: seatName }, 'another process claimed this part without its seat; it is begun anew')
+      await end()
+      active = await begin(proven, again)
+    })
+  const seat = await openSeat(bus, run, seatName, {
+    onTaken: () => {
+      ours = true
+      inTurn(async () => {
+        if (!ours) return // lost again while the one before was ended
+        const { proven } = await opened
+        options.onStanding?.('active')
+        active = await begin(proven, again)
+      })
+    },
+    onLost: () => {
+      ours = false
+      log.warn({ run, part: seatName }, 'this process was not heard for too long; another one takes over')
+      inTurn(async () => {
+        await end()
+        if (!ours) options.onStanding?.('standing-by')
+      })
+    },
+    onError: fail,
+  })
+  seated(seat)
+  if (!ours) options.onStanding?.('standing-by')
+  return async () => {
+    ours = false
+    await turn
+    await end()
+    await seat.release()
+  }
+}

@@ -1,0 +1,236 @@
+/**
+ * The role `learner`: what to roll out next, how good the policy is, and the training.
+ *
+ * in   decided groups, finished evaluations        out  rollouts asked for, steps, weights; the run's end
+ * Invariant: one process has this part of a run at a time. It claims it before it says anything else, so that what an earlier
+ * one says after that is not heard.
+ */
+import { pathToFileURL } from 'node:url'
+import type { Renderer } from '../../../backends/renderer/renderer'
+import { grpoOptionsOf, trainerOptionsOf } from '../../../backends/trainer/recipeOptions'
+import type { Trainer } from '../../../backends/trainer/trainer'
+import { startTrainer } from '../../../backends/trainer/trainerProcess'
+import { serveWeights } from '../../../backends/weights/serveWeights'
+import { completeAlarm, type RecipeConfig, type TaskSource } from '../../../config'
+import type { ToolSchema } from '../../../config/toolSchema'
+import type { ChatMessage, RolloutLimits } from '../../../messages/facts'
+import { type Epoch, policyVersion } from '../../../messages/ids'
+import { TroupeError } from '../../../runtime/errors'
+import { curriculum, observesSteps } from '../../curriculum/curriculum'
+import { drawKey, drawPort } from '../../curriculum/drawPort'
+import { evaluator } from '../../curriculum/evaluator'
+import type { StagePlan } from '../../curriculum/stages'
+import { learner } from '../../learning/learner'
+import { learnerKey, learnerPort } from '../../learning/learnerPort'
+import { claimLearning, whenReplaced } from '../../ownership/claimLearning'
+import { fenced } from '../../ownership/fencing'
+import { toolSchemas } from '../../tools/runTools'
+import { lifeline } from '../lifeline'
+import type { ModelOnDisk } from '../model'
+import type { RunOptions } from '../run'
+import { type Begin, beginOf, followedFeeds, saidOf } from './followed'
+import type { Scope } from './scope'
+
+export interface LearningParts {
+  readonly renderer: Renderer
+  readonly model: ModelOnDisk
+  readonly stopTokens: readonly number[]
+  readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
+  /** Another has claimed this part since. */
+  readonly onReplaced?: () => void
+}
+
+const maxRejectedSteps = 3
+/** For those that follow every rollout and only act when a whole group, step or evaluation is over. */
+const lingerMs = 20
+
+export async function startLearning(scope: Scope, parts: LearningParts): Promise<void> {
+  const { options, troupe } = scope
+  const { config, recipe, run, fx, learns } = options
+  const { journal } = troupe
+  const schemas = await toolSchemas({ config, recipe, log: options.log })
+  // Its seat may have gone to another while the parts above were opened: who claims last is the one that is heard.
+  if (!(await scope.mayAct())) return
+  const learnerEpoch = await claimLearning(journal, fx)
+  if (parts.onReplaced !== undefined)
+    scope.onClose(await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
+  const source = await recipe.tasks(config)
+  if (Object.keys(source.dropped).length > 0)
+    options.log.info({ dropped: source.dropped }, "rows of the recipe's data are left out")
+  const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
+  const begin = await beginOf(journal, learns, observesSteps(observed))
+  await scope.host({
+    behaviour: fenced(evaluator(config.selection), learnerEpoch),
+    feeds: followedFeeds,
+    begin,
+    lingerMs,
+  })
+  const { groupsPerStep, maxStaleness } = config.rollout
+  const { refillShare, positiveAbove } = config.selection
+  const { steps } = config.train
+  const { evaluation } = config
+  const plan = {
+    ...{ run, steps, groupsPerStep, refillShare, maxStaleness, maxRejectedSteps, learns, evaluation },
+    ...{ ...observed, positiveAbove },
+  }
+  await scope.host({
+    behaviour: fenced(curriculum(plan), learnerEpoch),
+    feeds: followedFeeds,
+    begin,
+    lingerMs,
+    perform: drawPort(source, parts.renderer, { ...drawOptions(scope, parts.stopTokens, schemas), learnerEpoch }, fx),
+    keyOf: drawKey,
+  })
+  if (learns) await startTraining(scope, parts, { begin, schemas, learnerEpoch })
+  else if (!(await hasWeights(scope))) {
+    const url = pathToFileURL(parts.model.directory).href
+    const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: learnerEpoch }
+    await journal.append([{ type: 'weights.published', at: fx.now(), ...asItIs }])
+  }
+}
+
+/** Whether any weights were published that count: without training that is done once. */
+async function hasWeights({ troupe: { journal } }: Scope): Promise<boolean> {
+  return (await saidOf(journal, ['learner'])).some(({ type }) => type === 'weights.published')
+}
+
+interface Training {
+  readonly begin: Begin
+  readonly schemas: readonly ToolSchema[]
+  readonly learnerEpoch: Epoch
+}
+
+async function startTraining(
+  scope: Scope,
+  parts: LearningParts,
+  { begin, schemas, learnerEpoch }: Training,
+): Promise<void> {
+  const { options, troupe, fail } = scope
+  const { config, fx, log, directory } = options
+  const { renderer, model, demonstrations } = parts
+  const { checkpointEvery, keepVersions } = config.train
+  const trainers = lifeline<Trainer>({
+    name: 'trainer',
+    start: () => startTrainer({ modelDirectory: model.directory, ...trainerOptionsOf(config), log }),
+    onFailed: fail,
+    fx,
+  })
+  scope.onClose(() => trainers.close())
+  const { coldStart } = config
+  const server =
+    options.serveWeights === undefined
+      ? undefined
+      : await serveWeights({ root: directory, address: options.serveWeights })
+  if (server !== undefined) scope.onClose(() => server.close())
+  await scope.host({
+    behaviour: fenced(
+      learner({
+        groupsPerStep: config.rollout.groupsPerStep,
+        refillShare: config.selection.refillShare,
+        steps: config.train.steps,
+      }),
+      learnerEpoch,
+    ),
+    feeds: followedFeeds,
+    begin,
+    lingerMs,
+    perform: learnerPort({
+      trainer: () => trainers.current(),
+      journal: troupe.journal,
+      directory,
+      ...(server === undefined ? {} : { servedAt: server.urlOf }),
+      grpo: grpoOptionsOf(config),
+      checkpointEvery,
+      keepVersions,
+      onColdStart: options.onColdStart ?? (() => {}),
+      fx,
+      log,
+      ...(coldStart === undefined
+        ? {}
+        : {
+            coldStart: {
+              options: { ...coldStart, seed: config.seed },
+              examples: async () =>
+                fitting(
+                  scope,
+                  await renderer.conversations(await demonstrations(), demonstratedTools(options, schemas)),
+                ),
+            },
+          }),
+    }),
+    keyOf: learnerKey,
+  })
+}
+
+/** As facts have them. */
+const rolloutLimits = ({ promptTokens: _, ...limits }: RecipeConfig['limits']): RolloutLimits => limits
+
+/** Without fields that say nothing. */
+const given = (limits: object = {}) =>
+  Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
+
+/** @throws TroupeError config.endless_problems */
+function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly StagePlan[] {
+  return stages.map(stage => {
+    const { problems } = stage
+    if (problems === undefined) return { ...stage, problems }
+    const count = Math.min(problems.count ?? size ?? 0, size ?? Number.POSITIVE_INFINITY)
+    if (count > 0) return { ...stage, problems: { ...problems, count } }
+    throw new TroupeError('config.endless_problems', {
+      boundary: 'config',
+      retriable: false,
+      message: `stage '${stage.name}' measures problems, and those of this recipe do not end`,
+      hint: 'say how many: stages.N.problems.count',
+    })
+  })
+}
+
+/** Conversations that the run's contexts hold. @throws TroupeError config.no_data when that is none */
+function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, examples: readonly T[]): readonly T[] {
+  const { contextTokens } = options.config.limits
+  const kept = examples.filter(({ tokens }) => tokens.length <= contextTokens)
+  const left = examples.length - kept.length
+  if (left > 0)
+    options.log.warn({ left, of: examples.length, contextTokens }, 'conversations longer than the context are left out')
+  if (kept.length > 0) return kept
+  throw new TroupeError('config.no_data', {
+    boundary: 'config',
+    retriable: false,
+    message: `of ${examples.length} conversations for the cold start none fits a context of ${contextTokens} tokens`,
+    hint: 'raise limits.contextTokens, or give shorter ones',
+  })
+}
+
+const demonstratedTools = ({ config }: RunOptions, schemas: readonly ToolSchema[]) =>
+  (config.coldStart?.toolsInPrompt ?? config.tools.inPrompt) ? schemas : []
+
+const shownTools = ({ config }: RunOptions, schemas: readonly ToolSchema[]) => (config.tools.inPrompt ? schemas : [])
+
+function drawOptions(
+  { options, troupe: { journal } }: Scope,
+  stopTokens: readonly number[],
+  schemas: readonly ToolSchema[],
+) {
+  const { config } = options
+  return {
+    async begins() {
+      const partitions = Array.from({ length: await journal.partitionsOf('trajectories') }, (_, p) => p)
+      return Promise.all(partitions.map(async p => (await journal.offsets('trajectories', p)).next))
+    },
+    seed: config.seed,
+    groupSize: config.rollout.groupSize,
+    evaluationSamples: config.evaluation.samples,
+    limits: rolloutLimits(config.limits),
+    promptTokens: config.limits.promptTokens,
+    evaluationLimits: rolloutLimits({ ...config.limits, ...given(config.evaluation.limits) }),
+    stages: config.stages.map(({ limits, problems }) => ({
+      limits: rolloutLimits({ ...config.limits, ...given(limits) }),
+      samples: problems?.samples ?? 0,
+    })),
+    sampling: { ...config.rollout.sampling, stopTokens },
+    evaluationTemperature: config.evaluation.temperature,
+    deadlineMs: config.rollout.deadlineMs,
+    tools: schemas.map(t => t.name),
+    shownTools: shownTools(options, schemas),
+  }
+}

@@ -1,0 +1,25 @@
+/**
+ * The role `verifier`: graders for the answers of a run. Its processes share the partitions of `verifications`.
+ * in   answers to judge        out  rewards, or why there is none
+ */
+
+import { graderSandbox } from '../../verification/graderSandbox'
+import { openGraders } from '../../verification/graders'
+import { verifier } from '../../verification/verifier'
+import { verifierKey, verifierPort } from '../../verification/verifierPort'
+import type { Scope } from './scope'
+
+export async function startVerification(scope: Scope): Promise<void> {
+  const { config, recipe, fx, log } = scope.options
+  const sandbox = graderSandbox()
+  scope.onClose(() => sandbox.close())
+  const graders = await openGraders({ config, sandbox, log, ...(recipe.rewards ? { rewards: recipe.rewards } : {}) })
+  scope.onClose(() => graders.close())
+  await scope.host({
+    behaviour: verifier(),
+    shared: true,
+    feeds: [{ topic: 'verifications', from: 'latest' }],
+    perform: verifierPort(graders.byName, fx),
+    keyOf: verifierKey,
+  })
+}

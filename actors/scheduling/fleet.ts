@@ -1,0 +1,155 @@
+/**
+ * The engines of a run as its scheduler knows them: who is here, under which weights, and who has to rest.
+ *
+ * in   engine.joined | left, weights.applied, engine.status, what turns came to, time
+ * out  engines that take turns from now on; those that have to leave, each said once
+ * Invariant: an engine takes turns when it has joined, has weights, and was heard since this scheduler began: the log may
+ * name one that died. Silence counts only while this scheduler was awake: when it stood still it heard of nobody.
+ */
+import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../../messages/facts'
+import type { EngineId, PolicyVersion } from '../../messages/ids'
+import { Awake } from '../../runtime/activeClock'
+import type { Effects } from '../../runtime/effects'
+import {
+  type Ailment,
+  type EngineFaults,
+  joinedAgain,
+  type Rest,
+  recovered,
+  rested,
+  restMs,
+  restsDue,
+  seen,
+} from './faults'
+import { type EnginePaces, paced, unpaced } from './pace'
+
+/** How long the others wait for an engine that has not taken the newest weights. */
+const behindMs = 60_000
+/** Between two inputs, at most so much time counts as time in which an engine could have been heard. */
+const longestNapMs = 1000
+
+export class EngineFleet {
+  readonly #silentMs: number
+  readonly #joined = new Map<EngineId, EngineJoined>()
+  readonly #applied = new Map<EngineId, PolicyVersion>()
+  readonly #active = new Map<EngineId, PolicyVersion>()
+  /** On the clock of the time awake. */
+  readonly #heardAt = new Map<EngineId, number>()
+  readonly #appliedAt = new Map<EngineId, number>()
+  readonly #slow = new Map<EngineId, string>()
+  #faults: EngineFaults = new Map()
+  #paces: EnginePaces = new Map()
+  readonly #clock = new Awake(longestNapMs)
+
+  /** `silentMs`: an engine that says nothing for this long has to leave. */
+  constructor(silentMs: number) {
+    this.#silentMs = silentMs
+  }
+
+  /** Those that take turns, by the version that they sample under. */
+  get active(): ReadonlyMap<EngineId, PolicyVersion> {
+    return this.#active
+  }
+
+  joined(fact: EngineJoined): void {
+    this.#faults = joinedAgain(this.#faults, fact.engine)
+    this.#joined.set(fact.engine, fact)
+  }
+
+  /** Whether it took turns. */
+  left({ engine, retryAfterMs }: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): boolean {
+    if (retryAfterMs !== undefined && !this.#faults.get(engine)?.resting) {
+      this.#faults = rested(this.#faults, engine) // a refold: it was said by an earlier life
+    }
+    this.#joined.delete(engine)
+    this.#applied.delete(engine)
+    this.#heardAt.delete(engine)
+    this.#appliedAt.delete(engine)
+    this.#slow.delete(engine)
+    this.#paces = unpaced(this.#paces, engine)
+    return this.#active.delete(engine)
+  }
+
+  /** False: of an engine that is not here. */
+  applied({ engine, version }: WeightsApplied): boolean {
+    if (!this.#joined.has(engine)) return false
+    this.#applied.set(engine, version)
+    this.#appliedAt.set(engine, this.#clock.now)
+    if (this.#active.has(engine)) this.#active.set(engine, version)
+    return true
+  }
+
+  turnEnded(fact: TurnCompleted | TurnInterrupted): void {
+    const { engine } = fact
+    if (!this.#joined.has(engine)) return
+    if (fact.type === 'turn.completed') {
+      const { paces, verdict } = paced(this.#paces, fact)
+      this.#paces = paces
+      if (verdict?.isSlow) this.#slow.set(engine, verdict.reason)
+      else if (verdict !== undefined) this.#faults = recovered(this.#faults, engine, 'slow')
+    }
+    this.#faults = seen(this.#faults, fact)
+  }
+
+  /** An engine said or did something: what it joined as, if it takes turns from here on. */
+  heard(engine: EngineId): EngineJoined | undefined {
+    const joined = this.#joined.get(engine)
+    if (joined === undefined) return undefined
+    this.#heardAt.set(engine, this.#clock.now)
+    const version = this.#applied.get(engine)
+    if (version === undefined || this.#active.has(engine)) return undefined
+    this.#active.set(engine, version)
+    return joined
+  }
+
+  /** It says how it is. */
+  spoke(engine: EngineId): void {
+    this.#faults = recovered(this.#faults, engine, 'silent')
+  }
+
+  /** Time goes on. */
+  advance(fx: Pick<Effects, 'now' | 'elapsed'>): void {
+    this.#clock.look(fx)
+  }
+
+  /** Those that have said nothing for too long, whether the log names them or they were heard. */
+  silent(): readonly Rest[] {
+    return [...this.#joined.keys()].flatMap(engine => {
+      if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
+      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // said; it leaves when the fact comes back
+      return [this.#sentToRest(engine, `it has said nothing for ${this.#silentMs} ms`, 'silent')]
+    })
+  }
+
+  /** Whether all that take turns sample under this version or a newer one: a turn may go to any of them. */
+  hasAll(version: PolicyVersion): boolean {
+    return this.#active.size > 0 && [...this.#active.values()].every(one => one >= version)
+  }
+
+  /** Those that have not taken this version for so long after another has that they are waited for no longer. */
+  behind(version: PolicyVersion): readonly Rest[] {
+    const ready = [...this.#active].filter(([, one]) => one >= version)
+    const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))
+    if (ready.length === 0 || this.#clock.now - since < behindMs) return []
+    return [...this.#active].flatMap(([engine, one]) =>
+      one >= version || this.#faults.get(engine)?.resting
+        ? []
+        : [this.#sentToRest(engine, `it is at version ${one}, ${behindMs} ms after another took ${version}`)],
+    )
+  }
+
+  /** Those whose turns fail one after another, or take far longer than those of the others. */
+  unfit(): readonly Rest[] {
+    const failing = restsDue(this.#faults)
+    for (const { engine } of failing) this.#faults = rested(this.#faults, engine)
+    const slow = [...this.#slow].filter(([engine]) => !this.#faults.get(engine)?.resting)
+    this.#slow.clear()
+    return [...failing, ...slow.map(([engine, reason]) => this.#sentToRest(engine, reason, 'slow'))]
+  }
+
+  #sentToRest(engine: EngineId, reason: string, ailment?: Ailment): Rest {
+    const retryAfterMs = restMs(this.#faults, engine)
+    this.#faults = rested(this.#faults, engine, ailment)
+    return { engine, reason, retryAfterMs }
+  }
+}

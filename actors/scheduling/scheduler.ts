@@ -1,0 +1,223 @@
+/**
+ * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
+ *
+ * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed | interrupted
+ * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take
+ * out  engine.left for one that is silent, slow, behind, or fails turn after turn, and turn.interrupted for every turn that ran on an engine that left
+ * Invariant: a turn goes only to engines that sample under its oldest allowed policy or a newer one, and that were heard
+ * since this scheduler began. What it knows is soft: a scheduler that starts anew learns the engines from the log and from
+ * what they say, and the turns from the coordinators, who ask again.
+ * The queue and the ledger are a kernel's that changes itself; a state here is a view of it, not a value of its own.
+ */
+import { createScheduler, type PolicyName, type Scheduler } from '../../kernels'
+import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../../messages/commands'
+import type { EngineLeft, Fact, TurnInterrupted } from '../../messages/facts'
+import { type EngineId, groupOf, policyVersion, type TrajectoryId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Decision, Reactive } from '../../runtime/host/behaviour'
+import type { Rest } from './faults'
+import { EngineFleet } from './fleet'
+
+export interface SchedulerState {
+  readonly scheduler: Scheduler
+  /** The latest ask of each trajectory that is under way. */
+  readonly asks: Map<TrajectoryId, GenerateTurn>
+  /** Asks that wait for newer weights. */
+  readonly early: Map<TrajectoryId, GenerateTurn>
+  readonly fleet: EngineFleet
+  /** Turns that ran where nobody is any more: to be interrupted, so that they are asked for again. */
+  readonly stranded: Map<TrajectoryId, EngineId>
+}
+
+export interface SchedulerOptions {
+  /** An engine that says nothing for this long is gone. They speak once a second. Default 15,000. */
+  readonly silentMs?: number
+}
+
+const usualSilentMs = 15_000
+
+type SchedulerInput = GenerateTurn | ReleaseTrajectory | EngineStatus
+
+export function scheduler(
+  policy: PolicyName,
+  { silentMs = usualSilentMs }: SchedulerOptions = {},
+): Reactive<SchedulerState, SchedulerInput> {
+  return {
+    name: 'scheduler',
+    initial: () => ({
+      scheduler: createScheduler(policy),
+      asks: new Map(),
+      early: new Map(),
+      fleet: new EngineFleet(silentMs),
+      stranded: new Map(),
+    }),
+    evolve(state, fact) {
+      switch (fact.type) {
+        case 'engine.joined':
+          leave(state, { engine: fact.engine }) // one that comes again under its name has lost what it had
+          state.fleet.joined(fact)
+          return { ...state }
+        case 'engine.left':
+          leave(state, fact)
+          return { ...state }
+        case 'weights.applied':
+          return state.fleet.applied(fact) ? { ...state } : state
+        case 'turn.completed':
+        case 'turn.interrupted': {
+          state.fleet.turnEnded(fact)
+          const ask = state.asks.get(fact.trajectory)
+          if (ask === undefined || ask.turn !== fact.turn || ask.attempt !== fact.attempt) return state
+          state.scheduler.turnEnded(fact.trajectory, ask.context.length + fact.tokens.length, fact.at)
+          return { ...state }
+        }
+        default:
+          return state
+      }
+    },
+    decide(state, input, fx) {
+      state.fleet.advance(fx)
+      switch (input.type) {
+        case 'turn.generate':
+          take(state, input)
+          break
+        case 'trajectory.release':
+          state.asks.delete(input.trajectory)
+          state.early.delete(input.trajectory)
+          state.scheduler.trajectoryReleased(input.trajectory, input.outcome !== 'failed')
+          break
+        case 'engine.status':
+          hear(state, input.engine)
+          state.fleet.spoke(input.engine)
+          state.scheduler.engineStatus(input)
+          break
+        case 'engine.joined':
+          hear(state, input.engine)
+          break
+        case 'weights.applied':
+          hear(state, input.engine)
+          takeEarly(state)
+          break
+        case 'engine.left':
+          takeEarly(state)
+          break
+        case 'tick':
+          return withFacts(
+            leaving([...state.fleet.silent(), ...state.fleet.unfit(), ...behind(state)], fx),
+            assign(state, fx),
+          )
+      }
+      const ended = [...leaving(state.fleet.unfit(), fx), ...interruptStranded(state, fx)]
+      const decision = withFacts(ended, assign(state, fx))
+      if (input.type !== 'engine.status') return decision
+      return { ...decision, commands: [...ledgerStatus(state, input.engine, fx), ...decision.commands] }
+    },
+    pending: assign,
+  }
+}
+
+function leave(state: SchedulerState, left: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): void {
+  if (!state.fleet.left(left)) return
+  // Its inference actor says so too, if it can: of two answers to an attempt the first counts.
+  const { engine } = left
+  for (const trajectory of state.scheduler.engineLeft(engine)) state.stranded.set(trajectory, engine)
+}
+
+/** One that was heard and has weights takes turns from here on. */
+function hear(state: SchedulerState, engine: EngineId): void {
+  const joined = state.fleet.heard(engine)
+  if (joined === undefined) return
+  state.scheduler.engineJoined(joined)
+  takeEarly(state)
+}
+
+function takeEarly(state: SchedulerState): void {
+  for (const ask of [...state.early.values()]) take(state, ask)
+}
+
+/** Turns wait until all engines have the weights that they need, and for none of them for ever. */
+function behind({ early, fleet }: SchedulerState): readonly Rest[] {
+  const asked = [...early.values()].map(({ minVersion }) => minVersion)
+  return asked.length === 0 ? [] : fleet.behind(policyVersion(Math.max(...asked)))
+}
+
+/** Whoever runs an engine that has to rest lets it join again after a while. */
+const leaving = (rests: readonly Rest[], fx: Effects): Fact[] =>
+  rests.map(({ engine, reason, retryAfterMs }) => ({ type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs }))
+
+function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
+  const facts = [...state.stranded].flatMap(([trajectory, engine]) =>
+    interrupted(state, trajectory, engine, fx, 'engine-lost', 'the engine left in the middle of the turn'),
+  )
+  state.stranded.clear()
+  return facts
+}
+
+/** How far the ledger was from what the engine has just said. */
+function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): readonly Command[] {
+  const account = state.scheduler.ledger.engine(engine)
+  if (account === undefined) return []
+  const { driftTokens, foreignTokens } = account
+  return [{ type: 'ledger.status', at: fx.now(), engine, driftTokens, foreignTokens }]
+}
+
+const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
+  facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
+
+/** An older attempt than the one that is known is a stray. */
+function take(state: SchedulerState, ask: GenerateTurn): void {
+  const known = state.asks.get(ask.trajectory)
+  if (known !== undefined && (known.turn > ask.turn || (known.turn === ask.turn && known.attempt > ask.attempt))) return
+  state.asks.set(ask.trajectory, ask)
+  if (!state.fleet.hasAll(ask.minVersion)) {
+    state.early.set(ask.trajectory, ask)
+    return
+  }
+  state.early.delete(ask.trajectory)
+  const { trajectory, turn, promptTokens, boundTokens, order, engine } = ask
+  const contextTokens = ask.context.length
+  state.scheduler.turnAsked({
+    trajectory,
+    group: groupOf(trajectory),
+    turn,
+    contextTokens,
+    promptTokens,
+    boundTokens,
+    order,
+    engine,
+  })
+}
+
+function assign(state: SchedulerState, fx: Effects): Decision {
+  const { assignments, evictions, unfit } = state.scheduler.decide(fx.now())
+  const commands: Command[] = evictions.map(({ trajectory, engine }) => ({
+    type: 'trajectory.evict',
+    trajectory,
+    engine,
+  }))
+  for (const { trajectory, engine } of assignments) {
+    commands.push({ type: 'turn.assign', engine, ask: state.asks.get(trajectory)! })
+  }
+  return { facts: unfit.flatMap(trajectory => tooLong(state, trajectory, fx)), commands }
+}
+
+function tooLong(state: SchedulerState, trajectory: TrajectoryId, fx: Effects): Fact[] {
+  const [engine] = state.fleet.active.keys()
+  if (engine === undefined) return []
+  const tokens = state.asks.get(trajectory)?.context.length
+  return interrupted(state, trajectory, engine, fx, 'too-long', `a context of ${tokens} tokens fits no engine`)
+}
+
+function interrupted(
+  state: SchedulerState,
+  trajectory: TrajectoryId,
+  engine: EngineId,
+  fx: Effects,
+  reason: TurnInterrupted['reason'],
+  error: string,
+): Fact[] {
+  const ask = state.asks.get(trajectory)
+  if (ask === undefined) return []
+  const { turn, attempt } = ask
+  const lost = { tokens: new Int32Array(), logprobs: new Float32Array(), segments: [] }
+  return [{ type: 'turn.interrupted', at: fx.now(), trajectory, turn, attempt, engine, ...lost, reason, error }]
+}

@@ -1,0 +1,127 @@
+/**
+ * The lanes of one tool executor among several, and its word to the dispatcher.
+ *
+ * in   calls from the inbox        out  tool.completed and tools.ended in one append; executor.slots
+ * Invariant: at most `lanes` calls run at once, and at most the slots offered (and a batch, should two dispatchers
+ * overlap) are held; what is over that is not held, and its lease ends. A call that cannot be run at all is not ended
+ * either. After `leave` nothing is begun.
+ */
+import type { ExecuteTool, OfferSlots } from '../../messages/commands'
+import type { ExecutorId, RunId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Port } from '../../runtime/host/host'
+import type { ExecutorRequest } from './inboxExecutor'
+import { type Tool, toolKey, toolPort } from './toolPort'
+
+export interface ExecutorPortOptions {
+  readonly id: ExecutorId
+  readonly incarnation: string
+  readonly lanes: number
+  readonly tools: ReadonlyMap<string, Tool>
+  readonly fx: Effects
+  /** Part of idempotency keys. */
+  readonly run?: RunId
+  /**
+   * From a slot's end to the call that takes it, ms: the way to the dispatcher and back. So much work is asked for ahead
+   * of the lanes. Default 5.
+   */
+  readonly turnaroundMs?: number
+}
+
+export interface ExecutorPort {
+  readonly perform: Port<ExecutorRequest>
+  /** Begins nothing any more; says which calls still run. */
+  leave(): OfferSlots
+}
+
+/** Calls asked for ahead of the lanes, at most. */
+const maxAhead = 64
+const maxOverlap = 64
+/** Of the mean time of a call, the weight of the latest. */
+const newest = 0.1
+
+export const executorKey = (request: ExecutorRequest): string =>
+  request.kind === 'offer' ? 'offer' : toolKey(request.ask)
+
+export function executorPort(options: ExecutorPortOptions): ExecutorPort {
+  const { id: executor, incarnation, lanes, tools, fx, turnaroundMs = 5 } = options
+  const run = toolPort(tools, executor, fx, options.run)
+  const held = new Set<string>()
+  /** Calls that wait for a lane, told whether they have one now. In their order. */
+  const waiting = new Map<string, (begins: boolean) => void>()
+  let running = 0
+  let meanMs: number | undefined
+  let leaving = false
+
+  const slots = () => {
+    if (leaving) return 0
+    // Little's law: what the lanes would finish while a free slot is on its way.
+    const ahead = meanMs === undefined ? 0 : Math.round((lanes * turnaroundMs) / Math.max(meanMs, 0.1))
+    return lanes + Math.min(ahead, maxAhead)
+  }
+  const offer = (): OfferSlots => ({
+    type: 'executor.slots',
+    executor,
+    incarnation,
+    slots: slots(),
+    tools: [...tools.keys()],
+    held: [...held],
+  })
+
+  /** False: it may not be begun any more. */
+  async function lane(key: string): Promise<boolean> {
+    if (running >= lanes) return new Promise(resolve => waiting.set(key, resolve))
+    running++
+    return true
+  }
+
+  /** A lane goes straight to the call that waits longest, so that none that comes just now slips in between. */
+  function freeLane(): void {
+    for (const [key, begin] of waiting) {
+      waiting.delete(key)
+      begin(true)
+      return
+    }
+    running--
+  }
+
+  async function inLane(ask: ExecuteTool, signal: AbortSignal): ReturnType<Port<ExecutorRequest>> {
+    if (!(await lane(toolKey(ask)))) return undefined
+    const begun = fx.elapsed()
+    try {
+      signal.throwIfAborted()
+      const decision = await run(ask, signal)
+      const tookMs = fx.elapsed() - begun
+      meanMs = meanMs === undefined ? tookMs : meanMs + newest * (tookMs - meanMs)
+      if (decision === undefined) return undefined
+      held.delete(toolKey(ask))
+      const ended = { type: 'tools.ended', executor, incarnation, slots: slots(), calls: [toolKey(ask)] } as const
+      return { facts: decision.facts, commands: [...decision.commands, ended] }
+    } finally {
+      freeLane()
+    }
+  }
+
+  return {
+    async perform(request, signal) {
+      if (request.kind === 'offer') return { facts: [], commands: [offer()] }
+      const key = toolKey(request.ask)
+      if (leaving || held.has(key) || held.size >= lanes + maxAhead + maxOverlap) return undefined
+      held.add(key)
+      try {
+        return await inLane(request.ask, signal)
+      } finally {
+        held.delete(key)
+      }
+    },
+    leave() {
+      leaving = true
+      for (const [key, begin] of waiting) {
+        held.delete(key)
+        begin(false)
+      }
+      waiting.clear()
+      return offer()
+    },
+  }
+}

@@ -1,0 +1,68 @@
+/**
+ * The tools' side of the tool executor.
+ *
+ * in   tool.execute        out  tool.completed
+ * Invariant: the status is the one that the sandbox recorded, and what the model is shown is made from it, never the
+ * other way round.
+ */
+import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
+import type { ExecuteTool } from '../../messages/commands'
+import type { ToolStatus } from '../../messages/facts'
+import type { ExecutorId, RunId, TrajectoryId } from '../../messages/ids'
+import type { Effects } from '../../runtime/effects'
+import type { Port } from '../../runtime/host/host'
+import { nothingRan } from '../rollouts/asks'
+
+/** How a tool call went, before it is put into words. */
+export interface ToolOutcome extends ToolRun {
+  readonly wallMs: number
+  readonly cpuMs: number
+}
+
+/** What a call is given besides its arguments. */
+interface ToolLimits {
+  readonly timeoutMs: number
+  /** Whose call it is: what a tool keeps, it keeps for a trajectory. */
+  readonly trajectory?: TrajectoryId
+  /** The same for every attempt of a call, and of no other call: a tool with effects outside has them once for a key. */
+  readonly idempotencyKey?: string
+  /** Of a notebook: codes of the cells before this one. */
+  readonly cells?: readonly string[]
+}
+
+/** A tool by its name. It resolves for whatever the call does; it rejects when the tool itself is broken. */
+export type Tool = (
+  args: Readonly<Record<string, unknown>>,
+  limits: ToolLimits,
+  signal: AbortSignal,
+) => Promise<ToolOutcome>
+
+export const toolKey = (ask: ExecuteTool): string => `${ask.trajectory}#${ask.turn}#${ask.call}#${ask.attempt}`
+
+/** Answers the behaviour's requests with the tools given by name. `run`: part of idempotency keys, which then are of one run. */
+export function toolPort(
+  tools: ReadonlyMap<string, Tool>,
+  executor: ExecutorId,
+  fx: Effects,
+  run?: RunId,
+): Port<ExecuteTool> {
+  return async (ask, signal) => {
+    const { trajectory, turn, call, attempt, tool: name } = ask
+    const tool = tools.get(name)
+    const cells = ask.cells === undefined ? {} : { cells: ask.cells }
+    const idempotencyKey = `${run === undefined ? '' : `${run}/`}${trajectory}#${turn}#${call}`
+    const limits = { timeoutMs: ask.timeoutMs, trajectory, idempotencyKey, ...cells }
+    const outcome: ToolOutcome | undefined = await tool?.(ask.arguments, limits, signal)
+    const { stdout, stderr, exitCode, wallMs, cpuMs } = outcome ?? nothingRan
+    const status: ToolStatus = outcome === undefined ? 'unknown-tool' : toolStatusOf(outcome.status)
+    const whole = outcome === undefined ? unknownToolText(name, [...tools.keys()]) : toolResultText(outcome)
+    const text = truncateMiddle(whole, ask.responseChars)
+    const place = { trajectory, turn, call, attempt, tool: name, executor }
+    return {
+      facts: [
+        { type: 'tool.completed', at: fx.now(), ...place, status, text, stdout, stderr, exitCode, wallMs, cpuMs },
+      ],
+      commands: [],
+    }
+  }
+}

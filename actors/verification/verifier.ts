@@ -1,0 +1,18 @@
+/**
+ * Verifier: has a rollout's answer judged.
+ *
+ * in   answer.verify       out  reward.assigned | reward.failed, through a request to a grader
+ * Invariant: one of them for each attempt. It holds no state: the coordinator asks again for a reward that does not come.
+ */
+import type { VerifyAnswer } from '../../messages/commands'
+import { type Behaviour, nothing } from '../../runtime/host/behaviour'
+
+export function verifier(): Behaviour<null, VerifyAnswer, VerifyAnswer> {
+  return {
+    name: 'verifier',
+    initial: () => null,
+    evolve: state => state,
+    decide: (_state, input) => (input.type === 'answer.verify' ? { ...nothing, requests: [input] } : nothing),
+    pending: () => nothing,
+  }
+}
