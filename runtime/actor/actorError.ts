@@ -8,6 +8,7 @@ export type ActorErrorCode =
   | 'actor.bad_name'
   | 'actor.defect'
   | 'actor.escalated'
+  | 'actor.failed'
   | 'actor.handler_failed'
   | 'actor.name_taken'
   | 'actor.overloaded'
@@ -15,9 +16,8 @@ export type ActorErrorCode =
   | 'actor.stop_timeout'
   | 'actor.stopped'
   | 'actor.tell_timeout'
-  | 'actor.too_many_children'
 
-/** Worth another try later, with nothing changed. */
+/** Codes after which the same call may succeed later, with nothing changed. */
 const retriable: ReadonlySet<ActorErrorCode> = new Set<ActorErrorCode>([
   'actor.ask_timeout',
   'actor.overloaded',

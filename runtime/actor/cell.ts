@@ -3,21 +3,23 @@
  *
  * in   messages, failures of handlers and children, requests to stop
  * out  calls of the handler, one at a time; dead letters; an escalation
- * Invariant: at most one of `start`, a handler and `stop` runs at any time, across restarts too. A message that was
- * accepted is handled, or is a dead letter. Nothing here rejects unheard or throws into the carrier.
+ * Invariant: at most one of `start`, a handler and a hook runs at any time, across restarts too. A message that was
+ * accepted is handled, or is a dead letter. Nothing here rejects unheard or throws into nact.
+ * Over 250 lines: the states of one life, which lose their order when they are spread over files.
  */
-import { asError, type TroupeError } from '../errors'
+import { asError, TroupeError } from '../errors'
 import { actorError } from './actorError'
 import { Family } from './family'
 import { type Envelope, Inbox } from './inbox'
 import type { ActorMeter, Instruments } from './instruments'
+import type { Carrier, NactTree } from './nactTree'
 import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from './restartPolicy'
 import type {
   ActorContext,
+  ActorLife,
   ActorRef,
   ActorSpec,
   AskOptions,
-  Carrier,
   DeadLetter,
   Handler,
   Reply,
@@ -26,26 +28,31 @@ import type {
   TellOptions,
 } from './spec'
 
-/** What cells need of the system they live in. */
-export interface Host {
-  /** A carrier below `parent`'s; `turn` never rejects. */
-  carry(parent: Carrier | undefined, name: string, turn: () => Promise<void>): Carrier
+/** The system that a cell lives in. */
+export interface Host extends Pick<NactTree, 'carry'> {
   elapsed(): number
   readonly log: { warn(fields: object, text: string): void; error(fields: object, text: string): void }
   readonly instruments: Instruments | undefined
   onDeadLetter(letter: DeadLetter): void
+  readonly onLife: ((life: ActorLife) => void) | undefined
 }
 
-/** Where a cell hangs: a system (without a carrier), or an incarnation of another cell. */
+/** The place that a cell hangs from: a system (without a carrier), or an incarnation of another cell. */
 export interface Parent {
   readonly path: string
-  readonly carrier: Carrier | undefined
-  /** A child that used up its restarts, and whose spec did not take it. */
+  readonly carrier: Carrier<never> | undefined
+  /** Takes the escalation of a child whose spec does not take it. */
   failed(path: string, error: TroupeError): void
 }
 
-const turnMessages = 64
-const stopDeadlineMs = 10_000
+/**
+ * Envelopes that nact carries together, in the mailbox's order: nact takes a turn of the event loop for each of its
+ * messages, so what arrives before a bundle is begun joins it. An empty bundle makes the cell look at its own state.
+ */
+type Bundle<M> = Envelope<M>[]
+
+const bundleMessages = 64
+const defaultStopMs = 10_000
 
 export class Cell<M> implements ActorRef<M> {
   readonly path: string
@@ -61,16 +68,18 @@ export class Cell<M> implements ActorRef<M> {
   #resolveStarted!: () => void
   #rejectStarted!: (error: TroupeError) => void
   #resolveEnded!: (error: TroupeError | undefined) => void
-  #carrier: Carrier | undefined
+  #carrier: Carrier<Bundle<M>> | undefined
   #abort = new AbortController()
   #handler: Handler<M> | undefined
+  /** The latest bundle, as long as nact has not begun it. */
+  #open: Bundle<M> | undefined
   #failures: Failures = []
-  /** A child's escalation, to be dealt with between two messages. */
+  #restarts = 0
+  #lastError: TroupeError | undefined
+  /** A failure that came from outside a handler; acted on between two messages. */
   #failure: TroupeError | undefined
   #stopping: { readonly drain: boolean } | undefined
   #over = false
-  #awake = false
-  #turning = false
   #backoff: NodeJS.Timeout | undefined
 
   constructor(spec: ActorSpec<M>, parent: Parent, host: Host) {
@@ -82,7 +91,7 @@ export class Cell<M> implements ActorRef<M> {
     this.#meter = host.instruments?.of(this.path, () => this.depth)
     const owner = {
       path: this.path,
-      arrived: () => this.#wake(),
+      arrived: (envelope: Envelope<M>) => this.#dispatch(envelope),
       deadLetter: (message: M, error: TroupeError) => this.#deadLetter(message, 'stopped', error),
       stamp: this.#meter ? () => host.elapsed() : () => 0,
     }
@@ -115,14 +124,14 @@ export class Cell<M> implements ActorRef<M> {
     return this.#inbox.ask(make, options)
   }
 
-  stop({ drain = false, deadlineMs = stopDeadlineMs }: StopOptions = {}): Promise<void> {
+  stop({ drain = false, deadlineMs = this.#stopWithinMs }: StopOptions = {}): Promise<void> {
     this.#stopping = { drain: drain && (this.#stopping?.drain ?? true) }
     this.#inbox.close()
     if (!drain) {
       this.#abort.abort()
       if (this.#backoff) this.#begin() // nothing is gained by sitting it out
     }
-    this.#wake()
+    this.#dispatch()
     const timer = setTimeout(() => {
       const error = actorError('actor.stop_timeout', this.path, `was still busy ${deadlineMs} ms after it had to stop`)
       void this.#end('stopped', error)
@@ -133,70 +142,60 @@ export class Cell<M> implements ActorRef<M> {
     })
   }
 
-  /** A new incarnation: its carrier, then its first turn, which runs `start`. */
+  get #stopWithinMs(): number {
+    return this.#spec.stopWithinMs ?? defaultStopMs
+  }
+
+  /** Begins an incarnation: its nact actor, whose first bundle is empty and runs `start`, then what the mailbox holds. */
   #begin(): void {
     clearTimeout(this.#backoff)
     this.#backoff = undefined
     if (this.#over) return
-    this.#awake = false
     this.#abort = new AbortController()
-    this.#carrier = this.#host.carry(this.#parent.carrier, this.#spec.name, () => this.#turn())
-    this.#wake()
+    this.#open = undefined
+    this.#live('starting')
+    const carrier: Carrier<Bundle<M>> = this.#host.carry<Bundle<M>>(this.#parent.carrier, this.#spec.name, {
+      receive: bundle => (this.#carrier === carrier ? this.#receive(bundle) : Promise.resolve()),
+      crashed: error => this.#crashed(error),
+    })
+    this.#carrier = carrier
+    carrier.dispatch([])
+    for (const envelope of this.#inbox.mailbox.contents()) this.#dispatch(envelope)
   }
 
-  #wake(): void {
-    // While a turn runs, it looks for more to do itself before it ends.
-    if (this.#awake || this.#turning || !this.#carrier) return
-    this.#awake = true
-    this.#carrier.wake()
-  }
-
-  async #turn(): Promise<void> {
-    this.#awake = false
-    if (this.#turning || this.#over) return
-    this.#turning = true
-    try {
-      await this.#work()
-    } catch (error) {
-      // Nothing in #work should throw: a defect here ends the actor rather than the process.
-      await this.#end(
-        'escalated',
-        actorError('actor.defect', this.path, 'failed outside its handler', { cause: error }),
-      )
+  /** Hands an envelope to nact, or nothing but the wish to be looked after. Between two incarnations the mailbox keeps it. */
+  #dispatch(envelope?: Envelope<M>): void {
+    if (envelope === undefined) this.#carrier?.dispatch([])
+    else if (this.#carrier === undefined) return
+    else if (this.#open !== undefined && this.#open.length < bundleMessages) this.#open.push(envelope)
+    else {
+      this.#open = [envelope]
+      this.#carrier.dispatch(this.#open)
     }
-    this.#turning = false
-    if (!this.#over && (this.#inbox.mailbox.depth > 0 || this.#failure || this.#stopping)) this.#wake()
   }
 
-  async #work(): Promise<void> {
-    if (!this.#handler && !this.#leaving()) {
-      try {
-        const handler = await this.#spec.start(this.#context())
-        if (this.#over) return
-        this.#handler = handler
-      } catch (thrown) {
-        return this.#fail(
-          actorError('actor.start_failed', this.path, `could not start: ${asError(thrown).message}`, { cause: thrown }),
-        )
-      }
-      this.#resolveStarted()
-    }
+  /** Handles a bundle. Throws what the actor fails with: nact hands it to `#crashed`. */
+  async #receive(bundle: Bundle<M>): Promise<void> {
+    if (this.#open === bundle) this.#open = undefined
+    if (this.#over) return
+    if (!this.#handler && !this.#leaving()) await this.#start()
     let handled = 0
-    while (handled < turnMessages && !this.#leaving() && !this.#failure) {
-      const envelope = this.#inbox.mailbox.peek()
-      if (!envelope) break
+    for (const envelope of bundle) {
+      if (this.#over || this.#leaving() || this.#failure) break
       if (envelope.question?.settled) {
         this.#inbox.mailbox.done()
         continue
       }
-      // One message a turn is timed: under load a sample, else every one.
+      // One message a bundle is timed: under load a sample, else every one.
       const begun = this.#meter && handled === 0 ? this.#host.elapsed() : 0
       try {
         const pending = this.#handler!(envelope.message)
+        // Not awaited where there is nothing to wait for: a sender that waits for room would be let in one by one.
         if (pending !== undefined) await pending
       } catch (thrown) {
         this.#meter?.handled(handled)
-        return this.#over ? undefined : this.#crash(envelope, thrown)
+        if (this.#over) return
+        throw this.#failedOn(envelope, thrown)
       }
       if (this.#over) return
       this.#inbox.mailbox.done()
@@ -204,35 +203,28 @@ export class Cell<M> implements ActorRef<M> {
       handled++
     }
     this.#meter?.handled(handled)
-    if (this.#failure) return this.#fail(this.#failure)
-    if (this.#stopping && (this.#leaving() || this.#inbox.mailbox.depth === 0)) return this.#end('stopped')
+    if (this.#over) return
+    if (this.#failure) throw this.#failure
+    if (this.#stopping && (this.#leaving() || this.#inbox.mailbox.depth === 0)) await this.#end('stopped')
   }
 
-  #context(): ActorContext {
-    const parent: Parent = {
-      path: this.path,
-      carrier: this.#carrier,
-      failed: (_path, error) => {
-        this.#failure = error
-        this.#wake()
-      },
+  async #start(): Promise<void> {
+    try {
+      const handler = await this.#spec.start(this.#context())
+      if (this.#over) return
+      this.#handler = handler
+    } catch (thrown) {
+      const text = `could not start: ${asError(thrown).message}`
+      throw actorError('actor.start_failed', this.path, text, { cause: thrown })
     }
-    return {
-      path: this.path,
-      signal: this.#abort.signal,
-      spawn: spec => this.#family.add(spec.name, () => new Cell(spec, parent, this.#host)),
-    }
+    this.#live('up')
+    this.#resolveStarted()
   }
 
-  /** Asked to stop without handling what is queued. */
-  #leaving(): boolean {
-    return this.#stopping !== undefined && !this.#stopping.drain
-  }
-
-  async #crash(envelope: Envelope<M>, thrown: unknown): Promise<void> {
-    const error = actorError('actor.handler_failed', this.path, `failed on a message: ${asError(thrown).message}`, {
-      cause: thrown,
-    })
+  /** Counts the crash against the message, and puts the message aside after too many. */
+  #failedOn(envelope: Envelope<M>, thrown: unknown): TroupeError {
+    const text = `failed on a message: ${asError(thrown).message}`
+    const error = actorError('actor.handler_failed', this.path, text, { cause: thrown })
     envelope.attempts++
     envelope.question?.crashed(error)
     if (envelope.attempts >= this.#policy.attemptsPerMessage || this.#leaving()) {
@@ -240,12 +232,57 @@ export class Cell<M> implements ActorRef<M> {
       envelope.question?.fail(error)
       this.#deadLetter(envelope.message, 'crashed', error)
     }
-    return this.#fail(error)
+    return error
+  }
+
+  /** Supervises after a crash: nact's `onCrash`. */
+  async #crashed(thrown: unknown): Promise<void> {
+    if (this.#over) return
+    try {
+      const known = thrown === this.#failure || isOfActor(thrown)
+      await this.#fail(known ? (thrown as TroupeError) : this.#defect(thrown))
+    } catch (error) {
+      // Nothing in #fail should throw: a defect there ends the actor rather than the process.
+      await this.#end('escalated', this.#defect(error)).catch(() => {})
+    }
+  }
+
+  #defect(cause: unknown): TroupeError {
+    return actorError('actor.defect', this.path, 'failed outside its handler', { cause })
+  }
+
+  #context(): ActorContext {
+    const carrier = this.#carrier
+    const failed = (error: TroupeError) => {
+      if (this.#carrier !== carrier || this.#failure) return // the first failure of an incarnation counts
+      this.#failure = error
+      this.#dispatch()
+    }
+    const parent: Parent = { path: this.path, carrier, failed: (_path, error) => failed(error) }
+    return {
+      path: this.path,
+      signal: this.#abort.signal,
+      spawn: spec => {
+        if (this.#carrier !== carrier) throw this.#stoppedError()
+        return this.#family.add(spec.name, () => new Cell(spec, parent, this.#host))
+      },
+      fail: thrown => {
+        const text = `failed: ${asError(thrown).message}`
+        failed(actorError('actor.failed', this.path, text, { cause: thrown }))
+      },
+    }
+  }
+
+  /** True once a stop was asked for that does not handle what is queued. */
+  #leaving(): boolean {
+    return this.#stopping !== undefined && !this.#stopping.drain
   }
 
   async #fail(error: TroupeError): Promise<void> {
     this.#failure = undefined
+    this.#lastError = error
     if (this.#leaving()) return this.#end('stopped')
+    if (this.#spec.isFatal?.(error.cause ?? error)) return this.#end('escalated', error)
     const verdict = onFailure(this.#policy, this.#failures, this.#host.elapsed())
     this.#failures = verdict.failures
     if (verdict.do === 'escalate') {
@@ -255,46 +292,54 @@ export class Cell<M> implements ActorRef<M> {
     }
     this.#host.log.warn({ actor: this.path, err: error, afterMs: verdict.afterMs }, 'actor failed and restarts')
     this.#meter?.restarted()
-    await this.#close('restarting')
+    this.#restarts++
+    this.#live('restarting')
+    await this.#close('restarting', error)
     if (this.#over) return
     this.#failure = undefined // a child's, from before it was stopped
     this.#backoff = setTimeout(() => this.#begin(), this.#leaving() ? 0 : verdict.afterMs)
   }
 
-  /** Ends the incarnation: its children, what `start` took, its carrier. */
-  async #close(reason: StopReason): Promise<void> {
+  /** Ends the incarnation: its feeds, its children, what `start` took, its nact actor. */
+  async #close(reason: StopReason, error: TroupeError | undefined): Promise<void> {
     this.#abort.abort()
     const carrier = this.#carrier
-    const handler = this.#handler
-    this.#carrier = undefined
+    const wasUp = this.#handler !== undefined
     this.#handler = undefined
+    if (wasUp) await this.#hook('beforeStop', () => this.#spec.beforeStop?.(reason, error))
+    this.#carrier = undefined
     for (const fault of await this.#family.stop({ drain: this.#stopping?.drain ?? false })) {
       this.#host.log.error({ actor: this.path, err: asError(fault) }, 'a child did not stop in time')
     }
-    if (handler && this.#spec.stop) {
-      try {
-        await within(this.#spec.stop(reason), stopDeadlineMs, () =>
-          actorError('actor.stop_timeout', this.path, `its stop hook took longer than ${stopDeadlineMs} ms`),
-        )
-      } catch (error) {
-        this.#host.log.error({ actor: this.path, err: asError(error) }, 'the stop hook of an actor failed')
-      }
-    }
+    if (wasUp) await this.#hook('stop', () => this.#spec.stop?.(reason))
     carrier?.dispose()
+  }
+
+  async #hook(name: 'beforeStop' | 'stop', run: () => void | Promise<void>): Promise<void> {
+    const ms = this.#stopWithinMs
+    const late = () => actorError('actor.stop_timeout', this.path, `its ${name} hook took longer than ${ms} ms`)
+    try {
+      const pending = run()
+      if (pending !== undefined) await within(pending, ms, late)
+    } catch (error) {
+      this.#host.log.error({ actor: this.path, err: asError(error) }, 'the stop hook of an actor failed')
+    }
   }
 
   async #end(reason: StopReason, error?: TroupeError): Promise<void> {
     if (this.#over) return
     this.#over = true
+    this.#lastError = error ?? this.#lastError
     this.#inbox.close()
     clearTimeout(this.#backoff)
-    await this.#close(reason)
+    await this.#close(reason, error)
     const stopped = this.#stoppedError(error)
     for (const envelope of this.#inbox.empty(stopped)) {
       envelope.question?.abandon(stopped)
       this.#deadLetter(envelope.message, 'stopped', stopped)
     }
     this.#meter?.ended()
+    this.#live(reason === 'escalated' ? 'given-up' : 'stopped')
     this.#rejectStarted(stopped)
     this.#resolveEnded(error)
     if (reason === 'escalated' && error) this.#escalate(error)
@@ -319,10 +364,29 @@ export class Cell<M> implements ActorRef<M> {
     }
   }
 
+  #live(state: ActorLife['state']): void {
+    const { onLife } = this.#host
+    if (onLife === undefined) return
+    try {
+      onLife({
+        path: this.path,
+        kind: this.#spec.kind ?? 'actor',
+        state,
+        restarts: this.#restarts,
+        error: this.#lastError,
+      })
+    } catch (thrown) {
+      this.#host.log.error({ actor: this.path, err: asError(thrown) }, 'the onLife hook failed')
+    }
+  }
+
   #stoppedError(cause?: TroupeError): TroupeError {
     return actorError('actor.stopped', this.path, 'has stopped', { cause })
   }
 }
+
+/** Errors that this file makes carry what was thrown as their cause; everything else that reaches nact is a defect. */
+const isOfActor = (thrown: unknown): boolean => thrown instanceof TroupeError && thrown.boundary === 'actor'
 
 async function within<T>(work: T | Promise<T>, deadlineMs: number, late: () => TroupeError): Promise<T> {
   let timer: NodeJS.Timeout | undefined

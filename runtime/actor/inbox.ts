@@ -2,8 +2,8 @@
  * The senders' side of an actor: tryTell, tell and ask over a bounded mailbox.
  *
  * in   messages from anyone in the process          out  envelopes in the mailbox, or an error to the sender
- * Invariant: a sender learns what became of its message: accepted, or refused with a reason. After `close` nothing is
- * accepted, and whatever is still sent is a dead letter.
+ * Invariant: every sender learns the outcome: accepted, or refused with a reason. After `close` nothing is accepted, and
+ * whatever is still sent is a dead letter.
  */
 import type { TroupeError } from '../errors'
 import { actorError } from './actorError'
@@ -13,19 +13,20 @@ import type { AskOptions, Reply, TellOptions } from './spec'
 
 export interface Envelope<M> {
   readonly message: M
-  /** When it was sent, on the host's monotonic clock; 0 where nobody measures. */
+  /** Time of sending on the host's monotonic clock; 0 where nobody measures. */
   readonly at: number
   readonly question: Question<never> | undefined
-  /** How often it has crashed the actor. */
+  /** Crashes of the actor on this message. */
   attempts: number
 }
 
-/** What an inbox tells the actor it belongs to. */
+/** The actor that an inbox belongs to. */
 export interface InboxOwner<M> {
   readonly path: string
-  arrived(): void
+  /** The envelope has its place in the mailbox. */
+  arrived(envelope: Envelope<M>): void
   deadLetter(message: M, error: TroupeError): void
-  /** Stamp of a new envelope. */
+  /** Returns the time for a new envelope. */
   stamp(): number
 }
 
@@ -45,12 +46,12 @@ export class Inbox<M> {
     this.mailbox = new Mailbox(capacity, waiting)
   }
 
-  /** Nothing is accepted any more. What was accepted, or waits for room, stays. */
+  /** Accepts nothing from here on. What was accepted, or waits for room, stays. */
   close(): void {
     this.#closed = true
   }
 
-  /** What was accepted and what waited; those that waited are refused. */
+  /** Removes what was accepted and what waited; the senders that waited are refused. */
   empty(error: TroupeError): Envelope<M>[] {
     return this.mailbox.clear(error)
   }
@@ -60,19 +61,14 @@ export class Inbox<M> {
       this.#refuse(message)
       return false
     }
-    if (!this.mailbox.offer(this.#envelope(message, undefined))) return false
-    this.#owner.arrived()
-    return true
+    return this.#offer(this.#envelope(message, undefined))
   }
 
   tell(message: M, options?: TellOptions): Promise<void> {
     if (this.#closed) return Promise.reject(this.#refuse(message))
     if (options?.signal?.aborted) return Promise.reject(aborted(this.#owner.path, options.signal))
     const envelope = this.#envelope(message, undefined)
-    if (this.mailbox.offer(envelope)) {
-      this.#owner.arrived()
-      return accepted
-    }
+    if (this.#offer(envelope)) return accepted
     return this.#waitForRoom(envelope, options?.deadlineMs ?? tellDeadlineMs, options?.signal)
   }
 
@@ -95,8 +91,14 @@ export class Inbox<M> {
       return
     }
     const envelope = this.#envelope(message, question as unknown as Question<never>)
-    if (this.mailbox.offer(envelope)) this.#owner.arrived()
-    else this.#waitForRoom(envelope, options.deadlineMs, options.signal).catch(error => question.fail(error))
+    if (!this.#offer(envelope))
+      this.#waitForRoom(envelope, options.deadlineMs, options.signal).catch(error => question.fail(error))
+  }
+
+  #offer(envelope: Envelope<M>): boolean {
+    if (!this.mailbox.offer(envelope)) return false
+    this.#owner.arrived(envelope)
+    return true
   }
 
   #envelope(message: M, question: Question<never> | undefined): Envelope<M> {
@@ -118,7 +120,11 @@ export class Inbox<M> {
         if (error) reject(error)
         else resolve()
       }
-      const leave = this.mailbox.wait(envelope, () => settle(), settle)
+      const admitted = () => {
+        settle()
+        this.#owner.arrived(envelope)
+      }
+      const leave = this.mailbox.wait(envelope, admitted, settle)
       const giveUp = (error: TroupeError) => {
         if (leave) leave()
         settle(error)

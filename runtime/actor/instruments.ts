@@ -1,13 +1,13 @@
 /**
- * What is measured of actors: how long messages wait and take, how deep mailboxes are, restarts, dead letters.
- * Invariant: the cost is a turn's, not a message's: counts are added up, and one message a turn is timed.
+ * Metrics of actors: waiting and handling times of messages, depths of mailboxes, restarts, dead letters.
+ * Invariant: the cost arises once a bundle, not once a message: counts are added up, and one message a bundle is timed.
  */
 import type { MetricsRegistry } from '../metrics'
 
 export interface ActorMeter {
-  /** Messages that were handled since the last call. */
+  /** Adds messages that were handled since the last call. */
   handled(messages: number): void
-  /** One message: ms in the mailbox, ms in the handler. */
+  /** Records one message: ms in the mailbox, ms in the handler. */
   timed(waitMs: number, handleMs: number): void
   restarted(): void
   deadLetter(reason: string): void
@@ -15,7 +15,7 @@ export interface ActorMeter {
 }
 
 export interface Instruments {
-  /** Of the actor at `path`; `depth` is read when somebody looks. */
+  /** Returns the meter of the actor at `path`; `depth` is read when metrics are scraped. */
   of(path: string, depth: () => number): ActorMeter
 }
 

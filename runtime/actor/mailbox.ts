@@ -1,9 +1,9 @@
 /**
- * A bounded queue with credits: room is given back when a message is done with, not when it is taken out.
+ * A bounded queue with credits: a message gives its credit back when it has been handled, not when it is taken out.
  *
  * in   offers of messages, each at once or waiting for room      out  the same messages, first come first served
- * Invariant: never more than `capacity` messages are in it, never more than `maxWaiting` wait, and no offer overtakes one
- * that waits.
+ * Invariant: the queue holds at most `capacity` messages, at most `maxWaiting` senders wait, and no offer overtakes a
+ * sender that waits.
  */
 import type { TroupeError } from '../errors'
 
@@ -14,7 +14,7 @@ interface Waiter<E> {
 }
 
 export class Mailbox<E> {
-  /** A ring; its length is a power of two, so that an index is masked. Grows up to the capacity. */
+  /** A ring whose length is a power of two, so that an index is masked. Grows up to the capacity. */
   #ring: (E | undefined)[] = new Array(16)
   #head = 0
   #size = 0
@@ -33,7 +33,7 @@ export class Mailbox<E> {
     return this.#waiters.size
   }
 
-  /** Takes the envelope in, unless there is no room or someone waits for it. */
+  /** Accepts the envelope, unless there is no room or a sender waits for room. */
   offer(envelope: E): boolean {
     if (this.#size >= this.capacity || this.#waiters.size > 0) return false
     this.#push(envelope)
@@ -41,8 +41,8 @@ export class Mailbox<E> {
   }
 
   /**
-   * Puts the envelope in line; one of the callbacks runs, unless it leaves the line first. Returns what takes it out, or
-   * false where too many wait.
+   * Queues the sender of the envelope; one of the callbacks runs, unless the sender leaves first. Returns the function that
+   * leaves, or false where too many senders wait.
    */
   wait(envelope: E, admitted: () => void, refused: (error: TroupeError) => void): (() => void) | false {
     if (this.#waiters.size >= this.maxWaiting) return false
@@ -51,12 +51,12 @@ export class Mailbox<E> {
     return () => this.#waiters.delete(waiter)
   }
 
-  /** The oldest message. It keeps its place until `done`. */
+  /** Returns the oldest message, which keeps its place until `done`. */
   peek(): E | undefined {
     return this.#ring[this.#head]
   }
 
-  /** The oldest message is done with: its credit goes to whoever waits longest. */
+  /** Removes the oldest message; its credit goes to the sender that waits longest. */
   done(): void {
     this.#ring[this.#head] = undefined
     this.#head = (this.#head + 1) & (this.#ring.length - 1)
@@ -64,10 +64,14 @@ export class Mailbox<E> {
     if (this.#waiters.size > 0) this.#admit()
   }
 
-  /** Empties it, and refuses all that wait with `error`. Returns both, the oldest first. */
+  /** Returns the accepted messages, the oldest first. */
+  contents(): E[] {
+    return Array.from({ length: this.#size }, (_, i) => this.#ring[(this.#head + i) & (this.#ring.length - 1)] as E)
+  }
+
+  /** Empties the queue, and refuses all senders that wait with `error`. Returns the messages of both, the oldest first. */
   clear(error: TroupeError): E[] {
-    const left: E[] = []
-    for (let i = 0; i < this.#size; i++) left.push(this.#ring[(this.#head + i) & (this.#ring.length - 1)] as E)
+    const left = this.contents()
     const waiters = [...this.#waiters]
     this.#ring = new Array(16)
     this.#head = 0

@@ -2,7 +2,7 @@
  * A question: the asker's side of `ask`.
  *
  * in   an answer, a failure, a deadline, an abort: whichever comes first        out  one settled promise
- * Invariant: it settles once, and its timer and listener are gone then. After it has settled nobody waits for the message.
+ * Invariant: a question settles once; its timer and its listener are removed then. Nobody waits for the message after that.
  */
 import { asError, type TroupeError } from '../errors'
 import { actorError } from './actorError'
@@ -14,7 +14,7 @@ export class Question<R> implements Reply<R> {
   readonly id = ++asked
   readonly promise: Promise<R>
   #settled = false
-  /** What the handler threw the last time. */
+  /** The handler's latest failure on this question. */
   #crash: TroupeError | undefined
   #settle!: (error: unknown, value?: R) => void
 
@@ -48,7 +48,7 @@ export class Question<R> implements Reply<R> {
     this.#settle(asError(error))
   }
 
-  /** Nobody will answer: the asker is told why, which is what the handler threw, if it did. */
+  /** Ends a question that nobody will answer: with the handler's failure where there was one, else with `error`. */
   abandon(error: TroupeError): void {
     this.fail(this.#crash ?? error)
   }

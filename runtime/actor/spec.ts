@@ -1,5 +1,5 @@
 /**
- * What an actor is given and what it gives: the vocabulary of runtime/actor/system.ts, as types alone.
+ * The vocabulary of runtime/actor/system.ts, as types alone: what an actor is made of, how others talk to it, how it ends.
  * Invariant: an actor's state lives in the closure that `start` returns. Nothing that a handler returns replaces it.
  */
 import type { TroupeError } from '../errors'
@@ -13,10 +13,12 @@ export type StopReason = 'stopped' | 'restarting' | 'escalated'
 export interface ActorSpec<M> {
   /** Unique among its siblings; letters, digits and dashes. */
   readonly name: string
+  /** The actor's kind, for whoever shows the tree. Default `actor`. */
+  readonly kind?: string
   readonly mailbox: {
-    /** Messages that were accepted and are not handled yet, the one in hand included. */
+    /** Upper bound on messages that were accepted and are not handled yet, the one in hand included. */
     readonly capacity: number
-    /** `tell` and `ask` calls that may wait for room; more are refused. Default: the capacity, at least 64. */
+    /** Upper bound on `tell` and `ask` calls that wait for room; more are refused. Default: the capacity, at least 64. */
     readonly waiting?: number
   }
   /**
@@ -24,10 +26,19 @@ export interface ActorSpec<M> {
    * before it has resolved; a throw counts as a failure of the actor.
    */
   start(context: ActorContext): Handler<M> | Promise<Handler<M>>
-  /** Lets go of what `start` took. Runs when no message is in hand, unless the stop's deadline has passed. */
+  /**
+   * Runs first when an incarnation ends, while its children still live: the place to stop feeding them. `error` is the
+   * failure that ended the incarnation. Runs only after `start` has resolved.
+   */
+  beforeStop?(reason: StopReason, error: TroupeError | undefined): void | Promise<void>
+  /** Releases what `start` took. Runs when no message is in hand, unless the stop's deadline has passed. */
   stop?(reason: StopReason): void | Promise<void>
+  /** Deadline of each of the two hooks, and of `stop` where the caller gives none, ms. Default 10 s. */
+  readonly stopWithinMs?: number
   readonly restart?: Partial<RestartPolicy>
-  /** Told when restarts are used up. Without it the parent fails, at the top the system's `onEscalate` is told. */
+  /** True: no restart can help, and the actor escalates at once. Gets the thrown error, not the one that wraps it. */
+  isFatal?(error: unknown): boolean
+  /** Receives the error when restarts are used up. Without it the parent fails, at the top the system's `onEscalate` runs. */
   onEscalate?(error: TroupeError): void
 }
 
@@ -36,8 +47,13 @@ export interface ActorContext {
   readonly path: string
   /** Aborts when this incarnation should end its work early: at a stop without drain, or when a deadline has passed. */
   readonly signal: AbortSignal
-  /** A child; it ends with this incarnation, and its escalation is this actor's failure unless its spec takes it. */
+  /**
+   * Adds a child; it ends with this incarnation, and its escalation is this actor's failure unless its spec takes it.
+   * @throws TroupeError actor.stopped once this incarnation has ended
+   */
   spawn<C>(spec: ActorSpec<C>): ActorRef<C>
+  /** Fails this incarnation from outside a handler, once the message in hand is handled. */
+  fail(error: Error): void
 }
 
 export interface TellOptions {
@@ -52,19 +68,19 @@ export interface AskOptions {
   readonly signal?: AbortSignal
 }
 
-/** Travels in a message; whoever handles it answers here, at once or later. Only the first answer counts. */
+/** Travels in a message; the actor that handles it answers here, at once or later. Only the first answer counts. */
 export interface Reply<R> {
   /** Counts up within the process. */
   readonly id: number
   answer(value: R): void
-  /** The asker's promise rejects with this. */
+  /** Rejects the asker's promise with this error. */
   fail(error: unknown): void
 }
 
 export interface StopOptions {
   /** Handle what is in the mailbox first. Without it, queued messages are dead letters. Default false. */
   readonly drain?: boolean
-  /** Longest wait for the message in hand (and the mailbox). Default 10 s. */
+  /** Longest wait for the message in hand (and the mailbox), ms. Default: the spec's `stopWithinMs`, 10 s. */
   readonly deadlineMs?: number
 }
 
@@ -100,10 +116,14 @@ export interface DeadLetter {
   readonly error: TroupeError
 }
 
-/** Moves an actor's turns: the one thing that nact does for us, so that it can be seen apart from it. */
-export interface Carrier {
-  /** Runs the actor's turn soon, on a later turn of the event loop. */
-  wake(): void
-  /** No turn begins after this. */
-  dispose(): void
+/** A change in an actor's life. */
+export interface ActorLife {
+  readonly path: string
+  readonly kind: string
+  /** given-up: restarts were used up, and its supervisor was told. */
+  readonly state: 'starting' | 'up' | 'restarting' | 'given-up' | 'stopped'
+  /** Restarts since the actor was spawned. */
+  readonly restarts: number
+  /** The latest failure, where there was one. */
+  readonly error: TroupeError | undefined
 }

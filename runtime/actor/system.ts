@@ -1,12 +1,12 @@
 /**
- * Actors: bounded mailboxes, tell and ask with deadlines, restarts with a refold, dead letters. The only file that
- * imports nact, which carries the turns: one nact actor an actor of ours, and one wake-up in its mailbox at most.
+ * Actor systems: bounded mailboxes, tell and ask with deadlines, restarts with a refold, dead letters.
  *
- * in   specs of actors          out  refs to talk to them
- * Invariant: nact never sees a message, a failure, a state or a question of ours, so what it does with them
- * (tests/nactFaults.test.ts) cannot happen to anyone.
+ * in   specs of actors          out  refs to talk to them; dead letters, escalations and lives of all actors
+ * Invariant: nact carries every envelope and runs every handler (nactTree.ts); credits, order after a crash,
+ * restarts and the end of an actor are decided here (cell.ts), where nact's faults cannot reach anyone
+ * (tests/nactFaults.test.ts).
  */
-import type { ActorSystemRef, Ref } from 'nact'
+
 import { systemEffects } from '../effects'
 import { asError, type TroupeError } from '../errors'
 import type { MetricsRegistry } from '../metrics'
@@ -14,10 +14,12 @@ import { actorError } from './actorError'
 import { Cell, type Host, type Parent } from './cell'
 import { Family } from './family'
 import { instruments } from './instruments'
-import type { ActorRef, ActorSpec, Carrier, DeadLetter, StopOptions } from './spec'
+import { createNactTree } from './nactTree'
+import type { ActorLife, ActorRef, ActorSpec, DeadLetter, StopOptions } from './spec'
 
 export type {
   ActorContext,
+  ActorLife,
   ActorRef,
   ActorSpec,
   AskOptions,
@@ -37,18 +39,18 @@ export interface ActorSystemOptions {
   readonly onDeadLetter: (letter: DeadLetter) => void
   /** An actor at the top used up its restarts, and its spec has no `onEscalate`. It has ended. */
   readonly onEscalate?: (path: string, error: TroupeError) => void
+  /** Gets every change in the life of every actor. Must not throw; what it throws is logged. */
+  readonly onLife?: (life: ActorLife) => void
 }
 
 export interface ActorSystem {
-  /** Throws `actor.too_many_children` above 64, `actor.name_taken`, `actor.bad_name`, `actor.stopped`. */
+  /** Throws `actor.name_taken`, `actor.bad_name`, `actor.stopped`. Any number of actors may stand beside one another. */
   spawn<M>(spec: ActorSpec<M>): ActorRef<M>
   /** Ends all actors, the youngest first, with these options each. Rejects with the first that was cut off, after all. */
   stop(options?: StopOptions): Promise<void>
 }
 
-let systems = 0
-
-/** A log that fails must not take the actors with it; the process is told instead. */
+/** A log that fails must not take the actors with it; the process is warned instead. */
 function steady(log: Host['log']): Host['log'] {
   const guard = (write: () => void) => {
     try {
@@ -64,30 +66,15 @@ function steady(log: Host['log']): Host['log'] {
 }
 
 export function createActorSystem(options: ActorSystemOptions): ActorSystem {
-  const nact = require('nact') as typeof import('nact')
   const path = `/${options.name}`
-  // nact keeps systems in a table of the whole process, by name, and lets a second one replace the first.
-  const root = (nact.start as unknown as (options: { name: string }) => ActorSystemRef)({
-    name: `${options.name}-${++systems}`,
-  })
-  const refs = new WeakMap<Carrier, Ref<null>>()
-
+  const nact = createNactTree(options.name)
   const host: Host = {
-    carry(parent, name, turn) {
-      const above: Ref<unknown> = (parent && refs.get(parent)) ?? root
-      const run = async (state: null): Promise<null> => {
-        await turn()
-        return state
-      }
-      const ref: Ref<null> = nact.spawn(above, run, name)
-      const carrier = { wake: () => nact.dispatch(ref, null), dispose: () => nact.stop(ref) }
-      refs.set(carrier, ref)
-      return carrier
-    },
+    carry: nact.carry,
     elapsed: systemEffects.elapsed,
     log: steady(options.log),
     instruments: options.metrics && instruments(options.metrics),
     onDeadLetter: options.onDeadLetter,
+    onLife: options.onLife,
   }
   const parent: Parent = {
     path,
@@ -104,7 +91,7 @@ export function createActorSystem(options: ActorSystemOptions): ActorSystem {
     async stop(how = {}) {
       stopped = true
       const [fault] = await family.stop(how)
-      nact.stop(root)
+      nact.stop()
       if (fault !== undefined) throw fault
     },
   }
