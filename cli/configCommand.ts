@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
 import { loadRecipe } from '../recipes/load/loadRecipe'
 import type { Origin } from '../runtime/settings/resolveConfig'
-import { gather } from './gather'
+import { gather } from './options/repeatable'
 
 export function registerConfig(program: Command): void {
   program

@@ -11,8 +11,8 @@ import { openBus } from '../runtime/bus/open'
 import { asError } from '../runtime/errors'
 import { packageRoot, pythonPath } from '../runtime/python'
 import { openSandbox, probeLevels } from '../sandbox'
+import { painter } from './io/terminal'
 import { smollm2Directory } from './setupCommand'
-import { painter } from './terminal'
 
 interface Check {
   readonly name: string

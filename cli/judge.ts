@@ -17,7 +17,7 @@ import {
   type SandboxLevel,
   type SandboxOptions,
 } from '../sandbox'
-import { wholeNumber } from './optionReaders'
+import { wholeNumber } from './options/readers'
 
 interface Options {
   readonly port: number

@@ -6,7 +6,7 @@ import { Command, CommanderError } from 'commander'
 import { version } from '../package.json'
 import { asError, TroupeError } from '../runtime/errors'
 import { SandboxError } from '../sandbox/errors'
-import { escapeForTerminal } from './terminal'
+import { escapeForTerminal } from './io/terminal'
 
 type Register = (program: Command, argv: readonly string[]) => void
 

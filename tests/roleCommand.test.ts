@@ -2,7 +2,7 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { waitForRun, whenBusIsThere } from '../cli/startedRun'
+import { waitForRun, whenBusIsThere } from '../cli/train/startedRun'
 import { runId } from '../messages/ids'
 import { openMemoryBus } from '../runtime/bus'
 import { TroupeError } from '../runtime/errors'

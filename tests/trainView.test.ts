@@ -1,6 +1,6 @@
 /** What `train` says of a run while it lasts. */
 
-import { trainView } from '../cli/trainView'
+import { trainView } from '../cli/train/view'
 import { type RecipeConfig, recipeSchema } from '../config'
 import { epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
 import { progress, summaryOf } from '../replay/learning/progress'

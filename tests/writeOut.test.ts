@@ -14,7 +14,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { writeOut } from '../cli/writeOut'
+import { writeOut } from '../cli/io/writeOut'
 import { troupe } from './support/cli'
 
 jest.setTimeout(60_000)

@@ -2,7 +2,7 @@
  * What an exchange came to: a line for people on stderr, a JSON line for programs on stdout.
  */
 import type { RolloutRequested } from '../../messages/facts'
-import { escapeForTerminal } from '../terminal'
+import { escapeForTerminal } from '../io/terminal'
 import type { Exchanged } from './exchange'
 
 export function summarise(

@@ -5,7 +5,7 @@
  */
 import { createInterface } from 'node:readline'
 import { asError } from '../../runtime/errors'
-import { escapeForTerminal } from '../terminal'
+import { escapeForTerminal } from '../io/terminal'
 import type { Exchanged } from './exchange'
 import { userLines } from './userLines'
 

@@ -4,7 +4,7 @@
  * Invariant: everything that a model or a tool wrote is escaped; with --json nothing but JSON lines goes to stdout.
  */
 import type { ToolCompleted } from '../../messages/facts'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
 import type { ChatView } from './exchange'
 import { shownText } from './shownText'
 

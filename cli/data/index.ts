@@ -18,9 +18,9 @@ import type { RowCounts } from '../../recipes/data/rowCounts'
 import { dataFiles, noData, type ReadRow, rowsOfFile } from '../../recipes/data/rows'
 import { type ProblemSet, problemSets } from '../../recipes/data/sets'
 import { TroupeError } from '../../runtime/errors'
-import { gather } from '../gather'
-import { shareOf, wholeNumber } from '../optionReaders'
-import { readyOut, writeOut } from '../writeOut'
+import { readyOut, writeOut } from '../io/writeOut'
+import { shareOf, wholeNumber } from '../options/readers'
+import { gather } from '../options/repeatable'
 import { type DataReport, printReport } from './report'
 
 interface DataOptions {

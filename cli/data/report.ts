@@ -1,5 +1,5 @@
 /** What became of a data set's rows, for a person. */
-import { escapeForTerminal } from '../terminal'
+import { escapeForTerminal } from '../io/terminal'
 
 export interface DataReport {
   readonly set: string

@@ -11,7 +11,7 @@ import type { Benchmark } from '../../recipes/benchmarks'
 import { dataDigest } from '../../runtime/digests'
 import { TroupeError } from '../../runtime/errors'
 import { resolveConfig } from '../../runtime/settings/resolveConfig'
-import { refuseOtherRecipe } from '../startedRun'
+import { refuseOtherRecipe } from '../train/startedRun'
 import type { EvalOptions } from './one'
 
 /** What makes a new run's recipe. */

@@ -3,8 +3,8 @@ import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
 import { problemsOf } from '../../replay/learning/evaluationScore'
 import type { summaryOf } from '../../replay/learning/progress'
-import { duration, percent } from '../terminal'
-import { type RunView, type TrainViewOptions, trainView } from '../trainView'
+import { duration, percent } from '../io/terminal'
+import { type RunView, type TrainViewOptions, trainView } from '../train/view'
 import { besideThePaper, failedCallsOf, scoreOf, tokensOf } from './report'
 
 type Summary = ReturnType<typeof summaryOf>

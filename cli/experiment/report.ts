@@ -7,8 +7,8 @@
 import { cpus, totalmem } from 'node:os'
 import { join } from 'node:path'
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
-import { svgOf } from '../picture'
-import { writeOut } from '../writeOut'
+import { svgOf } from '../io/picture'
+import { writeOut } from '../io/writeOut'
 
 interface Table {
   readonly title: string

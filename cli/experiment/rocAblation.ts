@@ -5,7 +5,7 @@
  * start, problems and budget of a pair are the same.
  */
 import { join } from 'node:path'
-import { percent } from '../terminal'
+import { percent } from '../io/terminal'
 import { armRuns, armSeconds, figureOf, passAt1After, passAt1Before, type TrainedArm } from './arms'
 import { accuracyPicture, curvePicture } from './curves'
 import type { Experiment, ExperimentOptions } from './experiment'

@@ -9,7 +9,7 @@ import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories, factsIn, selectionOf } from '../../replay/trajectories/trajectory'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 

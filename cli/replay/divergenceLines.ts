@@ -4,7 +4,7 @@
  */
 import type { Fact } from '../../messages/facts'
 import type { Divergence } from '../../replay/rerun/rerun'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
 
 const paint = painter(process.stdout)

@@ -27,9 +27,9 @@ import {
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
-import { shareOf, wholeNumber } from '../optionReaders'
-import { escapeForTerminal, painter, percent } from '../terminal'
-import { readyOut, writeOut } from '../writeOut'
+import { escapeForTerminal, painter, percent } from '../io/terminal'
+import { readyOut, writeOut } from '../io/writeOut'
+import { shareOf, wholeNumber } from '../options/readers'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 

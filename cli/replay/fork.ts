@@ -29,9 +29,9 @@ import { type Counted, countedTrajectories } from '../../replay/trajectories/tra
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { checkNewRun, openNewRun } from '../../runtime/openRun'
-import { numberFrom, wholeNumber } from '../optionReaders'
-import { stopSignals } from '../signals'
-import { escapeForTerminal, painter } from '../terminal'
+import { stopSignals } from '../io/signals'
+import { escapeForTerminal, painter } from '../io/terminal'
+import { numberFrom, wholeNumber } from '../options/readers'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, withRun } from './runOptions'
 

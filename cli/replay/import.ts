@@ -17,8 +17,8 @@ import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { openNewRun, runNamed } from '../../runtime/openRun'
 import { withoutBom } from '../../runtime/settings/withoutBom'
-import { withBus, withDirectory } from '../busOptions'
-import { wholeNumber } from '../optionReaders'
+import { withBus, withDirectory } from '../options/busOptions'
+import { wholeNumber } from '../options/readers'
 import { jsonText } from './jsonText'
 
 interface ImportOptions {

@@ -17,7 +17,7 @@ import { rewardedMembers, selectionOptions } from '../../replay/whatIf/groups'
 import { type Limited, type Limits, limited } from '../../replay/whatIf/limited'
 import { graderDeadlineMs, gradesAtOnce, recordedGrader } from '../../replay/whatIf/recordedGrader'
 import { TroupeError } from '../../runtime/errors'
-import { escapeForTerminal, painter, percent } from '../terminal'
+import { escapeForTerminal, painter, percent } from '../io/terminal'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 

@@ -12,7 +12,7 @@ import { factsOf, type RecordedRun } from '../../replay/log/recordedRun'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories, selectionOf } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 

@@ -4,8 +4,8 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { type TrajectoryLine, trajectoryLines, withText } from '../../replay/trajectories/summaries'
 import { TroupeError } from '../../runtime/errors'
-import { wholeNumber } from '../optionReaders'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
+import { wholeNumber } from '../options/readers'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 

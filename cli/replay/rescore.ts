@@ -15,8 +15,8 @@ import { type Counted, countedTrajectories, responseOf } from '../../replay/traj
 import { graderDeadlineMs, gradesAtOnce, recordedGrader } from '../../replay/whatIf/recordedGrader'
 import { asError, TroupeError } from '../../runtime/errors'
 import { unlessAborted } from '../../runtime/unlessAborted'
-import { wholeNumber } from '../optionReaders'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
+import { wholeNumber } from '../options/readers'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 

@@ -14,7 +14,7 @@ import { configOf } from '../../replay/log/recordedConfig'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
 import { rewardedMembers, selectionOptions } from '../../replay/whatIf/groups'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 

@@ -4,7 +4,7 @@
 import type { Command } from 'commander'
 import { faultText } from '../../replay/log/faults'
 import { type OpenLogOptions, openLog, type RecordedRun } from '../../replay/log/recordedRun'
-import { withBus, withDirectory } from '../busOptions'
+import { withBus, withDirectory } from '../options/busOptions'
 
 export function withRun(command: Command): Command {
   return withDirectory(withBus(command))

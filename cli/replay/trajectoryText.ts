@@ -7,7 +7,7 @@
 import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 import type { TokenTexts } from '../../replay/tokens/tokenTexts'
-import { escapeForTerminal, painter } from '../terminal'
+import { escapeForTerminal, painter } from '../io/terminal'
 
 /** Lines of one text that are shown unless `full` is asked for. */
 export const foldedLines = 40

@@ -5,7 +5,7 @@
  * out  CPU seconds by part, peak resident memory of all together (each process's own peak, summed); 0 without /proc
  */
 import { readdirSync, readFileSync } from 'node:fs'
-import type { Message } from '../messages'
+import type { Message } from '../../messages'
 
 export interface CpuSplit {
   readonly seconds: Readonly<Record<'engine' | 'trainer' | 'renderer' | 'tools' | 'node', number>>

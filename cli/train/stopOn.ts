@@ -1,7 +1,7 @@
 /** `--stop-on ALARM`: an assignment that makes alarms end the run; one that the recipe has not is added. */
 import { closest, distance } from 'fastest-levenshtein'
-import { knownAlarms, type RecipeConfig } from '../config'
-import { TroupeError } from '../runtime/errors'
+import { knownAlarms, type RecipeConfig } from '../../config'
+import { TroupeError } from '../../runtime/errors'
 
 export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly string[]): readonly string[] {
   if (names.length === 0) return []

@@ -6,7 +6,7 @@
  * stream that is destroyed while it is read ends like any other; what it had begun of a line is dropped.
  */
 import type { Readable } from 'node:stream'
-import { escapedText } from '../sandbox'
+import { escapedText } from '../../sandbox'
 
 /** reason: why the line was not kept. */
 export type Line = { readonly text: string; readonly bytes: number } | { readonly reason: string }

@@ -5,11 +5,11 @@
  *      nothing that a process said whose part another had taken over
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fence } from '../actors/ownership/fencing'
-import type { EngineTelemetry } from '../messages/commands'
-import type { Fact } from '../messages/facts'
-import { systemEffects } from '../runtime/effects'
-import type { Journal } from '../runtime/journal/journal'
+import { fence } from '../../actors/ownership/fencing'
+import type { EngineTelemetry } from '../../messages/commands'
+import type { Fact } from '../../messages/facts'
+import { systemEffects } from '../../runtime/effects'
+import type { Journal } from '../../runtime/journal/journal'
 
 /** What a person watches need not move oftener. */
 const lingerMs = 20

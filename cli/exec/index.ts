@@ -8,11 +8,11 @@
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
 import type { Command } from 'commander'
-import { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES, openSandbox, type Sandbox } from '../sandbox'
-import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './execLine'
-import { underSignals, whileWritable } from './lineCommand'
-import { wholeNumber } from './optionReaders'
-import { readLines } from './readLines'
+import { DEFAULT_MAX_OUTPUT_BYTES, DEFAULT_TIMEOUT_MS, MAX_CODE_BYTES, openSandbox, type Sandbox } from '../../sandbox'
+import { underSignals, whileWritable } from '../io/lineCommand'
+import { readLines } from '../io/readLines'
+import { wholeNumber } from '../options/readers'
+import { type ExecLine, parseExecLine, rejectedLine, resultLine } from './line'
 
 interface ExecOptions {
   readonly jsonl?: true

@@ -2,15 +2,15 @@
  * `troupe train RECIPE --role R` for every role but the learner's: a share of a run that a learner has started.
  * stdout: with --json a line when it is over; stderr: what it waits for, that it is ready, logs.
  */
-import { joinRun } from '../actors/run/joinRun'
-import type { Role, Run } from '../actors/run/run'
-import type { LoadedRecipe } from '../recipes/load/loadRecipe'
-import { collectedVersions } from '../runtime/collectedVersions'
-import { systemEffects } from '../runtime/effects'
-import { createLog } from '../runtime/log'
-import { openRun, type RunContext } from '../runtime/openRun'
+import { joinRun } from '../../actors/run/joinRun'
+import type { Role, Run } from '../../actors/run/run'
+import type { LoadedRecipe } from '../../recipes/load/loadRecipe'
+import { collectedVersions } from '../../runtime/collectedVersions'
+import { systemEffects } from '../../runtime/effects'
+import { createLog } from '../../runtime/log'
+import { openRun, type RunContext } from '../../runtime/openRun'
+import { stopSignals } from '../io/signals'
 import { type MetricsServer, serveMetrics } from './metrics'
-import { stopSignals } from './signals'
 import { joinedConfig, waitForRun, whenBusIsThere } from './startedRun'
 
 export interface RoleOptions {

@@ -5,8 +5,8 @@
  * Invariant: whatever the line holds there is an answer to it, with the line's own id where it has one.
  */
 import { distance } from 'fastest-levenshtein'
-import { withoutBom } from '../runtime/settings/withoutBom'
-import { notUnicode, type RunRequest, type RunResult } from '../sandbox'
+import { withoutBom } from '../../runtime/settings/withoutBom'
+import { notUnicode, type RunRequest, type RunResult } from '../../sandbox'
 
 type LineId = string | number | null
 

@@ -4,10 +4,10 @@
  * in   a run's facts, what engines and the scheduler say of KV        out  `GET /metrics` in the text exposition format
  */
 import { createServer } from 'node:http'
-import type { EngineTelemetry } from '../messages/commands'
-import type { Fact } from '../messages/facts'
-import { TroupeError } from '../runtime/errors'
-import { createMetrics, type MetricsRegistry } from '../runtime/metrics'
+import type { EngineTelemetry } from '../../messages/commands'
+import type { Fact } from '../../messages/facts'
+import { TroupeError } from '../../runtime/errors'
+import { createMetrics, type MetricsRegistry } from '../../runtime/metrics'
 
 export interface MetricsServer {
   readonly registry: MetricsRegistry

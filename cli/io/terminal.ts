@@ -2,7 +2,7 @@
  * What reaches a terminal. Text that a model or a tool wrote is escaped first: it may hold control sequences.
  */
 
-export { escapeForTerminal } from '../runtime/escapeForTerminal'
+export { escapeForTerminal } from '../../runtime/escapeForTerminal'
 
 const codes = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36 } as const
 

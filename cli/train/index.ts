@@ -4,34 +4,34 @@
  */
 
 import { type Command, Option } from 'commander'
-import { checkFileEngine } from '../actors/inference/fileEngine'
-import { joinRun } from '../actors/run/joinRun'
-import { startRun } from '../actors/run/root'
-import { type Role, type Run, type RunOptions, roles } from '../actors/run/run'
-import { notTrainable } from '../backends/engines/openai/openai'
-import { recordingNotTrainable } from '../backends/engines/recorded/recorded'
-import { weightAddress } from '../backends/weights/serveWeights'
-import { knownAlarms, type RecipeConfig } from '../config'
-import { engineOverrides } from '../config/engineAddress'
-import { loadRecipe } from '../recipes/load/loadRecipe'
-import { progress, summaryOf } from '../replay/learning/progress'
-import { holdRun } from '../runtime/bus/hold'
-import { collectedVersions } from '../runtime/collectedVersions'
-import { systemEffects } from '../runtime/effects'
-import { TroupeError } from '../runtime/errors'
-import { createLog } from '../runtime/log'
-import { openRun } from '../runtime/openRun'
-import { withBus, withDirectory } from './busOptions'
+import { checkFileEngine } from '../../actors/inference/fileEngine'
+import { joinRun } from '../../actors/run/joinRun'
+import { startRun } from '../../actors/run/root'
+import { type Role, type Run, type RunOptions, roles } from '../../actors/run/run'
+import { notTrainable } from '../../backends/engines/openai/openai'
+import { recordingNotTrainable } from '../../backends/engines/recorded/recorded'
+import { weightAddress } from '../../backends/weights/serveWeights'
+import { knownAlarms, type RecipeConfig } from '../../config'
+import { engineOverrides } from '../../config/engineAddress'
+import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { progress, summaryOf } from '../../replay/learning/progress'
+import { holdRun } from '../../runtime/bus/hold'
+import { collectedVersions } from '../../runtime/collectedVersions'
+import { systemEffects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
+import { createLog } from '../../runtime/log'
+import { openRun } from '../../runtime/openRun'
+import { stopSignals } from '../io/signals'
+import { withBus, withDirectory } from '../options/busOptions'
+import { wholeNumber } from '../options/readers'
+import { gather } from '../options/repeatable'
 import { cpuUse } from './cpuUse'
-import { gather } from './gather'
 import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
-import { wholeNumber } from './optionReaders'
 import { takeRole } from './role'
 import { isShared, refuseWrongName, refuseWrongNameOn } from './runName'
-import { stopSignals } from './signals'
 import { partitionsOfRun, recordedConfig, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
 import { stopOverrides } from './stopOn'
-import { type RunView, type TrainViewOptions, trainView } from './trainView'
+import { type RunView, type TrainViewOptions, trainView } from './view'
 import { watchRun } from './watchRun'
 
 export interface TrainOptions {
@@ -143,7 +143,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const loaded = isNew && stopping.length > 0 ? loadRecipe(name, [...overrides, ...stopping]) : stated
   const { recipe } = loaded
   if (options.dryRun) {
-    const { dryRun } = require('./dryRun') as typeof import('./dryRun')
+    const { dryRun } = require('../dryRun') as typeof import('../dryRun')
     return dryRun(loaded, options.json === true)
   }
   const id = options.resume ?? options.run ?? `${loaded.config.value.name}-${timestamp()}`

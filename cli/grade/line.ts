@@ -6,9 +6,9 @@
  * not of ours are left alone, so that rows of a data set can be graded as they are.
  */
 import { distance } from 'fastest-levenshtein'
-import type { Verdict } from '../actors/verification/answerGrader'
-import { type AnswerPlace, extractAnswer, lastAnswer, parseExactJson } from '../kernels'
-import { withoutBom } from '../runtime/settings/withoutBom'
+import type { Verdict } from '../../actors/verification/answerGrader'
+import { type AnswerPlace, extractAnswer, lastAnswer, parseExactJson } from '../../kernels'
+import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export type GradeLineId = string | number | undefined
 

@@ -10,14 +10,14 @@
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
 import { type Command, Option } from 'commander'
-import { type AnswerGrader, answerGrader } from '../actors/verification/answerGrader'
-import { graderLanes, graderSandbox } from '../actors/verification/graderSandbox'
-import { secondOpinion } from '../kernels'
-import { asError } from '../runtime/errors'
-import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './gradeLine'
-import { underSignals, whileWritable } from './lineCommand'
-import { wholeNumber } from './optionReaders'
-import { readLines } from './readLines'
+import { type AnswerGrader, answerGrader } from '../../actors/verification/answerGrader'
+import { graderLanes, graderSandbox } from '../../actors/verification/graderSandbox'
+import { secondOpinion } from '../../kernels'
+import { asError } from '../../runtime/errors'
+import { underSignals, whileWritable } from '../io/lineCommand'
+import { readLines } from '../io/readLines'
+import { wholeNumber } from '../options/readers'
+import { type GradePlace, parseGradeLine, ungradedLine, verdictLine } from './line'
 
 interface GradeOptions {
   readonly jsonl?: true

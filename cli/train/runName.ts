@@ -1,11 +1,11 @@
 /**
  * Whether a run may be gone on with or joined under the name that the command line gives.
  */
-import type { Role } from '../actors/run/run'
-import type { Bus } from '../runtime/bus/bus'
-import { TroupeError } from '../runtime/errors'
-import { directoryOf, noRun, noRunOn, runsOn } from '../runtime/openRun'
-import { runsOf } from '../runtime/runDirectory'
+import type { Role } from '../../actors/run/run'
+import type { Bus } from '../../runtime/bus/bus'
+import { TroupeError } from '../../runtime/errors'
+import { directoryOf, noRun, noRunOn, runsOn } from '../../runtime/openRun'
+import { runsOf } from '../../runtime/runDirectory'
 
 export interface NamedRun {
   readonly bus: string

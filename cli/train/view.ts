@@ -2,13 +2,13 @@
  * How `train` looks: one line that moves on a terminal, plain lines elsewhere, JSON lines with --json.
  */
 
-import type { RecipeConfig } from '../config'
-import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../messages/facts'
-import { problemsOf, scored, shownScore } from '../replay/learning/evaluationScore'
-import type { Progress, StepReport, summaryOf } from '../replay/learning/progress'
-import type { Effects } from '../runtime/effects'
+import type { RecipeConfig } from '../../config'
+import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../../messages/facts'
+import { problemsOf, scored, shownScore } from '../../replay/learning/evaluationScore'
+import type { Progress, StepReport, summaryOf } from '../../replay/learning/progress'
+import type { Effects } from '../../runtime/effects'
+import { duration, escapeForTerminal, painter, percent } from '../io/terminal'
 import type { CpuSplit } from './cpuUse'
-import { duration, escapeForTerminal, painter, percent } from './terminal'
 
 export interface TrainViewOptions {
   readonly json: boolean

@@ -5,7 +5,7 @@
  * The two packages are needed by nothing else and so are not among what a user installs.
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
-import { TroupeError } from '../runtime/errors'
+import { TroupeError } from '../../runtime/errors'
 
 /** @throws TroupeError cli.no_pictures where vega or vega-lite is not installed */
 export async function svgOf(spec: TopLevelSpec): Promise<string> {

@@ -17,7 +17,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { dirname } from 'node:path'
-import { asError, TroupeError } from '../runtime/errors'
+import { asError, TroupeError } from '../../runtime/errors'
 
 export function writeOut(out: string | undefined, pieces: Iterable<string | Buffer>): void {
   if (out === undefined) {

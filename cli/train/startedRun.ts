@@ -2,17 +2,17 @@
  * A run that has been started, as its topics tell: its recipe, its partitions, and whether it is there yet.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { checkCode, startOf } from '../actors/run/announce'
-import { type RecipeConfig, recipeSchema } from '../config'
-import { topicOnBus } from '../messages'
-import type { RunStarted } from '../messages/facts'
-import { recipeNames as names } from '../recipes/load/loadRecipe'
-import { dataDigest } from '../runtime/digests'
-import { systemEffects } from '../runtime/effects'
-import { TroupeError } from '../runtime/errors'
-import type { Journal } from '../runtime/journal/journal'
-import { type RunContext, runsOn } from '../runtime/openRun'
-import { resolveConfig } from '../runtime/settings/resolveConfig'
+import { checkCode, startOf } from '../../actors/run/announce'
+import { type RecipeConfig, recipeSchema } from '../../config'
+import { topicOnBus } from '../../messages'
+import type { RunStarted } from '../../messages/facts'
+import { recipeNames as names } from '../../recipes/load/loadRecipe'
+import { dataDigest } from '../../runtime/digests'
+import { systemEffects } from '../../runtime/effects'
+import { TroupeError } from '../../runtime/errors'
+import type { Journal } from '../../runtime/journal/journal'
+import { type RunContext, runsOn } from '../../runtime/openRun'
+import { resolveConfig } from '../../runtime/settings/resolveConfig'
 import { stopOverrides } from './stopOn'
 
 const lookEveryMs = 250
