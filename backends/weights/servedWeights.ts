@@ -11,7 +11,7 @@ import { mkdir, readdir, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
 
-/** The name that troupe_policy/checkpoint.py gave the optimizer's state; today it lies in a folder of its own. */
+/** The name that troupe_policy/model/checkpoint.py gave the optimizer's state; today it lies in a folder of its own. */
 export const optimizerFile = 'optimizer.safetensors'
 const viewName = 'model-only'
 

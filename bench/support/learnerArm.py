@@ -50,7 +50,7 @@ def memory(field: str) -> int:
 
 
 def ours(given: argparse.Namespace):
-    from troupe_policy.trainer import GrpoOptions, Trainer, TrainSequence
+    from troupe_policy.trainer.trainer import GrpoOptions, Trainer, TrainSequence
 
     imported = memory("VmRSS")
     trainer = Trainer(given.model, checkpointing=given.checkpointing)

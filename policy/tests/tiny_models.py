@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from troupe_policy.trainer import TrainSequence
+from troupe_policy.trainer.trainer import TrainSequence
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

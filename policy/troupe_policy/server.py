@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 from .generated import policy_pb2_grpc as rpc
-from .launch import in_torchrun, run_ranks
-from .process import announce, die_with_parent, end, fail, socket_address
+from .trainer.ranks.torchrun import in_torchrun, run_ranks
+from .child_process import announce, die_with_parent, end, fail, socket_address
 
 MESSAGE_BYTES = 256 * 1024 * 1024
 logger = logging.getLogger("troupe_policy")
@@ -92,7 +92,7 @@ def serve_trainer(given: argparse.Namespace) -> None:
     """The trainer: one long call at a time, written with threads. Of several ranks the first one serves."""
     if given.ranks > 1 and not in_torchrun():
         run_ranks(given.ranks)
-    from .trainer_service import TrainerService, follow, load_trainer
+    from .trainer.service import TrainerService, follow, load_trainer
 
     if in_torchrun() and os.environ["RANK"] != "0":
         follow(given)
@@ -121,8 +121,8 @@ def listen(server, given: argparse.Namespace) -> None:
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
     """Each service imports what it needs: the renderer starts without torch."""
     if given.serve == "render":
-        from .render import Renderer
-        from .render_service import RenderService
+        from .render.renderer import Renderer
+        from .render.service import RenderService
 
         rpc.add_RenderServicer_to_server(RenderService(Renderer(given.model, given.template)), server)
         return
@@ -130,10 +130,10 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
     if given.threads > 0:
         torch.set_num_threads(given.threads)
-    from .engine import EngineOptions
-    from .engine_service import EngineService
-    from .model import load_model
-    from .tokens import Tokens
+    from .engine.engine import EngineOptions
+    from .engine.service import EngineService
+    from .engine.loaded_model import load_model
+    from .model.tokens import Tokens
 
     if given.deterministic:
         # cuBLAS reads it when it starts.

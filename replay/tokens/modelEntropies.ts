@@ -20,7 +20,7 @@ export async function modelEntropies(
   temperature: number,
   device?: string,
 ): Promise<ReadonlyMap<string, readonly number[]>> {
-  const args = ['-m', 'troupe_policy.entropies', '--model', directory, '--temperature', String(temperature)]
+  const args = ['-m', 'troupe_policy.model.entropies', '--model', directory, '--temperature', String(temperature)]
   const child = spawn(pythonPath(), [...args, ...(device === undefined ? [] : ['--device', device])], {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: {

@@ -33,6 +33,6 @@ export function makeTinyModel(out: string, { seed = 3, config = {}, chatTemplate
     seed,
     ...(chatTemplate === undefined ? {} : { chatTemplate: `${out}.jinja` }),
   }
-  const args = ['-m', 'troupe_policy.init_model', '--out', out, '--spec', JSON.stringify(spec)]
+  const args = ['-m', 'troupe_policy.model.init_model', '--out', out, '--spec', JSON.stringify(spec)]
   execFileSync(pythonPath(), args, { cwd: policyDirectory(), timeout: 120_000, stdio: ['ignore', 'ignore', 'pipe'] })
 }

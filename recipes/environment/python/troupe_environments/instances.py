@@ -38,7 +38,7 @@ def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def main() -> int:
     request = json.loads(sys.stdin.readline())
     if len(sys.argv) > 1:
-        from troupe_policy.process import die_with_parent
+        from troupe_policy.child_process import die_with_parent
 
         life = os.dup(0)
         with open(os.devnull) as nothing:

@@ -1,0 +1,152 @@
+"""Rendering: what transformers itself would render, deltas that a rollout appends, masks that SFT learns from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from troupe_policy.model.init_model import train_tokenizer
+from troupe_policy.render.renderer import Piece, RenderError, Renderer
+from troupe_policy.render.service import _tools
+
+# Each message by itself; tools in the system message.
+PLAIN = """{%- if tools %}{{ '<|im_start|>system\n' }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}
+{{- '<|im_end|>\n' }}{% endif %}
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+# Tool responses that follow one another share a user message, as Qwen's templates do it.
+GROUPING = """{%- for message in messages %}
+{%- if message.role == 'tool' %}
+{%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{ '<|im_start|>user' }}{% endif %}
+{{- '\n<tool_response>\n' + message.content + '\n</tool_response>' }}
+{%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}
+{%- else %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endif %}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+
+TOOL = {"name": "run", "description": "runs <code> & “more”", "parameters": {"type": "object"}}
+TALK = [
+    {"role": "user", "content": "What is 12 * 34?  Tabs\tand ünïcode."},
+    {"role": "assistant", "content": "<tool_call>\n12 * 34\n</tool_call>"},
+    {"role": "tool", "content": "408\n"},
+    {"role": "tool", "content": ""},
+    {"role": "assistant", "content": "It is 408."},
+]
+
+
+@pytest.fixture(scope="module", params=["plain", "grouping"])
+def directory(request, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    corpus = folder / "corpus.txt"
+    corpus.write_text("What is the answer? It is run by the tool.\n" * 20)
+    template = {"plain": PLAIN, "grouping": GROUPING}[request.param]
+    train_tokenizer(corpus, 320, ("<tool_call>", "</tool_call>"), template).save_pretrained(folder)
+    return folder
+
+
+def reference(directory: Path) -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(directory)
+
+
+def test_a_prompt_is_what_transformers_renders(directory: Path) -> None:
+    tools = _tools(json.dumps([TOOL]))
+    for messages, given in ((TALK[:1], None), (TALK[:1], tools), (TALK[:4], tools)):
+        piece = Renderer(directory).prompt(messages, given)
+        text = reference(directory).apply_chat_template(
+            messages, tools=given, add_generation_prompt=True, tokenize=False
+        )
+        assert piece.text == text
+        assert piece.tokens == reference(directory)(text, add_special_tokens=False).input_ids
+        assert piece.mask == [0] * len(piece.tokens)
+
+
+def test_a_rollouts_pieces_are_the_conversation_that_sft_sees(directory: Path) -> None:
+    renderer = Renderer(directory)
+    stop = renderer.tokens.encode("<|im_end|>")
+    assert stop == renderer.stop_tokens[:1]
+    prompt = renderer.prompt(TALK[:1], None)
+    answers = [renderer.tokens.encode(TALK[i]["content"]) + stop for i in (1, 4)]
+    response = renderer.tool_responses([TALK[2]["content"], TALK[3]["content"]])
+    whole = renderer.conversation(TALK, None)
+    assert whole.tokens == prompt.tokens + answers[0] + response.tokens + answers[1]
+    pieces = [(0, prompt.tokens), (1, answers[0]), (0, response.tokens), (1, answers[1])]
+    assert whole.mask == [bit for bit, tokens in pieces for _ in tokens]
+    text = reference(directory).apply_chat_template(TALK, tokenize=False)
+    assert text.startswith(whole.text) and text[len(whole.text) :] == "\n"
+    assert renderer.decode(whole.tokens) == whole.text
+
+
+def test_text_of_special_tokens_is_kept_when_decoding(directory: Path) -> None:
+    renderer = Renderer(directory)
+    text = "<|im_start|>assistant\n<tool_call>ü  x</tool_call><|im_end|>"
+    assert renderer.decode(renderer.tokens.encode(text)) == text
+    assert renderer.encode(text) == renderer.tokens.encode(text)
+
+
+def test_a_conversation_of_several_questions_is_learned_from_whole(directory: Path) -> None:
+    renderer = Renderer(directory)
+    again = {"role": "user", "content": "And then?"}
+    whole = renderer.conversation([*TALK, again, TALK[-1]], None)
+    first = renderer.conversation(TALK, None)
+    assert whole.tokens[: len(first.tokens)] == first.tokens
+    rest = Piece("", whole.tokens[len(first.tokens) :], whole.mask[len(first.tokens) :])
+    asked = [token for token, bit in zip(rest.tokens, rest.mask) if not bit]
+    assert "And then?" in renderer.decode(asked)
+    learned = [token for token, bit in zip(rest.tokens, rest.mask) if bit]
+    assert renderer.decode(learned).startswith(TALK[-1]["content"])
+    assert "And then?" not in renderer.decode(learned)
+
+
+def test_what_cannot_be_rendered_says_why(directory: Path, tmp_path: Path) -> None:
+    renderer = Renderer(directory)
+    with pytest.raises(RenderError, match="ends with an assistant"):
+        renderer.conversation(TALK[:4], None)
+    with pytest.raises(RenderError, match="tool responses or the user's"):
+        renderer.conversation([*TALK, {"role": "system", "content": "x"}, TALK[4]], None)
+    with pytest.raises(RenderError, match="no tool response"):
+        renderer.tool_responses([])
+    bad = tmp_path / "bad.jinja"
+    for source, reason in (
+        ("{% if %}", "does not compile"),
+        ("{{ raise_exception('no system, please') }}", "no system, please"),
+        ("{{ messages[0].content }}", "drops the assistant"),
+        ("{% for m in messages %}{{ m.content }}##{% endfor %}", "none of"),
+    ):
+        bad.write_text(source)
+        with pytest.raises(RenderError, match=reason):
+            Renderer(directory, bad).tool_responses(["x"])
+
+
+def test_a_model_without_a_chat_template_is_refused_unless_one_is_given(directory: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "tokenizer.json").write_bytes((directory / "tokenizer.json").read_bytes())
+    (bare / "tokenizer_config.json").write_text('{"eos_token": "<|im_end|>"}')
+    with pytest.raises(RenderError, match="no chat template: give one with --template"):
+        Renderer(bare)
+    given = tmp_path / "given.jinja"
+    given.write_text(PLAIN)
+    assert Renderer(bare, given).prompt(TALK[:1], None).text.endswith("assistant\n")
+    other = tmp_path / "other.jinja"
+    other.write_text(PLAIN + " ")
+    assert Renderer(bare, given).digest == Renderer(bare, given).digest != Renderer(bare, other).digest
+
+
+def test_the_renderer_does_not_import_torch(directory: Path) -> None:
+    code = (
+        "import sys; import troupe_policy.render.service, troupe_policy.server\n"
+        "from troupe_policy.render.renderer import Renderer\n"
+        f"Renderer({str(directory)!r}).prompt([{{'role': 'user', 'content': 'x'}}], None)\n"
+        "print('torch' in sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, cwd=root, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,36 @@
+"""What one rank and two ranks both compute."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from tiny_models import random_sequences
+from troupe_policy.trainer.trainer import GrpoOptions, LoraOptions, SftExample, SftOptions, Trainer
+from troupe_policy.trainer.updates import whole
+
+OPTIONS = GrpoOptions(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.7, tis_cap=1.5, max_grad_norm=0.5)
+OTHER = dataclasses.replace(OPTIONS, micro_batch_tokens=1)
+SFT = SftOptions(learning_rate=1e-3, epochs=2, batch_sequences=7)
+
+# sequences, options, how the trainer is made; three sequences on two ranks leave one with less, one leaves it with nothing
+CASES: dict[str, tuple[int, GrpoOptions, dict[str, Any]]] = {
+    "token mean": (11, OPTIONS, {}),
+    "one sequence": (1, OPTIONS, {}),
+    "uneven": (3, OTHER, {}),
+    "gspo": (6, dataclasses.replace(OPTIONS, objective="gspo", loss_norm="sequences", inner_steps=2), {}),
+    "reference": (6, dataclasses.replace(OPTIONS, kl_coef=0.1, inner_steps=2), {}),
+    "checkpointing": (11, OPTIONS, {"checkpointing": True}),
+    "lora": (6, OPTIONS, {"lora": LoraOptions(4, 8.0)}),
+}
+
+
+def examples_of(count: int) -> list[SftExample]:
+    return [SftExample(s.tokens % 13, s.mask) for s in random_sequences(count, seed=8)]
+
+
+def after_resume(trainer: Trainer) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+    """Metrics of one more step, and the trained weights after it."""
+    metrics = trainer.step(random_sequences(5, seed=9), OPTIONS)
+    return metrics, {name: whole(p.detach()).clone() for name, p in trainer.parameters.items()}

@@ -1,0 +1,112 @@
+"""One rank of test_ranks.py, started by torchrun: makes the calls that its parent makes alone, and rank 0 writes what came of them."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from pathlib import Path
+
+import torch
+from tiny_models import random_sequences
+from troupe_policy.model.checkpoint import CheckpointError
+from troupe_policy.child_process import end
+from troupe_policy.trainer.ranks.ranks import Ranks
+from troupe_policy.trainer.trainer import Trainer, TrainerError
+from troupe_policy.trainer.updates import whole
+
+from rank_cases import CASES, OTHER, SFT, after_resume, examples_of
+
+
+def gradient_and_metrics(trainer: Trainer, sequences, options) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """The gradient before the step's last update, whole, and the step's metrics."""
+    kept: dict[str, torch.Tensor] = {}
+    update = trainer.update
+
+    def keep(loss: float, rate: float, norm: float) -> float:
+        kept.update({name: whole(p.grad).clone() for name, p in trainer.parameters.items()})
+        return update(loss, rate, norm)
+
+    trainer.update = keep  # type: ignore[method-assign]
+    metrics = trainer.step(sequences, options)
+    del trainer.update
+    return kept, metrics
+
+
+def refused(call) -> str:
+    try:
+        call()
+    except (TrainerError, CheckpointError) as error:
+        return error.code
+    return "not refused"
+
+
+def held_bytes() -> int:
+    """Of all tensors that live in this process; what several of them share counts once."""
+    gc.collect()
+    tensors = [it for it in gc.get_objects() if type(it) in (torch.Tensor, torch.nn.Parameter)]
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
+    """What this process holds once it is no more than before: gloo's thread lets go of a gathered tensor a moment after its caller has it."""
+    deadline = time.monotonic() + timeout_s
+    while (held := held_bytes()) > bytes_before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return held
+
+
+def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
+    """Bytes that rank 1 had more than before, when rank 0 wrote what was gathered."""
+    held: list[int] = []
+    from_leader = trainer.ranks.from_leader
+
+    def measured(value: object) -> object:
+        held.append(held_at_most(before))
+        return from_leader(value)
+
+    before = held_bytes()
+    trainer.ranks.from_leader = measured  # type: ignore[method-assign]
+    trainer.save(directory, True)
+    del trainer.ranks.from_leader
+    more = 0 if trainer.ranks.leads else max(held) - before
+    return int(trainer.ranks.sum([more])[0])
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    ranks = Ranks.from_environment(timeout_s=60)
+    results: dict[str, object] = {}
+    for name, (count, options, made) in CASES.items():
+        trainer = Trainer(folder / "model", ranks=ranks, **made)
+        gradient, metrics = gradient_and_metrics(trainer, random_sequences(count, seed=2), options)
+        results[name] = (gradient, metrics)
+        if name == "token mean":
+            results["held"] = most_held_while_saving(trainer, folder / "two")
+        if name == "reference":
+            results["held, reference"] = most_held_while_saving(trainer, folder / "two-reference")
+            results["reference saved twice"] = trainer.save(folder / "two-reference-again", True)[0]
+        if name == "lora":
+            results["held, lora"] = most_held_while_saving(trainer, folder / "two-lora")
+    trainer = Trainer(folder / "model", ranks=ranks)
+    results["sft"] = trainer.sft(examples_of(20), SFT)
+    trainer.load(folder / "one")
+    results["resumed"] = after_resume(trainer)
+    before = {name: whole(p.detach()).clone() for name, p in trainer.parameters.items()}
+    results["bad sequence"] = refused(lambda: trainer.step(random_sequences(3, seed=1, vocabulary=4000), CASES["token mean"][1]))
+    results["other model"] = refused(lambda: trainer.load(folder / "other"))
+    results["nowhere"] = refused(lambda: trainer.load(folder / "nowhere"))
+    # only rank 0 knows that its caller is gone; all stop
+    results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.leads))
+    results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
+    lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
+    lora.load(folder / "one-lora")
+    results["lora resumed"] = after_resume(lora)
+    if ranks.leads:
+        torch.save(results, folder / "results.pt")
+    # as the ranks of a server end: torn down by the interpreter, gloo's threads at times abort the process
+    end(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

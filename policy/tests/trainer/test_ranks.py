@@ -1,0 +1,119 @@
+"""Two ranks (gloo, FSDP2) against one: the same loss, gradient and checkpoints, whatever the batch; and refusals that all hear."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from rank_cases import CASES, SFT, after_resume, examples_of
+from rank_child import gradient_and_metrics
+from tiny_models import random_sequences, tiny_model_dir
+from troupe_policy.trainer.ranks.ranks import Ranks
+from troupe_policy.trainer.trainer import Trainer
+
+torch.set_num_threads(1)
+pytest.importorskip("peft")
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    tiny_model_dir(folder / "model", seed=5, tie_word_embeddings=True)
+    Trainer(tiny_model_dir(folder / "wider", seed=5, hidden_size=64)).save(folder / "other", True)
+    one = Trainer(folder / "model")
+    one.step(random_sequences(4, seed=1), CASES["token mean"][1])
+    one.save(folder / "one", True)
+    lora = Trainer(folder / "model", **CASES["lora"][2])
+    lora.step(random_sequences(4, seed=1), CASES["token mean"][1])
+    lora.save(folder / "one-lora", True)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *map(str, HERE.parents[:2]), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(HERE / "rank_child.py"), str(folder)], env=environment, capture_output=True, text=True, timeout=400
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(folder: Path) -> dict:
+    return torch.load(folder / "results.pt", weights_only=True)
+
+
+def close(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> None:
+    assert got.keys() == want.keys()
+    for name, value in want.items():
+        assert torch.allclose(got[name], value, atol=1e-6 + 1e-5 * value.abs().max().item()), name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_ranks_have_the_loss_and_the_gradient_of_one(folder: Path, two: dict, name: str) -> None:
+    count, options, made = CASES[name]
+    want, metrics = gradient_and_metrics(Trainer(folder / "model", **made), random_sequences(count, seed=2), options)
+    gradient, other = two[name]
+    close(gradient, want)
+    for key in ("loss", "gradNorm", "klEngine", "tisMean", "tisCapped", "entropy", "trainedTokens", "sequences"):
+        assert other[key] == pytest.approx(metrics[key], rel=1e-5, abs=1e-6), key
+    assert other.get("klReference", 0.0) == pytest.approx(metrics.get("klReference", 0.0), rel=1e-5, abs=1e-7)
+
+
+def test_fine_tuning_on_two_ranks_is_that_on_one(folder: Path, two: dict) -> None:
+    want = Trainer(folder / "model").sft(examples_of(20), SFT)
+    for key in ("loss", "firstLoss", "gradNorm", "steps", "trainedTokens"):
+        assert two["sft"][key] == pytest.approx(want[key], rel=1e-4), key
+
+
+def test_what_one_rank_saved_two_go_on_from(folder: Path, two: dict) -> None:
+    for directory, name, made in (("one", "resumed", {}), ("one-lora", "lora resumed", CASES["lora"][2])):
+        alone = Trainer(folder / "model", **made)
+        alone.load(folder / directory)
+        metrics, weights = after_resume(alone)
+        assert two[name][0]["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+        close(two[name][1], weights)
+
+
+def test_what_two_ranks_saved_one_goes_on_from(folder: Path) -> None:
+    for directory, case in (("two", "token mean"), ("two-reference", "reference"), ("two-lora", "lora")):
+        count, options, made = CASES[case]
+        alone, resumed = Trainer(folder / "model", **made), Trainer(folder / "model", **made)
+        alone.step(random_sequences(count, seed=2), options)
+        resumed.load(folder / directory)
+        assert resumed.updates.updates == alone.updates.updates == options.inner_steps
+        assert resumed.reference.is_taken == alone.reference.is_taken
+        metrics, weights = after_resume(alone)
+        got, got_weights = after_resume(resumed)
+        assert got["loss"] == pytest.approx(metrics["loss"], abs=1e-5)
+        close(got_weights, weights)
+
+
+def test_a_reference_that_did_not_change_is_linked_and_not_written_again(folder: Path, two: dict) -> None:
+    files = [folder / name / "reference/weights.safetensors" for name in ("two-reference", "two-reference-again")]
+    assert files[0].stat().st_ino == files[1].stat().st_ino
+    assert len(two["reference saved twice"]) == 64
+
+
+@pytest.mark.parametrize("held", ["held", "held, reference", "held, lora"])
+def test_while_rank_0_writes_a_checkpoint_no_other_rank_holds_any_of_it(two: dict, held: str) -> None:
+    assert two[held] == 0
+
+
+def test_every_rank_hears_of_what_is_refused_and_the_weights_are_as_they_were(two: dict) -> None:
+    assert two["bad sequence"] == "trainer.bad_sequence"
+    assert two["other model"] == "trainer.shape_mismatch"
+    assert two["nowhere"] == "trainer.no_checkpoint"
+    assert two["cancelled"] == "trainer.cancelled"
+    assert two["unchanged"] is True
+
+
+def test_shares_are_of_nearly_equal_tokens_and_hold_everything_once() -> None:
+    ranks = Ranks()
+    ranks.size = 3
+    costs = [900, 100, 250, 250, 400, 300, 300, 100]
+    shares = ranks.shares(costs)
+    assert sorted(at for share in shares for at in share) == list(range(len(costs)))
+    assert max(sum(costs[at] for at in share) for share in shares) <= 900

@@ -1,0 +1,1 @@
+"""The engine process: continuous batching of many sequences over one model."""

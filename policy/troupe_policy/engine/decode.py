@@ -1,0 +1,94 @@
+"""The next token of every row that is ready: one forward, then sampling.
+
+in   the ledger's rows       out  rows, the token of each, its log-probability, where asked the distribution's entropy
+Invariant: a token's random number depends on its request's seed and its own position alone. In deterministic mode every
+operation has one shape, whatever runs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .forward import Forward
+from .ledger import Ledger
+from .prefill import Prefill
+from .sampling import SamplingRows, entropies, sample, uniforms
+
+# [rows] each: rows, tokens (int64), log-probabilities and entropies (float32)
+Sampled = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
+
+
+class Decode:
+    def __init__(
+        self, ledger: Ledger, forward: Forward, prefill: Prefill, width: int, with_entropy: bool = False
+    ) -> None:
+        """width: lines of a forward in deterministic mode. with_entropy: of the distributions that are drawn from."""
+        self._ledger, self._forward, self._prefill, self._width = ledger, forward, prefill, width
+        self._with_entropy = with_entropy
+
+    def plain(self) -> Sampled | None:
+        """None where no row is ready."""
+        ledger = self._ledger
+        rows = self._ready()
+        if not len(rows):
+            return None
+        top = int(rows[-1]) + 1
+        active = np.zeros(top, bool)
+        active[rows] = True
+        last = np.maximum(ledger.size[:top] - 1, 0)
+        logits = self._forward.decode(top, ledger.tokens[np.arange(top), last], last, active)
+        with torch.inference_mode():
+            if len(rows) < top:
+                logits = logits[torch.from_numpy(rows).to(logits.device)]
+            return rows, *self._draw(logits, rows)
+
+    def fixed(self) -> Sampled | None:
+        """Deterministic mode: one forward of constant shape, decoding rows first, then tokens of prefills."""
+        ledger, width = self._ledger, self._width
+        decoding = self._ready()
+        lines, positions = [decoding], [ledger.size[decoding] - 1]
+        room = width - len(decoding)
+        filling: list[tuple[int, int]] = []
+        for sequence, count in self._prefill.next_batch(self._prefill.pending(), room):
+            count = min(count, room)
+            start = int(ledger.filled[sequence.row])
+            lines.append(np.full(count, sequence.row))
+            positions.append(np.arange(start, start + count))
+            filling.append((sequence.row, count))
+            room -= count
+        where, at = np.concatenate(lines), np.concatenate(positions)
+        if not len(where):
+            return None
+        logits = self._forward.fixed(where, at, ledger.tokens[where, at], width)
+        for row, count in filling:
+            ledger.filled[row] += count
+            self._prefill.computed += count
+        if not len(decoding):
+            return None
+        with torch.inference_mode():
+            # The idle lines are sampled too: the shape of every operation stays the same.
+            spare = np.zeros(width - len(decoding), np.int64)
+            all_rows = np.concatenate([decoding, spare])
+            n = len(decoding)
+            tokens, logprobs, entropy = self._draw(logits, all_rows)
+            return decoding, tokens[:n], logprobs[:n], entropy if entropy is None else entropy[:n]
+
+    def _draw(self, logits: torch.Tensor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        sampling = self._sampling(rows)
+        tokens, logprobs = sample(logits, sampling, self._uniforms(rows))
+        entropy = entropies(logits, sampling).cpu().numpy() if self._with_entropy else None
+        return tokens.cpu().numpy(), logprobs.cpu().numpy(), entropy
+
+    def _ready(self) -> np.ndarray:
+        """Running rows whose keys are there but for the last token's."""
+        ledger = self._ledger
+        rows = ledger.running
+        return rows[ledger.filled[rows] == ledger.size[rows] - 1]
+
+    def _sampling(self, rows: np.ndarray) -> SamplingRows:
+        ledger = self._ledger
+        return SamplingRows(ledger.temperature[rows], ledger.top_k[rows], ledger.top_p[rows], ledger.min_p[rows])
+
+    def _uniforms(self, rows: np.ndarray) -> np.ndarray:
+        return uniforms(self._ledger.seed[rows], self._ledger.size[rows] - self._ledger.origin[rows])

@@ -1,0 +1,208 @@
+"""Who has which row of the KV storage, and how many blocks that costs. No tensors here.
+
+in   sequences that come and go, trajectories that are kept      out  rows, blocks in use, whom to evict or preempt
+Invariant: blocks of running rows and of kept rows together never exceed the budget before a forward is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .requests import Sequence
+
+MAX_STOPS = 8
+
+
+@dataclass(eq=False)
+class Kept:
+    """A trajectory's keys and values between two turns. `wanted` counts waiting requests that will go on from it."""
+
+    trajectory: str
+    group: str | None
+    row: int
+    used_at: int
+    wanted: int = 0
+
+
+class Ledger:
+    """Rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
+
+    tokens, logprobs: [rows, capacity]; entropies: the same, or [rows, 0] where nobody wants them;
+    size: tokens known; filled: positions whose keys are valid;
+    limit: size at which the turn is out of budget; origin: size at which the turn's position is 0.
+    """
+
+    def __init__(
+        self, rows: int, capacity: int, block_tokens: int, kv_tokens: int, entropies: bool = False
+    ) -> None:
+        self.rows, self.capacity, self.block_tokens = rows, capacity, block_tokens
+        self.total_blocks = kv_tokens // block_tokens
+        self.tokens = np.zeros((rows, capacity + 1), np.int32)
+        self.logprobs = np.zeros((rows, capacity + 1), np.float32)
+        self.entropies = np.zeros((rows, capacity + 1 if entropies else 0), np.float32)
+        self.size = np.zeros(rows, np.int64)
+        self.filled = np.zeros(rows, np.int64)
+        self.limit = np.zeros(rows, np.int64)
+        self.origin = np.zeros(rows, np.int64)
+        self.context = np.zeros(rows, np.int64)
+        self.seed = np.zeros(rows, np.uint64)
+        self.temperature = np.ones(rows, np.float32)
+        self.top_k = np.zeros(rows, np.int64)
+        self.top_p = np.ones(rows, np.float32)
+        self.min_p = np.zeros(rows, np.float32)
+        self.stops = np.full((rows, MAX_STOPS), -1, np.int64)
+        self.owner: list[Sequence | Kept | None] = [None] * rows
+        self.kept: dict[str, Kept] = {}
+        self.groups: dict[str, set[int]] = {}
+        self._running: np.ndarray | None = None
+        self._clock = 0
+
+    # ---- what is in use ----
+    @property
+    def running(self) -> np.ndarray:
+        """Rows with a running sequence, ascending."""
+        if self._running is None:
+            rows = [row for row, owner in enumerate(self.owner) if isinstance(owner, Sequence)]
+            self._running = np.array(rows, np.int64)
+        return self._running
+
+    def blocks(self, tokens: int) -> int:
+        return -(-tokens // self.block_tokens)
+
+    def kept_blocks(self, wanted: bool | None = None) -> int:
+        """Blocks of kept rows: all, or those that a waiting request wants, or those that none does."""
+        return sum(
+            self.blocks(int(self.filled[kept.row]))
+            for kept in self.kept.values()
+            if wanted is None or (kept.wanted > 0) == wanted
+        )
+
+    def running_blocks(self) -> int:
+        size = self.size[self.running]
+        return int((-(-size // self.block_tokens)).sum())
+
+    # ---- rows ----
+    def free_row(self) -> int | None:
+        """The lowest free row: decodes run over the rows up to the highest one."""
+        for row, owner in enumerate(self.owner):
+            if owner is None:
+                return row
+        return None
+
+    def place(self, sequence: Sequence, row: int, filled: int) -> None:
+        """Gives a free row, of which `filled` positions are valid already, to a sequence."""
+        request = sequence.request
+        context, sampled = len(request.context), len(sequence.tokens)
+        self.tokens[row, :context] = request.context
+        self.tokens[row, context : context + sampled] = sequence.tokens
+        self.logprobs[row, context : context + sampled] = sequence.logprobs
+        self.entropies[row, context : context + sampled] = sequence.entropies
+        self.size[row], self.filled[row], self.context[row] = context + sampled, filled, context
+        self.limit[row] = min(context + request.max_tokens, self.capacity)
+        self.origin[row] = context - request.resumed_tokens
+        self.seed[row] = request.seed
+        self.temperature[row], self.top_k[row] = request.temperature, request.top_k
+        self.top_p[row], self.min_p[row] = request.top_p, request.min_p
+        self.stops[row] = -1
+        self.stops[row, : len(request.stop_tokens)] = request.stop_tokens
+        sequence.row = row
+        self._own(row, sequence)
+
+    def keep(self, row: int, sequence: Sequence) -> None:
+        """A running sequence ended; its row stays for the next turn."""
+        self.drop(sequence.request.trajectory)
+        self._clock += 1
+        kept = Kept(sequence.request.trajectory, sequence.group, row, self._clock)
+        sequence.row = None
+        self.size[row] = self.filled[row]
+        self._own(row, kept)
+        self.kept[kept.trajectory] = kept
+
+    def free(self, row: int) -> None:
+        owner = self.owner[row]
+        if isinstance(owner, Kept):
+            del self.kept[owner.trajectory]
+        elif owner is not None:
+            owner.row = None
+        self._own(row, None)
+
+    def drop(self, trajectory: str) -> None:
+        """Forgets what is kept of a trajectory."""
+        kept = self.kept.get(trajectory)
+        if kept is not None:
+            self.free(kept.row)
+
+    def take(self, kept: Kept) -> int:
+        """The row of a kept trajectory, now free."""
+        self.free(kept.row)
+        return kept.row
+
+    def move(self, source: int, target: int) -> None:
+        """Everything about a row, to a free one. The caller copies the keys and values."""
+        size = int(self.size[source])
+        self.tokens[target, :size] = self.tokens[source, :size]
+        self.logprobs[target, :size] = self.logprobs[source, :size]
+        self.entropies[target, :size] = self.entropies[source, :size]
+        for array in (self.size, self.filled, self.limit, self.origin, self.context, self.seed, self.temperature,
+                      self.top_k, self.top_p, self.min_p, self.stops):  # fmt: skip
+            array[target] = array[source]
+        owner = self.owner[source]
+        self._own(source, None)
+        self._own(target, owner)
+        if owner is not None:
+            owner.row = target
+
+    def lift(self, row: int) -> tuple[Kept, np.ndarray]:
+        """Takes a kept trajectory off its row, with its tokens; `settle` puts it on another."""
+        kept = self.owner[row]
+        tokens = self.tokens[row, : self.filled[row]].copy()
+        self._own(row, None)
+        return kept, tokens
+
+    def settle(self, kept: Kept, row: int, tokens: np.ndarray) -> None:
+        self.tokens[row, : len(tokens)] = tokens
+        self.size[row] = self.filled[row] = len(tokens)
+        kept.row = row
+        self._own(row, kept)
+
+    def _own(self, row: int, owner: Sequence | Kept | None) -> None:
+        before = self.owner[row]
+        if before is not None and before.group is not None:
+            members = self.groups[before.group]
+            members.discard(row)
+            if not members:
+                del self.groups[before.group]
+        if owner is not None and owner.group is not None:
+            self.groups.setdefault(owner.group, set()).add(row)
+        self.owner[row] = owner
+        self._running = None
+
+    # ---- making room ----
+    def evict_one(self, even_wanted: bool) -> bool:
+        """Forgets the kept trajectory that was used longest ago; one that is waited for only where allowed."""
+        candidates = [kept for kept in self.kept.values() if even_wanted or not kept.wanted]
+        if not candidates:
+            return False
+        self.free(min(candidates, key=lambda kept: (kept.wanted > 0, kept.used_at)).row)
+        return True
+
+    def make_room(self, blocks: int, even_wanted: bool) -> bool:
+        """Evicts kept trajectories until `blocks` more fit; False, with nothing evicted, where they cannot."""
+        used = self.running_blocks() + self.kept_blocks()
+        evictable = self.kept_blocks() if even_wanted else self.kept_blocks(wanted=False)
+        if used - evictable + blocks > self.total_blocks:
+            return False
+        while self.running_blocks() + self.kept_blocks() + blocks > self.total_blocks:
+            self.evict_one(even_wanted)
+        return True
+
+    def shrink(self, preempt: Callable[[Sequence], None]) -> None:
+        """Before a forward: evicts, then preempts the youngest of the least important, until the budget holds."""
+        while self.running_blocks() + self.kept_blocks() > self.total_blocks:
+            if self.evict_one(even_wanted=True):
+                continue
+            victims = [self.owner[row] for row in self.running]
+            preempt(max(victims, key=lambda sequence: sequence.order))

@@ -1,0 +1,144 @@
+"""A causal LM for inference: loaded with our attention, checked against itself, updated in place.
+
+in   a directory that `transformers` loads (safetensors, config)      out  a model in evaluation mode on its device
+Invariant: an update is checked in full before the first weight changes, and changes values, never storage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from transformers import AutoModelForCausalLM
+
+from ..model.checkpoint import weight_files, weights_digest
+from .kv import ATTENTION, KvRows, Pass, UnsupportedModel, probe_shapes
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class WeightsError(RuntimeError):
+    """Weights that cannot be applied; the model is as it was."""
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    model: torch.nn.Module
+    device: torch.device
+    dtype: torch.dtype
+    vocabulary: int
+    # Positions that the model knows.
+    positions: int
+    # (kv heads, key dim, value dim) of each layer.
+    shapes: list[tuple[int, int, int]]
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the first GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto") -> LoadedModel:
+    """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
+
+    Raises UnsupportedModel where keys and values kept in rows do not give the logits of a plain forward.
+    """
+    where = pick_device(device)
+    kind = DTYPES[dtype] if dtype != "auto" else (torch.float32 if where.type == "cpu" else torch.bfloat16)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(directory), dtype=kind, attn_implementation=ATTENTION, local_files_only=True
+        )
+    except ValueError as error:
+        raise UnsupportedModel(f"{directory}: {error}") from error
+    return prepare(model, where)
+
+
+def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
+    """Moves a model that was made with our attention to its device, and checks it."""
+    model = model.to(device).eval().requires_grad_(False)
+    dtype = next(model.parameters()).dtype
+    with torch.inference_mode():
+        shapes = probe_shapes(model, device)
+        _check(model, shapes, dtype, device)
+    config = model.config.get_text_config()
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    positions = getattr(config, "max_position_embeddings", None) or 1 << 20
+    return LoadedModel(model, device, dtype, vocabulary, positions, shapes)
+
+
+def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
+    """Six tokens at once, and the last three of them one by one behind the first three, must give the same logits."""
+    vocabulary = model.get_output_embeddings().weight.shape[0]
+    tokens = torch.arange(1, 7, device=device)[None] * 7 % vocabulary
+    at = torch.arange(6, device=device)
+    model.set_attn_implementation("eager")
+    try:
+        plain = model(input_ids=tokens, use_cache=False).logits[0].float()
+    finally:
+        model.set_attn_implementation(ATTENTION)
+    store = KvRows(shapes, 1, 8, dtype, device)
+    row = torch.zeros_like(at)[None]
+
+    def piece(start: int, end: int, rows: int | None) -> torch.Tensor:
+        now = Pass(row[:, start:end], rows, at[None, start:end], end, dtype)
+        return store.run(model, now, tokens[:, start:end]).logits[0].float()
+
+    parts = [piece(0, 3, None), *(piece(i, i + 1, 1) for i in range(3, 6))]
+    difference = (torch.cat(parts) - plain).abs().max().item()
+    bound = (1e-3 if dtype == torch.float32 else 0.1) * max(1.0, plain.abs().max().item())
+    if not difference <= bound:
+        raise UnsupportedModel(
+            f"{type(model).__name__}: cached logits differ from a plain forward by {difference:.3g}: "
+            "the architecture keeps state that is not keys and values, or masks attention by itself"
+        )
+
+
+@torch.no_grad()
+def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "") -> None:
+    """Copies the weights in `directory` over the model's. Raises WeightsError with the model untouched.
+
+    digest: what `checkpoint.weights_digest` gave for them; empty is not checked.
+    """
+    path = Path(directory)
+    files = weight_files(path) if path.is_dir() else []
+    if not files:
+        raise WeightsError(f"{path} holds no safetensors file")
+    if digest:
+        found, _ = weights_digest(path)
+        if found != digest:
+            raise WeightsError(f"the weights in {path} have digest {found[:12]}…, announced was {digest[:12]}…")
+    own = dict(loaded.model.named_parameters(remove_duplicate=False)) | dict(loaded.model.named_buffers())
+    readers = [safe_open(str(file), framework="pt") for file in files]
+    names = {name: reader for reader in readers for name in reader.keys()}
+    if any(name not in own for name in names):
+        _update_converted(loaded, path)
+        return
+    for name, reader in names.items():
+        shape = reader.get_slice(name).get_shape()
+        if list(own[name].shape) != list(shape):
+            raise WeightsError(f"{name} is {shape} in {path} and {list(own[name].shape)} in the model")
+    covered = {own[name].data_ptr() for name in names}
+    missing = [name for name, value in loaded.model.named_parameters() if value.data_ptr() not in covered]
+    if missing:
+        raise WeightsError(f"{path} lacks {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
+    for name, reader in names.items():
+        own[name].copy_(reader.get_tensor(name))
+
+
+def _update_converted(loaded: LoadedModel, path: Path) -> None:
+    """For architectures whose files name or split their weights in another way than the module does."""
+    try:
+        source = AutoModelForCausalLM.from_pretrained(str(path), dtype=loaded.dtype, local_files_only=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise WeightsError(f"no model could be read from {path}: {error}") from error
+    given = dict(source.named_parameters())
+    for name, value in loaded.model.named_parameters():
+        if name not in given or given[name].shape != value.shape:
+            raise WeightsError(f"{path} is of another model: {name} does not fit")
+    for name, value in loaded.model.named_parameters():
+        value.copy_(given[name])

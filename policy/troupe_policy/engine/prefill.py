@@ -1,0 +1,121 @@
+"""Prefill: computes the keys of contexts, of many rows in one forward, each group's common prompt once.
+
+in   rows whose keys end before their last token       out  rows that are ready to decode
+Invariant: the last token of a context is left to the decode, so every token is sampled in the same way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from .admission import common_prefix
+from .forward import Forward
+from .ledger import Ledger
+from .requests import Sequence
+from .kv import KvRows
+
+# A prefill of few tokens is put off for at most so many iterations, in which others join it.
+PATIENCE = 4
+FEW_TOKENS = 512
+
+
+class Prefill:
+    """batch_tokens: padded tokens of one forward. `computed` counts real ones.
+
+    copies: members of a group copy their common prompt. Who copies from whom depends on who came first, and an answer
+    says how much was there already: a deterministic engine does without.
+    """
+
+    def __init__(self, ledger: Ledger, store: KvRows, forward: Forward, batch_tokens: int, copies: bool) -> None:
+        self._ledger, self._store, self._forward, self._batch_tokens = ledger, store, forward, batch_tokens
+        self._copies = copies
+        self.computed = 0
+
+    def pending(self) -> list[Sequence]:
+        """Running sequences that lack keys before their last token, in order of importance."""
+        ledger = self._ledger
+        rows = ledger.running
+        rows = rows[ledger.filled[rows] < ledger.size[rows] - 1]
+        return sorted((ledger.owner[row] for row in rows), key=lambda sequence: sequence.order)
+
+    def run(self) -> None:
+        """At most `batch_tokens` tokens of whoever lacks keys; few are put off until others join them."""
+        pending = self.pending()
+        if not pending:
+            return
+        ledger = self._ledger
+        lacking = sum(int(ledger.size[s.row] - 1 - ledger.filled[s.row]) for s in pending)
+        ready = len(ledger.running) - len(pending)
+        few = lacking < FEW_TOKENS and len(pending) * 8 < ready
+        if few and max(sequence.waited for sequence in pending) < PATIENCE:
+            for sequence in pending:
+                sequence.waited += 1
+            return
+        budget = self._batch_tokens
+        while pending and budget > 0:
+            batch = self.next_batch(pending, budget)
+            fresh = [item for item in batch if ledger.filled[item[0].row] == 0]
+            longer = [item for item in batch if ledger.filled[item[0].row] > 0]
+            budget -= self._fill(fresh) + self._fill(longer)
+            pending = [s for s in pending if ledger.filled[s.row] < ledger.size[s.row] - 1]
+
+    def next_batch(self, pending: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
+        """Who is filled now and by how many tokens. One member of a group goes first; the others copy from it."""
+        ledger = self._ledger
+        batch: list[tuple[Sequence, int]] = []
+        groups: set[str] = set()
+        for sequence in pending:
+            if budget <= 0:
+                break
+            if self._copies and sequence.group is not None:
+                if not sequence.shared:
+                    if sequence.group in groups:
+                        continue
+                    self._copy_prefix(sequence)
+                groups.add(sequence.group)
+            lacking = int(ledger.size[sequence.row] - 1 - ledger.filled[sequence.row])
+            if lacking > 0:
+                batch.append((sequence, min(lacking, budget)))
+                budget -= lacking
+        return batch
+
+    def _copy_prefix(self, sequence: Sequence) -> None:
+        """Copies keys from the row of its group that has most tokens in common; the storage is not shared."""
+        ledger, row = self._ledger, sequence.row
+        sequence.shared = True
+        context = ledger.tokens[row, : ledger.size[row] - 1]
+        best, best_row = int(ledger.filled[row]), None
+        for other in ledger.groups[sequence.group]:
+            if other != row and ledger.filled[other] > best:
+                common = common_prefix(ledger.tokens[other, : ledger.filled[other]], context)
+                if common > best:
+                    best, best_row = common, other
+                    if best == len(context):
+                        break
+        if best_row is not None:
+            with torch.inference_mode():
+                self._store.copy(best_row, row, best)
+            ledger.filled[row] = best
+            if sequence.first_token_at == 0:
+                sequence.cached_tokens = max(sequence.cached_tokens or 0, best)
+
+    def _fill(self, part: list[tuple[Sequence, int]]) -> int:
+        """Forwards over rows of similar length, each at most `prefill_tokens` padded; returns tokens computed."""
+        ledger, done = self._ledger, 0
+        part = sorted(part, key=lambda item: -item[1])
+        while part:
+            width = part[0][1]
+            most = max(1, self._batch_tokens // width)
+            # Rows shorter than half the longest go in a forward of their own: padding costs as much as tokens.
+            count = next((i for i, (_, n) in enumerate(part) if i >= most or n * 2 < width), len(part))
+            now, part = part[:count], part[count:]
+            rows = np.array([s.row for s, _ in now], np.int64)
+            starts = ledger.filled[rows]
+            pieces = [ledger.tokens[s.row, a : a + n] for (s, n), a in zip(now, starts, strict=True)]
+            self._forward.prefill(rows, starts, pieces)
+            counts = np.array([n for _, n in now], np.int64)
+            ledger.filled[rows] += counts
+            done += int(counts.sum())
+        self.computed += done
+        return done

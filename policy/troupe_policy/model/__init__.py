@@ -1,0 +1,1 @@
+"""What the processes share: checkpoints, log-probabilities, tokenizers, new model directories."""

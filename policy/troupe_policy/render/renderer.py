@@ -1,0 +1,180 @@
+"""Chat messages to token ids, once, as deltas: what a rollout's context is made of, and what SFT trains on.
+
+in   messages, tool schemas, tool responses; the model's Jinja chat template     out  text, token ids, mask
+Invariant: a conversation is the concatenation of pieces (prompt, the model's turn with its stop token, tool responses
+and generation prompt, the model's turn …), each tokenised by itself, exactly as a rollout appends them. So SFT sees
+the token sequences that RL samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ..model.tokens import Tokens
+
+# Stands for the model's turn when a template is asked what it puts around tool responses.
+PROBE = "\u2063troupe-probe\u2063"
+
+
+class RenderError(RuntimeError):
+    """The template is missing, fails, or cannot express what was asked."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """text; tokens [n]; mask [n], 1 where the model samples."""
+
+    text: str
+    tokens: list[int]
+    mask: list[int]
+
+
+class Template:
+    """A chat template with the names that Hugging Face templates expect."""
+
+    def __init__(self, source: str, specials: dict[str, str]) -> None:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        self._specials = specials
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise RenderError(f"the chat template does not compile: {error}") from error
+
+    def render(self, messages: Sequence[dict[str, Any]], tools: list | None, generation: bool) -> str:
+        try:
+            return self._template.render(
+                messages=list(messages), tools=tools, add_generation_prompt=generation, **self._specials
+            )
+        except jinja2.TemplateError as error:
+            raise RenderError(f"the chat template refuses these messages: {error}") from error
+
+
+class Renderer:
+    """Renders for one model directory. template: a file that replaces the directory's own chat template."""
+
+    def __init__(self, directory: str | Path, template: str | Path | None = None) -> None:
+        self.tokens = Tokens(directory)
+        if template:
+            source = Path(template).read_text(encoding="utf-8")
+        else:
+            source = _find_template(Path(directory), self.tokens)
+        names = ("bos_token", "eos_token", "pad_token", "unk_token")
+        self._template = Template(source, {name: self.tokens.special(name) or "" for name in names})
+        eos = self.tokens.special("eos_token")
+        stops = [self.tokens.id_of(text) for text in (eos, "<|im_end|>") if text]
+        stops += _configured_stops(Path(directory))
+        self.stop_tokens = list(dict.fromkeys(stop for stop in stops if stop is not None))
+        if not self.stop_tokens:
+            raise RenderError(f"{directory} names no end-of-sequence token: a turn would never end")
+        self.digest = hashlib.sha256(self.tokens.source + b"\0" + source.encode()).hexdigest()
+        self._probed: tuple[str, str] | None = None
+
+    def prompt(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
+        """Messages with the generation prompt at the end; all mask 0."""
+        return self._context(self._template.render(messages, tools or None, True))
+
+    def tool_responses(self, responses: Sequence[str]) -> Piece:
+        """What follows the model's stop token: the responses, then the next generation prompt; all mask 0."""
+        if not responses:
+            raise RenderError("no tool response was given")
+        return self._following([{"role": "tool", "content": response} for response in responses])
+
+    def _following(self, messages: Sequence[dict[str, str]]) -> Piece:
+        """What follows the model's stop token: tool responses and messages of the user, then the generation prompt."""
+        _, before = self._turn()
+        asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
+        whole = self._template.render([*asked, *messages], None, True)
+        at = whole.find(PROBE)
+        if at < 0 or not whole.startswith(before, at + len(PROBE)):
+            raise RenderError("the chat template renders a turn differently when other messages follow it")
+        return self._context(whole[at + len(PROBE) + len(before) :])
+
+    def conversation(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
+        """A whole conversation, ended with the last assistant's stop token; mask 1 on every assistant's tokens."""
+        turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        if not turns or turns[-1] != len(messages) - 1:
+            raise RenderError("a conversation to learn from ends with an assistant's message")
+        _, stop = self._turn()
+        pieces = [self.prompt(messages[: turns[0]], tools)]
+        for number, turn in enumerate(turns):
+            text = messages[turn]["content"] + stop
+            ids = self.tokens.encode(text)
+            pieces.append(Piece(text, ids, [1] * len(ids)))
+            if number + 1 < len(turns):
+                between = messages[turn + 1 : turns[number + 1]]
+                if not between or any(message["role"] not in ("tool", "user") for message in between):
+                    raise RenderError("between two assistants' messages stand tool responses or the user's")
+                pieces.append(self._following(between))
+        return Piece(
+            "".join(piece.text for piece in pieces),
+            [token for piece in pieces for token in piece.tokens],
+            [bit for piece in pieces for bit in piece.mask],
+        )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokens.decode(ids)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text as it stands, for engines that give no ids. It need not be how the text was sampled."""
+        return self.tokens.encode(text)
+
+    def _context(self, text: str) -> Piece:
+        ids = self.tokens.encode(text)
+        return Piece(text, ids, [0] * len(ids))
+
+    def _turn(self) -> tuple[str, str]:
+        """(what the template puts after an assistant's message, the stop token at its beginning)."""
+        if self._probed is None:
+            asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
+            whole = self._template.render(asked, None, False)
+            if PROBE not in whole:
+                raise RenderError("the chat template drops the assistant's content")
+            after = whole[whole.index(PROBE) + len(PROBE) :]
+            texts = [self.decode([stop]) for stop in self.stop_tokens]
+            stop = next((text for text in texts if text and after.startswith(text)), None)
+            if stop is None:
+                raise RenderError(f"after an assistant's message the chat template puts {after!r}, none of {texts}")
+            self._probed = (after, stop)
+        return self._probed
+
+
+def _find_template(directory: Path, tokens: Tokens) -> str:
+    file = directory / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    declared = tokens.settings.get("chat_template")
+    if isinstance(declared, list):  # several, by name
+        named = {entry["name"]: entry["template"] for entry in declared}
+        declared = named.get("tool_use") or named.get("default")
+    if not declared:
+        raise RenderError(f"the model in {directory} has no chat template: give one with --template FILE")
+    return declared
+
+
+def _configured_stops(directory: Path) -> list[int]:
+    """End-of-sequence ids of generation_config.json: instruct models stop at more than one."""
+    file = directory / "generation_config.json"
+    ids = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") if file.is_file() else None
+    return ids if isinstance(ids, list) else [] if ids is None else [ids]
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators=None, sort_keys=False) -> str:
+    # Jinja's own filter escapes for HTML; a prompt is not a page.
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)

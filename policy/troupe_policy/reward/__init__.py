@@ -1,0 +1,1 @@
+"""The reward process: a user's own reward function."""

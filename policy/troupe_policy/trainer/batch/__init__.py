@@ -1,0 +1,1 @@
+"""From sequences to micro-batches of tensors."""

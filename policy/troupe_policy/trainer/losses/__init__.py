@@ -1,0 +1,1 @@
+"""Losses and what they are made of: pure functions of tensors."""
