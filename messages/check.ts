@@ -1,36 +1,37 @@
 /**
- * Checks: a shape made into two functions, one for each way through the codec.
+ * Compiles a shape to two functions, a reader and a writer, that check a message and convert its arrays.
  *
  * in   a value that should have the shape
- * out  `read`: the same object, its bytes lifted to typed arrays; `write`: an object to pack, its typed arrays as bytes
- * Invariant: a value that passed has every field of its shape, each of the right kind; anything else throws MessageError
- * with the field's path. Fields that a shape does not name are let through on reading and left out on writing.
+ * out  reader: the same object, its bytes converted to typed arrays; writer: an object to pack, its typed arrays as bytes
+ * Invariant: a value that passes has every field of its shape, each of the right kind. Any other value throws
+ * MessageError with the field's path. Fields that the shape does not name pass the reader; a writer that rebuilds the
+ * object (its shape has arrays) drops them.
  *
- * The functions are generated, one a shape: V8 then knows the layout of each field it loads, which a loop over a table
- * hides from it. By such a loop the checks took 20 to 70 % of the unpacking's own time, generated (without the copies of
- * arrays) 2 to 7 %. The code comes from shapes alone.
+ * The functions are generated code, one pair for each shape, so that V8 knows the layout of each field that they load. A
+ * loop over the shape took 20 to 70 % of the time of unpacking; the generated check takes 2 to 7 %, copies of arrays
+ * aside. The code is generated from shapes alone, never from data. docs/architecture.md has the libraries tried instead.
  */
 import { MessageError } from './messageError'
 import type { Fields, Kind } from './shape'
 
 type Check = (value: unknown) => unknown
 
-/** Fields of a record of type `type` as they come out of msgpack. Changes the object it is given. */
+/** Compiles the check of unpacked records of type `type`. The returned function changes the object that it is given. */
 export function readerOf(type: string, fields: Fields): Check {
   return generate(type, (code, value) => {
-    object(code, fields, value, path(), 'read')
+    checkObject(code, fields, value, path(), 'read')
     return value
   })
 }
 
-/** Fields of a message of type `type`, for msgpack. Leaves the message as it is. */
+/** Compiles the check of messages of type `type` before packing. The returned function leaves the message unchanged. */
 export function writerOf(type: string, fields: Fields): Check {
-  return generate(type, (code, value) => object(code, fields, value, path(), 'write'))
+  return generate(type, (code, value) => checkObject(code, fields, value, path(), 'write'))
 }
 
 type Way = 'read' | 'write'
 
-/** A path as a list of expressions: literals for fields, variables for indices and keys. */
+/** Path of a field as JavaScript expressions: literals for names of fields, variables for indices and keys. */
 type Path = readonly string[]
 const path = (...steps: string[]): Path => steps
 
@@ -63,8 +64,8 @@ function generate(type: string, body: (code: Code, value: string) => string): Ch
   return new Function('fail', 'lift', 'lower', source)(fail, lift, lower) as Check
 }
 
-/** Emits the check of an object with known fields; returns the expression of what it becomes. */
-function object(code: Code, fields: Fields, value: string, at: Path, way: Way): string {
+/** Emits the check of an object with known fields. Returns the expression of the checked object. */
+function checkObject(code: Code, fields: Fields, value: string, at: Path, way: Way): string {
   code.require(isObject(value), at, 'an object', value)
   const rebuilt: string[] = []
   let changed = false
@@ -73,16 +74,16 @@ function object(code: Code, fields: Fields, value: string, at: Path, way: Way): 
     const local = code.fresh('f')
     code.line(`const ${local} = ${value}[${field}]`)
     if (isOptionalArray(kind)) {
-      // Left out where it is not there: a field that is undefined would take its name's bytes in every record.
+      // An absent field is left out: as undefined it would add the bytes of its name to every record.
       code.line(`if (${local} !== undefined) {`)
-      const present = scalar(code, kind.optional, local, [...at, field], way)
+      const present = checkScalar(code, kind.optional, local, [...at, field], way)
       if (way === 'read') code.line(`${value}[${field}] = ${present}`)
       code.line('}')
       rebuilt.push(`...(${local} === undefined ? undefined : { ${field}: ${present} })`)
       changed = true
       continue
     }
-    const result = check(code, kind, local, [...at, field], way)
+    const result = checkValue(code, kind, local, [...at, field], way)
     rebuilt.push(`${field}: ${result}`)
     if (result === local) continue
     changed = true
@@ -91,29 +92,37 @@ function object(code: Code, fields: Fields, value: string, at: Path, way: Way): 
   return changed && way === 'write' ? `{ ${rebuilt.join(', ')} }` : value
 }
 
-/** Emits the check of one value; returns the expression of what it becomes: `value` itself where nothing changes. */
-function check(code: Code, kind: Kind, value: string, at: Path, way: Way): string {
-  if (typeof kind === 'string') return scalar(code, kind, value, at, way)
+/** Emits the check of one value. Returns the expression of the checked value: `value` itself where nothing is converted. */
+function checkValue(code: Code, kind: Kind, value: string, at: Path, way: Way): string {
+  if (typeof kind === 'string') return checkScalar(code, kind, value, at, way)
   if ('oneOf' in kind) {
     const known = Object.keys(kind.oneOf)
     code.require(known.map(one => `${value} === ${JSON.stringify(one)}`).join(' || '), at, known.join(' or '), value)
     return value
   }
-  if ('fields' in kind) return object(code, kind.fields, value, at, way)
-  if ('nullable' in kind) return unless(code, `${value} === null`, kind.nullable, value, at, way)
-  if ('optional' in kind) return unless(code, `${value} === undefined`, kind.optional, value, at, way)
+  if ('fields' in kind) return checkObject(code, kind.fields, value, at, way)
+  if ('nullable' in kind) return unlessAbsent(code, `${value} === null`, kind.nullable, value, at, way)
+  if ('optional' in kind) return unlessAbsent(code, `${value} === undefined`, kind.optional, value, at, way)
   if ('each' in kind) {
     code.require(`Array.isArray(${value})`, at, 'an array', value)
     const index = code.fresh('i')
-    return loop(code, `let ${index} = 0; ${index} < ${value}.length; ${index}++`, index, kind.each, value, at, way)
+    return eachElement(
+      code,
+      `let ${index} = 0; ${index} < ${value}.length; ${index}++`,
+      index,
+      kind.each,
+      value,
+      at,
+      way,
+    )
   }
   code.require(isObject(value), at, 'an object', value)
   if (kind.map === 'unknown') return value
   const key = code.fresh('k')
-  return loop(code, `const ${key} of Object.keys(${value})`, key, kind.map, value, at, way)
+  return eachElement(code, `const ${key} of Object.keys(${value})`, key, kind.map, value, at, way)
 }
 
-function scalar(code: Code, kind: string, value: string, at: Path, way: Way): string {
+function checkScalar(code: Code, kind: string, value: string, at: Path, way: Way): string {
   switch (kind) {
     case 'string':
     case 'number':
@@ -138,31 +147,31 @@ function scalar(code: Code, kind: string, value: string, at: Path, way: Way): st
 const isOptionalArray = (kind: Kind): kind is { readonly optional: 'i32' | 'f32' } =>
   typeof kind === 'object' && 'optional' in kind && (kind.optional === 'i32' || kind.optional === 'f32')
 
-/** Another kind that may also be absent: it holds no typed array, so nothing changes. */
-function unless(code: Code, absent: string, kind: Kind, value: string, at: Path, way: Way): string {
+/** Emits the check of a value that may be null or absent. Such kinds hold no typed array, so nothing is converted. */
+function unlessAbsent(code: Code, absent: string, kind: Kind, value: string, at: Path, way: Way): string {
   code.line(`if (!(${absent})) {`)
-  same(check(code, kind, value, at, way), value, at)
+  requireUnconverted(checkValue(code, kind, value, at, way), value, at)
   code.line('}')
   return value
 }
 
-/** Elements of arrays and maps. Shapes have no typed array below one, so nothing changes. */
-function loop(code: Code, head: string, step: string, kind: Kind, value: string, at: Path, way: Way): string {
+/** Emits the check of each element of an array or a map. Shapes have no typed array below one, so nothing is converted. */
+function eachElement(code: Code, head: string, step: string, kind: Kind, value: string, at: Path, way: Way): string {
   const element = code.fresh('e')
   code.line(`for (${head}) { const ${element} = ${value}[${step}]`)
-  same(check(code, kind, element, [...at, step], way), element, at)
+  requireUnconverted(checkValue(code, kind, element, [...at, step], way), element, at)
   code.line('}')
   return value
 }
 
-function same(result: string, value: string, at: Path): void {
-  if (result !== value) throw new Error(`a typed array at ${at.join('.')} must be a field of an object`)
+function requireUnconverted(result: string, value: string, at: Path): void {
+  if (result !== value) throw new Error(`shape: the typed array at ${at.join('.')} must be a field of an object`)
 }
 
 const isObject = (value: string): string =>
   `typeof ${value} === 'object' && ${value} !== null && !Array.isArray(${value}) && !ArrayBuffer.isView(${value})`
 
-/** Kind of the value, and at most 40 characters of it: a record may hold anything. */
+/** Describes a value in at most 40 of its characters, since a record may hold anything. */
 function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
   if (ArrayBuffer.isView(value)) return `${value.byteLength} bytes`
@@ -172,7 +181,9 @@ function describe(value: unknown): string {
 }
 
 if (new Uint8Array(Uint16Array.of(1).buffer)[0] !== 1) {
-  throw new Error('messages hold little-endian arrays, and this machine is big-endian')
+  throw new Error(
+    'this machine is big-endian; messages hold arrays in little-endian order, so Troupe needs a little-endian one',
+  )
 }
 
 type NumberArray = Int32Array | Float32Array
@@ -180,13 +191,13 @@ type NumberArrayType = { new (buffer: ArrayBuffer, byteOffset: number, length: n
 
 const lower = (array: NumberArray): Uint8Array => new Uint8Array(array.buffer, array.byteOffset, array.byteLength)
 
-/** Arrays up to this share buffers: allocating one each takes longer than unpacking the message. */
+/** Arrays up to this size share a buffer: allocating one for each takes longer than unpacking the message. */
 const sharedUpToBytes = 8 * 1024
 const slabBytes = 64 * 1024
 let slab = new Uint8Array(slabBytes)
 let slabUsed = 0
 
-/** A copy of unaligned bytes as a typed array. Its buffer may be shared: `byteOffset` need not be 0. */
+/** Copies bytes of any alignment to a typed array. Arrays may share a buffer: `byteOffset` need not be 0. */
 function lift(type: NumberArrayType, bytes: Uint8Array): NumberArray {
   const size = bytes.byteLength
   if (size > sharedUpToBytes) {

@@ -1,12 +1,12 @@
 /**
- * The codec: messages to records and back.
+ * The codec: encodes messages to records, decodes records to messages.
  *
- * in   a message and the run it belongs to           out  key, topic, headers and value of a record (DESIGN §4)
- * The value is msgpack with Int32 and Float32 arrays as little-endian bytes; the headers are text, so that any tool that
- * shows topics can filter by them.
- * Invariant: decode(encode(m)) equals m, and decode returns nothing that is not a message: it throws MessageError.
- * Three things are stored as msgpackr has them: a lone surrogate as U+FFFD, an object key `__proto__` as `__proto_`, -0
- * as 0.
+ * in   a message and the run that it belongs to      out  topic, key, headers and value of a record (DESIGN §4)
+ * The value is msgpack; Int32 and Float32 arrays are little-endian bytes in it. The headers are text, so that any tool
+ * that shows topics can filter by them.
+ * Invariant: decode(encode(m)) equals m, and decode returns only messages: for any other record it throws MessageError.
+ * Three values change, as msgpackr stores them: a lone surrogate becomes U+FFFD, an object key `__proto__` becomes
+ * `__proto_`, -0 becomes 0.
  */
 import { Packr } from 'msgpackr'
 import { readerOf, writerOf } from './check'
@@ -18,18 +18,18 @@ import { shapes } from './shapes'
 import { type Message, routeOf, topicOnBus } from './topics'
 import { type UpcastTable, upcast, upcasts, type Value } from './upcast'
 
-/** What every bus carries; a message over it must put its large fields elsewhere first. */
+/** Largest value that every bus carries. A message above it must put its large fields into the blob store first. */
 export const maxRecordBytes = 900 * 1024
 
 export interface EncodeContext {
   readonly run: RunId
-  /** W3C trace context of the work that the message belongs to. */
+  /** W3C trace context of the work that the message is part of. */
   readonly traceparent?: string
-  /** Largest value; default `maxRecordBytes`. A writer that puts large values elsewhere passes Infinity. */
+  /** Upper bound on the value; default `maxRecordBytes`. A writer that puts large values into the blob store passes Infinity. */
   readonly maxBytes?: number
 }
 
-/** A record as a bus appends it. */
+/** A record, ready to be appended to a bus. */
 export interface EncodedRecord {
   readonly key: string
   /** The topic's name on the bus: `troupe.<run>.<topic>`. */
@@ -38,7 +38,7 @@ export interface EncodedRecord {
   readonly value: Uint8Array
 }
 
-/** Schemas that records are read under; others than ours are for tests of the mechanism. */
+/** Shapes and upcasts that records are read under. Tests of upcasts pass a schema of their own. */
 export interface Schema {
   readonly shapes: Readonly<Record<string, { readonly version: number; readonly fields: Fields }>>
   readonly upcasts: UpcastTable
@@ -50,19 +50,20 @@ interface Entry {
   readonly read: (value: unknown) => unknown
   readonly write: (value: unknown) => unknown
   readonly headers: HeaderWriter
-  /** The topic's name on the bus, for the run that was last written to: a process writes to one, as a rule. */
+  /** Name of the topic on the bus, cached for one run: a process usually writes to one. */
   topic: { readonly run: RunId; readonly name: string } | undefined
 }
 
 const packr = new Packr({ useRecords: false })
 
-/** Throws MessageError `codec.bad_shape` for a message that its type does not allow, `codec.too_large` above the limit. */
+/** @throws MessageError codec.bad_shape where a field does not fit the type, codec.too_large above `maxBytes` */
 export function encode(message: Message, context: EncodeContext): EncodedRecord {
   const entry = own.get(message.type)
   if (!entry) throw new MessageError('codec.unknown_type', `no message has the type '${String(message.type)}'`)
   const value = packr.pack(entry.write(message))
   if (value.byteLength > (context.maxBytes ?? maxRecordBytes)) {
-    throw new MessageError('codec.too_large', `${message.type} has ${value.byteLength} bytes, over ${maxRecordBytes}`)
+    const most = context.maxBytes ?? maxRecordBytes
+    throw new MessageError('codec.too_large', `${message.type} has ${value.byteLength} bytes, expected at most ${most}`)
   }
   const { topic, key } = routeOf(message, context.run)
   const headers =
@@ -74,14 +75,17 @@ export function encode(message: Message, context: EncodeContext): EncodedRecord 
   return { key, topic: entry.topic.name, headers, value }
 }
 
-/** The message of a record. Throws MessageError, whatever the record holds. */
+/** @throws MessageError for a record that holds no message of this schema; it throws nothing else */
 export function decode(
   record: { readonly headers: Readonly<Record<string, string>>; readonly value: Uint8Array },
   schema?: Schema,
 ): Message {
   const { type, version: versionText } = record.headers
   if (type === undefined || versionText === undefined) {
-    throw new MessageError('codec.foreign', `the record has no ${type === undefined ? 'type' : 'version'} header`)
+    throw new MessageError(
+      'codec.foreign',
+      `the record has no ${type === undefined ? 'type' : 'version'} header: Troupe did not write it`,
+    )
   }
   const entry = schema ? entriesOf(schema).get(type) : own.get(type)
   if (!entry) throw new MessageError('codec.unknown_type', `no message has the type '${type.slice(0, 80)}'`)
@@ -95,7 +99,10 @@ export function decode(
   if (versionText !== entry.versionText) {
     const version = /^[1-9]\d{0,8}$/.test(versionText) ? Number(versionText) : undefined
     if (version === undefined) {
-      throw new MessageError('codec.foreign', `'${versionText.slice(0, 80)}' is no schema version`)
+      throw new MessageError(
+        'codec.foreign',
+        `the version header is '${versionText.slice(0, 80)}', expected a whole number from 1`,
+      )
     }
     if (typeof value !== 'object' || value === null) {
       throw new MessageError('codec.bad_shape', `${type}: expected an object, found ${typeof value}`)

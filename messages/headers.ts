@@ -1,16 +1,16 @@
 /**
- * Headers: what of a message anybody can read and filter by without unpacking it.
+ * Headers: the fields of a message that a tool can read and filter by without unpacking the value.
  *
  * in   a message's fields          out  type, version, run, trajectory, group, turn, call, attempt, policyVersion, as text
- * Invariant: a header is there where the message's type has the field, and nowhere else.
+ * Invariant: a record has a header exactly where the message's type has the field.
  *
- * The writers are generated, one a type, as in check.ts: one object literal, where properties added one by one to an
- * object would cost every record that is written.
+ * A writer is generated code for each type, as in check.ts: one object literal. Adding properties to an object one by
+ * one would slow every record that is written.
  */
 import { groupOf } from './ids'
 import type { Fields } from './shape'
 
-/** `group`, where the caller knows it already; else it is taken from the trajectory's name. */
+/** @param group given where the caller knows it; else it is derived from the trajectory's id */
 export type HeaderWriter = (run: string, message: object, group?: string) => Record<string, string>
 
 type Segments = readonly { readonly policyVersion: number }[]
@@ -30,16 +30,16 @@ export function headersOf(type: string, version: number, fields: Fields): Header
   return new Function('groupOf', 'text', 'withPolicy', source)(groupOf, text, withPolicy) as HeaderWriter
 }
 
-/** The policy that sampled the last token; an interrupted turn may have none. */
+/** Adds the policy that sampled the last token. An interrupted turn may have no token, and gets no header. */
 function withPolicy(headers: Record<string, string>, segments: Segments): Record<string, string> {
   const last = segments[segments.length - 1]
   if (last) headers.policyVersion = text(last.policyVersion)
   return headers
 }
 
-const known = Array.from({ length: 1024 }, (_, n) => String(n))
+const smallNumbers = Array.from({ length: 1024 }, (_, n) => String(n))
 
-/** Turns, calls and attempts are small: their text is made once. */
+/** A number as text. Turns, calls and attempts are small, so their texts are cached. */
 function text(n: number): string {
-  return known[n] ?? String(n)
+  return smallNumbers[n] ?? String(n)
 }

@@ -1,17 +1,17 @@
 /**
- * Which fact a fact is, and what of a message does not depend on the clock.
+ * Identity of facts, and comparison of messages between runs.
  *
- * in   facts of one or of several runs          out  names that repeat when the fact does; messages that can be compared
- * Invariant: two facts with one key are one fact, delivered or written twice. Epochs are not part of a key: a decision
- * that a new owner takes again is the same decision.
+ * in   facts of one or several runs          out  a derived key for each fact; messages without their measured times
+ * Invariant: two facts with the same key are one fact that was delivered or written twice. An epoch is not part of a
+ * key: if a new owner takes a decision again, it is the same decision.
  */
 import type { Fact } from './facts'
 import type { Message } from './topics'
 
 /**
- * The derived id of a fact: `group/member#turn#kind#call`, less what a fact of its kind does not have. Facts that may
- * rightly happen again (a run resumes twice, an engine comes back) carry their time; they alone differ between two
- * deterministic runs.
+ * The derived key of a fact: `group/member#turn#kind#call`, without the parts that its type does not have. A fact that
+ * can happen more than once (a run resumes twice, an engine comes back) has its time in the key; only these keys differ
+ * between two deterministic runs.
  */
 export function factKey(fact: Fact): string {
   switch (fact.type) {
@@ -78,14 +78,14 @@ export function factKey(fact: Fact): string {
   }
 }
 
-/** Measured times, by field, and offsets, which depend on them. `timeoutMs` and `deadlineMs` are settings and stay. */
-const timed = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins', 'learnerEpoch'])
-/** Metrics of a step, an evaluation or a run's summary that were read off a clock. */
-const timedMetric = /(Ms|[sS]econds|PerSecond)$/
+/** Fields with measured times, and with offsets, which depend on times. `timeoutMs` and `deadlineMs` are settings and stay. */
+const measuredFields = new Set(['at', 'timing', 'wallMs', 'cpuMs', 'busyMs', 'begins', 'learnerEpoch'])
+/** Names of metrics that were measured with a clock, in steps, evaluations and the summary of a run. */
+const measuredMetric = /(Ms|[sS]econds|PerSecond)$/
 
-/** The message without what a clock decided, for comparing two deterministic runs. The rest is shared, not copied. */
+/** Copies a message without its measured times, to compare two deterministic runs. The remaining values are shared. */
 export function stripTimes(message: Message): Readonly<Record<string, unknown>> {
-  const rest = Object.entries(message).filter(([name]) => !timed.has(name))
+  const rest = Object.entries(message).filter(([name]) => !measuredFields.has(name))
   return Object.fromEntries(
     rest.map(([name, value]) => [name, name === 'metrics' || name === 'summary' ? withoutTimes(value) : value]),
   )
@@ -93,6 +93,6 @@ export function stripTimes(message: Message): Readonly<Record<string, unknown>> 
 
 function withoutTimes(values: unknown): unknown {
   if (typeof values !== 'object' || values === null || Array.isArray(values)) return values
-  const kept = Object.entries(values).filter(([name]) => !timedMetric.test(name))
+  const kept = Object.entries(values).filter(([name]) => !measuredMetric.test(name))
   return Object.fromEntries(kept.map(([name, value]) => [name, withoutTimes(value)]))
 }

@@ -1,8 +1,8 @@
 /**
- * Names of things, as branded strings, and how the names of small things are derived from those of large ones.
+ * Ids as branded strings and numbers, so that the compiler refuses one kind of id where another is expected.
  *
- * A derived id says where the thing stands: `group/member` is a trajectory, `group/member#turn` a turn,
- * `group/member#turn#kind#call` anything that belongs to a turn. Two facts with one derived id are the same fact.
+ * An id is derived from the id of its parent: `group/member` names a trajectory, `group/member#turn` a turn,
+ * `group/member#turn#kind#call` anything that belongs to a turn. Two facts with the same derived id are the same fact.
  */
 declare const brand: unique symbol
 type Brand<T, B extends string> = T & { readonly [brand]: B }
@@ -13,9 +13,9 @@ export type TrajectoryId = Brand<string, 'TrajectoryId'>
 export type TaskId = Brand<string, 'TaskId'>
 export type EngineId = Brand<string, 'EngineId'>
 export type ExecutorId = Brand<string, 'ExecutorId'>
-/** Counts optimizer updates that were published; 0 is the model that the run began with. */
+/** Number of optimizer updates published so far; 0 is the model that the run began with. */
 export type PolicyVersion = Brand<number, 'PolicyVersion'>
-/** The offset of the latest `partition.claimed`: a decision of an older owner carries an older epoch. */
+/** Offset of the `partition.claimed` of the owner that decides: a decision of an earlier owner carries a lower epoch. */
 export type Epoch = Brand<number, 'Epoch'>
 
 const safe = /^[A-Za-z0-9._:-]+$/
@@ -23,7 +23,7 @@ const safe = /^[A-Za-z0-9._:-]+$/
 function named<T extends string>(kind: string) {
   return (text: string): Brand<string, T> => {
     if (!safe.test(text)) {
-      throw new RangeError(`${kind} '${text}' may hold only letters, digits and . _ : -`)
+      throw new RangeError(`${kind} '${text}': expected letters, digits and . _ : - only, at least one`)
     }
     return text as Brand<string, T>
   }
@@ -41,15 +41,16 @@ export function trajectoryId(group: GroupId, member: number): TrajectoryId {
   return `${group}/${member}` as TrajectoryId
 }
 
-/** The group and the member of a trajectory id. Throws RangeError on a text that is none. */
+/** Splits a trajectory id. @throws RangeError where the text is not `group/member` */
 export function partsOf(trajectory: TrajectoryId): { readonly group: GroupId; readonly member: number } {
   const slash = trajectory.lastIndexOf('/')
   const member = Number(trajectory.slice(slash + 1))
-  if (slash < 1 || !Number.isInteger(member)) throw new RangeError(`'${trajectory}' is not group/member`)
+  if (slash < 1 || !Number.isInteger(member))
+    throw new RangeError(`trajectory id '${trajectory}': expected group/member, such as s1-g0/3`)
   return { group: trajectory.slice(0, slash) as GroupId, member }
 }
 
-/** The group of a trajectory id: `partsOf`, less the number, since every record that is written asks for it. */
+/** The group of a trajectory id. Faster than `partsOf`, since every record that is written needs it. */
 export function groupOf(trajectory: TrajectoryId): GroupId {
   const slash = trajectory.indexOf('/')
   for (let i = slash + 1; i < trajectory.length; i++) {

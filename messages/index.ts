@@ -1,4 +1,4 @@
-/** What is said: facts, commands, ids, topics, and how they become records. Imports nothing else of Troupe. */
+/** Public surface of `troupe/messages`: facts, commands, ids, topics, and the codec. Imports nothing else of Troupe. */
 export * from './codec'
 export * from './commands'
 export * from './facts'

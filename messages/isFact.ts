@@ -1,4 +1,4 @@
-/** Tells what has happened from what is to be done: a state is folded from the former alone. */
+/** Separates facts from commands: a state is folded from facts alone. */
 import type { Fact } from './facts'
 import { commandShapes } from './shapes/command'
 import type { Message } from './topics'

@@ -1,19 +1,20 @@
 /**
- * What is wrong with a record or a message, so that a consumer can put it aside and a person can find the cause.
+ * MessageError: the fault of a record or a message. A consumer puts the record aside by `code`; a person finds the cause
+ * by `where`.
  * Invariant: the codec throws nothing else, whatever bytes it is given.
  */
 export type MessageErrorCode =
-  /** The record has no type or version header: not written by this codec. */
+  /** The record has no type or version header: this codec did not write it. */
   | 'codec.foreign'
-  /** Its type is not one of ours. */
+  /** No message has the record's type. */
   | 'codec.unknown_type'
-  /** It was written under a schema version that this code does not know. */
+  /** The record was written under a schema version newer than this code's. */
   | 'codec.newer_version'
-  /** Its value cannot be unpacked. */
+  /** The value is not msgpack. */
   | 'codec.not_msgpack'
-  /** Its value unpacks, but to something else than its type promises. */
+  /** The value lacks a field of its type, or a field has another kind. */
   | 'codec.bad_shape'
-  /** It is over the size that every bus carries. */
+  /** The record is larger than every bus carries. */
   | 'codec.too_large'
 
 export class MessageError extends Error {
@@ -22,7 +23,7 @@ export class MessageError extends Error {
   constructor(
     readonly code: MessageErrorCode,
     message: string,
-    /** The field, as a path from the message: `segments.0.start`; empty when it is about the whole record. */
+    /** Path of the field in the message: `segments.0.start`; empty where the fault is the whole record's. */
     readonly where = '',
     options?: { readonly cause: unknown },
   ) {

@@ -1,15 +1,15 @@
 /**
- * Shapes: what a message's fields hold, as data, so that bytes from a bus can be checked against the types.
+ * Shapes: the fields of a message as data, so that bytes from a bus can be checked against the message's interface.
  *
- * in   a TypeScript interface (the type parameter)       out  the one table that the compiler takes for it
- * Invariant: a field, a literal of a union or a `null` that the interface has and the table has not fails to compile,
- * and the other way round. Only the difference between a number and an integer is the table's own.
+ * in   a TypeScript interface, as a type parameter       out  the type of the only table that the compiler accepts for it
+ * Invariant: interface and table cannot drift apart. A field, a literal of a union or a `null` that only one of the two
+ * has fails to compile. The table alone says which numbers are integers.
  */
 type Scalar = 'string' | 'number' | 'int' | 'boolean' | 'i32' | 'f32'
 
 /**
- * int: a safe integer. i32, f32: Int32Array, Float32Array; in a record little-endian bytes. oneOf: a union of literals.
- * map: an object with keys of any name; `unknown` values are not looked into.
+ * The kind of one field. int: a safe integer. i32, f32: Int32Array, Float32Array, which are little-endian bytes in a
+ * record. oneOf: a union of literals. map: an object with any keys. unknown: any value, not checked.
  */
 export type Kind =
   | Scalar
@@ -25,7 +25,7 @@ export interface Fields {
   readonly [field: string]: Kind
 }
 
-/** The kinds that a field of type T may be declared as. A literal union lists its members, so a new one fails to compile. */
+/** Kinds that fit a field of type T. A union of literals lists its members, so that a new member fails to compile. */
 type KindOf<T> = unknown extends T
   ? 'unknown'
   : null extends T
@@ -35,7 +35,7 @@ type KindOf<T> = unknown extends T
       : [T] extends [Float32Array]
         ? 'f32'
         : [T] extends [string]
-          ? // A branded string has no finite set of values, so a record over it may be empty.
+          ? // A branded string has no finite set of values, so an empty record fits it; a union of literals needs every key.
             Record<never, true> extends Record<T, true>
             ? 'string'
             : { readonly oneOf: Readonly<Record<T, true>> }

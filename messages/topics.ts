@@ -1,6 +1,6 @@
 /**
- * The topic table: which message goes where, under which key, and how long it is kept (DESIGN §4).
- * Names on a bus carry the run: `troupe.<run>.<topic>`.
+ * The topic table: the topic and key of every message, and how long each topic is kept (DESIGN §4).
+ * A topic's name on a bus contains the run: `troupe.<run>.<topic>`.
  */
 import type { Command } from './commands'
 import type { Fact } from './facts'
@@ -25,11 +25,11 @@ export type TopicName =
 export interface TopicSpec {
   readonly name: TopicName
   readonly holds: 'facts' | 'commands' | 'telemetry' | 'dead-letters'
-  /** ms until records may be dropped; null: never. */
+  /** Time until the bus may drop a record; null: never. */
   readonly retentionMs: number | null
-  /** One partition because one owner must see all of it in order; else as many as the run was started with. */
+  /** True: one partition, since one owner must see every record in order. False: as many as the run was started with. */
   readonly single: boolean
-  /** Of a single one: a topic of the user's own may have more partitions; who needs one then refuses to start. */
+  /** For a single topic: a topic that the user created may have more partitions. A role that needs one then refuses to start. */
   readonly ownMayBeMany?: true
 }
 
@@ -52,7 +52,7 @@ export const topics: Readonly<Record<TopicName, TopicSpec>> = {
 /** The topic's name on a bus that several runs share. */
 export const topicOnBus = (run: RunId, topic: TopicName): string => `troupe.${run}.${topic}`
 
-/** Where a message goes and under which key. */
+/** Topic and key of a message. */
 export function routeOf(message: Message, run: RunId): { readonly topic: TopicName; readonly key: string } {
   switch (message.type) {
     case 'run.started':

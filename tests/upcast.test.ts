@@ -50,7 +50,7 @@ test('a record of a newer version is refused by both numbers', () => {
 test('a step that is missing or that throws is a MessageError, with the version it was to lift from', () => {
   const without = { ...schema, upcasts: { 'wait.measured': { 1: steps['wait.measured']![1]! } } }
   expect(() => decode(record('1', { at: 5, wait: 1 }), without)).toThrow(
-    /no step lifts wait.measured from schema version 2/,
+    /wait.measured has no upcast from schema version 2/,
   )
   const failing = () => {
     throw new TypeError('unexpected')

@@ -1,4 +1,8 @@
-/** All facts, and what every one of them has: a type, a time, and a name that repeats when the fact does. */
+/**
+ * Facts: what has happened in a run, in past tense. They are the state of a run; everything else follows from them.
+ * Every fact has a `type`, the time `at` (the writer's clock, ms since 1970) and a derived key (`factKey`): a fact that
+ * is delivered or written twice has the same key both times.
+ */
 import type { LearnerFact } from './learner'
 import type { RunFact } from './run'
 import type { TrajectoryFact } from './trajectory'

@@ -1,43 +1,49 @@
 /**
- * Facts of the `learner` topic: what was trained on, what came of it, and where the weights are.
+ * Facts of the `learner` topic: which trajectories a step trains on, its result, and where the weights lie.
  *
- * `step.started` is a step's commit point: whatever dies after it, the same trajectories are trained on again from the
- * same base, so that no batch is applied twice to one state (DESIGN §4, steps without transactions).
+ * `step.started` is the commit point of a step. If a process dies after it, the learner trains on the same trajectories
+ * again from the same base checkpoint, so that no batch is applied twice to one state (DESIGN §4, steps without
+ * transactions). `step` counts optimizer steps, `version` published policies, `epoch` identifies the learner that writes.
  */
 import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'
 
-/** A process took over the learner's part of a run. Its offset is the epoch of this topic from here on. */
+/** A process took over the learner's role. The offset of this fact is the topic's epoch from here on. */
 export interface LearnerClaimed {
   readonly type: 'learner.claimed'
   readonly at: number
+  /** Name of the process. */
   readonly owner: string
 }
 
+/** The batch of an optimizer step is fixed: the step's commit point. */
 export interface StepStarted {
   readonly type: 'step.started'
   readonly at: number
   readonly step: number
   readonly epoch: Epoch
+  /** Policy that the step starts from. */
   readonly baseVersion: PolicyVersion
   /** Directory name of the newest checkpoint before this step, relative to the run's checkpoints. */
   readonly baseCheckpoint: string
-  /** In the order in which they are packed: (group, member). */
+  /** The batch, in the order in which it is packed: by group, then by member. */
   readonly trajectories: readonly TrajectoryId[]
 }
 
-/** Numbers of a step by name: loss, gradNorm, clipFraction, trainedTokens, passAt1, … */
+/** Measurements by name: loss, gradNorm, clipFraction, trainedTokens, passAt1, … */
 export type Metrics = Readonly<Record<string, number>>
 
+/** An optimizer step was applied once to the weights of `baseVersion`. */
 export interface StepCompleted {
   readonly type: 'step.completed'
   readonly at: number
   readonly step: number
   readonly epoch: Epoch
+  /** Policy that the step made. */
   readonly version: PolicyVersion
   readonly metrics: Metrics
 }
 
-/** A step's loss or gradient was not finite: the weights are as before. */
+/** The loss or the gradient of a step was not finite. The weights are those from before the step. */
 export interface StepRejected {
   readonly type: 'step.rejected'
   readonly at: number
@@ -47,24 +53,26 @@ export interface StepRejected {
   readonly metrics: Metrics
 }
 
+/** The weights of a policy can be read by engines. */
 export interface WeightsPublished {
   readonly type: 'weights.published'
   readonly at: number
   readonly version: PolicyVersion
   readonly step: number
-  /** Where engines read them: a `file:` URL. */
+  /** Directory of the weights, as a `file:` URL, for engines that share a file system with the learner. */
   readonly url: string
-  /** Where hosts fetch them that do not see that: an `http:` URL, whose `files.json` lists them. */
+  /** The same files as an `http:` URL, for other hosts; `files.json` below it lists them. */
   readonly served?: string
   /** sha256 over the weight files, hex. */
   readonly digest: string
   readonly bytes: number
-  /** Where adapters are trained: below the weights, in `adapter/`, for engines that have the model they belong to. */
+  /** Present where adapters are trained: they lie in `adapter/` below the weights, for engines that have the base model. */
   readonly adapter?: { readonly digest: string; readonly bytes: number }
-  /** Of the learner that says so; logs from before learners took turns have none. */
+  /** Epoch of the learner that writes; absent in logs from before learners could be replaced. */
   readonly epoch?: Epoch
 }
 
+/** A checkpoint is complete on disk: written, fsynced and renamed into place. */
 export interface CheckpointSaved {
   readonly type: 'checkpoint.saved'
   readonly at: number
@@ -72,21 +80,25 @@ export interface CheckpointSaved {
   readonly version: PolicyVersion
   /** Directory name, relative to the run's checkpoints. */
   readonly name: string
+  /** sha256 over its files, hex. */
   readonly digest: string
   readonly epoch?: Epoch
 }
 
+/** The run goes on with another stage of its recipe. */
 export interface StageChanged {
   readonly type: 'stage.changed'
   readonly at: number
+  /** Name of the stage that begins. */
   readonly stage: string
-  /** Steps that are over. */
+  /** Steps completed before the stage. */
   readonly step: number
   readonly reason: string
-  /** Place among the recipe's stages; none of a cold start. */
+  /** 0-based position among the recipe's stages; absent for a cold start. */
   readonly index?: number
-  /** Before the next step: the optimizer begins anew, the reference becomes the policy of now. */
+  /** The optimizer's state is reset before the next step. */
   readonly resetOptimizer?: boolean
+  /** The current policy becomes the reference policy before the next step. */
   readonly updateReference?: boolean
   readonly epoch?: Epoch
 }

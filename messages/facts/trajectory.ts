@@ -1,40 +1,44 @@
 /**
- * Facts of the `trajectories` topic: what happened to one rollout, and to its group. They are the truth of a run.
+ * Facts of the `trajectories` topic: what happened to one rollout and to its group. They are the truth of a run.
  *
- * All facts of a group share a partition (key: the group), in order. Decisions carry the epoch of the owner that took
- * them, answers the attempt that they answer; a fold ignores both when they are not the latest (DESIGN §3).
+ * All facts of a group are in one partition (key: the group), in order. A decision carries the `epoch` of the partition
+ * owner that took it, an answer carries the `attempt` that it answers; the fold ignores a decision of an older epoch and
+ * an answer to an older attempt (DESIGN §3). `turn` and `call` are 0-based.
  * `at` is the writer's clock in ms since 1970. Only deadlines read it, and a deadline that passed is itself a fact.
  */
 import type { EngineId, Epoch, ExecutorId, GroupId, PolicyVersion, TrajectoryId } from '../ids'
 import type { RolloutRequested, Sampling } from './request'
 
-/** A process took over a partition. Its offset is the partition's epoch from here on. */
+/** A process took over a partition. The offset of this fact is the partition's epoch from here on. */
 export interface PartitionClaimed {
   readonly type: 'partition.claimed'
   readonly at: number
   readonly partition: number
+  /** Name of the process. */
   readonly owner: string
 }
 
-/** A process took over as scheduler: what was asked before this, and has no answer, it does not know of. */
+/** A process took over as scheduler. It has no record of turns asked before this fact: coordinators ask again for open ones. */
 export interface SchedulerClaimed {
   readonly type: 'scheduler.claimed'
   readonly at: number
   readonly partition: number
+  /** Name of the process. */
   readonly owner: string
 }
 
-/** A process took over as curriculum: what an earlier one asks for in this partition after this is not heard. */
+/** A process took over as curriculum. Requests of an earlier curriculum after this fact are ignored in this partition. */
 export interface CurriculumClaimed {
   readonly type: 'curriculum.claimed'
   readonly at: number
   readonly partition: number
+  /** Name of the process. */
   readonly owner: string
-  /** Offset of its `learner.claimed`. One that comes late, with a lower epoch than an earlier claim, claims nothing. */
+  /** Offset of the process's `learner.claimed`. A late claim with a lower epoch than an earlier one has no effect. */
   readonly learnerEpoch: Epoch
 }
 
-/** A generation was asked for. Attempts count from 0 and never come back. */
+/** The coordinator asked for one generation. Attempts of a turn count from 0; a number is never used twice. */
 export interface TurnAsked {
   readonly type: 'turn.asked'
   readonly at: number
@@ -42,24 +46,26 @@ export interface TurnAsked {
   readonly turn: number
   readonly attempt: number
   readonly epoch: Epoch
-  /** The engine that holds the trajectory's KV cache, if one is known: a preference. */
+  /** Preferred engine: the one that holds the trajectory's KV cache; null where none is known. */
   readonly engine: EngineId | null
   readonly seed: number
   readonly sampling: Sampling
+  /** Most tokens to sample. */
   readonly maxTokens: number
+  /** Length of the context. */
   readonly contextTokens: number
   /** sha256 of the context's token ids (Int32, little-endian), hex. */
   readonly contextDigest: string
 }
 
-/** Tokens [start, end) of a turn were sampled under one policy. */
+/** Tokens [start, end) of a turn, all sampled under one policy. */
 export interface PolicySegment {
   readonly policyVersion: PolicyVersion
   readonly start: number
   readonly end: number
 }
 
-/** ms since 1970 on the engine's clock. */
+/** Times of one generation, ms since 1970 on the engine's clock. */
 export interface TurnTiming {
   readonly queuedAt: number
   readonly startedAt: number
@@ -67,7 +73,7 @@ export interface TurnTiming {
   readonly endedAt: number
 }
 
-/** A model finished one generation. Answers the `turn.asked` of the same attempt. */
+/** The model finished one generation. It answers the `turn.asked` of the same attempt. */
 export interface TurnCompleted {
   readonly type: 'turn.completed'
   readonly at: number
@@ -75,22 +81,26 @@ export interface TurnCompleted {
   readonly turn: number
   readonly attempt: number
   readonly engine: EngineId
-  /** [n] as sampled, never re-tokenised. After an interruption: what came after it. */
+  /** [n] as sampled, never re-tokenised. After an interruption: only the tokens that came after it. */
   readonly tokens: Int32Array
   /** [n] natural log, under the distribution sampled from. */
   readonly logprobs: Float32Array
-  /** [n] nats, of the distributions that the tokens were drawn from, where the engine was asked for them. */
+  /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
-  /** The whole turn's text, special tokens kept. */
+  /** Text of the whole turn, with its special tokens. */
   readonly text: string
+  /** stop: a stop token. length: `maxTokens` were sampled. */
   readonly finish: 'stop' | 'length'
+  /** Policies that sampled the tokens, in order. */
   readonly segments: readonly PolicySegment[]
+  /** Context tokens that the engine found in its KV cache. */
   readonly cachedTokens: number
+  /** Times that the engine dropped the generation's KV and recomputed it. */
   readonly preemptions: number
   readonly timing: TurnTiming
 }
 
-/** A generation ended early. The turn goes on from these tokens under the next attempt. */
+/** A generation ended early. The next attempt continues the turn after these tokens. */
 export interface TurnInterrupted {
   readonly type: 'turn.interrupted'
   readonly at: number
@@ -98,19 +108,21 @@ export interface TurnInterrupted {
   readonly turn: number
   readonly attempt: number
   readonly engine: EngineId
+  /** [n] as sampled so far, and their log-probabilities. */
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
-  /** [n] nats, of the distributions that the tokens were drawn from, where the engine was asked for them. */
+  /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
   readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long' | 'not-recorded'
+  /** The reason in the engine's words; empty where it gave none. */
   readonly error: string
 }
 
-/** How a tool call ended; everything but `ok` is a failed call for RoC. */
+/** Outcome of a tool call. RoC counts every outcome except `ok` as a failed call. */
 export type ToolStatus = 'ok' | 'error' | 'timeout' | 'malformed' | 'unknown-tool'
 
-/** A well-formed call of a known tool was handed to the executors. */
+/** The coordinator handed a well-formed call of a known tool to the executors. */
 export interface ToolAsked {
   readonly type: 'tool.asked'
   readonly at: number
@@ -123,7 +135,7 @@ export interface ToolAsked {
   readonly arguments: Readonly<Record<string, unknown>>
 }
 
-/** A call has its result: from an executor, or from the coordinator when it could not be called at all. */
+/** Result of a tool call: from an executor, or from the coordinator where the call was malformed or its tool unknown. */
 export interface ToolCompleted {
   readonly type: 'tool.completed'
   readonly at: number
@@ -133,32 +145,35 @@ export interface ToolCompleted {
   readonly attempt: number
   readonly tool: string
   readonly status: ToolStatus
-  /** What the model is shown. */
+  /** Text that the model is shown. */
   readonly text: string
   readonly stdout: string
   readonly stderr: string
+  /** null where the call ended by a signal, or was never run. */
   readonly exitCode: number | null
   readonly wallMs: number
   readonly cpuMs: number
-  /** null when no executor was asked. */
+  /** null where no executor was asked. */
   readonly executor: ExecutorId | null
 }
 
-/** Tool responses and the next generation prompt were rendered, once, as a delta to the context. */
+/** Tool responses and the next generation prompt were rendered, once, and are appended to the context. */
 export interface ContextAppended {
   readonly type: 'context.appended'
   readonly at: number
   readonly trajectory: TrajectoryId
-  /** The turn whose answer this follows. */
+  /** Turn that the appended tokens follow. */
   readonly turn: number
   readonly epoch: Epoch
   readonly text: string
+  /** [n] the appended tokens. */
   readonly tokens: Int32Array
 }
 
-/** answered: the model ended by itself. truncated: out of budget. failed: ours to blame, never a negative. */
+/** answered: the model ended by itself. truncated: out of budget. failed: a fault of an engine, sandbox or verifier; never a negative. */
 export type Outcome = 'answered' | 'truncated' | 'failed'
 
+/** A rollout has ended. */
 export interface RolloutFinished {
   readonly type: 'rollout.finished'
   readonly at: number
@@ -170,36 +185,39 @@ export interface RolloutFinished {
   /** Tokens that the model sampled. */
   readonly sampledTokens: number
   readonly toolCalls: number
+  /** Tool calls with another status than `ok`. */
   readonly toolErrors: number
-  /** `<answer>` elements in what the model wrote. */
+  /** `<answer>` elements in the text that the model wrote. */
   readonly answerTags: number
 }
 
+/** The verifier judged a finished rollout. */
 export interface RewardAssigned {
   readonly type: 'reward.assigned'
   readonly at: number
   readonly trajectory: TrajectoryId
   readonly attempt: number
   readonly reward: number
+  /** The answer that was judged, as taken from the response. */
   readonly answer: string
-  /** Which rule decided. */
+  /** Name of the rule that decided. */
   readonly how: string
-  /** In words. */
+  /** The reason in words. */
   readonly why?: string
 }
 
-/** No reward could be had: the judge raised, hung, refused or said no number. Ours to blame: the rollout is no negative. */
+/** The reward could not be computed: the judge raised, hung, refused or gave no number. The rollout never counts as a negative. */
 export interface RewardFailed {
   readonly type: 'reward.failed'
   readonly at: number
   readonly trajectory: TrajectoryId
   readonly attempt: number
-  /** What went wrong, in a word: `raised`, `timeout`, … */
+  /** Kind of fault in one word: `raised`, `timeout`, … */
   readonly how: string
   readonly why: string
 }
 
-/** No more members are waited for. */
+/** The group waits for no more members: all have ended, or the deadline has passed. */
 export interface GroupClosed {
   readonly type: 'group.closed'
   readonly at: number
@@ -210,35 +228,41 @@ export interface GroupClosed {
   readonly rewarded: readonly number[]
 }
 
+/** A member that is trained on. */
 export interface KeptMember {
   readonly member: number
   readonly reward: number
   readonly advantage: number
+  /** p_err + p_format, as far as the recipe uses them: the larger, the less likely a positive is kept. */
   readonly penalty: number
 }
 
+/** A member that is left out. */
 export interface DroppedMember {
   readonly member: number
   readonly reward: number
   readonly penalty: number
 }
 
-/** RoC's decision about a group: everything that a rerun needs stands in it. */
+/** RoC selected the members of a group to train on. The fact holds everything that is needed to repeat the decision. */
 export interface GroupSelected {
   readonly type: 'group.selected'
   readonly at: number
   readonly group: GroupId
   readonly epoch: Epoch
   readonly step: number
+  /** Variant of the selection: `paper`, `release` or `none`. */
   readonly selection: string
-  /** Name of the random generator and the seed it was given. */
+  /** Name of the random generator, and the seed that it was given. */
   readonly generator: string
   readonly seed: number
+  /** Every rewarded member was kept: exactly G have a reward, or both sides would fall below their floor. */
   readonly whole: boolean
   readonly kept: readonly KeptMember[]
   readonly dropped: readonly DroppedMember[]
 }
 
+/** A group gives nothing to train on. */
 export interface GroupRejected {
   readonly type: 'group.rejected'
   readonly at: number
@@ -246,6 +270,7 @@ export interface GroupRejected {
   readonly epoch: Epoch
   readonly step: number
   readonly reason: 'equal-rewards' | 'too-few-rewarded'
+  /** Members with a reward. */
   readonly rewarded: number
   readonly meanReward: number
 }

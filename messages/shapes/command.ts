@@ -1,4 +1,4 @@
-/** Commands, and what engines and executors tell of themselves. */
+/** Shapes of commands and of telemetry. */
 import type { Command } from '../commands'
 import { outcome, type ShapesOf, sampling, task } from './parts'
 

@@ -1,8 +1,8 @@
 /**
- * The shape and the schema version of every message. A field or a literal that a type has and this table has not (or the
- * other way round) fails to compile; a type of message that is missing here does too.
+ * The shape and the schema version of every message. The compiler refuses a table that differs from the interfaces in
+ * facts/ and commands.ts by a message, a field or a literal.
  *
- * To change a message: add the field here and in its type, raise `version`, and write the step in upcast/.
+ * To change a message: add the field here and in its interface, raise `version`, and write the upcast in upcast/.
  */
 import type { MessageType } from '../topics'
 import { commandShapes } from './command'

@@ -1,4 +1,4 @@
-/** The facts of a learner. */
+/** Shapes of the facts of the `learner` topic. */
 import type { LearnerFact } from '../facts'
 import { metrics, type ShapesOf } from './parts'
 

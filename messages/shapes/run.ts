@@ -1,4 +1,4 @@
-/** The facts of a run as a whole. */
+/** Shapes of the facts of the `runs` topic. */
 import type { RunFact } from '../facts'
 import { metrics, type ShapesOf } from './parts'
 

@@ -1,4 +1,4 @@
-/** The facts of a group and its trajectories. */
+/** Shapes of the facts of the `trajectories` topic. */
 import type { TrajectoryFact } from '../facts'
 import { outcome, type ShapesOf, sampling, task } from './parts'
 

@@ -1,49 +1,50 @@
 /**
- * Upcasts: records of older schema versions, lifted to the current one, a step at a time.
+ * Upcasts: convert a record of an older schema version to the current one, one version at a time.
  *
- * in   a value as it was unpacked (arrays of numbers still as bytes) and the version it was written under
- * out  the value as the current version would have it, before its shape is checked
- * Invariant: a step is pure and knows one type and one version; it never looks at other records. Every version below
- * the current one has a step, for as long as this code reads logs at all.
+ * in   an unpacked value (its arrays of numbers are still bytes) and the version that it was written under
+ * out  the value in the form of the current version; its shape is checked afterwards
+ * Invariant: an upcast is a pure function of one value of one type and one version. Every version below the current one
+ * has an upcast, for as long as this code reads logs at all.
  */
 import { MessageError } from '../messageError'
 
 export type Value = Readonly<Record<string, unknown>>
 export type Upcast = (value: Value) => Value
 
-/** By type, then by the version that the step lifts from (to the next one). */
+/** Upcasts by type, then by the version that they convert from (to the next one). */
 export type UpcastTable = Readonly<Record<string, Readonly<Record<number, Upcast>>>>
 
-/** All steps of this code. Every type is at version 1, so there are none. */
+/** All upcasts of this code. Every type is at version 1, so there are none. */
 export const upcasts: UpcastTable = {}
 
 /**
- * Lifts `value` from `version` to `current`. Throws MessageError `codec.newer_version` for a version that is above, and
- * `codec.bad_shape` where a step is missing or fails on the value.
+ * Converts `value` from `version` to `current`.
+ * @throws MessageError codec.newer_version for a version above `current`; codec.bad_shape where an upcast is missing, or
+ * fails on the value
  */
 export function upcast(type: string, version: number, value: Value, current: number, table = upcasts): Value {
   if (version > current) {
     throw new MessageError(
       'codec.newer_version',
-      `${type} was written under schema version ${version}; this code reads up to ${current}`,
+      `${type} was written under schema version ${version}, and this code reads up to ${current}: use a newer Troupe`,
     )
   }
-  let lifted = value
+  let converted = value
   for (let from = version; from < current; from++) {
     const step = table[type]?.[from]
-    if (!step) throw new MessageError('codec.bad_shape', `no step lifts ${type} from schema version ${from}`)
+    if (!step) throw new MessageError('codec.bad_shape', `${type} has no upcast from schema version ${from}`)
     try {
-      lifted = step(lifted)
+      converted = step(converted)
     } catch (cause) {
-      throw new MessageError('codec.bad_shape', `${type} could not be lifted from schema version ${from}`, '', {
+      throw new MessageError('codec.bad_shape', `the upcast of ${type} from schema version ${from} failed`, '', {
         cause,
       })
     }
   }
-  return lifted
+  return converted
 }
 
-/** Types and versions that have no step although newer versions exist: `type@version`. Must be empty. */
+/** Lists versions below the current one that have no upcast, as `type@version`. Must be empty. */
 export function missingSteps(versions: Readonly<Record<string, number>>, table = upcasts): string[] {
   return Object.entries(versions).flatMap(([type, current]) =>
     Array.from({ length: current - 1 }, (_, i) => i + 1)
