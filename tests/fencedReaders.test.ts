@@ -8,10 +8,10 @@ import { join } from 'node:path'
 import { fence } from '../actors/ownership/fencing'
 import { endOf } from '../actors/run/announce'
 import { beginOf, saidOf } from '../actors/run/roles/followed'
-import { watchRun } from '../cli/train/watchRun'
 import { encode, type Message } from '../messages'
 import type { AlarmRaised, DrawsClaimed, EvaluationCompleted, Fact, RunFinished } from '../messages/facts'
 import { epoch, groupId, policyVersion, runId } from '../messages/ids'
+import { watchRun } from '../replay/log/watchRun'
 import { memoryBlobs } from '../runtime/bus/blobs'
 import type { NewRecord } from '../runtime/bus/bus'
 import { openMemoryBus } from '../runtime/bus/memory/memoryBus'
@@ -82,11 +82,15 @@ test('a resume does not take the evaluation for made, and the weights for publis
   expect(await types()).toContain('weights.published')
 })
 
+const rethrow = (error: Error) => {
+  throw error
+}
+
 test('what is shown of a run that runs leaves out what a replaced learner says, of before and of now', async () => {
   const journal = await open()
   await journal.append([claimed(3), evaluated(3, 0, 0.5), claimed(8), raised(3, 'of before')])
   const shown: Message[] = []
-  const stop = await watchRun(journal, message => shown.push(message))
+  const stop = await watchRun(journal, message => shown.push(message), rethrow)
   cleanups.push(stop)
   await journal.append([
     raised(3, 'of now'),

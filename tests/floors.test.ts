@@ -77,24 +77,62 @@ function importFaults(sources: Sources): readonly string[] {
   })
 }
 
-function cycles(sources: Sources): readonly string[] {
-  const found: string[] = []
+/** Edges of a graph by name of their origin. */
+type Graph = ReadonlyMap<string, ReadonlySet<string>>
+
+/** The circles that a walk along the edges meets, each as the names on it. */
+function circlesOf(graph: Graph): readonly (readonly string[])[] {
+  const found: (readonly string[])[] = []
   const state = new Map<string, 'open' | 'done'>()
-  const visit = (file: string, trail: readonly string[]) => {
-    if (state.get(file) === 'done') return
-    if (state.get(file) === 'open') {
-      found.push(`a circle of imports: ${[...trail.slice(trail.indexOf(file)), file].join(' → ')}`)
+  const visit = (name: string, trail: readonly string[]) => {
+    if (state.get(name) === 'done') return
+    if (state.get(name) === 'open') {
+      found.push([...trail.slice(trail.indexOf(name)), name])
       return
     }
-    state.set(file, 'open')
-    for (const specifier of imports(sources.get(file)!)) {
-      const target = resolveImport(sources, file, specifier)
-      if (target) visit(target, [...trail, file])
-    }
-    state.set(file, 'done')
+    state.set(name, 'open')
+    for (const next of graph.get(name) ?? []) visit(next, [...trail, name])
+    state.set(name, 'done')
   }
-  for (const file of sources.keys()) visit(file, [])
+  for (const name of graph.keys()) visit(name, [])
   return found
+}
+
+function fileGraph(sources: Sources): Graph {
+  return new Map(
+    [...sources].map(([file, source]) => {
+      const targets = imports(source).map(specifier => resolveImport(sources, file, specifier))
+      return [file, new Set(targets.filter(target => target !== undefined))]
+    }),
+  )
+}
+
+/**
+ * Folders that stand beside each other, joined where a file below one imports a file below the other. Files of their
+ * common parent do not count: an index stands on its folders, and they stand on what the parent shares.
+ */
+function siblingGraph(files: Graph): Graph {
+  const folders = new Map<string, Set<string>>()
+  for (const [file, targets] of files) {
+    for (const target of targets) {
+      const from = posix.dirname(file).split('/')
+      const to = posix.dirname(target).split('/')
+      const fork = from.findIndex((part, i) => part !== to[i])
+      if (fork <= 0 || fork >= to.length) continue
+      const sibling = from.slice(0, fork + 1).join('/')
+      folders.set(sibling, (folders.get(sibling) ?? new Set()).add(to.slice(0, fork + 1).join('/')))
+    }
+  }
+  return folders
+}
+
+function cycles(sources: Sources): readonly string[] {
+  const files = fileGraph(sources)
+  const production = new Map([...files].filter(([file]) => !unruled.has(houseOf(file))))
+  return [
+    ...circlesOf(files).map(names => `a circle of imports: ${names.join(' → ')}`),
+    ...circlesOf(siblingGraph(production)).map(names => `a circle of folders: ${names.join(' → ')}`),
+  ]
 }
 
 function worldFaults(sources: Sources): readonly string[] {
@@ -180,6 +218,16 @@ test.each<[string, Record<string, string>, RegExp]>([
     { 'actors/a.ts': "import './b'", 'actors/b.ts': "import './d'", 'actors/d/index.ts': "import '../a'" },
     /circle/,
   ],
+  [
+    'two folders in a circle',
+    {
+      'actors/a/one.ts': "import '../b/deep/two'",
+      'actors/b/deep/two.ts': '',
+      'actors/b/three.ts': "import '../a/four'",
+      'actors/a/four.ts': '',
+    },
+    /a circle of folders: actors\/a → actors\/b → actors\/a/,
+  ],
   ['a kernel that reads files', { 'kernels/a.ts': "import fs from 'node:fs'" }, /does no I\/O/],
   ['a kernel that waits', { 'kernels/a.ts': 'setTimeout(f, 1)' }, /setTimeout/],
   ['an actor that asks the clock', { 'actors/a.ts': 'const t = Date.now()' }, /Date\.now/],
@@ -208,6 +256,9 @@ test('what is allowed is not reported', () => {
     'index.ts': "export * from './messages'",
     'tests/a.test.ts': "import '../cli/main'\nMath.random()",
     'actors/a.ts': 'const at = new Date(fact.at)',
+    'kernels/index.ts': "export * from './part/one'",
+    'kernels/part/one.ts': "import '../shared'",
+    'kernels/shared.ts': '',
   }
   expect(violations(new Map(Object.entries(files)))).toEqual([])
 })

@@ -15,6 +15,7 @@ import type { StepTallied } from '../../messages/facts'
 import { runId } from '../../messages/ids'
 import type { LoadedRecipe } from '../../recipes/load/loadRecipe'
 import { progress, type StepReport } from '../../replay/learning/progress'
+import { type Take, watchRun } from '../../replay/log/watchRun'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openMemoryBus } from '../../runtime/bus/memory/memoryBus'
 import { collectedVersions } from '../../runtime/collectedVersions'
@@ -23,8 +24,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { parseConfig } from '../../runtime/settings/resolveConfig'
 import { stopSignals } from '../io/signals'
-import { duration } from '../io/terminal'
-import { watchRun } from '../train/watchRun'
+import { duration, reportUnfollowed } from '../io/terminal'
 import { type Estimate, estimate, type Figure } from './estimate'
 import { type Reduced, reduce } from './reduced'
 
@@ -90,10 +90,11 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
       log: createLog('troupe', { level: process.env.TROUPE_LOG ?? 'warn' }),
       versions: collectedVersions(),
     })
-    const stop = await watchRun(run.journal, message => {
+    const count: Take = message => {
       state.take(message)
       if (message.type === 'step.tallied') tally = message
-    })
+    }
+    const stop = await watchRun(run.journal, count, reportUnfollowed)
     const late = new Promise<'late'>(done => {
       timer = setTimeout(() => done('late'), deadlineMs)
     })

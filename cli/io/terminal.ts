@@ -1,10 +1,16 @@
 /**
- * What reaches a terminal. Text that a model or a tool wrote is escaped first: it may hold control sequences.
+ * Writes for terminals: colours, shares, durations.
+ * Text that a model or a tool wrote is escaped first, since it may hold control sequences.
  */
 
 export { escapeForTerminal } from '../../runtime/escapeForTerminal'
 
 const codes = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36 } as const
+
+/** Reports on stderr that a run can no longer be followed; the run itself goes on. */
+export const reportUnfollowed = (error: Error): void => {
+  process.stderr.write(`cannot follow the run any longer, so progress is not shown: ${error.message}\n`)
+}
 
 /** Colours where the stream is a terminal and NO_COLOR is not set (no-color.org). */
 export function painter(stream: NodeJS.WriteStream): (style: keyof typeof codes, text: string) => string {
@@ -12,11 +18,11 @@ export function painter(stream: NodeJS.WriteStream): (style: keyof typeof codes,
   return (style, text) => (on ? `\u001b[${codes[style]}m${text}\u001b[0m` : text)
 }
 
-/** `–` where there is nothing to have a share of. */
+/** Formats a share as per cent; null, a share of nothing, is `–`. */
 export const percent = (share: number | null, digits = 1): string =>
   share === null ? '–' : `${(share * 100).toFixed(digits)} %`
 
-/** 75 → `1m15s`. */
+/** Formats seconds: 75 → `1m15s`. */
 export function duration(seconds: number): string {
   const s = Math.max(0, Math.round(seconds))
   if (s < 60) return `${s}s`

@@ -15,6 +15,7 @@ import { knownAlarms, type RecipeConfig } from '../../config'
 import { engineOverrides } from '../../config/engineAddress'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { progress, summaryOf } from '../../replay/learning/progress'
+import { type Take, watchRun } from '../../replay/log/watchRun'
 import { holdRun } from '../../runtime/bus/hold'
 import { collectedVersions } from '../../runtime/collectedVersions'
 import { systemEffects } from '../../runtime/effects'
@@ -22,6 +23,7 @@ import { TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { openRun } from '../../runtime/openRun'
 import { stopSignals } from '../io/signals'
+import { reportUnfollowed } from '../io/terminal'
 import { withBus, withDirectory } from '../options/busOptions'
 import { wholeNumber } from '../options/readers'
 import { gather } from '../options/repeatable'
@@ -32,7 +34,6 @@ import { isShared, refuseWrongName, refuseWrongNameOn } from './runName'
 import { partitionsOfRun, recordedConfig, refuseTaken, startedRun, whenBusIsThere } from './startedRun'
 import { stopOverrides } from './stopOn'
 import { type RunView, type TrainViewOptions, trainView } from './view'
-import { watchRun } from './watchRun'
 
 export interface TrainOptions {
   readonly bus: string
@@ -214,7 +215,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     })
     const usage = cpuUse()
     const measure = runMetrics(registry)
-    const stop = await watchRun(run.journal, (message, live) => {
+    const show: Take = (message, live) => {
       usage.take(message)
       measure(message)
       const report = state.take(message)
@@ -225,7 +226,8 @@ export async function train(name: string, options: TrainOptions): Promise<number
       else if (message.type === 'record.refused') view.refused(message)
       else if (message.type === 'stage.changed') view.stage(message)
       view.tick(state)
-    })
+    }
+    const stop = await watchRun(run.journal, show, reportUnfollowed)
     const sampling = setInterval(() => usage.sample(), sampleMs)
     const ended = await Promise.race([run.finished, signals.stopped, lost]).finally(() => clearInterval(sampling))
     const used = usage.split()

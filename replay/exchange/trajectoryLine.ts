@@ -8,7 +8,7 @@
 
 import type { RecipeConfig } from '../../config'
 import { assembleSequence, parseToolCalls } from '../../kernels'
-import type { RolloutRequested, ToolAsked, ToolCompleted, TurnCompleted, TurnInterrupted } from '../../messages/facts'
+import type { RolloutRequested, ToolAsked, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import { type Counted, factsIn, selectionOf } from '../trajectories/trajectory'
 
 export const lineFormat = 'troupe-trajectory'
@@ -231,7 +231,3 @@ const callId = (turn: number, call: number) => `call_${turn}_${call}`
 
 /** The token that ends a turn is no content. */
 export const withoutEnd = (text: string): string => text.replace(/(<\|im_end\|>|<\|endoftext\|>|<\/s>)\s*$/, '').trim()
-
-/** What was interrupted, as tokens: for those who build a context. */
-export const isSampled = (fact: { readonly type: string }): fact is TurnCompleted | TurnInterrupted =>
-  fact.type === 'turn.completed' || fact.type === 'turn.interrupted'

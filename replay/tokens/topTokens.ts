@@ -6,8 +6,7 @@
  * token that was drawn, −log p. Surprisal is what of the entropy a single draw shows: its mean is the entropy, but a sure
  * distribution that was drawn against stands out, and an unsure one that gave its likeliest token does not.
  */
-import type { TrajectoryFact } from '../../messages/facts'
-import { isSampled } from '../exchange/trajectoryLine'
+import type { TrajectoryFact, TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import { type Counted, factsIn } from '../trajectories/trajectory'
 
 export type Measure = 'entropy' | 'surprisal'
@@ -128,3 +127,7 @@ export function topTable(all: readonly (readonly SampledToken[])[], share: numbe
       .sort((a, b) => b.top - a.top || b.meanValue - a.meanValue || a.token - b.token),
   }
 }
+
+/** Tells facts that carry sampled tokens; an interrupted turn carries those that came before its interruption. */
+const isSampled = (fact: { readonly type: string }): fact is TurnCompleted | TurnInterrupted =>
+  fact.type === 'turn.completed' || fact.type === 'turn.interrupted'

@@ -1,8 +1,8 @@
 /**
- * Every message of a run that counts, from its first, for who shows it or counts it.
+ * Follows a run: hands over every message that counts, from the run's first one, for whoever shows or counts them.
  *
- * in   a run's journal        out  each message once, in the order of its partition: what an earlier process left, then what comes;
- *      nothing that a process said whose part another had taken over
+ * in   a run's journal        out  each message once, in the order of its partition: first what the log holds, then what comes
+ * Invariant: a message of a process whose part another process had taken over is left out (fencing).
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../actors/ownership/fencing'
@@ -11,20 +11,24 @@ import type { Fact } from '../../messages/facts'
 import { systemEffects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 
-/** What a person watches need not move oftener. */
+/** Batches messages for so long: a person sees no difference below it. */
 const lingerMs = 20
-/** How long the end of a run waits for its last facts to be shown. */
+/** Longest wait, when the follower is closed, for the messages that are already in the log. */
 const catchUpMs = 5000
 
 const watched = ['trajectories', 'runs', 'learner'] as const
-/** `live`: it came after the beginning of the watch. */
+/** Takes one message. `live` says that the message came after the log had been read up to its end. */
 export type Take = (message: Fact | EngineTelemetry, live: boolean) => void
 
 /**
- * Every message of the run that counts, from its first: what an earlier process left, topic after topic, then what comes.
- * The function that it gives back waits until all that is in the log was taken, and ends it.
+ * Reads the log topic after topic, then follows it. Resolves, once the log is read, with a function that waits (at most
+ * 5 s) until everything in the log has been taken and then closes the follower. `onError` gets the error that ends it.
  */
-export async function watchRun(journal: Journal, take: Take): Promise<() => Promise<void>> {
+export async function watchRun(
+  journal: Journal,
+  take: Take,
+  onError: (error: Error) => void,
+): Promise<() => Promise<void>> {
   const seen = new Map<string, number>()
   const counts = fence()
   const places = async () => {
@@ -43,10 +47,10 @@ export async function watchRun(journal: Journal, take: Take): Promise<() => Prom
   }
   const following = await journal.follow(
     {
-      group: `train-view.${systemEffects.unique()}`,
+      group: `watch.${systemEffects.unique()}`,
       lingerMs,
       feeds: [...watched.map(topic => ({ topic, from: 'oldest' as const })), { topic: 'telemetry', from: 'latest' }],
-      onError: error => process.stderr.write(`progress is no longer shown: ${error.message}\n`),
+      onError,
     },
     async entries => {
       for (const entry of entries) {
