@@ -211,7 +211,22 @@ describe('IFEval', () => {
     const sentences = (text: string, n: number) =>
       instructions['length_constraints:number_sentences']!(text, { num_sentences: n + 1, relation: 'less than' }, '') &&
       instructions['length_constraints:number_sentences']!(text, { num_sentences: n, relation: 'at least' }, '')
-    expect(sentences('A title\n\nOne sentence, then a list:\n\n- this\n- that.\n\nAnother one.', 2)).toBe(true)
+    const counted: readonly (readonly [string, number])[] = [
+      ['A title\n\nOne sentence, then a list:\n\n- this\n- that.\n\nAnother one.', 2],
+      ['**Wow!** It works.', 2],
+      ['It works. **Wow!**', 3], // the marks that are left over are one more
+      ['"Stop!" he said. (Nobody did.) So it was.', 4],
+      ['See e.g. this, etc. and that.', 3], // Punkt does not know these abbreviations
+      ['Mr. Smith came at 5 p.m. from the U.S. embassy.', 1],
+      ['He came at 5 p.m. He left at 6 p.m. Ann was there.', 2],
+      ['Wait... what? Wait... What?', 3],
+      ['1. First one.\n2. second one.', 3],
+      ['J. Smith met Plan B. The end.', 2],
+      ['f(a?: number): what?! Yes.', 3],
+      ['a.b?c!d', 1],
+      ['. '.repeat(20_000), 20_000],
+    ]
+    for (const [text, n] of counted) expect([text.slice(0, 60), sentences(text, n)]).toEqual([text.slice(0, 60), true])
     const postscript = (text: string, marker: string) =>
       instructions['detectable_content:postscript']!(text, { postscript_marker: marker }, '')
     for (const text of ['Bye.\n**P.S.** Bring a coat.', 'Bye. (P. S. Bring a coat.)'])
@@ -221,6 +236,10 @@ describe('IFEval', () => {
     const capitals = { capital_frequency: 2, capital_relation: 'less than' }
     expect(instructions['change_case:capital_word_frequency']!('A WELL-KNOWN', capitals, '')).toBe(false)
     expect(instructions['change_case:capital_word_frequency']!('So WELL-KNOWN', capitals, '')).toBe(true)
+    for (const two of ["DON'T", "NASA's OK", 'X=1 U.S.A.', 'A/B 10:C', '**BOLD**:WORD'])
+      expect([two, instructions['change_case:capital_word_frequency']!(two, capitals, '')]).toEqual([two, false])
+    for (const one of ["O'BRIEN", 'A/B', 'X_Y=Z', '5E2', "it's A"])
+      expect([one, instructions['change_case:capital_word_frequency']!(one, capitals, '')]).toEqual([one, true])
   })
 
   test('marks, places and paragraphs are found where the published checkers find them', () => {
@@ -327,7 +346,7 @@ describe('BFCL', () => {
     ...more,
   })
   const possible = {
-    'geometry.area': { base: [10], height: [5, 5.5], unit: ['square cm', ''], tags: ['', ['a', 'b']] },
+    'geometry.area': { base: [10], height: [5, 5.5], unit: ['square cm', ''], tags: ['', ['a', 'b']], depth: [1, ''] },
   }
   const call = (name: string, args: object) => `<tool_call>\n${JSON.stringify({ name, arguments: args })}\n</tool_call>`
 
@@ -363,6 +382,7 @@ describe('BFCL', () => {
       [call('geometry.area', { base: 10.5, height: 5 }), "'base' is no integer"],
       [call('geometry.area', { base: 10, height: 5, colour: 'red' }), "'colour' was not wanted"],
       [call('geometry.area', { base: 10, height: 5, tags: ['b', 'a'] }), "'tags' is"],
+      [call('geometry.area', { base: 10, height: 5, depth: 1 }), "'depth' was not wanted"], // an answer, not described
       [right[0]! + right[0]!, '2 calls where 1'],
       ['<tool_call>{"name": </tool_call>', 'decode'],
     ]

@@ -66,8 +66,8 @@ function callFault(
   }
   for (const [parameter, value] of Object.entries(call.arguments)) {
     const answers = Object.hasOwn(values, parameter) ? values[parameter] : undefined
-    if (answers === undefined) return `${name}: '${parameter}' was not wanted`
-    const { type: declared, items } = properties[parameter] ?? {}
+    if (answers === undefined || !Object.hasOwn(properties, parameter)) return `${name}: '${parameter}' was not wanted`
+    const { type: declared, items } = properties[parameter]!
     const typed = call.typed?.[parameter] ?? value
     const possible = answers.find(answer => answer !== '')
     const isVariable = declared !== undefined && !isOfType(typed, declared)

@@ -6,7 +6,8 @@
  * Source: the paper's descriptions of the 25 instruction ids.
  */
 import { isSurelyNot, languageOf, languages } from './language'
-import { capitalWordsOf, countSentences, occurrences, starParagraphs, wholeOccurrences, wordsOf } from './text'
+import { countSentences } from './sentences'
+import { capitalWordsOf, occurrences, starParagraphs, wholeOccurrences, wordsOf } from './text'
 
 export type Arguments = Readonly<Record<string, unknown>>
 type Rule = (response: string, args: Arguments, prompt: string) => boolean

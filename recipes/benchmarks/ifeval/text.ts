@@ -1,45 +1,37 @@
 /**
- * Text as IFEval's instructions count it: words, sentences, paragraphs.
+ * Counts words, sentences, paragraphs and phrases as IFEval's published checkers do.
  *
- * Invariant: pure and linear; every text has a count. Words and sentences are counted as the published checkers do, which take
- * them from nltk: `\w+` for words, Punkt's rules for sentences.
+ * in   a response        out  a count, or its parts
+ * Invariant: pure and linear in the text's length; every text has a count. The published checkers take words (`\w+`), words in
+ * capitals (Treebank tokens) and sentences (Punkt) from nltk; sentences.ts has the last of these.
  */
 const words = /[\p{L}\p{N}_]+/gu
 
-/** `don't` and `well-known` are two words each. */
+/** Words of a text; `don't` and `well-known` are two words each. */
 export const wordsOf = (text: string): readonly string[] => text.match(words) ?? []
 
-const tokens = /[\p{L}\p{N}_]+(?:[-./][\p{L}\p{N}_]+)*/gu
+/** Splits at blanks, quotation marks, brackets and other marks; a comma or a colon before a digit stays inside a token. */
+const betweenTokens =
+  /(?:[\s;@#$%&?!*()[\]{}<>"“”«»‘’]|[:,](?!\d)|--|\.{2,}|'(?=(?:s|m|d|t|ll|re|ve)?(?![\p{L}\p{N}])))+/iu
 
-/** In capitals only, by nltk's tokens: `WELL-KNOWN` is one. */
+/** Tokens whose letters are all capitals. `WELL-KNOWN` is one token, `DON'T` is two. */
 export const capitalWordsOf = (text: string): readonly string[] =>
-  (text.match(tokens) ?? []).filter(word => /\p{Lu}/u.test(word) && word === word.toUpperCase())
+  text.split(betweenTokens).filter(token => /\p{Lu}/u.test(token) && token === token.toUpperCase())
 
-const abbreviations = /\b(?:Mr|Mrs|Ms|Dr|Prof|St|Sr|Jr|vs|etc|e\.g|i\.e|a\.m|p\.m|U\.S|No|Inc|Ltd|Co)\./gi
-
-/** A sentence ends at `.`, `!` or `?` before a blank, or at the end, but not at a line's; abbreviations and decimals do not end one. */
-export function countSentences(text: string): number {
-  const held = text
-    .replace(abbreviations, match => match.replaceAll('.', '\u2024'))
-    .replace(/(\d)\.(?=\d)/g, '$1\u2024')
-  const pieces = held.split(/[.!?]+["'”’)\]*]*(?:\s+|$)/u)
-  return pieces.filter(piece => /[\p{L}\p{N}]/u.test(piece)).length
-}
-
-/** Parted by `***`, as IFEval's prompts ask for; an empty part between two others makes the count unknown. */
+/** Paragraphs between `***`, the mark that IFEval's prompts ask for. Undefined where a part between two others is empty. */
 export function starParagraphs(text: string): readonly string[] | undefined {
   const parts = text.split(/\s?\*\*\*\s?/)
   const kept = parts.filter((part, at) => part.trim() !== '' || (at !== 0 && at !== parts.length - 1))
   return kept.some(part => part.trim() === '') ? undefined : kept
 }
 
-/** How often a text occurs in another, as whole words or not, in any case. */
+/** Occurrences of a phrase in a text, in any case, inside longer words too. */
 export function occurrences(text: string, phrase: string): number {
   if (phrase === '') return 0
   return text.toLowerCase().split(phrase.toLowerCase()).length - 1
 }
 
-/** How often it occurs where no letter or digit adjoins it. */
+/** Occurrences of a phrase in a text, in any case, where no letter, digit or `_` adjoins it. */
 export function wholeOccurrences(text: string, phrase: string): number {
   const escaped = phrase.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
   return text.match(new RegExp(`(?<![\\p{L}\\p{N}_])${escaped}(?![\\p{L}\\p{N}_])`, 'giu'))?.length ?? 0
