@@ -26,22 +26,23 @@ logger = logging.getLogger("troupe_policy")
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    """The options of the service that --serve names. The trainer's have no defaults: the recipe's schema has them."""
     parser = argparse.ArgumentParser(prog="troupe_policy.server")
     parser.add_argument("--serve", choices=("render", "engine", "trainer"), required=True)
     parser.add_argument("--model", required=True, help="a directory that transformers loads")
     parser.add_argument("--socket", help="unix:PATH; chosen when not given")
     parser.add_argument("--parent", type=int, help="pid of the parent, whose death ends this process")
     parser.add_argument("--template", help="a Jinja chat template instead of the model's own")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 …")
-    parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16", "float16"))
-    parser.add_argument("--threads", type=int, default=0, help="of torch; 0: its own choice")
-    parser.add_argument("--seed", type=int, default=0, help="trainer: of its random numbers")
-    trainer = parser.add_argument_group("trainer")
+    parser.add_argument("--device", help="auto, cpu, cuda, cuda:1 …")
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16", "float16"))
+    parser.add_argument("--threads", type=int, help="CPU threads of torch; 0: its own choice")
+    trainer = parser.add_argument_group("trainer (required: device, dtype, threads, seed, ranks)")
+    trainer.add_argument("--seed", type=int, help="seed of its random numbers")
     trainer.add_argument("--checkpointing", action="store_true", help="compute activations again in the backward pass")
-    trainer.add_argument("--lora-rank", type=int, default=0, help="0: the whole model is trained")
-    trainer.add_argument("--lora-alpha", type=float, default=32.0)
-    trainer.add_argument("--lora-targets", default="all-linear", help="names of linear layers, with commas between")
-    trainer.add_argument("--ranks", type=int, default=1, help="processes, started by torchrun")
+    trainer.add_argument("--lora-rank", type=int, help="train adapters of this rank instead of the whole model")
+    trainer.add_argument("--lora-alpha", type=float)
+    trainer.add_argument("--lora-targets", help="names of linear layers, with commas between; or all-linear")
+    trainer.add_argument("--ranks", type=int, help="processes, started by torchrun")
     trainer.add_argument("--rank-timeout", type=float, default=600.0, help="seconds that a rank waits for another")
     engine = parser.add_argument_group("engine")
     engine.add_argument("--kv-tokens", type=int, default=65536)
@@ -53,7 +54,19 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     engine.add_argument("--deterministic", action="store_true")
     engine.add_argument("--entropies", action="store_true", help="of the distributions that tokens are drawn from")
     engine.add_argument("--version", type=int, default=0, help="policy version of the model directory")
-    return parser.parse_args(argv)
+    given = parser.parse_args(argv)
+    if given.serve == "trainer":
+        lora = ("lora_rank", "lora_alpha", "lora_targets")
+        adapted = lora if any(vars(given)[name] is not None for name in lora) else ()
+        needed = ("device", "dtype", "threads", "seed", "ranks", *adapted)
+        missing = [f"--{name.replace('_', '-')}" for name in needed if vars(given)[name] is None]
+        if missing:
+            parser.error(f"a trainer needs {', '.join(missing)}")
+    else:
+        for name, value in (("device", "auto"), ("dtype", "auto"), ("threads", 0)):
+            if vars(given)[name] is None:
+                setattr(given, name, value)
+    return given
 
 
 SERVER_OPTIONS = (

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from tiny_models import random_sequences
-from troupe_policy.trainer.trainer import GrpoOptions, LoraOptions, SftExample, SftOptions, Trainer
+from trainer_support import Trainer, grpo_options, sft_options
+from troupe_policy.trainer.trainer import GrpoOptions, LoraOptions, SftExample
 from troupe_policy.trainer.updates import whole
 
-OPTIONS = GrpoOptions(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.7, tis_cap=1.5, max_grad_norm=0.5)
+OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.7, tis_cap=1.5, max_grad_norm=0.5)
 OTHER = dataclasses.replace(OPTIONS, micro_batch_tokens=1)
-SFT = SftOptions(learning_rate=1e-3, epochs=2, batch_sequences=7)
+SFT = sft_options(learning_rate=1e-3, epochs=2, batch_sequences=7)
 
 # sequences, options, how the trainer is made; three sequences on two ranks leave one with less, one leaves it with nothing
 CASES: dict[str, tuple[int, GrpoOptions, dict[str, Any]]] = {
@@ -22,7 +23,7 @@ CASES: dict[str, tuple[int, GrpoOptions, dict[str, Any]]] = {
     "gspo": (6, dataclasses.replace(OPTIONS, objective="gspo", loss_norm="sequences", inner_steps=2), {}),
     "reference": (6, dataclasses.replace(OPTIONS, kl_coef=0.1, inner_steps=2), {}),
     "checkpointing": (11, OPTIONS, {"checkpointing": True}),
-    "lora": (6, OPTIONS, {"lora": LoraOptions(4, 8.0)}),
+    "lora": (6, OPTIONS, {"lora": LoraOptions(4, 8.0, ("all-linear",))}),
 }
 
 

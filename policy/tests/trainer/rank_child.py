@@ -9,10 +9,11 @@ from pathlib import Path
 
 import torch
 from tiny_models import random_sequences
+from trainer_support import Trainer
 from troupe_policy.model.checkpoint import CheckpointError
 from troupe_policy.child_process import end
 from troupe_policy.trainer.ranks.ranks import Ranks
-from troupe_policy.trainer.trainer import Trainer, TrainerError
+from troupe_policy.trainer.trainer import TrainerError
 from troupe_policy.trainer.updates import whole
 
 from rank_cases import CASES, OTHER, SFT, after_resume, examples_of

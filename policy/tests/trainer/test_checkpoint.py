@@ -13,10 +13,10 @@ import pytest
 import torch
 from test_trainer import OPTIONS, same, state_of, weights
 from tiny_models import random_sequences, tiny_model_dir
+from trainer_support import Trainer
 from transformers import AutoModelForCausalLM
 from troupe_policy.model import checkpoint
 from troupe_policy.model.checkpoint import CheckpointError, published_directory, weights_digest
-from troupe_policy.trainer.trainer import Trainer
 
 torch.set_num_threads(1)
 
@@ -122,7 +122,7 @@ def test_a_process_that_dies_between_writing_and_renaming_leaves_the_old_checkpo
     script = (
         "import os, sys\n"
         "from troupe_policy.model import checkpoint\n"
-        "from troupe_policy.trainer.trainer import Trainer\n"
+        "from trainer_support import Trainer\n"
         "checkpoint._publish = lambda temporary, target: os._exit(9)\n"
         "trainer = Trainer(sys.argv[1])\n"
         "trainer.parameters['model.norm.weight'].data += 1\n"

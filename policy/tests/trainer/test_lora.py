@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from test_trainer import OPTIONS, examples, same, state_of, weights
 from tiny_models import random_sequences, tiny_model_dir
+from trainer_support import Trainer, sft_options
 from transformers import AutoModelForCausalLM
 from troupe_policy.model.checkpoint import CheckpointError
 from troupe_policy.trainer.lora import own_name
-from troupe_policy.trainer.trainer import LoraOptions, SftOptions, Trainer, TrainerError
+from troupe_policy.trainer.trainer import LoraOptions, TrainerError
 
 torch.set_num_threads(1)
 PeftModel = pytest.importorskip("peft").PeftModel
@@ -47,7 +48,7 @@ def test_only_adapters_are_trained_and_the_first_step_sees_the_model_as_it_is(mo
 @pytest.mark.parametrize("changes", [{}, {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}])
 def test_what_is_published_is_the_merged_model_under_its_own_names(changes, tmp_path) -> None:
     directory = tiny_model_dir(tmp_path / "m", seed=5, **changes)
-    trainer = Trainer(directory, lora=LoraOptions(4, 8.0))
+    trainer = Trainer(directory, lora=LoraOptions(4, 8.0, ("all-linear",)))
     for seed in range(3):
         trainer.step(random_sequences(6, seed), OPTIONS)
     trainer.save(tmp_path / "published", False)
@@ -68,7 +69,8 @@ def test_what_is_published_is_the_merged_model_under_its_own_names(changes, tmp_
 def test_the_adapters_files_are_the_same_bytes_in_every_process(model_dir, tmp_path) -> None:
     program = (
         "import sys; from troupe_policy.trainer.trainer import LoraOptions, Trainer\n"
-        "Trainer(sys.argv[1], lora=LoraOptions(4, 8.0), seed=3).save(sys.argv[2], False)\n"
+        "lora = LoraOptions(4, 8.0, ('all-linear',))\n"
+        "Trainer(sys.argv[1], 'cpu', 'float32', 3, lora=lora, checkpointing=False).save(sys.argv[2], False)\n"
     )
     for name, seed in (("a", "1"), ("b", "2")):
         environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -118,8 +120,8 @@ def test_a_checkpoint_whose_adapters_are_gone_is_refused(model_dir, tmp_path) ->
 
 
 def test_fine_tuning_trains_adapters_too(model_dir) -> None:
-    trainer = Trainer(model_dir, lora=LoraOptions(8, 16.0))
-    metrics = trainer.sft(examples(48, 1), SftOptions(learning_rate=2e-2, epochs=6, batch_sequences=8))
+    trainer = Trainer(model_dir, lora=LoraOptions(8, 16.0, ("all-linear",)))
+    metrics = trainer.sft(examples(48, 1), sft_options(learning_rate=2e-2, epochs=6, batch_sequences=8))
     assert metrics["loss"] < 0.8 * metrics["firstLoss"]
 
 

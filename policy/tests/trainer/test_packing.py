@@ -10,9 +10,9 @@ import pytest
 import torch
 from test_trainer import OPTIONS, gradients_of
 from tiny_models import random_sequences, tiny_model, tiny_model_dir
+from trainer_support import Trainer
 from troupe_policy.trainer.batch.packed_attention import layout_of
 from troupe_policy.trainer.policy import can_pack
-from troupe_policy.trainer.trainer import Trainer
 
 torch.set_num_threads(1)
 

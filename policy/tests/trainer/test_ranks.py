@@ -12,8 +12,8 @@ import torch
 from rank_cases import CASES, SFT, after_resume, examples_of
 from rank_child import gradient_and_metrics
 from tiny_models import random_sequences, tiny_model_dir
+from trainer_support import Trainer
 from troupe_policy.trainer.ranks.ranks import Ranks
-from troupe_policy.trainer.trainer import Trainer
 
 torch.set_num_threads(1)
 pytest.importorskip("peft")

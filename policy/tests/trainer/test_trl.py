@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import random_sequences, tiny_model, tiny_model_dir
+from trainer_support import Trainer, grpo_options
 from troupe_policy.trainer.grpo_step import grpo_micro
 from troupe_policy.trainer.losses.loss_norm import sequence_denominators
 from troupe_policy.trainer.batch.micro_batch import Batch
-from troupe_policy.trainer.trainer import GrpoOptions, Trainer, TrainSequence
+from troupe_policy.trainer.trainer import TrainSequence
 
 trl = pytest.importorskip("trl", reason="TRL is installed with requirements-test.txt")
 torch.set_num_threads(1)
 
 PROMPT, BUDGET = 2, 48
-BASE = GrpoOptions(learning_rate=1e-3, tis_cap=0.0, max_grad_norm=0.0, micro_batch_tokens=90, clip_high=0.2)
+BASE = grpo_options(learning_rate=1e-3, tis_cap=0.0, max_grad_norm=0.0, micro_batch_tokens=90, clip_high=0.2)
 
 # our options, and what TRL calls the same
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from .meter import Meter
 from .batch.micro_batch import Batch
 from .batch.batching import epoch_batches
-from .options import Metrics, SftExample, SftOptions, TrainerError, check_sft, learning_rate_at
+from .options import Metrics, SftExample, SftOptions, TrainerError, learning_rate_at
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -30,7 +30,6 @@ def fine_tune(
     should_stop: Callable[[], bool],
 ) -> Metrics:
     """See Trainer.sft."""
-    check_sft(options)
     masks = [trainer.checked(f"example {at}", e.tokens, e.mask) for at, e in enumerate(examples)]
     kept = [at for at, mask in enumerate(masks) if mask.any()]
     if not kept:

@@ -18,7 +18,7 @@ from .losses.loss_norm import sequence_denominators
 from .losses.policy_loss import policy_loss
 from .meter import Meter
 from .batch.micro_batch import Batch, MicroBatch
-from .options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_grpo, rising
+from .options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_names, rising
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -28,7 +28,7 @@ def grpo_step(
     trainer: Trainer, sequences: Sequence[TrainSequence], options: GrpoOptions, should_stop: Callable[[], bool]
 ) -> Metrics:
     """See Trainer.step."""
-    check_grpo(options)
+    check_names(options)
     masks = [trainer.checked(s.trajectory, s.tokens, s.mask, s.engine_logprobs) for s in sequences]
     counts = [int(mask.sum()) for mask in masks]
     if sum(counts) == 0:

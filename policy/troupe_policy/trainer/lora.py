@@ -23,13 +23,11 @@ SHOWN = 12
 
 
 def add_adapters(model: nn.Module, options: LoraOptions) -> None:
-    """Freezes `model` and adds adapters. Raises TrainerError trainer.no_lora_target, trainer.bad_option, trainer.no_peft."""
+    """Freezes `model` and adds adapters. Raises TrainerError trainer.no_lora_target, trainer.no_peft."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise TrainerError("trainer.no_peft", f"train.lora needs the Python package peft: {error}") from error
-    if options.rank < 1 or not options.alpha > 0:
-        raise TrainerError("trainer.bad_option", f"train.lora: rank {options.rank} and alpha {options.alpha} must be positive")
     targets = linear_names(model) if options.targets == ("all-linear",) else list(options.targets)
     model.requires_grad_(False)
     unknown = [target for target in targets if not _matches(model, target)]

@@ -1,15 +1,18 @@
 """What a trainer is given: examples, trajectories and the numbers of a call; and the error that refuses them.
 
-In: fields as they came over the wire. Out: checked options. Invariant: what passes `check_*` has a meaning; what does not is
-refused with a code and with what to do, before anything is computed.
+In: fields as they came over the wire. Out: checked options. Invariant: no option has a default here, since the recipe's schema
+has them all; an option that did not come over the wire is refused. The schema also refuses fields that contradict each other;
+what is checked here is what Python alone knows: the names that it implements, and the model's vocabulary and context.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
+from google.protobuf.message import Message
 
 from .losses.kl import KL_ESTIMATORS
 from .losses.loss_norm import LOSS_NORMS
@@ -55,48 +58,63 @@ class LoraOptions:
 
     rank: int
     alpha: float
-    targets: tuple[str, ...] = ("all-linear",)
+    targets: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SftOptions:
+    """SftOptions of policy.proto."""
+
     learning_rate: float
-    epochs: int = 1
-    batch_sequences: int = 32
-    # of all optimizer steps, with a learning rate that rises linearly
-    warmup_share: float = 0.04
+    epochs: int
+    batch_sequences: int
+    # share of all optimizer steps in which the learning rate rises linearly; then it falls along a cosine to 0
+    warmup_share: float
     # 0: no clipping
-    max_grad_norm: float = 1.0
-    seed: int = 0
-    # after the warm-up: 'cosine' falls to 0, 'constant' stays
-    schedule: str = "cosine"
+    max_grad_norm: float
+    seed: int
 
 
 @dataclass(frozen=True)
 class GrpoOptions:
+    """StepOptions of policy.proto."""
+
     learning_rate: float
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    loss_norm: str = "batch-tokens"
-    inner_steps: int = 1
-    micro_batch_tokens: int = 8192
-    temperature: float = 1.0
+    clip_low: float
+    clip_high: float
+    loss_norm: str
+    inner_steps: int
+    micro_batch_tokens: int
+    temperature: float
     # 0: no importance weight
-    tis_cap: float = 2.0
-    max_grad_norm: float = 1.0
+    tis_cap: float
+    max_grad_norm: float
+    objective: str
     # 0: off
-    dual_clip: float = 0.0
-    objective: str = "clip"
-    # of loss_norm constant: the tokens that a response may have
-    constant_tokens: int = 0
+    dual_clip: float
+    # tokens that a response may have, for loss_norm constant
+    constant_tokens: int
     # 0: no reference and no KL
-    kl_coef: float = 0.0
-    kl_estimator: str = "k3"
+    kl_coef: float
+    kl_estimator: str
     # band of π_old / π_engine outside which a token is left out; a high end of 0 is off
-    icepop_low: float = 0.0
-    icepop_high: float = 0.0
+    icepop_low: float
+    icepop_high: float
     # updates of a fresh optimizer over which the learning rate rises linearly; then it stays
-    warmup_updates: int = 0
+    warmup_updates: int
+
+
+Options = TypeVar("Options", SftOptions, GrpoOptions)
+
+
+def options_of(kind: type[Options], given: Message) -> Options:
+    """`given`, a message of policy.proto whose fields have presence, as `kind`. Raises TrainerError trainer.bad_option."""
+    names = [field.name for field in fields(kind)]
+    missing = [name for name in names if not given.HasField(name)]
+    if missing:
+        message = f"{given.DESCRIPTOR.name} lacks {', '.join(missing)}; the caller must send every option of the recipe"
+        raise TrainerError("trainer.bad_option", message)
+    return kind(**{name: getattr(given, name) for name in names})
 
 
 def rising(rate: float, update: int, updates: int) -> float:
@@ -105,51 +123,23 @@ def rising(rate: float, update: int, updates: int) -> float:
 
 
 def learning_rate_at(step: int, steps: int, options: SftOptions) -> float:
-    """The learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then the schedule."""
+    """The learning rate of optimizer step `step` (0-based) of `steps`: linear warm-up, then a cosine down to 0."""
     warmup = round(options.warmup_share * steps)
     if step < warmup:
         return rising(options.learning_rate, step, warmup)
-    if options.schedule == "constant":
-        return options.learning_rate
     share = (step - warmup) / max(1, steps - warmup)
     return options.learning_rate * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
-def check_sft(options: SftOptions) -> None:
-    """Raises TrainerError trainer.bad_option."""
-    if options.schedule not in ("cosine", "constant"):
-        raise TrainerError("trainer.bad_option", f"schedule {options.schedule!r} is none of cosine, constant")
-    if options.epochs < 1 or options.batch_sequences < 1:
-        raise TrainerError("trainer.bad_option", "epochs and batchSequences must be at least 1")
-
-
-def check_grpo(options: GrpoOptions) -> None:
-    """Raises TrainerError trainer.bad_option."""
-    o = options
-    bands = "icepop must be a band 0 <= low < 1 < high, in which π_old / π_engine is trusted"
-    problems = [
-        (o.loss_norm not in LOSS_NORMS, f"lossNorm {o.loss_norm!r} is none of {', '.join(LOSS_NORMS)}"),
-        (o.objective not in OBJECTIVES, f"objective {o.objective!r} is none of {', '.join(OBJECTIVES)}"),
-        (o.kl_estimator not in KL_ESTIMATORS, f"klEstimator {o.kl_estimator!r} is none of {', '.join(KL_ESTIMATORS)}"),
-        (not o.kl_coef >= 0, "klCoef must not be negative: it would reward leaving the reference"),
-        (o.inner_steps < 1, "innerSteps must be at least 1"),
-        (o.warmup_updates < 0, "warmupSteps must not be negative"),
-        (o.micro_batch_tokens < 1, "microBatchTokens must be at least 1"),
-        (not o.temperature > 0, "temperature must be positive: a greedy policy has no gradient"),
-        # cispo's weights have no lower end in its paper: 1 turns it off
-        (not 0 <= o.clip_low <= 1, "clipLow must be in [0, 1]"),
-        (o.clip_low == 1 and o.objective != "cispo", "clipLow must be below 1: the ratio is never below 0"),
-        (not o.clip_high >= 0, "clipHigh must be at least 0"),
-        (o.loss_norm == "constant" and o.constant_tokens < 1, "lossNorm constant needs constantTokens"),
-        (o.objective == "gspo" and o.loss_norm != "sequences", "gspo is a mean over sequences: set lossNorm sequences"),
-        (o.dual_clip != 0 and not o.dual_clip > 1, "dualClip must be above 1, or 0 for off"),
-        (o.dual_clip != 0 and o.objective == "cispo", "cispo has no dual clip: its weights are bounded already"),
-        (o.icepop_high != 0 and not 0 <= o.icepop_low < 1 < o.icepop_high, bands),
-        (o.icepop_high != 0 and o.tis_cap > 0, "tisCap and icepop both weigh by π_old / π_engine: set one of them"),
-    ]
-    for wrong, message in problems:
-        if wrong:
-            raise TrainerError("trainer.bad_option", message)
+def check_names(options: GrpoOptions) -> None:
+    """Raises TrainerError trainer.bad_option where a name is none that this package implements."""
+    for field, name, known in (
+        ("lossNorm", options.loss_norm, LOSS_NORMS),
+        ("objective", options.objective, OBJECTIVES),
+        ("klEstimator", options.kl_estimator, KL_ESTIMATORS),
+    ):
+        if name not in known:
+            raise TrainerError("trainer.bad_option", f"{field} {name!r} is none of {', '.join(known)}")
 
 
 def checked_mask(

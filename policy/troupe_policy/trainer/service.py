@@ -40,6 +40,7 @@ from .trainer import (
     TrainerError,
     TrainSequence,
 )
+from .options import options_of
 
 T = TypeVar("T")
 logger = logging.getLogger("troupe_policy")
@@ -89,14 +90,7 @@ class TrainerService(rpc.TrainerServicer):
                 received.append(SftExample(_array(example.tokens, "<i4"), _array(example.mask, "u1")))
             if given is None:
                 raise TrainerError("trainer.bad_option", "the stream has no options")
-            options = SftOptions(
-                learning_rate=given.learning_rate,
-                epochs=given.epochs,
-                batch_sequences=given.batch_sequences,
-                warmup_share=given.warmup_share,
-                max_grad_norm=given.max_grad_norm,
-                seed=given.seed,
-            )
+            options = options_of(SftOptions, given)
             stop = lambda: not context.is_active()  # noqa: E731
             return lambda report: self._led("sft", received, options, on_progress=report, should_stop=stop)
 
@@ -124,25 +118,7 @@ class TrainerService(rpc.TrainerServicer):
                 )
             if given is None:
                 raise TrainerError("trainer.bad_option", "the stream has no options")
-            options = GrpoOptions(
-                learning_rate=given.learning_rate,
-                clip_low=given.clip_low,
-                clip_high=given.clip_high,
-                loss_norm=given.loss_norm,
-                inner_steps=given.inner_steps,
-                micro_batch_tokens=given.micro_batch_tokens,
-                temperature=given.temperature,
-                tis_cap=given.tis_cap,
-                max_grad_norm=given.max_grad_norm,
-                objective=given.objective or "clip",
-                dual_clip=given.dual_clip,
-                constant_tokens=given.constant_tokens,
-                kl_coef=given.kl_coef,
-                kl_estimator=given.kl_estimator or "k3",
-                icepop_low=given.icepop_low,
-                icepop_high=given.icepop_high,
-                warmup_updates=given.warmup_updates,
-            )
+            options = options_of(GrpoOptions, given)
             stop = lambda: not context.is_active()  # noqa: E731
             return lambda _report: self._led("step", received, options, should_stop=stop)
 
@@ -242,7 +218,7 @@ class TrainerService(rpc.TrainerServicer):
 def load_trainer(given: argparse.Namespace) -> Trainer:
     """The trainer of a command line, on this rank."""
     lora = None
-    if given.lora_rank > 0:
+    if given.lora_rank is not None:
         lora = LoraOptions(given.lora_rank, given.lora_alpha, tuple(given.lora_targets.split(",")))
     ranks = Ranks.from_environment(given.rank_timeout)
     return Trainer(

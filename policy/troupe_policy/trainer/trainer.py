@@ -48,20 +48,20 @@ class Trainer:
     def __init__(
         self,
         model_dir: str | Path,
-        device: str = "cpu",
-        dtype: str = "float32",
-        seed: int = 0,
+        device: str,
+        dtype: str,
+        seed: int,
         *,
-        lora: LoraOptions | None = None,
-        checkpointing: bool = False,
+        lora: LoraOptions | None,
+        checkpointing: bool,
         ranks: Ranks | None = None,
     ) -> None:
-        """Loads `model_dir` in float32. dtype: 'float32' (or 'auto') | 'bfloat16' is what matrix products run in.
+        """Loads `model_dir` in float32. dtype: 'float32' | 'bfloat16' is what matrix products run in.
 
         device: a torch device, or 'auto': CUDA where there is one, else the CPU. lora: train adapters alone.
         checkpointing: compute activations again in the backward pass. ranks: this process among several.
         """
-        self.dtype = "float32" if dtype == "auto" else dtype
+        self.dtype = dtype
         if self.dtype not in ("float32", "bfloat16"):
             raise TrainerError("trainer.bad_option", f"dtype {dtype!r} is none of float32, bfloat16")
         torch.manual_seed(seed)
