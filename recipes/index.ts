@@ -6,6 +6,7 @@ import { quickstart } from './quickstart'
 import { rstar2 } from './rstar2'
 import { smollm2 } from './smollm2'
 
+export { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../backends/trainer/recipeOptions'
 export {
   defineRecipe,
   type Recipe,
@@ -15,9 +16,9 @@ export {
   type RewardContext,
   type RewardFunction,
   type RewardScore,
+  recipeSchema,
   type TaskSource,
 } from '../config'
-
 export { answerInstruction, problemsData, problemsRecipe } from './problems'
 
 export const recipes: ReadonlyMap<string, Recipe> = new Map([

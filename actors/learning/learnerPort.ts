@@ -172,7 +172,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
 export async function resetTrainer(trainer: Trainer, reset: StageReset | undefined, grpo: GrpoOptions): Promise<void> {
   if (reset === undefined) return
   const { optimizer } = reset
-  const reference = reset.reference && (grpo.klCoef ?? 0) > 0
+  const reference = reset.reference && grpo.klCoef > 0
   if (optimizer || reference) await trainer.reset({ optimizer, reference })
 }
 

@@ -1,17 +1,17 @@
 /**
  * Maps a recipe to the options of the trainer.
  *
- * in   a resolved recipe        out  options of an optimizer step, options of the trainer's processes
- * Invariant: a live run and a replay both take their options from here, so both compute the same step.
+ * in   a resolved recipe        out  options of an optimizer step, of fine-tuning, of the trainer's processes
+ * Invariant: a live run and a replay both take their options from here, so both compute the same step. The schema alone has
+ * defaults: the wire carries every option, and the trainer's process refuses a message that lacks one.
  */
-
 import type { RecipeConfig } from '../../config/schema'
 import { lossDefaults } from '../../config/sections/train'
-import type { GrpoOptions } from './trainer'
-import type { TrainerProcessOptions } from './trainerProcess'
 
-/** Options of every optimizer step. */
-export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig): GrpoOptions {
+/** Options of every optimizer step: StepOptions of policy.proto, each one said. */
+export type GrpoOptions = Readonly<ReturnType<typeof grpoOptionsOf>>
+
+export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
   const { learningRate, clipLow, clipHigh, lossNorm, dualClip, klCoef, klEstimator, tisCap, icepop } = train
   const { innerSteps, microBatchTokens, maxGradNorm, loss, warmupSteps } = train
   return {
@@ -26,23 +26,32 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig): GrpoOpt
     maxGradNorm,
     objective: lossDefaults[loss].objective,
     dualClip,
+    /** Tokens that a response may have, for lossNorm constant. */
     constantTokens: lossNorm === 'constant' ? limits.responseTokens : 0,
     klCoef,
     klEstimator,
     icepopLow: icepop?.low ?? 0,
+    /** 0: no band. */
     icepopHigh: icepop?.high ?? 0,
+    /** Updates of a fresh optimizer over which the learning rate rises linearly. */
     warmupUpdates: warmupSteps * innerSteps,
   }
 }
 
-/** Options that the trainer's processes start with. */
-export function trainerOptionsOf({
-  train,
-  seed,
-}: RecipeConfig): Pick<
-  TrainerProcessOptions,
-  'seed' | 'device' | 'dtype' | 'threads' | 'lora' | 'checkpointing' | 'ranks'
-> {
+/** Options of the supervised phase: SftOptions of policy.proto, each one said. */
+export type SftOptions = Readonly<ReturnType<typeof sftOptionsOf>>
+
+export function sftOptionsOf(coldStart: NonNullable<RecipeConfig['coldStart']>, seed: number) {
+  const { learningRate, epochs, batchSequences, warmupShare, maxGradNorm } = coldStart
+  return { learningRate, epochs, batchSequences, warmupShare, maxGradNorm, seed }
+}
+
+/** Options of the trainer's processes. */
+export type TrainerSettings = Readonly<
+  Pick<RecipeConfig['train'], 'device' | 'dtype' | 'threads' | 'checkpointing' | 'ranks' | 'lora'>
+> & { readonly seed: number }
+
+export function trainerOptionsOf({ train, seed }: RecipeConfig): TrainerSettings {
   const { device, dtype, threads, lora, checkpointing, ranks } = train
   return { seed, device, dtype, threads, checkpointing, ranks, ...(lora === undefined ? {} : { lora }) }
 }

@@ -5,6 +5,7 @@
  * Invariant: a step that is not finite changes nothing. Sequences are trained on in the order given.
  */
 import type { Metrics } from '../../messages/facts'
+import type { GrpoOptions, SftOptions } from './recipeOptions'
 
 /** One trajectory, ready to train on. All arrays have its length n. */
 export interface TrainSequence {
@@ -19,43 +20,7 @@ export interface TrainSequence {
   readonly group: number
 }
 
-export interface GrpoOptions {
-  readonly learningRate: number
-  readonly clipLow: number
-  readonly clipHigh: number
-  readonly lossNorm: 'batch-tokens' | 'group-tokens' | 'sequences' | 'constant'
-  /** Optimizer updates on the same batch. */
-  readonly innerSteps: number
-  /** Sequences per forward are bounded by this many padded tokens. */
-  readonly microBatchTokens: number
-  readonly temperature: number
-  /** Truncated importance sampling π_old / π_engine, capped here; 0 turns it off. */
-  readonly tisCap: number
-  readonly maxGradNorm: number
-  /** What is computed a token; default clip. */
-  readonly objective?: 'clip' | 'gspo' | 'cispo'
-  /** 0, the default: off. */
-  readonly dualClip?: number
-  /** Of lossNorm constant: the tokens that a response may have. */
-  readonly constantTokens?: number
-  /** Of the KL to the reference; 0, the default: there is none. */
-  readonly klCoef?: number
-  readonly klEstimator?: 'k1' | 'k2' | 'k3' | 'k3-unbiased'
-  /** Band of π_old / π_engine outside which a token is left out; a high end of 0, the default, is off. */
-  readonly icepopLow?: number
-  readonly icepopHigh?: number
-  /** Updates of a fresh optimizer over which the learning rate rises linearly. */
-  readonly warmupUpdates?: number
-}
-
-export interface SftOptions {
-  readonly learningRate: number
-  readonly epochs: number
-  readonly batchSequences: number
-  readonly warmupShare: number
-  readonly maxGradNorm: number
-  readonly seed: number
-}
+export type { GrpoOptions, SftOptions }
 
 export interface SftExample {
   readonly tokens: Int32Array

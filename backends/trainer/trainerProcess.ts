@@ -10,22 +10,12 @@ import type { Metrics } from '../../messages/facts'
 import { asError, TroupeError } from '../../runtime/errors'
 import { bytesOfTokens } from '../../runtime/tokenBytes'
 import { type PolicyProcess, type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
+import type { TrainerSettings } from './recipeOptions'
 import type { Saved, SftExample, Trainer, TrainSequence } from './trainer'
 
-export interface TrainerProcessOptions extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'> {
-  /** A torch device; default: CUDA where there is one. */
-  readonly device?: string
-  /** What matrix products run in; parameters and optimizer are float32 always. */
-  readonly dtype?: 'float32' | 'bfloat16'
-  /** CPU threads of torch: results are bit-equal only under the same number. */
-  readonly threads?: number
-  readonly seed?: number
-  /** Train adapters alone; `targets`: names of linear layers, or `all-linear`. */
-  readonly lora?: { readonly rank: number; readonly alpha: number; readonly targets: readonly string[] }
-  /** Compute activations again in the backward pass instead of keeping them. */
-  readonly checkpointing?: boolean
-  /** Processes, each with a part of every parameter; default 1. */
-  readonly ranks?: number
+export interface TrainerProcessOptions
+  extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'>,
+    TrainerSettings {
   readonly stepTimeoutMs?: number
   readonly sftTimeoutMs?: number
   /** Of save and load. */

@@ -62,7 +62,7 @@ const fields = z.strictObject({
   /** Of the KL to a reference: the policy that RL began with, or of the latest stage that took another. 0: no reference. */
   klCoef: z.number().nonnegative().default(0),
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
-  /** π_old / π_engine as a weight, at most this; 0: off. */
+  /** Truncated importance sampling: π_old / π_engine as a weight, at most this; 0: off. */
   tisCap: z.number().nonnegative().default(0),
   /** π_old / π_engine as a weight inside the band, 0 outside. */
   icepop: z
@@ -73,7 +73,9 @@ const fields = z.strictObject({
     .optional(),
   /** DAPO's soft punishment of long answers: up to `penalty` off the reward over the last `bufferTokens` of responseTokens. */
   overlong: z.strictObject({ bufferTokens: positive, penalty: z.number().positive().default(1) }).optional(),
+  /** Optimizer updates on the same batch. */
   innerSteps: positive.default(1),
+  /** Upper bound on the padded tokens of a forward pass; one sequence may be longer. */
   microBatchTokens: positive.default(16_384),
   maxGradNorm: z.number().positive().default(1),
   /** Activations are computed again in the backward pass: less memory, a third more time. */
@@ -94,9 +96,11 @@ const fields = z.strictObject({
   checkpointEvery: positive.default(1),
   /** Published versions that are kept besides the newest. Those that are checkpoints are never removed. */
   keepVersions: positive.default(3),
+  /** A torch device; auto: CUDA where there is one, else the CPU. */
   device: z.string().default('auto'),
+  /** What matrix products run in; parameters and optimizer are float32 always. */
   dtype: z.enum(['float32', 'bfloat16']).default('float32'),
-  /** CPU threads of each rank. */
+  /** CPU threads of each rank: results are bit-equal only under the same number. */
   threads: positive.default(2),
 })
 

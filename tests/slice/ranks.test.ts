@@ -5,27 +5,18 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { lifeline } from '../../actors/run/lifeline'
-import type { GrpoOptions, TrainSequence } from '../../backends/trainer/trainer'
+import type { TrainSequence } from '../../backends/trainer/trainer'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import { systemEffects } from '../../runtime/effects'
 import { refused } from '../support/refusal'
 import { makeTinyModel } from '../support/tinyModel'
+import { grpoOptions, trainerOptions } from '../support/trainerOptions'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-ranks-test-'))
 const modelDirectory = join(folder, 'model')
-const start = () => startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 1, ranks: 2 })
+const start = () => startTrainer({ modelDirectory, ...trainerOptions, seed: 1, ranks: 2 })
 
-const grpo: GrpoOptions = {
-  learningRate: 1e-3,
-  clipLow: 0.2,
-  clipHigh: 0.28,
-  lossNorm: 'batch-tokens',
-  innerSteps: 1,
-  microBatchTokens: 64,
-  temperature: 1,
-  tisCap: 0,
-  maxGradNorm: 1,
-}
+const grpo = grpoOptions({ learningRate: 1e-3, microBatchTokens: 64 })
 
 const sequences = (count: number): readonly TrainSequence[] =>
   Array.from({ length: count }, (_, n) => ({
@@ -59,7 +50,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 test('two ranks answer as one: the same loss, refusals that leave both in step, a checkpoint that one goes on from', async () => {
   const two = await start()
-  const one = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 1 })
+  const one = await startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
   const pids = [two.pid, ...ranksOf(two)]
   try {
     expect(two.info).toMatchObject({ ranks: 2, device: 'cpu' })
@@ -117,11 +108,11 @@ test('a rank that dies is said by a code, ends the others, and the step is done 
 
 test('more ranks than a machine has GPUs, and adapters on layers that are not there, are refused at the start', async () => {
   const lora = { rank: 4, alpha: 8, targets: ['query'] }
-  const error = await refused(startTrainer({ modelDirectory, device: 'cpu', threads: 1, lora }))
+  const error = await refused(startTrainer({ modelDirectory, ...trainerOptions, lora }))
   expect(error.code).toBe('process.start_failed')
   expect(error.message).toMatch(/train\.lora\.targets: query matches no linear layer.*q_proj/)
   if (!existsSync('/dev/nvidia0')) {
-    const none = await refused(startTrainer({ modelDirectory, device: 'cuda', threads: 1, ranks: 2 }))
+    const none = await refused(startTrainer({ modelDirectory, ...trainerOptions, device: 'cuda', ranks: 2 }))
     expect(none.code).toBe('process.start_failed')
     expect(none.message).toMatch(/train\.ranks: rank \d of this machine has no GPU: 0 are visible/)
   }

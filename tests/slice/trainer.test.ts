@@ -4,26 +4,17 @@
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { GrpoOptions, SftExample, SftOptions, TrainSequence } from '../../backends/trainer/trainer'
+import type { SftExample, SftOptions, TrainSequence } from '../../backends/trainer/trainer'
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import type { TroupeError } from '../../runtime/errors'
 import { refused } from '../support/refusal'
 import { makeTinyModel } from '../support/tinyModel'
+import { grpoOptions, trainerOptions } from '../support/trainerOptions'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-trainer-test-'))
 const modelDirectory = join(folder, 'model')
 
-const grpo: GrpoOptions = {
-  learningRate: 1e-3,
-  clipLow: 0.2,
-  clipHigh: 0.28,
-  lossNorm: 'batch-tokens',
-  innerSteps: 1,
-  microBatchTokens: 256,
-  temperature: 1,
-  tisCap: 2,
-  maxGradNorm: 1,
-}
+const grpo = grpoOptions({ learningRate: 1e-3, microBatchTokens: 256, tisCap: 2 })
 const sft: SftOptions = {
   learningRate: 5e-3,
   epochs: 8,
@@ -56,7 +47,7 @@ const digest = async () => (await trainer.save(join(folder, `digest-${saves++}`)
 
 beforeAll(async () => {
   makeTinyModel(modelDirectory)
-  trainer = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 1 })
+  trainer = await startTrainer({ modelDirectory, ...trainerOptions, seed: 1 })
 }, 240_000)
 
 afterAll(async () => {
@@ -118,7 +109,7 @@ test('training goes on from a checkpoint as if nothing had happened, in another 
   await trainer.step(batch, grpo)
   expect(await digest()).toBe(want)
 
-  const other = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, seed: 9 })
+  const other = await startTrainer({ modelDirectory, ...trainerOptions, seed: 9 })
   try {
     await other.load(directory)
     await other.step(batch, grpo)
@@ -179,7 +170,7 @@ test('a second call while one works is refused as busy, and the first one goes o
 }, 120_000)
 
 test('a call that is over its deadline ends with the weights as they were, and the trainer is free again', async () => {
-  const impatient = await startTrainer({ modelDirectory, device: 'cpu', threads: 1, sftTimeoutMs: 1_500 })
+  const impatient = await startTrainer({ modelDirectory, ...trainerOptions, sftTimeoutMs: 1_500 })
   try {
     const before = (await impatient.save(join(folder, 'patient'), false)).digest
     const error = await refused(impatient.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
@@ -200,7 +191,7 @@ test('a call that is over its deadline ends with the weights as they were, and t
 }, 120_000)
 
 test('a trainer that dies in a call rejects it as lost, and no process stays', async () => {
-  const doomed = await startTrainer({ modelDirectory, device: 'cpu', threads: 1 })
+  const doomed = await startTrainer({ modelDirectory, ...trainerOptions })
   const working = refused(doomed.sft(corpus, { ...sft, epochs: 100_000 }, () => {}))
   await new Promise(resolve => setTimeout(resolve, 300))
   process.kill(doomed.pid, 'SIGKILL')
@@ -211,7 +202,7 @@ test('a trainer that dies in a call rejects it as lost, and no process stays', a
 }, 120_000)
 
 test('a directory without a model is refused at the start, and says why', async () => {
-  const error = await refused(startTrainer({ modelDirectory: join(folder, 'empty'), device: 'cpu', threads: 1 }))
+  const error = await refused(startTrainer({ modelDirectory: join(folder, 'empty'), ...trainerOptions }))
   expect(error).toMatchObject({ code: 'process.start_failed' })
   expect(error.message).toContain('empty')
 }, 120_000)

@@ -7,7 +7,7 @@
  */
 import { pathToFileURL } from 'node:url'
 import type { Renderer } from '../../../backends/renderer/renderer'
-import { grpoOptionsOf, trainerOptionsOf } from '../../../backends/trainer/recipeOptions'
+import { grpoOptionsOf, sftOptionsOf, trainerOptionsOf } from '../../../backends/trainer/recipeOptions'
 import type { Trainer } from '../../../backends/trainer/trainer'
 import { startTrainer } from '../../../backends/trainer/trainerProcess'
 import { serveWeights } from '../../../backends/weights/serveWeights'
@@ -149,7 +149,7 @@ async function startTraining(
         ? {}
         : {
             coldStart: {
-              options: { ...coldStart, seed: config.seed },
+              options: sftOptionsOf(coldStart, config.seed),
               examples: async () =>
                 fitting(
                   scope,

@@ -1,0 +1,58 @@
+"""A trainer that computes nothing: it answers each call with the options that it was given, as the real one reads them.
+
+In: the command line of troupe_policy.server. Out: in Describe's `model` the parsed command line, in the error of Sft and Step the
+options, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import grpc
+from troupe_policy.generated import policy_pb2 as pb
+from troupe_policy.generated import policy_pb2_grpc as rpc
+from troupe_policy.process import announce, die_with_parent
+from troupe_policy.server import arguments
+from troupe_policy.trainer_options import GrpoOptions, SftOptions, TrainerError, options_of
+
+
+class Echo(rpc.TrainerServicer):
+    def __init__(self, given) -> None:
+        self._given = given
+
+    def Describe(self, request, context):
+        return pb.TrainerInfo(model=json.dumps(vars(self._given)))
+
+    def Sft(self, parts, context):
+        return self._echo(SftOptions, parts)
+
+    def Step(self, parts, context):
+        return self._echo(GrpoOptions, parts)
+
+    def _echo(self, kind, parts):
+        for part in parts:
+            try:
+                message = json.dumps(asdict(options_of(kind, part.options)))
+                yield pb.TrainEvent(last=True, error_code="test.echo", error_message=message)
+            except TrainerError as error:
+                yield pb.TrainEvent(last=True, error_code=error.code, error_message=str(error))
+
+
+def main() -> None:
+    # after the two words that name the module
+    given = arguments(sys.argv[3:])
+    die_with_parent(given.parent)
+    server = grpc.server(ThreadPoolExecutor(max_workers=2))
+    rpc.add_TrainerServicer_to_server(Echo(given), server)
+    server.add_insecure_port(given.socket)
+    server.start()
+    announce(socket=given.socket, pid=os.getpid())
+    threading.Event().wait()
+
+
+main()
