@@ -16,9 +16,9 @@ from dataclasses import asdict
 import grpc
 from troupe_policy.generated import policy_pb2 as pb
 from troupe_policy.generated import policy_pb2_grpc as rpc
-from troupe_policy.process import announce, die_with_parent
+from troupe_policy.child_process import announce, die_with_parent
 from troupe_policy.server import arguments
-from troupe_policy.trainer_options import GrpoOptions, SftOptions, TrainerError, options_of
+from troupe_policy.trainer.options import GrpoOptions, SftOptions, TrainerError, options_of
 
 
 class Echo(rpc.TrainerServicer):

@@ -28,6 +28,7 @@ from ..model.checkpoint import CheckpointError, weights_digest
 from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
 from ..child_process import end
+from .options import options_of
 from .ranks.ranks import Ranks
 from .saved_state import ADAPTER
 from .trainer import (
@@ -40,7 +41,6 @@ from .trainer import (
     TrainerError,
     TrainSequence,
 )
-from .options import options_of
 
 T = TypeVar("T")
 logger = logging.getLogger("troupe_policy")
