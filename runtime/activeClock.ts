@@ -1,18 +1,19 @@
 /**
- * Time in which this process was awake, for deadlines: while a laptop sleeps, or a process is stopped, nobody could answer,
- * and a clock that is set forwards or backwards says nothing about how long somebody has waited.
+ * A clock of active time, for deadlines: it stands still while the process is suspended (a sleeping laptop, SIGSTOP), when
+ * nobody could have answered, and it ignores changes of the wall clock.
  *
- * in   what is waited for, looked at often      out  for how long, ms
- * Invariant: it never runs backwards, and a nap counts as `longestNapMs` at most. What is there at the first look is dated by
- * its fact, since nothing else is known of it: so a replay, which looks once, takes a deadline as the log has it.
+ * in   things that are waited for, checked often      out  how long each has been waited for, ms
+ * Invariant: it never runs backwards, and a gap between two checks counts at most `longestNapMs`. Things that exist at the
+ * first check are dated by their fact, since nothing else is known of them: so a replay, which checks once, takes a deadline
+ * as the log has it.
  */
 import type { Effects } from '../runtime/effects'
 
-/** Owners look every quarter of a second: who could not for longer than this was not awake. */
+/** Owners check every 250 ms, so a longer gap means that the process was suspended. */
 const usualNapMs = 5000
 
 export class Awake {
-  /** Where the clock stands, ms. */
+  /** Time on this clock, ms. */
   now = 0
   private looks = 0
   private elapsed = 0
@@ -21,7 +22,7 @@ export class Awake {
 
   constructor(private readonly longestNapMs = usualNapMs) {}
 
-  /** To be called before the others, at every look. */
+  /** Advances the clock; call it before the other methods, at every check. */
   look(fx: Pick<Effects, 'now' | 'elapsed'>): void {
     const elapsed = fx.elapsed()
     if (this.looks++ > 0) this.now += this.nap(elapsed - this.elapsed)
@@ -29,7 +30,7 @@ export class Awake {
     this.wall = fx.now()
   }
 
-  /** How long `one` has been waited for. `at`: when its fact says that it was asked for, ms since 1970. */
+  /** Wait for `one` so far, ms. `at`: the time at which its fact says that it was asked for, ms since 1970. */
   waited(one: object, at: number): number {
     let since = this.since.get(one)
     if (since === undefined) {
@@ -39,7 +40,7 @@ export class Awake {
     return this.now - since
   }
 
-  /** It is waited for anew. */
+  /** Starts the wait for `one` anew. */
   restart(one: object): void {
     this.since.set(one, this.now)
   }

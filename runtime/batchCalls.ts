@@ -1,9 +1,9 @@
 /**
- * Gathers what is asked at the same time into one call: for calls that cost more than what they carry.
+ * Batches calls: combines items that are submitted at the same time into one call, where a call costs more than its items.
  *
  * in   items, one by one        out  each item's result
- * Invariant: one call at a time, whose items are in the order in which they came; what comes meanwhile waits for the next.
- * Those who ask wait for their answer, so what waits is bounded by their number.
+ * Invariant: one call runs at a time, with its items in the order of submission; items that come meanwhile wait for the
+ * next call. Each caller waits for its own result, so the queue is bounded by the number of callers.
  */
 import { asError } from './errors'
 
@@ -14,9 +14,9 @@ interface Asked<T, R> {
 }
 
 export interface GatherOptions {
-  /** Most items of one call. */
+  /** Most items per call. */
   readonly most: number
-  /** Whether a failed call is made again item by item, because one of them may be to blame for all. */
+  /** True if a failed call is retried item by item, because one item may be to blame for all. */
   readonly isOfOne: (error: Error) => boolean
 }
 
@@ -41,7 +41,7 @@ export function gather<T, R>(
 
   async function run(): Promise<void> {
     running = true
-    // Those who ask in the same turn of the event loop go together.
+    // Items submitted in the same turn of the event loop go into one call.
     await new Promise(resolve => setImmediate(resolve))
     while (waiting.length > 0) await settle(waiting.splice(0, most))
     running = false

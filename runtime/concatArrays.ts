@@ -1,4 +1,4 @@
-/** The numbers of several typed arrays in one, in their order. */
+/** Concatenates typed arrays in their order. */
 export function joined<T extends Int32Array | Float32Array>(make: new (length: number) => T, parts: readonly T[]): T {
   const whole = new make(parts.reduce((sum, part) => sum + part.length, 0))
   let at = 0

@@ -1,4 +1,4 @@
-/** The first fault of a tree, said by whoever meets it, for who waits for the tree's end. */
+/** Holds the first failure in the supervision tree. Whoever awaits the end of the run gets it. */
 export interface Failure {
   readonly failed: Promise<never>
   readonly fail: (error: Error) => void
@@ -9,6 +9,6 @@ export function failure(): Failure {
   const failed = new Promise<never>((_, reject) => {
     fail = reject
   })
-  failed.catch(() => {}) // also seen by who waits
+  failed.catch(() => {}) // whoever awaits the run handles the rejection
   return { failed, fail: error => fail(error) }
 }

@@ -105,7 +105,7 @@ describe('names', () => {
       stdout: '1\n',
     })
     await expect(open({ names: ['python_notbook'] })).rejects.toThrow(
-      "there is no tool 'python_notbook'; did you mean 'python_notebook'?",
+      "unknown tool 'python_notbook'; did you mean 'python_notebook'?",
     )
     const nameless = { tools: [{ name: 'search', description: '', parameters: { type: 'object', properties: {} } }] }
     await expect(open({}, nameless)).rejects.toThrow("the recipe's tool 'search' has no function")

@@ -1,9 +1,9 @@
 /**
- * Alarms: a metric of a step that stays beyond its bound.
+ * Alarms: a step's metric that stays beyond its bound.
  *
- * in   step.tallied, alarm.raised, run.resumed        out  which alarms are due, and whether one has stopped the run
- * Invariant: pure. An alarm is raised once for each time that its metric stays beyond the bound; a metric that a step has not
- * changes nothing, one that is no number is beyond every bound.
+ * in   step.tallied, alarm.raised, run.resumed        out  alarms that are due, and whether one of them stopped the run
+ * Invariant: pure. An alarm is raised once for each stretch of steps in which its metric stays beyond the bound. A step
+ * without the metric changes nothing; a metric that is NaN is beyond every bound.
  */
 
 import type { Alarm } from '../../config'
@@ -18,7 +18,7 @@ interface Watched {
 
 export interface AlarmsState {
   readonly watched: ReadonlyMap<string, Watched>
-  /** Why the run is to end. */
+  /** Reason for which the run has to end; null while there is none. */
   readonly stopped: string | null
 }
 
@@ -50,7 +50,7 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
       const watched = new Map(state.watched).set(fact.alarm, { ...before, raised: true })
       return { watched, stopped: plan.stop ? `alarm ${fact.alarm}: ${fact.message}` : state.stopped }
     }
-    // Who goes on after an alarm has seen it: it is told again if it lasts as long again.
+    // A resumed run has seen the alarm: it is raised again only if it lasts as long again.
     case 'run.resumed':
       return noAlarms
     default:
@@ -58,7 +58,7 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
   }
 }
 
-/** Those that have lasted long enough and were not told yet, and what to say. */
+/** Lists the alarms that have lasted long enough and were not raised yet, with their messages. */
 export function dueAlarms(
   plans: readonly Alarm[],
   { watched }: AlarmsState,

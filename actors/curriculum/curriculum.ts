@@ -1,14 +1,14 @@
 /**
- * Curriculum: says which groups of rollouts a step, or an evaluation, is made of, and when the run is over.
+ * Curriculum: decides which groups of rollouts make up a step or an evaluation, and when the run is over.
  *
  * in   rollout.requested, weights.published, step.completed | rejected, group.selected | rejected, evaluation.completed, curriculum.advanced,
- *      and what stages, tallies and alarms fold (stages.ts, tally.ts, alarms.ts)
+ *      and the facts that stages.ts, tally.ts and alarms.ts fold
  * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed, tasks.measured,
  *      step.tallied, alarm.raised, run.finished
- * Invariant: which task a group gets follows from its index alone, and each rejected group is replaced by exactly one, so
- * two runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are asked for only while
- * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw of which only a part came into the
- * log is made again before any other, with the same tasks and orders.
+ * Invariant: a group's task follows from the group's index alone, and exactly one group replaces each rejected one; so two
+ * runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are requested only while
+ * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw that came into the log only in
+ * part is made again before any other, with the same tasks and orders.
  */
 
 import type { Alarm } from '../../config'
@@ -46,14 +46,14 @@ export interface CurriculumPlan extends OutlookPlan {
   /** Non-finite steps in a row after which the run stops. */
   readonly maxRejectedSteps: number
   readonly alarms?: readonly Alarm[]
-  /** A reward above this is a solved problem. */
+  /** A problem is solved when its reward is above this. */
   readonly positiveAbove?: number
 }
 
-/** Asks for prompts of new groups; answered by their rollout.requested facts and one curriculum.advanced. */
+/** Asks for the prompts of new groups; answered by their rollout.requested facts and one curriculum.advanced. */
 export interface DrawRequest {
   readonly kind: 'draw'
-  /** measure: how often the policy solves a problem, before a stage begins. */
+  /** measure: to find how often the policy solves a problem, before a stage begins. */
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly step: number
   readonly groups: readonly GroupId[]
@@ -61,11 +61,11 @@ export interface DrawRequest {
   readonly cursor: number
   readonly order: number
   readonly minVersion: PolicyVersion
-  /** Whose limits hold: of the recipe's stages. */
+  /** Index of the recipe's stage whose limits apply. */
   readonly stage?: number
-  /** The stage's problems by index, for the cursor to go round in; without, all. */
+  /** Indices of the stage's problems, through which the cursor runs round; absent: all problems. */
   readonly tasks?: readonly number[]
-  /** Where requests of it stand already, of the first time that it was made. */
+  /** Places of the requests that an earlier attempt at this draw left in the log. */
   readonly began?: readonly { readonly partition: number; readonly offset: number }[]
 }
 
@@ -77,7 +77,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   const { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage } = curriculumOutlook(plan)
   const { stages = [], alarms = [], positiveAbove = 0 } = plan
   const observes = observesSteps(plan)
-  /** A stage's problems change with its measurements only. */
+  /** Cached, because a stage's problems change only with its measurements. */
   let problems: { readonly state: StagesState; readonly tasks: readonly number[] | null } | undefined
   const tasksOf = (state: StagesState): readonly number[] | null => {
     if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
@@ -114,8 +114,8 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Its groups that are in the log take up their requests again; the others are asked for as they would have been. What is behind
-   * them is drawn later, but of an evaluation, which is one draw.
+   * Makes a partial draw whole: groups that are in the log complete their requests, the others are requested as they would have
+   * been. Groups behind them are drawn later, except for an evaluation, which is one draw.
    */
   function drawAgain(
     state: CurriculumState,
@@ -136,7 +136,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     }
   }
 
-  /** The last step that this stage may draw for. */
+  /** Number of the last step that this stage may draw for. */
   function lastStep(state: CurriculumState): number {
     if (isStageOver(state)) return Math.max(state.done, ...state.drawn.keys())
     const steps = stages[state.stages.index]?.until?.steps
@@ -157,7 +157,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     return [{ kind: 'draw', purpose: 'measure', ...common, stage: state.stages.index + 1 }]
   }
 
-  /** What has become known since: tallies, alarms, measurements, the next stage. */
+  /** Facts that follow from the state since the last decision: tallies, alarms, measurements, the next stage. */
   function noticed(state: CurriculumState, fx: Effects): Fact[] {
     const at = fx.now()
     const facts: Fact[] = []
@@ -211,13 +211,13 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     if (rejections.length >= plan.maxRejectedSteps) {
       return ended('failed', `${rejections.length} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
     }
-    // Of no steps at all: the cold start is still made.
+    // A run of no steps still makes its cold start.
     const end = state.version === null ? undefined : overBecause(state)
     const isTold = !observes || state.tally.told >= state.done
     return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []
   }
 
-  /** Steps that nobody trains on end by themselves. */
+  /** Ends steps that no learner trains on. */
   function settle(state: CurriculumState): CurriculumState {
     const drawn = state.drawn.get(state.done + 1)
     if (plan.learns || drawn === undefined) return state
@@ -274,6 +274,6 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 }
 
-/** Whether somebody looks at what a step came to. */
+/** True if stages or alarms look at the tallies of steps. */
 export const observesSteps = ({ stages = [], alarms = [] }: Pick<CurriculumPlan, 'stages' | 'alarms'>): boolean =>
   alarms.length > 0 || stages.some(stage => stage.until?.metric !== undefined)

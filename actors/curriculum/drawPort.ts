@@ -1,9 +1,9 @@
 /**
- * The data's side of the curriculum: tasks become prompts.
+ * The curriculum's port to the data: turns tasks into prompts.
  *
  * in   draw requests        out  rollout.requested for every member of every group; once these are durable, curriculum.advanced
- * Invariant: a group's task, its members' seeds and their start order follow from the request alone, so that a draw that
- * is made twice yields the same facts. A draw that is told is one whose requests are all in the log.
+ * Invariant: a group's task, its members' seeds and their start order follow from the request alone, so a draw that is made
+ * twice yields the same facts. When curriculum.advanced names a draw, all of its requests are in the log.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -18,28 +18,28 @@ import type { DrawRequest } from './curriculum'
 
 export interface DrawOptions {
   readonly seed: number
-  /** 2G. */
+  /** Rollouts per group (2G). */
   readonly groupSize: number
   readonly evaluationSamples: number
   readonly limits: RolloutLimits
-  /** The longest prompt that is wanted. Default: what the context holds. */
+  /** Longest prompt, tokens. Default: what the context holds. */
   readonly promptTokens?: number | undefined
-  /** Of the recipe's stages, with the rollouts that each measures of a problem. */
+  /** Limits of each of the recipe's stages, and the rollouts that each measures of a problem. */
   readonly stages?: readonly { readonly limits: RolloutLimits; readonly samples: number }[]
   readonly sampling: Sampling
   readonly evaluationLimits?: RolloutLimits
   readonly evaluationTemperature: number
   readonly deadlineMs: number
-  /** Tools that the model may call, and those among them that its prompt describes. */
+  /** Tools that the model may call, and the schemas of those that its prompt describes. */
   readonly tools: readonly string[]
   readonly shownTools: readonly ToolSchema[]
-  /** Of the curriculum that draws; without, its requests cannot be told from those of a later one. */
+  /** Epoch of the curriculum that draws. Without it, its requests cannot be told from those of a later curriculum. */
   readonly learnerEpoch?: Epoch
-  /** Where the partitions of `trajectories` end now. */
+  /** Resolves with the current end of every partition of `trajectories`. */
   readonly begins: () => Promise<readonly number[]>
 }
 
-/** Tasks in a row whose prompts are too long, after which it is not the tasks that are wrong. */
+/** Tasks in a row with too long a prompt after which the limits, and not the tasks, are at fault. */
 const mostPassed = 1000
 
 /** One draw at a time: the next one begins at the cursor and the order that this one leaves. */
@@ -65,7 +65,10 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
     const requested: RolloutRequested[] = []
     let order = request.order
     let cursor = request.cursor
-    /** The next task. One whose prompt is too long is not trained on; elsewhere it counts as not solved. */
+    /**
+     * Takes the next task. A task whose prompt is too long is not trained on; in an evaluation or measurement it counts as not
+     * solved.
+     */
     const next = async (): Promise<{ readonly task: Task; readonly tokens: Int32Array }> => {
       for (let passed = 0; ; passed++) {
         const task = taskAt(cursor++)
@@ -85,7 +88,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
           group,
           member,
           groupSize: members,
-          // A measurement trains on nothing, as an evaluation.
+          // Nothing trains on a measurement, as on an evaluation.
           purpose: purpose === 'measure' ? 'eval' : purpose,
           step,
           order: order++,
@@ -112,7 +115,7 @@ function promptTooLong(task: string, tokens: number, most: number): TroupeError 
   return new TroupeError('config.prompt_too_long', {
     boundary: 'config',
     retriable: false,
-    message: `no prompt fits: that of task ${task} has ${tokens} tokens, and ${most} are the most`,
-    hint: 'raise limits.contextTokens (and limits.promptTokens), or shorten what stands before every problem: tools.inPrompt, data.system',
+    message: `no task's prompt fits: the prompt of task ${task} has ${tokens} tokens, at most ${most} are allowed`,
+    hint: 'raise limits.contextTokens (and limits.promptTokens), or shorten what precedes every problem: tools.inPrompt, data.system',
   })
 }

@@ -2,9 +2,10 @@
  * Evaluator: turns the rollouts of an evaluation into its result.
  *
  * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed      out  evaluation.completed
- * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every sample that was asked for is judged,
- * failed (one that had not ended when its group was closed, too) or without a reward: the latter two are left out and counted,
- * never a zero. For rewards between 0 and 1 pass@K is the mean over problems of the best. The standard error is that of the mean over problems, n − 1.
+ * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged, failed
+ * (also one that had not ended when its group closed), or without a reward; the latter two are left out and counted, never
+ * taken as zero. For rewards between 0 and 1, pass@K is the mean over problems of the best sample. The standard error is that
+ * of the mean over problems, with n − 1.
  */
 import { OrderedMap } from 'immutable'
 import type { EvaluationCompleted } from '../../messages/facts'
@@ -16,7 +17,7 @@ import { errorRateMetric } from './errorRate'
 interface Sample {
   readonly reward: number | null
   readonly failed: boolean
-  /** Its reward could not be had. */
+  /** True if no reward could be had. */
   readonly unjudged: boolean
   readonly truncated: boolean
   readonly tokens: number
@@ -26,10 +27,10 @@ interface Sample {
 
 interface Evaluation {
   readonly groups: readonly GroupId[]
-  /** Samples of each problem. */
+  /** Samples per problem. */
   readonly groupSize: number
   readonly closed: ReadonlySet<GroupId>
-  /** Persistent: of thousands of problems, a copy for each fact would be most of the work. */
+  /** A persistent map: with thousands of problems, copying a plain one for each fact would be most of the work. */
   readonly samples: OrderedMap<TrajectoryId, Sample>
 }
 
@@ -39,7 +40,7 @@ export interface EvaluatorState {
   readonly completed: ReadonlySet<number>
 }
 
-/** The step that an evaluation's group was made for; undefined for other groups. */
+/** Step after which the evaluation of this group is made; undefined for a group of no evaluation. */
 const stepOf = (group: GroupId): number | undefined => {
   const match = /^e(\d+)\./.exec(group)
   return match === null ? undefined : Number(match[1])
@@ -47,7 +48,7 @@ const stepOf = (group: GroupId): number | undefined => {
 
 const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
 
-/** `positiveAbove`: a reward above this is a positive, whose tool errors are counted. */
+/** `positiveAbove`: a rollout whose reward is above this is a positive, whose tool errors are counted. */
 export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
     if (step === undefined || state.completed.has(step)) return state

@@ -1,8 +1,8 @@
 /**
- * What a curriculum's state comes to: whether the run, or a stage of it, is over, and which evaluation is due.
+ * Conclusions from a curriculum's state: whether the run or its stage is over, and which evaluation is due.
  *
  * in   the plan; a state        out  answers about that state
- * Invariant: nothing is asked for here and nothing is said: it reads the state alone.
+ * Invariant: pure; it only reads the state.
  */
 import type { RunFinished } from '../../messages/facts'
 import { isMeasured, problemsOf, type StagePlan, stageOver } from './stages'
@@ -13,17 +13,17 @@ export interface OutlookPlan {
   readonly groupsPerStep: number
   readonly refillShare: number
   readonly evaluation: { readonly problems: number; readonly every: number }
-  /** Without a learner a step is over when its groups are decided. */
+  /** Without a learner, a step is over when its groups are decided. */
   readonly learns: boolean
   readonly stages?: readonly StagePlan[]
 }
 
 export function curriculumOutlook(plan: OutlookPlan) {
   const { stages = [] } = plan
-  /** Groups of a step, refills and all. */
+  /** Most groups of a step, refills included. */
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
 
-  /** Why the run has no step left. */
+  /** Returns why the run has no step left; undefined while it has one. */
   function overBecause(state: CurriculumState): { outcome: RunFinished['outcome']; reason: string } | undefined {
     if (state.done >= plan.steps) return { outcome: 'done', reason: 'all steps are done' }
     const dry = driedUp(state)
@@ -33,7 +33,9 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return reason === undefined ? undefined : { outcome: 'done', reason: `the last stage is over: ${reason}` }
   }
 
-  /** The next step has no group, refills and all. Where all are right or all wrong, what was learned until then is evaluated. */
+  /**
+   * The next step has no group, even after all refills. If all rewards were equal, what was learned until then is evaluated.
+   */
   function driedUp(state: CurriculumState): { outcome: 'failed' | 'stopped'; reason: string } | undefined {
     const drawn = state.drawn.get(state.done + 1)
     if (!plan.learns || drawn === undefined) return undefined
@@ -53,13 +55,13 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return end !== undefined && end.outcome !== 'failed'
   }
 
-  /** Whether the next stage is to begin, once the steps that were drawn for this one are over. */
+  /** True if the next stage has to begin once the steps drawn for this one are over. */
   const isStageOver = (state: CurriculumState): boolean =>
     state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
   const isBetweenSteps = (state: CurriculumState) =>
     state.asked.size === 0 && [...state.drawn.keys()].every(step => step <= state.done)
 
-  /** The oldest evaluation that is due and has no result. */
+  /** Step of the oldest evaluation that is due and has no result. */
   function openEvaluation(state: CurriculumState): number | undefined {
     for (let step = 0; step <= state.done; step++) {
       if (evaluatesAfter(state, step) && state.evaluations.get(step) !== 'completed') return step
@@ -67,7 +69,7 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return undefined
   }
 
-  /** A stage that keeps no problem cannot begin. */
+  /** True for a stage that keeps no problem: it cannot begin. */
   function isEmptyStage(state: CurriculumState): boolean {
     const next = stages[state.stages.index + 1]
     if (next?.problems === undefined || !isStageOver(state) || !isMeasured(stages, state.stages)) return false

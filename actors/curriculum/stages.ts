@@ -1,11 +1,10 @@
 /**
- * Stages: which one a run is in, when the next begins, and which problems it is made of.
+ * Stages: which stage a run is in, when the next one begins, and of which problems it is made.
  *
  * in   stage.changed, step.tallied, curriculum.advanced (measure), reward.assigned, group.closed, tasks.measured
- * out  the stage that is due; how often the policy solved the problems that it was measured on
- * Invariant: pure, and everything that a switch follows from is a fact; topics may be read in any order, for nothing is
- * decided while folding. A problem counts as solved by the members whose reward was above the bound; what failed to run
- * solved nothing.
+ * out  the stage that is due; how often the policy solved the measured problems
+ * Invariant: pure. A switch follows from facts alone, and topics may be read in any order, since folding decides nothing.
+ * A problem is solved as often as members have a reward above the bound; a member that failed to run solved nothing.
  */
 import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../../messages/facts'
@@ -17,7 +16,7 @@ interface MeasuredProblems {
   readonly minSolved: number
   /** Default: samples − 1. */
   readonly maxSolved?: number | undefined
-  /** Problems that are measured. */
+  /** Number of problems to measure. */
   readonly count: number
 }
 
@@ -42,23 +41,23 @@ interface Measured {
   readonly closed: boolean
 }
 
-/** What is measured for a stage. */
+/** Measurements for one stage. */
 interface Measuring {
-  /** Problems asked for so far, in their order. */
+  /** Problems requested so far, in their order. */
   readonly asked: number
-  /** Groups of the draws that have no result, by the first of their problems. */
+  /** Groups of the draws without a result, by the first problem of the draw. */
   readonly draws: ReadonlyMap<number, readonly GroupId[]>
   readonly solved: readonly (number | undefined)[]
 }
 
 export interface StagesState {
-  /** −1 before the first has begun. */
+  /** Index of the current stage; −1 before the first has begun. */
   readonly index: number
-  /** Steps that were over when it began. */
+  /** Steps that were over when the stage began. */
   readonly began: number
   readonly metrics: ReadonlyMap<number, Metrics>
   readonly measuring: ReadonlyMap<number, Measuring>
-  /** Persistent: a stage may measure every problem of a large set, and each of their facts changes one entry. */
+  /** A persistent map: a stage may measure every problem of a large set, and each fact changes one entry. */
   readonly groups: Persistent<GroupId, Measured>
 }
 
@@ -118,7 +117,7 @@ export function evolveStages(positiveAbove: number, state: StagesState, fact: Fa
   }
 }
 
-/** Why the stage that the run is in is over, or undefined while it is not. */
+/** Returns why the current stage is over; undefined while it is not. */
 export function stageOver(plans: readonly StagePlan[], state: StagesState, done: number): string | undefined {
   if (state.index < 0) return plans.length === 0 ? undefined : 'the run begins'
   const stage = plans[state.index]
@@ -133,13 +132,15 @@ export function stageOver(plans: readonly StagePlan[], state: StagesState, done:
     const value = state.metrics.get(step)?.[until.metric]
     if (value === undefined) continue
     held = isBeyond(value, until) ? held + 1 : 0
-    // Once it has held for long enough, whatever the next steps say.
+    // The condition has held for long enough, whatever the later steps say.
     if (held >= until.for) return `${until.metric} of '${name}' is ${Number(value.toPrecision(4))} at step ${step}`
   }
   return undefined
 }
 
-/** The next problems to measure for the next stage. Two draws are open at most, so that none waits for the last of one. */
+/**
+ * Next problems to measure for the next stage. At most two draws are open, so that none waits for the last rollout of one.
+ */
 export function nextMeasure(
   plans: readonly StagePlan[],
   state: StagesState,
@@ -164,7 +165,7 @@ export function finishedMeasures({ measuring, groups, index }: StagesState): rea
   })
 }
 
-/** Whether all that the next stage measures is known. */
+/** True once everything that the next stage measures is known. */
 export function isMeasured(plans: readonly StagePlan[], { measuring, index }: StagesState): boolean {
   const count = plans[index + 1]?.problems?.count ?? 0
   const { solved } = measuring.get(index + 1) ?? nothingMeasured
@@ -172,7 +173,7 @@ export function isMeasured(plans: readonly StagePlan[], { measuring, index }: St
   return true
 }
 
-/** Problems of a stage, by their index; null: all. Those that were solved as often as it wants. */
+/** Indices of a stage's problems: those that were solved as often as the stage wants; null: all problems. */
 export function problemsOf(
   plans: readonly StagePlan[],
   { measuring }: StagesState,

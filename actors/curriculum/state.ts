@@ -1,9 +1,9 @@
 /**
- * What the curriculum remembers: the groups that were drawn for each step and how they ended, and where it is.
+ * State of the curriculum: the groups drawn for each step, how they ended, and how far the run is.
  *
  * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps        out  the state after them
- * Invariant: pure, and facts that come twice change nothing; topics may be read in any order. Of steps that are over no
- * group is kept.
+ * Invariant: pure. A fact that comes twice changes nothing, and topics may be read in any order. Groups of finished steps are
+ * not kept.
  */
 import { Map as Persistent } from 'immutable'
 import type { CurriculumAdvanced, RolloutRequested } from '../../messages/facts'
@@ -20,26 +20,26 @@ interface Drawn {
   readonly reasons: Readonly<Record<string, number>>
 }
 
-/** A group that is asked for in the log and in no draw that is told yet. */
+/** A group that is requested in the log and that no `curriculum.advanced` names yet. */
 interface Asked {
-  /** Of its first member. */
+  /** Start order of its first member. */
   readonly order: number
   readonly size: number
   readonly at: Place
 }
 
-/** Where the first of a group's requests stands. */
+/** Place of the first of a group's requests. */
 interface Place {
   readonly partition: number
   readonly offset: number
 }
 
-/** A draw of which requests are in the log, and that nobody has told. */
+/** A draw whose requests are (in part) in the log, and that no `curriculum.advanced` names. */
 export interface PartDraw {
   readonly purpose: CurriculumAdvanced['purpose']
-  /** The number in its groups' names: of the step, of the stage that is measured. */
+  /** Number in its groups' names: that of the step, or of the stage that is measured. */
   readonly number: number
-  /** Of its first group, in their names. */
+  /** Number of its first group, as in the groups' names. */
   readonly first: number
   readonly groups: readonly GroupId[]
   readonly began: readonly Place[]
@@ -49,11 +49,11 @@ export interface CurriculumState {
   readonly cursor: number
   readonly order: number
   readonly version: PolicyVersion | null
-  /** Persistent: a refold may meet all requests before the draws that they are of. */
+  /** A persistent map: a refold may read all requests before the draws that they belong to. */
   readonly asked: Persistent<GroupId, Asked>
   /** Steps that are over, completed or rejected; steps count from 1. */
   readonly done: number
-  /** Why each of the newest steps was rejected; [] after one that was not. */
+  /** Reason of the rejection of each of the newest steps; [] after a step that was not rejected. */
   readonly rejections: readonly string[]
   readonly drawn: ReadonlyMap<number, Drawn>
   /** Evaluations by the step after which they were made. */
@@ -84,7 +84,7 @@ export const noneDrawn: Drawn = { groups: [], selected: new Set(), rejected: new
 const purposes: Readonly<Record<string, PartDraw['purpose']>> = { s: 'train', e: 'eval', m: 'measure' }
 const nameOf = (group: GroupId) => /^([sem]\d+)\.(\d+)$/.exec(group)
 
-/** Requests that name no curriculum, of older logs and of users, are in no draw of ours. */
+/** Requests without a curriculum (older logs, embedding users) belong to no draw of ours. */
 export function ask(state: CurriculumState, fact: RolloutRequested, { partition, offset }: Origin): CurriculumState {
   const { group, member, groupSize: size, learnerEpoch } = fact
   if (learnerEpoch === undefined || fact.order < state.order) return state
@@ -94,8 +94,8 @@ export function ask(state: CurriculumState, fact: RolloutRequested, { partition,
 }
 
 /**
- * Draws follow one another and each begins at the order that the one before it leaves: what was asked for and not told is one
- * draw, whose first group the orders tell, and all groups up to the last that is there are its own.
+ * Draws follow one another, and each begins at the order that the one before it leaves. So the requests that no draw names form
+ * one draw; the orders tell its first group, and all groups up to the last one in the log belong to it.
  */
 export function partDraw({ asked, order }: CurriculumState): PartDraw | undefined {
   const [earliest] = asked.sortBy(one => one.order).entries()
@@ -142,7 +142,7 @@ export function decided(
   return { ...state, drawn: new Map(state.drawn).set(step, { ...after, reasons }) }
 }
 
-/** The step is over, and what was drawn for it is forgotten. */
+/** Ends a step and forgets the groups that were drawn for it. */
 export function over(state: CurriculumState, step: number, rejections: readonly string[]): CurriculumState {
   const drawn = new Map(state.drawn)
   for (const old of drawn.keys()) if (old <= step) drawn.delete(old)

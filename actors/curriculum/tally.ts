@@ -1,9 +1,9 @@
 /**
- * What a step's rollouts came to, for stages and alarms that look at it.
+ * Tallies of steps: the metrics of a step's rollouts, for stages and alarms.
  *
  * in   curriculum.advanced, rollout.*, turn.*, reward.*, group.selected | rejected, step.*, record.refused
  * out  the metrics of a step that is over
- * Invariant: pure. A step is told when all of its groups are decided, so that the result does not depend on the order in which
+ * Invariant: pure. A step is tallied once all of its groups are decided, so the result does not depend on the order in which
  * topics are read. Each rollout counts once.
  */
 import { Map as Persistent } from 'immutable'
@@ -26,29 +26,31 @@ interface Rollout {
 interface StepTally {
   readonly groups: ReadonlySet<GroupId>
   readonly rejected: ReadonlySet<GroupId>
-  /** Of the rejected: all rewards were the same. */
+  /** Rejected groups whose rewards were all equal. */
   readonly equal: number
   readonly selected: ReadonlySet<GroupId>
-  /** Persistent: a step has tens of thousands, and each of their facts changes one entry. */
+  /** A persistent map: a step has tens of thousands of rollouts, and each fact changes one entry. */
   readonly rollouts: Persistent<TrajectoryId, Rollout>
   readonly turns: TurnSums
   readonly truths: Persistent<GroupId, string>
-  /** Answers that arithmetic can judge as well, and those of them of which it says otherwise than the grader. */
+  /**
+   * Answers that plain arithmetic can judge as well (`settled`), and those on which it contradicts the grader (`differ`).
+   */
   readonly opinions: { readonly settled: number; readonly differ: number }
-  /** Of the update, the policy before it, and when the step was over. */
+  /** Metrics of the update; the policy version before it; the time at which the step was over. */
   readonly update: Metrics
   readonly version: number | null
   readonly endedAt: number | null
 }
 
 export interface TallyState {
-  /** The newest step that was told. */
+  /** Newest step that was tallied. */
   readonly told: number
-  /** Metrics of the latest steps that were told, oldest first. */
+  /** Metrics of the latest tallied steps, oldest first. */
   readonly history: readonly Metrics[]
-  /** Records that were refused, by their origin: when they had been written. */
+  /** Refused records by their origin, with the time at which each was written. */
   readonly refused: Persistent<string, number>
-  /** How many of them were told with a step. */
+  /** Number of refused records that a tally has counted. */
   readonly refusedTold: number
   readonly steps: ReadonlyMap<number, StepTally>
 }
@@ -69,10 +71,10 @@ const none: StepTally = {
 
 export const noTallies: TallyState = { told: 0, history: [], refused: Persistent(), refusedTold: 0, steps: new Map() }
 
-/** Refused records that are told apart; more are as bad. */
+/** Upper bound on the refused records that are kept apart; a run with more is as broken. */
 const mostRefused = 10_000
 
-/** The step that a group of a training step was drawn for. */
+/** Step that a group was drawn for; undefined for a group that is not trained on. */
 const stepOf = (group: GroupId): number | undefined => {
   const found = /^s(\d+)\./.exec(group)
   return found === null ? undefined : Number(found[1])
@@ -151,7 +153,7 @@ export function tally(state: TallyState, fact: Fact): TallyState {
   }
 }
 
-/** The metrics of the oldest step up to `done` that nobody has been told of and whose groups are all decided. */
+/** Metrics of the oldest step up to `done` that is not tallied yet and whose groups are all decided. */
 export function nextTally(
   state: TallyState,
   done: number,
@@ -167,7 +169,9 @@ export function nextTally(
   return { step, metrics: { ...metrics, ...trends(state.history, metrics) } }
 }
 
-/** What plain arithmetic says of an answer that the grader for mathematics judged; undefined where it cannot tell. */
+/**
+ * Verdict of plain arithmetic on an answer that the mathematics grader judged; undefined where arithmetic cannot tell.
+ */
 export const opinionOn = ({ answer, how }: RewardAssigned, truth: string): boolean | undefined =>
   how === 'integer' || how.startsWith('math-verify') ? secondOpinion(answer, truth) : undefined
 

@@ -1,12 +1,12 @@
 /**
- * Metrics of a step against those before it: what one step alone does not show.
+ * Trends: metrics of a step in comparison with the steps before it.
  *
- * in   the metrics of the steps before, oldest first, and of this one        out  ratios and differences, as metrics
- * Invariant: pure; a trend for which there are too few steps, or whose metric a step has not, is left out.
+ * in   metrics of the earlier steps, oldest first, and of this step        out  ratios and differences, as metrics
+ * Invariant: pure. A trend is left out if there are too few steps for it, or if a step lacks its metric.
  */
 import type { Metrics } from '../../messages/facts'
 
-/** Steps that are looked back on. */
+/** Steps that trends look back on. */
 export const trendSteps = 20
 const half = 5
 
@@ -35,14 +35,14 @@ function toMedian(before: readonly Metrics[], now: Metrics, name: string): numbe
   return median > 0 ? value / median : undefined
 }
 
-/** From the best five steps in a row to the latest five. */
+/** Drop from the best five steps in a row to the latest five. */
 function dropOf(values: readonly number[]): number | undefined {
   if (values.length < 2 * half) return undefined
   const means = Array.from({ length: values.length - half + 1 }, (_, at) => mean(values.slice(at, at + half)))
   return Math.max(...means) - means.at(-1)!
 }
 
-/** The share of failed calls in positives, while it does not fall and the reward rises; else 0. */
+/** Share of failed calls in positives while it does not fall although the reward rises; else 0. */
 function despite(rewards: readonly number[], errors: readonly number[]): number | undefined {
   if (rewards.length < 2 * half || errors.length < 2 * half) return undefined
   const rise = (values: readonly number[]) => mean(values.slice(-half)) - mean(values.slice(-2 * half, -half))

@@ -1,8 +1,8 @@
 /**
- * What a step's turns cost its engines: tokens computed again, preemptions, and how old the policy was that sampled.
+ * Costs of a step's turns for its engines: recomputed tokens, preemptions, and the age of the sampling policy.
  *
- * in   turn.asked, turn.completed | interrupted of one step        out  sums, and from them metrics
- * Invariant: pure. Each turn counts once; of a trajectory that is over nothing is kept.
+ * in   turn.asked, turn.completed | interrupted of one step        out  sums, and metrics made from them
+ * Invariant: pure. Each turn counts once; nothing is kept of a finished trajectory.
  */
 import { Map as Persistent } from 'immutable'
 import type { Metrics, TrajectoryFact } from '../../messages/facts'
@@ -13,7 +13,7 @@ interface Open {
   readonly turn: number
   readonly attempt: number
   readonly contextTokens: number
-  /** Tokens of the trajectory that an engine has computed before: a cache could have kept them. */
+  /** Tokens of the trajectory that an engine has computed before, so a cache could have held them. */
   readonly computed: number
 }
 
@@ -23,7 +23,7 @@ export interface TurnSums {
   readonly sampled: number
   readonly recomputed: number
   readonly preemptions: number
-  /** Sampled tokens times the version that sampled them. */
+  /** Sum over sampled tokens of the version that sampled each. */
   readonly versions: number
 }
 
@@ -47,7 +47,7 @@ export function addTurn(sums: TurnSums, fact: TurnFact): TurnSums {
     (sum, { start, end, policyVersion }) => sum + (end - start) * policyVersion,
     0,
   )
-  // What was sampled before an interruption is kept and trained on; the attempt is over.
+  // Tokens sampled before an interruption are kept and trained on; the attempt is over.
   const sampled = sums.sampled + fact.tokens.length
   const versions = sums.versions + ofSegments
   if (fact.type === 'turn.interrupted') {
@@ -67,7 +67,7 @@ export function addTurn(sums: TurnSums, fact: TurnFact): TurnSums {
 export const endTrajectory = (sums: TurnSums, trajectory: TrajectoryId): TurnSums =>
   sums.open.has(trajectory) ? { ...sums, open: sums.open.delete(trajectory) } : sums
 
-/** `version`: the policy that the step trained, before its update. Metrics of no turn are left out. */
+/** `version`: the policy version that the step trained, before its update. A metric without a turn is left out. */
 export function turnMetrics({ turns, sampled, recomputed, preemptions, versions }: TurnSums, version: number): Metrics {
   if (turns === 0 || sampled === 0) return {}
   return {

@@ -1,9 +1,9 @@
 /**
- * The engines of a run, as its recipe names them: processes of its own, servers that somebody else has started, or a file.
+ * The engines of a run, as its recipe names them: local processes, servers that somebody else started, or a file.
  *
- * in   the recipe's engine, where the model is        out  for each engine its name, how to start it, and how long to try
- * Invariant: a server that does not answer when the run begins, or does not fit it, ends the run with the reason; one that
- * goes away later is waited for, and the others go on.
+ * in   the recipe's engine, the model's directory        out  for each engine its name, how to start it, how long to try
+ * Invariant: a server that does not answer when the run begins, or does not fit it, ends the run with the reason. The run
+ * waits for a server that goes away later, while the other engines go on.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -24,19 +24,19 @@ import { fileEngine } from './fileEngine'
 import { modelTraits } from './modelTraits'
 import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
-/** `run`, `bus`, …: of the run that the engines are for, where it has a log that another may stand beside. */
+/** `run`, `bus`, …: the run that the engines belong to, where its log lies beside the recorded one. */
 export interface EnginesOptions extends Partial<OwnLog> {
   readonly config: RecipeConfig
   readonly log: Log
   readonly learns: boolean
-  /** Engines other than the recipe's: for embedding and benchmarks. */
+  /** Starts engines other than the recipe's, for embedding and benchmarks. */
   readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
 }
 
 export interface PlannedEngine {
   readonly id: EngineId
   start(): Promise<Engine>
-  /** Over the policy of a lifeline. */
+  /** Overrides of the restart policy. */
   readonly restart?: Partial<RestartPolicy>
 }
 
@@ -45,7 +45,7 @@ export interface PlannedEngines {
   close(): Promise<void>
 }
 
-/** A server is not ours to start again: it is waited for, less and less often. */
+/** We cannot restart a server of somebody else: it is polled, less and less often. */
 const waitForServer: Partial<RestartPolicy> = {
   maxRestarts: Number.MAX_SAFE_INTEGER,
   withinMs: 600_000,
@@ -53,7 +53,7 @@ const waitForServer: Partial<RestartPolicy> = {
   maxBackoffMs: 30_000,
 }
 
-/** Engines are named `<name>-<k>`, by default after their kind. */
+/** Lists the engines, named `<name>-<k>`; default name: their kind. */
 export function engines(options: EnginesOptions, modelDirectory: string, name?: string): PlannedEngines {
   const { config, log, startEngine } = options
   const { kind, count, urls } = config.engine
@@ -62,7 +62,7 @@ export function engines(options: EnginesOptions, modelDirectory: string, name?: 
     Array.from({ length: count }, (_, k) => ({ id: named(k), start: () => start(named(k), modelDirectory) }))
   const given = startEngine ?? (kind === 'local' ? localEngine(options) : undefined)
   if (given !== undefined) return { engines: counted(given), close: async () => {} }
-  /** Reads the tokens of every engine; it starts with the first of them that asks. */
+  /** Decodes the tokens of every engine; the first engine that needs it starts it. */
   const renderer = sharedRenderer(() => startRenderer({ modelDirectory, log }))
   if (!isServer(config.engine)) {
     const ofFile = fileEngine(options, renderer)
@@ -110,21 +110,21 @@ async function startServer(
   switch (kind) {
     case 'vllm': {
       const engine = await startVllmEngine(server)
-      log.info({ engine: id, url, ...engine.traits }, 'a vLLM server takes part')
+      log.info({ engine: id, url, ...engine.traits }, 'a vLLM server joined')
       return engine
     }
     case 'sglang': {
       const engine = await startSglangEngine({ ...server, pause })
       log.info(
         { engine: id, url, ...engine.traits },
-        'an SGLang server takes part; this engine has never met a real one',
+        'an SGLang server joined; this engine was only ever tested against a stand-in server',
       )
       return engine
     }
     case 'openai': {
       const encode = (text: string) => renderer.encode(text)
       const engine = await startOpenaiEngine({ ...server, encode, ...(model === undefined ? {} : { model }) })
-      log.info({ engine: id, url, ...engine.capabilities }, 'an OpenAI-compatible server takes part; it is not trained')
+      log.info({ engine: id, url, ...engine.capabilities }, 'an OpenAI-compatible server joined; it gets no new weights')
       return engine
     }
     default:
@@ -132,7 +132,7 @@ async function startServer(
   }
 }
 
-/** As long as it never was up, nothing is worth waiting for: the address or the server is wrong. */
+/** Before it was ever up, waiting is pointless: the address or the server is wrong. */
 function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
   let wasUp = false
   return async () => {

@@ -2,7 +2,7 @@
  * Engines that need neither a model nor a server: a recorded run's answers, or an engine model lived in real time.
  *
  * in   the recipe's engine        out  how to start one of them
- * Invariant: the log, or the file, is opened and read once, by the first that starts, for all of them.
+ * Invariant: the first engine that starts opens and reads the log or the file, once for all of them.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -27,14 +27,18 @@ export interface FileEngine {
   close(): Promise<void>
 }
 
-/** What can be said of it before there is anything of a run. @throws TroupeError engine.no_recording, config.bad_engine, config.invalid */
+/**
+ * Checks what can be checked before the run exists. @throws TroupeError engine.no_recording, config.bad_engine, config.invalid
+ */
 export async function checkFileEngine(options: FileEngineOptions): Promise<void> {
   const { kind, recording = '', modelFile = '' } = options.config.engine
   if (kind === 'simulated') readEngineModel(modelFile)
   if (kind === 'recorded') await (await openRecording(recording, ownLog(options), options.log)).close()
 }
 
-/** Its `start` throws TroupeError engine.no_recording, engine.empty_recording, engine.unfit, config.bad_engine, config.invalid. */
+/**
+ * Its `start` throws TroupeError engine.no_recording, engine.empty_recording, engine.unfit, config.bad_engine, config.invalid.
+ */
 export function fileEngine(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
   return options.config.engine.kind === 'recorded' ? recorded(options, renderer) : simulated(options, renderer)
 }
@@ -47,7 +51,7 @@ function simulated({ config, log }: FileEngineOptions, renderer: SharedRenderer)
     async start(id, modelDirectory) {
       if (model === undefined) {
         model = readEngineModel(modelFile)
-        log.info({ model: model.name, file: modelFile, speed }, 'engines are simulated: what they say means nothing')
+        log.info({ model: model.name, file: modelFile, speed }, 'engines are simulated: their tokens mean nothing')
       }
       const { vocabulary } = await modelTraits(modelDirectory)
       return simulatedEngine({

@@ -1,4 +1,4 @@
-/** What a model's config.json says that its engines have to agree with. */
+/** Fields of a model's config.json with which its engines have to agree. */
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
@@ -9,7 +9,7 @@ interface ModelConfig {
   readonly text_config?: ModelConfig
 }
 
-/** @throws TroupeError config.no_vocabulary. Rows of the embedding may be more than its tokenizer has tokens. */
+/** @throws TroupeError config.no_vocabulary. The embedding may have more rows than the tokenizer has tokens. */
 export async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number; tiedHead: boolean }> {
   const file = join(modelDirectory, 'config.json')
   const config = JSON.parse(await readFile(file, 'utf8')) as ModelConfig

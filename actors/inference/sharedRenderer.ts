@@ -1,9 +1,9 @@
 /**
- * One renderer process for several engines: it reads their tokens and writes their texts.
+ * One renderer process for several engines: decodes their tokens and encodes their texts.
  *
- * in   how to start one        out  decode and encode, by the process that lives
- * Invariant: it is started by the first who needs it, and anew by the first after it has died or could not be started: what
- * an engine says of its turns does not fail for ever because of it.
+ * in   how to start a renderer        out  decode and encode, by the process that is alive
+ * Invariant: the first call starts it, and the first call after its death or failed start starts it anew, so its death never
+ * breaks the engines for good.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -12,7 +12,7 @@ import { TroupeError } from '../../runtime/errors'
 type Started = Pick<Renderer, 'decode' | 'encode'> & { readonly lost: Promise<Error>; close(): Promise<void> }
 
 export interface SharedRenderer extends Pick<Renderer, 'decode' | 'encode'> {
-  /** Resolves when one lives; rejects as its start does. */
+  /** Resolves once a renderer is alive; rejects as its start does. */
   ready(): Promise<void>
   close(): Promise<void>
 }

@@ -1,11 +1,11 @@
 /**
- * Learner: trains on the selected groups of one step after the other, and publishes what came of it.
+ * Learner: trains on the selected groups of one step after the other, and publishes the weights.
  *
  * in   learner.claimed, curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
- * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed; a step that was
- * started is finished with that batch whatever dies, from the state that the newest checkpoint and the steps since give.
- * What it says carries the epoch of the latest claim; `fenced` keeps from it what an earlier learner says after that.
+ * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step is
+ * finished with that batch whatever dies, from the newest checkpoint and the steps since. The learner's facts carry the epoch
+ * of the latest claim; `fenced` hides from it what an earlier learner says after that claim.
  */
 
 import type { StageReset } from '../../backends/trainer/trainer'
@@ -20,7 +20,7 @@ export interface LearnerPlan {
   readonly steps: number
 }
 
-/** Where a group's facts begin in the log. */
+/** Place in the log where a group's facts begin. */
 interface GroupPlace {
   readonly partition: number
   readonly offset: number
@@ -37,9 +37,9 @@ export interface Batch {
   readonly started: StepStarted
   readonly groups: readonly GroupSelected[]
   readonly places: ReadonlyMap<GroupId, GroupPlace>
-  /** What a stage that begins with this step asks of the trainer first. */
+  /** What the stage that begins with this step asks of the trainer first. */
   readonly reset?: StageReset
-  /** What it came to, once it is over. */
+  /** Metrics of the step; null until it is over. */
   readonly metrics: Metrics | null
   readonly rejected: boolean
 }
@@ -54,7 +54,7 @@ export interface LearnerState {
   readonly places: ReadonlyMap<GroupId, GroupPlace>
   /** Batches since the newest checkpoint, oldest first; the last one may still be open. */
   readonly batches: readonly Batch[]
-  /** By the step that they come before. */
+  /** Resets by the step before which they happen. */
   readonly resets: ReadonlyMap<number, StageReset>
   readonly finished: boolean
 }
@@ -63,12 +63,12 @@ export type LearnerRequest =
   | { readonly kind: 'cold-start'; readonly epoch: Epoch }
   | {
       readonly kind: 'train'
-      /** Under which the step is completed, whoever has started it. */
+      /** Epoch under which the step is completed, whichever process started it. */
       readonly epoch: Epoch
       readonly batch: Batch
       readonly version: PolicyVersion
       readonly checkpoint: { readonly step: number; readonly name: string }
-      /** Steps that are over and that no checkpoint holds: to be computed again if the trainer lost them. */
+      /** Finished steps that no checkpoint covers: the trainer computes them again if it lost them. */
       readonly since: readonly Batch[]
     }
 
@@ -77,7 +77,7 @@ const none: Gathered = { requested: new Set(), selected: new Map(), rejected: ne
 export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, LearnerRequest> {
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
 
-  /** The batch of the next step, when all of its groups are decided and no more will come. */
+  /** Builds the batch of the next step once all of its groups are decided and no more will come. */
   function start(state: LearnerState, fx: Effects): StepStarted | undefined {
     const step = state.done + 1
     const gathered = state.gathered.get(step)
@@ -183,7 +183,7 @@ function gather(state: LearnerState, step: number, change: (g: Gathered) => Gath
   return { ...state, gathered: new Map(state.gathered).set(step, after) }
 }
 
-/** The first `step.started` of a step counts; a repetition changes nothing. */
+/** Records the first `step.started` of a step; a repetition changes nothing. */
 function started(state: LearnerState, fact: StepStarted): LearnerState {
   if (fact.step !== state.done + 1 || state.batches.at(-1)?.started.step === fact.step) return state
   const chosen = new Set(fact.trajectories.map(groupOf))

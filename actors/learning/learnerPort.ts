@@ -1,11 +1,11 @@
 /**
- * The trainer's side of the learner.
+ * The learner's port to the trainer.
  *
  * in   cold-start and train requests
  * out  checkpoint.saved, weights.published and step.completed, or step.rejected
- * Invariant: before a step is trained, the trainer holds the state that the steps before it left: if it lost that (a
- * crash, a resume), it loads the newest checkpoint and goes through the recorded batches since, whose losses must come
- * out as recorded. `step.completed` is written last, after everything that it stands for is durable.
+ * Invariant: before a step is trained, the trainer holds the state that the earlier steps left. If it lost that state (a
+ * crash, a resume), it loads the newest checkpoint and repeats the recorded batches since, whose losses must come out as
+ * recorded. `step.completed` is written last, after everything that it stands for is durable.
  */
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -32,27 +32,27 @@ import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
 import type { Batch, LearnerRequest } from './learner'
 
 export interface LearnerPortOptions {
-  /** The trainer, started anew if it was lost. */
+  /** Resolves with the trainer, which is started anew if it was lost. */
   readonly trainer: () => Promise<Trainer>
   readonly journal: Journal
-  /** Checkpoints and weights lie below it. */
+  /** Root directory of checkpoints and weights. */
   readonly directory: string
-  /** Under which URL other hosts find a directory of weights. */
+  /** Maps a directory of weights to the URL under which other hosts fetch it. */
   readonly servedAt?: (directory: string) => string
   readonly grpo: GrpoOptions
   readonly checkpointEvery: number
   readonly keepVersions: number
-  /** Demonstrations as token ids, and how to train on them; without, version 0 is the model as it was. */
+  /** Demonstrations as token ids, and how to train on them. Without it, version 0 is the model as it was given. */
   readonly coldStart?: { readonly options: SftOptions; readonly examples: () => Promise<readonly SftExample[]> }
   readonly onColdStart: (done: number, loss: number) => void
   readonly fx: Effects
   readonly log: Log
 }
 
-/** Relative difference between a recomputed and a recorded loss from which an alarm is raised. */
+/** Relative difference between a recomputed and a recorded loss above which a warning is logged. */
 const recomputedTolerance = 1e-3
 
-/** What the trainer answers to a batch that cannot be trained on, having changed nothing: such a batch is data, not a crash. */
+/** Errors of a batch that cannot be trained on and changed nothing: such a batch is data, not a crash. */
 const batchFaults: ReadonlySet<string> = new Set([
   'trainer.not_finite',
   'trainer.empty_batch',
@@ -65,10 +65,10 @@ export const learnerKey = (request: LearnerRequest): string =>
 
 export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   const { journal, fx, log } = options
-  /** Which trainer holds the state after which step. */
+  /** The trainer, and the step whose state it holds. */
   let held: { readonly trainer: Trainer; readonly step: number } | undefined
 
-  // A name of its own under every epoch: a learner that has lost its part and does not know it writes beside the next one.
+  // Each epoch has names of its own: a learner that was replaced and does not know it writes beside the next one.
   const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
   const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
   const checkpointPath = (name: string) => join(options.directory, 'checkpoints', name)
@@ -89,12 +89,12 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return [...saved, published]
   }
 
-  /** Versions that are no checkpoint go when they are `keepVersions` old. */
+  /** Removes versions that are not checkpoints once they are `keepVersions` old. */
   async function removeOld(version: PolicyVersion): Promise<void> {
     const old = version - options.keepVersions
     if (old < 0) return
     const folder = join(options.directory, 'weights')
-    const names = await readdir(folder).catch(() => []) // every version may be a checkpoint
+    const names = await readdir(folder).catch(() => []) // the folder is missing where every version is a checkpoint
     const gone = names.filter(name => name === versionName(old) || name.startsWith(`${versionName(old)}-`))
     for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
   }
@@ -113,7 +113,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return { facts, commands: [] }
   }
 
-  /** The batch's sequences, in its order, from the log. */
+  /** Reads the batch's sequences from the log, in the batch's order. */
   const sequencesOf = async (batch: Batch): Promise<TrainSequence[]> =>
     trainSequences(batch, await factsOf(journal, batch))
 
@@ -143,7 +143,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const { step } = request.batch.started
     const trainer = await restore(request)
     const sequences = await sequencesOf(request.batch)
-    // A stage begins: the checkpoint before it has the optimizer and the reference of the stage that is over.
+    // A stage begins: the checkpoint before it holds the optimizer and the reference of the previous stage.
     await resetTrainer(trainer, request.batch.reset, options.grpo)
     let metrics: Metrics
     try {
@@ -163,12 +163,15 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
   }
 
-  // A run that is stopped waits for its step, which is seconds from being durable, and not for a cold start.
+  // A run that is stopped waits for its step, which is seconds from being durable, but not for a cold start.
   return (request, signal) =>
     request.kind === 'cold-start' ? unlessAborted(coldStart(request.epoch), signal) : train(request)
 }
 
-/** A stage begins. Where no KL is measured, no reference is taken: it would be copied, and saved, for nothing. */
+/**
+ * Resets the trainer at the start of a stage. Without a KL term no reference is taken, since copying and saving it would be
+ * for nothing.
+ */
 export async function resetTrainer(trainer: Trainer, reset: StageReset | undefined, grpo: GrpoOptions): Promise<void> {
   if (reset === undefined) return
   const { optimizer } = reset
@@ -177,8 +180,8 @@ export async function resetTrainer(trainer: Trainer, reset: StageReset | undefin
 }
 
 /**
- * A batch as the trainer takes it: in the order of `step.started`, groups numbered by their first member. A rollout in
- * which nothing was sampled is left out: it counts in no norm of the loss.
+ * Builds the trainer's sequences: in the order of `step.started`, groups numbered by their first member. A rollout without a
+ * sampled token is left out, so it counts in no normalisation of the loss.
  */
 export function trainSequences(
   { started, groups }: Pick<Batch, 'started' | 'groups'>,
@@ -196,7 +199,9 @@ export function trainSequences(
   })
 }
 
-/** Up to the last sampled token: a tool response that ended the rollout, being over its budget, teaches nothing. */
+/**
+ * Cuts after the last sampled token: a tool response that ended the rollout by exceeding its budget teaches nothing.
+ */
 function trained({
   tokens,
   mask,
@@ -206,10 +211,12 @@ function trained({
   return { tokens: tokens.slice(0, end), mask: mask.slice(0, end), engineLogprobs: engineLogprobs.slice(0, end) }
 }
 
-/** A process's memory is no result of a step: two runs of one seed would differ in it. */
+/** Drops the process's memory from the metrics: two runs with one seed would differ in it. */
 const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metrics
 
-/** The facts of a batch's trajectories, read from where their groups begin; what fenced owners and curricula said is left out. */
+/**
+ * Reads the facts of a batch's trajectories, from where their groups begin, without facts of fenced owners and curricula.
+ */
 async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
   const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
   const begins = new Map<number, number>()
@@ -223,7 +230,7 @@ async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId
     for await (const entries of journal.readTo('trajectories', partition, begin, next)) {
       for (const { message, offset } of entries) {
         if (message.type === 'partition.claimed') claimed = offset
-        // The first record is a request that counts, and says whose requests do.
+        // The first record is a request that counts; it names the curriculum whose requests count.
         if (isReplaced(curriculum, message as Fact)) continue
         curriculum = curriculumAfter(curriculum, message as Fact)
         if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue

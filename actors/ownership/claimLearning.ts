@@ -1,15 +1,15 @@
 /**
- * A process takes over a run's learner and curriculum: who had them before is not heard any more.
+ * Takes over a run's learner and curriculum: a process that had them before is fenced off.
  *
- * in   a journal        out  learner.claimed, then draws.claimed, and curriculum.claimed in every partition of `trajectories`
- * Invariant: when it resolves, no request and no draw of an earlier curriculum counts that is not in the log yet, so whoever
- * begins after it finds all that does.
+ * in   a journal        out  learner.claimed, draws.claimed, and curriculum.claimed in every partition of `trajectories`
+ * Invariant: once it resolves, no later request or draw of an earlier curriculum counts; so whoever reads the log after it
+ * finds everything that does.
  */
 import { type Epoch, epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 
-/** Resolves with the epoch, under which this process says what it says as learner and as curriculum. */
+/** Claims both parts. Resolves with the epoch under which this process speaks as learner and as curriculum. */
 export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 'unique'>): Promise<Epoch> {
   const owner = `${journal.run}.${fx.unique()}`
   const at = fx.now()
@@ -17,7 +17,7 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
   const learnerEpoch = epoch(claim!.offset)
   const claimed = { at, owner, learnerEpoch }
   const partitions = Array.from({ length: await journal.partitionsOf('trajectories') }, (_, partition) => partition)
-  // Before the others: of an earlier curriculum no draw counts whose requests do not.
+  // This claim comes first: a draw of an earlier curriculum must not count once its requests no longer do.
   await journal.append([{ type: 'draws.claimed', ...claimed }])
   await Promise.all(
     partitions.map(partition => journal.appendTo(partition, { type: 'curriculum.claimed', partition, ...claimed })),
@@ -26,8 +26,9 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
 }
 
 /**
- * Calls `then`, once, when another claims after `own`. One that was stopped in the middle of its claim may do so long after its seat
- * went to another; who has the seat is not heard from then on, until it claims again. What it resolves with ends the watch.
+ * Calls `then` once when another process claims after `own`. A process that was suspended in the middle of its claim may claim
+ * long after its seat went to another one; the holder of the seat is then fenced off until it claims again. Resolves with a
+ * function that ends the watch.
  */
 export async function whenReplaced(
   journal: Journal,

@@ -1,32 +1,35 @@
 /**
- * Fencing, for those who follow what owners and learners say without being one: curriculum, evaluator, learner, inference,
- * and whoever waits for the end of a run or shows one, live or from its log.
+ * Fencing for readers of owners' and learners' facts: curriculum, evaluator, learner, inference, and whoever waits for the end
+ * of a run or shows one, live or from its log.
  *
- * in   a behaviour        out  the same, which does not hear what an owner said after another had claimed its partition,
- *      nor what a curriculum or an evaluator said after another had taken their part
- * Invariant: what is said counts under the epoch of the latest claim before it in its own partition, which is the same in
- * every refold. A claim itself, and a fact without an epoch, is passed on.
+ * in   a behaviour        out  the same behaviour without the facts that an owner wrote after another had claimed its partition,
+ *      and without those that a curriculum or evaluator wrote after another had taken its part over
+ * Invariant: a fact counts under the epoch of the latest claim before it in its own partition, which is the same in every
+ * refold. Claims themselves, and facts without an epoch, pass.
  */
 import type { Message } from '../../messages'
 import type { Fact } from '../../messages/facts'
 import type { Epoch } from '../../messages/ids'
 import { type Behaviour, nothing, type Origin } from '../../runtime/host/behaviour'
 
-/** Who may speak in a partition. */
+/** The processes whose facts count in a partition. */
 interface Claims {
-  /** Offset of the latest claim; undefined before the first. */
+  /** Offset of the latest `partition.claimed`; undefined before the first. */
   readonly owner: number | undefined
-  /** Epoch of the curriculum that counts. */
+  /** Epoch of the curriculum whose facts count. */
   readonly curriculum: number
 }
 
 export interface FencedState<S> {
-  /** By partition. */
+  /** Claims by partition (`topic#partition`). */
   readonly claims: ReadonlyMap<string, Claims>
   readonly inner: S
 }
 
-/** `own`: the claim under which the behaviour itself speaks; what it says names it, and once another has claimed it says nothing more. */
+/**
+ * Wraps a behaviour so that it folds only facts that count. With `own`, the epoch of its own claim, the behaviour's facts carry
+ * that epoch, and it says nothing more once another process has claimed.
+ */
 export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Behaviour<FencedState<S>, I, R> {
   const { decide } = behaviour
   const isOver = ({ claims }: FencedState<S>) =>
@@ -52,7 +55,9 @@ export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Beh
   }
 }
 
-/** For who only reads: asked about every entry, in each partition's order, it says whether the entry counts. */
+/**
+ * Makes a filter for readers: called with every entry in each partition's order, it returns whether the entry counts.
+ */
 export function fence(): (entry: Origin & { readonly message: Message }) => boolean {
   const claims = new Map<string, Claims>()
   return entry => {
@@ -64,19 +69,23 @@ export function fence(): (entry: Origin & { readonly message: Message }) => bool
   }
 }
 
-/** Whether another owner had claimed the partition before this was said. */
+/** True if another owner had claimed the partition before this message was written. */
 export function isStale(claimed: number | undefined, message: Message): boolean {
   return claimed !== undefined && 'epoch' in message && message.epoch !== undefined && message.epoch < claimed
 }
 
 export const noCurriculum = -1
 
-/** Whether a fact is of a curriculum that another had replaced before this was said. `epoch`: of the one that counts. */
+/**
+ * True if the message comes from a curriculum that was replaced before it was written. `epoch` is that of the current curriculum.
+ */
 export function isReplaced(epoch: number, message: Message): boolean {
   return 'learnerEpoch' in message && message.learnerEpoch !== undefined && message.learnerEpoch < epoch
 }
 
-/** Whose requests count after a fact. They name their curriculum too, for who begins to read behind its claim. */
+/**
+ * Epoch of the curriculum whose requests count after a fact. Requests carry it too, for readers that begin after the claim.
+ */
 export function curriculumAfter(epoch: number, message: Message): number {
   return 'learnerEpoch' in message ? Math.max(epoch, message.learnerEpoch ?? epoch) : epoch
 }
@@ -84,7 +93,7 @@ export function curriculumAfter(epoch: number, message: Message): number {
 const unclaimed: Claims = { owner: undefined, curriculum: noCurriculum }
 const placeOf = ({ topic, partition }: Origin) => `${topic}#${partition}`
 
-/** Who may speak after a fact; undefined: it does not count. */
+/** Claims after a message; undefined if the message does not count. */
 function claimsAfter(before: Claims, message: Message, { topic, offset }: Origin): Claims | undefined {
   if (isStale(before.owner, message) || isReplaced(before.curriculum, message)) return undefined
   const isClaim = message.type === (topic === 'learner' ? 'learner.claimed' : 'partition.claimed')
@@ -94,7 +103,7 @@ function claimsAfter(before: Claims, message: Message, { topic, offset }: Origin
   return owner === before.owner && curriculum === before.curriculum ? before : { owner, curriculum }
 }
 
-/** With the claim under which it is said, where the fact can name it and does not yet. */
+/** Adds the epoch of the own claim to a fact of a kind that has one. */
 function under(own: Epoch, fact: Fact): Fact {
   switch (fact.type) {
     case 'evaluation.completed':

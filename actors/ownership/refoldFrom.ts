@@ -1,9 +1,10 @@
 /**
- * Where a follower of all rollouts begins to read them again, so that a resume does not take longer the longer a run is.
+ * Finds where a follower of all rollouts has to begin its refold, so that a resume does not grow with the run's length.
  *
  * in   the facts of `runs` and `learner`, which are few        out  an offset for every partition of `trajectories`
- * Invariant: no fact that curriculum, evaluator or learner still needs stands before it: of steps that no checkpoint
- * covers, of steps that are still to be tallied (where that is done), and of evaluations and measurements without a result. Each draw says where its partitions ended before it (`begins`).
+ * Invariant: no fact that curriculum, evaluator or learner still needs lies before it: those of steps that no checkpoint
+ * covers, of steps that are not tallied yet (where steps are tallied), and of evaluations and measurements without a
+ * result. Each draw records where its partitions ended before it (`begins`).
  */
 import type { CurriculumAdvanced, Fact } from '../../messages/facts'
 
@@ -12,7 +13,7 @@ interface Drawn {
   readonly begins?: readonly number[]
 }
 
-/** `tallies`: whether steps are told as `step.tallied`. */
+/** Returns the first offset to fold, by partition. `tallies`: the run writes `step.tallied`. */
 export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: number) => number {
   const train: Drawn[] = []
   const evaluations: Drawn[] = []
@@ -54,11 +55,11 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
     ...evaluations.filter(d => !evaluated.has(d.step)),
     ...measures.values(),
   ]
-  // When nothing is, the last draw is the nearest place that is known.
+  // If nothing is needed, the last draw is the nearest known place.
   const bounds = needed.length > 0 ? needed : [...train, ...evaluations].slice(-1)
   return partition => (bounds.length === 0 ? 0 : Math.min(...bounds.map(({ begins }) => begins?.[partition] ?? 0)))
 }
 
-/** Stage and first problem of a measurement. */
+/** Stage and first problem of a measurement, as a key. */
 const placeOf = ({ groups, cursor }: CurriculumAdvanced) =>
   `${Number(/^m(\d+)\./.exec(groups[0] ?? '')?.[1] ?? -1)}.${cursor - groups.length}`

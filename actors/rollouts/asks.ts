@@ -1,9 +1,9 @@
 /**
- * What a rollout needs next, in the protocol's words: a turn, its tools, the rendering of their answers, its end, its reward.
+ * Says what a rollout needs next: a turn, its tool calls, the rendering of their answers, its end, or its reward.
  *
- * in   a rollout's state, the epoch, the clock        out  facts, and the commands and requests that go with them
- * Invariant: everything but the time follows from the state. A coordinator says it on the bus, a chat does it itself: the facts
- * of both are the same.
+ * in   a rollout's state, the partition's epoch, the clock        out  facts, with the commands and requests that belong to them
+ * Invariant: everything except the time follows from the rollout's state. A coordinator and a chat both take their facts from
+ * here, so the facts are the same; the coordinator puts the commands on the bus, a chat carries them out itself.
  */
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
 import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'
@@ -14,7 +14,7 @@ import { contextDigest } from '../../runtime/journal/contextDigest'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
 
-/** Asks the renderer for a tool-response delta; answered by `context.appended`. */
+/** Asks the renderer for the tokens of tool responses (a delta to the context); `context.appended` answers it. */
 export interface RenderRequest {
   readonly kind: 'render'
   readonly trajectory: TrajectoryId
@@ -29,7 +29,7 @@ export interface Asks {
   requests: RenderRequest[]
 }
 
-/** Adds what the rollout needs next. With `isDue`, only those of its tool calls are asked again. */
+/** Adds to `out` what the rollout needs next. With `isDue`, only the tool calls that it selects are asked again. */
 export function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Asks, isDue?: (call: Call) => boolean): void {
   switch (rollout.phase) {
     case 'turn': {
@@ -66,10 +66,10 @@ export function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Asks, isDue?:
 
 export const awaitsReward = (rollout: Rollout): boolean => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
 
-/** How a rollout ends that has no token left for another turn. */
+/** Ending of a rollout that has no token left for another turn. */
 export const outOfTokens: Ending = { outcome: 'truncated', reason: 'tokens' }
 
-/** Undefined where there is no token left to sample. */
+/** Builds the next `turn.asked`; undefined where the rollout has no token left to sample. */
 export function turnAsked(
   rollout: Rollout,
   at: Epoch,
@@ -85,7 +85,7 @@ export function turnAsked(
     attempt: rollout.attempt + 1,
     epoch: at,
     engine: rollout.engine,
-    // One seed for all attempts of a turn: an engine that is deterministic samples the same tokens again.
+    // All attempts of a turn share one seed, so a deterministic engine samples the same tokens again.
     seed: deriveSeed(request.seed, 'turn', rollout.turn),
     sampling: request.sampling,
     maxTokens,
@@ -111,10 +111,10 @@ export function turnAsked(
   }
 }
 
-/** Of a call that was not made. */
+/** Result fields of a tool call that was never executed. */
 export const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null } as const
 
-/** The next attempt of the call at `index`; one that cannot be made at all is answered at once. */
+/** Asks the next attempt of the call at `index`; a call that cannot be made at all is answered at once. */
 export function toolAsked(
   rollout: Rollout,
   index: number,

@@ -3,8 +3,8 @@
  *
  * in   scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
- * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so that after a
- * refold `pending` asks again exactly for what has no answer, under new attempts.
+ * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so after a refold
+ * `pending` asks again exactly for what has no answer, under new attempts.
  */
 import { OrderedMap } from 'immutable'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
@@ -22,11 +22,13 @@ interface CoordinatedGroup {
 
 export interface CoordinatorState {
   readonly epoch: Epoch
-  /** Persistent: with thousands of groups, a copy for each fact would be most of a coordinator's work. */
+  /**
+   * A persistent map: with thousands of groups, copying a plain one for each fact would be most of the coordinator's work.
+   */
   readonly groups: OrderedMap<GroupId, CoordinatedGroup>
-  /** Highest start order seen: a request at or below it of a group that is not open is a repetition. */
+  /** Highest start order seen so far. A request at or below it, for a group that is not open, is a repetition. */
   readonly highestOrder: number
-  /** Epoch of the curriculum that counts. */
+  /** Epoch of the curriculum whose requests count. */
   readonly curriculum: number
   /** Offset of the latest `scheduler.claimed`. */
   readonly scheduler: number
@@ -34,19 +36,21 @@ export interface CoordinatorState {
 
 export interface CoordinatorOptions {
   readonly turnTimeoutMs: number
-  /** A reward that has not come is asked for again after this, ms. Default 30,000. */
+  /** Wait before a missing reward is asked for again, ms. Default 30,000. */
   readonly verifyTimeoutMs?: number
 }
 
-/** On top of a tool's own deadline: queueing and the way over the bus. */
+/** Wait on top of a tool's own deadline, for queueing and the way over the bus. */
 const toolGraceMs = 60_000
 const usualVerifyTimeoutMs = 30_000
 
 export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
   const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
-  /** Of what is waited for: a rollout as it stands, or a call as it was asked last. */
+  /** Clock of the waits, per rollout state or per call as last asked. */
   const awake = new Awake()
-  /** When a rollout was asked about as it stands: what was said is not folded yet, and is not to be said twice. */
+  /**
+   * Time at which each rollout state was asked about. The facts of that are not folded yet, so they must not be said again.
+   */
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>
     awake.now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
@@ -62,7 +66,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
       case 'turn':
         return rollout.open && awake.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
       case 'tools':
-        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // each is looked at
+        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // counts them all: `isLost` has to start every call's clock
       default:
         return false
     }
@@ -145,14 +149,14 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
               ask(rollout, state.epoch, fx, out, call => isLost(call, rollout))
             }
             if (!isUnjudged(rollout)) continue
-            // No fact: asking too often costs a grader's time and changes nothing.
+            // No fact records this: a repeated request costs the grader time and changes nothing.
             awake.restart(rollout)
             out.commands.push(answerVerify(rollout))
           }
           return out
         }
         case 'scheduler.claimed':
-          // What was asked before the claim; what is asked after it reaches the new one.
+          // Repeats what was asked before the claim; anything asked later reaches the new scheduler by itself.
           for (const rollout of rolloutsOf(state)) {
             const isOut = rollout.phase === 'turn' ? rollout.open : rollout.phase === 'tools'
             if (isOut && !isAsked(rollout)) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
@@ -173,7 +177,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
   }
 }
 
-/** A group leaves the state when it is closed and none of its rollouts has anything left to say. */
+/** Stores a group, or removes it once it is closed and all of its rollouts are finished. */
 function put(state: CoordinatorState, id: GroupId, group: CoordinatedGroup): CoordinatorState {
   const over = group.closed && [...group.members.values()].every(r => r.phase === 'finished')
   return { ...state, groups: over ? state.groups.delete(id) : state.groups.set(id, group) }

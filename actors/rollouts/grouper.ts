@@ -1,11 +1,11 @@
 /**
- * Grouper: gathers the 2G rollouts of a task, closes the group, keeps G of them (RoC).
+ * Grouper: gathers the 2G rollouts of a task, closes the group, and keeps G of them (RoC).
  *
  * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed, group.selected | group.rejected
- * Invariant: a group is closed once, when all members have ended or at its deadline, and decided once, from the members'
- * indices and a seed derived from its name, so that a replay decides the same. A failed rollout, or one whose reward failed, is
- * no negative: it is no member at all. Evaluation groups are not selected from and have no deadline: all are asked for at
- * once, and one that waits for its turn would be cut off. Their turns, calls and rewards have deadlines of their own.
+ * Invariant: a group is closed once, when all members have ended or at its deadline. It is decided once, from the members'
+ * indices and a seed derived from its name, so a replay decides the same. A rollout that failed, or whose reward failed, is
+ * not a negative: it is not a member at all. Evaluation groups are not selected from and have no deadline: all of them are
+ * requested at once, so a deadline would cut off those that wait; their turns, calls and rewards have their own deadlines.
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
@@ -32,9 +32,11 @@ export interface GatheredGroup {
   readonly purpose: Purpose
   readonly step: number
   readonly size: number
-  /** One object until another owner takes over: the time in which nobody was there is not the group's. */
+  /**
+   * The same object until another owner takes the partition over; then it starts anew: nobody worked on the group meanwhile.
+   */
   readonly deadline: { readonly from: number; readonly afterMs: number }
-  /** What its rollouts may write: a stage's own limit. 0: not said. */
+  /** Limit of the rollouts' responses, tokens: the stage's own. 0: not given. */
   readonly responseTokens: number
   readonly members: ReadonlyMap<number, Member>
   readonly closed: GroupClosed | null
@@ -44,7 +46,7 @@ export interface GrouperState {
   readonly epoch: Epoch
   readonly groups: OrderedMap<GroupId, GatheredGroup>
   readonly highestOrder: number
-  /** Epoch of the curriculum that counts. */
+  /** Epoch of the curriculum whose requests count. */
   readonly curriculum: number
 }
 
@@ -66,7 +68,9 @@ const absent: Member = {
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   const awake = new Awake()
-  /** Of open groups, as they were looked at last: after a refold they are the same deadlines, and go on. */
+  /**
+   * Deadlines of the open groups as of the last tick. A refold yields new objects; these keep the clock of each deadline running.
+   */
   let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
 
   function decideGroup(id: GroupId, group: GatheredGroup, at: Epoch, fx: Effects): Fact[] {
@@ -220,7 +224,7 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   }
 }
 
-/** Offset from which a refold finds every open group. */
+/** Offset of the earliest record of any open group; a refold starts there. Undefined without an open group. */
 export function oldestOpenGroup(state: GrouperState): number | undefined {
   const offsets = [...state.groups.values()].map(group => group.firstOffset)
   return offsets.length === 0 ? undefined : Math.min(...offsets)

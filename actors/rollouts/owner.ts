@@ -1,6 +1,8 @@
 /**
- * Owner of a partition: coordinator and grouper on one feed, so that a group is led and decided in one place.
- * Two behaviours side by side: each folds every fact, and each decides what it is for.
+ * Owner of a partition: coordinator and grouper on one feed, so that one place leads and decides a group.
+ *
+ * in   the facts of a partition        out  the decisions of both behaviours
+ * Invariant: each behaviour folds every fact and decides only on its own inputs.
  */
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
 import type { RenderRequest } from './asks'
@@ -38,7 +40,7 @@ export function owner(
   }
 }
 
-/** Offset from which a refold finds every open group. */
+/** Offset of the earliest record of any open group, of either behaviour; a refold starts there. */
 export function oldestOpen(state: OwnerState): number | undefined {
   const offsets = [...state.coordinator.groups.values(), ...state.grouper.groups.values()].map(g => g.firstOffset)
   return offsets.length === 0 ? undefined : Math.min(...offsets)

@@ -1,6 +1,6 @@
 /**
- * The renderer's side of the coordinator: tool responses become tokens, once.
- * in   render requests        out  context.appended under the epoch that asked
+ * The coordinator's port to the renderer: turns tool responses into tokens, once.
+ * in   render requests        out  context.appended, under the epoch that asked
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'

@@ -1,9 +1,9 @@
 /**
- * For those who have rollouts and rewards of their own and want RoC over the log: what the grouper needs to be told.
+ * Makes the facts that a grouper needs, for users who bring their own rollouts and rewards and want RoC over the log.
  *
- * in   where a finished rollout stands in its group, its reward, its counts       out  the three facts that say so
- * Invariant: what a grouper does not read (prompt, limits, sampling) is empty, so these facts lead no coordinator: they
- * are for a grouper that is hosted alone. Without a log, `selectGroup` of the kernels decides the same.
+ * in   a finished rollout's place in its group, its reward, its counts       out  the three facts that describe it
+ * Invariant: fields that a grouper does not read (prompt, limits, sampling) are empty, so no coordinator can lead these
+ * rollouts: host the grouper alone. Without a log, `selectGroup` of the kernels decides the same.
  */
 import type { Fact } from '../../messages/facts'
 import { type Epoch, epoch, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
@@ -11,29 +11,33 @@ import { type Effects, systemEffects } from '../../runtime/effects'
 
 export interface RewardedRollout {
   readonly group: string
-  /** 0-based, below `groupSize`. */
+  /** Index in the group, 0-based, below `groupSize`. */
   readonly member: number
-  /** 2G: the group is decided once so many are there. */
+  /** Rollouts in the group (2G). The group is decided once all of them are there. */
   readonly groupSize: number
-  /** Above 0 is a positive; null: it failed for a reason that is not the model's, and is no member. */
+  /** Above 0 is a positive. null: the rollout failed for a reason that is not the model's, so it is not a member. */
   readonly reward: number | null
   readonly toolCalls: number
-  /** Calls that ended with anything but `ok`. */
+  /** Calls that ended with any status except `ok`. */
   readonly toolErrors: number
-  /** Answer elements in what the model wrote (`countAnswerTags`). */
+  /** Answer elements in the model's text (see `countAnswerTags`). */
   readonly answerTags: number
   readonly turns: number
-  /** Grows from rollout to rollout: one that is told again under its order changes nothing. */
+  /** Start order; it grows from rollout to rollout. Repeating a rollout under the same order changes nothing. */
   readonly order: number
-  /** The optimizer step that it is meant for. Default 0. */
+  /** Optimizer step that the rollout is meant for. Default 0. */
   readonly step?: number
-  /** The group is decided without the members that are missing this long after its first, ms. Default an hour. */
+  /**
+   * Wait, from the group's first rollout, after which the group is decided without its missing members, ms. Default one hour.
+   */
   readonly deadlineMs?: number
 }
 
 export interface RewardedOptions {
   readonly fx?: Pick<Effects, 'now'>
-  /** Of a grouper that is hosted with `owner`: the offset of its `partition.claimed`. Without an owner there is none. */
+  /**
+   * Epoch of a grouper that is hosted with `owner`: the offset of its `partition.claimed`. Omit it without an owner.
+   */
   readonly epoch?: Epoch
 }
 

@@ -1,9 +1,9 @@
 /**
- * One rollout as the coordinator sees it: which facts change it, and what comes next.
+ * State of one rollout as the coordinator sees it, and the facts that change it.
  *
- * in   the facts of one trajectory        out  its state; what to ask next
- * Invariant: an answer counts only for the attempt asked last, a decision only under the current epoch. What is not
- * accepted leaves the state as it is, the same object.
+ * in   the facts of one trajectory        out  its state
+ * Invariant: an answer counts only for the attempt asked last, and a decision only under the current epoch. A fact that
+ * does not count returns the same state object.
  */
 import { countAnswerTags, parseToolCalls, resolveCalls } from '../../kernels'
 import type { Fact, Outcome, RolloutRequested } from '../../messages/facts'
@@ -13,18 +13,18 @@ import { notebookTool } from '../../sandbox/tools/notebookTool'
 export interface Call {
   readonly tool: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Set when the call cannot be made at all. */
+  /** Set when the call cannot be executed at all. */
   readonly refused: { readonly status: 'malformed' | 'unknown-tool'; readonly text: string } | null
   /** Last attempt asked; -1 before the first. */
   readonly attempt: number
   readonly askedAt: number
-  /** The tool's answer as the model sees it, once it is there. */
+  /** The tool's answer as the model reads it; null until it is there. */
   readonly response: string | null
 }
 
 /**
- * turn: a generation is to be asked for, or was. tools: calls are out. append: their answers are to be rendered.
- * ended: the model is done, in `ending`. finished: the fact says so.
+ * turn: a generation is due or running. tools: calls are running. append: their answers are being rendered.
+ * ended: the model is done, as `ending` says. finished: `rollout.finished` is in the log.
  */
 type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
 
@@ -40,12 +40,12 @@ export interface Rollout {
   /** Last attempt asked for this turn; -1 before the first. */
   readonly attempt: number
   readonly askedAt: number
-  /** An attempt is out and has no answer yet. */
+  /** True while an attempt is asked and unanswered. */
   readonly open: boolean
   /** Engine errors in a row without a new token. */
   readonly faults: number
   readonly engine: EngineId | null
-  /** Everything before the current turn's own tokens, in pieces. */
+  /** All tokens before this turn's own ones, in pieces. */
   readonly context: readonly Int32Array[]
   readonly contextTokens: number
   /** This turn's tokens from interrupted attempts. */
@@ -54,7 +54,7 @@ export interface Rollout {
   readonly texts: readonly string[]
   readonly sampledTokens: number
   readonly calls: readonly Call[]
-  /** Codes of the notebook's cells in turns before this one. */
+  /** Code of the notebook's cells in the turns before this one. */
   readonly cells: readonly string[]
   readonly toolCalls: number
   readonly toolErrors: number
@@ -63,7 +63,7 @@ export interface Rollout {
   readonly rewarded: boolean
 }
 
-/** Engine faults in a row after which a rollout is given up. */
+/** Engine faults in a row after which the rollout fails. */
 const maxFaults = 5
 
 export function newRollout(request: RolloutRequested): Rollout {
@@ -94,7 +94,7 @@ export function newRollout(request: RolloutRequested): Rollout {
 
 const promptTokens = (rollout: Rollout) => rollout.request.tokens.length
 
-/** Tokens that the model may still sample, this turn's partial ones not counted. */
+/** Counts the tokens that the model may still sample, this turn's partial ones already subtracted. */
 export function tokensLeft(rollout: Rollout): number {
   const { contextTokens, responseTokens } = rollout.request.limits
   const used = rollout.contextTokens + rollout.partialTokens
@@ -108,7 +108,7 @@ const end = (rollout: Rollout, outcome: Outcome, reason: string): Rollout => ({
   ending: { outcome, reason },
 })
 
-/** What a finished generation leads to: tools, or the end (arXiv 2508.20722 §2.1; the release's loop). */
+/** Decides what follows a finished generation: tool calls, or the end (arXiv 2508.20722 §2.1; the release's loop). */
 function afterTurn(rollout: Rollout, text: string, finish: 'stop' | 'length'): Rollout {
   const { limits, tools } = rollout.request
   if (finish === 'length') return end(rollout, 'truncated', 'tokens')
@@ -127,7 +127,7 @@ function withCall(rollout: Rollout, index: number, change: Partial<Call>): Rollo
   return { ...rollout, calls: rollout.calls.map((call, i) => (i === index ? { ...call, ...change } : call)) }
 }
 
-/** Folds a fact of this trajectory; the same object when it is not accepted. */
+/** Folds one fact of this trajectory; returns the same object when the fact does not count. */
 export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollout {
   switch (fact.type) {
     case 'turn.asked': {
@@ -148,7 +148,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
         partialTokens: rollout.partialTokens + fact.tokens.length,
         sampledTokens: rollout.sampledTokens + fact.tokens.length,
       }
-      // Asked again it would be refused again.
+      // Another attempt would be refused for the same reason.
       if (fact.reason === 'too-long' || fact.reason === 'not-recorded')
         return end(next, 'failed', `engine: ${fact.error}`)
       return next.faults >= maxFaults ? end(next, 'failed', `engine: ${fact.error}`) : next
@@ -223,7 +223,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
   }
 }
 
-/** Of calls that were made: what a notebook ran for them, in their order. */
+/** Lists the notebook code of the calls that were executed, in their order. */
 export const cellsOf = (calls: readonly Call[]): readonly string[] =>
   calls.flatMap(({ tool, refused, arguments: { code } }) =>
     tool === notebookTool.name && refused === null && typeof code === 'string' ? [code] : [],

@@ -1,26 +1,29 @@
 /**
- * Which engines fail, by what becomes of their turns, by their silence or by their pace: a circuit breaker for each.
+ * A circuit breaker for each engine: decides which engines fail, by the outcome of their turns, by silence, or by pace.
  *
- * in   turns that were completed or interrupted, who is silent or slow, who is well again
- * out  who has to rest, and for how long
+ * in   turns completed or interrupted, engines that are silent or slow, engines that recovered
+ * out  engines that have to rest (take no turns), and for how long
  * Invariant: an engine rests when its last `limit` turns, of more than one trajectory, ended in errors of the engine, and when
- * it is silent or slow; each rest is twice as long as the one before, until a turn is completed by one of which nothing else is wrong.
+ * it is silent or slow. Each rest is twice as long as the one before, until the engine completes a turn while nothing else is
+ * wrong with it.
  */
 import type { TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 
-/** What can be wrong with an engine whose turns end well. */
+/** Faults of an engine whose turns end well. */
 export type Ailment = 'silent' | 'slow'
 
 interface Faults {
-  /** In a row. */
+  /** Failed turns in a row. */
   readonly count: number
   readonly trajectories: ReadonlySet<TrajectoryId>
   readonly error: string
   readonly rests: number
-  /** It was sent to rest and has not joined again: what its turns come to until then says nothing new. */
+  /** True from the decision to let the engine rest until it joins again; its turns in between are ignored. */
   readonly resting: boolean
-  /** It rests or has rested for that, and was not seen well since. Not known of an earlier life. */
+  /**
+   * The fault that the engine rests or rested for, until it is seen without it. Unknown for an earlier life of the engine.
+   */
   readonly ailment: Ailment | undefined
 }
 
@@ -44,7 +47,7 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
     if (before === undefined) return faults
     const { rests, ailment } = before
     const after = new Map(faults)
-    // Its turns end well, and it will be sent away all the same.
+    // Its turns end well, yet it is slow or silent, so the breaker keeps its count of rests.
     if (ailment !== undefined) return after.set(fact.engine, { ...nothing, rests, ailment })
     after.delete(fact.engine)
     return after
@@ -63,13 +66,13 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
   })
 }
 
-/** How long who has rested so many times has to rest, ms. */
+/** Length of the rest after `rests` earlier ones, ms: 5 s doubled each time, at most 60 s. */
 export const restAfter = (rests: number): number => Math.min(longestRestMs, firstRestMs * 2 ** rests)
 
-/** How long it has to rest if it is sent to rest now, ms. */
+/** Length of the rest if the engine has to rest now, ms. */
 export const restMs = (faults: EngineFaults, engine: EngineId): number => restAfter(faults.get(engine)?.rests ?? 0)
 
-/** Those that have to rest now because their turns fail. */
+/** Lists the engines that have to rest now because their turns fail. */
 export const restsDue = (faults: EngineFaults): readonly Rest[] =>
   [...faults].flatMap(([engine, { count, trajectories, error }]) =>
     count < limit || trajectories.size < 2
@@ -83,7 +86,7 @@ export const restsDue = (faults: EngineFaults): readonly Rest[] =>
         ],
   )
 
-/** It is sent to rest: once, until it joins again. */
+/** Records that the engine has to rest, once, until it joins again. */
 export function rested(faults: EngineFaults, engine: EngineId, ailment?: Ailment): EngineFaults {
   const before = faults.get(engine) ?? nothing
   return new Map(faults).set(engine, {
@@ -92,13 +95,13 @@ export function rested(faults: EngineFaults, engine: EngineId, ailment?: Ailment
   })
 }
 
-/** Nothing of that is wrong with it now. */
+/** Clears the fault if it is the one that the engine rested for. */
 export function recovered(faults: EngineFaults, engine: EngineId, from: Ailment): EngineFaults {
   const before = faults.get(engine)
   return before?.ailment === from ? new Map(faults).set(engine, { ...before, ailment: undefined }) : faults
 }
 
-/** It begins anew; how often it has rested stays known, and what for. */
+/** Starts the engine's record anew; the number of rests and their fault stay. */
 export function joinedAgain(faults: EngineFaults, engine: EngineId): EngineFaults {
   const before = faults.get(engine)
   if (before === undefined) return faults

@@ -1,10 +1,10 @@
 /**
- * The engines of a run as its scheduler knows them: who is here, under which weights, and who has to rest.
+ * The scheduler's view of the run's engines: which are here, under which weights, and which have to rest.
  *
- * in   engine.joined | left, weights.applied, engine.status, what turns came to, time
- * out  engines that take turns from now on; those that have to leave, each said once
- * Invariant: an engine takes turns when it has joined, has weights, and was heard since this scheduler began: the log may
- * name one that died. Silence counts only while this scheduler was awake: when it stood still it heard of nobody.
+ * in   engine.joined | left, weights.applied, engine.status, outcomes of turns, time
+ * out  engines that take turns from now on; engines that have to leave, each named once
+ * Invariant: an engine takes turns when it has joined, has weights, and was heard since this scheduler began, because the log
+ * may name an engine that died. Silence counts only while this scheduler was awake: a suspended process hears nobody.
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../../messages/facts'
 import type { EngineId, PolicyVersion } from '../../messages/ids'
@@ -23,9 +23,9 @@ import {
 } from './faults'
 import { type EnginePaces, paced, unpaced } from './pace'
 
-/** How long the others wait for an engine that has not taken the newest weights. */
+/** Longest wait of the fleet for an engine that has not taken the newest weights, ms. */
 const behindMs = 60_000
-/** Between two inputs, at most so much time counts as time in which an engine could have been heard. */
+/** Upper bound on the time between two inputs that counts as time in which an engine could have been heard, ms. */
 const longestNapMs = 1000
 
 export class EngineFleet {
@@ -33,7 +33,7 @@ export class EngineFleet {
   readonly #joined = new Map<EngineId, EngineJoined>()
   readonly #applied = new Map<EngineId, PolicyVersion>()
   readonly #active = new Map<EngineId, PolicyVersion>()
-  /** On the clock of the time awake. */
+  /** When each engine was last heard, on the clock of active time. */
   readonly #heardAt = new Map<EngineId, number>()
   readonly #appliedAt = new Map<EngineId, number>()
   readonly #slow = new Map<EngineId, string>()
@@ -41,12 +41,12 @@ export class EngineFleet {
   #paces: EnginePaces = new Map()
   readonly #clock = new Awake(longestNapMs)
 
-  /** `silentMs`: an engine that says nothing for this long has to leave. */
+  /** `silentMs`: an engine that is silent for this long has to leave. */
   constructor(silentMs: number) {
     this.#silentMs = silentMs
   }
 
-  /** Those that take turns, by the version that they sample under. */
+  /** Engines that take turns, with the version that each samples under. */
   get active(): ReadonlyMap<EngineId, PolicyVersion> {
     return this.#active
   }
@@ -56,10 +56,10 @@ export class EngineFleet {
     this.#joined.set(fact.engine, fact)
   }
 
-  /** Whether it took turns. */
+  /** Removes an engine; returns true if it took turns. */
   left({ engine, retryAfterMs }: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): boolean {
     if (retryAfterMs !== undefined && !this.#faults.get(engine)?.resting) {
-      this.#faults = rested(this.#faults, engine) // a refold: it was said by an earlier life
+      this.#faults = rested(this.#faults, engine) // during a refold: an earlier scheduler decided it
     }
     this.#joined.delete(engine)
     this.#applied.delete(engine)
@@ -70,7 +70,7 @@ export class EngineFleet {
     return this.#active.delete(engine)
   }
 
-  /** False: of an engine that is not here. */
+  /** Records the engine's weights; returns false if the engine is not here. */
   applied({ engine, version }: WeightsApplied): boolean {
     if (!this.#joined.has(engine)) return false
     this.#applied.set(engine, version)
@@ -91,7 +91,7 @@ export class EngineFleet {
     this.#faults = seen(this.#faults, fact)
   }
 
-  /** An engine said or did something: what it joined as, if it takes turns from here on. */
+  /** Records a sign of life. Returns the engine's `engine.joined` if it takes turns from now on. */
   heard(engine: EngineId): EngineJoined | undefined {
     const joined = this.#joined.get(engine)
     if (joined === undefined) return undefined
@@ -102,31 +102,33 @@ export class EngineFleet {
     return joined
   }
 
-  /** It says how it is. */
+  /** Records an `engine.status`. */
   spoke(engine: EngineId): void {
     this.#faults = recovered(this.#faults, engine, 'silent')
   }
 
-  /** Time goes on. */
+  /** Advances the clock. */
   advance(fx: Pick<Effects, 'now' | 'elapsed'>): void {
     this.#clock.look(fx)
   }
 
-  /** Those that have said nothing for too long, whether the log names them or they were heard. */
+  /** Lists engines that were silent for too long, whether the log names them or they were heard. */
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
       if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
-      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // said; it leaves when the fact comes back
+      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // named once; it leaves when the fact comes back
       return [this.#sentToRest(engine, `it has said nothing for ${this.#silentMs} ms`, 'silent')]
     })
   }
 
-  /** Whether all that take turns sample under this version or a newer one: a turn may go to any of them. */
+  /**
+   * True if every engine that takes turns samples under this version or a newer one, so a turn may go to any of them.
+   */
   hasAll(version: PolicyVersion): boolean {
     return this.#active.size > 0 && [...this.#active.values()].every(one => one >= version)
   }
 
-  /** Those that have not taken this version for so long after another has that they are waited for no longer. */
+  /** Lists engines that took this version too late: the fleet waits for them no longer. */
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)
     const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))
@@ -138,7 +140,7 @@ export class EngineFleet {
     )
   }
 
-  /** Those whose turns fail one after another, or take far longer than those of the others. */
+  /** Lists engines whose turns fail one after another, or take far longer than the other engines' turns. */
   unfit(): readonly Rest[] {
     const failing = restsDue(this.#faults)
     for (const { engine } of failing) this.#faults = rested(this.#faults, engine)

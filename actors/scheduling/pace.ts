@@ -1,18 +1,18 @@
 /**
- * Which engines are far slower than the rest of the fleet, by the p99 of their turns' time a token.
+ * Finds engines that are far slower than the rest of the fleet, by the p99 of their turns' time per token.
  *
- * in   turns that were completed        out  an engine's verdict, each time `window` further turns of it are there
- * Invariant: an engine is slow only beside others that were measured too, so that the last one is never given up. Turns
- * that stood still for new weights or for a preemption, and those of few tokens, do not count: they say nothing of the engine.
+ * in   completed turns        out  a verdict on an engine each time it has completed `window` further turns
+ * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never given up. Turns
+ * that waited for new weights or a preemption, and turns of few tokens, do not count: they say nothing about the engine.
  */
 import { quantile } from '../../kernels'
 import type { TurnCompleted } from '../../messages/facts'
 import type { EngineId } from '../../messages/ids'
 
 interface Pace {
-  /** ms a token, of the turns since the last verdict. */
+  /** Times per token of the turns since the last verdict, ms. */
   readonly times: readonly number[]
-  /** ms a token, at the last verdict. */
+  /** p99 of the time per token at the last verdict, ms. */
   readonly p99Ms: number | undefined
 }
 
@@ -20,16 +20,16 @@ export type EnginePaces = ReadonlyMap<EngineId, Pace>
 
 export type PaceVerdict = { readonly isSlow: false } | { readonly isSlow: true; readonly reason: string }
 
-/** Turns a verdict. */
+/** Turns per verdict. */
 const window = 100
-/** Shorter turns are mostly their first and last token. */
+/** Shorter turns consist mostly of their first and last token. */
 const leastTokens = 16
-/** Times the median of the others. */
+/** Factor over the median of the other engines above which an engine is slow. */
 const slowTimes = 4
-/** Nothing that is faster than this is slow, ms a token: at such speeds a busy host alone makes the difference. */
+/** Engines faster than this, in ms per token, are never slow: at such speeds a busy host alone makes the difference. */
 const quickMs = 100
 
-/** The turn counted, and what is to be said of its engine now, if it is time. */
+/** Counts a turn; returns the new paces and, when due, the verdict on its engine. */
 export function paced(
   paces: EnginePaces,
   { engine, tokens, segments, preemptions, timing }: TurnCompleted,
@@ -49,7 +49,7 @@ export function paced(
 function verdict(p99Ms: number, paces: EnginePaces, engine: EngineId): PaceVerdict {
   const others = [...paces].flatMap(([id, pace]) => (id === engine || pace.p99Ms === undefined ? [] : [pace.p99Ms]))
   const usual = quantile(others, 0.5)
-  // Alone, it has nobody to be compared with: a comparison with NaN is false.
+  // A single engine has nothing to be compared with: a comparison with NaN is false.
   if (!(p99Ms > Math.max(quickMs, slowTimes * usual))) return { isSlow: false }
   return {
     isSlow: true,
@@ -57,7 +57,7 @@ function verdict(p99Ms: number, paces: EnginePaces, engine: EngineId): PaceVerdi
   }
 }
 
-/** It left, or joined anew: what is known of it is over. */
+/** Forgets an engine that left or joined anew. */
 export function unpaced(paces: EnginePaces, engine: EngineId): EnginePaces {
   if (!paces.has(engine)) return paces
   const after = new Map(paces)

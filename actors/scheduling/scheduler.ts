@@ -2,12 +2,12 @@
  * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
  *
  * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed | interrupted
- * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take
- * out  engine.left for one that is silent, slow, behind, or fails turn after turn, and turn.interrupted for every turn that ran on an engine that left
- * Invariant: a turn goes only to engines that sample under its oldest allowed policy or a newer one, and that were heard
- * since this scheduler began. What it knows is soft: a scheduler that starts anew learns the engines from the log and from
- * what they say, and the turns from the coordinators, who ask again.
- * The queue and the ledger are a kernel's that changes itself; a state here is a view of it, not a value of its own.
+ * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take; engine.left for an
+ *      engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for every turn that ran on it
+ * Invariant: a turn goes only to engines that sample under its oldest allowed policy version or a newer one, and that were
+ * heard since this scheduler began. The state is soft: a new scheduler learns the engines from the log and from their status,
+ * and the turns from the coordinators, which ask again. The queue and the ledger are a mutable kernel; a state here is a view
+ * of it and not a value of its own.
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../../messages/commands'
@@ -20,17 +20,17 @@ import { EngineFleet } from './fleet'
 
 export interface SchedulerState {
   readonly scheduler: Scheduler
-  /** The latest ask of each trajectory that is under way. */
+  /** The latest request of each trajectory that is under way. */
   readonly asks: Map<TrajectoryId, GenerateTurn>
-  /** Asks that wait for newer weights. */
+  /** Requests that wait for newer weights. */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet
-  /** Turns that ran where nobody is any more: to be interrupted, so that they are asked for again. */
+  /** Turns whose engine left; they are interrupted, so that their coordinators ask again. */
   readonly stranded: Map<TrajectoryId, EngineId>
 }
 
 export interface SchedulerOptions {
-  /** An engine that says nothing for this long is gone. They speak once a second. Default 15,000. */
+  /** An engine without a sign of life for this long leaves, ms. Engines send one a second. Default 15,000. */
   readonly silentMs?: number
 }
 
@@ -54,7 +54,7 @@ export function scheduler(
     evolve(state, fact) {
       switch (fact.type) {
         case 'engine.joined':
-          leave(state, { engine: fact.engine }) // one that comes again under its name has lost what it had
+          leave(state, { engine: fact.engine }) // an engine that joins again under its name has lost what it held
           state.fleet.joined(fact)
           return { ...state }
         case 'engine.left':
@@ -117,12 +117,12 @@ export function scheduler(
 
 function leave(state: SchedulerState, left: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): void {
   if (!state.fleet.left(left)) return
-  // Its inference actor says so too, if it can: of two answers to an attempt the first counts.
+  // The engine's inference actor may answer too; the first of two answers to an attempt counts.
   const { engine } = left
   for (const trajectory of state.scheduler.engineLeft(engine)) state.stranded.set(trajectory, engine)
 }
 
-/** One that was heard and has weights takes turns from here on. */
+/** Lets an engine that was heard and has weights take turns from now on. */
 function hear(state: SchedulerState, engine: EngineId): void {
   const joined = state.fleet.heard(engine)
   if (joined === undefined) return
@@ -134,13 +134,13 @@ function takeEarly(state: SchedulerState): void {
   for (const ask of [...state.early.values()]) take(state, ask)
 }
 
-/** Turns wait until all engines have the weights that they need, and for none of them for ever. */
+/** Turns wait until all engines have the weights that they need, but wait for no engine for ever. */
 function behind({ early, fleet }: SchedulerState): readonly Rest[] {
   const asked = [...early.values()].map(({ minVersion }) => minVersion)
   return asked.length === 0 ? [] : fleet.behind(policyVersion(Math.max(...asked)))
 }
 
-/** Whoever runs an engine that has to rest lets it join again after a while. */
+/** Whoever runs an engine that has to rest lets it join again after `retryAfterMs`. */
 const leaving = (rests: readonly Rest[], fx: Effects): Fact[] =>
   rests.map(({ engine, reason, retryAfterMs }) => ({ type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs }))
 
@@ -152,7 +152,7 @@ function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
   return facts
 }
 
-/** How far the ledger was from what the engine has just said. */
+/** Reports the difference between the ledger and the engine's latest status. */
 function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): readonly Command[] {
   const account = state.scheduler.ledger.engine(engine)
   if (account === undefined) return []
@@ -163,7 +163,7 @@ function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): rea
 const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
   facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
 
-/** An older attempt than the one that is known is a stray. */
+/** Ignores an attempt older than the one that is known: it is a stray. */
 function take(state: SchedulerState, ask: GenerateTurn): void {
   const known = state.asks.get(ask.trajectory)
   if (known !== undefined && (known.turn > ask.turn || (known.turn === ask.turn && known.attempt > ask.attempt))) return

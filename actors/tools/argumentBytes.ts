@@ -1,6 +1,6 @@
 /**
- * How large the arguments of a tool call are, about: what bounds on queues and records are counted in.
- * Text counts three bytes a UTF-16 unit at most as UTF-8 and one at least: it is taken as it is, since code is ASCII.
+ * Estimates the size of a tool call's arguments in bytes, for the bounds of queues and records.
+ * Text counts one byte per UTF-16 unit, which is right for ASCII, so for code; UTF-8 takes up to three.
  */
 export function argumentBytes(value: unknown): number {
   let bytes = 0

@@ -1,12 +1,12 @@
 /**
- * Dispatcher: gives tool calls to the executors that have slots for them (DESIGN §7).
+ * Dispatcher: gives tool calls to the executors that have free slots (DESIGN §7).
  *
  * in   tool.execute, tool.cancel from coordinators; executor.slots, tools.ended from executors        out  tools.assign
- * Invariant: an executor never holds more calls than it has offered slots, as far as its leases tell; a call that is
- * taken is assigned until an executor says that it ended, and again, elsewhere, when the lease of whoever held it ends.
- * An answer that comes after that counts at most once, since the coordinator takes one answer to an attempt.
- * What it knows is soft: executors say every second what they offer and hold, coordinators ask again for what is lost.
- * A state is a view of queues that change in place, not a value of its own.
+ * Invariant: as far as its leases tell, an executor never holds more calls than it offered slots. A call stays assigned until
+ * an executor reports its end; when the lease of its holder ends, it is assigned again elsewhere. A late second answer does
+ * no harm, since the coordinator takes one answer per attempt.
+ * The state is soft: executors report every second what they offer and hold, and coordinators ask again for lost calls. It is
+ * a view of queues that change in place, not a value of its own.
  */
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
@@ -18,20 +18,22 @@ import { argumentBytes } from './argumentBytes'
 import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
-  /** An executor that is not heard of for this long is gone, and so is a call that it does not say it holds. */
+  /**
+   * An executor without a sign of life for this long is gone, and so is a call that its executor does not report as held, ms.
+   */
   readonly leaseMs?: number
-  /** Calls that may wait. One more is not taken: its coordinator asks again for it. */
+  /** Upper bound on waiting calls. A call above it is refused; its coordinator asks again. */
   readonly maxWaiting?: number
-  /** Bytes of arguments that may wait, as text. */
+  /** Upper bound on the arguments of all waiting calls, bytes of text. */
   readonly maxWaitingBytes?: number
-  /** A call for which there is no executor raises an alarm after this long. */
+  /** Wait after which a call that no executor can serve raises an alarm, ms. */
   readonly unservedMs?: number
 }
 
 interface Call {
   ask: ExecuteTool
   readonly bytes: number
-  /** Since when it waits, on the dispatcher's clock; undefined while an executor has it. */
+  /** Start of its wait, on the dispatcher's clock; undefined while an executor has it. */
   waitsSince: number | undefined
 }
 
@@ -41,32 +43,32 @@ interface Executor {
   slots: number
   tools: ReadonlySet<string>
   heardAt: number
-  /** By key of the attempt that was assigned. */
+  /** Leases by the key of the attempt that was assigned. */
   readonly leases: Map<string, { readonly call: Call; until: number }>
-  /** What it holds that was assigned by a dispatcher before this one. */
+  /** Keys of calls that an earlier dispatcher assigned to this executor. */
   foreign: Set<string>
 }
 
 export interface DispatcherState {
-  /** By tool, in the order in which tools are served. None is empty. */
+  /** Waiting calls by tool, in the order in which tools are served. No queue is empty. */
   readonly queues: Map<string, FairQueue<Call>>
-  /** The call of each place in a trajectory, under its latest attempt, until it has ended. */
+  /** The call at each place in a trajectory, under its latest attempt, until it ends. */
   readonly calls: Map<string, Call>
   readonly executors: Map<string, Executor>
-  /** Time in which this dispatcher was awake, ms: when it stood still it heard of nobody, and no lease ran out. */
+  /** Clock of active time: while this dispatcher was suspended it heard nobody, so no lease ran out. */
   readonly clock: Awake
   waiting: number
   waitingBytes: number
-  /** Calls that were not taken because too many waited. */
+  /** Calls that were refused because too many waited. */
   refused: number
-  /** Tools that nobody offers and that an alarm was raised for. */
+  /** Tools without an executor for which an alarm was raised. */
   readonly unserved: Set<string>
 }
 
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/** Of one command (DESIGN §7), and so many bytes of arguments, so that it fits into a record. */
+/** Most calls in one command (DESIGN §7), and most bytes of arguments, so that the command fits into a record. */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 
@@ -78,7 +80,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // A process that was stopped for a minute must not take every executor for dead that it could not hear.
+      // After a suspension of a minute, the dispatcher must not take every executor that it could not hear for dead.
       clock: new Awake(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
@@ -119,13 +121,13 @@ const placeOf = (ask: ExecuteTool) => `${ask.trajectory}#${ask.turn}#${ask.call}
 function take(state: DispatcherState, ask: ExecuteTool, limits: typeof defaults): void {
   const known = state.calls.get(placeOf(ask))
   if (known !== undefined) {
-    // Delivered again, or a stray of an attempt before.
+    // A repeated delivery, or a stray of an earlier attempt.
     if (ask.attempt <= known.ask.attempt) return
     if (known.waitsSince !== undefined) {
-      known.ask = ask // it keeps its place in the queue
+      known.ask = ask // keeps its place in the queue
       return
     }
-    // Somebody has an older attempt, whose answer will not be taken any more.
+    // An executor runs an older attempt, whose answer nobody will take.
   }
   const bytes = argumentBytes(ask.arguments)
   if (state.waiting >= limits.maxWaiting || state.waitingBytes + bytes > limits.maxWaitingBytes) {
@@ -147,7 +149,7 @@ function enqueue(state: DispatcherState, call: Call, put: (queue: FairQueue<Call
   state.waitingBytes += call.bytes
 }
 
-/** The queue has let go of the call already. */
+/** Updates the totals after the queue has let go of the call. */
 function dequeued(state: DispatcherState, call: Call): void {
   call.waitsSince = undefined
   state.waiting--
@@ -155,7 +157,7 @@ function dequeued(state: DispatcherState, call: Call): void {
   if (state.queues.get(call.ask.tool)?.size === 0) state.queues.delete(call.ask.tool)
 }
 
-/** The call with this key, taken out of its queue; undefined where none waits. */
+/** Takes the call with this key out of its queue; undefined if none waits. */
 function unqueue(state: DispatcherState, key: string): Call | undefined {
   const call = state.calls.get(key.slice(0, key.lastIndexOf('#')))
   if (call?.waitsSince === undefined || toolKey(call.ask) !== key) return undefined
@@ -193,13 +195,13 @@ function hear(state: DispatcherState, offer: OfferSlots, leaseMs: number): void 
   const { leases } = executor
   executor.foreign = new Set()
   for (const key of offer.held) {
-    // It was not heard of for a while, and still has what waits to be made by somebody else.
+    // The executor was silent for a while and still holds a call that already waits to be made by another one.
     const call = leases.get(key)?.call ?? unqueue(state, key)
     if (call === undefined) executor.foreign.add(key)
     else leases.set(key, { call, until: now + leaseMs })
   }
   if (offer.slots > 0) return
-  // It has stopped listening: what it does not hold now it will never have.
+  // The executor no longer listens: a call that it does not hold now will never reach it.
   const held = new Set(offer.held)
   for (const key of [...leases.keys()]) if (!held.has(key)) reclaim(state, executor, key)
   if (leases.size === 0) state.executors.delete(name)
@@ -216,7 +218,7 @@ function end(state: DispatcherState, { calls, slots, ...from }: EndTools): void 
       forget(state, lease.call)
       continue
     }
-    // Its lease had ended. Where the call waits to be made again, that is not needed any more.
+    // Its lease had ended. If the call already waits to be made again, it need not be.
     const call = unqueue(state, key)
     if (call !== undefined) forget(state, call)
   }
@@ -232,19 +234,21 @@ function lapse(state: DispatcherState, leaseMs: number): void {
   }
 }
 
-/** Takes a call back from its executor. One that was asked for again meanwhile is in the queue already. */
+/** Takes a call back from its executor. A call that was asked for again meanwhile is in the queue already. */
 function reclaim(state: DispatcherState, executor: Executor, key: string): void {
   const lease = executor.leases.get(key)
   executor.leases.delete(key)
   if (lease === undefined || state.calls.get(placeOf(lease.call.ask)) !== lease.call) return
-  // Not bounded by `maxWaiting`: it was taken, and what executors hold is bounded by their slots.
+  // Not bounded by `maxWaiting`: the call was accepted before, and slots bound what executors hold.
   enqueue(state, lease.call, queue => queue.pushFirst(lease.call.ask.trajectory, lease.call))
 }
 
 const free = (executor: Executor) => executor.slots - executor.leases.size - executor.foreign.size
 const load = (executor: Executor) => (executor.leases.size + executor.foreign.size) / executor.slots
 
-/** Each call to the executor of least load, so that those with more slots get more and all end at the same time. */
+/**
+ * Assigns each call to the executor of least load, so that executors with more slots get more and all end at the same time.
+ */
 function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   if (state.waiting === 0) return []
   const open = [...state.executors.values()].filter(executor => free(executor) > 0)
@@ -263,7 +267,7 @@ function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   return [...given].flatMap(([executor, calls]) => batches(executor, calls))
 }
 
-/** The next call of a tool that the executor has; tools are served in turn. */
+/** Next call of a tool that the executor has; tools are served in turn. */
 function next(state: DispatcherState, executor: Executor): Call | undefined {
   for (const [tool, queue] of state.queues) {
     if (!executor.tools.has(tool)) continue
@@ -293,7 +297,7 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/** Once for each tool that has calls and no executor, and again when that was mended and comes back. */
+/** Raises an alarm once for each tool that has calls and no executor, and again if that was mended and comes back. */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

@@ -1,10 +1,10 @@
 /**
- * The lanes of one tool executor among several, and its word to the dispatcher.
+ * The lanes of one tool executor among several, and its reports to the dispatcher.
  *
  * in   calls from the inbox        out  tool.completed and tools.ended in one append; executor.slots
- * Invariant: at most `lanes` calls run at once, and at most the slots offered (and a batch, should two dispatchers
- * overlap) are held; what is over that is not held, and its lease ends. A call that cannot be run at all is not ended
- * either. After `leave` nothing is begun.
+ * Invariant: at most `lanes` calls run at once, and at most the offered slots are held (plus one batch, should two dispatchers
+ * overlap). A call beyond that is dropped, and its lease ends; so does the lease of a call that cannot be run at all. No call
+ * begins after `leave`.
  */
 import type { ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
@@ -22,22 +22,22 @@ export interface ExecutorPortOptions {
   /** Part of idempotency keys. */
   readonly run?: RunId
   /**
-   * From a slot's end to the call that takes it, ms: the way to the dispatcher and back. So much work is asked for ahead
-   * of the lanes. Default 5.
+   * Time from the end of a call to the arrival of the next one in its slot, ms: the way to the dispatcher and back. The executor
+   * asks for so much work ahead of its lanes. Default 5.
    */
   readonly turnaroundMs?: number
 }
 
 export interface ExecutorPort {
   readonly perform: Port<ExecutorRequest>
-  /** Begins nothing any more; says which calls still run. */
+  /** Stops beginning calls; returns the report of the calls that still run. */
   leave(): OfferSlots
 }
 
-/** Calls asked for ahead of the lanes, at most. */
+/** Upper bound on the calls asked for ahead of the lanes. */
 const maxAhead = 64
 const maxOverlap = 64
-/** Of the mean time of a call, the weight of the latest. */
+/** EWMA weight of the latest call's duration. */
 const newest = 0.1
 
 export const executorKey = (request: ExecutorRequest): string =>
@@ -47,7 +47,7 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   const { id: executor, incarnation, lanes, tools, fx, turnaroundMs = 5 } = options
   const run = toolPort(tools, executor, fx, options.run)
   const held = new Set<string>()
-  /** Calls that wait for a lane, told whether they have one now. In their order. */
+  /** Calls that wait for a lane, in their order; each is told whether it may begin. */
   const waiting = new Map<string, (begins: boolean) => void>()
   let running = 0
   let meanMs: number | undefined
@@ -55,7 +55,7 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
 
   const slots = () => {
     if (leaving) return 0
-    // Little's law: what the lanes would finish while a free slot is on its way.
+    // Little's law: the number of calls that the lanes finish while a free slot's next call is on its way.
     const ahead = meanMs === undefined ? 0 : Math.round((lanes * turnaroundMs) / Math.max(meanMs, 0.1))
     return lanes + Math.min(ahead, maxAhead)
   }
@@ -68,14 +68,14 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
     held: [...held],
   })
 
-  /** False: it may not be begun any more. */
+  /** Resolves with false if the call may not begin any more. */
   async function lane(key: string): Promise<boolean> {
     if (running >= lanes) return new Promise(resolve => waiting.set(key, resolve))
     running++
     return true
   }
 
-  /** A lane goes straight to the call that waits longest, so that none that comes just now slips in between. */
+  /** Hands the lane to the call that has waited longest, so that a new call cannot slip in between. */
   function freeLane(): void {
     for (const [key, begin] of waiting) {
       waiting.delete(key)

@@ -1,9 +1,9 @@
 /**
  * A recipe's own function as a tool.
  *
- * in   arguments, as the model wrote them        out  what the function returned, or why there is nothing
- * Invariant: it resolves within the call's deadline, whatever the function does but never to yield; arguments that do not fit the
- * schema never reach it.
+ * in   arguments, as the model wrote them        out  the function's return value, or the reason why there is none
+ * Invariant: it resolves within the call's deadline, unless the function blocks the event loop. Arguments that do not fit the
+ * schema never reach the function.
  */
 import { z } from 'zod'
 import type { ToolFunction } from '../../config'
@@ -13,7 +13,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { unlessAborted } from '../../runtime/unlessAborted'
 import type { Tool, ToolOutcome } from './toolPort'
 
-/** @throws TroupeError config.bad_tool_schema: the schema's parameters are none that can be checked */
+/** @throws TroupeError config.bad_tool_schema if the schema's parameters cannot be checked */
 export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
   const checked = checkerOf(schema)
   return async (args, { timeoutMs, trajectory = '', idempotencyKey = '' }, signal) => {
@@ -50,7 +50,7 @@ function checkerOf({ name, parameters }: ToolSchema): z.ZodType {
       boundary: 'config',
       retriable: false,
       message: `the parameters of the tool '${name}' cannot be checked: ${asError(cause).message}`,
-      hint: 'say the same in JSON Schema that zod reads (z.fromJSONSchema), or leave that part to the function',
+      hint: 'rewrite the parameters in JSON Schema that zod reads (z.fromJSONSchema), or let the function check that part itself',
       cause,
     })
   }

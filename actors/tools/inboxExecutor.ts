@@ -1,9 +1,9 @@
 /**
  * Inbox executor: one of several tool executors. It runs the calls that a dispatcher puts into its inbox.
  *
- * in   tools.assign (for this start of this executor), ticks        out  requests to run and to say what it offers
- * Invariant: it holds no state: what it runs is its port's to know, and what is lost with it is given to another when
- * its lease ends.
+ * in   tools.assign (for this start of this executor), ticks        out  requests to run calls and to report offers
+ * Invariant: the behaviour holds no state. Its port knows what runs; when this executor dies, the leases of its calls end and
+ * another executor gets them.
  */
 import type { AssignTools, ExecuteTool } from '../../messages/commands'
 import type { ExecutorId } from '../../messages/ids'
@@ -11,7 +11,7 @@ import { type Behaviour, nothing } from '../../runtime/host/behaviour'
 
 export type ExecutorRequest =
   | { readonly kind: 'run'; readonly ask: ExecuteTool }
-  /** To say what it offers and what it holds. */
+  /** Reports the offered slots and the held calls. */
   | { readonly kind: 'offer' }
 
 export function inboxExecutor(id: ExecutorId, incarnation: string): Behaviour<null, AssignTools, ExecutorRequest> {

@@ -1,10 +1,10 @@
 /**
- * A tool executor takes part in a run, here or on another machine: it offers its slots and gets calls by credits.
+ * Joins a tool executor to a run, here or on another machine: it offers its slots and gets calls by credits.
  *
  * in   tools by name, how many calls they take at once        out  executor.slots, tool.completed, tools.ended
- * Invariant: it offers nothing before it listens, and after `leave` what it had not begun is given to others at once.
- * The tools stay the caller's: they are not closed here. Several executors need a dispatcher (`dispatcher`) that is
- * hosted somewhere on the same run, on the single partition of `tool-calls`.
+ * Invariant: it offers nothing before it listens. After `leave`, calls that it had not begun go to others at once. The tools
+ * stay the caller's and are not closed here. Several executors need a `dispatcher` that is hosted on the same run, on the
+ * single partition of `tool-calls`.
  */
 import type { ExecutorId } from '../../messages/ids'
 import type { Embedded } from '../../runtime/embed'
@@ -14,18 +14,20 @@ import { type ExecutorPortOptions, executorKey, executorPort } from './executorP
 import { inboxExecutor } from './inboxExecutor'
 
 export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'tools' | 'turnaroundMs'> {
-  /** Stands in every result. Two executors may have one name; each start counts for itself. */
+  /** Name in every result. Two executors may share a name; each start counts for itself. */
   readonly id: ExecutorId
-  /** How often it says that it is there, ms; well below the dispatcher's lease. Default 1000. */
+  /** Interval of its reports, ms; keep it well below the dispatcher's lease. Default 1000. */
   readonly offerEveryMs?: number
 }
 
 export interface JoinedExecutor {
-  /** Gives back what it has not begun, lets what runs end for `drainMs`, and aborts the rest. */
+  /** Gives back the calls that have not begun, lets running calls end for `drainMs`, and aborts the rest. */
   leave(options?: CloseOptions): Promise<void>
 }
 
-/** Resolves when it listens. Throws `config.calls_partitioned` where a topic of the user's own has several partitions. */
+/**
+ * Resolves once the executor listens. Throws `config.calls_partitioned` if the user's own topic has several partitions.
+ */
 export async function joinExecutor(
   { journal, fx, host }: Pick<Embedded, 'journal' | 'fx' | 'host'>,
   { offerEveryMs = 1000, ...options }: ExecutorOptions,
@@ -36,8 +38,8 @@ export async function joinExecutor(
     throw new TroupeError('config.calls_partitioned', {
       boundary: 'config',
       retriable: false,
-      message: `the topic of tool calls has ${partitions} partitions; a dispatcher has to see all calls`,
-      hint: 'give it a single partition, or host `toolExecutor`, which takes every call of its share of the partitions',
+      message: `the topic of tool calls has ${partitions} partitions; a dispatcher must read all calls, so it needs exactly 1`,
+      hint: 'give the topic a single partition, or host `toolExecutor`, which takes every call of its share of the partitions',
     })
   }
   const incarnation = fx.unique()
@@ -45,7 +47,7 @@ export async function joinExecutor(
   const hosted = await host({
     behaviour: inboxExecutor(id, incarnation),
     feeds: [{ topic: 'inboxes', from: 'latest' }],
-    // Each reads the whole topic and takes what is its own: a consumer group would share it out.
+    // Each executor reads the whole topic and takes its own records: a shared consumer group would split it.
     group: `tool-executor.${incarnation}`,
     perform: port.perform,
     keyOf: executorKey,
@@ -56,7 +58,7 @@ export async function joinExecutor(
     async leave(how) {
       await journal.append([port.leave()])
       await hosted.close(how)
-      // What was aborted at the end is nobody's any more.
+      // Releases the calls that were aborted at the end.
       await journal.append([{ ...port.leave(), held: [] }])
     },
   }

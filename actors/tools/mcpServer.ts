@@ -1,10 +1,10 @@
 /**
  * A server of the Model Context Protocol, by the official SDK: its tools, and calls to them.
  *
- * in   how it is started or where it is        out  schemas; how calls ended
- * Invariant: a server that dies, or does not answer in time, costs the calls that it had, each with its reason; it is started
- * again for the next. One that is late, or whose answer did not get through, is asked whether it lives, and the connection is
- * ended where it does not say so: over HTTP nothing else tells that it went, or that it no longer knows our session.
+ * in   how to start the server, or its address        out  schemas; how calls ended
+ * Invariant: a server that dies, or does not answer in time, costs only the calls that it had, each with its reason; the next
+ * call starts it again. A server that is late, or whose answer was lost, is pinged; without an answer to that, the connection
+ * is closed: over HTTP nothing else tells that the server went away or no longer knows our session.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { getDefaultEnvironment, StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
@@ -28,18 +28,18 @@ export interface McpServer {
 
 const pingMs = 2000
 const stderrChars = 500
-/** Of a result, characters; what is more is cut at its end. */
+/** Longest result, characters; the end of a longer one is cut off. */
 const resultChars = 256 * 1024
 const maxPages = 100
 
 interface Connection {
   readonly client: Client
-  /** Why it ended. */
+  /** Resolves with the reason when the connection ends. */
   readonly ended: Promise<string>
   isOver: boolean
 }
 
-/** Connected once, so that what it offers is known. @throws TroupeError config.mcp_failed */
+/** Connects once, so that the server's tools are known. @throws TroupeError config.mcp_failed */
 export async function openMcpServer(
   name: string,
   config: McpServerConfig,
@@ -59,7 +59,7 @@ export async function openMcpServer(
       return connection
     })
     const tried = current
-    // One that does not start is tried again by the next call.
+    // The next call tries a server again that did not start.
     tried.catch(() => {
       if (current === tried) current = undefined
     })
@@ -101,7 +101,7 @@ export async function openMcpServer(
         const late = AbortSignal.timeout(timeoutMs)
         let connection: Connection
         try {
-          // One that is being started has longer for it than a call has: the start goes on without this call.
+          // Starting may take longer than a call has: the start goes on without this call.
           connection = await unlessAborted(connected(), AbortSignal.any([signal, late]))
         } catch (thrown) {
           signal.throwIfAborted()
@@ -128,7 +128,7 @@ export async function openMcpServer(
             void endUnlessAlive(connection)
             return ended({ status: 'timeout' })
           }
-          // An McpError is the server's own word, but for one: a broken connection is told twice, and its end says more.
+          // An McpError is the server's own word, with one exception: a broken connection is reported twice, and its end says more.
           const isOwn = error instanceof McpError && error.code !== ErrorCode.ConnectionClosed
           if (!isOwn && !connection.isOver) await unlessAborted(endUnlessAlive(connection), signal)
           if (!connection.isOver) return ended({ status: 'error', reason: error.message })
@@ -220,7 +220,7 @@ interface Result {
   readonly structuredContent?: unknown
 }
 
-/** Text as it is; what cannot be shown as text by its kind and size. */
+/** Text as it is; content that cannot be shown as text by its kind and size. */
 function textOf({ content = [], structuredContent }: Result): string {
   const parts = content.map(({ type, text, data, mimeType }) => {
     if (type === 'text') return text ?? ''

@@ -1,14 +1,14 @@
 /**
- * The Python tool as the tool executor takes it: the model's arguments are checked here, the rest is the sandbox's.
+ * The Python tool for the tool executor: checks the model's arguments and leaves the rest to the sandbox.
  *
- * in   the arguments of a call, as the model wrote them        out  how it ended, with what it printed
+ * in   a call's arguments, as the model wrote them        out  how the call ended, with what it printed
  */
 
 import type { Sandbox } from '../../sandbox/sandbox'
 import { runPythonTool } from '../../sandbox/tools/pythonTool'
 import type { Tool } from './toolPort'
 
-/** `memoryMb`: of a call; the sandbox's own default where none is given. */
+/** `memoryMb`: memory limit of a call; default: the sandbox's own. */
 export function pythonToolIn(sandbox: Sandbox, memoryMb?: number): Tool {
   return async ({ code, input }, { timeoutMs }, signal) => {
     if (typeof code !== 'string' || (input !== undefined && typeof input !== 'string')) {

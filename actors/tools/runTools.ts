@@ -1,8 +1,8 @@
 /**
- * The tools of a run, by name: those that the recipe brings, built-in ones, and those of MCP servers.
+ * The tools of a run, by name: those of the recipe, built-in ones, and those of MCP servers.
  *
- * in   the recipe and its `tools` section        out  a tool a name, and the schemas that prompts describe
- * Invariant: no two tools have one name, and every schema has a tool behind it; what does not fit ends the run at its start.
+ * in   the recipe and its `tools` section        out  one tool for each name, and the schemas that prompts describe
+ * Invariant: no two tools share a name, and every schema has a tool behind it; a contradiction ends the run at its start.
  */
 import { closest } from 'fastest-levenshtein'
 import type { Recipe, RecipeConfig } from '../../config'
@@ -31,7 +31,10 @@ export interface RunTools {
 
 const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool]
 
-/** What prompts describe. MCP servers are asked, and let go again. @throws TroupeError as `openRunTools` */
+/**
+ * Lists the schemas that prompts describe. MCP servers are started, asked, and closed again.
+ * @throws TroupeError as `openRunTools`
+ */
 export async function toolSchemas(options: RunToolsOptions): Promise<readonly ToolSchema[]> {
   const servers = await openServers(options)
   const schemas = all(options, servers)
@@ -39,7 +42,9 @@ export async function toolSchemas(options: RunToolsOptions): Promise<readonly To
   return schemas
 }
 
-/** @throws TroupeError config.no_tool, config.tool_twice, config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet */
+/**
+ * @throws TroupeError config.no_tool, config.tool_twice, config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet
+ */
 export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): Promise<RunTools> {
   const own = named(options)
   const { toolFunctions = {} } = options.recipe
@@ -49,7 +54,7 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
     const run = toolFunctions[schema.name]
     if (run !== undefined) tools.set(schema.name, functionTool(schema, run))
     else if (schema.name === notebookTool.name) tools.set(schema.name, notebookIn(sandbox, memoryMb))
-    // Recipes describe the Python tool in words, and under a name, of their own.
+    // A recipe may describe the Python tool in words, and under a name, of its own.
     else if (!takesCode(schema))
       throw bad('config.no_tool', `the recipe's tool '${schema.name}' has no function in toolFunctions`)
     else tools.set(schema.name, pythonToolIn(sandbox, memoryMb))
@@ -68,7 +73,7 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
 const takesCode = ({ parameters }: ToolSchema) =>
   typeof parameters.properties === 'object' && parameters.properties !== null && 'code' in parameters.properties
 
-/** Without those of servers. */
+/** Schemas without those of MCP servers. */
 function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
   const { names } = config.tools
   if (names === undefined) return recipe.tools
@@ -77,7 +82,7 @@ function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
     const found = known.find(tool => tool.name === name)
     if (found !== undefined) return found
     const all = known.map(tool => tool.name)
-    throw bad('config.no_tool', `tools.names: there is no tool '${name}'; did you mean '${closest(name, all)}'?`)
+    throw bad('config.no_tool', `tools.names: unknown tool '${name}'; did you mean '${closest(name, all)}'?`)
   })
 }
 
@@ -98,7 +103,7 @@ interface Opened {
 async function openServers({ config, log }: RunToolsOptions): Promise<readonly Opened[]> {
   const wanted = Object.entries(config.tools.mcp)
   if (wanted.length === 0) return []
-  // Loaded here: the SDK takes a third of a second, and most runs have no server.
+  // Loaded here because the SDK takes a third of a second, and most runs have no MCP server.
   const { openMcpServer } = require('./mcpServer') as typeof import('./mcpServer')
   const opened = await Promise.allSettled(
     wanted.map(async ([name, server]) => ({ name, server: await openMcpServer(name, server, log) })),
@@ -133,5 +138,5 @@ const bad = (code: string, message: string) =>
     boundary: 'config',
     retriable: false,
     message,
-    hint: `built in are ${builtIn.map(({ name }) => name).join(' and ')}; a recipe brings others as tools and toolFunctions`,
+    hint: `built-in tools: ${builtIn.map(({ name }) => name).join(' and ')}; a recipe brings others as tools and toolFunctions`,
   })

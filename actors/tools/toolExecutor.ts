@@ -1,10 +1,9 @@
 /**
- * Tool executor: runs the tool calls of models, every one of its topic, as it comes. For calls that are shared out
- * between executors see `joinExecutor`.
+ * Tool executor: runs every tool call of its topic as it comes. To share calls between several executors, see `joinExecutor`.
  *
  * in   tool.execute        out  tool.completed, through a request to the tool
- * Invariant: every call is answered once for each attempt. It holds no state: a call that is lost with its executor is
- * asked for again by the coordinator.
+ * Invariant: every call is answered once per attempt. The executor holds no state: the coordinator asks again for a call
+ * that is lost with its executor.
  */
 import type { ExecuteTool } from '../../messages/commands'
 import { type Behaviour, nothing } from '../../runtime/host/behaviour'

@@ -1,9 +1,9 @@
 /**
- * The tools' side of the tool executor.
+ * The tool executor's port to the tools.
  *
  * in   tool.execute        out  tool.completed
- * Invariant: the status is the one that the sandbox recorded, and what the model is shown is made from it, never the
- * other way round.
+ * Invariant: the status is the one that the sandbox recorded. The model's text is made from the status, never the other way
+ * round.
  */
 import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
 import type { ExecuteTool } from '../../messages/commands'
@@ -13,24 +13,27 @@ import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
 import { nothingRan } from '../rollouts/asks'
 
-/** How a tool call went, before it is put into words. */
+/** How a tool call went, before it is put into words for the model. */
 export interface ToolOutcome extends ToolRun {
   readonly wallMs: number
   readonly cpuMs: number
 }
 
-/** What a call is given besides its arguments. */
+/** Limits and identity of a call, besides its arguments. */
 interface ToolLimits {
   readonly timeoutMs: number
-  /** Whose call it is: what a tool keeps, it keeps for a trajectory. */
+  /** The calling trajectory: a tool keeps state per trajectory. */
   readonly trajectory?: TrajectoryId
-  /** The same for every attempt of a call, and of no other call: a tool with effects outside has them once for a key. */
+  /**
+   * The same for every attempt of a call, and different for every other call: a tool with effects outside applies them once per
+   * key.
+   */
   readonly idempotencyKey?: string
-  /** Of a notebook: codes of the cells before this one. */
+  /** Notebook only: code of the cells before this one. */
   readonly cells?: readonly string[]
 }
 
-/** A tool by its name. It resolves for whatever the call does; it rejects when the tool itself is broken. */
+/** A tool by its name. It resolves whatever the call does; it rejects only when the tool itself is broken. */
 export type Tool = (
   args: Readonly<Record<string, unknown>>,
   limits: ToolLimits,
@@ -39,7 +42,10 @@ export type Tool = (
 
 export const toolKey = (ask: ExecuteTool): string => `${ask.trajectory}#${ask.turn}#${ask.call}#${ask.attempt}`
 
-/** Answers the behaviour's requests with the tools given by name. `run`: part of idempotency keys, which then are of one run. */
+/**
+ * Answers the behaviour's requests with the tools given by name. `run` becomes part of the idempotency keys, so keys of two
+ * runs differ.
+ */
 export function toolPort(
   tools: ReadonlyMap<string, Tool>,
   executor: ExecutorId,
