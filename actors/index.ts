@@ -12,7 +12,6 @@ export { inferenceKey, inferencePort } from './inference/inferencePort'
 export { type Joined, type JoinOptions, joinEngine } from './inference/joinEngine'
 export { type LearnerPlan, type LearnerRequest, type LearnerState, learner } from './learning/learner'
 export { fence } from './ownership/fencing'
-export type { RenderRequest } from './rollouts/asks'
 export { type CoordinatorOptions, type CoordinatorState, coordinator } from './rollouts/coordinator'
 export {
   type GatheredGroup,
@@ -21,6 +20,7 @@ export {
   grouper,
   oldestOpenGroup,
 } from './rollouts/grouper'
+export type { RenderRequest } from './rollouts/nextActions'
 export { type OwnerState, oldestOpen, owner } from './rollouts/owner'
 export { renderKey, renderPort } from './rollouts/renderPort'
 export { type RewardedOptions, type RewardedRollout, rewardedRollout } from './rollouts/rewardedRollout'

@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
 import { loadRecipe } from '../recipes/load/loadRecipe'
 import type { Origin } from '../runtime/settings/resolveConfig'
-import { gather } from './options/repeatable'
+import { repeatable } from './options/repeatable'
 
 export function registerConfig(program: Command): void {
   program
@@ -12,7 +12,7 @@ export function registerConfig(program: Command): void {
     .description('resolved configuration')
     .command('print <recipe>')
     .description('print a recipe with all defaults and where each value came from')
-    .option('--set <path=value>', 'override a field', gather, [])
+    .option('--set <path=value>', 'override a field', repeatable, [])
     .option('--json', 'as JSON: {value, origins}')
     .action((name: string, options: { set: string[]; json?: boolean }) => {
       const { value, origins } = loadRecipe(name, options.set).config

@@ -12,7 +12,7 @@ import type { Effects } from '../runtime/effects'
 /** Owners check every 250 ms, so a longer gap means that the process was suspended. */
 const usualNapMs = 5000
 
-export class Awake {
+export class ActiveClock {
   /** Time on this clock, ms. */
   now = 0
   private looks = 0
@@ -23,7 +23,7 @@ export class Awake {
   constructor(private readonly longestNapMs = usualNapMs) {}
 
   /** Advances the clock; call it before the other methods, at every check. */
-  look(fx: Pick<Effects, 'now' | 'elapsed'>): void {
+  tick(fx: Pick<Effects, 'now' | 'elapsed'>): void {
     const elapsed = fx.elapsed()
     if (this.looks++ > 0) this.now += this.nap(elapsed - this.elapsed)
     this.elapsed = elapsed

@@ -21,7 +21,7 @@ export interface GatherOptions {
 }
 
 /** `call` resolves with as many results as it got items, in their order. */
-export function gather<T, R>(
+export function batchCalls<T, R>(
   call: (items: readonly T[]) => Promise<readonly R[]>,
   { most, isOfOne }: GatherOptions,
 ): (item: T) => Promise<R> {

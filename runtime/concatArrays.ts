@@ -1,5 +1,8 @@
 /** Concatenates typed arrays in their order. */
-export function joined<T extends Int32Array | Float32Array>(make: new (length: number) => T, parts: readonly T[]): T {
+export function concatArrays<T extends Int32Array | Float32Array>(
+  make: new (length: number) => T,
+  parts: readonly T[],
+): T {
   const whole = new make(parts.reduce((sum, part) => sum + part.length, 0))
   let at = 0
   for (const part of parts) {

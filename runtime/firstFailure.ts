@@ -4,7 +4,7 @@ export interface Failure {
   readonly fail: (error: Error) => void
 }
 
-export function failure(): Failure {
+export function firstFailure(): Failure {
   let fail: (error: Error) => void = () => {}
   const failed = new Promise<never>((_, reject) => {
     fail = reject

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
-import type { RenderRequest } from '../actors/rollouts/asks'
 import { coordinator } from '../actors/rollouts/coordinator'
 import { grouper } from '../actors/rollouts/grouper'
+import type { RenderRequest } from '../actors/rollouts/nextActions'
 import { type OwnerState, oldestOpen, owner } from '../actors/rollouts/owner'
 import { assembleSequence } from '../kernels'
 import type { GenerateTurn } from '../messages/commands'

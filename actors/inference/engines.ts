@@ -124,7 +124,10 @@ async function startServer(
     case 'openai': {
       const encode = (text: string) => renderer.encode(text)
       const engine = await startOpenaiEngine({ ...server, encode, ...(model === undefined ? {} : { model }) })
-      log.info({ engine: id, url, ...engine.capabilities }, 'an OpenAI-compatible server joined; it gets no new weights')
+      log.info(
+        { engine: id, url, ...engine.capabilities },
+        'an OpenAI-compatible server joined; it gets no new weights',
+      )
       return engine
     }
     default:

@@ -14,7 +14,7 @@ import type { Embedded } from '../../runtime/embed'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { CloseOptions, Host, Port } from '../../runtime/host/host'
 import { fenced } from '../ownership/fencing'
-import { restAfter } from '../scheduling/faults'
+import { restAfter } from '../scheduling/circuitBreaker'
 import { type InferenceRequest, inference } from './inference'
 import { inferenceKey, inferencePort } from './inferencePort'
 

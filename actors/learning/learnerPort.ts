@@ -27,7 +27,7 @@ import type { Decision } from '../../runtime/host/behaviour'
 import type { Port } from '../../runtime/host/host'
 import type { Journal } from '../../runtime/journal/journal'
 import type { Log } from '../../runtime/log'
-import { unlessAborted } from '../../runtime/unlessAborted'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
 import type { Batch, LearnerRequest } from './learner'
 
@@ -165,7 +165,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
 
   // A run that is stopped waits for its step, which is seconds from being durable, but not for a cold start.
   return (request, signal) =>
-    request.kind === 'cold-start' ? unlessAborted(coldStart(request.epoch), signal) : train(request)
+    request.kind === 'cold-start' ? rejectOnAbort(coldStart(request.epoch), signal) : train(request)
 }
 
 /**

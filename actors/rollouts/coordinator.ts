@@ -8,10 +8,10 @@
  */
 import { OrderedMap } from 'immutable'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
-import { Awake } from '../../runtime/activeClock'
+import { ActiveClock } from '../../runtime/activeClock'
 import { nothing, type Reactive } from '../../runtime/host/behaviour'
 import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
-import { type Asks, answerVerify, ask, awaitsReward, type RenderRequest } from './asks'
+import { addNextActions, answerVerify, awaitsReward, type NextActions, type RenderRequest } from './nextActions'
 import { type Call, evolveRollout, newRollout, type Rollout } from './rollout'
 
 interface CoordinatedGroup {
@@ -47,24 +47,24 @@ const usualVerifyTimeoutMs = 30_000
 export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
   const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
   /** Clock of the waits, per rollout state or per call as last asked. */
-  const awake = new Awake()
+  const clock = new ActiveClock()
   /**
    * Time at which each rollout state was asked about. The facts of that are not folded yet, so they must not be said again.
    */
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>
-    awake.now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
+    clock.now - (askedAt.get(rollout) ?? Number.NEGATIVE_INFINITY) <= options.turnTimeoutMs
   const isLost = (call: Call, { request }: Rollout) =>
     call.response === null &&
     call.attempt >= 0 &&
-    awake.waited(call, call.askedAt) > request.limits.toolTimeoutMs + toolGraceMs
+    clock.waited(call, call.askedAt) > request.limits.toolTimeoutMs + toolGraceMs
   const isUnjudged = (rollout: Rollout) =>
-    rollout.phase === 'finished' && awaitsReward(rollout) && awake.waited(rollout, rollout.askedAt) > verifyTimeoutMs
+    rollout.phase === 'finished' && awaitsReward(rollout) && clock.waited(rollout, rollout.askedAt) > verifyTimeoutMs
 
   function isOverdue(rollout: Rollout): boolean {
     switch (rollout.phase) {
       case 'turn':
-        return rollout.open && awake.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
+        return rollout.open && clock.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
       case 'tools':
         return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // counts them all: `isLost` has to start every call's clock
       default:
@@ -121,36 +121,36 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
     },
     asked: (state, highestOrder) => ({ ...state, highestOrder: Math.max(state.highestOrder, highestOrder) }),
     decide(state, input, fx) {
-      const out: Asks = { facts: [], commands: [], requests: [] }
+      const out: NextActions = { facts: [], commands: [], requests: [] }
       switch (input.type) {
         case 'rollout.requested':
         case 'turn.completed':
         case 'turn.interrupted':
         case 'context.appended': {
           const rollout = find(state, input.trajectory)
-          if (rollout !== undefined) ask(rollout, state.epoch, fx, out)
+          if (rollout !== undefined) addNextActions(rollout, state.epoch, fx, out)
           return out
         }
         case 'tool.completed': {
           const rollout = find(state, input.trajectory)
-          if (rollout?.phase === 'append') ask(rollout, state.epoch, fx, out)
+          if (rollout?.phase === 'append') addNextActions(rollout, state.epoch, fx, out)
           return out
         }
         case 'group.closed':
           for (const rollout of state.groups.get(input.group)?.members.values() ?? []) {
-            if (rollout.phase === 'ended') ask(rollout, state.epoch, fx, out)
+            if (rollout.phase === 'ended') addNextActions(rollout, state.epoch, fx, out)
           }
           return out
         case 'tick': {
-          awake.look(fx)
+          clock.tick(fx)
           for (const rollout of rolloutsOf(state)) {
             if (isOverdue(rollout) && !isAsked(rollout)) {
-              askedAt.set(rollout, awake.now)
-              ask(rollout, state.epoch, fx, out, call => isLost(call, rollout))
+              askedAt.set(rollout, clock.now)
+              addNextActions(rollout, state.epoch, fx, out, call => isLost(call, rollout))
             }
             if (!isUnjudged(rollout)) continue
             // No fact records this: a repeated request costs the grader time and changes nothing.
-            awake.restart(rollout)
+            clock.restart(rollout)
             out.commands.push(answerVerify(rollout))
           }
           return out
@@ -159,7 +159,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
           // Repeats what was asked before the claim; anything asked later reaches the new scheduler by itself.
           for (const rollout of rolloutsOf(state)) {
             const isOut = rollout.phase === 'turn' ? rollout.open : rollout.phase === 'tools'
-            if (isOut && !isAsked(rollout)) ask(rollout, state.epoch, fx, out, call => call.attempt >= 0)
+            if (isOut && !isAsked(rollout)) addNextActions(rollout, state.epoch, fx, out, call => call.attempt >= 0)
           }
           return out
         default:
@@ -167,10 +167,10 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
       }
     },
     pending(state, fx) {
-      const out: Asks = { facts: [], commands: [], requests: [] }
+      const out: NextActions = { facts: [], commands: [], requests: [] }
       for (const rollout of rolloutsOf(state)) {
-        askedAt.set(rollout, awake.now)
-        ask(rollout, state.epoch, fx, out)
+        askedAt.set(rollout, clock.now)
+        addNextActions(rollout, state.epoch, fx, out)
       }
       return out
     },

@@ -11,7 +11,7 @@ import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
 import type { Fact, GroupClosed, Purpose } from '../../messages/facts'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf } from '../../messages/ids'
-import { Awake } from '../../runtime/activeClock'
+import { ActiveClock } from '../../runtime/activeClock'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { nothing, type Reactive } from '../../runtime/host/behaviour'
 import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
@@ -67,7 +67,7 @@ const absent: Member = {
 }
 
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
-  const awake = new Awake()
+  const clock = new ActiveClock()
   /**
    * Deadlines of the open groups as of the last tick. A refold yields new objects; these keep the clock of each deadline running.
    */
@@ -196,13 +196,13 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
         case 'tick': {
           const facts: Fact[] = []
           const open = new Map<GroupId, GatheredGroup['deadline']>()
-          awake.look(fx)
+          clock.tick(fx)
           for (const [id, group] of state.groups) {
             if (group.purpose === 'eval' || group.closed !== null) continue
             const known = deadlines.get(id)
             const deadline = known?.from === group.deadline.from ? known : group.deadline
             open.set(id, deadline)
-            if (awake.waited(deadline, deadline.from) > deadline.afterMs) {
+            if (clock.waited(deadline, deadline.from) > deadline.afterMs) {
               facts.push(...close(id, group, state.epoch, 'deadline', fx))
             }
           }

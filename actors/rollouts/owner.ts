@@ -5,9 +5,9 @@
  * Invariant: each behaviour folds every fact and decides only on its own inputs.
  */
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
-import type { RenderRequest } from './asks'
 import type { CoordinatorState } from './coordinator'
 import type { GrouperState } from './grouper'
+import type { RenderRequest } from './nextActions'
 
 export interface OwnerState {
   readonly coordinator: CoordinatorState

@@ -6,7 +6,7 @@
 import type { Renderer } from '../../backends/renderer/renderer'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
-import type { RenderRequest } from './asks'
+import type { RenderRequest } from './nextActions'
 
 export const renderKey = (request: RenderRequest): string => `${request.trajectory}#${request.turn}#${request.epoch}`
 

@@ -8,7 +8,7 @@
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../../messages/facts'
 import type { EngineId, PolicyVersion } from '../../messages/ids'
-import { Awake } from '../../runtime/activeClock'
+import { ActiveClock } from '../../runtime/activeClock'
 import type { Effects } from '../../runtime/effects'
 import {
   type Ailment,
@@ -20,7 +20,7 @@ import {
   restMs,
   restsDue,
   seen,
-} from './faults'
+} from './circuitBreaker'
 import { type EnginePaces, paced, unpaced } from './pace'
 
 /** Longest wait of the fleet for an engine that has not taken the newest weights, ms. */
@@ -39,7 +39,7 @@ export class EngineFleet {
   readonly #slow = new Map<EngineId, string>()
   #faults: EngineFaults = new Map()
   #paces: EnginePaces = new Map()
-  readonly #clock = new Awake(longestNapMs)
+  readonly #clock = new ActiveClock(longestNapMs)
 
   /** `silentMs`: an engine that is silent for this long has to leave. */
   constructor(silentMs: number) {
@@ -109,7 +109,7 @@ export class EngineFleet {
 
   /** Advances the clock. */
   advance(fx: Pick<Effects, 'now' | 'elapsed'>): void {
-    this.#clock.look(fx)
+    this.#clock.tick(fx)
   }
 
   /** Lists engines that were silent for too long, whether the log names them or they were heard. */

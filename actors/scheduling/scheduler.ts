@@ -15,7 +15,7 @@ import type { EngineLeft, Fact, TurnInterrupted } from '../../messages/facts'
 import { type EngineId, groupOf, policyVersion, type TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Decision, Reactive } from '../../runtime/host/behaviour'
-import type { Rest } from './faults'
+import type { Rest } from './circuitBreaker'
 import { EngineFleet } from './fleet'
 
 export interface SchedulerState {

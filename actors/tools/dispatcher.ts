@@ -11,7 +11,7 @@
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId } from '../../messages/ids'
-import { Awake } from '../../runtime/activeClock'
+import { ActiveClock } from '../../runtime/activeClock'
 import type { Effects } from '../../runtime/effects'
 import { type Decision, nothing, type Reactive } from '../../runtime/host/behaviour'
 import { argumentBytes } from './argumentBytes'
@@ -56,7 +56,7 @@ export interface DispatcherState {
   readonly calls: Map<string, Call>
   readonly executors: Map<string, Executor>
   /** Clock of active time: while this dispatcher was suspended it heard nobody, so no lease ran out. */
-  readonly clock: Awake
+  readonly clock: ActiveClock
   waiting: number
   waitingBytes: number
   /** Calls that were refused because too many waited. */
@@ -81,7 +81,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       calls: new Map(),
       executors: new Map(),
       // After a suspension of a minute, the dispatcher must not take every executor that it could not hear for dead.
-      clock: new Awake(limits.leaseMs / 4),
+      clock: new ActiveClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
       refused: 0,
@@ -89,7 +89,7 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
     }),
     evolve: state => state,
     decide(state, input, fx) {
-      state.clock.look(fx)
+      state.clock.tick(fx)
       switch (input.type) {
         case 'tool.execute':
           take(state, input, limits)

@@ -10,7 +10,7 @@ import type { ToolFunction } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
-import { unlessAborted } from '../../runtime/unlessAborted'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { Tool, ToolOutcome } from './toolPort'
 
 /** @throws TroupeError config.bad_tool_schema if the schema's parameters cannot be checked */
@@ -32,7 +32,7 @@ export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
     const either = AbortSignal.any([signal, late])
     try {
       const given = (async () => run(args, { signal: either, timeoutMs, trajectory, idempotencyKey }))()
-      return ended({ status: 'ok', exitCode: 0, stdout: textOf(await unlessAborted(given, either)) })
+      return ended({ status: 'ok', exitCode: 0, stdout: textOf(await rejectOnAbort(given, either)) })
     } catch (thrown) {
       signal.throwIfAborted()
       if (late.aborted) return ended({ status: 'timeout' })

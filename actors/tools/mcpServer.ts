@@ -16,8 +16,8 @@ import type { ToolSchema } from '../../config/toolSchema'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { resolveSecret, type SecretRef } from '../../runtime/secret'
-import { unlessAborted } from '../../runtime/unlessAborted'
 import type { Tool, ToolOutcome } from './toolPort'
 
 export interface McpServer {
@@ -102,7 +102,7 @@ export async function openMcpServer(
         let connection: Connection
         try {
           // Starting may take longer than a call has: the start goes on without this call.
-          connection = await unlessAborted(connected(), AbortSignal.any([signal, late]))
+          connection = await rejectOnAbort(connected(), AbortSignal.any([signal, late]))
         } catch (thrown) {
           signal.throwIfAborted()
           if (late.aborted) return ended({ status: 'timeout' })
@@ -130,7 +130,7 @@ export async function openMcpServer(
           }
           // An McpError is the server's own word, with one exception: a broken connection is reported twice, and its end says more.
           const isOwn = error instanceof McpError && error.code !== ErrorCode.ConnectionClosed
-          if (!isOwn && !connection.isOver) await unlessAborted(endUnlessAlive(connection), signal)
+          if (!isOwn && !connection.isOver) await rejectOnAbort(endUnlessAlive(connection), signal)
           if (!connection.isOver) return ended({ status: 'error', reason: error.message })
           const why = error instanceof McpError ? '' : ` (${error.message})`
           const reason = `the server '${name}' ${await connection.ended}${why}; it is started again`

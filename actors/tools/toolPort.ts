@@ -11,7 +11,7 @@ import type { ToolStatus } from '../../messages/facts'
 import type { ExecutorId, RunId, TrajectoryId } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
-import { nothingRan } from '../rollouts/asks'
+import { nothingRan } from '../rollouts/nextActions'
 
 /** How a tool call went, before it is put into words for the model. */
 export interface ToolOutcome extends ToolRun {

@@ -12,7 +12,7 @@ import { answerText } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
-import { unlessAborted } from '../../runtime/unlessAborted'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { GraderSandbox } from './graderSandbox'
 import { mathGrader } from './mathGrader'
 import { choiceGrader, exactGrader, formatGrader } from './textGraders'
@@ -101,7 +101,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       const whole = { ...task, truth }
       const given = (async () =>
         judge({ response, answer, task: whole }, { signal: either, timeoutMs, aside, python, config }))()
-      return gradeOf(name, await unlessAborted(given, either), answer ?? '')
+      return gradeOf(name, await rejectOnAbort(given, either), answer ?? '')
     } catch (thrown) {
       signal.throwIfAborted()
       if (late.signal.aborted) return { reward: null, how: 'timeout', why: `no score within ${timeoutMs} ms` }

@@ -7,7 +7,7 @@
 
 import type { ToolSchema } from '../../config/toolSchema'
 import type { ChatMessage } from '../../messages/facts'
-import { gather } from '../../runtime/batchCalls'
+import { batchCalls } from '../../runtime/batchCalls'
 import { TroupeError } from '../../runtime/errors'
 import { bytesOfTokens, tokensOfBytes } from '../../runtime/tokenBytes'
 import { type PolicyProcessOptions, startPolicyProcess } from '../policyProcess'
@@ -57,7 +57,7 @@ export async function startRenderer(
     return rendered
   }
 
-  const toolResponses = gather<readonly string[], Rendered>(
+  const toolResponses = batchCalls<readonly string[], Rendered>(
     async lists => {
       const items = lists.map(responses => ({ responses }))
       return (await call<{ items: Reply[] }>('ToolResponsesList', { items })).items.map(renderedOf)

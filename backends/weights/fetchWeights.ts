@@ -19,7 +19,7 @@ import { z } from 'zod'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { troupeHome } from '../../runtime/home'
-import { unlessAborted } from '../../runtime/unlessAborted'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { servedWeights, unchecked } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
@@ -82,7 +82,7 @@ export async function weightsHere(weights: PublishedWeights, options: FetchOptio
   const here = () => shared(`${directory} ${digest}`, () => ifSound(directory, digest))
   const fetch = () => shared(`${served} ${digest}`, () => fetched(served, digest, options))
   const running = here().then(found => found ?? fetch())
-  return options.signal === undefined ? running : unlessAborted(running, options.signal)
+  return options.signal === undefined ? running : rejectOnAbort(running, options.signal)
 }
 
 /** A path that is the learner's on its host may hold other weights on this one: another run's, or a copy that has aged. */

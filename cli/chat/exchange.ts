@@ -6,7 +6,7 @@
  * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget. However it ends, the engine
  * keeps nothing of it, and what there was of it stands in the conversation.
  */
-import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/rollouts/asks'
+import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/rollouts/nextActions'
 import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
 import { type Tool, toolPort } from '../../actors/tools/toolPort'
 import { type Engine, type Generation, GenerationLost } from '../../backends/engines/engine'

@@ -17,7 +17,7 @@ import { createLog } from '../../runtime/log'
 import { openRun } from '../../runtime/openRun'
 import { withBus } from '../options/busOptions'
 import { numberFrom, wholeNumber } from '../options/readers'
-import { gather } from '../options/repeatable'
+import { repeatable } from '../options/repeatable'
 import { timestamp } from '../train'
 import { refuseTaken } from '../train/startedRun'
 import { type Exchanged, exchange } from './exchange'
@@ -62,7 +62,7 @@ export function registerChat(program: Command): void {
     .option(
       '--set <path=value>',
       'a field of the recipe, e.g. tools.mcp.NAME={command: …}; may be given many times',
-      gather,
+      repeatable,
       [],
     )
     .option('--json', 'a JSON line for each piece of text, turn, call and result, last a summary')

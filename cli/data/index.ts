@@ -20,7 +20,7 @@ import { type ProblemSet, problemSets } from '../../recipes/data/sets'
 import { TroupeError } from '../../runtime/errors'
 import { readyOut, writeOut } from '../io/writeOut'
 import { shareOf, wholeNumber } from '../options/readers'
-import { gather } from '../options/repeatable'
+import { repeatable } from '../options/repeatable'
 import { type DataReport, printReport } from './report'
 
 interface DataOptions {
@@ -48,12 +48,12 @@ export function registerData(program: Command): void {
   program
     .command('data <name>')
     .description(`prepare a data set: problems (${names(problemSets)}) or conversations (${names(conversationSets)})`)
-    .requiredOption('--from <place>', 'a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME', gather, [])
+    .requiredOption('--from <place>', 'a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME', repeatable, [])
     .requiredOption('--out <file>', 'JSONL to write')
     .option('--split <name>', 'which split, on the hub')
     .option('--revision <name>', 'which revision, on the hub')
-    .option('--against <file>', 'evaluation problems: who shares 8 words in a row with one is left out', gather, [])
-    .option('--answers <file>', 'sampled answers {problem | id, answers: […]} of a model', gather, [])
+    .option('--against <file>', 'evaluation problems: who shares 8 words in a row with one is left out', repeatable, [])
+    .option('--answers <file>', 'sampled answers {problem | id, answers: […]} of a model', repeatable, [])
     .option('--agreement <n/m>', 'keep problems where n of m sampled answers match (0: keep all)', agreementOf)
     .option('--integer', 'keep integer answers only')
     .option('--no-integer', 'keep other answers, too')

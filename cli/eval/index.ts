@@ -15,7 +15,7 @@ import { type Benchmark, benchmarks } from '../../recipes/benchmarks'
 import { resolveConfig } from '../../runtime/settings/resolveConfig'
 import { withBus } from '../options/busOptions'
 import { numberFrom, wholeNumber } from '../options/readers'
-import { gather } from '../options/repeatable'
+import { repeatable } from '../options/repeatable'
 import { timestamp } from '../train'
 import { type EvalOptions, evaluateOne, fieldsOf, wrong } from './one'
 import { recordedEvaluation } from './recorded'
@@ -48,10 +48,10 @@ export function registerEval(program: Command): void {
     .option(
       '--engine <address>',
       'local, vllm:URL, sglang:URL or openai:URL, many times; recorded:RUN or simulated:FILE',
-      gather,
+      repeatable,
       [],
     )
-    .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
+    .option('--set <path=value>', 'override a field of the recipe; may be given many times', repeatable, [])
     .option('--json', 'a JSON line with the result, last a summary')
     .option('--run <id>', 'name of the run (default: benchmark and time)')
     .option(

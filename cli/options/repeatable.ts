@@ -1,2 +1,2 @@
-/** A reader for options that may be given many times: their values, in order. */
-export const gather = (value: string, before: readonly string[]): readonly string[] => [...before, value]
+/** Reads an option that may be given several times: collects its values in order. */
+export const repeatable = (value: string, before: readonly string[]): readonly string[] => [...before, value]

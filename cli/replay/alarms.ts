@@ -17,7 +17,7 @@ import { configOf } from '../../replay/log/recordedConfig'
 import type { RecordedRun } from '../../replay/log/recordedRun'
 import { asError, TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
-import { gather } from '../options/repeatable'
+import { repeatable } from '../options/repeatable'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 
@@ -40,7 +40,7 @@ export function registerAlarms(replay: Command): void {
     .option(
       '--alarm <alarm>',
       "another one, or another bound, as in a recipe: '{name: slow, metric: meanTokens, above: 6000, for: 3}'",
-      gather,
+      repeatable,
       [],
     )
     .option('--json', 'a JSON line for each')

@@ -14,7 +14,7 @@ import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolve
 import { type Counted, countedTrajectories, responseOf } from '../../replay/trajectories/trajectory'
 import { graderDeadlineMs, gradesAtOnce, recordedGrader } from '../../replay/whatIf/recordedGrader'
 import { asError, TroupeError } from '../../runtime/errors'
-import { unlessAborted } from '../../runtime/unlessAborted'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { wholeNumber } from '../options/readers'
 import { jsonText } from './jsonText'
@@ -160,7 +160,7 @@ async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: num
   const late = new AbortController()
   const timer = setTimeout(() => late.abort(), timeoutMs)
   try {
-    return await unlessAborted((async () => grader(ask, late.signal))(), late.signal)
+    return await rejectOnAbort((async () => grader(ask, late.signal))(), late.signal)
   } catch (thrown) {
     const why = late.signal.aborted ? `no grade within ${timeoutMs} ms` : asError(thrown).message
     throw wrong(`${trajectory} could not be judged: ${why}`)

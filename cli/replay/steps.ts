@@ -16,7 +16,7 @@ import { TroupeError } from '../../runtime/errors'
 import { svgOf } from '../io/picture'
 import { escapeForTerminal, percent } from '../io/terminal'
 import { writeOut } from '../io/writeOut'
-import { gather } from '../options/repeatable'
+import { repeatable } from '../options/repeatable'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
 import { type NamedProgress, stepCurves } from './stepCurves'
@@ -32,7 +32,7 @@ export function registerSteps(replay: Command): void {
     .command('steps')
     .description('what each step and each evaluation came to: pass@1, tool errors, groups, loss')
     .option('--picture <file>', 'their curves, as an SVG')
-    .option('--beside <run>', 'another run in the picture, of this bus or as BUS#RUN; may be given again', gather, [])
+    .option('--beside <run>', 'another run in the picture, of this bus or as BUS#RUN; may be given again', repeatable, [])
     .option('--json', 'a JSON line for each, as of `train --json`')
   withRun(command).action(steps)
 }

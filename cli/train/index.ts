@@ -26,7 +26,7 @@ import { stopSignals } from '../io/signals'
 import { reportUnfollowed } from '../io/terminal'
 import { withBus, withDirectory } from '../options/busOptions'
 import { wholeNumber } from '../options/readers'
-import { gather } from '../options/repeatable'
+import { repeatable } from '../options/repeatable'
 import { cpuUse } from './cpuUse'
 import { type MetricsServer, runMetrics, serveMetrics } from './metrics'
 import { takeRole } from './role'
@@ -63,10 +63,10 @@ export function withRunOptions(command: Command): Command {
     .option(
       '--engine <address>',
       'local, vllm:URL, sglang:URL or openai:URL, many times; recorded:RUN or simulated:FILE',
-      gather,
+      repeatable,
       [],
     )
-    .option('--set <path=value>', 'override a field of the recipe; may be given many times', gather, [])
+    .option('--set <path=value>', 'override a field of the recipe; may be given many times', repeatable, [])
     .option('--json', 'a JSON line for each step, last a summary')
     .option('--run <id>', 'name of the run (default: recipe and time)')
     .option('--resume <id>', 'go on with a run, from the turns it was at')
@@ -95,7 +95,7 @@ export function registerTrain(program: Command): void {
     .option(
       '--stop-on <alarm>',
       `end when it is raised: one of the recipe's alarms, or ${knownAlarms.join(', ')}`,
-      gather,
+      repeatable,
       [],
     )
     .option('--dry-run', 'one step on a small random model of the same architecture, and estimates of the real run')

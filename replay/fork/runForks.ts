@@ -23,7 +23,7 @@ import { collectedVersions } from '../../runtime/collectedVersions'
 import { systemEffects as fx } from '../../runtime/effects'
 import { openTroupe } from '../../runtime/embed'
 import { TroupeError } from '../../runtime/errors'
-import { failure } from '../../runtime/firstFailure'
+import { firstFailure } from '../../runtime/firstFailure'
 import type { Journal } from '../../runtime/journal/journal'
 import { createLog } from '../../runtime/log'
 import type { RunContext } from '../../runtime/openRun'
@@ -84,7 +84,7 @@ async function runPart(
   const { config, recipe } = forked.code
   const { bus, blobs, run, files } = context
   const log = createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' })
-  const { failed, fail } = failure()
+  const { failed, fail } = firstFailure()
   const options: RunOptions = {
     ...{ run, config, bus, blobs, fx, log, resume, learns: false, acceptCode: false, role: 'all' },
     // A fork draws no tasks: it has its parent's.

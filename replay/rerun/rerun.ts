@@ -10,7 +10,7 @@
  * at that moment, or a refold, would ask for is compared instead.
  */
 import { isDeepStrictEqual } from 'node:util'
-import type { RenderRequest } from '../../actors/rollouts/asks'
+import type { RenderRequest } from '../../actors/rollouts/nextActions'
 import type { OwnerState } from '../../actors/rollouts/owner'
 import { decode, encode } from '../../messages/codec'
 import type { Fact, TrajectoryFact } from '../../messages/facts'

@@ -7,7 +7,7 @@
  */
 import type { Message } from '../../../messages'
 import { type Embedded, type HostSpec, openTroupe } from '../../../runtime/embed'
-import { failure } from '../../../runtime/firstFailure'
+import { firstFailure } from '../../../runtime/firstFailure'
 import type { Host } from '../../../runtime/host/host'
 import type { RunOptions } from '../run'
 
@@ -59,7 +59,7 @@ export function openScope(
 /** What a run, or one role of it, is begun on: an open embedding, closed with the scope, and the first fault of the tree. */
 export async function openRunScope(options: RunOptions) {
   const { run, fx, log, bus, blobs, partitions = 1 } = options
-  const { failed, fail } = failure()
+  const { failed, fail } = firstFailure()
   const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
   const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
   const scope = openScope(options, troupe, fail)

@@ -14,7 +14,7 @@ import type {
   TurnInterrupted,
 } from '../../../messages/facts'
 import type { TrajectoryId } from '../../../messages/ids'
-import { joined } from '../../../runtime/concatArrays'
+import { concatArrays } from '../../../runtime/concatArrays'
 import { TroupeError } from '../../../runtime/errors'
 import { contextDigest } from '../../../runtime/journal/contextDigest'
 import type { Entry, Journal } from '../../../runtime/journal/journal'
@@ -110,11 +110,11 @@ export class RecordedTurns {
       read.length === 1
         ? { tokens: only!.tokens, logprobs: only!.logprobs, segments: only!.segments }
         : {
-            tokens: joined(
+            tokens: concatArrays(
               Int32Array,
               read.map(part => part.tokens),
             ),
-            logprobs: joined(
+            logprobs: concatArrays(
               Float32Array,
               read.map(part => part.logprobs),
             ),
@@ -123,7 +123,7 @@ export class RecordedTurns {
     const entropies = read.flatMap(part => part.entropies ?? [])
     return {
       ...own,
-      ...(entropies.length < read.length ? {} : { entropies: joined(Float32Array, entropies) }),
+      ...(entropies.length < read.length ? {} : { entropies: concatArrays(Float32Array, entropies) }),
       ...{ text, finish, cachedTokens, preemptions },
       firstMs: Math.max(0, firstTokenAt - queuedAt),
       tokenMs: Math.max(0, endedAt - firstTokenAt) / Math.max(1, last.tokens.length - 1),
@@ -135,7 +135,7 @@ export class RecordedTurns {
     const rendered = (await this.#at(partition, before)) as RolloutRequested | ContextAppended
     const sampled: Int32Array[] = []
     for (const offset of parts) sampled.push(((await this.#at(partition, offset)) as TurnCompleted).tokens)
-    return { rendered: rendered.tokens, sampled: joined(Int32Array, sampled) }
+    return { rendered: rendered.tokens, sampled: concatArrays(Int32Array, sampled) }
   }
 
   async #at(partition: number, offset: number): Promise<Entry['message']> {

@@ -8,13 +8,13 @@
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
 import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'
 import type { Epoch, TrajectoryId } from '../../messages/ids'
-import { joined } from '../../runtime/concatArrays'
+import { concatArrays } from '../../runtime/concatArrays'
 import { deriveSeed, type Effects } from '../../runtime/effects'
 import { contextDigest } from '../../runtime/journal/contextDigest'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
 
-/** Asks the renderer for the tokens of tool responses (a delta to the context); `context.appended` answers it. */
+/** NextActions the renderer for the tokens of tool responses (a delta to the context); `context.appended` answers it. */
 export interface RenderRequest {
   readonly kind: 'render'
   readonly trajectory: TrajectoryId
@@ -23,14 +23,20 @@ export interface RenderRequest {
   readonly responses: readonly string[]
 }
 
-export interface Asks {
+export interface NextActions {
   facts: Fact[]
   commands: Command[]
   requests: RenderRequest[]
 }
 
 /** Adds to `out` what the rollout needs next. With `isDue`, only the tool calls that it selects are asked again. */
-export function ask(rollout: Rollout, at: Epoch, fx: Effects, out: Asks, isDue?: (call: Call) => boolean): void {
+export function addNextActions(
+  rollout: Rollout,
+  at: Epoch,
+  fx: Effects,
+  out: NextActions,
+  isDue?: (call: Call) => boolean,
+): void {
   switch (rollout.phase) {
     case 'turn': {
       const turn = turnAsked(rollout, at, fx)
@@ -78,7 +84,7 @@ export function turnAsked(
   const { request } = rollout
   const maxTokens = tokensLeft(rollout)
   if (maxTokens < 1) return undefined
-  const context = joined(Int32Array, [...rollout.context, ...rollout.partial])
+  const context = concatArrays(Int32Array, [...rollout.context, ...rollout.partial])
   const common = {
     trajectory: request.trajectory,
     turn: rollout.turn,
@@ -114,7 +120,7 @@ export function turnAsked(
 /** Result fields of a tool call that was never executed. */
 export const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null } as const
 
-/** Asks the next attempt of the call at `index`; a call that cannot be made at all is answered at once. */
+/** NextActions the next attempt of the call at `index`; a call that cannot be made at all is answered at once. */
 export function toolAsked(
   rollout: Rollout,
   index: number,
@@ -171,7 +177,7 @@ export const answerVerify = (rollout: Rollout): VerifyAnswer => ({
   task: rollout.request.task,
 })
 
-function finish(rollout: Rollout, ending: Ending, at: Epoch, fx: Effects, out: Asks): void {
+function finish(rollout: Rollout, ending: Ending, at: Epoch, fx: Effects, out: NextActions): void {
   const { trajectory } = rollout.request
   out.facts.push(rolloutFinished(rollout, ending, at, fx))
   out.commands.push({ type: 'trajectory.release', trajectory, outcome: ending.outcome })

@@ -1,5 +1,5 @@
 /** What is asked at the same time goes in one call, and everyone gets their own answer. */
-import { gather } from '../runtime/batchCalls'
+import { batchCalls } from '../runtime/batchCalls'
 
 const nextTurn = () => new Promise(resolve => setImmediate(resolve))
 const never = { most: 10, isOfOne: () => false }
@@ -7,7 +7,7 @@ const never = { most: 10, isOfOne: () => false }
 test('what is asked in one turn of the event loop is one call, and what comes meanwhile is the next', async () => {
   const calls: (readonly number[])[] = []
   let go: () => void = () => {}
-  const ask = gather(async (items: readonly number[]) => {
+  const ask = batchCalls(async (items: readonly number[]) => {
     calls.push(items)
     await new Promise<void>(resolve => {
       go = resolve
@@ -32,7 +32,7 @@ test('what is asked in one turn of the event loop is one call, and what comes me
 
 test('a call has at most as many items as it may have', async () => {
   const sizes: number[] = []
-  const ask = gather(
+  const ask = batchCalls(
     async (items: readonly number[]) => {
       sizes.push(items.length)
       return items
@@ -45,7 +45,7 @@ test('a call has at most as many items as it may have', async () => {
 
 test('an item that is to blame fails alone, and a failure of the call itself fails all and is over', async () => {
   let lost = false
-  const ask = gather(
+  const ask = batchCalls(
     async (items: readonly string[]) => {
       if (lost) throw new Error('lost')
       if (items.includes('bad')) throw new Error('refused')

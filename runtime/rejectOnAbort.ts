@@ -1,8 +1,8 @@
-/** What the work comes to, or a rejection as soon as the signal is aborted; the work goes on, and nobody waits for it. */
+/** Rejects as soon as the signal is aborted, else settles as the work does. Aborted work runs on, but nobody waits for it. */
 import { asError } from './errors'
 
-export async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  work.catch(() => {}) // seen through the race, or no longer of interest
+export async function rejectOnAbort<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  work.catch(() => {}) // the race reports it, or nobody waits for it any more
   let onAbort = () => {}
   const aborted = new Promise<never>((_, reject) => {
     onAbort = () => reject(asError(signal.reason))
