@@ -48,7 +48,12 @@ export function registerData(program: Command): void {
   program
     .command('data <name>')
     .description(`prepare a data set: problems (${names(problemSets)}) or conversations (${names(conversationSets)})`)
-    .requiredOption('--from <place>', 'a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME', repeatable, [])
+    .requiredOption(
+      '--from <place>',
+      'a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME',
+      repeatable,
+      [],
+    )
     .requiredOption('--out <file>', 'JSONL to write')
     .option('--split <name>', 'which split, on the hub')
     .option('--revision <name>', 'which revision, on the hub')

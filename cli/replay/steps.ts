@@ -32,7 +32,12 @@ export function registerSteps(replay: Command): void {
     .command('steps')
     .description('what each step and each evaluation came to: pass@1, tool errors, groups, loss')
     .option('--picture <file>', 'their curves, as an SVG')
-    .option('--beside <run>', 'another run in the picture, of this bus or as BUS#RUN; may be given again', repeatable, [])
+    .option(
+      '--beside <run>',
+      'another run in the picture, of this bus or as BUS#RUN; may be given again',
+      repeatable,
+      [],
+    )
     .option('--json', 'a JSON line for each, as of `train --json`')
   withRun(command).action(steps)
 }
