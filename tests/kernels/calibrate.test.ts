@@ -69,8 +69,8 @@ test('a step that is slower for prompts beside decodes is found, and a patch of 
       ? turn
       : { ...turn, endedMs: turn.firstTokenMs + 1.6 * (turn.endedMs - turn.firstTokenMs) },
   )
-  for (const of of [turns, slowed]) {
-    const found = calibrate(of, model.maxBatchTokens).stepMs
+  for (const batch of [turns, slowed]) {
+    const found = calibrate(batch, model.maxBatchTokens).stepMs
     const chunk = [{ cachedTokens: 400, tokens: 50 }]
     for (const chunks of [[], chunk]) {
       const lasts = stepMs({ ...model, stepMs: found }, 32, 32 * 900, chunks)

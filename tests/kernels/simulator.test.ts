@@ -296,8 +296,8 @@ test.each(names)('%s: however long nothing runs, the figures are those of a shor
   const gapMs = 1_700_000_000_000
   const long = run([...burst(0, 0), ...burst(gapMs, 3)], {}, options)
   expect(long.makespanMs - gapMs).toBeCloseTo(short.makespanMs - 100_000, 1)
-  for (const of of ['turns', 'steps', 'prefilledTokens', 'cachedTokens', 'recomputedTokens'] as const) {
-    expect(long[of]).toBe(short[of])
+  for (const count of ['turns', 'steps', 'prefilledTokens', 'cachedTokens', 'recomputedTokens'] as const) {
+    expect(long[count]).toBe(short[count])
   }
   expect(long.ttftMsMean).toBeCloseTo(short.ttftMsMean, 1)
   // A tool that takes as long, and arrivals that are dates.
