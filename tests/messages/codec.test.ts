@@ -18,9 +18,9 @@ import {
   stripTimes,
   type TrajectoryId,
   topicOnBus,
-} from '../messages'
-import type { TurnCompleted } from '../messages/facts'
-import type { Fields, Kind } from '../messages/shape'
+} from '../../messages'
+import type { TurnCompleted } from '../../messages/facts'
+import type { Fields, Kind } from '../../messages/shape'
 
 const run = runId('run-1')
 const packr = new Packr({ useRecords: false })

@@ -1,7 +1,7 @@
 /** Older schema versions: lifted a step at a time, or refused. The steps here are examples; ours are checked to be complete. */
 import { Packr } from 'msgpackr'
-import { decode, MessageError, missingSteps, shapes, type UpcastTable, upcast, upcasts } from '../messages'
-import type { Schema } from '../messages/codec'
+import { decode, MessageError, missingSteps, shapes, type UpcastTable, upcast, upcasts } from '../../messages'
+import type { Schema } from '../../messages/codec'
 
 const packr = new Packr({ useRecords: false })
 
