@@ -9,9 +9,9 @@ import {
   simulate,
   type TracedTrajectory,
   workload,
-} from '../../kernels'
-import { pcg32 } from '../../kernels/random'
-import { stepMs } from '../../kernels/simulator/engineModel'
+} from '../../../kernels'
+import { pcg32 } from '../../../kernels/random'
+import { stepMs } from '../../../kernels/simulator/engineModel'
 
 const model: EngineModel = {
   name: 'measured',

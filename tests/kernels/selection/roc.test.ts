@@ -1,6 +1,6 @@
 /** RoC: the counts of the paper and of the release, its lawful outcomes, and what the draws are weighted by. */
 import fc from 'fast-check'
-import { advantages } from '../../kernels/selection/advantages'
+import { advantages } from '../../../kernels/selection/advantages'
 import {
   errorPenalty,
   formatPenalty,
@@ -9,7 +9,7 @@ import {
   type SelectionOptions,
   selectGroup,
   selectionCounts,
-} from '../../kernels/selection/roc'
+} from '../../../kernels/selection/roc'
 
 const base: SelectionOptions = { variant: 'paper', keep: 16, seed: 1 }
 

@@ -1,6 +1,6 @@
 /** The texts that a model sees of its tools: the paper's four outcomes, and the cut in the middle. */
 import fc from 'fast-check'
-import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle } from '../../kernels/toolCalls/toolText'
+import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle } from '../../../kernels/toolCalls/toolText'
 
 const run = (rest: Partial<ToolRun>): ToolRun => ({
   status: 'ok',

@@ -1,12 +1,12 @@
 /** The simulator: small cases summed by hand from the formula of DESIGN §9, and what holds for any load and engine. */
 import fc from 'fast-check'
-import type { PolicyName } from '../../kernels/scheduling/contract'
-import { policies } from '../../kernels/scheduling/scheduler'
-import { type EngineModel, familyNames, type PrefillShape, stepMs } from '../../kernels/simulator/engineModel'
-import { lowerBoundMs } from '../../kernels/simulator/lowerBound'
-import { type SimulationOptions, simulate } from '../../kernels/simulator/simulate'
-import { finalTokens, sampledTokens, type TracedTrajectory } from '../../kernels/simulator/trace'
-import { baseShape, workload } from '../../kernels/simulator/workload'
+import type { PolicyName } from '../../../kernels/scheduling/contract'
+import { policies } from '../../../kernels/scheduling/scheduler'
+import { type EngineModel, familyNames, type PrefillShape, stepMs } from '../../../kernels/simulator/engineModel'
+import { lowerBoundMs } from '../../../kernels/simulator/lowerBound'
+import { type SimulationOptions, simulate } from '../../../kernels/simulator/simulate'
+import { finalTokens, sampledTokens, type TracedTrajectory } from '../../../kernels/simulator/trace'
+import { baseShape, workload } from '../../../kernels/simulator/workload'
 
 const names = Object.keys(policies) as PolicyName[]
 

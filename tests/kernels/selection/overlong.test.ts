@@ -2,7 +2,7 @@
  * DAPO's soft punishment of long answers, alone and in the advantages of a group.
  */
 import fc from 'fast-check'
-import { advantages, type GroupMember, overlongPunishment, selectGroup } from '../../kernels'
+import { advantages, type GroupMember, overlongPunishment, selectGroup } from '../../../kernels'
 
 const dapo = { maxTokens: 20_480, bufferTokens: 4096 }
 

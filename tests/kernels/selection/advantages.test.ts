@@ -1,6 +1,6 @@
 /** Advantages against their formula, and the groups that teach nothing. */
 import fc from 'fast-check'
-import { advantages } from '../../kernels/selection/advantages'
+import { advantages } from '../../../kernels/selection/advantages'
 
 test('one right of four gets (r - mean) / (unbiased std + 1e-6)', () => {
   const std = Math.sqrt((0.75 ** 2 + 3 * 0.25 ** 2) / 3)

@@ -1,6 +1,6 @@
 /** The hermes parser on well-formed, broken and hostile text, and on token ids. */
 import fc from 'fast-check'
-import { jsonFault } from '../../kernels/toolCalls/jsonFault'
+import { jsonFault } from '../../../kernels/toolCalls/jsonFault'
 import {
   findToolCallSpans,
   type ParsedCall,
@@ -8,7 +8,7 @@ import {
   parseToolCallTokens,
   printToolCall,
   resolveCalls,
-} from '../../kernels/toolCalls/toolCalls'
+} from '../../../kernels/toolCalls/toolCalls'
 
 const malformedText = (body: string): string => {
   const { calls } = parseToolCalls(`<tool_call>${body}</tool_call>`)

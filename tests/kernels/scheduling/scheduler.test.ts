@@ -1,11 +1,11 @@
 /** The scheduling policies, driven event by event: what each promises, and that none ever stops with work left. */
 import fc from 'fast-check'
-import type { PolicyName, Scheduler, SchedulerOptions, TurnAsk } from '../../kernels/scheduling/contract'
-import { GroupLengths } from '../../kernels/scheduling/groupLengths'
-import { Heap, type HeapItem } from '../../kernels/scheduling/heap'
-import type { EngineSpec } from '../../kernels/scheduling/ledger'
-import { createScheduler, policies } from '../../kernels/scheduling/scheduler'
-import { type EngineId, engineId, groupId, partsOf, type TrajectoryId, trajectoryId } from '../../messages/ids'
+import type { PolicyName, Scheduler, SchedulerOptions, TurnAsk } from '../../../kernels/scheduling/contract'
+import { GroupLengths } from '../../../kernels/scheduling/groupLengths'
+import { Heap, type HeapItem } from '../../../kernels/scheduling/heap'
+import type { EngineSpec } from '../../../kernels/scheduling/ledger'
+import { createScheduler, policies } from '../../../kernels/scheduling/scheduler'
+import { type EngineId, engineId, groupId, partsOf, type TrajectoryId, trajectoryId } from '../../../messages/ids'
 
 const names = Object.keys(policies) as PolicyName[]
 const g = groupId('g')
