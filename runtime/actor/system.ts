@@ -4,7 +4,7 @@
  * in   specs of actors          out  refs to talk to them; dead letters, escalations and lives of all actors
  * Invariant: nact carries every envelope and runs every handler (nactTree.ts); credits, order after a crash,
  * restarts and the end of an actor are decided here (cell.ts), where nact's faults cannot reach anyone
- * (tests/nactFaults.test.ts).
+ * (tests/runtime/actor/nactFaults.test.ts).
  */
 
 import { systemEffects } from '../effects'

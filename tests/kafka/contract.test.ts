@@ -1,6 +1,6 @@
 /** The Kafka bus keeps the contract of every bus, against a real broker. */
 import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
-import { busContract } from '../busContract'
+import { busContract } from '../runtime/bus/contract'
 import { type KafkaServers, startKafka } from '../support/kafka'
 
 jest.setTimeout(60_000)

@@ -5,7 +5,7 @@
 import { Kafka, logLevel } from 'kafkajs'
 import type { Bus, BusRecord } from '../../runtime/bus'
 import { openKafkaBus } from '../../runtime/bus/kafka/kafkaBus'
-import { codeOf, record, textOf } from '../busContract'
+import { codeOf, record, textOf } from '../runtime/bus/contract'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { until } from '../support/until'
 

@@ -7,7 +7,7 @@ import { Kafka, logLevel } from 'kafkajs'
 import { type Bus, openBus } from '../../runtime/bus'
 import { parseKafkaAddress } from '../../runtime/bus/kafka/address'
 import type { TroupeError } from '../../runtime/errors'
-import { record, textOf } from '../busContract'
+import { record, textOf } from '../runtime/bus/contract'
 import { type KafkaServers, startKafka } from '../support/kafka'
 
 jest.setTimeout(60_000)

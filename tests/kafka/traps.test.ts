@@ -12,7 +12,7 @@ import { type Bus, type BusRecord, type NewRecord, openBus, type Subscription } 
 import { holdRun } from '../../runtime/bus/hold'
 import { parseKafkaAddress } from '../../runtime/bus/kafka/address'
 import { createKafkaClient } from '../../runtime/bus/kafka/client'
-import { codeOf, gate, record, textOf } from '../busContract'
+import { codeOf, gate, record, textOf } from '../runtime/bus/contract'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { until } from '../support/until'
 

@@ -14,11 +14,11 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { open as openLmdb } from 'lmdb'
-import { type Bus, openBus, openLmdbBus } from '../runtime/bus'
-import { lives, startTimeOf, thisProcess } from '../runtime/bus/lease'
-import { requireLocalDisk } from '../runtime/bus/lmdb/errors'
-import { manualEffects } from '../runtime/effects'
-import { busContract, codeOf, record, textOf, until } from './busContract'
+import { type Bus, openBus, openLmdbBus } from '../../../runtime/bus'
+import { lives, startTimeOf, thisProcess } from '../../../runtime/bus/lease'
+import { requireLocalDisk } from '../../../runtime/bus/lmdb/errors'
+import { manualEffects } from '../../../runtime/effects'
+import { busContract, codeOf, record, textOf, until } from './contract'
 
 busContract({
   name: 'lmdb',
@@ -41,7 +41,7 @@ interface Child {
 const nodeArguments = (task: string, directory: string): string[] => [
   '-r',
   'ts-node/register/transpile-only',
-  join(__dirname, 'children', 'busChild.ts'),
+  join(__dirname, '../../children/busChild.ts'),
   task,
   directory,
 ]

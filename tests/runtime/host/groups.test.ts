@@ -2,20 +2,20 @@
  * What a host, or a follower, does when its group gives its partitions up and back: a link that was cut, a process that was
  * stopped for longer than a session. And hosts that share a group's partitions on purpose.
  */
-import { verifier } from '../actors/verification/verifier'
-import type { VerifyAnswer } from '../messages/commands'
-import type { Fact } from '../messages/facts'
-import { groupId, runId, taskId, trajectoryId } from '../messages/ids'
-import { createActorSystem } from '../runtime/actor/system'
-import type { Bus, Subscription } from '../runtime/bus'
-import { memoryBlobs } from '../runtime/bus/blobs'
-import { openMemoryBus } from '../runtime/bus/memory/memoryBus'
-import { systemEffects } from '../runtime/effects'
-import type { Behaviour } from '../runtime/host/behaviour'
-import { startHost } from '../runtime/host/host'
-import { type Feed, type Journal, openJournal } from '../runtime/journal/journal'
-import { createLog } from '../runtime/log'
-import { until } from './support/until'
+import { verifier } from '../../../actors/verification/verifier'
+import type { VerifyAnswer } from '../../../messages/commands'
+import type { Fact } from '../../../messages/facts'
+import { groupId, runId, taskId, trajectoryId } from '../../../messages/ids'
+import { createActorSystem } from '../../../runtime/actor/system'
+import type { Bus, Subscription } from '../../../runtime/bus'
+import { memoryBlobs } from '../../../runtime/bus/blobs'
+import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
+import { systemEffects } from '../../../runtime/effects'
+import type { Behaviour } from '../../../runtime/host/behaviour'
+import { startHost } from '../../../runtime/host/host'
+import { type Feed, type Journal, openJournal } from '../../../runtime/journal/journal'
+import { createLog } from '../../../runtime/log'
+import { until } from '../../support/until'
 
 const log = createLog('test', { level: 'silent' })
 const fail = (error: Error) => {

@@ -1,5 +1,5 @@
 /** What is asked at the same time goes in one call, and everyone gets their own answer. */
-import { batchCalls } from '../runtime/batchCalls'
+import { batchCalls } from '../../runtime/batchCalls'
 
 const nextTurn = () => new Promise(resolve => setImmediate(resolve))
 const never = { most: 10, isOfOne: () => false }

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { z } from 'zod'
-import { resolveSecret, secretSchema } from '../runtime/secret'
-import { applyOverrides, parseConfig, resolveConfig } from '../runtime/settings/resolveConfig'
-import { failure } from './support/refusal'
+import { resolveSecret, secretSchema } from '../../../runtime/secret'
+import { applyOverrides, parseConfig, resolveConfig } from '../../../runtime/settings/resolveConfig'
+import { failure } from '../../support/refusal'
 
 const schema = z.strictObject({
   name: z.string(),

@@ -1,9 +1,9 @@
 /** One process a run: a second one is refused by name, and takes over once the first has let go. */
-import { runId } from '../messages/ids'
-import { type Bus, openMemoryBus } from '../runtime/bus'
-import { holdRun } from '../runtime/bus/hold'
-import { openSeat } from '../runtime/bus/seat'
-import { TroupeError } from '../runtime/errors'
+import { runId } from '../../../messages/ids'
+import { type Bus, openMemoryBus } from '../../../runtime/bus'
+import { holdRun } from '../../../runtime/bus/hold'
+import { openSeat } from '../../../runtime/bus/seat'
+import { TroupeError } from '../../../runtime/errors'
 
 test('a run is held once; who lets go makes room; other runs are not concerned', async () => {
   const bus = openMemoryBus()

@@ -1,7 +1,7 @@
 /** The memory bus keeps the contract, and drops what is over age. */
-import { openMemoryBus } from '../runtime/bus'
-import { manualEffects } from '../runtime/effects'
-import { busContract, codeOf, record, textOf } from './busContract'
+import { openMemoryBus } from '../../../runtime/bus'
+import { manualEffects } from '../../../runtime/effects'
+import { busContract, codeOf, record, textOf } from './contract'
 
 busContract({
   name: 'memory',

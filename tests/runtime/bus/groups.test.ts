@@ -1,9 +1,9 @@
 /** Where partitions and keys go: the pure parts behind consumer groups, and the fixed form of what is stored. */
 import fc from 'fast-check'
-import { type BusRecord, murmur2, partitionOf } from '../runtime/bus'
-import { assignPartitions } from '../runtime/bus/assignment'
-import { ChunkWriter, decodeChunk } from '../runtime/bus/chunk'
-import { codeOf, record } from './busContract'
+import { type BusRecord, murmur2, partitionOf } from '../../../runtime/bus'
+import { assignPartitions } from '../../../runtime/bus/assignment'
+import { ChunkWriter, decodeChunk } from '../../../runtime/bus/chunk'
+import { codeOf, record } from './contract'
 
 test('murmur2 gives the values that Kafka tests its own with', () => {
   const known: readonly [string, number][] = [

@@ -1,9 +1,9 @@
 /** Actors: credits, tell, ask, stop, limits, and what is measured of them. */
 import fc from 'fast-check'
-import { Mailbox } from '../runtime/actor/mailbox'
-import { type ActorRef, createActorSystem, type DeadLetter, type Reply } from '../runtime/actor/system'
-import { createLog } from '../runtime/log'
-import { createMetrics } from '../runtime/metrics'
+import { Mailbox } from '../../../runtime/actor/mailbox'
+import { type ActorRef, createActorSystem, type DeadLetter, type Reply } from '../../../runtime/actor/system'
+import { createLog } from '../../../runtime/log'
+import { createMetrics } from '../../../runtime/metrics'
 
 const silent = { warn: () => {}, error: () => {} }
 const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))

@@ -2,7 +2,7 @@
  * What nact 7.6.2 does wrong (measured by us, one test each), shown not to reach anyone who uses runtime/actor/system.ts.
  * Each test does to an actor of ours what breaks one of nact's.
  */
-import { createActorSystem, type DeadLetter, type Reply } from '../runtime/actor/system'
+import { createActorSystem, type DeadLetter, type Reply } from '../../../runtime/actor/system'
 
 const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
 const tick = () => new Promise(resolve => setImmediate(resolve))

@@ -1,9 +1,9 @@
 /** What the layers of the Kafka driver do about a broker's faults, by a cluster that has them; tests/kafka has a real one. */
-import type { KafkaBroker, KafkaClient, KafkaCluster } from '../runtime/bus/kafka/client'
-import { findCoordinator } from '../runtime/bus/kafka/coordinator'
-import { KafkaReader } from '../runtime/bus/kafka/reader'
-import { KafkaTail } from '../runtime/bus/kafka/tail'
-import { until } from './support/until'
+import type { KafkaBroker, KafkaClient, KafkaCluster } from '../../../runtime/bus/kafka/client'
+import { findCoordinator } from '../../../runtime/bus/kafka/coordinator'
+import { KafkaReader } from '../../../runtime/bus/kafka/reader'
+import { KafkaTail } from '../../../runtime/bus/kafka/tail'
+import { until } from '../../support/until'
 
 const fault = (name: string, type?: string) => Object.assign(new Error(name), { name, ...(type ? { type } : {}) })
 const away = () => fault('KafkaJSConnectionError')

@@ -1,6 +1,6 @@
 /** Images of a log: an extension is told from a log in which a record is gone, another, or in another place. */
-import { openBus } from '../runtime/bus/open'
-import { logImage, notExtended, recordsOf } from './support/logImage'
+import { openBus } from '../../../runtime/bus/open'
+import { logImage, notExtended, recordsOf } from '../../support/logImage'
 
 test('a log that was only added to is an extension; one with a record less, or another, is not', async () => {
   const bus = await openBus('memory:')

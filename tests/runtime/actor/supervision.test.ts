@@ -1,8 +1,13 @@
 /** Restarts: the arithmetic of the policy, and actors that fail in every place where they can. */
 import fc from 'fast-check'
-import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from '../runtime/actor/restartPolicy'
-import { type ActorSpec, createActorSystem, type DeadLetter } from '../runtime/actor/system'
-import type { TroupeError } from '../runtime/errors'
+import {
+  defaultRestartPolicy,
+  type Failures,
+  onFailure,
+  type RestartPolicy,
+} from '../../../runtime/actor/restartPolicy'
+import { type ActorSpec, createActorSystem, type DeadLetter } from '../../../runtime/actor/system'
+import type { TroupeError } from '../../../runtime/errors'
 
 const quick: Partial<RestartPolicy> = { backoffMs: 1, maxBackoffMs: 2 }
 

@@ -5,9 +5,9 @@
  * Invariant: nothing here knows how a driver stores records; what one driver alone promises is in its own test file.
  */
 import fc from 'fast-check'
-import type { Bus, BusRecord, NewRecord, Position, SubscribeOptions, Subscription } from '../runtime/bus'
-import { maxRecordBytes, partitionOf } from '../runtime/bus'
-import { TroupeError } from '../runtime/errors'
+import type { Bus, BusRecord, NewRecord, Position, SubscribeOptions, Subscription } from '../../../runtime/bus'
+import { maxRecordBytes, partitionOf } from '../../../runtime/bus'
+import { TroupeError } from '../../../runtime/errors'
 
 /** Storage of one test. `open` opens a bus over it; where it is durable, again after the bus before was closed. */
 interface BusStorage {

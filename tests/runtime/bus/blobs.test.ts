@@ -4,8 +4,8 @@ import { mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { type BlobStore, memoryBlobs, openFileBlobs } from '../runtime/bus'
-import { codeOf } from './busContract'
+import { type BlobStore, memoryBlobs, openFileBlobs } from '../../../runtime/bus'
+import { codeOf } from './contract'
 
 const directories: string[] = []
 const temporary = (): string => {
