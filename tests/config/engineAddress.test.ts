@@ -1,9 +1,9 @@
-import { serverHttp } from '../backends/engines/server/http'
-import { recipeSchema } from '../config'
-import { engineOverrides } from '../config/engineAddress'
-import { recipes } from '../recipes'
-import type { TroupeError } from '../runtime/errors'
-import { resolveConfig } from '../runtime/settings/resolveConfig'
+import { serverHttp } from '../../backends/engines/server/http'
+import { recipeSchema } from '../../config'
+import { engineOverrides } from '../../config/engineAddress'
+import { recipes } from '../../recipes'
+import type { TroupeError } from '../../runtime/errors'
+import { resolveConfig } from '../../runtime/settings/resolveConfig'
 
 const resolved = (...overrides: readonly string[]) =>
   resolveConfig(recipeSchema, { what: 'recipe', recipe: { ...recipes.get('quickstart')!.config }, overrides }).value

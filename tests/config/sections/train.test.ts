@@ -2,11 +2,11 @@
  * The `train` section of a recipe: which loss a name stands for, and which combinations are refused.
  */
 
-import { grpoOptionsOf } from '../backends/trainer/recipeOptions'
-import { lossDefaults, type RecipeConfig, recipeSchema, selectionOf } from '../config'
-import { groupId } from '../messages/ids'
-import { selectionOptions } from '../replay/whatIf/groups'
-import { resolveConfig } from '../runtime/settings/resolveConfig'
+import { grpoOptionsOf } from '../../../backends/trainer/recipeOptions'
+import { lossDefaults, type RecipeConfig, recipeSchema, selectionOf } from '../../../config'
+import { groupId } from '../../../messages/ids'
+import { selectionOptions } from '../../../replay/whatIf/groups'
+import { resolveConfig } from '../../../runtime/settings/resolveConfig'
 
 const base = { name: 'r', model: { from: 'directory', path: '/m' } }
 const resolve = (...set: string[]): RecipeConfig =>
