@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { startLocalEngine } from '../../backends/engines/local/local'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
 import { engineId } from '../../messages/ids'
-import { engineContract } from '../engineContract'
+import { engineContract } from '../backends/engines/contract'
 import { perturbModel } from '../support/forward'
 import { makeTinyModel } from '../support/tinyModel'
 

@@ -6,7 +6,7 @@ import { epoch, groupId, partsOf, policyVersion, runId, type TrajectoryId } from
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openMemoryBus } from '../../runtime/bus/memory/memoryBus'
 import { type Journal, openJournal } from '../../runtime/journal/journal'
-import { plainSampling } from '../engineContract'
+import { plainSampling } from '../backends/engines/contract'
 import { claim, completed, requested } from './facts'
 import { drawAt, sampleAt, stateAfter, textOf } from './hashModel'
 

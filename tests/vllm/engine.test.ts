@@ -6,7 +6,7 @@ import { startVllmEngine } from '../../backends/engines/vllm/vllm'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
 import { smollm2Directory } from '../../cli/setupCommand'
 import { engineId } from '../../messages/ids'
-import { engineContract } from '../engineContract'
+import { engineContract } from '../backends/engines/contract'
 import { perturbModel } from '../support/forward'
 import { startVllm } from '../support/vllm'
 

@@ -6,11 +6,11 @@
  * Logprobs are held against a forward pass of transformers, so a cache that outlives its weights shows.
  */
 
-import type { Engine, GenerateRequest, Generation } from '../backends/engines/engine'
-import { groupId, policyVersion, trajectoryId } from '../messages/ids'
-import { type Continued, farthest, forwardLogprobs } from './support/forward'
-import { refused } from './support/refusal'
-import { until } from './support/until'
+import type { Engine, GenerateRequest, Generation } from '../../../backends/engines/engine'
+import { groupId, policyVersion, trajectoryId } from '../../../messages/ids'
+import { type Continued, farthest, forwardLogprobs } from '../../support/forward'
+import { refused } from '../../support/refusal'
+import { until } from '../../support/until'
 
 interface StreamingEngine extends Engine {
   stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>

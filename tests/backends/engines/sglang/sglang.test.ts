@@ -5,15 +5,19 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { GenerationLost } from '../backends/engines/engine'
-import { type SglangEngine, type SglangEngineOptions, startSglangEngine } from '../backends/engines/sglang/sglang'
-import { engineId, policyVersion } from '../messages/ids'
-import { engineContract, plainSampling, requestOn } from './engineContract'
-import { hashForward, textOf, vocabulary, writeWeights } from './support/hashModel'
-import { refused } from './support/refusal'
-import { modelEos } from './support/sglangScheduler'
-import { type SglangServer, type SglangServerOptions, startSglangServer } from './support/sglangServer'
-import { until } from './support/until'
+import { GenerationLost } from '../../../../backends/engines/engine'
+import {
+  type SglangEngine,
+  type SglangEngineOptions,
+  startSglangEngine,
+} from '../../../../backends/engines/sglang/sglang'
+import { engineId, policyVersion } from '../../../../messages/ids'
+import { hashForward, textOf, vocabulary, writeWeights } from '../../../support/hashModel'
+import { refused } from '../../../support/refusal'
+import { modelEos } from '../../../support/sglangScheduler'
+import { type SglangServer, type SglangServerOptions, startSglangServer } from '../../../support/sglangServer'
+import { until } from '../../../support/until'
+import { engineContract, plainSampling, requestOn } from '../contract'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-sglang-'))
 const weights = writeWeights(join(folder, 'weights'), 'one')

@@ -1,12 +1,12 @@
 /** Requests to a server that says 429, and a gate that is closed while it is paused: what is sent, and which clocks run. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { ServerHttp, StreamReply } from '../backends/engines/server/http'
-import { Gate } from '../backends/engines/server/request'
-import { ServerRequests } from '../backends/engines/server/requests'
-import { engineId } from '../messages/ids'
-import { manualEffects } from '../runtime/effects'
-import { requestOn } from './engineContract'
-import { until } from './support/until'
+import type { ServerHttp, StreamReply } from '../../../../backends/engines/server/http'
+import { Gate } from '../../../../backends/engines/server/request'
+import { ServerRequests } from '../../../../backends/engines/server/requests'
+import { engineId } from '../../../../messages/ids'
+import { manualEffects } from '../../../../runtime/effects'
+import { until } from '../../../support/until'
+import { requestOn } from '../contract'
 
 jest.mock('node:timers/promises', () => {
   const real = jest.requireActual<typeof import('node:timers/promises')>('node:timers/promises')

@@ -7,13 +7,23 @@ import type { Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { GenerationLost } from '../backends/engines/engine'
-import { vllmMetrics } from '../backends/engines/vllm/metrics'
-import { startVllmEngine, type VllmEngine, type VllmEngineOptions } from '../backends/engines/vllm/vllm'
-import { engineId, policyVersion } from '../messages/ids'
-import { plainSampling, requestOn } from './engineContract'
-import { event, type FakeVllm, fakeVllm, metricsText, open, piece, usage, vocabulary, whole } from './support/fakeVllm'
-import { refused } from './support/refusal'
+import { GenerationLost } from '../../../../backends/engines/engine'
+import { vllmMetrics } from '../../../../backends/engines/vllm/metrics'
+import { startVllmEngine, type VllmEngine, type VllmEngineOptions } from '../../../../backends/engines/vllm/vllm'
+import { engineId, policyVersion } from '../../../../messages/ids'
+import {
+  event,
+  type FakeVllm,
+  fakeVllm,
+  metricsText,
+  open,
+  piece,
+  usage,
+  vocabulary,
+  whole,
+} from '../../../support/fakeVllm'
+import { refused } from '../../../support/refusal'
+import { plainSampling, requestOn } from '../contract'
 
 let fake: FakeVllm
 let engine: VllmEngine | undefined

@@ -2,12 +2,16 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type OpenaiEngine, type OpenaiEngineOptions, startOpenaiEngine } from '../backends/engines/openai/openai'
-import { engineId, policyVersion } from '../messages/ids'
-import { engineContract, plainSampling, requestOn } from './engineContract'
-import { textOf, vocabulary, writeWeights } from './support/hashModel'
-import { type OpenaiServer, type OpenaiServerOptions, startOpenaiServer, tokensOf } from './support/openaiServer'
-import { refused } from './support/refusal'
+import {
+  type OpenaiEngine,
+  type OpenaiEngineOptions,
+  startOpenaiEngine,
+} from '../../../../backends/engines/openai/openai'
+import { engineId, policyVersion } from '../../../../messages/ids'
+import { textOf, vocabulary, writeWeights } from '../../../support/hashModel'
+import { type OpenaiServer, type OpenaiServerOptions, startOpenaiServer, tokensOf } from '../../../support/openaiServer'
+import { refused } from '../../../support/refusal'
+import { engineContract, plainSampling, requestOn } from '../contract'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-openai-'))
 const weights = writeWeights(join(folder, 'weights'), 'one')

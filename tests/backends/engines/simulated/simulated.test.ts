@@ -2,13 +2,13 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { readEngineModel } from '../backends/engines/simulated/engineModelFile'
-import { type SimulatedEngineOptions, simulatedEngine } from '../backends/engines/simulated/simulated'
-import { type EngineModel, turnDrawer } from '../kernels'
-import { engineId, groupId, policyVersion, trajectoryId } from '../messages/ids'
-import { engineContract, requestOn } from './engineContract'
-import { failure, refused } from './support/refusal'
-import { until } from './support/until'
+import { readEngineModel } from '../../../../backends/engines/simulated/engineModelFile'
+import { type SimulatedEngineOptions, simulatedEngine } from '../../../../backends/engines/simulated/simulated'
+import { type EngineModel, turnDrawer } from '../../../../kernels'
+import { engineId, groupId, policyVersion, trajectoryId } from '../../../../messages/ids'
+import { failure, refused } from '../../../support/refusal'
+import { until } from '../../../support/until'
+import { engineContract, requestOn } from '../contract'
 
 const vocabulary = 320
 const folder = mkdtempSync(join(tmpdir(), 'troupe-simulated-'))

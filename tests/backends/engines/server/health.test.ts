@@ -1,8 +1,8 @@
 /** What is a server's death, and what only a bad minute: many questions at once, 429, a 5xx beside the engine's own word. */
 
-import { type ServerHealthOptions, serverHealth } from '../backends/engines/server/health'
-import type { ServerHttp } from '../backends/engines/server/http'
-import { TroupeError } from '../runtime/errors'
+import { type ServerHealthOptions, serverHealth } from '../../../../backends/engines/server/health'
+import type { ServerHttp } from '../../../../backends/engines/server/http'
+import { TroupeError } from '../../../../runtime/errors'
 
 const timeoutMs = 60
 const slow = 'slow'
