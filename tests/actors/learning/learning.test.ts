@@ -1,11 +1,11 @@
-import { curriculum, type DrawRequest } from '../actors/curriculum/curriculum'
-import { evaluator } from '../actors/curriculum/evaluator'
-import { type LearnerRequest, learner } from '../actors/learning/learner'
-import { grouper } from '../actors/rollouts/grouper'
-import type { Fact, StepStarted } from '../messages/facts'
-import { epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
-import { ofType, plan, published, requested } from './support/facts'
-import { refold, world } from './support/world'
+import { curriculum, type DrawRequest } from '../../../actors/curriculum/curriculum'
+import { evaluator } from '../../../actors/curriculum/evaluator'
+import { type LearnerRequest, learner } from '../../../actors/learning/learner'
+import { grouper } from '../../../actors/rollouts/grouper'
+import type { Fact, StepStarted } from '../../../messages/facts'
+import { epoch, groupId, policyVersion, trajectoryId } from '../../../messages/ids'
+import { ofType, plan, published, requested } from '../../support/facts'
+import { refold, world } from '../../support/world'
 
 const advanced = (request: DrawRequest): Fact => ({
   type: 'curriculum.advanced',

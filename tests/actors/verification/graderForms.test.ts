@@ -6,10 +6,10 @@ import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { promisify } from 'node:util'
-import { answerGrader } from '../actors/verification/answerGrader'
-import { type GraderSandbox, graderSandbox } from '../actors/verification/graderSandbox'
-import { numericValue, sameNumber, secondOpinion } from '../kernels'
-import { pythonPath } from '../runtime/python'
+import { answerGrader } from '../../../actors/verification/answerGrader'
+import { type GraderSandbox, graderSandbox } from '../../../actors/verification/graderSandbox'
+import { numericValue, sameNumber, secondOpinion } from '../../../kernels'
+import { pythonPath } from '../../../runtime/python'
 
 jest.setTimeout(600_000)
 

@@ -2,14 +2,14 @@
  * Asynchronous training is not biased to short rollouts: what is trained on is what was sampled, all of it and token by
  * token, although short rollouts of later steps end long before the long ones of earlier steps.
  */
-import { assembleSequence } from '../kernels'
-import type { RolloutRequested, TrajectoryFact } from '../messages/facts'
-import { engineId, groupOf, type TrajectoryId, trajectoryId } from '../messages/ids'
-import { deriveSeed } from '../runtime/effects'
-import { everything } from './support/audit'
-import { drawAt } from './support/hashModel'
-import { steppedEngine, turnOf } from './support/steppedEngines'
-import { type SteppedRunOptions, steppedRun } from './support/steppedRun'
+import { assembleSequence } from '../../../kernels'
+import type { RolloutRequested, TrajectoryFact } from '../../../messages/facts'
+import { engineId, groupOf, type TrajectoryId, trajectoryId } from '../../../messages/ids'
+import { deriveSeed } from '../../../runtime/effects'
+import { everything } from '../../support/audit'
+import { drawAt } from '../../support/hashModel'
+import { steppedEngine, turnOf } from '../../support/steppedEngines'
+import { type SteppedRunOptions, steppedRun } from '../../support/steppedRun'
 
 jest.setTimeout(120_000)
 

@@ -1,12 +1,12 @@
-import { curriculum } from '../actors/curriculum/curriculum'
-import { evaluator } from '../actors/curriculum/evaluator'
-import { learner } from '../actors/learning/learner'
-import { refoldFrom } from '../actors/ownership/refoldFrom'
-import type { Fact } from '../messages/facts'
-import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
-import { manualEffects } from '../runtime/effects'
-import type { Behaviour } from '../runtime/host/behaviour'
-import { requested } from './support/facts'
+import { curriculum } from '../../../actors/curriculum/curriculum'
+import { evaluator } from '../../../actors/curriculum/evaluator'
+import { learner } from '../../../actors/learning/learner'
+import { refoldFrom } from '../../../actors/ownership/refoldFrom'
+import type { Fact } from '../../../messages/facts'
+import { epoch, groupId, policyVersion, runId, trajectoryId } from '../../../messages/ids'
+import { manualEffects } from '../../../runtime/effects'
+import type { Behaviour } from '../../../runtime/host/behaviour'
+import { requested } from '../../support/facts'
 
 interface Topics {
   readonly runs: Fact[]

@@ -1,12 +1,12 @@
 /** The scheduler's part in a run of many processes: engines that die without a word, and schedulers that take over. */
-import { coordinator } from '../actors/rollouts/coordinator'
-import { type SchedulerState, scheduler } from '../actors/scheduling/scheduler'
-import type { Command, EngineStatus, GenerateTurn } from '../messages/commands'
-import type { EngineJoined, Fact } from '../messages/facts'
-import { type EngineId, engineId, epoch, groupId, policyVersion } from '../messages/ids'
-import { manualEffects } from '../runtime/effects'
-import { answer, claim, completed, requested, toolCall } from './support/facts'
-import { originAt, world } from './support/world'
+import { coordinator } from '../../../actors/rollouts/coordinator'
+import { type SchedulerState, scheduler } from '../../../actors/scheduling/scheduler'
+import type { Command, EngineStatus, GenerateTurn } from '../../../messages/commands'
+import type { EngineJoined, Fact } from '../../../messages/facts'
+import { type EngineId, engineId, epoch, groupId, policyVersion } from '../../../messages/ids'
+import { manualEffects } from '../../../runtime/effects'
+import { answer, claim, completed, requested, toolCall } from '../../support/facts'
+import { originAt, world } from '../../support/world'
 
 const joined = (name: string): EngineJoined => ({
   ...{

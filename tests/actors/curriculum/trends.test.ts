@@ -1,10 +1,10 @@
 /** What a step shows only beside others, and what its turns cost: metrics that alarms look at. */
 import fc from 'fast-check'
-import { nextTally, noTallies, tally } from '../actors/curriculum/tally'
-import { trends } from '../actors/curriculum/trends'
-import { addTurn, endTrajectory, noTurns, type TurnSums, turnMetrics } from '../actors/curriculum/turnSums'
-import type { Fact, Metrics, TrajectoryFact } from '../messages/facts'
-import { epoch, groupId, trajectoryId } from '../messages/ids'
+import { nextTally, noTallies, tally } from '../../../actors/curriculum/tally'
+import { trends } from '../../../actors/curriculum/trends'
+import { addTurn, endTrajectory, noTurns, type TurnSums, turnMetrics } from '../../../actors/curriculum/turnSums'
+import type { Fact, Metrics, TrajectoryFact } from '../../../messages/facts'
+import { epoch, groupId, trajectoryId } from '../../../messages/ids'
 
 const steps = (name: string, values: readonly number[]): Metrics[] => values.map(value => ({ [name]: value }))
 const trendOf = (name: string, values: readonly number[]) => {

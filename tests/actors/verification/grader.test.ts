@@ -1,12 +1,12 @@
 /** The grader with the real math-verify, in a sandbox: verdicts, and answers that were made to hang it. */
 import { readdirSync, readFileSync } from 'node:fs'
-import { answerGrader } from '../actors/verification/answerGrader'
-import { type GraderSandbox, graderSandbox } from '../actors/verification/graderSandbox'
-import { mathGrader } from '../actors/verification/mathGrader'
-import { pythonPath } from '../runtime/python'
-import { openSandbox, type RunRequest, type RunResult } from '../sandbox'
-import { descendantsOf } from './support/cli'
-import { until } from './support/until'
+import { answerGrader } from '../../../actors/verification/answerGrader'
+import { type GraderSandbox, graderSandbox } from '../../../actors/verification/graderSandbox'
+import { mathGrader } from '../../../actors/verification/mathGrader'
+import { pythonPath } from '../../../runtime/python'
+import { openSandbox, type RunRequest, type RunResult } from '../../../sandbox'
+import { descendantsOf } from '../../support/cli'
+import { until } from '../../support/until'
 
 jest.setTimeout(180_000)
 

@@ -1,11 +1,11 @@
 /** The dispatcher without any bus: executors, faults and time are the test's. */
 import fc from 'fast-check'
-import { type DispatcherState, dispatcher } from '../actors/tools/dispatcher'
-import { toolKey } from '../actors/tools/toolPort'
-import type { AssignTools, ExecuteTool, OfferSlots } from '../messages/commands'
-import { epoch, executorId, groupId, trajectoryId } from '../messages/ids'
-import { manualEffects } from '../runtime/effects'
-import type { Behaviour } from '../runtime/host/behaviour'
+import { type DispatcherState, dispatcher } from '../../../actors/tools/dispatcher'
+import { toolKey } from '../../../actors/tools/toolPort'
+import type { AssignTools, ExecuteTool, OfferSlots } from '../../../messages/commands'
+import { epoch, executorId, groupId, trajectoryId } from '../../../messages/ids'
+import { manualEffects } from '../../../runtime/effects'
+import type { Behaviour } from '../../../runtime/host/behaviour'
 
 const leaseMs = 5000
 const call = (member: number, change: Partial<ExecuteTool> = {}): ExecuteTool => ({

@@ -1,5 +1,5 @@
 /** The renderer that the engines of a process share: its death costs the turns that run, not all that come. */
-import { sharedRenderer } from '../actors/inference/sharedRenderer'
+import { sharedRenderer } from '../../../actors/inference/sharedRenderer'
 
 function rig() {
   const lives: { die: () => void; closed: boolean }[] = []

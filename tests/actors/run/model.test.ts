@@ -2,10 +2,10 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { modelOf, modelThere } from '../actors/run/model'
-import { positionsOf, type RecipeConfig, recipeSchema } from '../config'
-import { parseConfig } from '../runtime/settings/resolveConfig'
-import { failure, refused } from './support/refusal'
+import { modelOf, modelThere } from '../../../actors/run/model'
+import { positionsOf, type RecipeConfig, recipeSchema } from '../../../config'
+import { parseConfig } from '../../../runtime/settings/resolveConfig'
+import { failure, refused } from '../../support/refusal'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-given-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))

@@ -1,8 +1,8 @@
 /** Lifeline: what becomes of an outside process that does not start, or dies. */
-import { type Living, lifeline } from '../actors/run/lifeline'
-import { systemEffects } from '../runtime/effects'
-import { TroupeError } from '../runtime/errors'
-import { until } from './support/until'
+import { type Living, lifeline } from '../../../actors/run/lifeline'
+import { systemEffects } from '../../../runtime/effects'
+import { TroupeError } from '../../../runtime/errors'
+import { until } from '../../support/until'
 
 const failure = (retriable: boolean) =>
   new TroupeError('process.start_failed', { boundary: 'process', retriable, message: 'cannot start' })

@@ -9,19 +9,19 @@ import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js'
 import { StreamableHTTPServerTransport } from '@modelcontextprotocol/sdk/server/streamableHttp.js'
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
 import { z } from 'zod'
-import { openRunTools, type RunTools, toolSchemas } from '../actors/tools/runTools'
-import { type Tool, type ToolOutcome, toolPort } from '../actors/tools/toolPort'
-import type { McpServerConfig } from '../config'
-import { type Recipe, recipeSchema } from '../config'
-import type { ExecuteTool } from '../messages/commands'
-import { epoch, executorId, groupId, runId, trajectoryId } from '../messages/ids'
-import { systemEffects } from '../runtime/effects'
-import { parseConfig } from '../runtime/settings/resolveConfig'
-import { openSandbox, type Sandbox } from '../sandbox'
-import { notebookTool } from '../sandbox/tools/notebookTool'
-import { pythonTool } from '../sandbox/tools/pythonTool'
-import { isAlive } from './support/cli'
-import { until } from './support/until'
+import { openRunTools, type RunTools, toolSchemas } from '../../../actors/tools/runTools'
+import { type Tool, type ToolOutcome, toolPort } from '../../../actors/tools/toolPort'
+import type { McpServerConfig } from '../../../config'
+import { type Recipe, recipeSchema } from '../../../config'
+import type { ExecuteTool } from '../../../messages/commands'
+import { epoch, executorId, groupId, runId, trajectoryId } from '../../../messages/ids'
+import { systemEffects } from '../../../runtime/effects'
+import { parseConfig } from '../../../runtime/settings/resolveConfig'
+import { openSandbox, type Sandbox } from '../../../sandbox'
+import { notebookTool } from '../../../sandbox/tools/notebookTool'
+import { pythonTool } from '../../../sandbox/tools/pythonTool'
+import { isAlive } from '../../support/cli'
+import { until } from '../../support/until'
 
 jest.setTimeout(120_000)
 
@@ -56,7 +56,7 @@ const call = (
 ): Promise<ToolOutcome> => tools.tools.get(name)!(args as Record<string, unknown>, how, never)
 
 const server = (more: object = {}): McpServerConfig =>
-  ({ command: process.execPath, args: [join(__dirname, 'support/mcpServer.cjs')], ...more }) as McpServerConfig
+  ({ command: process.execPath, args: [join(__dirname, '../../support/mcpServer.cjs')], ...more }) as McpServerConfig
 
 /** A server of the SDK's on loopback, with a session a client. */
 async function mcpOverHttp(at: number) {

@@ -2,11 +2,11 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Message } from '../messages'
-import type { Fact } from '../messages/facts'
-import { endAll, messagesOf, type Running, troupe as start } from './support/cli'
-import { ofType } from './support/facts'
-import { until } from './support/until'
+import type { Message } from '../../../messages'
+import type { Fact } from '../../../messages/facts'
+import { endAll, messagesOf, type Running, troupe as start } from '../../support/cli'
+import { ofType } from '../../support/facts'
+import { until } from '../../support/until'
 
 jest.setTimeout(400_000)
 
@@ -37,7 +37,7 @@ model:
     num_key_value_heads: 2, max_position_embeddings: 128, tie_word_embeddings: true}
   vocabulary: 300
   addedTokens: [<answer>, </answer>, '\\boxed{']
-  template: ${join(__dirname, '../recipes/templates/hermes.jinja')}
+  template: ${join(__dirname, '../../../recipes/templates/hermes.jinja')}
 data: {file: problems.jsonl, demonstrationsFile: demonstrations.jsonl}
 tools: {inPrompt: false}
 limits: {contextTokens: 96, responseTokens: 24, turns: 2}

@@ -1,13 +1,13 @@
 /** Fencing: what an owner says after another has claimed its partition is not heard. */
-import { curriculum } from '../actors/curriculum/curriculum'
-import { evaluator } from '../actors/curriculum/evaluator'
-import { learner } from '../actors/learning/learner'
-import { fenced } from '../actors/ownership/fencing'
-import type { Fact, GroupSelected, StepStarted } from '../messages/facts'
-import { epoch, groupId, policyVersion, runId, trajectoryId } from '../messages/ids'
-import { manualEffects } from '../runtime/effects'
-import type { Behaviour } from '../runtime/host/behaviour'
-import { requested } from './support/facts'
+import { curriculum } from '../../../actors/curriculum/curriculum'
+import { evaluator } from '../../../actors/curriculum/evaluator'
+import { learner } from '../../../actors/learning/learner'
+import { fenced } from '../../../actors/ownership/fencing'
+import type { Fact, GroupSelected, StepStarted } from '../../../messages/facts'
+import { epoch, groupId, policyVersion, runId, trajectoryId } from '../../../messages/ids'
+import { manualEffects } from '../../../runtime/effects'
+import type { Behaviour } from '../../../runtime/host/behaviour'
+import { requested } from '../../support/facts'
 
 interface Placed {
   readonly topic: 'trajectories' | 'learner' | 'runs'
