@@ -1,15 +1,15 @@
 /** The quickstart's problems and demonstrations: pure, apart, right, and as bad as they are declared to be. */
 import { execFileSync } from 'node:child_process'
-import { parseToolCalls, resolveCalls, toolResultText } from '../kernels'
+import { parseToolCalls, resolveCalls, toolResultText } from '../../kernels'
 import {
   breakages,
   brokenCall,
   type DemonstrationKind,
   demonstration,
   demonstrationShares,
-} from '../recipes/quickstart/demonstrations'
-import { quickstartTask, splitOf } from '../recipes/quickstart/tasks'
-import { openSandbox, pythonTool, runPythonTool } from '../sandbox'
+} from '../../recipes/quickstart/demonstrations'
+import { quickstartTask, splitOf } from '../../recipes/quickstart/tasks'
+import { openSandbox, pythonTool, runPythonTool } from '../../sandbox'
 
 const indices = (n: number) => Array.from({ length: n }, (_, index) => index)
 const operands = (text: string) => text.match(/\d+/g)!.map(BigInt)

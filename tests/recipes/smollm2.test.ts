@@ -1,13 +1,13 @@
 /** smollm2: demonstrations that the real tool agrees with, and what they leave out. */
-import { pythonToolIn } from '../actors/tools/pythonTool'
-import { recipeSchema } from '../config'
-import { parseToolCalls, toolResultText } from '../kernels'
-import { pcg32 } from '../kernels/random'
-import { smollm2 } from '../recipes/smollm2'
-import { demonstration, repairShare } from '../recipes/smollm2/demonstrations'
-import { exercise } from '../recipes/smollm2/exercises'
-import { families } from '../recipes/smollm2/families'
-import { openSandbox } from '../sandbox'
+import { pythonToolIn } from '../../actors/tools/pythonTool'
+import { recipeSchema } from '../../config'
+import { parseToolCalls, toolResultText } from '../../kernels'
+import { pcg32 } from '../../kernels/random'
+import { smollm2 } from '../../recipes/smollm2'
+import { demonstration, repairShare } from '../../recipes/smollm2/demonstrations'
+import { exercise } from '../../recipes/smollm2/exercises'
+import { families } from '../../recipes/smollm2/families'
+import { openSandbox } from '../../sandbox'
 
 const many = Array.from({ length: 150 }, (_, index) => demonstration(index, 7))
 

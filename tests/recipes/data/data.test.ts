@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import fc from 'fast-check'
-import { decontaminator } from '../recipes/data/decontaminate'
-import { hubFiles } from '../recipes/data/hub'
-import { prepare } from '../recipes/data/prepare'
-import type { ReadRow } from '../recipes/data/rows'
-import { problemSets } from '../recipes/data/sets'
-import { loadRecipe } from '../recipes/load/loadRecipe'
+import { decontaminator } from '../../../recipes/data/decontaminate'
+import { hubFiles } from '../../../recipes/data/hub'
+import { prepare } from '../../../recipes/data/prepare'
+import type { ReadRow } from '../../../recipes/data/rows'
+import { problemSets } from '../../../recipes/data/sets'
+import { loadRecipe } from '../../../recipes/load/loadRecipe'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-data-'))
 const real = join(__dirname, '../../shared/data/math')
@@ -36,7 +36,7 @@ interface Ran {
 }
 
 async function data(args: readonly string[], env: NodeJS.ProcessEnv = {}): Promise<Ran> {
-  const bin = join(__dirname, '../cli/bin.js')
+  const bin = join(__dirname, '../../../cli/bin.js')
   const options = { env: { ...process.env, ...env }, timeout: 60_000, cwd: folder }
   try {
     return { code: 0, ...(await promisify(execFile)(process.execPath, [bin, 'data', ...args], options)) }

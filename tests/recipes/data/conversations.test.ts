@@ -4,10 +4,10 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { parseToolCalls } from '../kernels'
-import { conversationSets, withTools } from '../recipes/data/conversations/formats'
-import { pythonCalls } from '../recipes/data/conversations/pythonCalls'
-import { loadRecipe } from '../recipes/load/loadRecipe'
+import { parseToolCalls } from '../../../kernels'
+import { conversationSets, withTools } from '../../../recipes/data/conversations/formats'
+import { pythonCalls } from '../../../recipes/data/conversations/pythonCalls'
+import { loadRecipe } from '../../../recipes/load/loadRecipe'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-conversations-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -167,7 +167,7 @@ test('what is no list of calls is text: nothing is guessed', () => {
 })
 
 test('tools are described in the words of the chat template', () => {
-  const template = readFileSync(join(__dirname, '../recipes/templates/hermes.jinja'), 'utf8')
+  const template = readFileSync(join(__dirname, '../../../recipes/templates/hermes.jinja'), 'utf8')
   const { content } = withTools('', [weather])
   for (const words of content.split(/\n<tools>[\s\S]*<\/tools>\n\n/))
     expect(template.replaceAll('\\n', '\n')).toContain(words)
@@ -178,7 +178,7 @@ test('troupe data writes them, and a recipe mixes files by its seed, so many of 
     writeFileSync(join(folder, name), JSON.stringify(rows))
     return join(folder, name)
   }
-  const bin = join(__dirname, '../cli/bin.js')
+  const bin = join(__dirname, '../../../cli/bin.js')
   const data = (...args: string[]) =>
     JSON.parse(execFileSync(process.execPath, [bin, 'data', ...args, '--json'], { encoding: 'utf8', cwd: folder }))
   const chats = Array.from({ length: 6 }, (_, k) => ({

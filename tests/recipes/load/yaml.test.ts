@@ -4,9 +4,9 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parse } from 'yaml'
-import { annotated } from '../cli/configCommand'
-import { loadRecipe } from '../recipes/load/loadRecipe'
-import { failure } from './support/refusal'
+import { annotated } from '../../../cli/configCommand'
+import { loadRecipe } from '../../../recipes/load/loadRecipe'
+import { failure } from '../../support/refusal'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-yaml-'))
 afterAll(() => rmSync(folder, { recursive: true }))
@@ -192,7 +192,7 @@ model:
   config: {model_type: llama, hidden_size: 32, intermediate_size: 64, num_hidden_layers: 1, num_attention_heads: 2,
     num_key_value_heads: 2, max_position_embeddings: 256, tie_word_embeddings: true}
   vocabulary: 400
-  template: ${join(__dirname, '../recipes/templates/hermes.jinja')}
+  template: ${join(__dirname, '../../../recipes/templates/hermes.jinja')}
 data: {file: problems.jsonl, demonstrationsFile: demos.jsonl}
 tools: {inPrompt: false}
 limits: {contextTokens: 128, responseTokens: 32, turns: 2}
@@ -203,7 +203,7 @@ coldStart: {demonstrations: 40, epochs: 1, batchSequences: 8, learningRate: 0.00
 train: {steps: 1, learningRate: 0.0001}
 `,
   )
-  const bin = join(__dirname, '../cli/bin.js')
+  const bin = join(__dirname, '../../../cli/bin.js')
   const out = execFileSync(process.execPath, [bin, 'train', file, '--json', '--bus', `lmdb:${join(folder, 'bus')}`], {
     encoding: 'utf8',
     timeout: 240_000,
