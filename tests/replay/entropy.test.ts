@@ -2,10 +2,10 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Message } from '../messages/topics'
-import { type SampledToken, topOf, topTable } from '../replay/tokens/topTokens'
-import { troupe } from './support/cli'
-import { changed, quickstartHistory, saveHistory } from './support/histories'
+import type { Message } from '../../messages/topics'
+import { type SampledToken, topOf, topTable } from '../../replay/tokens/topTokens'
+import { troupe } from '../support/cli'
+import { changed, quickstartHistory, saveHistory } from '../support/histories'
 
 jest.setTimeout(60_000)
 

@@ -2,11 +2,11 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { TokenDifference } from '../cli/replay/diff'
-import type { RocReport } from '../cli/replay/roc'
-import type { GroupSelected } from '../messages/facts'
-import { troupe } from './support/cli'
-import { changed, quickstartHistory, saveHistory } from './support/histories'
+import type { TokenDifference } from '../../cli/replay/diff'
+import type { RocReport } from '../../cli/replay/roc'
+import type { GroupSelected } from '../../messages/facts'
+import { troupe } from '../support/cli'
+import { changed, quickstartHistory, saveHistory } from '../support/histories'
 
 jest.setTimeout(90_000)
 

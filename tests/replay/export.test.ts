@@ -4,14 +4,14 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync, gzipSync } from 'node:zlib'
-import type { Descent } from '../cli/replay/lineage'
-import { advantages } from '../kernels'
-import type { StepStarted, TurnCompleted } from '../messages/facts'
-import type { TrajectoryLineJson } from '../replay/exchange/trajectoryLine'
-import type { Verified } from '../replay/verify/verifier'
-import { pythonPath } from '../runtime/python'
-import { troupe } from './support/cli'
-import { changed, quickstartHistory, saveHistory } from './support/histories'
+import type { Descent } from '../../cli/replay/lineage'
+import { advantages } from '../../kernels'
+import type { StepStarted, TurnCompleted } from '../../messages/facts'
+import type { TrajectoryLineJson } from '../../replay/exchange/trajectoryLine'
+import type { Verified } from '../../replay/verify/verifier'
+import { pythonPath } from '../../runtime/python'
+import { troupe } from '../support/cli'
+import { changed, quickstartHistory, saveHistory } from '../support/histories'
 
 jest.setTimeout(90_000)
 
@@ -160,7 +160,7 @@ test('a broken or oversized import is refused with the line, and leaves no run b
     ['', 'there are no lines'],
   ]
   const other = join(directory, 'refused')
-  const fixtureFile = join(__dirname, 'histories/quickstart.v1.jsonl.gz')
+  const fixtureFile = join(__dirname, '../histories/quickstart.v1.jsonl.gz')
   for (const [i, [content, message]] of cases.entries()) {
     const file = join(directory, `bad${i}.jsonl`)
     writeFileSync(file, content)

@@ -3,20 +3,20 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { coordinator } from '../actors/rollouts/coordinator'
-import { grouper } from '../actors/rollouts/grouper'
-import { owner } from '../actors/rollouts/owner'
-import { ownerOf, replayRun, replayTarget } from '../cli/replay/run'
-import type { GenerateTurn } from '../messages/commands'
-import type { Fact } from '../messages/facts'
-import { type Fixture, unpackFixture } from '../replay/exchange/fixture'
-import { openLog } from '../replay/log/recordedRun'
-import { type OwnerBehaviour, type Rerun, rerun } from '../replay/rerun/rerun'
-import type { Decision } from '../runtime/host/behaviour'
-import { troupe } from './support/cli'
-import { answer, claim, completed, requested, toolCall } from './support/facts'
-import { changed, quickstartHistory, saveHistory } from './support/histories'
-import { world } from './support/world'
+import { coordinator } from '../../actors/rollouts/coordinator'
+import { grouper } from '../../actors/rollouts/grouper'
+import { owner } from '../../actors/rollouts/owner'
+import { ownerOf, replayRun, replayTarget } from '../../cli/replay/run'
+import type { GenerateTurn } from '../../messages/commands'
+import type { Fact } from '../../messages/facts'
+import { type Fixture, unpackFixture } from '../../replay/exchange/fixture'
+import { openLog } from '../../replay/log/recordedRun'
+import { type OwnerBehaviour, type Rerun, rerun } from '../../replay/rerun/rerun'
+import type { Decision } from '../../runtime/host/behaviour'
+import { troupe } from '../support/cli'
+import { answer, claim, completed, requested, toolCall } from '../support/facts'
+import { changed, quickstartHistory, saveHistory } from '../support/histories'
+import { world } from '../support/world'
 
 jest.setTimeout(60_000)
 
@@ -59,10 +59,10 @@ const firstOf = (type: string, where: (fact: Fact) => boolean = () => true) => {
   return `trajectories:0:${facts.findIndex(f => f.type === type && where(f))}`
 }
 
-test.each(readdirSync(join(__dirname, 'histories')))(
+test.each(readdirSync(join(__dirname, '../histories')))(
   'the saved history %s replays without a difference',
   async file => {
-    const fixture = unpackFixture(readFileSync(join(__dirname, 'histories', file)))
+    const fixture = unpackFixture(readFileSync(join(__dirname, '../histories', file)))
     const result = await replayed(fixture)
     expect(result.divergences).toEqual([])
     expect(result.inFlight).toEqual([])

@@ -3,16 +3,16 @@ import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Message } from '../messages/topics'
-import { conditionOf } from '../replay/rerun/breakpoint'
-import { changed, quickstartHistory, saveHistory } from './support/histories'
+import type { Message } from '../../messages/topics'
+import { conditionOf } from '../../replay/rerun/breakpoint'
+import { changed, quickstartHistory, saveHistory } from '../support/histories'
 
 jest.setTimeout(60_000)
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-step-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 const history = quickstartHistory()
-const bin = join(__dirname, '../cli/bin.js')
+const bin = join(__dirname, '../../cli/bin.js')
 beforeAll(() => saveHistory(directory, history))
 
 interface Said {

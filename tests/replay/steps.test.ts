@@ -2,10 +2,10 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { runId } from '../messages/ids'
-import type { StepReport } from '../replay/learning/progress'
-import { troupe } from './support/cli'
-import { quickstartHistory, saveHistory } from './support/histories'
+import { runId } from '../../messages/ids'
+import type { StepReport } from '../../replay/learning/progress'
+import { troupe } from '../support/cli'
+import { quickstartHistory, saveHistory } from '../support/histories'
 
 jest.setTimeout(60_000)
 

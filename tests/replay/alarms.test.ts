@@ -2,9 +2,9 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { topicOnBus } from '../messages/topics'
-import { troupe } from './support/cli'
-import { changed, quickstartHistory, saveHistory } from './support/histories'
+import { topicOnBus } from '../../messages/topics'
+import { troupe } from '../support/cli'
+import { changed, quickstartHistory, saveHistory } from '../support/histories'
 
 jest.setTimeout(60_000)
 
