@@ -2,7 +2,7 @@
  * Where the torch side is: the interpreter of the venv that set-up made, and the folder that holds troupe_policy.
  *
  * in   TROUPE_VENV, TROUPE_HOME, the file system     out  absolute paths
- * Invariant: it looks where cli/setup/places.js installs (tests/setup.test.ts compares the two).
+ * Invariant: it looks where cli/setup/places.js installs (tests/cli/setup/setup.test.ts compares the two).
  */
 import { accessSync, constants, existsSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'

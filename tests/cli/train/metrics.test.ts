@@ -3,11 +3,11 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { train } from '../cli/train'
-import { runMetrics, serveMetrics } from '../cli/train/metrics'
-import type { GenerateTurn } from '../messages/commands'
-import { engineId, epoch, groupId, trajectoryId } from '../messages/ids'
-import { completed } from './support/facts'
+import { train } from '../../../cli/train'
+import { runMetrics, serveMetrics } from '../../../cli/train/metrics'
+import type { GenerateTurn } from '../../../messages/commands'
+import { engineId, epoch, groupId, trajectoryId } from '../../../messages/ids'
+import { completed } from '../../support/facts'
 
 test('a run’s facts are served as Prometheus metrics on loopback, and only there', async () => {
   const lines: string[] = []

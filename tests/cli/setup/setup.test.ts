@@ -4,10 +4,10 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symli
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { optionalParts } from '../cli/doctor'
-import { isCheckout, packageRoot, pythonPath, venvCandidates } from '../runtime/python'
+import { optionalParts } from '../../../cli/doctor'
+import { isCheckout, packageRoot, pythonPath, venvCandidates } from '../../../runtime/python'
 
-const root = join(__dirname, '..')
+const root = join(__dirname, '../../..')
 jest.setTimeout(120_000) // pip takes seconds, and more on a busy machine
 
 let home: string
@@ -276,7 +276,7 @@ test('an unknown argument is wrong usage', () => {
 })
 
 test('the optional parts that doctor names are those that set-up takes, and it sees which are there', () => {
-  const usage = spawnSync(process.execPath, [join(__dirname, '../cli/bin.js'), 'setup', 'no-part'], {
+  const usage = spawnSync(process.execPath, [join(__dirname, '../../../cli/bin.js'), 'setup', 'no-part'], {
     encoding: 'utf8',
   })
   const known = /parts: (.*)/.exec(usage.stderr)![1]!.split(', ')
@@ -294,7 +294,7 @@ test('the optional parts that doctor names are those that set-up takes, and it s
 })
 
 test('set-up installs where the runtime looks', () => {
-  const { places } = require('../cli/setup/places') as {
+  const { places } = require('../../../cli/setup/places') as {
     places(env: NodeJS.ProcessEnv, root?: string): { venv: string; checkout: boolean }
   }
   expect(isCheckout()).toBe(true)

@@ -2,12 +2,12 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { EvaluationCompleted, Fact } from '../messages/facts'
-import { epoch, groupId, policyVersion, runId, taskId, trajectoryId } from '../messages/ids'
-import { loadRecipe } from '../recipes/load/loadRecipe'
-import { openRun } from '../runtime/openRun'
-import { troupe } from './support/cli'
-import { requested } from './support/facts'
+import type { EvaluationCompleted, Fact } from '../../messages/facts'
+import { epoch, groupId, policyVersion, runId, taskId, trajectoryId } from '../../messages/ids'
+import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { openRun } from '../../runtime/openRun'
+import { troupe } from '../support/cli'
+import { requested } from '../support/facts'
 
 jest.setTimeout(240_000)
 

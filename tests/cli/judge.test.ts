@@ -4,9 +4,9 @@ import { once } from 'node:events'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { until } from './support/until'
+import { until } from '../support/until'
 
-const bin = resolve(__dirname, '../cli/bin.js')
+const bin = resolve(__dirname, '../../cli/bin.js')
 const children: ChildProcess[] = []
 afterEach(() => {
   for (const child of children.splice(0)) child.kill('SIGKILL')

@@ -14,7 +14,7 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-const root = join(__dirname, '..')
+const root = join(__dirname, '../../..')
 let home: string
 beforeEach(() => {
   home = mkdtempSync(join(tmpdir(), 'troupe-setup-vllm-'))

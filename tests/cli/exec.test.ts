@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
 
-const root = resolve(__dirname, '..')
+const root = resolve(__dirname, '../..')
 const program = `
 require('./cli/register.js')
 const { Command } = require('commander')

@@ -4,7 +4,7 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, write
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-const root = join(__dirname, '..')
+const root = join(__dirname, '../..')
 let home: string
 
 beforeEach(() => {

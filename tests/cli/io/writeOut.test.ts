@@ -14,8 +14,8 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { writeOut } from '../cli/io/writeOut'
-import { troupe } from './support/cli'
+import { writeOut } from '../../../cli/io/writeOut'
+import { troupe } from '../../support/cli'
 
 jest.setTimeout(60_000)
 
@@ -57,7 +57,7 @@ test('directories that are not there are made; a pipe and a link are written to 
       `cat ${fifo} & "$0" -r ./cli/register.js -e 'require("./cli/writeOut").writeOut("${fifo}", ["piped"])'; wait`,
       process.execPath,
     ],
-    { encoding: 'utf8', cwd: join(__dirname, '..'), timeout: 30_000 },
+    { encoding: 'utf8', cwd: join(__dirname, '../../..'), timeout: 30_000 },
   )
   expect([read.stdout, lstatSync(fifo).isFIFO()]).toEqual(['piped', true])
 })

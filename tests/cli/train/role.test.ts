@@ -2,13 +2,13 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { waitForRun, whenBusIsThere } from '../cli/train/startedRun'
-import { runId } from '../messages/ids'
-import { openMemoryBus } from '../runtime/bus'
-import { TroupeError } from '../runtime/errors'
-import type { RunContext } from '../runtime/openRun'
-import { endAll, troupe } from './support/cli'
-import { until } from './support/until'
+import { waitForRun, whenBusIsThere } from '../../../cli/train/startedRun'
+import { runId } from '../../../messages/ids'
+import { openMemoryBus } from '../../../runtime/bus'
+import { TroupeError } from '../../../runtime/errors'
+import type { RunContext } from '../../../runtime/openRun'
+import { endAll, troupe } from '../../support/cli'
+import { until } from '../../support/until'
 
 jest.setTimeout(120_000)
 

@@ -1,9 +1,9 @@
 import { PassThrough, Writable } from 'node:stream'
-import type { AnswerGrader } from '../actors/verification/answerGrader'
-import { gradeLines } from '../cli/grade'
-import { parseGradeLine } from '../cli/grade/line'
-import { numericValue, secondOpinion } from '../kernels'
-import { troupe } from './support/cli'
+import type { AnswerGrader } from '../../actors/verification/answerGrader'
+import { gradeLines } from '../../cli/grade'
+import { parseGradeLine } from '../../cli/grade/line'
+import { numericValue, secondOpinion } from '../../kernels'
+import { troupe } from '../support/cli'
 
 jest.setTimeout(120_000)
 

@@ -1,11 +1,11 @@
 /** What `train` says of a run while it lasts. */
 
-import { trainView } from '../cli/train/view'
-import { type RecipeConfig, recipeSchema } from '../config'
-import { epoch, groupId, policyVersion, trajectoryId } from '../messages/ids'
-import { progress, summaryOf } from '../replay/learning/progress'
-import { manualEffects } from '../runtime/effects'
-import { requested } from './support/facts'
+import { trainView } from '../../../cli/train/view'
+import { type RecipeConfig, recipeSchema } from '../../../config'
+import { epoch, groupId, policyVersion, trajectoryId } from '../../../messages/ids'
+import { progress, summaryOf } from '../../../replay/learning/progress'
+import { manualEffects } from '../../../runtime/effects'
+import { requested } from '../../support/facts'
 
 const config: RecipeConfig = recipeSchema.parse({ name: 'x', model: { from: 'directory', path: '/m' } })
 

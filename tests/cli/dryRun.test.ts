@@ -2,13 +2,13 @@
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { estimate } from '../cli/dryRun/estimate'
-import { reduce } from '../cli/dryRun/reduced'
-import { recipeSchema } from '../config'
-import { recipes } from '../recipes'
-import { loadRecipe } from '../recipes/load/loadRecipe'
-import { parseConfig } from '../runtime/settings/resolveConfig'
-import { endAll, type Running, troupe } from './support/cli'
+import { estimate } from '../../cli/dryRun/estimate'
+import { reduce } from '../../cli/dryRun/reduced'
+import { recipeSchema } from '../../config'
+import { recipes } from '../../recipes'
+import { loadRecipe } from '../../recipes/load/loadRecipe'
+import { parseConfig } from '../../runtime/settings/resolveConfig'
+import { endAll, type Running, troupe } from '../support/cli'
 
 jest.setTimeout(400_000)
 
