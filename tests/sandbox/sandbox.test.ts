@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import workerThreads from 'node:worker_threads'
-import { openSandbox, type RunRequest, runBatch, runPythonTool, type Sandbox } from '../sandbox'
+import { openSandbox, type RunRequest, runBatch, runPythonTool, type Sandbox } from '../../sandbox'
 
 // A daemon with two forks and a session of its own; it says its pid and then holds the output open.
 const daemon = `
@@ -441,7 +441,7 @@ describe('the Python tool', () => {
   })
 })
 
-const root = resolve(__dirname, '..')
+const root = resolve(__dirname, '../..')
 
 async function run(code: string, request: Partial<RunRequest> = {}) {
   const result = await sandbox.run({ id: 'call', code, timeoutMs: 10_000, ...request })

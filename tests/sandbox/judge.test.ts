@@ -6,8 +6,8 @@ import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { type Judge, type JudgeOptions, openJudge, openSandbox, type Sandbox } from '../sandbox'
-import { until } from './support/until'
+import { type Judge, type JudgeOptions, openJudge, openSandbox, type Sandbox } from '../../sandbox'
+import { until } from '../support/until'
 
 interface Result {
   readonly sub_id: string

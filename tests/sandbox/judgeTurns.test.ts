@@ -1,9 +1,9 @@
 /** Turns: whose call is next, whatever the others sent. */
 import fc from 'fast-check'
-import { escapedText } from '../sandbox/escapedText'
-import { headText, tailText } from '../sandbox/judge/outputText'
-import { batchOf, submissionCount } from '../sandbox/judge/submission'
-import { type Source, Turns } from '../sandbox/judge/turns'
+import { escapedText } from '../../sandbox/escapedText'
+import { headText, tailText } from '../../sandbox/judge/outputText'
+import { batchOf, submissionCount } from '../../sandbox/judge/submission'
+import { type Source, Turns } from '../../sandbox/judge/turns'
 
 const list = (...items: string[]): Source<string> & { readonly items: string[] } => ({
   items,

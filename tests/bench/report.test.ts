@@ -1,5 +1,5 @@
 /** A report says whether its budgets hold, to a person and to a machine. */
-import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from '../bench/report'
+import { atLeast, atMost, type BenchReport, describeMachine, median, printReport } from '../../bench/report'
 
 const printed = (report: BenchReport, json: boolean): { code: number; text: string } => {
   const write = jest.spyOn(process.stdout, 'write').mockReturnValue(true)

@@ -1,19 +1,19 @@
 /** Benchmarks can be run by name, and every budget that is promised has one that holds a figure against it. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Engine, GenerateRequest } from '../backends/engines/engine'
-import { reportOf } from '../bench/quickstart'
-import type { BenchReport } from '../bench/report'
-import { pacedBus } from '../bench/support/pacedBus'
-import { processTree, pssBytes } from '../bench/support/processTree'
-import { tracedEngine } from '../bench/support/tracedEngine'
-import { delayedTool, indexOf, textOf, traces } from '../bench/support/traces'
-import { openLoad } from '../cli/experiment/openLoad'
-import { parseToolCalls, quantile, resolveCalls } from '../kernels'
-import { engineId, groupId, trajectoryId } from '../messages/ids'
-import { openBus } from '../runtime/bus/open'
+import type { Engine, GenerateRequest } from '../../backends/engines/engine'
+import { reportOf } from '../../bench/quickstart'
+import type { BenchReport } from '../../bench/report'
+import { pacedBus } from '../../bench/support/pacedBus'
+import { processTree, pssBytes } from '../../bench/support/processTree'
+import { tracedEngine } from '../../bench/support/tracedEngine'
+import { delayedTool, indexOf, textOf, traces } from '../../bench/support/traces'
+import { openLoad } from '../../cli/experiment/openLoad'
+import { parseToolCalls, quantile, resolveCalls } from '../../kernels'
+import { engineId, groupId, trajectoryId } from '../../messages/ids'
+import { openBus } from '../../runtime/bus/open'
 
-const folder = join(__dirname, '../bench')
+const folder = join(__dirname, '../../bench')
 const names = readdirSync(folder)
   .filter(file => file.endsWith('.ts') && file !== 'report.ts')
   .map(file => file.replace(/\.ts$/, ''))
