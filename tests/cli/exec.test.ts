@@ -9,7 +9,7 @@ const program = `
 require('./cli/register.js')
 const { Command } = require('commander')
 const program = new Command().exitOverride()
-require('./cli/exec.ts').registerExec(program)
+require('./cli/exec/index.ts').registerExec(program)
 program.parseAsync(process.argv.slice(1), { from: 'user' }).catch(error => { process.exitCode = error.exitCode ? 2 : 1 })`
 
 interface Answer extends Record<string, unknown> {

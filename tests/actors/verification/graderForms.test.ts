@@ -13,7 +13,7 @@ import { pythonPath } from '../../../runtime/python'
 
 jest.setTimeout(600_000)
 
-const file = resolve(__dirname, '../../shared/data/math/math500.jsonl')
+const file = resolve(__dirname, '../../../../shared/data/math/math500.jsonl')
 const isThere = existsSync(file)
 if (!isThere) process.stderr.write(`MATH-500 is not read: ${file} is not there\n`)
 const withFile = isThere ? test : test.skip

@@ -54,7 +54,7 @@ test('directories that are not there are made; a pipe and a link are written to 
     'sh',
     [
       '-c',
-      `cat ${fifo} & "$0" -r ./cli/register.js -e 'require("./cli/writeOut").writeOut("${fifo}", ["piped"])'; wait`,
+      `cat ${fifo} & "$0" -r ./cli/register.js -e 'require("./cli/io/writeOut").writeOut("${fifo}", ["piped"])'; wait`,
       process.execPath,
     ],
     { encoding: 'utf8', cwd: join(__dirname, '../../..'), timeout: 30_000 },

@@ -16,7 +16,7 @@ import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import { openJournal } from '../../../runtime/journal/journal'
 import { requested } from '../../support/facts'
 
-const data = join(__dirname, '../../shared/data/math')
+const data = join(__dirname, '../../../../shared/data/math')
 const contest = { question: ['problem'], answer: ['answer'], truth: 'integer' } as const
 
 const directory = mkdtempSync(join(tmpdir(), 'troupe-test-'))

@@ -15,7 +15,7 @@ import { problemSets } from '../../../recipes/data/sets'
 import { loadRecipe } from '../../../recipes/load/loadRecipe'
 
 const folder = mkdtempSync(join(tmpdir(), 'troupe-data-'))
-const real = join(__dirname, '../../shared/data/math')
+const real = join(__dirname, '../../../../shared/data/math')
 const servers: Server[] = []
 afterAll(() => {
   for (const server of servers) server.closeAllConnections()
