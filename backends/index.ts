@@ -15,14 +15,14 @@ export { type SimulatedEngineOptions, simulatedEngine } from './engines/simulate
 export type * from './renderer/renderer'
 export type * from './trainer/trainer'
 
-/** A transformers model in a process of its own, which ends with this one. */
+/** Starts a transformers model in a process of its own, which ends with this one. */
 export const startLocalEngine = (options: LocalEngineOptions): Promise<LocalEngine> =>
   (require('./engines/local/local') as typeof import('./engines/local/local')).startLocalEngine(options)
 
-/** Chat templates and tokenizers, in a process of their own. */
+/** Starts a process for chat templates and tokenizers. */
 export const startRenderer: typeof StartRenderer = options =>
   (require('./renderer/rendererProcess') as typeof import('./renderer/rendererProcess')).startRenderer(options)
 
-/** The learner's torch process. */
+/** Starts the learner's torch process. */
 export const startTrainer: typeof StartTrainer = options =>
   (require('./trainer/trainerProcess') as typeof import('./trainer/trainerProcess')).startTrainer(options)

@@ -1,9 +1,9 @@
 /**
- * A process of troupe_policy (renderer, engine, trainer) and the gRPC client to it.
+ * Starts a process of troupe_policy (renderer, engine, trainer) and connects a gRPC client to it.
  *
- * in   a model directory, options, a deadline for the start       out  a client over a unix socket, and the news of its end
- * Invariant: the process ends with this one, kill -9 included (its stdin is a pipe that we hold, and on Linux the kernel
- * kills it). Its socket lies in a directory that only this user can enter. Restarting it is the supervisor's matter.
+ * in   a model directory, options, a deadline for the start       out  a client over a Unix socket, and the news of its end
+ * Invariant: the process ends with this one, even after kill -9 (its stdin is a pipe that we hold, and on Linux the kernel
+ * kills it). Its socket lies in a directory that only this user can enter. Restarting it is its supervisor's job.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -22,7 +22,7 @@ type PolicyService = 'render' | 'engine' | 'trainer'
 export interface PolicyProcessOptions {
   readonly serve: PolicyService
   readonly modelDirectory: string
-  /** A Jinja file instead of the model's own chat template. */
+  /** A Jinja file to use instead of the model's own chat template. */
   readonly template?: string
   /** Command-line options of troupe_policy.server: `kvTokens: 4096` becomes `--kv-tokens 4096`, `true` a flag. */
   readonly options?: Readonly<Record<string, string | number | boolean | undefined>>
@@ -34,17 +34,19 @@ export interface PolicyProcessOptions {
 export interface PolicyProcess {
   readonly client: PolicyClient
   readonly pid: number
-  /** Resolves, with the reason and what stood last on stderr, when the process is gone. */
+  /** Resolves when the process is gone, with the reason and the end of its stderr. */
   readonly lost: Promise<Error>
-  /** Ends it: SIGTERM, then SIGKILL. */
+  /** Ends the process: SIGTERM, then SIGKILL. */
   close(): Promise<void>
 }
 
-/** A gRPC client whose methods are called by name; shapes are those of policy.proto, camelCase. */
+/** A gRPC client whose methods are called by name; messages have the shapes of policy.proto, in camelCase. */
 interface PolicyClient {
   /** Errors are TroupeErrors: `<boundary>.lost` (retriable), `<boundary>.timeout`, or the server's own `code: text`. */
   unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
-  /** Both directions. The caller respects `write`'s answer and 'drain', and cancels what it does not end. */
+  /**
+   * A stream in both directions. The caller respects `write`'s answer and 'drain', and cancels a stream that it does not end.
+   */
   stream<Out, In>(method: string): grpc.ClientDuplexStream<Out, In>
 }
 
@@ -57,7 +59,7 @@ const services = { render: 'Render', engine: 'Engine', trainer: 'Trainer' } as c
 const boundaries = { render: 'codec', engine: 'engine', trainer: 'trainer' } as const
 
 /**
- * Starts one and waits until it serves.
+ * Starts a process and waits until it serves.
  * @throws TroupeError process.start_failed (with the end of its stderr), process.start_timeout, process.no_python
  */
 export async function startPolicyProcess(options: PolicyProcessOptions): Promise<PolicyProcess> {
@@ -67,10 +69,10 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   const socket = `unix:${join(directory, 'socket')}`
   const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {
     stdio: ['pipe', 'pipe', 'pipe'],
-    detached: true, // Ctrl-C goes to the whole foreground group; when this ends is its parent's decision
+    detached: true, // Ctrl-C reaches the whole foreground group; the parent decides when this process ends
     env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' },
   })
-  child.stdin.on('error', () => {}) // its end is reported by 'exit'
+  child.stdin.on('error', () => {}) // 'exit' reports its end
   const stderr = tailOf(child, options.log)
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(gone(serve, `could not be run: ${error.message}`, stderr())))
@@ -86,13 +88,13 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
     await cleaned
     throw thrown
   }
-  // Nothing but the first line is read, and a full pipe must not stop the process.
+  // Only the first line is read, and a full pipe must not stop the process.
   child.stdout.resume()
   const connection = new (clientOf(serve))(socket, grpc.credentials.createInsecure(), {
     'grpc.max_receive_message_length': maxMessageBytes,
     'grpc.max_send_message_length': maxMessageBytes,
     'grpc.keepalive_time_ms': 20_000,
-    // A trainer of one core may hold its interpreter for long.
+    // A trainer with one core may hold its interpreter for long.
     'grpc.keepalive_timeout_ms': 60_000,
   })
   let closing: Promise<void> | undefined
@@ -207,7 +209,7 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
           signal?.removeEventListener('abort', stop)
           if (error === null) return resolve(reply as Reply)
           if (signal?.aborted) return reject(signal.reason)
-          // A process that died says why on stderr, which arrives a moment after the broken connection.
+          // A process that died gives its reason on stderr, which arrives a moment after the broken connection.
           if (error.code !== grpc.status.UNAVAILABLE) return reject(errorOf(error, method, boundary))
           const wait = new Promise<undefined>(done => setTimeout(done, 500, undefined))
           void Promise.race([lost, wait]).then(reason => reject(reason ?? errorOf(error, method, boundary)))

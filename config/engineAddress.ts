@@ -1,9 +1,9 @@
 /**
- * Where engines are, as the command line says it: `local`, or a kind and a URL, `vllm:http://127.0.0.1:8000`.
+ * Engine addresses of the command line: `local`, or a kind and a URL, as in `vllm:http://127.0.0.1:8000`.
  *
  * in   the values of --engine, one for each engine        out  assignments of recipe fields
- * Invariant: what is recorded with a run says where its engines were, each once; a resume may name others. No credentials are
- * recorded or repeated: not even in the error that refuses them.
+ * Invariant: a run records where each of its engines was, once; a resume may name others. Credentials are neither recorded nor
+ * repeated, not even in the error that refuses them.
  */
 import { TroupeError } from '../runtime/errors'
 import { fileEngineOverrides } from './fileAddress'
@@ -28,7 +28,7 @@ export function engineOverrides(addresses: readonly string[]): readonly string[]
   }
   const urls = parsed.flatMap(({ url }) => (url === undefined ? [] : [url]))
   const twice = namedTwice(kind, urls)
-  if (twice !== undefined) throw bad(`${twice} are one server`, 'name each server once')
+  if (twice !== undefined) throw bad(`${twice} are the same server`, 'name each server once')
   return [`engine.kind=${kind}`, `engine.urls=${JSON.stringify(urls)}`]
 }
 
@@ -36,27 +36,27 @@ function parse(text: string): { readonly kind: string; readonly url?: string } {
   if (text === 'local') return { kind: 'local' }
   const kind = remoteKinds.find(each => text.startsWith(`${each}:`))
   const hint = `write local, or ${remoteKinds.map(each => `${each}:http://127.0.0.1:8000`).join(', ')}, recorded:RUN, simulated:FILE`
-  if (kind === undefined) throw bad(`'${masked(text)}' is no engine`, hint)
+  if (kind === undefined) throw bad(`'${masked(text)}' is not an engine address`, hint)
   const url = text.slice(kind.length + 1)
   const fault = urlFault(url)
   if (fault !== undefined) throw bad(fault, hint)
   return { kind, url: url.replace(/\/+$/, '') }
 }
 
-/** Why a text is not the address of a server; undefined: it is. */
+/** Returns why a text is not a server's address; undefined if it is one. */
 export function urlFault(text: string): string | undefined {
   const url = URL.canParse(text) ? new URL(text) : undefined
   if (url === undefined || !['http:', 'https:'].includes(url.protocol))
-    return `'${masked(text)}' is no http or https URL`
+    return `'${masked(text)}' is not an http or https URL`
   if (url.username !== '' || url.password !== '') {
-    return `'${masked(text)}' is no http or https URL without credentials, which would end up in the log: name the environment variable with the server's key in engine.apiKey`
+    return `'${masked(text)}' is not accepted: its credentials would end up in the log; name the environment variable with the server's key in engine.apiKey`
   }
   return /[?#]/.test(text)
     ? `'${masked(text)}' has a query or a fragment, which no request would carry: leave it out`
     : undefined
 }
 
-/** Two of them that are the same server, in quotes. */
+/** Finds two URLs of the same server and returns them in quotes; undefined if there are none. */
 export function namedTwice(kind: string, urls: readonly string[]): string | undefined {
   const seen = new Map<string, string>()
   for (const url of urls) {
@@ -68,14 +68,17 @@ export function namedTwice(kind: string, urls: readonly string[]): string | unde
   return undefined
 }
 
-/** The same for every spelling: case of the host, default port, slashes at the end; the engine of `openai` adds /v1 itself. */
+/**
+ * Normalises a URL, so that every spelling of a server is equal: case of the host, default port, slashes at the end; the openai
+ * engine adds /v1 itself.
+ */
 function serverOf(kind: string, url: string): string {
   const { origin, pathname } = new URL(url)
   const path = pathname.replace(/\/+$/, '')
   return origin + (kind === 'openai' ? path.replace(/\/v1$/, '') : path)
 }
 
-/** Without what may be a password: all before the last @, a query, a fragment. */
+/** Removes what may be a password: everything before the last @, the query, the fragment. */
 const masked = (text: string): string =>
   text
     .replace(/^((?:(?:vllm|sglang|openai):)?(?:https?:\/*)?).*@/is, '$1***@')

@@ -1,8 +1,8 @@
 /**
- * Engines that need no server, as the command line says them: `recorded:RUN` and `simulated:FILE`.
+ * Addresses of engines that need no server: `recorded:RUN` and `simulated:FILE`.
  *
- * in   the values of --engine        out  assignments of recipe fields; undefined where another kind is meant
- * Invariant: what is recorded with a run names a file, and a log that is elsewhere, by absolute path.
+ * in   the values of --engine        out  assignments of recipe fields; undefined for engines of another kind
+ * Invariant: a run records the absolute path of a file, and of a log on another bus.
  */
 import { resolve } from 'node:path'
 import { runId } from '../messages/ids'
@@ -10,7 +10,7 @@ import { asError, TroupeError } from '../runtime/errors'
 
 export interface RecordingAddress {
   readonly run: string
-  /** As --bus has it. Without: the bus of the run that asks. */
+  /** Bus as in --bus; absent: the bus of the run that asks. */
   readonly bus?: string
 }
 
@@ -39,7 +39,7 @@ export function fileEngineOverrides(addresses: readonly string[]): readonly stri
   return set('modelFile', resolve(place))
 }
 
-/** What `engine.recording` says: RUN, or RUN@BUS. @throws TroupeError config.bad_engine */
+/** Parses `engine.recording`: RUN, or RUN@BUS. @throws TroupeError config.bad_engine */
 export function recordingAddress(text: string): RecordingAddress {
   const at = text.indexOf('@')
   const run = at < 0 ? text : text.slice(0, at)

@@ -1,4 +1,4 @@
-/** Recipes: their data, section by section, and what brings their tasks. */
+/** The recipe's configuration: its schema section by section, and the sources of its tasks. */
 
 export { defineRecipe, type Recipe, type TaskSource } from './defineRecipe'
 export { contextFaults, positionsOf } from './positions'

@@ -1,8 +1,8 @@
 /**
- * How long contexts a model takes, and which of a recipe's are longer.
+ * Compares a model's longest context with the contexts that a recipe asks for.
  *
- * in   a transformers config, a recipe's limits        out  tokens; the fields that ask for more, and why that is too much
- * Invariant: pure; a config that names no length refuses nothing.
+ * in   a transformers config, a recipe's limits        out  tokens; fields that ask for too much, with the reason
+ * Invariant: pure; a config that states no length refuses nothing.
  */
 type Architecture = Readonly<Record<string, unknown>>
 
@@ -11,10 +11,10 @@ interface Contexts {
   readonly evaluation: { readonly limits?: { readonly contextTokens?: number | undefined } | undefined }
 }
 
-/** Scalings of rotary positions that lengthen what the config names; others name the scaled length already. */
+/** RoPE scalings that lengthen the length in the config; with others the config states the scaled length already. */
 const lengthening = ['linear', 'dynamic', 'yarn']
 
-/** Tokens that the model's positions reach to; undefined: its config does not say. */
+/** Longest context by the model's positions, tokens; undefined if the config does not state it. */
 export function positionsOf(architecture: Architecture): number | undefined {
   const text = { ...architecture, ...asRecord(architecture.text_config) }
   const stated = tokensIn(text.max_position_embeddings) ?? tokensIn(text.n_positions)
@@ -25,7 +25,9 @@ export function positionsOf(architecture: Architecture): number | undefined {
   return Math.max(stated, Math.floor((tokensIn(scaling.original_max_position_embeddings) ?? stated) * factor))
 }
 
-/** Paths of a recipe's contexts that are longer than `positions`, and why each is refused. `named`: where the length stands. */
+/**
+ * Lists the recipe's contexts that are longer than `positions`, with the reason. `named`: where the length is stated.
+ */
 export function contextFaults(
   { limits, evaluation }: Contexts,
   positions: number | undefined,

@@ -1,9 +1,9 @@
 /**
- * Names of the paper's release, for who comes from its scripts: each stands for fields of ours.
+ * Flags of the paper's release, for users who come from its scripts: each stands for fields of ours.
  *
- * in   plain data or a path that may use such names        out  fields, and which name each of them came from
- * Invariant: a name is only taken where no field of ours has it. `-1`, which switches a number of the release off, becomes
- * what switches ours off. Where a layer says a field by both names, with other values, it is refused.
+ * in   plain data or a path that may use such flags        out  fields, and the flag that each of them came from
+ * Invariant: a flag is accepted only where no field of ours has its name. `-1`, which switches a number of the release off,
+ * becomes the value that switches ours off. A layer that sets a field by both names, to different values, is refused.
  */
 import { closest, distance } from 'fastest-levenshtein'
 import { TroupeError } from '../runtime/errors'
@@ -15,10 +15,10 @@ interface Flag {
   readonly to?: (value: unknown) => unknown
 }
 
-/** -1 (off) becomes `off`. */
+/** Maps -1 (off) to `off`. */
 const numberOr = (off: unknown) => (value: unknown) => (typeof value === 'number' && value < 0 ? off : value)
 
-/** Flags of RoC; they stand bare, under `augmentation` or under `augmentation.down_sampling_config`. */
+/** Flags of RoC; they stand bare, under `augmentation`, or under `augmentation.down_sampling_config`. */
 const augmentation: Readonly<Record<string, Flag>> = {
   do_down_sampling: { path: 'selection.variant', to: value => (isTrue(value) ? 'release' : 'none') },
   down_sample_to_n: { path: 'selection.keep', to: numberOr(undefined) },
@@ -31,7 +31,7 @@ const augmentation: Readonly<Record<string, Flag>> = {
 
 const prefixes = ['', 'augmentation.', 'augmentation.down_sampling_config.'] as const
 
-/** Of the trainer that the release is built on, those that its script sets and that mean something here. */
+/** Flags of the trainer that the release builds on: those that its script sets and that have a meaning here. */
 const trainer: Readonly<Record<string, Flag>> = {
   'data.train_batch_size': { path: 'rollout.groupsPerStep' },
   'data.max_prompt_length': { path: 'limits.promptTokens' },
@@ -56,16 +56,16 @@ const flags: ReadonlyMap<string, Flag> = new Map([
   ...Object.entries(trainer),
 ])
 
-/** Where names of ours and of the release meet, only the exact name is the release's. */
+/** Roots that our fields share with the release; below them only the exact name is the release's. */
 const roots = new Set(['augmentation', 'actor_rollout_ref', 'trainer'])
 
 export interface Mapped {
   readonly path: string
-  /** undefined: the name switches something off that our default has off, or leaves it as it is. */
+  /** undefined: the flag switches off what our default has off, or leaves it as it is. */
   readonly value: unknown
 }
 
-/** The field that an assignment by a name of the release means; undefined where it is none. @throws TroupeError config.invalid */
+/** Maps one assignment by a flag to a field; undefined if the name is not a flag. @throws TroupeError config.invalid */
 export function mapFlag(name: string, value: unknown, what = ''): Mapped | undefined {
   const flag = flags.get(name)
   if (flag !== undefined) return { path: flag.path, value: flag.to === undefined ? value : flag.to(value) }
@@ -74,8 +74,8 @@ export function mapFlag(name: string, value: unknown, what = ''): Mapped | undef
 }
 
 /**
- * `data` without the release's names, and what they mean: by our path, the name that it came from.
- * @throws TroupeError config.invalid for a name that is nearly one of them, and for a field that is said twice
+ * Maps all flags in `data`. Returns the remaining data, and the mapped values with their paths and flags.
+ * @throws TroupeError config.invalid for a name that is nearly a flag, and for a field that is set twice
  */
 export function mapFlags(
   data: Plain,

@@ -1,24 +1,28 @@
-/** Rewards that a recipe brings: what they are given, and what they may say. */
+/** Reward functions that a recipe brings: their input and their result. */
 import type { Task } from '../messages/facts'
 import type { RecipeConfig } from './schema'
 
-/** What a reward judges. */
+/** The input of a reward. */
 export interface RewardAsk {
-  /** All that the model wrote, its turns joined, special tokens kept. */
+  /** Everything that the model wrote, turns joined, special tokens kept. */
   readonly response: string
-  /** The answer in it, by `reward.place`; null where there is none. */
+  /** The answer in it, as `reward.place` says; null if there is none. */
   readonly answer: string | null
   readonly task: Task
 }
 
 export interface RewardContext {
-  /** Aborted at `reward.timeoutMs`, what `python` and `aside` take not counted; nobody waits for it after that. */
+  /**
+   * Aborted after `reward.timeoutMs`, in which time inside `python` and `aside` does not count; then nobody waits any more.
+   */
   readonly signal: AbortSignal
   readonly timeoutMs: number
   readonly config: RecipeConfig
-  /** The clock of `timeoutMs` stands until this settles: for a wait that is not the judgement's own, as in a queue. */
+  /**
+   * Stops the clock of `timeoutMs` until the promise settles: for a wait, as in a queue, that is not part of judging.
+   */
   aside<T>(wait: Promise<T>): Promise<T>
-  /** Runs code in a sandbox with the project's Python environment. Whatever the code does, it resolves. */
+  /** Runs code in a sandbox with the project's Python environment. Resolves whatever the code does. */
   python(
     code: string,
     stdin?: string,
@@ -29,15 +33,15 @@ export type RewardScore =
   | number
   | {
       readonly score: number
-      /** What was taken as the answer. Default: the ask's. */
+      /** The text that was taken as the answer. Default: the input's. */
       readonly answer?: string
-      /** Which rule decided, in a word. Default: the reward's name. */
+      /** Name of the rule that decided. Default: the reward's name. */
       readonly how?: string
       readonly why?: string
     }
 
 /**
- * A user's reward. It may throw: that is told (`reward.failed`) and the rollout is left out, not counted as wrong.
- * It shares this process: what never yields holds everything up. `python` rewards have processes of their own.
+ * A user's reward. It may throw: `reward.failed` records that, and the rollout is left out instead of counted as wrong. It
+ * runs in this process, so code that never yields holds everything up; `python` rewards run in processes of their own.
  */
 export type RewardFunction = (ask: RewardAsk, context: RewardContext) => RewardScore | Promise<RewardScore>

@@ -1,8 +1,8 @@
 /**
- * A recipe's data, checked by zod: a file a section, and here what must hold between sections.
+ * The schema of a recipe's data: one file for each section, and here the checks between sections.
  *
- * Units stand in the names; tokens where nothing is said. Defaults are the paper's (arXiv 2508.20722 §4.3, §5.1) where
- * it has them.
+ * Units stand in the names; a number without a unit counts tokens. Defaults are the paper's where it has them (arXiv
+ * 2508.20722 §4.3, §5.1).
  */
 import { z } from 'zod'
 import { namedTwice, urlFault } from './engineAddress'
@@ -43,7 +43,7 @@ const fields = z.strictObject({
 
 type Fields = z.output<typeof fields>
 
-/** What must hold between sections. */
+/** Checks conditions between sections. */
 function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void {
   const refuse = (path: (string | number)[], message: string) => ctx.addIssue({ code: 'custom', path, message })
   const { rollout, selection, limits, engine, model } = recipe
@@ -86,7 +86,7 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
   const faults = engine.urls.flatMap(url => urlFault(url) ?? [])
   for (const fault of faults.slice(0, 1)) refuse(['engine', 'urls'], fault)
   const twice = faults.length > 0 ? undefined : namedTwice(engine.kind, engine.urls)
-  if (twice !== undefined) refuse(['engine', 'urls'], `${twice} are one server; name each once`)
+  if (twice !== undefined) refuse(['engine', 'urls'], `${twice} are the same server; name each server once`)
   if (engine.pause === 'in_place' && !engine.keepKv)
     refuse(['engine', 'pause'], "'in_place' keeps the KV of older weights: set engine.keepKv, or pause otherwise")
   const { train } = recipe
@@ -113,10 +113,10 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
   }
 }
 
-/** The fields, and what must hold between them. */
+/** The fields, with the checks between them. */
 export const recipeSchema = fields.superRefine(checkSections)
 
-/** As `recipeSchema`, for a recipe that says what its `data` may be. */
+/** The same schema for a recipe that restricts its `data`. */
 export function recipeSchemaWith(data: z.ZodType<Readonly<Record<string, unknown>>> | undefined) {
   if (data === undefined) return recipeSchema
   return fields
@@ -128,6 +128,6 @@ export function recipeSchemaWith(data: z.ZodType<Readonly<Record<string, unknown
 export type RecipeConfig = z.output<typeof recipeSchema>
 export type RecipeInput = z.input<typeof recipeSchema>
 
-/** The longest context that an engine has to hold. */
+/** Longest context that an engine has to hold, tokens. */
 export const longestContext = ({ limits, evaluation }: RecipeConfig): number =>
   Math.max(limits.contextTokens, evaluation.limits?.contextTokens ?? 0)

@@ -1,17 +1,19 @@
-/** Tools that a recipe brings as functions: what they are given, and what they may say. */
+/** Tools that a recipe brings as functions: their context and their result. */
 
 export interface ToolContext {
-  /** Aborted when the call's deadline has passed, or the run ends. */
+  /** Aborted when the call's deadline passes or the run ends. */
   readonly signal: AbortSignal
   readonly timeoutMs: number
-  /** `group/member` of the rollout that calls: what a function keeps, it keeps for one of them. */
+  /** `group/member` of the calling rollout: a function keeps state for one rollout only. */
   readonly trajectory: string
-  /** The same for every attempt of this call: an answer that was lost is asked again. Have effects outside once for a key. */
+  /**
+   * The same for every attempt of this call, since a call whose answer is lost is made again. Apply outside effects once per key.
+   */
   readonly idempotencyKey: string
 }
 
 /**
- * A user's tool. Its arguments were checked against its schema. What it returns is the tool's output, as it is or as JSON; what
- * it throws is an error of the call, which the model is shown. It shares the process of the tool executor.
+ * A user's tool. Its arguments have passed the tool's schema. Its return value, a text or JSON, is the tool's output; what it
+ * throws becomes an error of the call, which the model reads. It runs in the process of the tool executor.
  */
 export type ToolFunction = (args: Readonly<Record<string, unknown>>, context: ToolContext) => unknown

@@ -1,5 +1,8 @@
 /**
- * The Renderer: the only tokeniser there is. It renders chat messages once, as token ids (DESIGN §4, tokens).
+ * The Renderer: the only tokeniser of a run. It renders chat messages once, into token ids (DESIGN §4, tokens).
+ *
+ * in   messages, tools, tool responses, token ids        out  texts, token ids, masks
+ * Invariant: tokens that were rendered or sampled are never tokenised again.
  */
 import type { ToolSchema } from '../../config/toolSchema'
 import type { ChatMessage } from '../../messages/facts'
@@ -10,19 +13,21 @@ export interface Rendered {
 }
 
 export interface Renderer {
-  /** A prompt with the generation prompt at its end. */
+  /** Renders a prompt, with the generation prompt at its end. */
   prompt(messages: readonly ChatMessage[], tools: readonly ToolSchema[]): Promise<Rendered>
-  /** What follows the model's last token: tool responses and the next generation prompt, as a delta. */
+  /** Renders the delta after the model's last token: tool responses and the next generation prompt. */
   toolResponses(responses: readonly string[]): Promise<Rendered>
-  /** Whole conversations, each with a mask of the assistant's tokens, for SFT. */
+  /** Renders whole conversations for SFT, each with a mask that is 1 on the assistant's tokens. */
   conversations(
     conversations: readonly (readonly ChatMessage[])[],
     tools: readonly ToolSchema[],
   ): Promise<readonly (Rendered & { readonly mask: Uint8Array })[]>
   decode(tokens: Int32Array): Promise<string>
-  /** Ids of a text as it stands, for engines that answer with text alone; it need not be how the text was sampled. */
+  /**
+   * Encodes a text as it stands, for engines that answer with text alone; sampling may have produced other token ids.
+   */
   encode(text: string): Promise<Int32Array>
-  /** Token ids that end an assistant's turn, and a digest of tokenizer and template. */
+  /** Token ids that end an assistant's turn, a digest of tokenizer and template, and the vocabulary's size. */
   describe(): Promise<{ readonly stopTokens: readonly number[]; readonly digest: string; readonly vocabulary: number }>
   close(): Promise<void>
 }

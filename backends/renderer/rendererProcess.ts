@@ -2,7 +2,7 @@
  * A Renderer in a process of its own: the chat template and the tokenizer of a model directory.
  *
  * in   messages, tools, tool responses       out  text, token ids, masks
- * Invariant: every call has a deadline; what a template refuses is `render.refused`, and says why.
+ * Invariant: every call has a deadline. What a template refuses is `render.refused`, with the template's reason.
  */
 
 import type { ToolSchema } from '../../config/toolSchema'
@@ -23,12 +23,12 @@ interface Reply {
 
 type Demonstration = Rendered & { readonly mask: Uint8Array }
 
-// Conversations go in chunks: a reply stays far below the limit of a message, and a deadline holds for each.
+// Conversations go in chunks, so that a reply stays far below the limit of a message and each chunk has a deadline.
 const conversationsPerCall = 256
-// A call costs ten times what it renders, in both processes: tool responses that wait at the same time go together.
+// A call costs ten times what it renders, in both processes, so tool responses that wait at the same time go together.
 const toolResponsesPerCall = 128
 
-/** @throws TroupeError process.start_failed where the model has no tokenizer or no chat template */
+/** @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */
 export async function startRenderer(
   options: RendererOptions,
 ): Promise<Renderer & { readonly pid: number; readonly lost: Promise<Error> }> {

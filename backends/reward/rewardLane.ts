@@ -1,8 +1,8 @@
 /**
- * One process with a user's reward function (troupe_policy.reward.process): a line to it, a line from it.
+ * One process with a user's reward function (troupe_policy.reward.process): one line per question, one per answer.
  *
- * in   how it is started; an ask at a time        out  its answers; how it ended
- * Invariant: it is the leader of a process group of its own, which is killed whole; it ends with this process.
+ * in   how to start the process; one question at a time        out  its answers; how it ended
+ * Invariant: the process leads a process group of its own, which is killed as a whole; it ends with this process.
  */
 import { spawn } from 'node:child_process'
 import { resolve } from 'node:path'
@@ -16,12 +16,12 @@ export interface RewardLaneOptions {
   readonly module?: string
   readonly function: string
   readonly python?: string
-  /** Until the function is imported. Default 120,000. */
+  /** Deadline of the function's import, ms. Default 120,000. */
   readonly startTimeoutMs?: number
   readonly onPrinted?: (line: string) => void
 }
 
-/** A line of the process. */
+/** One line of the process's output. */
 interface RewardLine {
   readonly id?: number
   readonly ready?: boolean
@@ -31,11 +31,11 @@ interface RewardLine {
 }
 
 export interface RewardLane {
-  /** Undefined once the function is imported, else why it is not. */
+  /** Resolves with undefined once the function is imported, or with the reason why it cannot be. */
   readonly ready: Promise<string | undefined>
-  /** Resolves with how its process ended. */
+  /** Resolves with how the process ended. */
   readonly ended: Promise<string>
-  /** What to do with its next answers. */
+  /** Handler of its next answers. */
   onLine: (line: RewardLine) => void
   send(ask: object): void
   kill(): void
@@ -58,7 +58,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
       PYTHONUNBUFFERED: '1',
     },
   })
-  for (const stream of child.stdio) stream?.on('error', () => {}) // its end is told by 'close'
+  for (const stream of child.stdio) stream?.on('error', () => {}) // 'close' reports its end
   let tail = ''
   const print = (line: string) => options.onPrinted?.(line)
   linesOf(child.stdout!, print)
@@ -90,7 +90,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   return lane
 }
 
-/** Not readline: a line without an end would be kept whole. */
+/** Not readline, which would keep an endless line whole. */
 function linesOf(stream: Readable, take: (line: string) => void): void {
   let held = ''
   stream.setEncoding('utf8').on('data', (text: string) => {

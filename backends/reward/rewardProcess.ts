@@ -1,18 +1,19 @@
 /**
  * A user's reward function in Python, in processes of its own.
  *
- * in   an answer and its task        out  a score, or a fault: it raised, ran out of time, ended its process, said no number
- * Invariant: every ask is settled within its deadline from when a process takes it. A process that hangs or dies costs the
- * ask that it had; it is killed, with what it started, and another takes its place. All of them end with this process.
+ * in   an answer and its task        out  a score, or a fault: it raised, timed out, ended its process, returned no number
+ * Invariant: every question is settled within its deadline, counted from when a process takes it. A process that hangs or dies
+ * costs only its current question; it is killed with everything that it started, and another takes its place. All of them
+ * end with this process.
  */
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
 import { type RewardLane, type RewardLaneOptions, startRewardLane } from './rewardLane'
 
-/** A Python file, else a `module`, looked up from the working directory and in the environment. */
+/** `file` is a Python file; `module` is looked up from the working directory and in the environment. */
 export interface RewardProcessOptions extends RewardLaneOptions {
-  /** Of one ask. */
+  /** Deadline of one question, ms. */
   readonly timeoutMs: number
   /** Default 1. */
   readonly processes?: number
@@ -24,7 +25,7 @@ type RewardReply =
   | { readonly fault: string; readonly why: string }
 
 export interface RewardProcesses {
-  /** `task`: what the function is given, as JSON. Rejects when it is closed, when the signal aborts, when too many wait. */
+  /** `task` is passed to the function as JSON. Rejects when closed, when the signal aborts, or when too many wait. */
   judge(answer: string, task: Readonly<Record<string, unknown>>, signal?: AbortSignal): Promise<RewardReply>
   close(): Promise<void>
 }
@@ -40,8 +41,8 @@ interface Ask {
 const maxWaiting = 65_536
 
 /**
- * Starts them all and waits until the function is imported.
- * @throws TroupeError config.reward_not_loaded, with what Python said
+ * Starts all processes and waits until the function is imported.
+ * @throws TroupeError config.reward_not_loaded, with Python's message
  */
 export async function startRewardProcesses(given: RewardProcessOptions): Promise<RewardProcesses> {
   const file = given.file === undefined ? undefined : currentPlace(given.file)
@@ -49,7 +50,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
   const { timeoutMs } = options
   if (file !== undefined && !existsSync(file)) throw notLoaded(options, `there is no file ${resolve(file)}`)
   const waiting: Ask[] = []
-  /** Those that are there or starting; idle ones wait for an ask. */
+  /** Processes that run or start; idle ones wait for a question. */
   const lanes = new Set<RewardLane>()
   const idle = new Set<RewardLane>()
   let ids = 0
@@ -68,7 +69,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
       idle.delete(lane)
       if (closed) return
       if (why === undefined) open()
-      // One that cannot be imported is not tried again and again: what waits is told why, the next ask tries.
+      // A function that cannot be imported is not retried in a loop: waiting questions get the reason, the next question retries.
       else if (lanes.size === 0) for (const ask of waiting.splice(0)) ask.settle({ fault: 'not-loaded', why })
     })
     return lane

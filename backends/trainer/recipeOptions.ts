@@ -8,7 +8,7 @@
 import type { RecipeConfig } from '../../config/schema'
 import { lossDefaults } from '../../config/sections/train'
 
-/** Options of every optimizer step: StepOptions of policy.proto, each one said. */
+/** Options of every optimizer step: StepOptions of policy.proto, with every field set. */
 export type GrpoOptions = Readonly<ReturnType<typeof grpoOptionsOf>>
 
 export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
@@ -26,7 +26,7 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
     maxGradNorm,
     objective: lossDefaults[loss].objective,
     dualClip,
-    /** Tokens that a response may have, for lossNorm constant. */
+    /** Longest response, tokens, for lossNorm constant. */
     constantTokens: lossNorm === 'constant' ? limits.responseTokens : 0,
     klCoef,
     klEstimator,
@@ -38,7 +38,7 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
   }
 }
 
-/** Options of the supervised phase: SftOptions of policy.proto, each one said. */
+/** Options of the supervised phase: SftOptions of policy.proto, with every field set. */
 export type SftOptions = Readonly<ReturnType<typeof sftOptionsOf>>
 
 export function sftOptionsOf(coldStart: NonNullable<RecipeConfig['coldStart']>, seed: number) {

@@ -1,8 +1,8 @@
 /**
- * The Trainer: a model with an optimizer behind a process boundary.
+ * The Trainer: a model with an optimizer, behind a process boundary.
  *
  * in   token sequences with masks and advantages        out  metrics of one optimizer step, checkpoints
- * Invariant: a step that is not finite changes nothing. Sequences are trained on in the order given.
+ * Invariant: a step whose loss is not finite changes nothing. Sequences are trained on in the order given.
  */
 import type { Metrics } from '../../messages/facts'
 import type { GrpoOptions, SftOptions } from './recipeOptions'
@@ -11,12 +11,12 @@ import type { GrpoOptions, SftOptions } from './recipeOptions'
 export interface TrainSequence {
   readonly trajectory: string
   readonly tokens: Int32Array
-  /** 1 where the model sampled the token, 0 for prompt, template and tool tokens. */
+  /** [n], 1 where the model sampled the token, 0 for prompt, template and tool tokens. */
   readonly mask: Uint8Array
-  /** Natural log under the engine's sampling distribution; 0 where the mask is 0. */
+  /** [n], natural log under the engine's sampling distribution; 0 where the mask is 0. */
   readonly engineLogprobs: Float32Array
   readonly advantage: number
-  /** Sequences of one group share an index: `group-tokens` normalises by group. */
+  /** Index that the sequences of one group share: `group-tokens` normalises by group. */
   readonly group: number
 }
 
@@ -24,14 +24,14 @@ export type { GrpoOptions, SftOptions }
 
 export interface SftExample {
   readonly tokens: Int32Array
-  /** 1 where the loss counts. */
+  /** [n], 1 where the loss counts. */
   readonly mask: Uint8Array
 }
 
 export interface StageReset {
-  /** The optimizer forgets its moments. */
+  /** Clears the optimizer's moments. */
   readonly optimizer: boolean
-  /** The KL is measured from the policy as it is now. */
+  /** Takes the current policy as the reference of the KL. */
   readonly reference: boolean
 }
 
@@ -42,7 +42,7 @@ export interface Saved {
 }
 
 export interface Trainer {
-  /** Supervised fine-tuning. `onProgress` gets the share done and the loss in nats a token. */
+  /** Supervised fine-tuning. `onProgress` gets the share done (0 to 1) and the loss in nats per token. */
   sft(
     examples: readonly SftExample[],
     options: SftOptions,
@@ -50,19 +50,19 @@ export interface Trainer {
   ): Promise<Metrics>
   /**
    * One GRPO step. Throws TroupeError with weights untouched: `trainer.not_finite`, `empty_batch`, `bad_sequence` and
-   * `context_exceeded` are faults of the batch, every other code is one of the trainer or its options.
+   * `context_exceeded` are faults of the batch; every other code is a fault of the trainer or its options.
    */
   step(sequences: readonly TrainSequence[], options: GrpoOptions): Promise<Metrics>
   /**
-   * Writes weights, config and tokenizer so that `transformers` loads them: to a temporary directory, fsynced, renamed. Where
-   * adapters are trained the weights have them merged, and `adapter/` has them alone, as peft loads them.
+   * Writes weights, config and tokenizer as `transformers` loads them: to a temporary directory, fsynced, renamed. A trainer of
+   * adapters writes the merged weights, and the adapters alone in `adapter/`, as peft loads them.
    */
   save(directory: string, withOptimizer: boolean): Promise<Saved & { readonly adapter?: Saved }>
-  /** Loads weights, and the optimizer's state and the KL's reference where the directory has them. */
+  /** Loads weights and, where the directory has them, the optimizer's state and the KL's reference. */
   load(directory: string): Promise<void>
   /**
-   * A stage begins. Whoever loads an older checkpoint afterwards has to say it again at the same step: a checkpoint holds
-   * what was so when it was written.
+   * Resets the trainer at the start of a stage. After loading an older checkpoint, repeat the reset at the same step, since a
+   * checkpoint holds the state at the time of its writing.
    */
   reset(what: StageReset): Promise<void>
   readonly lost: Promise<Error>

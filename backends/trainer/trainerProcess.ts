@@ -18,17 +18,17 @@ export interface TrainerProcessOptions
     TrainerSettings {
   readonly stepTimeoutMs?: number
   readonly sftTimeoutMs?: number
-  /** Of save and load. */
+  /** Deadline of save and load. */
   readonly checkpointTimeoutMs?: number
 }
 
-/** What the process is, as it says itself. */
+/** What the process reports about itself. */
 interface TrainerInfo {
   readonly model: string
   readonly parameters: number
-  /** Fewer than `parameters` with adapters. */
+  /** Processes that train together. */
   readonly ranks: number
-  /** Whether sequences are laid end to end, without padding. */
+  /** True if sequences are laid end to end, without padding. */
   readonly packed: boolean
   readonly device: string
   readonly dtype: string
@@ -61,7 +61,7 @@ const hints: Readonly<Record<string, string>> = {
 
 /**
  * Starts a trainer over the model in `modelDirectory`.
- * @throws TroupeError process.start_failed where the model cannot be trained (the message says why), process.start_timeout
+ * @throws TroupeError process.start_failed if the model cannot be trained (the message says why), process.start_timeout
  */
 export async function startTrainer(options: TrainerProcessOptions): Promise<TrainerProcess> {
   const { device, dtype, threads, seed, lora, checkpointing, ranks } = options
@@ -117,7 +117,7 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
   }
 }
 
-/** Streams `input`, waiting where the process is slower than we are, until the event that is the last. */
+/** Streams `input`, waiting while the process is slower than we are, until the last event has come. */
 async function call(
   { client, lost }: PolicyProcess,
   method: 'Sft' | 'Step',
@@ -138,12 +138,12 @@ async function call(
           if (event.last) resolve(inOrder(event.metrics))
         }
       })
-      // A process that died says why a moment after its connection broke: `lost` is the better reason.
+      // A process that died gives its reason a moment after its connection broke: `lost` is the better reason.
       stream.on('error', error => setTimeout(reject, 1_000, broken(method, error)))
       stream.on('end', () => setTimeout(reject, 1_000, broken(method, new Error('ended without an answer'))))
       void lost.then(reject)
     })
-    // The answer may come, as a refusal, before all is written.
+    // The answer, as a refusal, may come before everything is written.
     const over = answer.then(
       () => {},
       () => {},
@@ -159,7 +159,7 @@ async function call(
     return await answer
   } finally {
     clearTimeout(timer)
-    // Without effect on a stream that has ended; otherwise the process stops at its next micro-batch.
+    // Has no effect on a stream that has ended; otherwise the process stops at its next micro-batch.
     stream.cancel()
   }
 }
@@ -210,6 +210,6 @@ function broken(method: string, thrown: unknown): TroupeError {
   })
 }
 
-/** A protobuf map comes in any order; facts of equal runs are to be equal bytes. */
+/** A protobuf map comes in any order; facts of equal runs have to be equal bytes. */
 const inOrder = (metrics: Metrics): Metrics =>
   Object.fromEntries(Object.entries(metrics).sort(([a], [b]) => (a < b ? -1 : 1)))

@@ -1,11 +1,11 @@
 /**
- * Published weights in a directory of this host: the learner's own where it is seen here, else fetched from its server.
+ * Provides published weights in a directory of this host: the learner's own if this host sees it, else fetched from its server.
  *
- * in   what was published        out  a directory with the model's files
- * Invariant: where weights are served, a directory that is given out is whole and has the digest that was published, whatever
- * lies here under the same path; without a server there is only that path. A fetch that was cut off goes on
- * where it was (ranges, RFC 9110 §14); engines of one process share it, and who no longer waits ends it for nobody else.
- * The versions that were used last are kept.
+ * in   the published version        out  a directory with the model's files
+ * Invariant: where weights are served, the returned directory is whole and has the published digest, whatever lies here under
+ * the learner's path; without a server there is only that path. A fetch that was cut off resumes at its last byte (ranges,
+ * RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting does not end it. The versions used last
+ * are kept.
  */
 import { createHash } from 'node:crypto'
 import { createWriteStream, existsSync } from 'node:fs'
@@ -24,23 +24,23 @@ import { servedWeights, unchecked } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface PublishedWeights {
-  /** `file:`, where the learner wrote them. */
+  /** `file:` URL of the directory that the learner wrote. */
   readonly url: string
-  /** `http:`, where its host serves them. */
+  /** `http:` URL at which the learner's host serves it. */
   readonly served?: string | undefined
   readonly digest: string
 }
 
 export interface FetchOptions {
-  /** Default: below TROUPE_HOME. */
+  /** Directory of the fetched versions. Default: below TROUPE_HOME. */
   readonly into?: string
   /** Default: TROUPE_WEIGHTS_TOKEN. */
   readonly token?: string | undefined
-  /** Without a byte for so long, an attempt is given up. Default 30 s. */
+  /** An attempt ends after this long without a byte. Default 30 s. */
   readonly silenceMs?: number
-  /** Between attempts, times their number. Default 500 ms. */
+  /** Backoff between attempts, multiplied by their number. Default 500 ms. */
   readonly againMs?: number
-  /** Ends the wait, and not the fetch, which others may wait for. */
+  /** Ends the caller's wait, not the fetch, for which others may wait. */
   readonly signal?: AbortSignal
 }
 
@@ -49,26 +49,28 @@ const listed = z
   .min(1)
   .max(10_000)
 
-/** Of a model, of adapters. */
+/** Configs of a model, or of adapters. */
 const configs = ['config.json', 'adapter_config.json']
 
 const attempts = 6
-/** Of one file, all attempts together. */
+/** Deadline of one file, all attempts together. */
 const deadlineMs = 3_600_000
-/** Versions, of all runs; and how long the rest of a fetch whose process died. */
+/**
+ * Fetched versions that are kept, over all runs; and the time for which the rest of a fetch is kept whose process died.
+ */
 const kept = 4
 const partsKeptMs = deadlineMs
 
 const underWay = new Map<string, Promise<string | undefined>>()
 
-/** Those who want the same at the same time share it. */
+/** Callers that want the same at the same time share one fetch. */
 function shared<T extends string | undefined>(key: string, act: () => Promise<T>): Promise<T> {
   const running = (underWay.get(key) as Promise<T> | undefined) ?? act().finally(() => underWay.delete(key))
   underWay.set(key, running)
   return running
 }
 
-/** The adapters that lie below published weights. */
+/** The adapters below published weights. */
 export function adapterOf({ url, served }: PublishedWeights, digest: string): PublishedWeights {
   const below = (place: string) => `${place}/${adapterFolder}`
   return { url: below(url), ...(served === undefined ? {} : { served: below(served) }), digest }
@@ -85,7 +87,7 @@ export async function weightsHere(weights: PublishedWeights, options: FetchOptio
   return options.signal === undefined ? running : rejectOnAbort(running, options.signal)
 }
 
-/** A path that is the learner's on its host may hold other weights on this one: another run's, or a copy that has aged. */
+/** The learner's path may hold other weights on this host: another run's, or an outdated copy. */
 async function ifSound(directory: string, digest: string): Promise<string | undefined> {
   if (!configs.some(name => existsSync(join(directory, name)))) return undefined
   return servedWeights(directory, digest).then(
@@ -98,9 +100,9 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
   const into = options.into ?? join(troupeHome(), 'weights')
   const whole = join(into, createHash('sha256').update(`${url} ${digest}`).digest('hex').slice(0, 32))
   if (existsSync(whole) && (await isSound(whole, digest))) return whole
-  // Of this process: others of this host may be fetching the same.
+  // Partial file of this process; other processes of this host may fetch the same.
   const part = `${whole}.${process.pid}.part`
-  // What an earlier fetch left there, and this one went on with, may be of other bytes: once more from the beginning.
+  // The bytes that an earlier fetch left may be others: fetch once more from the beginning.
   await wholeNow(part, url, options, digest).catch(async thrown => {
     if (!isOtherBytes(thrown)) throw thrown
     await wholeNow(part, url, options, digest)
@@ -113,7 +115,7 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
   return whole
 }
 
-/** @throws TroupeError engine.no_weights; engine.digest_differs, and nothing is left */
+/** @throws TroupeError engine.no_weights; engine.digest_differs, after which nothing is left */
 async function wholeNow(part: string, url: string, options: FetchOptions, digest: string): Promise<void> {
   await mkdir(part, { recursive: true })
   const files = await again(url, options, () => list(`${url}/${listName}`, options))
@@ -131,7 +133,7 @@ async function wholeNow(part: string, url: string, options: FetchOptions, digest
 const isOtherBytes = (thrown: unknown): boolean =>
   thrown instanceof TroupeError && thrown.code === 'engine.digest_differs'
 
-/** What a fault of the machine left damaged makes room for another fetch. */
+/** A directory that a fault of the machine damaged is removed, so that it is fetched anew. */
 async function isSound(whole: string, digest: string): Promise<boolean> {
   const now = systemEffects.now() / 1000
   try {
@@ -152,7 +154,7 @@ async function list(url: string, options: FetchOptions): Promise<readonly Weight
   return files
 }
 
-/** What is lacking of the file behind what is there, on the disk when this is over. */
+/** Fetches the missing rest of the file and syncs it to the disk. */
 async function append(part: string, url: string, { name, bytes }: WeightFile, options: FetchOptions): Promise<void> {
   const path = join(part, name)
   const has = existsSync(path) ? (await stat(path)).size : -1
@@ -183,7 +185,7 @@ async function append(part: string, url: string, { name, bytes }: WeightFile, op
   }
 }
 
-/** `heard` puts the end of the wait off; with false, there is no more to wait for. */
+/** Reads a body; `heard` renews the deadline, and with false ends it. */
 async function get(
   url: string,
   { token = process.env.TROUPE_WEIGHTS_TOKEN, silenceMs = 30_000 }: FetchOptions,
@@ -232,7 +234,7 @@ async function again<T>(url: string, { againMs = 500 }: FetchOptions, act: () =>
 
 async function prune(into: string, newest: string): Promise<void> {
   const names = (await readdir(into)).filter(name => join(into, name) !== newest)
-  // What another process prunes meanwhile is gone, and as old as can be.
+  // A version that another process pruned meanwhile counts as the oldest.
   const ageOf = async (path: string) => ({ path, at: (await stat(path).catch(() => undefined))?.mtimeMs ?? 0 })
   const aged = (await Promise.all(names.map(name => ageOf(join(into, name))))).sort((a, b) => b.at - a.at)
   const isPart = ({ path }: { readonly path: string }) => path.endsWith('.part')

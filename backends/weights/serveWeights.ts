@@ -1,11 +1,10 @@
 /**
- * A run's weights over HTTP, for engines on hosts that do not see the learner's directory.
+ * Serves a run's weights over HTTP, for engines on hosts that do not see the learner's directory.
  *
  * in   GET PATH/files.json, GET PATH/NAME (ranges, RFC 9110 §14), PATH below the run's `weights` or `checkpoints`
- * out  the names and sizes of a version's files, or of its adapters' (PATH/adapter); their bytes
- * Invariant: nothing but a model's files is handed out: not the optimizer's state, no links, nothing that begins
- * with a dot.
- * Beyond loopback who asks must bear TROUPE_WEIGHTS_TOKEN.
+ * out  names and sizes of the files of a version, or of its adapters (PATH/adapter); their bytes
+ * Invariant: only a model's files are served: no optimizer state, no links, nothing whose name begins with a dot.
+ * Beyond loopback every request must carry TROUPE_WEIGHTS_TOKEN.
  */
 import { readdir, stat } from 'node:fs/promises'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -19,7 +18,7 @@ import { optimizerFile } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface WeightServer {
-  /** Of a directory of weights below `root`. */
+  /** URL of a directory of weights below `root`. */
   urlOf(directory: string): string
   close(): Promise<void>
 }
@@ -27,13 +26,13 @@ export interface WeightServer {
 export interface ServeWeightsOptions {
   /** The run's directory. */
   readonly root: string
-  /** HOST:PORT, as engines reach it; port 0 takes a free one. */
+  /** HOST:PORT at which engines reach it; port 0 takes a free one. */
   readonly address: string
   /** Default: TROUPE_WEIGHTS_TOKEN. */
   readonly token?: string | undefined
 }
 
-/** Where weights are to be served. @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before anything is opened */
+/** Checks the address, before anything is opened. @throws TroupeError cli.wrong_usage, engine.unsafe_bind */
 export function weightAddress(address: string, token = process.env.TROUPE_WEIGHTS_TOKEN) {
   const { host, port } = parsed(address)
   refuseUnsafe(host, address, token)
@@ -102,7 +101,7 @@ async function answer(
   } else end(response, 404)
 }
 
-/** None where the version has been removed. */
+/** Lists the files; none if the version was removed. */
 async function filesOf(directory: string): Promise<readonly WeightFile[]> {
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => [])
   const isModels = ({ name }: { readonly name: string }) => plainName.test(name) && name !== optimizerFile

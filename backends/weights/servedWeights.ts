@@ -1,9 +1,9 @@
 /**
- * Published weights, as a server that is not ours can load them: a directory with a model in it and nothing else.
+ * Prepares published weights for a server that is not ours: a directory with a model in it and nothing else.
  *
- * in   what was published: a directory and the digest of its weights        out  that directory, or a view of it beside the weights
- * Invariant: bytes that are not those of the digest are not handed on. Checkpoints of earlier versions also hold the
- * optimizer's state as safetensors, which such a server would take for the model's: the view has links to the model's files.
+ * in   a published directory and the digest of its weights        out  that directory, or a view of it beside the weights
+ * Invariant: only bytes with the published digest are handed on. Checkpoints of earlier versions hold the optimizer's state as
+ * safetensors too, which such a server would load as the model's: the view links the model's files only.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -11,18 +11,20 @@ import { mkdir, readdir, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
 
-/** The name that troupe_policy/model/checkpoint.py gave the optimizer's state; today it lies in a folder of its own. */
+/** File name of the optimizer's state in checkpoints of earlier versions; today it lies in a folder of its own. */
 export const optimizerFile = 'optimizer.safetensors'
 const viewName = 'model-only'
 
-/** Digests that were checked, by directory: engines of one process share the work. At most `remembered` of them. */
+/** Checked digests by directory, at most `remembered`: engines of one process share the check. */
 const checked = new Map<string, string>()
 const remembered = 8
 
-/** Forgets that a directory was checked: it is another now, or gone. */
+/** Forgets the check of a directory that has changed or is gone. */
 export const unchecked = (directory: string): boolean => checked.delete(directory)
 
-/** `digest` '' is a model as it came, which has none. @throws TroupeError engine.no_weights, engine.digest_differs */
+/**
+ * `digest` '' is a model as it was given, which has none. @throws TroupeError engine.no_weights, engine.digest_differs
+ */
 export async function servedWeights(directory: string, digest: string): Promise<string> {
   const files = await readdir(directory).catch(cause => {
     throw noWeights(`${directory} cannot be read`, cause)
@@ -34,12 +36,12 @@ export async function servedWeights(directory: string, digest: string): Promise<
   const view = join(directory, viewName)
   await mkdir(view, { recursive: true })
   const shown = files.filter(name => name !== optimizerFile && name !== viewName)
-  // Another engine's process may be making the same view: what is there already is the same link.
+  // Another engine's process may be making the same view: an existing link is the same one.
   await Promise.all(shown.map(name => symlink(join('..', name), join(view, name)).catch(unlessThere)))
   return view
 }
 
-/** sha256 over the weight files' bytes in the order of their names, as troupe_policy writes it. */
+/** Computes sha256 over the weight files' bytes in the order of their names, as troupe_policy writes it. */
 async function check(directory: string, weights: readonly string[], digest: string): Promise<void> {
   const hash = createHash('sha256')
   for (const name of weights) {

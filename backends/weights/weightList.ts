@@ -1,11 +1,11 @@
-/** What a server of weights and who fetches them agree on: the list of a version's files, and which names a file may have. */
+/** Format of the list of a version's files, for the server of weights and for its clients. */
 export const listName = 'files.json'
-/** Below a version's directory: its adapters, where some are trained. */
+/** Folder below a version's directory that holds its adapters. */
 export const adapterFolder = 'adapter'
-/** Of a file that is handed out. */
+/** Names that a served file may have. */
 export const plainName = /^\w[\w.-]*$/
 
-/** What the list holds. */
+/** One entry of the list. */
 export interface WeightFile {
   readonly name: string
   readonly bytes: number

@@ -1,8 +1,8 @@
 /**
- * Alarms: a metric of a step that stays beyond a bound. They are told as facts; `stop` ends the run.
+ * Alarms: a step's metric that stays beyond a bound. A fact records each alarm; `stop` ends the run.
  *
- * Some have names and bounds of their own, for `{name}` alone to be enough. Bounds are where runs that failed had been for a
- * while, not where good ones never are: set your own.
+ * Known alarms have a metric and a bound of their own, so `{name}` alone is enough. The bounds are values at which failed runs
+ * had been for a while, not values that good runs never reach: set your own.
  */
 import { z } from 'zod'
 import { stepMetric } from './metrics'
@@ -111,7 +111,7 @@ export const alarmSection = z
     below: z.number().optional(),
     /** Steps in a row. */
     for: positive.optional(),
-    /** Ends the run, which `--resume` takes up again. */
+    /** Ends the run; `--resume` continues it. */
     stop: z.boolean().default(false),
   })
   .superRefine((alarm, ctx) => {
@@ -130,11 +130,11 @@ export interface Alarm {
   /** Steps in a row. */
   readonly for: number
   readonly stop: boolean
-  /** What it means and what to look at next. */
+  /** What the alarm means and what to look at next. */
   readonly hint?: string
 }
 
-/** With what its name stands for. */
+/** Fills in the metric and bound that the alarm's name stands for. */
 export function completeAlarm(alarm: z.output<typeof alarmSection>): Alarm {
   const preset = known[alarm.name]
   const bounds = alarm.above === undefined && alarm.below === undefined ? preset : alarm

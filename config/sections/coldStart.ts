@@ -8,7 +8,9 @@ export const coldStartSection = z.strictObject({
   epochs: positive.default(3),
   batchSequences: positive.default(128),
   warmupShare: z.number().min(0).max(1).default(0.04),
-  /** Whether conversations describe the recipe's tools. Default: as prompts do. Off where they bring tools of their own. */
+  /**
+   * Describes the recipe's tools in each conversation. Default: as prompts do. Switch it off if conversations bring their own.
+   */
   toolsInPrompt: z.boolean().optional(),
   maxGradNorm: z.number().positive().default(1),
 })

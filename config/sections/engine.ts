@@ -1,34 +1,38 @@
-/** What generates: our own process, or servers by URL. */
+/** The engines: our own processes, or servers by URL. */
 import { z } from 'zod'
 import { secretSchema } from '../../runtime/secret'
 import { positive } from './numbers'
 
-/** Each is a process with a copy of the model. */
+/** Upper bound on local engines: each is a process with a copy of the model. */
 const mostLocal = 8
 
 export const engineSection = z.strictObject({
   kind: z.enum(['local', 'vllm', 'sglang', 'openai', 'recorded', 'simulated']).default('local'),
-  /** Of servers, an engine each; what is said here of sizes and types is then the servers' own to say. */
+  /**
+   * URLs of servers, one engine each. The servers themselves decide the sizes and types that this section has for local engines.
+   */
   urls: z.array(z.string()).max(64).default([]),
-  /** Where a server's --api-key is. */
+  /** Reference to the server's --api-key. */
   apiKey: secretSchema.optional(),
-  /** Which of its models an OpenAI-compatible server is asked for. Default: the first that it names. */
+  /** Model that an OpenAI-compatible server is asked for. Default: the first one that it lists. */
   model: z.string().optional(),
   /** How an SGLang server is paused for new weights. */
   pause: z.enum(['abort', 'retract', 'in_place']).default('abort'),
   /**
-   * Turns that run when new weights come go on over the KV of the older ones, and prefixes in the cache stay; the turns'
-   * segments say which weights sampled what. Else that KV is computed anew.
+   * Running turns continue over the KV of the older weights, and cached prefixes stay; the turns' segments record which weights
+   * sampled which tokens. Otherwise that KV is computed anew.
    */
   keepKv: z.boolean().default(false),
-  /** recorded: the run that is answered from, RUN of this run's bus or RUN@BUS. */
+  /** recorded: the run whose log answers; RUN on this run's bus, or RUN@BUS. */
   recording: z.string().optional(),
   /** simulated: the engine model, a file that `troupe simulate --calibrate` writes. */
   modelFile: z.string().optional(),
-  /** simulated: median length of a turn that may stop, and how long new weights stop an engine. */
+  /** simulated: median length of a turn, tokens; and how long new weights stop an engine, ms. */
   turnTokens: positive.default(256),
   updateMs: z.number().min(0).default(1000),
-  /** recorded, simulated: time passes so many times faster. Default: recorded turns come at once, simulated time is real. */
+  /**
+   * recorded, simulated: time runs faster by this factor. Default: recorded turns come at once, simulated time is real.
+   */
   speed: z.number().positive().optional(),
   count: positive.max(64).default(1),
   kvTokens: positive.default(65_536),
@@ -45,10 +49,10 @@ export const engineSection = z.strictObject({
 type EngineFields = z.output<typeof engineSection>
 
 const serverKinds: readonly string[] = ['vllm', 'sglang', 'openai']
-/** Somebody else has started it, at a URL. */
+/** True for engines that somebody else has started at a URL. */
 export const isServer = ({ kind }: EngineFields): boolean => serverKinds.includes(kind)
 
-/** What engines without a server need, and what they have not. */
+/** Lists fields that engines without a server need, and fields that they do not have. */
 export function engineFaults(engine: EngineFields): readonly (readonly [field: string, why: string])[] {
   const { kind, urls, recording, modelFile, count } = engine
   const faults: [string, string][] = []

@@ -6,9 +6,9 @@ import { limitsOverride } from './rollout'
 export const evaluationSection = z.strictObject({
   problems: count.default(0),
   samples: positive.default(1),
-  /** Over the recipe's limits; its context may be longer than that of training. */
+  /** Overrides of the recipe's limits; the context may be longer than in training. */
   limits: limitsOverride.optional(),
   temperature: z.number().nonnegative().default(0.6),
-  /** Steps between evaluations; 0: before the first and after the last step only. */
+  /** Steps between evaluations; 0: only before the first and after the last step. */
   every: count.default(0),
 })

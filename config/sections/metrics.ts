@@ -1,8 +1,8 @@
-/** Metrics of a step, by name: what stages and alarms may look at. */
+/** Names of a step's metrics, which stages and alarms may refer to. */
 import { distance } from 'fastest-levenshtein'
 import { z } from 'zod'
 
-/** Of a step's rollouts and turns, and of its trends (`step.tallied`); of its update (`step.completed`). */
+/** Metrics of a step's rollouts, turns and trends (`step.tallied`), and of its update (`step.completed`). */
 const stepMetrics = [
   ...['passAt1', 'toolErrorRate', 'toolErrorRateInPositives', 'truncatedShare', 'failedShare', 'rejectedShare'],
   ...['equalShare', 'meanTokens', 'meanTurns', 'rollouts', 'disagreeShare', 'deadLetters'],

@@ -9,16 +9,16 @@ export const modelSection = z.discriminatedUnion('from', [
     path: z.string(),
     /** Chat template file; default: the directory's own. */
     template: z.string().optional(),
-    /** The transformers config of what the directory holds, `model_type` first of all: a dry run needs no more of it. */
+    /** The directory's transformers config, at least `model_type`: a dry run needs nothing else of the directory. */
     architecture: z.record(z.string(), z.unknown()).optional(),
   }),
   z.strictObject({
     from: z.literal('random'),
-    /** A transformers config, `model_type` first of all. */
+    /** A transformers config, at least `model_type`. */
     config: z.record(z.string(), z.unknown()),
     /** Size of the BPE vocabulary that is trained on the demonstrations. */
     vocabulary: positive,
-    /** Texts that are one token each. */
+    /** Texts that become one token each. */
     addedTokens: z.array(z.string()).default([]),
     template: z.string(),
   }),

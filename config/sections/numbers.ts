@@ -1,4 +1,4 @@
-/** Numbers that sections of a recipe are made of. */
+/** Number schemas that the sections share. */
 import { z } from 'zod'
 
 export const positive = z.number().int().positive()

@@ -1,8 +1,8 @@
 /**
- * What an answer is worth: a reward by name, and what the user's own functions are given.
+ * The reward of an answer: a built-in reward or a function of the user's.
  *
- * A reward is a number, 0 for wrong and 1 for right, or between them. `selection.positiveAbove` says from where on a rollout
- * is a positive for RoC; advantages are of the rewards themselves. Who cannot tell throws: that is counted, and no zero.
+ * A reward is a number, 0 for wrong, 1 for right, or between them. A rollout above `selection.positiveAbove` is a positive for
+ * RoC; advantages use the rewards themselves. A reward that cannot tell throws: that is counted, and it is not a zero.
  */
 import { z } from 'zod'
 import { positive } from './numbers'
@@ -10,19 +10,23 @@ import { positive } from './numbers'
 export const rewardSection = z.strictObject({
   /** math, choice, exact, format, python, weighted, or one that the recipe brings. A task may name another. */
   name: z.string().default('math'),
-  /** Where the answer stands: inside the last `<answer>` (paper), in the last box anywhere (release), or all that was written. */
+  /**
+   * Place of the answer: inside the last `<answer>` (paper), in the last box anywhere (release), or the whole response.
+   */
   place: z.enum(['answer-tag', 'anywhere', 'response']).default('answer-tag'),
-  /** Of one judgement. */
+  /** Deadline of one judgement, ms. */
   timeoutMs: positive.default(10_000),
-  /** python: a file, or a module of the environment, and the function in it: (answer, task) → number or {score, why}. */
+  /**
+   * python: a file, or a module of the environment, and the function in it: (answer, task) → number or {score, why}.
+   */
   file: z.string().min(1).optional(),
   module: z.string().min(1).optional(),
   function: z.string().min(1).default('reward'),
   /** python: the interpreter. Default: that of the set-up. */
   interpreter: z.string().min(1).optional(),
-  /** python: how many processes judge at once. */
+  /** python: processes that judge at once. */
   processes: positive.max(64).default(1),
-  /** weighted: rewards by name, and what each counts. */
+  /** weighted: rewards by name, with the weight of each. */
   weights: z.record(z.string(), z.number()).optional(),
 })
 
@@ -31,7 +35,7 @@ export const builtInRewards = ['math', 'choice', 'exact', 'format', 'python', 'w
 
 export type RewardConfig = z.output<typeof rewardSection>
 
-/** What of the section contradicts itself: the path within it, and why. */
+/** Lists contradictions in the section: the path within it, and the reason. */
 export function rewardFaults(reward: RewardConfig): readonly (readonly [string, string])[] {
   const faults: (readonly [string, string])[] = []
   const { name, file, module, weights } = reward

@@ -1,10 +1,10 @@
-/** How a rollout is sampled, and what it may use: tokens, turns, calls, time. */
+/** Sampling and limits of a rollout: tokens, turns, calls, time. */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 
 export const limitsSection = z.strictObject({
   contextTokens: positive.default(8192),
-  /** A task whose prompt is longer is left out of the run. Default: what fits the context. */
+  /** A task with a longer prompt is left out of the run. Default: the longest prompt that fits the context. */
   promptTokens: positive.optional(),
   responseTokens: positive.default(8192),
   turns: positive.default(10),
@@ -13,7 +13,7 @@ export const limitsSection = z.strictObject({
   toolResponseChars: positive.default(2000),
 })
 
-/** What a part of a run says of limits, over the recipe's. */
+/** Overrides of the recipe's limits in a part of a run. */
 export const limitsOverride = z.strictObject({
   contextTokens: positive.optional(),
   promptTokens: positive.optional(),
@@ -32,12 +32,12 @@ const sampling = z.strictObject({
 })
 
 export const rolloutSection = z.strictObject({
-  /** 2G: rollouts of one task. */
+  /** Rollouts of one task (2G). */
   groupSize: positive.min(2).default(32),
   groupsPerStep: positive.default(512),
   sampling: sampling.prefault({}),
   deadlineMs: positive.default(1_800_000),
-  /** A turn without any answer is asked again after this. */
+  /** A turn without an answer is asked again after this long. */
   turnTimeoutMs: positive.default(600_000),
   maxStaleness: count.default(0),
 })

@@ -1,18 +1,18 @@
-/** Which rollouts of a group are trained on: GRPO-RoC (DESIGN §6). */
+/** The selection of rollouts to train on: GRPO-RoC (DESIGN §6). */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 
 export const selectionSection = z.strictObject({
   variant: z.enum(['paper', 'release', 'none']).default('paper'),
-  /** G: rollouts of a group that are trained on. */
+  /** Rollouts of a group that are trained on (G). */
   keep: positive.min(2).default(16),
   minPositive: count.default(2),
   minNegative: count.default(2),
-  /** A reward above this is a positive for RoC. */
+  /** A rollout with a reward above this is a positive for RoC. */
   positiveAbove: z.number().default(0),
   rejectEqual: z.boolean().default(true),
   errorRatio: z.boolean().default(true),
   answerFormat: z.boolean().default(true),
-  /** Groups that may be asked for in place of rejected ones, as a share of groupsPerStep. */
+  /** Groups that may be requested in place of rejected ones, as a share of groupsPerStep. */
   refillShare: z.number().nonnegative().default(1),
 })

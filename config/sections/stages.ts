@@ -1,4 +1,6 @@
-/** Stages of a run: what changes, when one gives way to the next, and which problems it is made of (arXiv 2508.20722 §4.3). */
+/**
+ * Stages of a run: what each changes, when the next one begins, and of which problems it is made (arXiv 2508.20722 §4.3).
+ */
 import { z } from 'zod'
 import { stepMetric } from './metrics'
 import { count, positive } from './numbers'
@@ -6,9 +8,9 @@ import { limitsOverride, type limitsSection } from './rollout'
 
 const until = z
   .strictObject({
-    /** Steps of this stage. */
+    /** Length of the stage, steps. */
     steps: positive.optional(),
-    /** Or: a step's metric, above or below a bound for so many steps in a row. */
+    /** Alternative to `steps`: a step's metric above or below a bound for a number of steps in a row. */
     metric: stepMetric.optional(),
     above: z.number().optional(),
     below: z.number().optional(),
@@ -29,10 +31,10 @@ const problems = z
   .strictObject({
     /** Rollouts of each problem, by the policy that the stage begins with. */
     samples: positive.default(8),
-    /** A problem stays in the stage that was solved so often, at least and at most. */
+    /** A problem stays in the stage if it was solved at least and at most this often. */
     minSolved: count.default(0),
     maxSolved: count.optional(),
-    /** How many of the recipe's problems are measured. Default: all. Needed where they do not end. */
+    /** Number of the recipe's problems to measure. Default: all. Required if the problems never end. */
     count: positive.optional(),
   })
   .superRefine(({ samples, minSolved, maxSolved = samples - 1 }, ctx) => {
@@ -45,11 +47,11 @@ const problems = z
 
 export const stageSection = z.strictObject({
   name: z.string().min(1),
-  /** Over the recipe's own, which are the largest that the run has. */
+  /** Overrides of the recipe's limits, which are the largest of the run. */
   limits: limitsOverride.optional(),
-  /** Only problems that the policy solves now and then: measured when the stage begins. */
+  /** Keeps only problems that the policy solves sometimes; they are measured when the stage begins. */
   problems: problems.optional(),
-  /** Without, the stage lasts until the run is over. */
+  /** End of the stage; absent: it lasts until the run is over. */
   until: until.optional(),
   resetOptimizer: z.boolean().default(false),
   updateReference: z.boolean().default(false),
@@ -58,7 +60,7 @@ export const stageSection = z.strictObject({
 export type StageConfig = z.output<typeof stageSection>
 
 /**
- * What of the stages contradicts itself, the recipe's limits, or the buffer of `train.overlong`: the path within them, and why.
+ * Lists contradictions within the stages, or with the recipe's limits or the buffer of `train.overlong`: path and reason.
  */
 export function stageFaults(
   stages: readonly StageConfig[],

@@ -1,8 +1,8 @@
 /**
  * The learner: its loss, its optimizer, its processes, its checkpoints.
  *
- * `loss` names a paper's loss; what it leaves open (clip range, norm, advantage) is filled in from `lossDefaults` where the
- * recipe says nothing. A field that contradicts the loss is refused: it would be another loss under that name.
+ * `loss` names a paper's loss; fields that the recipe leaves open (clip range, norm, advantage) come from `lossDefaults`. A
+ * field that contradicts the loss is refused: it would be another loss under the same name.
  */
 import { z } from 'zod'
 import { count, positive } from './numbers'
@@ -11,16 +11,18 @@ const lossNorms = ['batch-tokens', 'group-tokens', 'sequences', 'constant'] as c
 type LossNorm = (typeof lossNorms)[number]
 
 interface LossDefaults {
-  /** What the trainer computes a token; the norm makes a loss of it. */
+  /** The loss per token; the norm reduces it to one number. */
   readonly objective: 'clip' | 'gspo' | 'cispo'
-  /** The first is the default. */
+  /** Norms that this loss may have; the first is the default. */
   readonly norms: readonly LossNorm[]
   readonly clipLow: number
   readonly clipHigh: number
   readonly advantage: 'std' | 'none'
 }
 
-/** Sources: DESIGN §6 and 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3; 2507.18071 §5; 2506.13585 §3. */
+/**
+ * Sources: DESIGN §6 and 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3; 2507.18071 §5; 2506.13585 §3.
+ */
 export const lossDefaults = {
   'token-mean': {
     objective: 'clip',
@@ -45,42 +47,48 @@ export const lossDefaults = {
 type LossName = keyof typeof lossDefaults
 
 const fields = z.strictObject({
-  /** 0: an evaluation and nothing else. */
+  /** Optimizer steps; 0: an evaluation and nothing else. */
   steps: count.default(300),
   learningRate: z.number().positive().default(1e-6),
-  /** Steps of a fresh optimizer over which the learning rate rises linearly; then it stays. */
+  /** Steps of a fresh optimizer over which the learning rate rises linearly; afterwards it is constant. */
   warmupSteps: count.default(0),
   loss: z.enum(Object.keys(lossDefaults) as [LossName, ...LossName[]]).default('token-mean'),
   /** How far the ratio of π to π_old may fall below and rise above 1. */
   clipLow: z.number().positive().max(1).optional(),
   clipHigh: z.number().positive().optional(),
   lossNorm: z.enum(lossNorms).optional(),
-  /** Whether a group's advantages are divided by their standard deviation. */
+  /** std: divides a group's advantages by their standard deviation. */
   advantage: z.enum(['std', 'none']).optional(),
   /** Bounds the loss of a token with a negative advantage at this times the advantage; 0: off. */
   dualClip: z.number().nonnegative().default(0),
-  /** Of the KL to a reference: the policy that RL began with, or of the latest stage that took another. 0: no reference. */
+  /**
+   * Coefficient of the KL to a reference: the policy that RL began with, or the one that a later stage took. 0: no reference.
+   */
   klCoef: z.number().nonnegative().default(0),
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
   /** Truncated importance sampling: π_old / π_engine as a weight, at most this; 0: off. */
   tisCap: z.number().nonnegative().default(0),
-  /** π_old / π_engine as a weight inside the band, 0 outside. */
+  /** IcePop: π_old / π_engine as a weight inside the band, 0 outside. */
   icepop: z
     .strictObject({
       low: z.number().nonnegative().lt(1).default(0.5),
       high: z.number().gt(1).default(5),
     })
     .optional(),
-  /** DAPO's soft punishment of long answers: up to `penalty` off the reward over the last `bufferTokens` of responseTokens. */
+  /**
+   * DAPO's soft punishment of long answers: up to `penalty` off the reward over the last `bufferTokens` of responseTokens.
+   */
   overlong: z.strictObject({ bufferTokens: positive, penalty: z.number().positive().default(1) }).optional(),
   /** Optimizer updates on the same batch. */
   innerSteps: positive.default(1),
   /** Upper bound on the padded tokens of a forward pass; one sequence may be longer. */
   microBatchTokens: positive.default(16_384),
   maxGradNorm: z.number().positive().default(1),
-  /** Activations are computed again in the backward pass: less memory, a third more time. */
+  /** Recomputes activations in the backward pass: less memory, a third more time. */
   checkpointing: z.boolean().default(false),
-  /** Adapters are trained and published merged; the rest is frozen. targets: names of linear layers, or all-linear. */
+  /**
+   * Trains adapters, which are published merged; all other weights are frozen. targets: names of linear layers, or all-linear.
+   */
   lora: z
     .strictObject({
       rank: positive.max(1024).default(16),
@@ -94,11 +102,11 @@ const fields = z.strictObject({
   /** Processes of the trainer, each with a part of every parameter (FSDP2); on GPUs one each. */
   ranks: positive.max(1024).default(1),
   checkpointEvery: positive.default(1),
-  /** Published versions that are kept besides the newest. Those that are checkpoints are never removed. */
+  /** Published versions that are kept besides the newest. Checkpoints are never removed. */
   keepVersions: positive.default(3),
-  /** A torch device; auto: CUDA where there is one, else the CPU. */
+  /** A torch device; auto: CUDA if there is one, else the CPU. */
   device: z.string().default('auto'),
-  /** What matrix products run in; parameters and optimizer are float32 always. */
+  /** Type of matrix products; parameters and optimizer are always float32. */
   dtype: z.enum(['float32', 'bfloat16']).default('float32'),
   /** CPU threads of each rank: results are bit-equal only under the same number. */
   threads: positive.default(2),
@@ -125,7 +133,7 @@ const checked = fields.superRefine((train, ctx) => {
   if (icepop !== undefined && tisCap > 0) refuse('tisCap', 'train.icepop weighs by the same ratio: set one of the two')
 })
 
-/** The fields with what the loss leaves open filled in. What comes out goes in again unchanged. */
+/** Fills in the fields that the loss leaves open. Its output is also a valid input and stays unchanged. */
 export const trainSection = checked.transform(train => {
   const { norms, clipLow, clipHigh, advantage } = lossDefaults[train.loss]
   return {

@@ -26,7 +26,7 @@ test('each --engine is a server of its own, in order; none leaves the recipe as 
   expect(resolved(...engineOverrides(['local']))).toMatchObject({ kind: 'local', urls: [] })
 })
 
-test('what is no engine is refused with what can be written', () => {
+test('a text that is not an engine address is refused with what can be written', () => {
   const said = (...addresses: readonly string[]) => {
     try {
       engineOverrides(addresses)
@@ -36,9 +36,9 @@ test('what is no engine is refused with what can be written', () => {
     }
     return 'taken'
   }
-  expect(said('http://127.0.0.1:8000')).toMatch(/config\.bad_engine 'http:.*is no engine.*vllm:http/)
-  expect(said('vllm:')).toMatch(/'' is no http or https URL/)
-  expect(said('vllm:127.0.0.1:8000')).toMatch(/no http or https URL/)
+  expect(said('http://127.0.0.1:8000')).toMatch(/config\.bad_engine 'http:.*is not an engine address.*vllm:http/)
+  expect(said('vllm:')).toMatch(/'' is not an http or https URL/)
+  expect(said('vllm:127.0.0.1:8000')).toMatch(/not an http or https URL/)
   expect(said('vllm:http://host/v?api_key=s3cret')).toMatch(/'http:\/\/host\/v\?\*\*\*' has a query/)
   expect(said('vllm:http://host/#s3cret')).toMatch(/has a query or a fragment/)
   expect(said('local', 'vllm:http://a')).toMatch(/several kinds/)
@@ -83,8 +83,11 @@ test.each([
   ['openai', 'http://host', 'http://host/v1/'],
 ])('a server that is named twice is no second %s engine: %s and %s', (kind, one, two) => {
   const named = [`${kind}:${one}`, `${kind}:${two}`]
-  for (const addresses of [named, [named.join(',')]]) expect(() => engineOverrides(addresses)).toThrow(/are one server/)
-  expect(() => resolved(`engine.kind=${kind}`, `engine.urls=${JSON.stringify([one, two])}`)).toThrow(/are one server/)
+  for (const addresses of [named, [named.join(',')]])
+    expect(() => engineOverrides(addresses)).toThrow(/are the same server/)
+  expect(() => resolved(`engine.kind=${kind}`, `engine.urls=${JSON.stringify([one, two])}`)).toThrow(
+    /are the same server/,
+  )
 })
 
 test('servers that differ in scheme, port or path are several; local is named once, with a count', () => {
@@ -105,7 +108,7 @@ test('KV of older weights is kept where the recipe says so, and a pause in place
 test('a recipe whose servers are not named, or that names some for a local engine, is refused', () => {
   expect(() => resolved('engine.kind=vllm')).toThrow(/names no vllm server/)
   expect(() => resolved('engine.urls=["http://a"]')).toThrow(/local engines have none/)
-  expect(() => resolved('engine.kind=vllm', 'engine.urls=["ftp://a"]')).toThrow(/'ftp:\/\/a' is no http/)
+  expect(() => resolved('engine.kind=vllm', 'engine.urls=["ftp://a"]')).toThrow(/'ftp:\/\/a' is not an http/)
   const long = ['limits.contextTokens=200000', 'model.config.max_position_embeddings=200000']
   const far = ['engine.kind=vllm', 'engine.urls=["http://a"]', ...long]
   expect(resolved(...far).urls).toEqual(['http://a']) // how much KV there is, the server says
