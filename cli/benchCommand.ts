@@ -1,6 +1,4 @@
-/**
- * `troupe bench NAME`: runs a benchmark and prints its figures beside its budgets; exit 1 where one falls short.
- */
+/** `troupe bench NAME`: runs benchmarks and prints their figures beside the budgets; exit 1 if a budget is not met. */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'

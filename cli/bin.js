@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
  * The `troupe` command. A checkout runs its sources through ts-node, an installed package its dist; both export
- * `main(argv): Promise<exit code>`. The exit code is set, not forced, so that stdout is written out to a slow pipe.
+ * `main(argv): Promise<exit code>`. It sets the exit code without exiting, so that a slow pipe gets all of stdout.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -16,7 +16,7 @@ function load() {
   return require(checkout ? './main.ts' : '../dist/cli/main.js')
 }
 
-// A reader that went away (`troupe … | head`) is no fault of the command.
+// A reader that went away (`troupe … | head`) is not an error of the command.
 process.stdout.on('error', error => {
   if (error.code !== 'EPIPE') throw error
   process.exit(0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /**
- * Builds dist/, which is what the package ships: the sources compiled to CommonJS with declarations, the files beside
- * them that are no TypeScript (Python, C, templates, the proto), and ES module wrappers for each entry of the exports map.
+ * Builds dist/, the package's content: the sources compiled to CommonJS with declarations, the files beside them that are not
+ * TypeScript (Python, C, templates, the proto), and ES module wrappers for each entry of the exports map.
  *
  * Invariant: dist mirrors the sources' folders, so a path relative to `__dirname` means the same in both.
  */
@@ -35,7 +35,7 @@ function compile() {
   if (status !== 0) throw new Error('tsc reported errors')
 }
 
-/** Everything in the houses that is no TypeScript and no product of running it. */
+/** Copies every file of the packaged folders that is neither TypeScript nor made by running it. */
 function copyAssets() {
   const left = /(^|\/)(__pycache__|\.[^/]+|tests|build)(\/|$)|\.tsx?$|\.pyc$|requirements-test\.txt$/
   for (const house of houses.filter(name => fs.existsSync(path.join(root, name)))) {
@@ -53,7 +53,9 @@ function copyAssets() {
 
 const namesOf = folder => Object.keys(require(path.join(dist, folder, 'index.js'))).filter(name => name !== 'default')
 
-/** ES modules cannot see names through `export *` of CommonJS, so the wrapper lists them; its types are those of the original. */
+/**
+ * ES modules cannot see names through CommonJS's `export *`, so the wrapper lists them; its types are the original's.
+ */
 function writeModule(folder, names) {
   const lines = names.map(name => `export const ${name} = module.${name}`)
   fs.writeFileSync(path.join(dist, folder, 'index.mjs'), `import module from './index.js'\n${lines.join('\n')}\n`)

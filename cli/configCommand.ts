@@ -1,4 +1,4 @@
-/** `troupe config print RECIPE`: the resolved recipe as YAML, and behind each value where it came from. */
+/** `troupe config print RECIPE`: prints the resolved recipe as YAML, with the origin of each value. */
 
 import type { Command } from 'commander'
 import { Document, isScalar, visit } from 'yaml'
@@ -23,7 +23,7 @@ export function registerConfig(program: Command): void {
     })
 }
 
-/** YAML that may be read again: origins are comments. */
+/** Renders YAML that can be read again: origins are comments. */
 export function annotated(value: unknown, origins: ReadonlyMap<string, Origin>): string {
   const document = new Document(value, { aliasDuplicateObjects: false })
   visit(document, {
@@ -41,7 +41,7 @@ export function annotated(value: unknown, origins: ReadonlyMap<string, Origin>):
       }
     },
   })
-  // A comment of an empty collection would stand on a line of its own.
+  // Without this, the comment of an empty collection would get a line of its own.
   return document.toString({ lineWidth: 0 }).replace(/:\n +(\[\]|\{\})\n +#/g, ': $1 #')
 }
 

@@ -1,6 +1,4 @@
-/**
- * `troupe doctor`: what of this machine works, checked by trying.
- */
+/** `troupe doctor`: checks what works on this machine, by trying it. */
 import { execFileSync } from 'node:child_process'
 import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
@@ -85,7 +83,7 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
       }
     },
   ],
-  // What no test of this machine can show is said.
+  // States what no test on this machine can show.
   ['engines', () => enginesSay],
   [
     'parts',
@@ -120,7 +118,7 @@ const enginesSay =
   'SGLang; openai: only against a strict server of ours, not for training; recorded and simulated: need neither model nor server, ' +
   'recorded not for training (docs/engines.md)'
 
-/** Parts that a run may want, and whether they are there: without one, its line says the command that brings it. */
+/** Optional parts and whether they are installed; the line of a missing part names the command that installs it. */
 export function optionalParts(): readonly (readonly [name: string, there: boolean])[] {
   const setup = (file: string) => require(join(packageRoot(), 'cli/setup', file))
   const { places } = setup('places') as { places(): unknown }

@@ -1,9 +1,9 @@
 /**
- * `troupe judge`: Code Judge's HTTP API over the sandbox (DESIGN §9), until a signal ends it.
+ * `troupe judge`: serves Code Judge's HTTP API over the sandbox (DESIGN §9) until a signal ends it.
  *
- * in   HTTP requests      out  on stderr where it listens and how it ends
- * Invariant: the first signal stops taking requests and answers those that are there, at most `--drain-ms` long; the
- * second ends them at once, which is an answer too.
+ * in   HTTP requests      out  on stderr the address, and how it ended
+ * Invariant: after the first signal no request is accepted, and open ones are answered for at most `--drain-ms`; the second
+ * signal ends open requests at once, with an answer that says so.
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import { TroupeError } from '../runtime/errors'
@@ -45,7 +45,7 @@ const PRELOADS = ['std', 'numpy', 'numpy+sympy'] as const
 const defaults = JUDGE_DEFAULTS
 const bounds = JUDGE_BOUNDS
 
-/** Adds the command. Its action sets `process.exitCode` where that is not 0. */
+/** Adds the command. Its action sets `process.exitCode` if that is not 0. */
 export function registerJudge(program: Command): void {
   const mib = ([, most]: readonly [number, number]) => wholeNumber(1, Math.floor(most / MIB))
   program
@@ -132,7 +132,7 @@ function judgeOptions(options: Options): JudgeOptions {
   }
 }
 
-/** The exit code of the signal that ended it. */
+/** Resolves with the exit code of the signal that ended the server. */
 function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number): Promise<number> {
   return new Promise(resolve => {
     let code = 0
@@ -151,7 +151,7 @@ function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number)
   })
 }
 
-/** What the options ask for and cannot be had is a wrong usage. */
+/** Maps options that the sandbox cannot fulfil to a wrong usage. */
 function wrongUsage(error: unknown): never {
   if (!(error instanceof SandboxError) || !error.code.startsWith('judge.')) throw error
   const { retriable, message, hint } = error

@@ -1,5 +1,5 @@
 /**
- * The `troupe` command: one file a command, put together here.
+ * The `troupe` command: registers the subcommands, one file or folder each.
  * Exit codes: 0 done, 1 failed or a check fell short, 2 wrong usage, 130 and 143 on signals (DESIGN §9).
  */
 import { Command, CommanderError } from 'commander'
@@ -34,7 +34,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .version(version)
     .exitOverride()
     .showHelpAfterError()
-  // Only the named command's modules are loaded; help needs them all, the version none.
+  // Loads only the named command's modules; help needs them all, the version none.
   const [first = ''] = argv
   const named = commands[first] === undefined ? Object.values(commands) : [commands[first]]
   for (const load of ['-V', '--version'].includes(first) ? [] : named) load()(program, argv)
@@ -46,7 +46,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : 2
     const error = asError(thrown)
     process.stderr.write(`troupe: ${escapeForTerminal(error.message)}\n`)
-    // A SandboxError has the same fields; its floor knows no TroupeError.
+    // A SandboxError has the same fields; the sandbox does not know TroupeError.
     if (error instanceof TroupeError || error instanceof SandboxError) {
       if (error.hint !== undefined) process.stderr.write(`  hint: ${error.hint}\n`)
       process.stderr.write(`  code: ${error.code}\n`)

@@ -1,9 +1,9 @@
 /**
- * Lets this process require TypeScript: the checkout's sources, and recipes of the user's. `require('./register')`, or
+ * Lets this process require TypeScript: the checkout's sources, and users' recipes. `require('./register')`, or
  * `node -r …/cli/register.js` for a child. Types are checked by `npm run lint`, never here.
  *
- * ts-node compiles; what it made is kept by path, with the digest of source, options and versions in the first line,
- * so that a second start neither compiles nor loads the compiler. A cache that cannot be written is done without.
+ * ts-node compiles. Its output is cached by path, with the digest of source, options and versions in the first line, so a
+ * second start neither compiles nor loads the compiler. It also works where the cache cannot be written.
  */
 const { createHash } = require('node:crypto')
 const fs = require('node:fs')
@@ -23,7 +23,7 @@ const versionOf = name => JSON.parse(fs.readFileSync(require.resolve(`${name}/pa
 const hash = (...parts) => createHash('sha256').update(parts.join('\0')).digest('hex')
 
 let tools
-/** What besides the source decides what is compiled. */
+/** Digest of everything besides the source that decides the output. */
 function madeBy() {
   tools ??= hash(
     versionOf('ts-node'),
@@ -59,6 +59,6 @@ function compiled(source, file) {
   return text
 }
 
-// The head stands on the first line, so that the lines of a stack trace stay right; the maps that ts-node appends do the rest.
+// The digest stays on the first line of code, so that line numbers in stack traces stay right; ts-node's source maps do the rest.
 process.setSourceMapsEnabled(true)
 require.extensions['.ts'] = (module, file) => module._compile(compiled(fs.readFileSync(file, 'utf8'), file), file)

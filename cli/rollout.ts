@@ -1,6 +1,4 @@
-/**
- * `troupe rollout RECIPE`: collects trajectories from the recipe's model as it is, and trains nothing.
- */
+/** `troupe rollout RECIPE`: collects trajectories from the recipe's model as it is, without training. */
 import type { Command } from 'commander'
 import { type TrainOptions, train, withRunOptions } from './train'
 

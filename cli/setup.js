@@ -3,8 +3,8 @@
  * Set-up: npm packages, a Python venv with torch, the code generated from policy.proto, and the sandbox's C shim.
  *
  * in   package-lock.json, policy/requirements*.txt, policy.proto     out  node_modules, .venv, troupe_policy/generated
- * It runs before any package is there, so it uses Node alone. Every step leaves a stamp with the digest of what it was
- * made from; a step whose stamp agrees is skipped. A step that was cut off has no stamp and is done again.
+ * It runs before any package is installed, so it uses Node alone. Every step leaves a stamp with the digest of its inputs and
+ * is skipped while that digest agrees. An interrupted step has no stamp and is done again.
  */
 const { places } = require('./setup/places')
 const { SetupError, say, seconds } = require('./setup/say')
@@ -17,7 +17,7 @@ const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
 const environments = require('./setup/environments')
 
-/** Optional parts, by their flag. */
+/** Optional parts by their flag. */
 const parts = new Map([
   ['--kafka', kafka],
   ['--vllm', vllm],
@@ -57,7 +57,7 @@ async function setUp(options) {
       : [
           ...(where.checkout && !options.pythonOnly ? [npm.step(where)] : []),
           python.step(where, options.test),
-          // A package carries the generated code; a checkout makes it.
+          // A package ships the generated code; a checkout generates it.
           ...(where.checkout ? [generated.step(where)] : []),
           shim.step(where),
           // Without Java the other suites run all the same; the kafka suite then fails with the reason.
@@ -66,7 +66,7 @@ async function setUp(options) {
   if (steps.every(step => step.isDone())) return false
   await withLock(where.lock, async () => {
     for (const step of steps) {
-      if (step.isDone()) continue // also what another set-up did while this one waited
+      if (step.isDone()) continue // another set-up may have done it while this one waited
       const began = performance.now()
       say(`${step.name}: ${step.says}`)
       try {

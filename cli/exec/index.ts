@@ -1,9 +1,9 @@
 /**
- * `troupe exec --jsonl`: the sandbox alone, a line a call (DESIGN §9; the lines' form is in execLine.ts).
+ * `troupe exec --jsonl`: the sandbox alone, one call per line (DESIGN §9; line.ts has the format).
  *
- * in   requests on stdin      out  on stdout a line for each, as they finish
- * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. What
- * is open (lines, and answers that wait to be written) is bounded in calls and in bytes; stdin is not read beyond it.
+ * in   requests on stdin      out  one line on stdout for each, as they finish
+ * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. Open work
+ * (lines, and answers that wait to be written) is bounded in calls and bytes; stdin is not read beyond the bound.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
@@ -21,12 +21,12 @@ interface ExecOptions {
   readonly maxOutput: number
 }
 
-/** Escapes make a byte of code into at most six of JSON; stdin may be as long again. */
+/** An escape makes at most six bytes of JSON out of a byte of code; stdin may be as long again. */
 const MAX_LINE_BYTES = 16 * MAX_CODE_BYTES
-/** Of all lines that are open, and of all answers: one more is begun where they are fewer. */
+/** Upper bound on all open lines, and on all waiting answers; a line is begun below it. */
 const MAX_OPEN_BYTES = 2 * MAX_LINE_BYTES
 
-/** Adds the command. Its action sets `process.exitCode` where that is not 0. */
+/** Adds the command. Its action sets `process.exitCode` if that is not 0. */
 export function registerExec(program: Command): void {
   program
     .command('exec')
@@ -55,7 +55,7 @@ export function registerExec(program: Command): void {
 
 /**
  * Answers lines until the input ends or is destroyed.
- * @param abort ends the running calls unanswered; it is also used when the output is closed by its reader
+ * @param abort ends the running calls unanswered; it also fires when the reader closes the output
  */
 async function execLines(
   sandbox: Sandbox,

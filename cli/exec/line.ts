@@ -1,8 +1,8 @@
 /**
- * One line of `exec --jsonl`, in and out (DESIGN §9).
+ * Format of one line of `exec --jsonl`, in and out (DESIGN §9).
  *
- * in   a line of text, or a result of the sandbox      out  a request, or why it is none; a line to print
- * Invariant: whatever the line holds there is an answer to it, with the line's own id where it has one.
+ * in   a line of text, or a result of the sandbox      out  a request, or the reason why it is rejected; a line to print
+ * Invariant: every line gets an answer, whatever it holds, with the line's own id if it has one.
  */
 import { distance } from 'fastest-levenshtein'
 import { withoutBom } from '../../runtime/settings/withoutBom'
@@ -34,7 +34,7 @@ const FIELDS: Readonly<Record<string, { readonly is: (value: unknown) => boolean
   encoding: { is: value => value === 'utf8' || value === 'base64', what: '"utf8" or "base64"' },
 }
 const REQUIRED = ['id', 'code']
-/** A name further from every known one than this is not taken for a slip of the pen. */
+/** Largest edit distance at which an unknown name counts as a misspelling of a known one. */
 const NEAR = 4
 
 export function parseExecLine(text: string): ExecLine | BadLine {
@@ -52,10 +52,10 @@ export function parseExecLine(text: string): ExecLine | BadLine {
   for (const [name, given] of Object.entries(fields)) {
     const field = Object.hasOwn(FIELDS, name) ? FIELDS[name] : undefined
     if (!field) return { id, reason: `unknown field ${JSON.stringify(name)}${nearest(name)}` }
-    // null stands for "not given", as many writers of JSON have it.
+    // null means "not given", as many JSON writers use it.
     const missing = given === null && !REQUIRED.includes(name)
     if (!missing && !field.is(given)) return { id, reason: `${name} must be ${field.what}` }
-    // Python would be given another character in its place.
+    // Python would receive another character in its place.
     const wrong = isText(given) ? notUnicode(given as string) : undefined
     if (wrong) return { id: name === 'id' ? null : id, reason: `${name} must be Unicode text; ${wrong}` }
   }

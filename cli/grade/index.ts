@@ -1,11 +1,10 @@
 /**
- * `troupe grade --jsonl`: the grader alone, a line an answer (DESIGN §9; the lines' form is in gradeLine.ts).
+ * `troupe grade --jsonl`: the grader alone, one answer per line (DESIGN §9; line.ts has the format).
  *
  * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also
- *      {second, differ}, what arithmetic alone says, null where it cannot tell
+ *      {second, differ}: the verdict of arithmetic alone, null where it cannot tell
  * Invariant: every line that was read is answered, unless the reader of stdout goes away. At most `maxOpen` answers and
- * `maxOpenBytes` of them are held; stdin is not read beyond them. Answers that are settled without math-verify start no
- * Python.
+ * `maxOpenBytes` of them are held; stdin is not read beyond them. Answers that need no math-verify start no Python.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
@@ -31,7 +30,7 @@ const maxLineBytes = 4 * 1024 * 1024
 const maxOpen = 1024
 const maxOpenBytes = 64 * 1024 * 1024
 
-/** Adds the command. Its action sets `process.exitCode` where that is not 0. */
+/** Adds the command. Its action sets `process.exitCode` if that is not 0. */
 export function registerGrade(program: Command): void {
   program
     .command('grade')
@@ -76,14 +75,14 @@ export interface Graded {
   readonly wrong: number
   /** Broken lines, and answers that a broken grader could not judge. */
   readonly ungraded: number
-  /** Lines that the second grader could settle, and those where it says otherwise than the first. */
+  /** Lines that the second grader could settle, and those on which it contradicts the first. */
   readonly settled: number
   readonly differ: number
 }
 
 /**
  * Answers lines until the input ends or is destroyed.
- * @param abort ends it with the answers that are open; it is also used when the output is closed by its reader
+ * @param abort ends it without the open answers; it also fires when the reader closes the output
  */
 export async function gradeLines(
   grade: AnswerGrader,
@@ -95,7 +94,7 @@ export async function gradeLines(
 ): Promise<Graded> {
   const { signal } = abort
   const counts = { right: 0, wrong: 0, ungraded: 0, settled: 0, differ: 0 }
-  /** In the order of the lines. */
+  /** Open answers in the order of the lines. */
   const open: { readonly bytes: number; readonly answer: Promise<string> }[] = []
   let openBytes = 0
   async function answerTo(text: string): Promise<string> {
@@ -124,7 +123,7 @@ export async function gradeLines(
   }
   let writing: Promise<void> | undefined
   let onWritten: () => void = () => {}
-  /** One at a time, and each as soon as it and those before it are settled. */
+  /** Writes one answer at a time, each as soon as it and those before it are settled. */
   async function writeAll(): Promise<void> {
     for (let first = open[0]; first !== undefined; first = open[0]) {
       const line = await first.answer

@@ -1,9 +1,9 @@
 /**
- * One line of `grade --jsonl`, in and out (DESIGN §9).
+ * Format of one line of `grade --jsonl`, in and out (DESIGN §9).
  *
- * in   a line of text, or a verdict      out  an answer and a truth, or why the line has none; a line to print
- * Invariant: whatever the line holds there is an answer to it, with the line's own id where it has one. Fields that are
- * not of ours are left alone, so that rows of a data set can be graded as they are.
+ * in   a line of text, or a verdict      out  an answer and a truth, or the reason why the line has none; a line to print
+ * Invariant: every line gets an answer, whatever it holds, with the line's own id if it has one. Unknown fields are ignored,
+ * so that rows of a data set can be graded as they are.
  */
 import { distance } from 'fastest-levenshtein'
 import type { Verdict } from '../../actors/verification/answerGrader'
@@ -12,12 +12,12 @@ import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export type GradeLineId = string | number | undefined
 
-/** as-given: the last answer tag's, if there is one, and of that the last box's, if there is one. */
+/** as-given: the last answer tag's content, if there is one, and of that the last box's, if there is one. */
 export type GradePlace = AnswerPlace | 'as-given'
 
 export interface GradeLine {
   readonly id: GradeLineId
-  /** null: there is no box where one has to be. */
+  /** null: a required box is missing. */
   readonly answer: string | null
   readonly truth: string
 }
@@ -27,7 +27,7 @@ export interface BadGradeLine {
   readonly reason: string
 }
 
-/** A name further from the one that is missing than this is not taken for a slip of the pen. */
+/** Largest edit distance at which a name counts as a misspelling of the missing one. */
 const near = 2
 
 export function parseGradeLine(line: string, place: GradePlace): GradeLine | BadGradeLine {
@@ -73,11 +73,11 @@ function misspelt(wanted: string, names: readonly string[]): string {
   return found === undefined ? '' : `; is ${JSON.stringify(found)} meant?`
 }
 
-/** `second`: what another grader says, null where it cannot tell. */
+/** `second`: the verdict of another grader, null where it cannot tell. */
 export const verdictLine = (id: GradeLineId, { correct, how, why }: Verdict, second?: boolean | null): string =>
   printed(id, correct, how, why, second === undefined ? {} : { second, differ: second !== null && second !== correct })
 
-/** The answer to a line that has no verdict. `correct` is null: it is no wrong answer. */
+/** The answer to a line without a verdict. `correct` is null, because the answer is not known to be wrong. */
 export const ungradedLine = (id: GradeLineId, how: 'rejected' | 'failed', why: string): string =>
   printed(id, null, how, why)
 

@@ -1,8 +1,8 @@
 /**
- * What the commands that answer lines of stdin share: how signals and a reader that goes away end them.
+ * Signals and closed pipes for commands that answer lines of stdin.
  *
  * in   the streams and an AbortController      out  the exit code; the input destroyed, the work aborted
- * Invariant: the first signal stops the reading, so that what was read is answered; the second ends that too.
+ * Invariant: the first signal ends the reading, so that lines already read are answered; the second ends that too.
  */
 import type { Readable, Writable } from 'node:stream'
 
@@ -28,8 +28,8 @@ export async function underSignals(
 }
 
 /**
- * Runs `act`, and aborts it where the output can no longer be written to.
- * @throws the output's error, unless its reader went away, which is no fault
+ * Runs `act`, and aborts it when the output can no longer be written to.
+ * @throws the output's error, unless its reader went away, which is not a fault
  */
 export async function whileWritable(
   input: Readable,

@@ -1,13 +1,13 @@
 /**
- * Pictures as SVG, drawn by Vega-Lite.
+ * Renders pictures as SVG, by Vega-Lite.
  *
  * in   a Vega-Lite specification with its data inside      out  the text of an SVG
- * The two packages are needed by nothing else and so are not among what a user installs.
+ * Nothing else needs the two packages, so a user's installation does not include them.
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import { TroupeError } from '../../runtime/errors'
 
-/** @throws TroupeError cli.no_pictures where vega or vega-lite is not installed */
+/** @throws TroupeError cli.no_pictures if vega or vega-lite is not installed */
 export async function svgOf(spec: TopLevelSpec): Promise<string> {
   const { vega, vegaLite } = await load()
   const { spec: compiled } = vegaLite.compile({ background: 'white', ...spec })

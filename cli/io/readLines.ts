@@ -1,14 +1,14 @@
 /**
- * Lines of a byte stream, in pieces that fit in memory whatever arrives.
+ * Reads the lines of a byte stream in bounded memory.
  *
- * in   a readable stream of bytes      out  its lines without their ends, as text (see escapedText for bytes that are none)
+ * in   a readable stream of bytes      out  its lines without line ends, as text (see escapedText for invalid UTF-8)
  * Invariant: at most `maxBytes` and one chunk are held; nothing is read ahead of the consumer; blank lines are skipped. A
- * stream that is destroyed while it is read ends like any other; what it had begun of a line is dropped.
+ * stream that is destroyed while it is read ends like any other, and its unfinished line is dropped.
  */
 import type { Readable } from 'node:stream'
 import { escapedText } from '../../sandbox'
 
-/** reason: why the line was not kept. */
+/** `reason` says why a line was not kept. */
 export type Line = { readonly text: string; readonly bytes: number } | { readonly reason: string }
 
 export async function* readLines(input: Readable, maxBytes: number): AsyncGenerator<Line> {
@@ -34,7 +34,7 @@ async function* wholeLines(input: Readable, maxBytes: number): AsyncGenerator<Li
   const add = (part: Buffer) => {
     bytes += part.length
     if (bytes > maxBytes)
-      parts = [] // it will not be used: only its length is still counted
+      parts = [] // the line will not be kept: only its length still counts
     else if (part.length > 0) parts.push(part)
   }
   for await (const chunk of input) {

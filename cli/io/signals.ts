@@ -1,6 +1,4 @@
-/**
- * Signals: the first SIGINT or SIGTERM asks a run to stop gently, the second ends the process at once.
- */
+/** Stop signals: the first SIGINT or SIGTERM asks a run to stop gently, the second ends the process at once. */
 export interface StopSignals {
   /** Resolves with the first signal's name. */
   readonly stopped: Promise<'SIGINT' | 'SIGTERM'>
@@ -18,7 +16,7 @@ export function stopSignals(): StopSignals {
   const on = (name: 'SIGINT' | 'SIGTERM') => () => {
     const second = code !== 0
     code = name === 'SIGINT' ? 130 : 143
-    // Children end with this process: their standard input closes.
+    // Children end with this process, because their standard input closes.
     if (second) process.exit(code)
     process.stderr.write(`\n${name}: ending the run; once more ends it at once\n`)
     resolveStopped(name)

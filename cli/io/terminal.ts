@@ -12,7 +12,7 @@ export const reportUnfollowed = (error: Error): void => {
   process.stderr.write(`cannot follow the run any longer, so progress is not shown: ${error.message}\n`)
 }
 
-/** Colours where the stream is a terminal and NO_COLOR is not set (no-color.org). */
+/** Colours text if the stream is a terminal and NO_COLOR is not set (no-color.org). */
 export function painter(stream: NodeJS.WriteStream): (style: keyof typeof codes, text: string) => string {
   const on = stream.isTTY === true && !process.env.NO_COLOR
   return (style, text) => (on ? `\u001b[${codes[style]}m${text}\u001b[0m` : text)

@@ -1,8 +1,8 @@
 /**
- * A file that the user named: whole, or as it was. Without a name, stdout.
+ * Writes a file that the user named, atomically: either the whole new content or the old one stays. Without a name: stdout.
  *
- * in   pieces: the lines of a large run do not fit into one text        out  @throws TroupeError cli.cannot_write
- * What is no plain file (a pipe, a device as /dev/stdout, a link) is written to where it stands.
+ * in   pieces of text, since the lines of a large run do not fit into one string        out  @throws TroupeError cli.cannot_write
+ * A path that is not a plain file (a pipe, a device such as /dev/stdout, a link) is written in place.
  */
 import {
   accessSync,
@@ -38,7 +38,7 @@ export function writeOut(out: string | undefined, pieces: Iterable<string | Buff
   })
 }
 
-/** Before what takes long: its directories are made, and whether it can be written is known. */
+/** Checks, before long work, that the file can be written; makes its directories. */
 export function readyOut(out: string | undefined): void {
   if (out === undefined) return
   guarded(out, () => {
@@ -49,10 +49,10 @@ export function readyOut(out: string | undefined): void {
   })
 }
 
-/** The directory that the user named, made where it is not there. */
+/** Makes the directory that the user named. */
 export const makeOut = (directory: string): void => guarded(directory, () => mkdirSync(directory, { recursive: true }))
 
-/** What stands at a path, in a directory that is there from now on. */
+/** Makes the parent directory of a path and looks at what is there. */
 function madeRoom(path: string) {
   mkdirSync(dirname(path), { recursive: true })
   return lstatSync(path, { throwIfNoEntry: false })

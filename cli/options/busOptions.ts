@@ -1,6 +1,4 @@
-/**
- * Options that every command on a run shares: the address of the bus, and where a run on Kafka keeps its files.
- */
+/** Options that every command on a run shares: the bus's address, and the directory of a run on Kafka. */
 import type { Command } from 'commander'
 
 const defaultBus = 'lmdb:.troupe'

@@ -1,4 +1,4 @@
-/** Readers of numbers for options, which say what they take. */
+/** Readers of option values; each error states the accepted range. */
 import { InvalidArgumentError } from 'commander'
 
 export function wholeNumber(least: number, most: number): (text: string) => number {
@@ -23,7 +23,7 @@ export function finiteNumber(text: string): number {
   throw new InvalidArgumentError('It must be a number.')
 }
 
-/** A share of something, as people write it, 20% or 0.2: at most all. */
+/** Reads a share, as 20% or 0.2; at most 1. */
 export function shareOf(bound: 'from 0' | 'over 0'): (text: string) => number {
   return text => {
     const isPercent = text.trim().endsWith('%')
@@ -33,5 +33,5 @@ export function shareOf(bound: 'from 0' | 'over 0'): (text: string) => number {
   }
 }
 
-/** NaN of no text: Number makes it 0. */
+/** An empty text is NaN here; `Number` would make it 0. */
 const numberOf = (text: string): number => (text.trim() === '' ? Number.NaN : Number(text))

@@ -1,8 +1,8 @@
 /**
- * Where a run's CPU time went, and how much memory it took: engine, trainer, renderer, tools, Node.
+ * Measures a run's CPU time and memory by part: engine, trainer, renderer, tools, Node.
  *
- * in   the run's facts (tools end too soon to be looked at), /proc for the processes that are this one's children
- * out  CPU seconds by part, peak resident memory of all together (each process's own peak, summed); 0 without /proc
+ * in   the run's facts (tool processes end too soon to be sampled), /proc of this process's children
+ * out  CPU seconds by part; the sum of all processes' peak resident memory; 0 without /proc
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Message } from '../../messages'
@@ -29,7 +29,7 @@ export function cpuUse(): { take(message: Message): void; sample(): void; split(
     take(message) {
       if (message.type === 'tool.completed') toolsMs += message.cpuMs
     },
-    /** Looks at the children that live now; what a process used before it died counts on. */
+    /** Samples the children that are alive; the time of a dead process stays counted. */
     sample() {
       for (const [pid, use] of children()) uses.set(pid, use)
     },
@@ -67,7 +67,7 @@ function children(): [number, Use][] {
       const seconds = (Number(rest[9]) + Number(rest[10])) / ticksPerSecond
       found.push([pid, { part: partOf[served[1] as keyof typeof partOf], seconds, peakKib: Number(peak?.[1] ?? 0) }])
     } catch {
-      // It ended while it was looked at; its last sample counts.
+      // The process ended meanwhile; its last sample counts.
     }
   }
   return found

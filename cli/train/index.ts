@@ -1,6 +1,6 @@
 /**
- * `troupe train RECIPE`: runs a recipe to its end, and says on the way how it goes.
- * stdout: with --json a line a step and a summary, else the learning curve; stderr: progress and logs.
+ * `troupe train RECIPE`: runs a recipe to its end and shows its progress.
+ * stdout: the learning curve, or with --json a line for each step and a summary; stderr: progress and logs.
  */
 
 import { type Command, Option } from 'commander'
@@ -51,13 +51,13 @@ export interface TrainOptions {
   readonly dryRun?: boolean
   readonly acceptCode?: boolean
   readonly metrics?: number
-  /** false: `rollout`. */
+  /** false for `rollout`. */
   readonly learns?: boolean
-  /** What is shown of the run. Default: the learning curve. */
+  /** Makes the view of the run. Default: the learning curve. */
   readonly view?: (options: TrainViewOptions) => RunView
 }
 
-/** The options that `train` and `rollout` share. */
+/** Adds the options that `train` and `rollout` share. */
 export function withRunOptions(command: Command): Command {
   return withDirectory(withBus(command))
     .option(
@@ -104,21 +104,21 @@ export function registerTrain(program: Command): void {
     })
 }
 
-/** Of a run whose coordinators may be several processes. */
+/** Partitions of a run whose coordinators may be several processes. */
 const sharedPartitions = 4
-/** How often the children's CPU time and memory are looked at. */
+/** Interval between samples of the children's CPU time and memory. */
 const sampleMs = 5000
 
 export const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
 
-/** @throws TroupeError engine.not_trainable, before there is anything of a run */
+/** @throws TroupeError engine.not_trainable, before anything of the run exists */
 function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
   if (!learns) return
   if (engine.kind === 'openai') throw notTrainable(engine.urls[0] ?? '')
   if (engine.kind === 'recorded') throw recordingNotTrainable(engine.recording ?? '')
 }
 
-/** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before there is anything of a run */
+/** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before anything of the run exists */
 function refuseServing({ serveWeights, learns }: TrainOptions, joins: boolean): void {
   if (serveWeights === undefined) return
   if (!joins && learns !== false) return void weightAddress(serveWeights)
@@ -161,7 +161,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const lost = new Promise<never>((_, reject) => {
     lose = reject
   })
-  lost.catch(() => {}) // seen through the race below
+  lost.catch(() => {}) // the race below handles it
   const opening = async () => {
     if (isShared(options)) await refuseWrongNameOn(context.bus, named, id)
     const partitions = await partitionsOfRun(context)
@@ -242,7 +242,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     signals.release()
     view.close()
     metrics?.close()
-    await run?.close() // closed already, unless something failed
+    await run?.close() // already closed, unless something failed
     await hold?.release()
     await context.bus.close()
   }

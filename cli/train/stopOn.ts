@@ -1,4 +1,6 @@
-/** `--stop-on ALARM`: an assignment that makes alarms end the run; one that the recipe has not is added. */
+/**
+ * `--stop-on ALARM`: makes an assignment under which the alarms end the run; alarms that the recipe lacks are added.
+ */
 import { closest, distance } from 'fastest-levenshtein'
 import { knownAlarms, type RecipeConfig } from '../../config'
 import { TroupeError } from '../../runtime/errors'
@@ -18,6 +20,6 @@ export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly st
     })
   })
   const own = alarms.map(alarm => (names.includes(alarm.name) ? { ...alarm, stop: true } : alarm))
-  // The whole list: a recipe that has none has no place to put one at.
+  // Assigns the whole list, since a recipe without alarms has no element to assign to.
   return [`alarms=${JSON.stringify([...own, ...added])}`]
 }

@@ -1,6 +1,4 @@
-/**
- * How `train` looks: one line that moves on a terminal, plain lines elsewhere, JSON lines with --json.
- */
+/** The output of `train`: one moving line on a terminal, plain lines elsewhere, JSON lines with --json. */
 
 import type { RecipeConfig } from '../../config'
 import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../../messages/facts'
@@ -21,7 +19,7 @@ export type RunView = ReturnType<typeof trainView>
 
 const barWidth = 24
 const redrawMs = 100
-/** Where no line can move, a cold start says this often how far it is: it may take minutes. */
+/** Lines that report the progress of a cold start where no line can move: it may take minutes. */
 const coldStartLines = 4
 const shownRefused = 5
 
@@ -70,7 +68,7 @@ export function trainView(options: TrainViewOptions) {
           `run ${options.run}: ${config.train.steps} steps of ${config.rollout.groupsPerStep} groups × ${config.rollout.groupSize}`,
         )
     },
-    /** With roles: whether this process leads the run, or waits for the one that does to be missed. */
+    /** With roles: whether this process leads its part or stands by for the leader. */
     standing(standing: 'standing-by' | 'active') {
       say(
         standing === 'active' ? `learner of run ${options.run}: active` : `learner of run ${options.run}: standing by`,
@@ -89,7 +87,7 @@ export function trainView(options: TrainViewOptions) {
     alarm(fact: AlarmRaised) {
       say(`alarm: ${fact.alarm}: ${fact.message}`)
     },
-    /** Several processes may meet one record; of many the first are enough. */
+    /** Several processes may refuse the same record; of many records the first ones are shown. */
     refused({ origin, error }: RecordRefused) {
       if (refused.has(origin) || refused.size >= shownRefused) return
       refused.add(origin)
@@ -128,7 +126,7 @@ export function trainView(options: TrainViewOptions) {
         ].join('  '),
       )
     },
-    /** The moving line: step, pass@1, tool errors, tokens/s, KV use, time left. */
+    /** Updates the moving line: step, pass@1, tool errors, tokens/s, KV use, time left. */
     tick(state: Progress) {
       const { asked, finished, kvShare } = state.running
       if (asked === 0) return draw(note)
