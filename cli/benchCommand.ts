@@ -12,9 +12,11 @@ const notBenches = new Set(['report'])
 export function registerBench(program: Command): void {
   program
     .command('bench [names...]')
-    .description('run benchmarks (all, when none is named)')
-    .option('--json', 'a JSON line for each')
-    .option('--only <parts>', 'parts of a benchmark that has some, with commas between them', text => text.split(','))
+    .description('run benchmarks (default: all)')
+    .option('--json', 'a JSON line for each benchmark')
+    .option('--only <parts>', 'parts to run, separated by commas (for benchmarks that have parts)', text =>
+      text.split(','),
+    )
     .action(async (names: string[], options: { json?: boolean; only?: string[] }) => {
       const known = benches()
       for (const name of names) if (!known.includes(name)) throw noBench(name, known)
@@ -39,7 +41,7 @@ function noBench(name: string, known: readonly string[]): TroupeError {
   return new TroupeError('cli.no_bench', {
     boundary: 'cli',
     retriable: false,
-    message: `there is no benchmark '${name}'`,
+    message: `unknown benchmark '${name}'`,
     hint: `benchmarks: ${known.join(', ')}`,
   })
 }

@@ -51,14 +51,14 @@ export function registerJudge(program: Command): void {
   program
     .command('judge')
     .description("serve Code Judge's HTTP API over the sandbox: /ping /status /run /judge, with /batch and /long-batch")
-    .option('--port <n>', '0 takes a free one', wholeNumber(...bounds.port), defaults.port)
-    .option('--host <address>', 'any but loopback needs a token', defaults.host)
-    .option('--token-file <file>', 'requests must carry this bearer token')
+    .option('--port <n>', 'port; 0 takes a free one', wholeNumber(...bounds.port), defaults.port)
+    .option('--host <address>', 'address to listen on; any but loopback needs a token', defaults.host)
+    .option('--token-file <file>', 'file with the bearer token that requests must carry')
     .option('--lanes <n>', 'calls that run at once', wholeNumber(1, 4096))
-    .option('--require-level <level>', `fail where the sandbox does not reach it: ${LEVELS.join(', ')}`, level)
+    .option('--require-level <level>', `lowest isolation level, else the command fails: ${LEVELS.join(', ')}`, level)
     .option('--preload <modules>', `warm before the first call: ${PRELOADS.join(', ')} (default: std)`, preload)
-    .option('--python <file>', 'the interpreter (default: TROUPE_SANDBOX_PYTHON, else the one behind python3)')
-    .option('--timeout-ms <ms>', 'of a run', wholeNumber(...bounds.timeoutMs), defaults.timeoutMs)
+    .option('--python <file>', 'Python interpreter (default: TROUPE_SANDBOX_PYTHON, else the one behind python3)')
+    .option('--timeout-ms <ms>', 'deadline of a run', wholeNumber(...bounds.timeoutMs), defaults.timeoutMs)
     .option(
       '--memory-mb <n>',
       "address space of a run; C++ has two thirds of it, as Code Judge's",
@@ -95,9 +95,14 @@ export function registerJudge(program: Command): void {
       wholeNumber(...bounds.maxClientCalls),
       defaults.maxClientCalls,
     )
-    .option('--max-body-mb <n>', 'of one request', mib(bounds.maxBodyBytes), defaults.maxBodyBytes / MIB)
-    .option('--max-held-mb <n>', 'of all requests that are open', mib(bounds.maxHeldBytes), defaults.maxHeldBytes / MIB)
-    .option('--drain-ms <ms>', 'to answer what is open after a signal', wholeNumber(0, 3_600_000), 60_000)
+    .option('--max-body-mb <n>', 'largest body of a request', mib(bounds.maxBodyBytes), defaults.maxBodyBytes / MIB)
+    .option(
+      '--max-held-mb <n>',
+      'largest sum of all open requests',
+      mib(bounds.maxHeldBytes),
+      defaults.maxHeldBytes / MIB,
+    )
+    .option('--drain-ms <ms>', 'time to answer open requests after a signal', wholeNumber(0, 3_600_000), 60_000)
     .action(async (options: Options) => {
       const sandbox = await openSandbox(sandboxOptions(options))
       try {

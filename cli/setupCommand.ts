@@ -19,7 +19,7 @@ export function registerSetup(program: Command): void {
   program
     .command('setup [part]')
     .description('set up what Troupe needs; part: environments, kafka, smollm2, vllm')
-    .option('--out <dir>', 'where a model goes', smollm2Directory)
+    .option('--out <dir>', 'directory of the model', smollm2Directory)
     .action((part: string | undefined, options: { out: string }) => {
       if (part === undefined) runSetup()
       else if (part === 'kafka' || part === 'vllm' || part === 'environments') runSetup(`--${part}`)
@@ -28,7 +28,7 @@ export function registerSetup(program: Command): void {
         throw new TroupeError('cli.no_part', {
           boundary: 'cli',
           retriable: false,
-          message: `there is no part '${part}' to set up`,
+          message: `unknown part '${part}'`,
           hint: 'parts: environments, kafka, smollm2, vllm',
         })
       }
@@ -67,7 +67,7 @@ function setupSmollm2(out: string): void {
       boundary: 'process',
       retriable: true,
       message: 'SmolLM2 could not be set up',
-      hint: 'look at the lines above; a mirror goes into TROUPE_PIP_ARGS',
+      hint: 'the lines above say why; pass pip a mirror by TROUPE_PIP_ARGS',
       cause,
     })
   } finally {

@@ -1,10 +1,10 @@
 /**
- * One exchange of a chat: a message of the user's, and what the model does about it until it answers or its budget is used up.
+ * One exchange of a chat: the user's message, and the model's turns until it answers or its budget is used up.
  *
- * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; what is to be shown, at once
- * Invariant: what comes next follows from the facts by the same fold as a coordinator's (`evolveRollout`), so that `replay` reads
- * a chat as it reads a run. Tokens are rendered once; tool answers count against the one budget. However it ends, the engine
- * keeps nothing of it, and what there was of it stands in the conversation.
+ * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; text to show, at once
+ * Invariant: the next action follows from the facts by the coordinator's own fold (`evolveRollout`), so `replay` reads a chat as
+ * it reads a run. Tokens are rendered once; tool answers count against the same budget. However the exchange ends, the engine
+ * keeps nothing of it, and the conversation holds what there was of it.
  */
 import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/rollouts/nextActions'
 import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
@@ -23,7 +23,7 @@ const stopped: Ending = { outcome: 'truncated', reason: 'stopped' }
 
 export interface ChatView {
   turn(): void
-  /** Text of the model's, as it comes; not escaped. */
+  /** Shows the model's text as it comes; not escaped. */
   text(text: string): void
   turnEnded(): void
   calling(call: { readonly tool: string; readonly arguments: Readonly<Record<string, unknown>> }): void
@@ -37,19 +37,19 @@ export interface ExchangeParts {
   readonly tools: ReadonlyMap<string, Tool>
   readonly fx: Effects
   readonly view: ChatView
-  /** What the model wrote and was answered is put behind it, turn for turn, for the next prompt. */
+  /** The model's turns and their answers are appended to it, for the next prompt. */
   readonly conversation: ChatMessage[]
 }
 
 export interface Exchanged {
   readonly rollout: Rollout
-  /** From the engine's first token to the first text that was shown, by turn, ms. */
+  /** Time from the engine's first token to the first shown text, by turn, ms. */
   readonly firstTokenLagsMs: readonly number[]
-  /** From a tool's end to its output being shown, by call, ms. */
+  /** Time from a tool's end to its output being shown, by call, ms. */
   readonly toolLagsMs: readonly number[]
 }
 
-/** `signal`: the user has had enough; what there is of the turn is recorded. */
+/** `signal` ends the answer on the user's wish; what there is of the turn is recorded. */
 export async function exchange(
   request: RolloutRequested,
   epoch: Epoch,
@@ -126,7 +126,7 @@ export async function exchange(
       await finish({ outcome: 'failed', reason: `engine: ${message}` })
       throw thrown
     }
-    // Engines that answer at once, and the last token, which some give with the end alone.
+    // Text of engines that answer at once, and of a last token that comes with the end alone.
     if (!isStreamed) text.add(g.tokens)
     await text.end()
     view.turnEnded()
@@ -156,7 +156,7 @@ export async function exchange(
         const decision = await runTool(next.execute, signal)
         fact = decision!.facts[0] as ToolCompleted
       } catch (thrown) {
-        if (signal.aborted) return // said once for all calls, when those beside it have ended
+        if (signal.aborted) return // reported once for all calls, when those beside it have ended
         const { trajectory, turn, call, attempt, tool, responseChars } = next.execute
         const text = truncateMiddle(callErrorText(asError(thrown).message), responseChars)
         const place = { trajectory, turn, call, attempt, tool }
@@ -164,7 +164,7 @@ export async function exchange(
       }
       endedAt = fact.at
     }
-    // Shown before it is written: nobody waits for the disk.
+    // Shown before it is written, so that nobody waits for the disk.
     view.called(fact)
     toolLagsMs.push(Math.max(0, fx.now() - endedAt))
     await say(fact)
@@ -205,7 +205,7 @@ export async function exchange(
       }
     }
   } finally {
-    // One that cannot let go has already said why, or will at the next turn.
+    // An engine that cannot release it has already reported why, or will at the next turn.
     await parts.engine.release(request.trajectory).catch(() => {})
   }
   return { rollout, firstTokenLagsMs, toolLagsMs }

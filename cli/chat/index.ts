@@ -1,8 +1,8 @@
 /**
  * `troupe chat`: talks with a model that may call tools, at a terminal or with one prompt.
  *
- * stdout: the conversation, or JSON lines with --json; stderr: what is going on. Every exchange is a trajectory of purpose `chat` on the
- * bus: `troupe replay show --run ID` prints it. Tokens of an answer, its calls' results included, come out of one budget, --max-tokens.
+ * stdout: the conversation, or JSON lines with --json; stderr: progress. Every exchange is a trajectory of purpose `chat` on the
+ * bus: `troupe replay show --run ID` prints it. One budget, --max-tokens, covers an answer's tokens and its calls' results.
  */
 
 import { text as textOfStream } from 'node:stream/consumers'
@@ -36,7 +36,7 @@ interface ChatOptions extends ToolChoice, ChatModelOptions {
 }
 
 const fx = systemEffects
-/** No default of the option's own: it would be taken for what the user said. */
+/** Named in the help only: a default of the option itself would count as the user's choice. */
 const usually = (name: keyof typeof chatDefaults) => `(default: ${chatDefaults[name]})`
 
 export function registerChat(program: Command): void {

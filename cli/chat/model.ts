@@ -1,5 +1,5 @@
 /**
- * The model of a chat: where it is, how long its contexts are, and which engine answers.
+ * The model of a chat: its directory, the length of its contexts, and the engine that answers.
  *
  * in   --model, --engine        out  a recipe's configuration for a chat
  */
@@ -23,7 +23,7 @@ export interface ChatModelOptions {
   readonly set: readonly string[]
 }
 
-/** Where neither an option nor --set says another. */
+/** Used where neither an option nor --set gives a value. */
 export const chatDefaults = { maxTokens: 2048, turns: 16, temperature: 0.7, callsPerTurn: 4, seed: 1 }
 
 const askMs = 5000
@@ -32,7 +32,7 @@ const promptTokens = 4096
 const longestContext = 32_768
 
 /**
- * Defaults < --set < options. `evaluation.temperature` is what a chat is sampled at: it may be 0, which a rollout's may not.
+ * Resolves defaults < --set < options. `evaluation.temperature` is a chat's temperature: it may be 0, a rollout's may not.
  * @throws TroupeError cli.wrong_usage, config.invalid
  */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
@@ -85,7 +85,7 @@ function flagOverrides(options: ChatModelOptions): readonly string[] {
   return Object.entries(fields).flatMap(([path, value]) => (value === undefined ? [] : [`${path}=${value}`]))
 }
 
-/** hermes: ours, which describes tools. own: the model's. Else a file. */
+/** hermes: our template, which describes tools. own: the model's. Otherwise a file. */
 function templateOf(given: string): string | undefined {
   if (given === 'own') return undefined
   if (given === 'hermes') return join(__dirname, '../../recipes/templates/hermes.jinja')
@@ -94,7 +94,7 @@ function templateOf(given: string): string | undefined {
   return resolve(given)
 }
 
-/** A server says how long its contexts are, and one on this machine where its model lies. */
+/** Asks a server for the length of its contexts, and a server on this machine for its model's directory. */
 async function servedModel(
   engine: string | undefined,
 ): Promise<{ readonly directory?: string | undefined; readonly contextTokens?: number | undefined }> {

@@ -1,8 +1,8 @@
 /**
- * What answers in a chat: the renderer of the model's tokens, an engine, and the tools that the model may call.
+ * The parts of a chat: the renderer of the model's tokens, an engine, and the tools that the model may call.
  *
- * in   a recipe, where its tools come from        out  all three, started side by side; `closers` has what is to be closed
- * Invariant: where one of them does not start, the others are closed by the caller's `closers`, whenever they came.
+ * in   a recipe, the source of its tools        out  all three, started in parallel; `closers` has what is to be closed
+ * Invariant: if one of them does not start, the caller's `closers` close the others, whenever they came up.
  */
 import { resolve } from 'node:path'
 import { engines } from '../../actors/inference/engines'
@@ -18,13 +18,13 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { wrong } from './model'
 
 export interface ToolChoice {
-  /** false: the model is shown none. */
+  /** false: the model gets no tools. */
   readonly tools?: boolean
-  /** A recipe whose tools it may call, instead of Python. */
+  /** A recipe file whose tools the model may call, instead of Python. */
   readonly toolsFrom?: string
 }
 
-/** @throws TroupeError cli.wrong_usage, and what an engine, a renderer or a sandbox says */
+/** @throws TroupeError cli.wrong_usage, and the errors of the engine, the renderer and the sandbox */
 export async function startParts(
   config: RecipeConfig,
   options: ToolChoice,
@@ -34,7 +34,7 @@ export async function startParts(
   if (config.model.from !== 'directory') throw wrong('a chat needs a model in a directory', 'give --model DIR')
   const { path: modelDirectory, template } = config.model
   const recipe = toolsOf(options)
-  // Side by side: each takes seconds.
+  // In parallel, since each takes seconds.
   const starting = [
     startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log }),
     startEngine(config, modelDirectory, log),

@@ -1,5 +1,5 @@
 /**
- * What of a model's text is shown while it comes: the text, and that a call is being written; not the call's own JSON.
+ * Filters the model's text while it comes: shows the text, and that a call is being written, but not the call's own JSON.
  *
  * in   pieces of text        out  pieces to show
  * Invariant: special tokens and calls are never shown, whole or in part, however the pieces are cut.
@@ -7,7 +7,7 @@
 const openTag = '<tool_call>'
 const closeTag = '</tool_call>'
 const specialToken = /<\|[^|<>\s]{1,40}\|>/g
-/** Longest beginning of a tag or a special token that is held back. */
+/** Longest beginning of a tag or special token that is held back, characters. */
 const longestHeld = 44
 
 export interface ShownText {
@@ -58,7 +58,7 @@ export function shownText(show: (text: string) => void, onCallBegun: () => void)
   }
 }
 
-/** Length of the end of a text that may be the beginning of a tag or a special token. */
+/** Length of the end of a text that may be the beginning of a tag or special token. */
 function beginning(text: string): number {
   const at = text.lastIndexOf('<', text.length)
   if (at < 0 || text.length - at > longestHeld) return 0

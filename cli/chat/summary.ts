@@ -1,6 +1,4 @@
-/**
- * What an exchange came to: a line for people on stderr, a JSON line for programs on stdout.
- */
+/** Summary of an exchange: a line for people on stderr, a JSON line for programs on stdout. */
 import type { RolloutRequested } from '../../messages/facts'
 import { escapeForTerminal } from '../io/terminal'
 import type { Exchanged } from './exchange'

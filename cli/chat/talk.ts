@@ -1,7 +1,7 @@
 /**
- * How messages come to a chat: one, or a line after the other at a terminal.
+ * Reads the messages of a chat: one message, or one line after the other at a terminal.
  *
- * in   messages, signals        out  each is answered, and the code that the command ends with
+ * in   messages, signals        out  each is answered; the command's exit code
  */
 import { createInterface } from 'node:readline'
 import { asError } from '../../runtime/errors'
@@ -29,7 +29,9 @@ export async function answering(text: string, answer: Answer): Promise<number> {
   }
 }
 
-/** Ctrl-C ends an answer that comes, else forgets a message that was begun, else ends the chat; so does the end of input. */
+/**
+ * Ctrl-C ends a running answer, else forgets a half-written message, else ends the chat; the end of input ends it too.
+ */
 export async function talking(
   answer: Answer,
   input: NodeJS.ReadableStream = process.stdin,
@@ -43,7 +45,7 @@ export async function talking(
     if (running !== undefined) return running.abort()
     const isTyped = terminal.line !== ''
     if (!lines.clear() && !isTyped) return terminal.close()
-    for (const name of ['e', 'u']) terminal.write(null, { ctrl: true, name }) // to the line's end, and all before it away
+    for (const name of ['e', 'u']) terminal.write(null, { ctrl: true, name }) // moves to the line's end and deletes everything before it
     ask()
   })
   const ask = () => {

@@ -1,13 +1,13 @@
 /**
- * Tokens as they are sampled, as text that can be shown at once.
+ * Decodes tokens as they are sampled into text that can be shown at once.
  *
  * in   tokens, a few at a time        out  the text that they add, as soon as it cannot change any more
- * Invariant: what is given out, put together, is the text of all tokens; a character of several tokens waits for its last. At
- * most a window of tokens is decoded again, whatever came before.
+ * Invariant: the pieces together are the text of all tokens; a character of several tokens waits for its last token. At most a
+ * window of tokens is decoded again, whatever came before.
  */
 export interface TokenText {
   add(tokens: Int32Array): void
-  /** Resolves when all that was added is given out. */
+  /** Resolves when the text of all added tokens has been given out. */
   end(): Promise<void>
 }
 
@@ -15,7 +15,7 @@ const incomplete = '\ufffd'
 
 export function tokenText(decode: (tokens: Int32Array) => Promise<string>, give: (text: string) => void): TokenText {
   const tokens: number[] = []
-  /** Tokens before `from` are done with; those up to `read` were given out. */
+  /** Tokens before `from` are finished; the text of those up to `read` was given out. */
   let from = 0
   let read = 0
   let working: Promise<void> | undefined
@@ -26,7 +26,7 @@ export function tokenText(decode: (tokens: Int32Array) => Promise<string>, give:
       const before = await decode(Int32Array.from(tokens.slice(from, read)))
       const all = await decode(Int32Array.from(tokens.slice(from, upTo)))
       if (all.endsWith(incomplete) && !(isLast && upTo === tokens.length)) {
-        if (upTo === tokens.length) return // the rest of the character comes with the next
+        if (upTo === tokens.length) return // the rest of the character comes with the next token
         continue
       }
       if (all.length > before.length) give(all.slice(before.length))

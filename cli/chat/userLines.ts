@@ -1,13 +1,13 @@
 /**
- * Messages of a person at a terminal: a line is one; one that ends with `\` goes on; `"""` begins and ends a message of many lines.
+ * Assembles a person's messages at a terminal: one line is a message; `\` at its end continues it; `"""` encloses several lines.
  *
- * in   lines        out  messages, and what to show before the next line
+ * in   lines        out  messages, and the prompt to show before the next line
  */
 export interface UserLines {
-  /** A whole message, or undefined while it goes on. */
+  /** Returns a whole message, or undefined while it goes on. */
   add(line: string): string | undefined
   readonly prompt: string
-  /** Forgets what was begun; false where nothing was. */
+  /** Forgets a half-written message; returns false if there was none. */
   clear(): boolean
 }
 

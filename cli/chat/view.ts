@@ -1,7 +1,7 @@
 /**
- * How a chat looks: the model's text as it comes, a call's code, its output as soon as it has ended. stdout is the conversation.
+ * The view of a chat: the model's text as it comes, a call's code, its output as soon as it has ended. stdout is the talk.
  *
- * Invariant: everything that a model or a tool wrote is escaped; with --json nothing but JSON lines goes to stdout.
+ * Invariant: everything that a model or a tool wrote is escaped; with --json only JSON lines go to stdout.
  */
 import type { ToolCompleted } from '../../messages/facts'
 import { escapeForTerminal, painter } from '../io/terminal'
@@ -67,7 +67,7 @@ export function chatView(json: boolean, out: NodeJS.WriteStream = process.stdout
   }
 }
 
-/** Code as it stands, other arguments as JSON. */
+/** Prints code as it stands, other arguments as JSON. */
 function written(args: Readonly<Record<string, unknown>>): string {
   const { code, input, ...rest } = args
   if (typeof code !== 'string') return JSON.stringify(args)

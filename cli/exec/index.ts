@@ -37,8 +37,13 @@ export function registerExec(program: Command): void {
       'calls that run at once (default: 60 a core, two a core at level none)',
       wholeNumber(1, 4096),
     )
-    .option('--timeout-ms <ms>', "of a line that doesn't say", wholeNumber(1, 3_600_000), DEFAULT_TIMEOUT_MS)
-    .option('--max-output <bytes>', 'captured of each stream', wholeNumber(0, 1 << 26), DEFAULT_MAX_OUTPUT_BYTES)
+    .option(
+      '--timeout-ms <ms>',
+      'deadline of a call whose line has none',
+      wholeNumber(1, 3_600_000),
+      DEFAULT_TIMEOUT_MS,
+    )
+    .option('--max-output <bytes>', 'captured bytes of each stream', wholeNumber(0, 1 << 26), DEFAULT_MAX_OUTPUT_BYTES)
     .action(async (options: ExecOptions) => {
       const sandbox = await openSandbox(options.lanes === undefined ? {} : { lanes: options.lanes })
       try {

@@ -45,8 +45,8 @@ export function registerGrade(program: Command): void {
       '--second',
       'a second opinion, by arithmetic, beside each verdict; where they differ, the truth may be wrong',
     )
-    .option('--lanes <n>', 'answers that math-verify looks at at once', wholeNumber(1, 4096), graderLanes)
-    .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000), 4000)
+    .option('--lanes <n>', 'answers that math-verify judges in parallel', wholeNumber(1, 4096), graderLanes)
+    .option('--timeout-ms <ms>', 'deadline of one answer', wholeNumber(1, 3_600_000), 4000)
     .action(async (options: GradeOptions) => {
       const code = await gradeUnderSignals(options)
       if (code !== 0) process.exitCode = code

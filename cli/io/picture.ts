@@ -27,7 +27,7 @@ async function load() {
     throw new TroupeError('cli.no_pictures', {
       boundary: 'cli',
       retriable: false,
-      message: 'the pictures of a report need vega and vega-lite',
+      message: 'pictures need the packages vega and vega-lite, which are not installed',
       hint: 'npm install vega vega-lite',
       cause,
     })

@@ -76,7 +76,7 @@ function guarded(path: string, work: () => void): void {
       boundary: 'cli',
       retriable: false,
       message: `${path} cannot be written: ${asError(thrown).message}`,
-      hint: 'name another place',
+      hint: 'name another path',
       cause: thrown,
     })
   }

@@ -1,5 +1,5 @@
 /**
- * Sources of tasks and rewards: reasoning-gym and verifiers, in a venv of their own.
+ * Installs sources of tasks and rewards, reasoning-gym and verifiers, in a venv of their own.
  *
  * in   recipes/environment/python/requirements.txt     out  .venv-environments, or TROUPE_ENVIRONMENTS_VENV
  * runtime/python.ts looks in the same place (a test compares).

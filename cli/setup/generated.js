@@ -1,6 +1,6 @@
 /**
- * policy_pb2.py, policy_pb2_grpc.py and their type stubs, from policy.proto, by the venv's grpcio-tools.
- * They are made in a folder beside and renamed into place: an engine that starts meanwhile sees whole files.
+ * Generates policy_pb2.py, policy_pb2_grpc.py and their type stubs from policy.proto, by the venv's grpcio-tools.
+ * The files are made in a temporary folder and renamed into place, so an engine that starts meanwhile sees whole files.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -31,7 +31,7 @@ function step(where) {
           path.join(fresh, '__init__.py'),
           '"""Generated from proto/policy.proto by set-up. Do not edit."""\n',
         )
-        // protoc imports its sibling as a top-level module, which it is not inside a package.
+        // protoc imports the sibling as a top-level module, but inside a package it is not one.
         const grpc = path.join(fresh, 'policy_pb2_grpc.py')
         const text = fs.readFileSync(grpc, 'utf8')
         fs.writeFileSync(grpc, text.replace(/^import policy_pb2 as/m, 'from . import policy_pb2 as'))

@@ -1,8 +1,8 @@
 /**
- * A Kafka broker to run by hand and for the tests: its jars, by Maven, into a folder of set-up's.
+ * Installs a Kafka broker, to run by hand and for the tests: its jars, by Maven, into a folder of set-up's.
  *
- * in   kafka/pom.xml, kafka/sums.txt     out  <cache>/kafka-4.1.0, every jar as its SHA-256 says
- * An unpacked Kafka serves as well: TROUPE_KAFKA_LIBS names its libs folder. Java 17 or newer runs it.
+ * in   kafka/pom.xml, kafka/sums.txt     out  <cache>/kafka-4.1.0, every jar with the SHA-256 that sums.txt states
+ * An unpacked Kafka serves as well: TROUPE_KAFKA_LIBS names its libs folder. It runs on Java 17 or newer.
  */
 const { spawnSync } = require('node:child_process')
 const { createHash } = require('node:crypto')
@@ -18,7 +18,7 @@ const pom = path.join(__dirname, 'kafka/pom.xml')
 const sums = path.join(__dirname, 'kafka/sums.txt')
 const stampOf = folder => path.join(folder, '.troupe-setup.json')
 
-/** Where the jars are, or will be. */
+/** Folder of the jars, whether they are there yet or not. */
 function libsOf(where, env = process.env) {
   return env.TROUPE_KAFKA_LIBS ? path.resolve(env.TROUPE_KAFKA_LIBS) : path.join(where.logs, `kafka-${version}`)
 }
@@ -70,7 +70,7 @@ function step(where) {
   }
 }
 
-/** Exactly the jars that sums.txt names, each with its bytes. */
+/** Checks that the folder has exactly the jars of sums.txt, each with its bytes. */
 function verify(folder) {
   const wanted = new Map(
     fs

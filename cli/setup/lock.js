@@ -1,7 +1,7 @@
 /**
- * One set-up at a time: a lock file whose first line names its owner by pid and start time, further lines the tools that
- * it started. A second set-up waits and says for whom; a lock whose owner is gone (or whose pid now belongs to a younger
- * process) is broken, and a pip that outlived a killed set-up is ended first: it would write into the venv still.
+ * Lets one set-up run at a time: a lock file whose first line names its owner by pid and start time, further lines the tools that
+ * it started. A second set-up waits and says for which process. A lock whose owner is gone (or whose pid now belongs to a
+ * younger process) is broken, after ending a pip that outlived a killed set-up and would still write into the venv.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -9,7 +9,7 @@ const { SetupError, say } = require('./say')
 
 const waitLimitMs = 60 * 60_000
 
-/** State and start (clock ticks since boot) of a process; both '' where there is none, or no /proc. */
+/** State and start (clock ticks since boot) of a process; both '' without such a process, or without /proc. */
 function look(pid) {
   try {
     const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8')
@@ -42,14 +42,14 @@ function isStale(text, ageMs) {
 async function endOrphans(text) {
   for (const line of text.split('\n').slice(1).filter(Boolean)) {
     const [pid, start] = line.split(' ')
-    if (!start || !isAlive(line)) continue // without a start time the pid may be anyone's
+    if (!start || !isAlive(line)) continue // without a start time the pid may belong to any process
     say(`ending what a killed set-up left running (pid ${pid})`)
     process.kill(-Number(pid), 'SIGKILL')
     while (isAlive(line)) await new Promise(resolve => setTimeout(resolve, 20))
   }
 }
 
-/** Notes a tool in the lock, so that it is found should this process be killed. */
+/** Adds a tool to the lock, so that the next set-up finds it if this process is killed. */
 function noteTool(file, pid) {
   if (fs.existsSync(file)) fs.appendFileSync(file, `\n${nameOf(pid)}`)
 }
@@ -60,7 +60,7 @@ function breakLock(file, staleText) {
   try {
     fs.renameSync(file, aside)
   } catch {
-    return // someone else broke it
+    return // another process broke it
   }
   if (fs.readFileSync(aside, 'utf8') !== staleText) fs.linkSync(aside, file)
   fs.rmSync(aside, { force: true })

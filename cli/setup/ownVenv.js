@@ -1,9 +1,9 @@
 /**
- * A part that lives in a venv of its own, since what it brings does not go with the torch side.
+ * Installs a part in a venv of its own, because its requirements conflict with those of the torch side.
  *
- * in   requirements, how much disk they take, which Python they need       out  the venv, complete or not there at all
- * The stamp comes last: no stamp, no venv. What is there without one, or of other requirements, is made anew; what set-up
- * did not make is left alone.
+ * in   requirements, the disk space and Python version that they need       out  the venv, complete or absent
+ * The stamp comes last: without a stamp there is no venv. A venv without a stamp, or with other requirements, is made anew;
+ * a folder that set-up did not make is left alone.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -11,7 +11,7 @@ const { SetupError, digestOf, readStamp, say, writeStamp } = require('./say')
 const { runTool } = require('./tool')
 const { findPython, shellWords } = require('./python')
 
-/** Where such a venv is, or will be: `variable` where it is set, else beside what else set-up makes. */
+/** Path of the venv: `variable` if it is set, else beside what else set-up makes. */
 function ownVenvOf(where, { variable, folder }, env = process.env) {
   if (env[variable]) return path.resolve(env[variable])
   return where.checkout ? path.join(where.root, `.${folder}`) : path.join(where.logs, folder)
@@ -30,7 +30,7 @@ function checkDisk(venv, { part, variable, neededMb }) {
   )
 }
 
-/** 3.11 or newer: what these parts ask for. */
+/** Finds Python 3.11 or newer, which these parts need. */
 function pythonFor({ part }) {
   const found = findPython()
   if (Number(found.version.split('.')[1]) >= 11) return found.executable
@@ -39,8 +39,8 @@ function pythonFor({ part }) {
 }
 
 /**
- * The set-up step of a part. files: what its digest is of, requirements first. afterwards(python, pip): what is left to
- * do when the requirements are installed.
+ * The set-up step of a part. files: the files whose digest the stamp holds, requirements first. afterwards(python, pip): work
+ * that remains when the requirements are installed.
  */
 function ownVenvStep(where, part) {
   const { part: name, says, files, variable, checkMachine, afterwards } = part
@@ -58,7 +58,7 @@ function ownVenvStep(where, part) {
       checkDisk(venv, part)
       const base = pythonFor(part)
       if (fs.existsSync(venv)) {
-        // Only what set-up made, in whole or in part, may be taken away.
+        // Only a folder that set-up made, in whole or in part, may be removed.
         if (!fs.existsSync(path.join(venv, 'pyvenv.cfg')) && fs.readdirSync(venv).length > 0) {
           throw new SetupError(`${venv} is there and is no venv`, `name another place with ${variable}`)
         }

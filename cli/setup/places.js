@@ -1,5 +1,5 @@
 /**
- * Where set-up reads and writes. A checkout keeps its venv in .venv; an installed package keeps it in a directory of
+ * Paths that set-up reads and writes. A checkout keeps its venv in .venv; an installed package keeps it in a directory of
  * the user's, since node_modules may be read-only or shared. runtime/python.ts looks in the same places (a test compares).
  */
 const fs = require('node:fs')

@@ -1,8 +1,8 @@
 /**
  * The venv: finds an interpreter (3.10 to 3.13), makes the venv, installs the pinned requirements.
  *
- * A marker lies in the venv while pip works. Where it is found, pip was killed in the middle, and since pip takes a
- * half-copied package for installed, the venv is made anew (pip's cache keeps the downloads).
+ * A marker lies in the venv while pip works. If it is found, pip was killed half-way; since pip takes a half-copied package
+ * for installed, the venv is made anew (pip's cache keeps the downloads).
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')
@@ -16,7 +16,7 @@ const probe =
   'import sys, json; print(json.dumps([list(sys.version_info[:3]), ' +
   'getattr(sys, "_base_executable", None) or sys.executable, sys.implementation.name, sys.maxsize > 2**32]))'
 
-/** What a command says about itself, with the real interpreter behind a shim; undefined where it does not run. */
+/** Asks a command for its version and its real interpreter behind a shim; undefined if it does not run. */
 function ask(command) {
   const reply = spawnSync(command, ['-I', '-c', probe], { encoding: 'utf8', timeout: 20_000, env: cleanEnv() })
   if (reply.status !== 0) return undefined
@@ -29,7 +29,7 @@ function ask(command) {
   }
 }
 
-/** Every executable of that name on PATH: the first may be a shim that has no such version behind it. */
+/** Every executable of that name on PATH: the first may be a shim without such a version behind it. */
 function onPath(name) {
   const folders = (process.env.PATH ?? '').split(path.delimiter).filter(Boolean)
   return [...new Set(folders.map(folder => path.join(folder, name)))].filter(file => fs.existsSync(file))
@@ -60,7 +60,7 @@ function findPython() {
   )
 }
 
-/** Splits as a shell would: blanks separate, quotes and backslashes keep. */
+/** Splits as a shell would: blanks separate, quotes and backslashes protect. */
 function shellWords(text) {
   const words = []
   for (const match of text.matchAll(/(?:[^\s"'\\]+|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/gs)) {
@@ -73,7 +73,7 @@ function shellWords(text) {
   return words
 }
 
-/** torch from PyPI brings CUDA on Linux (6 GB unpacked); builds for CPU alone are a tenth of that. */
+/** torch from PyPI brings CUDA on Linux (6 GB unpacked); builds for CPUs alone take a tenth of that. */
 function checkDisk(where, pipArgs) {
   const cpuOnly = process.platform === 'darwin' || pipArgs.some(word => /\bcpu\b/.test(word))
   const neededMb = Number(process.env.TROUPE_DISK_MB || (cpuOnly ? 2_500 : 6_500))
@@ -123,7 +123,7 @@ function step(where, test) {
     try {
       await runTool('Python packages', python, ['-m', 'pip', 'install', '--no-input', ...wants, ...pipArgs], tool)
     } catch (error) {
-      // pip fetches everything before it installs anything: a failure up to there left the venv as it was.
+      // pip fetches everything before it installs anything, so a failure before that line left the venv unchanged.
       if (!error.output?.includes('Installing collected packages')) fs.rmSync(marker, { force: true })
       throw error
     }

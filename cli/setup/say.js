@@ -1,8 +1,8 @@
-/** What the steps share: lines on stderr, an error with a hint, digests, and the stamps that say what a step was made from. */
+/** What the steps share: lines on stderr, an error with a hint, digests, and stamps that record a step's inputs. */
 const { createHash } = require('node:crypto')
 const fs = require('node:fs')
 
-/** Set-up cannot go on; `hint` says what the user can do, `detail` is what the tool printed. */
+/** Ends set-up; `hint` tells the user what to do, `detail` is the tool's output. */
 class SetupError extends Error {
   constructor(message, hint, detail = '') {
     super(message)
@@ -27,7 +27,7 @@ function readStamp(file) {
   try {
     return JSON.parse(fs.readFileSync(file, 'utf8'))
   } catch {
-    return {} // absent or cut off while it was written: the step is done again
+    return {} // absent or only half written: the step is done again
   }
 }
 

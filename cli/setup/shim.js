@@ -1,6 +1,6 @@
 /**
- * The sandbox's C shim, built with the machine's compiler. Where there is none, the sandbox says the same frames in
- * Python, slower; so a failure here is a line, not an end.
+ * Builds the sandbox's C shim with the machine's compiler. Without one the sandbox makes the same frames in Python, slower; so
+ * a failure here is a printed line and not an error.
  */
 const fs = require('node:fs')
 const path = require('node:path')

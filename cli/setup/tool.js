@@ -1,6 +1,6 @@
 /**
  * Runs npm, pip or protoc: output goes to a log file, the latest line to a terminal (or every 20 s to a pipe), and a
- * failure becomes an error that says what went wrong and what to do. A signal to set-up ends the tool's whole group.
+ * failure becomes an error with its cause and a remedy. A signal to set-up ends the tool's whole process group.
  */
 const { spawn } = require('node:child_process')
 const fs = require('node:fs')
@@ -45,7 +45,7 @@ function explain(name, output, log) {
   return new SetupError(`${name} failed`, `all of its output is in ${log}`, detail)
 }
 
-/** Variables that would make pip or Python write or read elsewhere than in the venv. */
+/** The environment without variables that would make pip or Python use other places than the venv. */
 function cleanEnv() {
   const env = { ...process.env }
   for (const name of ['PYTHONPATH', 'PYTHONHOME', 'PIP_USER', 'PIP_TARGET', 'PIP_PREFIX', '__PYVENV_LAUNCHER__'])

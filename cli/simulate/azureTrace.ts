@@ -1,19 +1,19 @@
 /**
- * Traces as Azure publishes them of its LLM services: `TIMESTAMP,ContextTokens,GeneratedTokens`, a request a line.
+ * Reads traces that Azure publishes of its LLM services: `TIMESTAMP,ContextTokens,GeneratedTokens`, one request per line.
  *
- * in   the text of such a CSV        out  a trajectory of one turn for each request, in its order, from the first one's time on
- * Invariant: a line that is not as it should be is refused with its number. A request that generated nothing is left out,
- * and counted: an engine has nothing to do for it that a trace could say.
+ * in   the text of such a CSV        out  one single-turn trajectory per request, in order, timed from the first request on
+ * Invariant: a faulty line is refused with its number. A request that generated nothing is left out and counted, since a trace
+ * cannot express it as work for an engine.
  */
 import type { TracedTrajectory } from '../../kernels'
 import { invalidInput } from '../../runtime/settings/inputFile'
 
 export const azureHeader = 'TIMESTAMP,ContextTokens,GeneratedTokens'
 
-/** A trace file, read. */
+/** A parsed trace file. */
 export interface ReadTrace {
   readonly trace: readonly TracedTrajectory[]
-  /** In which line of the file each stands. */
+  /** Line of the file for each trajectory. */
   readonly lines: readonly number[]
   /** Requests without a generated token. */
   readonly empty: number
@@ -64,7 +64,7 @@ function timeOf(text: string, where: string): number {
   if (year === undefined)
     throw invalidInput(`${where}: TIMESTAMP '${text}' is no time such as 2023-11-16 18:17:03.9799600`)
   const whole = Date.UTC(Number(year), Number(month) - 1, Number(day), Number(hour), Number(minute), Number(second))
-  // What is no date or time of day rolls over into the next one.
+  // An impossible date or time rolls over into the next one, and then differs from the text.
   const read = new Date(whole).toISOString().slice(0, 19).replace('T', ' ')
   if (read !== text.slice(0, 19)) throw invalidInput(`${where}: there is no time ${text.slice(0, 19)}`)
   return whole + Number(part.padEnd(7, '0')) / 10_000

@@ -1,9 +1,9 @@
 /**
- * `troupe simulate`: what a load would take on a fleet of engines, under each scheduling policy (DESIGN §9).
+ * `troupe simulate`: predicts what a load takes on a fleet of engines under each scheduling policy (DESIGN §9).
  *
- * in   an engine model and a trace, or a recorded run        out  a JSON line a policy, or a table; `--picture` an SVG
+ * in   an engine model and a trace, or a recorded run        out  a JSON line per policy, or a table; `--picture` an SVG
  * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error; `--write-trace` its load
- * The policies are those that run live; nothing is read from the clock, so the same files give the same figures.
+ * The policies are those that run live. Nothing is read from the clock, so the same files give the same figures.
  */
 import { type Command, Option } from 'commander'
 import { readEngineModel } from '../../backends/engines/simulated/engineModelFile'
@@ -65,21 +65,21 @@ export function registerSimulate(program: Command): void {
         .choices([...names, 'all'])
         .default('all'),
     )
-    .option('--engines <n>', 'how many engines', wholeNumber(1, 65_536), 1)
+    .option('--engines <n>', 'number of engines', wholeNumber(1, 65_536), 1)
     .option(
       '--bound-tokens <n>',
       'what a context may grow to (default: the longest of the trace)',
       wholeNumber(1, 2 ** 31),
     )
-    .option('--status-ms <ms>', 'engines report their KV this often; 0: never', numberFrom(0), 1000)
+    .option('--status-ms <ms>', "interval of the engines' KV reports; 0: never", numberFrom(0), 1000)
     .addOption(
       new Option(
         '--priority <which>',
         'engines heed the start order of trajectories (default: for kv-headroom on vllm)',
       ).choices(['yes', 'no']),
     )
-    .option('--weights-every-ms <ms>', 'new weights come this often', numberFrom(0))
-    .option('--weights-pause-ms <ms>', 'and pause every engine for so long', numberFrom(0), 0)
+    .option('--weights-every-ms <ms>', 'interval between new weights', numberFrom(0))
+    .option('--weights-pause-ms <ms>', 'pause of every engine for new weights', numberFrom(0), 0)
     .option('--json', 'a JSON line for each policy')
     .option('--calibrate <run>', 'write the engine model that fits a recorded run to the file of --engine-model')
     .option('--write-trace <file>', 'with --calibrate: write its load as a trace')
@@ -95,13 +95,13 @@ export function registerSimulate(program: Command): void {
   })
 }
 
-/** What is simulated and how, which a calibration takes from the run. */
+/** Options of simulations; a calibration takes these values from the run. */
 const ofSimulations = [
   ...(['trace', 'run', 'picture', 'policy', 'engines', 'boundTokens', 'statusMs', 'priority'] as const),
   ...(['weightsEveryMs', 'weightsPauseMs'] as const),
 ]
 
-/** An option that would change nothing beside the others was meant otherwise. @throws TroupeError cli.wrong_usage */
+/** Refuses options that would change nothing beside the given ones. @throws TroupeError cli.wrong_usage */
 function refuseIdle(options: SimulateOptions, isGiven: (option: keyof SimulateOptions) => boolean): void {
   const nameOf = (option: string): string => `--${option.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
   const needs = (option: keyof SimulateOptions, other: string): TroupeError =>
@@ -154,7 +154,7 @@ interface Load {
   readonly recorded?: Recorded
 }
 
-/** What the run itself took, under whatever policy it had. */
+/** What the run itself took, under its own policy. */
 interface Recorded {
   readonly recordedMakespanMs: number
   readonly recordedTtftMsMean: number
@@ -174,7 +174,7 @@ function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
   return { model, trace }
 }
 
-/** What if: arrivals, lengths and tool times as the run recorded them. */
+/** What-if on a recorded run: arrivals, lengths and tool times as the log has them. */
 async function ofRun(options: SimulateOptions, name: string): Promise<Load> {
   const given = options.engineModel === undefined ? undefined : readEngineModel(options.engineModel)
   const load = await loadOf(options, name)
@@ -191,7 +191,7 @@ async function loadOf({ bus }: SimulateOptions, name: string): Promise<RecordedL
   return readLoad(context.journal).finally(() => context.bus.close())
 }
 
-/** The engine model that fits a run's turns. */
+/** Fits the engine model to a run's turns. */
 function fitTo(load: RecordedLoad, { maxBatchTokens }: SimulateOptions, name: string) {
   const [joined] = load.joined
   if (joined === undefined) throw usage(`run '${name}' has no engine: there is nothing to calibrate`)
@@ -205,7 +205,7 @@ function fitTo(load: RecordedLoad, { maxBatchTokens }: SimulateOptions, name: st
   return { fit, model }
 }
 
-/** Writes the model, and says how far it is off: turn by turn, and for the whole run when that is simulated. */
+/** Writes the model and prints its error: per turn, and for the whole run when that is simulated. */
 async function calibrateRun(options: SimulateOptions, name: string): Promise<void> {
   readyOut(options.engineModel)
   readyOut(options.writeTrace)
@@ -246,7 +246,7 @@ function usage(message: string): TroupeError {
   })
 }
 
-/** What the kernel refuses is wrong usage. */
+/** Maps what the kernel refuses to wrong usage. */
 function refusing<T>(act: () => T): T {
   try {
     return act()

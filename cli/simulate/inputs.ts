@@ -1,8 +1,8 @@
 /**
- * The traces that `troupe simulate` reads: JSON lines (DESIGN §9), or a CSV of Azure's.
+ * Reads the traces for `troupe simulate`: JSON lines (DESIGN §9), or a CSV of Azure's.
  *
- * in   a path        out  what stands there, checked
- * Invariant: a file that is not what it should be is refused whole, with the line, the field, and what was wrong there.
+ * in   a path        out  the checked trace
+ * Invariant: a file with a fault is refused as a whole, with the line, the field, and the fault.
  */
 import { z } from 'zod'
 import { type EngineModel, roomFault, type TracedTrajectory } from '../../kernels'
@@ -28,7 +28,7 @@ const lineSchema = z.strictObject({
 })
 
 /**
- * Lines of JSON, or a CSV of Azure's.
+ * Reads JSON lines, or a CSV of Azure's.
  * @throws TroupeError config.invalid
  */
 export function readTrace(path: string, model: EngineModel): ReadTrace {

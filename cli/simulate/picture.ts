@@ -1,4 +1,4 @@
-/** Policies on one load beside one another, as a picture: how long it took, and what was computed twice. */
+/** Draws the policies on one load beside one another: the makespan, and what was computed twice. */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import type { LowerBound, SimulationResult } from '../../kernels'
 

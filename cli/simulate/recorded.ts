@@ -1,9 +1,9 @@
 /**
- * A run's facts as what a simulation needs: the load as a trace, and its turns as measurements of the engine.
+ * Turns a run's facts into a simulation's inputs: the load as a trace, and its turns as measurements of the engine.
  *
  * in   a run's log        out  trajectories with arrivals, lengths and tool times; turns with their timing; the engine's sizes
- * A trajectory arrives when its first turn is asked for. A tool's time is what lay between a turn's end and the next one being
- * asked for: the tool, the bus, and rendering.
+ * A trajectory arrives when its first turn is asked for. A tool's time is the time between a turn's end and the request of the
+ * next one: the tool, the bus, and rendering.
  */
 import type { EngineModel, MeasuredTurn, TracedTrajectory, TracedTurn } from '../../kernels'
 import type {
@@ -22,9 +22,9 @@ import type { Journal } from '../../runtime/journal/journal'
 export interface RecordedLoad {
   readonly trace: readonly TracedTrajectory[]
   readonly measured: readonly MeasuredTurn[]
-  /** From the first turn asked for to the last one's end, ms. */
+  /** From the request of the first turn to the end of the last one, ms. */
   readonly makespanMs: number
-  /** A turn's first token, from when the turn was asked for, ms; of turns that were not interrupted, 0 where there is none. */
+  /** Mean time from a turn's request to its first token, ms, over uninterrupted turns; 0 without such turns. */
   readonly ttftMsMean: number
   readonly joined: readonly EngineJoined[]
 }
@@ -58,15 +58,17 @@ export async function readLoad(journal: Journal): Promise<RecordedLoad> {
   }
 }
 
-/** An engine's sizes as it said them when it joined. Of vLLM's blocks no sequence gets the first (v1/core/block_pool.py, null_block). */
+/**
+ * Sizes of an engine as it reported them on joining. vLLM gives its first block to no sequence (v1/core/block_pool.py, null_block).
+ */
 export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefixSharing }: EngineJoined): Sizes {
   const kvTokens = kind === 'vllm' ? Math.max(blockTokens, said - blockTokens) : said
   return { family: kind === 'sglang' ? 'sglang' : 'vllm', kvTokens, blockTokens, maxSequences, prefixSharing }
 }
 
 /**
- * A rollout that has a turn, from its own facts; one that was interrupted is not measured, but counts for the load. Of a turn
- * that is asked again, time counts from its first ask; of two answers to an attempt the first counts, as for the coordinator.
+ * A rollout that has a turn, from its own facts. An interrupted turn is not measured but counts for the load. The time of a turn
+ * that is asked again counts from its first request; the first of two answers to an attempt counts, as for the coordinator.
  */
 function rolloutOf(facts: readonly TrajectoryFact[]) {
   const requested = facts.find(fact => fact.type === 'rollout.requested')

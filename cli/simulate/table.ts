@@ -1,4 +1,4 @@
-/** What simulations measured, side by side for a person: a row a policy, and how far the bound is away. */
+/** Prints simulations' results for a person: one row per policy, with the distance to the lower bound. */
 import type { LowerBound, SimulationResult } from '../../kernels'
 
 type Column = readonly [title: string, of: (result: SimulationResult) => string]

@@ -69,7 +69,7 @@ export function withRunOptions(command: Command): Command {
     .option('--set <path=value>', 'override a field of the recipe; may be given many times', repeatable, [])
     .option('--json', 'a JSON line for each step, last a summary')
     .option('--run <id>', 'name of the run (default: recipe and time)')
-    .option('--resume <id>', 'go on with a run, from the turns it was at')
+    .option('--resume <id>', 'resume a run from its latest turns')
     .option('--steps <n>', 'end after this step', wholeNumber(0, 2 ** 31))
     .addOption(
       new Option('--role <role>', 'take one part of a run that several processes share').choices(roles).default('all'),
@@ -83,7 +83,7 @@ export function withRunOptions(command: Command): Command {
       '--serve-weights <host:port>',
       "of the learner: where hosts that do not see --dir fetch new weights (the host's address, and a free port)",
     )
-    .option('--accept-code', 'resume or join a run that other code started')
+    .option('--accept-code', 'resume or join a run that was started by other code')
     .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', wholeNumber(0, 65_535))
 }
 

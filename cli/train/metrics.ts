@@ -1,7 +1,7 @@
 /**
- * Metrics of a run for Prometheus: engines, turns, tools, steps, besides the actors' own. Served on loopback only.
+ * Serves a run's metrics for Prometheus: engines, turns, tools, steps, and the actors' own. On loopback only.
  *
- * in   a run's facts, what engines and the scheduler say of KV        out  `GET /metrics` in the text exposition format
+ * in   a run's facts, KV telemetry of engines and scheduler        out  `GET /metrics` in the text exposition format
  */
 import { createServer } from 'node:http'
 import type { EngineTelemetry } from '../../messages/commands'
@@ -14,7 +14,7 @@ export interface MetricsServer {
   close(): void
 }
 
-/** Without a port nothing is served. @throws TroupeError cli.port_taken */
+/** Serves nothing without a port. @throws TroupeError cli.port_taken */
 export async function serveMetrics(port: number | undefined): Promise<MetricsServer> {
   const registry = createMetrics()
   if (port === undefined) return { registry, close: () => {} }
@@ -52,7 +52,7 @@ export async function serveMetrics(port: number | undefined): Promise<MetricsSer
 
 const secondsBuckets = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 
-/** Counts what a run's messages say. */
+/** Counts a run's messages. */
 export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineTelemetry) => void {
   const kv = registry.gauge('troupe_engine_kv_tokens', 'KV cache by state.', ['engine', 'state'])
   const drift = registry.gauge('troupe_ledger_drift_tokens', 'Referenced KV by the engine, less by the ledger.', [

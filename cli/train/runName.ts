@@ -1,6 +1,4 @@
-/**
- * Whether a run may be gone on with or joined under the name that the command line gives.
- */
+/** Decides what `--run NAME` means: resume that run, join it, or start a new one; refuses a name that does not fit. */
 import type { Role } from '../../actors/run/run'
 import type { Bus } from '../../runtime/bus/bus'
 import { TroupeError } from '../../runtime/errors'
@@ -14,7 +12,7 @@ export interface NamedRun {
   readonly role: Role
 }
 
-/** Whether other processes, and other runs, may be on the same bus: an embedded log is one run's and has a lease. */
+/** True for a bus that several processes and runs share; an embedded log belongs to one run and has a lease. */
 export const isShared = ({ bus }: Pick<NamedRun, 'bus'>): boolean => bus.startsWith('kafka:')
 
 /** @throws TroupeError cli.no_run, cli.role_alone, cli.role_unnamed */
@@ -33,20 +31,20 @@ function refuseWrongRole(options: NamedRun): void {
   if (!isShared(options)) {
     throw new TroupeError('cli.role_alone', {
       ...common,
-      message: `--role ${options.role} needs a bus that processes share, and '${options.bus}' is one process's alone`,
-      hint: 'use --bus kafka://HOST:PORT (`troupe setup kafka` fetches a broker), or leave --role out',
+      message: `--role ${options.role} needs a bus that processes share, but '${options.bus}' belongs to one process`,
+      hint: 'use --bus kafka://HOST:PORT (`troupe setup kafka` fetches a broker), or omit --role',
     })
   }
   if (options.run === undefined && options.resume === undefined) {
     throw new TroupeError('cli.role_unnamed', {
       ...common,
-      message: `--role ${options.role} does not say of which run`,
+      message: `--role ${options.role} needs --run ID: it joins a run`,
       hint: 'give all processes of a run the same --run ID',
     })
   }
 }
 
-/** On a bus that several runs share, its topics say which there are. */
+/** The same check on a bus that several runs share, whose topics tell which runs exist. */
 export async function refuseWrongNameOn(bus: Bus, options: NamedRun, id: string): Promise<void> {
   const runs = await runsOn(bus)
   if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)

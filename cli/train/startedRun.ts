@@ -1,6 +1,4 @@
-/**
- * A run that has been started, as its topics tell: its recipe, its partitions, and whether it is there yet.
- */
+/** Reads what a run's topics tell before it is joined or resumed: its recipe, its partitions, and whether it exists. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { checkCode, startOf } from '../../actors/run/announce'
 import { type RecipeConfig, recipeSchema } from '../../config'
@@ -20,7 +18,7 @@ const sayEveryMs = 10_000
 const waitMs = 600_000
 
 /**
- * A run goes on under the recipe that it was started with, and what the command line says now on top.
+ * Resolves the recipe that the run was started with, with the command line's overrides on top.
  * `own` is the recipe that the command names. @throws TroupeError cli.run_empty, config.other_recipe
  */
 export async function recordedConfig(
@@ -35,8 +33,8 @@ export async function recordedConfig(
     throw new TroupeError('cli.run_empty', {
       boundary: 'cli',
       retriable: false,
-      message: `run '${journal.run}' holds no run.started: it ended before it began`,
-      hint: 'start it anew: --run in place of --resume',
+      message: `run '${journal.run}' has no run.started: it ended before it began`,
+      hint: 'start it anew with --run instead of --resume',
     })
   }
   refuseOtherRecipe(started, own)
@@ -54,39 +52,39 @@ export function refuseOtherRecipe({ run, recipe }: RunStarted, own: Pick<RecipeC
   throw new TroupeError('config.other_recipe', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' is one of the recipe '${String(recipe.name)}', and this process was given '${own.name}'`,
-    hint: 'give all processes of a run, and whoever resumes it, the same recipe',
+    message: `run '${run}' was started with the recipe '${String(recipe.name)}', but this command names '${own.name}'`,
+    hint: 'start, join and resume a run with the same recipe',
   })
 }
 
-/** How many partitions the run's topics have; undefined before they are made. */
+/** Number of partitions of the run's topics; undefined before they exist. */
 export async function partitionsOfRun({ bus, run }: RunContext): Promise<number | undefined> {
   const topic = topicOnBus(run, 'trajectories')
   return (await bus.listTopics()).find(config => config.topic === topic)?.partitions
 }
 
-/** The run's first fact, or undefined where nobody has started the run yet. */
+/** The run's first fact; undefined if nobody has started the run yet. */
 export async function startedRun({ bus, run, journal }: RunContext): Promise<RunStarted | undefined> {
   return (await runsOn(bus)).includes(run) ? startOf(journal) : undefined
 }
 
-/** A name whose run ended before it began can be had again. @throws TroupeError cli.run_exists */
+/** Allows the name of a run that ended before it began. @throws TroupeError cli.run_exists */
 export async function refuseTaken(context: RunContext): Promise<void> {
   if ((await startedRun(context)) === undefined) return
   throw new TroupeError('cli.run_exists', {
     boundary: 'cli',
     retriable: false,
-    message: `there is a run '${context.run}' already`,
-    hint: `go on with it: --resume ${context.run}; or take another name: --run`,
+    message: `run '${context.run}' exists already`,
+    hint: `resume it with --resume ${context.run}, or give another name with --run`,
   })
 }
 
-/** How long a process that takes one part of a run waits for a broker that does not answer: one that restarts is back by then. */
+/** Longest wait of a joining process for a broker that does not answer, ms: a restarting broker is back by then. */
 const brokerWaitMs = 30_000
 
 /**
- * A part of a run is no use without its bus, and may be started with it. Undefined where the wait was aborted.
- * @throws what `ask` throws at last
+ * Retries `ask` while the bus is not there, since a part of a run may be started together with its bus. Undefined if aborted.
+ * @throws the last error of `ask`
  */
 export async function whenBusIsThere<T>(
   ask: () => Promise<T>,
@@ -108,7 +106,10 @@ export async function whenBusIsThere<T>(
   }
 }
 
-/** Waits for the learner to start the run, over a broker that restarts too. `isAborted` ends the wait. @throws TroupeError cli.run_not_started */
+/**
+ * Waits for the learner to start the run, also over a restart of the broker. `isAborted` ends the wait.
+ * @throws TroupeError cli.run_not_started
+ */
 export async function waitForRun(
   context: RunContext,
   say: (text: string) => void,
@@ -135,7 +136,7 @@ export async function waitForRun(
 }
 
 /**
- * The run's recipe, for a process that joins it with `overrides` of its own.
+ * Resolves the run's recipe for a process that joins it with `overrides` of its own.
  * @throws TroupeError config.other_code, config.other_recipe
  */
 export function joinedConfig(
@@ -153,7 +154,7 @@ export function joinedConfig(
   if (dataDigest(mine) === dataDigest(config)) return config
   throw new TroupeError('config.other_recipe', {
     ...common,
-    message: `--set says other values than run '${started.run}' was started with: ${overrides.join(', ')}`,
-    hint: 'a process that joins takes the recipe from the run: leave --set out, or give it to the learner that starts the run',
+    message: `--set differs from the values that run '${started.run}' was started with: ${overrides.join(', ')}`,
+    hint: 'a joining process takes the recipe from the run: omit --set, or give it to the learner that starts the run',
   })
 }

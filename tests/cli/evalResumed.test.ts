@@ -108,7 +108,7 @@ test("a run is not taken for another benchmark's, and options that it was not be
   const other = await evaluate('aime25', '--resume', 'mine')
   expect(other).toMatchObject({ code: 2, stdout: '' })
   expect(other.stderr).toContain(
-    "run 'mine' is one of the recipe 'eval-aime24', and this process was given 'eval-aime25'",
+    "run 'mine' was started with the recipe 'eval-aime24', but this command names 'eval-aime25'",
   )
   const dropped = await evaluate('aime24', '--resume', 'mine', '--samples', '8', '--model', model)
   expect(dropped.stderr).toContain('--model, --samples cannot be said to an evaluation that goes on')

@@ -77,7 +77,7 @@ test('a run on Kafka that is killed in the middle of a rollout goes on from its 
   const before = await messagesOf('trajectories')
   const done = new Set(ofType(before, 'turn.completed').map(turn => `${turn.trajectory}#${turn.turn}`))
   const taken = await troupe(...args, '--run', 'r').done
-  expect(taken).toMatchObject({ code: 2, stderr: expect.stringContaining("there is a run 'r' already") })
+  expect(taken).toMatchObject({ code: 2, stderr: expect.stringContaining("run 'r' exists already") })
   const missing = await troupe(...args, '--resume', 'nobody').done
   expect(missing).toMatchObject({ code: 2, stderr: expect.stringMatching(/no run 'nobody' in kafka:.*it holds r/) })
 
