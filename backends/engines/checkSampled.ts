@@ -1,8 +1,8 @@
 /**
- * What every answer of an engine is held against: ids of the model's own vocabulary, a logprob for each.
+ * Checks every engine's answer: token ids within the model's vocabulary, and one logprob for each.
  *
- * in   lists as they came        out  nothing, or the error that `broken` makes of the fault
- * Invariant: what passes can be trained on: every logprob is a finite number that is not above 0 by more than rounding.
+ * in   the lists as they came        out  nothing, or the error that `broken` makes of the fault
+ * Invariant: what passes can be trained on: every logprob is a finite number, at most 0 apart from rounding.
  */
 export function checkSampled(
   tokens: unknown,

@@ -1,9 +1,9 @@
 /**
- * An engine around a function: for models that are driven by code of the user's own.
+ * Makes an engine of a function, for models that the user's own code drives.
  *
  * in   a function from a context to tokens, and the sizes that the scheduler plans with        out  an Engine
- * Invariant: what is counted is what the function was given and gave, and held against what was asked as a server's answer
- * is; a request that is aborted resolves, with nothing, however the function ends. Nothing is kept between turns, so there is nothing to release.
+ * Invariant: the function's answers are checked and counted like a server's. An aborted request resolves with nothing, however
+ * the function ends. Nothing is kept between turns, so there is nothing to release.
  */
 import type { EngineId } from '../../messages/ids'
 import { policyVersion } from '../../messages/ids'
@@ -14,7 +14,7 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation } from './
 import { ServerRun } from './server/run'
 
 export interface Continuation {
-  /** [n] as sampled. */
+  /** [n] token ids, as sampled. */
   readonly tokens: Int32Array
   /** [n] natural log, under the distribution sampled from. */
   readonly logprobs: Float32Array
@@ -28,9 +28,11 @@ type Traits = Pick<EngineCapabilities, 'prefixSharing' | 'prioritySign' | 'train
 export interface CustomEngineOptions extends Sizes, Partial<Traits> {
   readonly id: EngineId
   readonly model: string
-  /** Called for at most `maxSequences` turns at once, where a scheduler decides. Obeys the signal or is waited for. */
+  /**
+   * Called for at most `maxSequences` turns at once if a scheduler assigns them. Must obey the signal, or the engine waits for it.
+   */
   readonly generate: (request: GenerateRequest, signal: AbortSignal) => Promise<Continuation>
-  /** Loads weights that were published. Without it the model stays as it is, whatever its version is called. */
+  /** Loads published weights. Without it the model stays the same under every version. */
   readonly load?: (directory: string) => Promise<void>
   readonly fx?: Effects
 }
@@ -41,8 +43,8 @@ interface Running {
 }
 
 /**
- * Its `generate` throws `engine.context_exceeded`, `engine.lost` once it is closed, `engine.failed` where the function gives
- * what is no continuation, and what the function throws.
+ * Its `generate` throws `engine.context_exceeded`, `engine.lost` after closing, `engine.failed` if the function's result is not a
+ * continuation, and what the function throws.
  */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options

@@ -3,7 +3,7 @@
  *
  * in   generate, abort, release, new weights        out  generations
  * Invariant: every `generate` settles: with its answer, with a refusal, or with `engine.lost` when the process is gone.
- * What cannot be written yet waits in order; there is at most one waiting write a request.
+ * Writes that have to wait keep their order; at most one write waits per request.
  */
 import type { EngineStatus } from '../../../messages/commands'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -15,18 +15,18 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '..
 
 export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'> {
   readonly id: EngineId
-  /** Budget of keys and values, tokens: of running and kept sequences together. */
+  /** Budget of keys and values, tokens, for running and kept sequences together. */
   readonly kvTokens?: number
   readonly blockTokens?: number
   readonly maxSequences?: number
-  /** Prompt and response together. Default: what the model knows, at most 4096. */
+  /** Longest context, prompt and response together, tokens. Default: what the model supports, at most 4096. */
   readonly contextTokens?: number
   readonly deterministic?: boolean
-  /** Of the distributions that tokens are drawn from, with their logprobs. */
+  /** Adds to the logprobs the entropies of the distributions that tokens are drawn from. */
   readonly entropies?: boolean
   readonly device?: string
   readonly dtype?: string
-  /** Of torch. */
+  /** CPU threads that torch uses. */
   readonly threads?: number
   /** Policy version of the weights in `modelDirectory`. */
   readonly version?: number
@@ -62,7 +62,7 @@ type EngineInfo = Pick<
 
 export interface LocalEngine extends Engine {
   readonly pid: number
-  /** `generate`, with the tokens and their text as they come. */
+  /** The same as `generate`, handing over tokens and their text as they come. */
   stream(
     request: GenerateRequest,
     onPartial: (tokens: Int32Array, text: string) => void,
@@ -117,8 +117,8 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     model,
     kvTokens: info.kvTokens,
     blockTokens: info.blockTokens,
-    // A few more than it decodes at once wait in the process, so that a row that gets free is taken in the next iteration
-    // and not after the bus has carried the news to the scheduler and back.
+    // A few more requests than it decodes at once wait in the process, so that a free row is taken in the next iteration
+    // and not after the news has gone over the bus to the scheduler and back.
     maxSequences: info.maxSequences + Math.ceil(info.maxSequences * waitingShare),
     contextTokens: info.contextTokens,
     vocabulary,
@@ -154,7 +154,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
   }
   const lost = new Promise<Error>(resolve => {
     void process.lost.then(resolve)
-    // A broken stream with a living process is as good as lost: the supervisor ends it and starts another.
+    // A broken stream to a living process counts as lost: the supervisor ends the process and starts another.
     const broken = (error: Error) => setTimeout(resolve, 1_000, lostError(id, error))
     calls.on('error', broken)
     calls.on('end', () => broken(new Error('the engine ended its stream')))

@@ -2,8 +2,8 @@
  * One completion of an OpenAI-compatible server: the request's body, and what each event of its stream adds.
  *
  * in   a prompt as text and how to sample, then the `data:` lines        out  a body of OpenAI's own fields; pieces of text
- * Invariant: only fields of OpenAI's reference are sent. What it cannot say (top_k, min_p, more than four stops) is refused, not
- * left out: the answer would be of another distribution.
+ * Invariant: only fields of OpenAI's reference are sent. Options that it lacks (top_k, min_p, more than four stops) are refused
+ * and not left out: the answer would be of another distribution.
  * Source: OpenAI's API reference, "Create completion".
  */
 import type { GenerateRequest } from '../engine'
@@ -49,7 +49,7 @@ interface Event {
 export function completionOf(url: string, line: string): { text: string; finish: 'stop' | 'length' | null } {
   const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]
-  if (choice === undefined) return { text: '', finish: null } // the usage
+  if (choice === undefined) return { text: '', finish: null } // an event with the usage only
   const { text, finish_reason: finish = null } = choice
   if (typeof text !== 'string') throw garbage(url, `a choice without a text: '${line.slice(0, 100)}'`)
   if (finish !== null && finish !== 'stop' && finish !== 'length') throw garbage(url, `it ended with '${finish}'`)

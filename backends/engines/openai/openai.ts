@@ -1,9 +1,9 @@
 /**
  * The OpenAI-compatible engine: any server with /v1/completions. Text in, text out.
  *
- * in   generate, abort        out  generations whose token ids are our tokenizer's reading of the text that came
- * Invariant: it is not trainable, and says so: the ids need not be those that were sampled, the logprobs are 0 and mean
- * nothing, and it takes no weights. A turn that stopped has a stop token of the recipe at its end, which such servers leave out.
+ * in   generate, abort        out  generations whose token ids come from our tokenizer's reading of the text
+ * Invariant: it is marked as not trainable: the ids need not be those that were sampled, the logprobs are 0 and mean nothing,
+ * and it takes no weights. A turn that stopped gets a stop token of the recipe at its end, which such servers leave out.
  * Source: OpenAI's API reference, "Create completion".
  */
 import type { EngineId } from '../../../messages/ids'
@@ -26,9 +26,9 @@ export interface OpenaiEngineOptions {
   /** http://HOST:PORT, or https, with or without /v1 at its end. */
   readonly url: string
   readonly expected: ServerExpectation
-  /** Text to ids, by the tokenizer of the run's model. */
+  /** Encodes text with the tokenizer of the run's model. */
   readonly encode: (text: string) => Promise<Int32Array>
-  /** The name that requests give. Default: the first that the server names. */
+  /** Model name in requests. Default: the first one that the server lists. */
   readonly model?: string
   readonly token?: string
   readonly stallMs?: number
@@ -38,7 +38,9 @@ export interface OpenaiEngineOptions {
 }
 
 export interface OpenaiEngine extends Engine {
-  /** `generate`, with our reading of each piece of text as it comes: together they need not be the answer's tokens. */
+  /**
+   * The same as `generate`, with our reading of each piece of text as it comes; joined, these need not be the answer's tokens.
+   */
   stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
 }
 
@@ -46,7 +48,9 @@ const askMs = 30_000
 const generateMs = 120_000
 const tooLong = /context length|max_model_len|too long/i
 
-/** @throws TroupeError engine.not_trainable, engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
+/**
+ * @throws TroupeError engine.not_trainable, engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed
+ */
 export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<OpenaiEngine> {
   const { id, expected, encode, stallMs, firstTokenMs, fx = systemEffects } = options
   const url = options.url.replace(/\/+$/, '').replace(/\/v1$/, '')
@@ -59,7 +63,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   const capabilities: EngineCapabilities = {
     kind: 'openai',
     model,
-    // Such a server does not say what it holds: as if every sequence had a context of its own.
+    // Such a server does not report its KV; this counts a whole context for every sequence.
     kvTokens: contextTokens * expected.maxSequences,
     blockTokens: 1,
     maxSequences: expected.maxSequences,
@@ -70,7 +74,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
     trainable: false,
     deterministic: false,
   }
-  // Some of these servers are far away and count what they are asked.
+  // Some of these servers are far away and count requests.
   const health = serverHealth(http, { path: '/v1/models', everyMs: 30_000, ...options.health })
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
@@ -119,7 +123,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   return {
     ...requests.engine(answer),
     async updateWeights(update) {
-      // The model as it came is what it has; others cannot be given to it.
+      // It has the model as it was given, and cannot take another one.
       if (update.digest !== '' || update.version !== 0) throw notTrainable(url)
       version = update.version
     },
@@ -141,7 +145,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   }
 }
 
-/** A model that it names, and a completion of one token from it. */
+/** Checks the model's name, and a completion of one token from it. */
 async function probe(http: ServerHttp, expected: ServerExpectation, wish: string | undefined) {
   const { url } = http
   const { data } = objectOf(url, '/v1/models', await http.get('/v1/models', askMs))
@@ -172,7 +176,7 @@ async function probe(http: ServerHttp, expected: ServerExpectation, wish: string
   return { model, contextTokens }
 }
 
-/** Such a server gives text, without the ids and logprobs that were sampled, and takes no weights. */
+/** Such a server returns text, without the sampled ids and logprobs, and takes no weights. */
 export const notTrainable = (url: string): TroupeError =>
   new TroupeError('engine.not_trainable', {
     boundary: 'engine',

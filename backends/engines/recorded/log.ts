@@ -1,9 +1,9 @@
 /**
- * The log of a run that is to be answered from, opened for reading.
+ * Opens the log of a recorded run for reading.
  *
- * in   RUN or RUN@BUS, and where the run that asks keeps its own        out  the recorded run's journal
- * Invariant: nothing of it is written. On Kafka the asking run's connection is used for a log beside its own; an lmdb log is
- * another directory each run, and is opened.
+ * in   RUN or RUN@BUS, and where the asking run keeps its own log        out  the recorded run's journal
+ * Invariant: nothing is written to it. On Kafka a log beside the asking run's own is read over its connection; an lmdb log lies
+ * in a directory of its own and is opened.
  */
 import { dirname } from 'node:path'
 import { recordingAddress } from '../../../config/fileAddress'
@@ -17,7 +17,7 @@ import { type Journal, openJournal } from '../../../runtime/journal/journal'
 import type { Log } from '../../../runtime/log'
 import { runDirectory, runsOf } from '../../../runtime/runDirectory'
 
-/** Of the run that asks. */
+/** Location of the asking run's own log. */
 export interface OwnLog {
   readonly run: RunId
   readonly bus: Bus
@@ -60,7 +60,7 @@ async function beside(run: RunId, own: OwnLog, log: Log): Promise<Recording> {
   }
   const files = await openFileBlobs(runDirectory(base, run).blobs, 'read')
   const both: BlobStore = { ...files, get: async id => ((await own.blobs.has(id)) ? own.blobs.get(id) : files.get(id)) }
-  // The connection stays the asking run's.
+  // The asking run keeps its connection.
   return whole(run, { ...own.bus, close: async () => {} }, both, log, 'this bus')
 }
 

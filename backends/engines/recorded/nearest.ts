@@ -1,15 +1,15 @@
 /**
- * Why a turn cannot be answered from a recording: where what was asked departs from what was recorded.
+ * Explains why a recording cannot answer a turn: finds where the request departs from what was recorded.
  *
  * in   a context that no recorded turn was asked with        out  an error that names the nearest recorded turn and the token
- * The nearest is the same trajectory, where it was recorded; else whichever of its group, or of the first in the log, agrees
- * with the most tokens. So many are read, and not more: an error costs no scan of the log.
+ * The nearest turn is of the same trajectory, if that was recorded; else of the trajectory in its group, or at the start of the
+ * log, that agrees with the most tokens. At most 64 trajectories are read, so an error costs no scan of the log.
  */
 import { groupOf, type TrajectoryId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
 import type { RecordedTurns } from './turns'
 
-/** Trajectories that are read for one error. */
+/** Upper bound on the trajectories that are read for one error. */
 const most = 64
 
 const hint =
@@ -21,7 +21,7 @@ export interface Unrecorded {
   readonly context: Int32Array
 }
 
-/** `engine.not_recorded` */
+/** Makes the error `engine.not_recorded`. */
 export async function notRecorded(turns: RecordedTurns, asked: Unrecorded): Promise<TroupeError> {
   let nearest: { readonly common: number; readonly said: string } | undefined
   for (const trajectory of candidates(turns, asked.trajectory)) {

@@ -2,10 +2,10 @@
  * The recorded engine: answers a turn with what a recorded run answered to the same context. No model, no GPU.
  *
  * in   a recorded run's journal, requests        out  its tokens, logprobs, segments and ends, as they stand in the log
- * A context is looked up by the digest of its token ids; tokens that were sampled for the turn before count as its beginning.
- * Of several answers to one context, the first that fits best is taken: the same trajectory and seed, the same seed, the same
- * trajectory; else number (seed mod n) in the order of the log. So the same request has the same answer every time.
- * Invariant: nothing is made up. What was not recorded is `engine.not_recorded`, with the place where it departs.
+ * A context is looked up by the digest of its token ids; tokens that were sampled for the turn earlier count as its beginning.
+ * Of several answers to one context the best fit is taken: same trajectory and seed, same seed, same trajectory, else number
+ * (seed mod n) in the order of the log. So the same request has the same answer every time.
+ * Invariant: nothing is invented. A request that was not recorded is `engine.not_recorded`, with the place where it departs.
  */
 import { setTimeout as sleep, setImmediate as soon } from 'node:timers/promises'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -25,9 +25,9 @@ export interface RecordedEngineOptions extends Sizes {
   readonly id: EngineId
   /** `RecordedTurns.of(journal)`; several engines may share it. */
   readonly turns: RecordedTurns
-  /** Text of a part of a turn; whole turns have their text in the log. */
+  /** Decodes a part of a turn; whole turns have their text in the log. */
   readonly decode: (tokens: Int32Array) => Promise<string>
-  /** Tokens come as they were recorded to come, so many times faster. Default: at once. */
+  /** Replays the recorded pace of the tokens, faster by this factor. Default: all tokens at once. */
   readonly speed?: number
   readonly fx?: Effects
 }
@@ -41,7 +41,7 @@ interface Running {
   readonly contextTokens: number
 }
 
-/** Tokens that are given at once where time does not count. */
+/** Tokens per piece where time does not count. */
 const atOnce = 16
 
 /** @throws TroupeError engine.empty_recording */
@@ -84,7 +84,7 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
       },
     )
     const endedAt = fx.now()
-    // Whoever is given all at the end hears nothing of the first.
+    // A caller without a stream learns of the first token only at the end.
     const isUnheard = speed !== undefined && onTokens === undefined && given > resumedTokens
     if (isUnheard) firstTokenAt = Math.min(endedAt, queuedAt + body.firstMs / speed)
     const isWhole = given === body.tokens.length
@@ -127,7 +127,7 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
     stream: (request, onTokens, signal) => generate(request, onTokens, signal),
     abort: async requestId => running.get(requestId)?.aborter.abort(),
     release: async () => {},
-    // Its answers are of the policies that the recording names, whatever is published now.
+    // Its answers come from the policies that the recording names, whatever is published now.
     async updateWeights(update) {
       version = update.version
     },
@@ -149,7 +149,7 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
 
 type OnTokens = ((tokens: Int32Array) => void) | undefined
 
-/** The rule of the header. */
+/** Applies the header's rule for several answers. */
 function choose(found: readonly RecordedTurn[], { trajectory, seed }: GenerateRequest): RecordedTurn | undefined {
   return (
     found.find(one => one.trajectory === trajectory && one.seed === seed) ??
@@ -159,7 +159,7 @@ function choose(found: readonly RecordedTurn[], { trajectory, seed }: GenerateRe
   )
 }
 
-/** How far the answer goes: to the first stop token, to as many as were asked for, or to where the recorded one ended. */
+/** End of the answer: the first stop token, the requested length, or the end of the recorded answer. */
 function endOf({ tokens, finish }: RecordedBody, from: number, most: number, stopTokens: readonly number[]) {
   const at = tokens.findIndex((token, i) => i >= from && i < from + most && stopTokens.includes(token))
   if (at >= 0) return { end: at + 1, finish: 'stop' } as const
@@ -173,13 +173,13 @@ interface Pace {
   readonly end: number
   readonly speed: number | undefined
   readonly begun: number
-  /** Somebody wants the tokens as they come. */
+  /** True if the caller wants the tokens as they come. */
   readonly streams: boolean
   readonly fx: Effects
   readonly signal: AbortSignal
 }
 
-/** Gives tokens as time goes, or at once; returns up to which one it came before the signal. */
+/** Hands over tokens at the recorded pace, or at once; returns the index that it reached before the signal. */
 async function paced(
   body: RecordedBody,
   { from, end, speed, begun, streams, fx, signal }: Pace,
@@ -198,7 +198,7 @@ async function paced(
     if (due === given) continue
     give(body.tokens.slice(given, due))
     given = due
-    // Whoever is given tokens may end the turn upon them.
+    // The caller may end the turn after any piece.
     if (given < end) await soon()
   }
   return given
@@ -221,7 +221,7 @@ const emptyRecording = (run: string): TroupeError =>
     hint: '`troupe replay ls --run ID` shows what a run holds; name another',
   })
 
-/** Its logprobs are of the policies that were recorded, and new weights change nothing that it says. */
+/** Its logprobs are those of the recorded policies, and new weights change none of its answers. */
 export const recordingNotTrainable = (recording: string): TroupeError =>
   new TroupeError('engine.not_trainable', {
     boundary: 'engine',

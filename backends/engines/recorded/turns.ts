@@ -1,10 +1,10 @@
 /**
- * The turns of a recorded run: which context each was asked with, and where in the log its tokens stand.
+ * The turns of a recorded run: the context that each was asked with, and the place of its tokens in the log.
  *
- * in   a run's journal, read once from end to end        out  turns by the digest of their context, and their tokens when asked
- * Invariant: a turn is here once, with the answers that counted: those to the attempt asked last, in the order in which they
- * came. What an interrupted attempt had is the beginning of its turn, whose context is that of the first attempt. Held are
- * digests and offsets; tokens are read from the log each time.
+ * in   a run's journal, read once from end to end        out  turns by the digest of their context; their tokens on request
+ * Invariant: each turn is here once, with the answers that counted: those to the attempt asked last, in the order in which they
+ * came. Tokens of an interrupted attempt are the beginning of their turn, whose context is that of the first attempt. Only
+ * digests and offsets are held; tokens are read from the log each time.
  */
 import type {
   ContextAppended,
@@ -25,9 +25,9 @@ export interface RecordedTurn {
   readonly turn: number
   readonly seed: number
   readonly partition: number
-  /** Offset of what came right before it: rollout.requested, context.appended. */
+  /** Offset of the fact right before it: rollout.requested or context.appended. */
   readonly before: number
-  /** Offsets of its turn.interrupted that had tokens; last, where it was completed, of its turn.completed. */
+  /** Offsets of its turn.interrupted facts with tokens; last, for a completed turn, that of its turn.completed. */
   readonly parts: readonly number[]
   readonly isComplete: boolean
 }
@@ -36,7 +36,7 @@ export interface RecordedBody extends Pick<Generation, 'tokens' | 'logprobs' | '
   readonly finish: 'stop' | 'length'
   readonly cachedTokens: number
   readonly preemptions: number
-  /** ms from the engine's queue to the first token, and a further token. */
+  /** Time from the engine's queue to the first token, ms; time per further token, ms. */
   readonly firstMs: number
   readonly tokenMs: number
 }
@@ -58,14 +58,14 @@ const newTurn = (turn: number, before: number): Open => ({
 })
 
 export class RecordedTurns {
-  /** Under the digest's bytes: half the memory of its hex. */
+  /** Turns by the digest's bytes, which take half the memory of hex. */
   readonly #byContext = new Map<string, RecordedTurn | RecordedTurn[]>()
   readonly #byTrajectory = new Map<TrajectoryId, RecordedTurn[]>()
   #completed = 0
 
   private constructor(private readonly journal: Journal) {}
 
-  /** Of all that is in the log by now. */
+  /** Reads everything that is in the log now. */
   static async of(journal: Journal): Promise<RecordedTurns> {
     const turns = new RecordedTurns(journal)
     const partitions = await journal.partitionsOf('trajectories')
@@ -77,7 +77,7 @@ export class RecordedTurns {
     return this.journal.run
   }
 
-  /** Turns that were completed. */
+  /** Number of completed turns. */
   get size(): number {
     return this.#completed
   }
@@ -86,19 +86,19 @@ export class RecordedTurns {
     return this.#byTrajectory.keys()
   }
 
-  /** Completed turns that were asked with this context, in the order of the log, partition by partition. */
+  /** Completed turns with this context, in the order of the log, partition by partition. */
   withContext(context: Int32Array): readonly RecordedTurn[] {
     const found = this.#byContext.get(keyOf(contextDigest(context)))
     if (found === undefined) return []
     return Array.isArray(found) ? found : [found]
   }
 
-  /** Also those that were never completed. */
+  /** Turns of a trajectory, including those that were never completed. */
   ofTrajectory(trajectory: TrajectoryId): readonly RecordedTurn[] {
     return this.#byTrajectory.get(trajectory) ?? []
   }
 
-  /** @throws TroupeError engine.failed where the log no longer holds what it did */
+  /** @throws TroupeError engine.failed if the log no longer holds what it did */
   async body({ partition, parts }: RecordedTurn): Promise<RecordedBody> {
     const read: (TurnInterrupted | TurnCompleted)[] = []
     for (const offset of parts) read.push((await this.#at(partition, offset)) as TurnInterrupted | TurnCompleted)
@@ -130,7 +130,7 @@ export class RecordedTurns {
     }
   }
 
-  /** What was rendered right before a turn, and what the model wrote in it. */
+  /** Tokens that were rendered right before a turn, and tokens that the model sampled in it. */
   async tokensAround({ partition, before, parts }: RecordedTurn) {
     const rendered = (await this.#at(partition, before)) as RolloutRequested | ContextAppended
     const sampled: Int32Array[] = []
@@ -158,7 +158,9 @@ export class RecordedTurns {
     for (const [trajectory, one] of open) this.#unfinished(trajectory, one, partition)
   }
 
-  /** As the coordinator folds it: a decision of a former owner, and an answer to an older attempt, change nothing. */
+  /**
+   * Folds a fact as the coordinator does: a decision of a former owner, and an answer to an older attempt, change nothing.
+   */
   #take(
     open: Map<TrajectoryId, Open>,
     epoch: number,
@@ -219,10 +221,12 @@ export class RecordedTurns {
   }
 }
 
-/** A character a byte: half of what hex takes. */
+/** One character per byte: half of what hex takes. */
 const keyOf = (digest: string) => Buffer.from(digest, 'hex').toString('latin1')
 
-/** Each attempt counts from its own first token; one that went on under the same policy is no new segment. */
+/**
+ * Joins the segments of the attempts, each counted from its own first token; an attempt under the same policy adds no segment.
+ */
 function joinedSegments(parts: readonly (TurnInterrupted | TurnCompleted)[]): Generation['segments'] {
   const whole: PolicySegment[] = []
   let begin = 0

@@ -1,19 +1,19 @@
 /**
  * What a run expects of an inference server that somebody else has started.
  *
- * in   the run's model and limits        out  what a probe compares the server with
+ * in   the run's model and limits        out  the values that a probe compares the server with
  */
 export interface ServerExpectation {
-  /** Of the model's embedding: ids are below it. */
+  /** Size of the model's embedding: token ids are below it. */
   readonly vocabulary: number
-  /** The longest context of the run. */
+  /** Longest context of the run, tokens. */
   readonly contextTokens: number
-  /** Whether turns are trained on, and new weights come. */
+  /** True if turns are trained on, so new weights come. */
   readonly trained: boolean
-  /** The run trains adapters of this rank. */
+  /** Rank of the adapters that the run trains. */
   readonly adapterRank?: number
-  /** The run's own reading of token ids, to compare the server's with. */
+  /** The run's own decoding of token ids, to compare the server's with. */
   readonly decode: (tokens: Int32Array) => Promise<string>
-  /** Where the server does not say how many sequences it runs at once. */
+  /** Sequences at once, for servers that do not report their number. */
   readonly maxSequences: number
 }

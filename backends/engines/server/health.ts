@@ -1,10 +1,10 @@
 /**
- * Whether an inference server still lives: asked every few seconds, and at once when a request has failed.
+ * Liveness of an inference server: polled every few seconds, and at once when a request has failed.
  *
  * in   the server        out  the reason why it is given up, once
- * Invariant: a server that says that its engine is dead, or where nobody listens, is given up within seconds; one that is
- * only slow keeps a minute, however many requests fail meanwhile; one that says that it is asked too often lives. What is
- * given up stays so: a server that comes back is another engine.
+ * Invariant: a server that reports a dead engine, or where nobody listens, is given up within seconds. A slow one has a minute,
+ * however many requests fail meanwhile. One that answers "too many requests" is alive. A server that was given up stays so:
+ * if it comes back, it is another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
@@ -12,9 +12,9 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import type { ServerHttp } from './http'
 
 export interface ServerHealth {
-  /** Resolves, with the reason, when the server is given up. */
+  /** Resolves with the reason when the server is given up. */
   readonly lost: Promise<Error>
-  /** Asks now. undefined: it lives. */
+  /** Polls now; undefined means alive. */
   check(): Promise<Error | undefined>
   close(): void
 }
@@ -22,14 +22,16 @@ export interface ServerHealth {
 export interface ServerHealthOptions {
   readonly everyMs?: number
   readonly timeoutMs?: number
-  /** What is asked; 200 and 429 are life. Default /health. */
+  /** Path to poll; 200 and 429 mean alive. Default /health. */
   readonly path?: string
-  /** Questions in a row that may time out. */
+  /** Polls in a row that may time out. */
   readonly patience?: number
 }
 
 const againMs = 300
-/** Where a server speaks of its engine: a 5xx there is the engine's end, elsewhere a bad moment of the server. */
+/**
+ * Path at which a server reports on its engine: a 5xx there means that the engine is dead, elsewhere a bad moment of the server.
+ */
 const engineHealth = '/health'
 
 export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}): ServerHealth {
@@ -43,7 +45,7 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
   let lateAt = Number.NEGATIVE_INFINITY
   let asking: Promise<Error | undefined> | undefined
 
-  /** dead: given up at once. slow: it took all of its time. failing: it says so at once. */
+  /** dead: given up at once. slow: it used all of its time. failing: it answers at once with an error. */
   async function ask(): Promise<{ readonly error: Error; readonly is: 'dead' | 'slow' | 'failing' } | undefined> {
     try {
       const { status, text } = await http.get(path, timeoutMs)
@@ -66,7 +68,7 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
       late = 0
       return undefined
     }
-    // Who fails at once is asked as often as requests fail: it has as much time as who is slow.
+    // A server that fails at once is polled as often as requests fail, so it gets as much time as a slow one.
     const now = systemEffects.elapsed()
     if (found.is === 'slow' || now - lateAt >= timeoutMs) {
       late++
@@ -78,7 +80,7 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
     return found.error
   }
 
-  /** Those who ask at the same time are told the same. */
+  /** Concurrent callers share one poll. */
   const check = (): Promise<Error | undefined> => {
     asking ??= look().finally(() => {
       asking = undefined

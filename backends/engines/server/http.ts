@@ -1,9 +1,9 @@
 /**
- * HTTP to one inference server: JSON in and out, and server-sent events, over connections that are kept.
+ * HTTP to one inference server: JSON in and out, and server-sent events, over kept connections.
  *
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
- * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` where nobody answers,
- * `engine.timeout` where nobody answers in time. Both are retriable; neither says what was in a header.
+ * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` if nobody answers,
+ * `engine.timeout` if nobody answers in time. Both are retriable; neither repeats a header's content.
  */
 import {
   Agent,
@@ -21,30 +21,30 @@ export interface ServerHttp {
   readonly url: string
   get(path: string, timeoutMs: number): Promise<Reply>
   post(path: string, body: object, timeoutMs: number): Promise<Reply>
-  /** Resolves when the status is there. The caller reads `lines` to its end, or aborts. */
+  /** Resolves when the status has come. The caller reads `lines` to the end, or aborts. */
   stream(path: string, body: object, timeoutMs: number, signal: AbortSignal): Promise<StreamReply>
   close(): void
 }
 
 export interface StreamReply {
   readonly status: number
-  /** What its Retry-After says in seconds, as ms. */
+  /** The reply's Retry-After, converted from seconds to ms. */
   readonly retryAfterMs: number | undefined
-  /** Text behind `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks off. */
+  /** Texts after `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks. */
   readonly lines: AsyncIterable<string>
-  /** All of the body, where the status says that it is no stream. */
+  /** Reads the whole body of a reply whose status says that it is not a stream. */
   text(): Promise<string>
 }
 
 /** vLLM and SGLang serve by uvicorn, which closes connections that were idle for 5 s. */
 const kept = { keepAlive: true, timeout: 4000 }
-/** An answer larger than this is none of an inference server. */
+/** A longer answer cannot be an inference server's. */
 const maxReplyChars = 64 * 1024 * 1024
 const maxLineChars = 4 * 1024 * 1024
-/** Between [DONE] and the end of its body a server may take so long; then its connection is not kept. */
+/** Longest time between [DONE] and the end of a body; after it the connection is dropped. */
 const lingerMs = 1000
 
-/** @param token sent as a bearer token: what the server was given as --api-key. @throws TroupeError config.bad_engine */
+/** @param token sent as a bearer token: the value of the server's --api-key. @throws TroupeError config.bad_engine */
 export function serverHttp(url: string, token?: string): ServerHttp {
   const fault = urlFault(url)
   if (fault !== undefined)
@@ -89,11 +89,11 @@ export function serverHttp(url: string, token?: string): ServerHttp {
         })
         asked.on('error', error => {
           clearTimeout(timer)
-          // Whoever reads the reply hears of it there; to ask again would be another generation, which nobody reads.
+          // The reader of the reply gets the error there; another attempt would be another generation, which nobody reads.
           if (isAnswered) return
           if (signal?.aborted) reject(asError(signal.reason))
-          // The server closes idle connections; one may be used just then, and the request was never seen. Others of them
-          // may be as old: once more over a new one.
+          // The server closed an idle connection while we used it, so it never saw the request. Other kept connections may be
+          // as old: the retry opens a new one.
           else if (again && asked.reusedSocket && (error as { code?: string }).code === 'ECONNRESET') attempt(false)
           else reject(error instanceof TroupeError ? error : lost(error))
         })
@@ -104,7 +104,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
     })
   }
 
-  /** The whole body, within what is left of the deadline. */
+  /** Reads the whole body, within the rest of the deadline. */
   async function bodyOf(reply: IncomingMessage, path: string, timeoutMs: number): Promise<string> {
     const timer = setTimeout(() => reply.destroy(late(url, path, timeoutMs)), timeoutMs)
     try {
@@ -128,7 +128,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
     return { status: reply.statusCode ?? 0, text: await bodyOf(reply, path, timeoutMs) }
   }
 
-  /** Up to [DONE]. What follows it is waited for by nobody: the server's end of the body, or else the connection is dropped. */
+  /** Yields lines up to [DONE]; nobody waits for the rest of the body. */
   async function* linesOf(reply: IncomingMessage): AsyncGenerator<string> {
     reply.setEncoding('utf8')
     let rest = ''
@@ -173,11 +173,11 @@ export function serverHttp(url: string, token?: string): ServerHttp {
   }
 }
 
-/** A body that is read to its end leaves a connection that can be used again. */
+/** Reads a body to its end, which leaves a reusable connection. */
 function letEnd(reply: IncomingMessage): void {
   const timer = setTimeout(() => reply.destroy(), lingerMs).unref()
   reply.once('close', () => clearTimeout(timer))
-  reply.on('error', () => {}) // it is nobody's any more
+  reply.on('error', () => {}) // nobody reads it any more
   reply.resume()
 }
 

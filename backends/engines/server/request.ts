@@ -1,5 +1,5 @@
 /**
- * What every engine over somebody else's server says of a request: why it is refused, why it failed, when it must wait.
+ * Rules for requests to somebody else's server: why one is refused, why one failed, when one must wait.
  *
  * in   requests, pauses        out  coded errors; a gate that is closed while the server changes its weights
  * Invariant: a request that cannot fit never reaches a server. No clock of a request runs while the gate is closed.
@@ -10,10 +10,10 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import type { EngineCapabilities, GenerateRequest } from '../engine'
 import { keyHint, wantsKey } from './reply'
 
-/** Why a request was ended: because it was asked for, and so no error. */
+/** Abort reason of a request that the caller wanted to end, so it is not an error. */
 export const wanted = Symbol('wanted')
 
-/** `running`: by request id. @throws TroupeError engine.context_exceeded, engine.bad_request */
+/** `running`: requests by id. @throws TroupeError engine.context_exceeded, engine.bad_request */
 export function checkRequest(
   id: EngineId,
   { contextTokens, kvTokens, vocabulary }: EngineCapabilities,
@@ -38,27 +38,27 @@ export function checkRequest(
   }
 }
 
-/** Of an engine in this process that was told to end. */
+/** Error of an engine in this process that was closed. */
 export const closedEngine = (id: EngineId): TroupeError =>
   new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id} is closed` })
 
 export const badRequest = (message: string): TroupeError =>
   new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })
 
-/** A request that the server does not take, or has given up. */
+/** Error of a request that the server refuses or has given up. */
 export function refused(url: string, status: number, message: string, tooLong: RegExp): TroupeError {
   const code = status === 400 && tooLong.test(message) ? 'engine.context_exceeded' : 'engine.failed'
   const hint = wantsKey(status) ? keyHint : undefined
   return new TroupeError(code, {
     boundary: 'engine',
-    // Another moment may be better for a server that is overloaded or failing, not for a request that it does not take.
+    // Retrying helps with an overloaded or failing server, but not with a refused request.
     retriable: status >= 500 || status === 429,
     message: `${url} says ${status}: ${message}`,
     ...(hint === undefined ? {} : { hint }),
   })
 }
 
-/** The server lives, but this request is lost. */
+/** Error of a lost request to a server that is alive. */
 export function asFailure(url: string, error: Error): Error {
   if (error instanceof TroupeError && error.code !== 'engine.lost') return error
   return new TroupeError('engine.failed', {
@@ -69,7 +69,7 @@ export function asFailure(url: string, error: Error): Error {
   })
 }
 
-/** It ended as if it had been aborted, and nobody here has asked for that. */
+/** Error of a request that ended as if aborted, though nobody here asked for that. */
 export const endedByServer = (url: string): TroupeError =>
   new TroupeError('engine.failed', {
     boundary: 'engine',
@@ -78,7 +78,9 @@ export const endedByServer = (url: string): TroupeError =>
     hint: 'look at its log: somebody else may abort its requests, or it has no room for them',
   })
 
-/** Closed while the server is paused: requests wait before it, and the clocks of those that were sent stand still. */
+/**
+ * A gate that is closed while the server is paused: requests wait before it, and the clocks of sent ones stand still.
+ */
 export class Gate {
   #closers = 0
   #closings = 0
@@ -91,7 +93,7 @@ export class Gate {
     this.#fx = fx
   }
 
-  /** How often it was closed. */
+  /** Number of times that it was closed. */
   get closings(): number {
     return this.#closings
   }
@@ -100,12 +102,12 @@ export class Gate {
     return this.#closers > 0
   }
 
-  /** A clock that stands still while it is closed. */
+  /** A clock that stands still while the gate is closed, ms. */
   get openMs(): number {
     return (this.closed ? this.#closedAt : this.#fx.elapsed()) - this.#closedMs
   }
 
-  /** Whoever closes it opens it, once. */
+  /** Closes the gate; the caller opens it by the returned function, once. */
   close(): () => void {
     if (!this.closed) this.#closedAt = this.#fx.elapsed()
     this.#closers++
@@ -121,7 +123,7 @@ export class Gate {
     }
   }
 
-  /** Resolves when it is open, or when the signal says `wanted`. Rejects with the signal's error. */
+  /** Resolves when the gate is open or the signal says `wanted`. Rejects with the signal's error. */
   async passed(signal: AbortSignal): Promise<void> {
     while (this.closed && !signal.aborted) {
       await new Promise<void>(resolve => {
@@ -137,7 +139,7 @@ export class Gate {
     if (signal.aborted && signal.reason !== wanted) throw asError(signal.reason)
   }
 
-  /** Tells of a request that stands still. */
+  /** Watches a request and reports it when it stalls. */
   watchdog(stallMs: number, firstTokenMs: number, url: string, tell: (error: Error) => void) {
     let timer: NodeJS.Timeout
     const arm = (ms: number) => {

@@ -1,10 +1,10 @@
 /**
- * The requests that run on a server that somebody else has started: begun, ended and counted in one place for every kind of it.
+ * Runs requests on somebody else's server: begins, ends and counts them in one place for every kind of server.
  *
  * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded errors
- * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
- * `engine.lost` when the server is gone. What a failed request had goes with its error. A server that says 429 is asked
- * again, for as long as a turn may wait for its first token, and never while the gate is closed.
+ * Invariant: every `generate` settles: with its answer, with what it had when aborted, or with an error, which is `engine.lost`
+ * when the server is gone. The tokens of a failed request go with its error. A server that answers 429 is asked again for as
+ * long as a turn may wait for its first token, and never while the gate is closed.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineId } from '../../../messages/ids'
@@ -23,21 +23,23 @@ export interface ServerRequestsOptions {
   readonly http: ServerHttp
   readonly health: ServerHealth
   readonly fx: Effects
-  /** A turn that has begun and gives no token for so long is given up. Default 120 s; not counted while the gate is closed. */
+  /**
+   * A turn that has begun fails after this long without a token. Default 120 s, not counted while the gate is closed.
+   */
   readonly stallMs: number | undefined
-  /** A turn may wait so long for its first token. Default 600 s. */
+  /** Longest wait of a turn for its first token. Default 600 s. */
   readonly firstTokenMs: number | undefined
 }
 
-/** One question whose answer is a stream. */
+/** One request whose answer is a stream. */
 export interface ServerQuestion {
   readonly path: string
   readonly body: object
-  /** What a status other than 200 means. */
+  /** Error of a status other than 200. */
   readonly refused: (status: number, message: string) => Error
-  /** Ends the connection. Default: the run's own. */
+  /** Closes the connection. Default: the run's own signal. */
   readonly signal?: AbortSignal
-  /** Whether we may have made the server end it, though its run goes on. Default: never. */
+  /** True if we may have made the server end the request although its run goes on. Default: never. */
   readonly mayBeEnded?: () => boolean
 }
 
@@ -46,7 +48,7 @@ type Finish = Generation['finish'] | null
 const isOfConnection = (error: Error): boolean =>
   error instanceof TroupeError && ['engine.lost', 'engine.timeout'].includes(error.code)
 
-/** Between two askings of a server that says 429, where it does not say how long. */
+/** Wait before a server that answers 429 without Retry-After is asked again, ms; it grows. */
 const firstWaitMs = 100
 const longestWaitMs = 10_000
 
@@ -79,17 +81,17 @@ export class ServerRequests {
     return this.#running.size
   }
 
-  /** Of what runs, summed. */
+  /** Sum of the running requests' contexts, tokens. */
   get contextTokens(): number {
     return [...this.#running.values()].reduce((sum, { request }) => sum + request.context.length, 0)
   }
 
-  /** How long there was something to do. */
+  /** Time during which requests ran, ms. */
   get busyMs(): number {
     return this.#busyMs + (this.running === 0 ? 0 : this.#options.fx.elapsed() - this.#busySince)
   }
 
-  /** What an engine over such a server does whatever its kind. `answer` is called once a request. */
+  /** The engine methods that all kinds of server share. `answer` is called once per request. */
   engine(answer: (run: ServerRun) => Promise<Generation>) {
     return {
       id: this.id,
@@ -98,18 +100,18 @@ export class ServerRequests {
       generate: (request, signal) => this.#generate(answer, request, undefined, signal),
       stream: (request, onTokens, signal) => this.#generate(answer, request, onTokens, signal),
       abort: async requestId => this.#running.get(requestId)?.aborter.abort(wanted),
-      // What nobody refers to is the server's to forget.
+      // The server itself evicts what nobody refers to.
       release: async () => {},
       close: async () => this.#close(),
     } satisfies Partial<Engine>
   }
 
-  /** @throws Error why the server is gone, where it is */
+  /** @throws Error with the reason, if the server is gone */
   mustLive(): void {
     if (this.#ended !== undefined) throw this.#ended
   }
 
-  /** A change to the server, whose failure may be the server's end. */
+  /** Makes a change to the server, whose failure may mean the server's end. */
   async change(make: () => Promise<void>): Promise<void> {
     this.mustLive()
     try {
@@ -120,9 +122,9 @@ export class ServerRequests {
   }
 
   /**
-   * Asks, and gives each event to `take`, which says how the generation ended once it is told: a connection that breaks off
-   * after that is not missed. `aborted` only where the run was to end, or `mayBeEnded` says so: a server that ends it on its
-   * own has failed.
+   * Sends the request and hands each event to `take`, which returns how the generation ended once an event tells: a connection
+   * that breaks after that is not missed. `aborted` is valid only if the run was to end or `mayBeEnded` says so; a server that
+   * ends a request on its own has failed.
    */
   async ask(
     run: ServerRun,
@@ -153,7 +155,7 @@ export class ServerRequests {
     throw await this.#why(asError(ended.reason ?? endedByServer(url)))
   }
 
-  /** A server that has enough to do (429) is no server that fails: the request waits here as it would in its queue. */
+  /** A busy server (429) is not a failing one: the request waits here as it would in the server's queue. */
   async #taken(path: string, body: object, signal: AbortSignal, ended: AbortSignal): Promise<StreamReply> {
     const until = this.gate.openMs + this.#firstTokenMs
     for (let waitMs = firstWaitMs; ; waitMs = Math.min(2 * waitMs, longestWaitMs)) {
@@ -163,7 +165,7 @@ export class ServerRequests {
       if (leftMs <= 0) return reply
       const nextMs = Math.min(Math.max(reply.retryAfterMs ?? waitMs, firstWaitMs), leftMs)
       await reply.text()
-      // Nothing of it is on the server now: whatever ends the run ends the wait.
+      // The server holds nothing of the request now, so whatever ends the run ends the wait.
       await sleep(nextMs, undefined, { signal: ended })
       await this.gate.passed(ended)
       ended.throwIfAborted()
@@ -190,7 +192,7 @@ export class ServerRequests {
     try {
       return await answer(run)
     } catch (thrown) {
-      // What it had is the turn's own: it goes on from there, elsewhere; but not from its end.
+      // The tokens belong to the turn, which continues from them elsewhere; a turn that has stopped does not.
       throw run.tokens.length === 0 || run.isStopped ? thrown : new GenerationLost(asError(thrown), run.taken)
     } finally {
       signal?.removeEventListener('abort', onAbort)
@@ -199,7 +201,7 @@ export class ServerRequests {
     }
   }
 
-  /** An error of a request may be the server's end: then it is said so. */
+  /** The error of a request may be caused by the server's end, which is then the better error. */
   async #why(error: Error): Promise<Error> {
     if (this.#ended !== undefined) return this.#ended
     if (error instanceof TroupeError && !error.retriable) return error

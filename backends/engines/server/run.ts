@@ -1,10 +1,10 @@
 /**
- * One generation, of a server or a function, as it grows: the tokens so far, and which weights sampled which of them.
+ * One growing generation, of a server or a function: its tokens so far, and the weights that sampled each.
  *
- * in   tokens, one by one        out  what there is of the generation; the whole of it, once it has ended
- * Invariant: as many logprobs as tokens, none above 0; every token lies in one segment, and neighbours differ in version.
- * No more tokens than were asked for, none after a stop token, no end before either: of an answer that breaks this nothing is
- * kept, since nobody knows what it was sampled for.
+ * in   tokens, one by one        out  what there is of the generation; the whole of it once it has ended
+ * Invariant: as many logprobs as tokens, none above 0. Every token lies in one segment, and neighbouring segments differ in
+ * version. No more tokens than requested, none after a stop token, no end before either: an answer that breaks this is
+ * dropped whole, since nobody knows what it was sampled for.
  */
 import type { PolicyVersion } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'
@@ -12,9 +12,9 @@ import type { GenerateRequest, Generation, PartialGeneration } from '../engine'
 
 export type OnTokens = ((tokens: Int32Array) => void) | undefined
 
-/** What the server says at the end. */
+/** The end as the server reports it. */
 export interface ServerRunEnd extends Pick<Generation, 'finish' | 'cachedTokens' | 'preemptions'> {
-  /** How long it waited in the server's queue, ms; 0 where the server does not tell. */
+  /** Wait in the server's queue, ms; 0 if the server does not report it. */
   readonly queuedMs: number
 }
 
@@ -27,7 +27,7 @@ export class ServerRun {
   readonly #queuedAt: number
   #firstTokenAt = 0
 
-  /** `maxTokens`: what fits of those that the request asks for. `broken`: the error of an answer that is none. */
+  /** `maxTokens`: how many of the requested tokens fit. `broken`: makes the error of an invalid answer. */
   constructor(
     readonly request: GenerateRequest,
     readonly maxTokens: number,
@@ -39,18 +39,18 @@ export class ServerRun {
     this.#queuedAt = fx.now()
   }
 
-  /** Something has come: the first time is when its first token came. */
+  /** Records that something has come; the first time is the time of the first token. */
   begun(): void {
     this.#firstTokenAt ||= this.#fx.now()
   }
 
-  /** Its last token is one that a turn ends with. */
+  /** True if its last token is a stop token. */
   get isStopped(): boolean {
     const last = this.tokens.at(-1)
     return last !== undefined && this.request.sampling.stopTokens.includes(last)
   }
 
-  /** @throws TroupeError engine.failed where the server goes on beyond what was asked */
+  /** @throws TroupeError engine.failed if the server goes on beyond what was requested */
   take(token: number, logprob: number, sampledBy: PolicyVersion): void {
     if (this.isStopped) throw this.#broken(`it goes on after stop token ${this.tokens.at(-1)}`)
     if (this.tokens.length >= this.maxTokens) throw this.#broken(`it gives more than ${this.maxTokens} tokens`)
@@ -62,7 +62,7 @@ export class ServerRun {
     else this.#segments.push({ policyVersion: sampledBy, start: end - 1, end })
   }
 
-  /** How it has ended, by its tokens. @throws TroupeError engine.failed where they are not those of such an end */
+  /** Finish by its tokens. @throws TroupeError engine.failed if they contradict the reported end */
   ended(said: Generation['finish']): Generation['finish'] {
     if (this.isStopped) return 'stop' // some servers look at the length first
     if (said === 'aborted') return said
@@ -85,7 +85,7 @@ export class ServerRun {
     }
   }
 
-  /** Now is when it ended. Its text is the whole turn's, with what was sampled before an interruption. */
+  /** Ends the generation now. Its text is the whole turn's, including tokens sampled before an interruption. */
   async generation(
     decode: (tokens: Int32Array) => Promise<string>,
     { finish, cachedTokens, preemptions, queuedMs }: ServerRunEnd,

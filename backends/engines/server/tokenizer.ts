@@ -1,8 +1,8 @@
 /**
- * Whether a server reads token ids as the run's model does.
+ * Checks that a server decodes token ids as the run's model does.
  *
- * in   what the server makes of ids        out  nothing, or a refusal that names the id and both readings
- * Invariant: ids are asked for all over the vocabulary. A server without a tokenizer cannot be asked, and none is needed.
+ * in   the server's decoding of ids        out  nothing, or a refusal that names the id and both texts
+ * Invariant: ids from the whole vocabulary are compared. A server without a tokenizer cannot be asked, and needs none.
  */
 import { TroupeError } from '../../../runtime/errors'
 import type { ServerExpectation } from './expectation'
@@ -18,7 +18,7 @@ export async function checkTokenizer(
   const ids = Int32Array.from({ length: sampledIds }, (_, k) => Math.floor(((k + 0.5) * vocabulary) / sampledIds))
   const theirs = await read(ids)
   if (theirs === undefined || theirs === (await decode(ids))) return
-  // As a whole they may differ by a blank between two tokens: one by one they must not.
+  // Together, two tokens may differ by a blank between them: one by one they must not.
   for (const id of ids) {
     const one = Int32Array.of(id)
     const [said, ours] = [await read(one), await decode(one)]
@@ -28,7 +28,7 @@ export async function checkTokenizer(
   }
 }
 
-/** A server that this run cannot use. @param server kind and address */
+/** Error of a server that this run cannot use. @param server kind and address */
 export const unfitServer = (server: string, differs: string, hint: string): TroupeError =>
   new TroupeError('engine.unfit', {
     boundary: 'engine',

@@ -1,8 +1,8 @@
 /**
- * Steps of a change to a running server, each of which must succeed: pauses, new weights, memory given back.
+ * Steps of a change to a running server (pauses, new weights, freed memory), each of which must succeed.
  *
- * in   what kind of server it is        out  `must`, which asks for a step; `failed`, the error of one
- * Source of the calls: vllmWeights.ts, sglangWeights.ts.
+ * in   the kind of server        out  `must`, which makes a step; `failed`, the error of one
+ * Source of the calls: vllm/weights.ts, sglang/weights.ts.
  */
 import { TroupeError } from '../../../runtime/errors'
 import type { ServerHttp } from './http'

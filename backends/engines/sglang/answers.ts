@@ -1,10 +1,10 @@
 /**
- * One generation on an SGLang server: one leg there, or more, where a pause ends what runs, and at an end that only the
- * model's files name.
+ * One generation on an SGLang server: one leg (request), or several where a pause ends a running leg, or where the leg ends at
+ * a token that only the model's files name as an end.
  *
- * in   a run        out  its generation; what all of them together have cost the server
- * Invariant: a leg begins while the gate is open, with all tokens of the legs before it. No request of ours goes on on the
- * server after its leg: it is called off until it has ended there, or the connection is closed.
+ * in   a run        out  its generation; the sums of all legs' costs for the server
+ * Invariant: a leg begins while the gate is open, with all tokens of the earlier legs. No request of ours continues on the
+ * server after its leg: it is aborted until it has ended there, or the connection is closed.
  */
 import { type Effects, systemEffects } from '../../../runtime/effects'
 import type { Generation } from '../engine'
@@ -31,7 +31,7 @@ interface SglangTotals {
   readonly preemptions: number
 }
 
-/** One abort is not enough: a request that has not reached the scheduler yet is not there to be aborted. */
+/** One abort is not enough: a request that has not reached the scheduler yet cannot be aborted there. */
 const abortAgainMs = 1000
 const abortGiveUpMs = 5000
 const abortCallMs = 5000
@@ -41,7 +41,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
   const { url } = http
   const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
 
-  /** null: it goes on in another leg. `counts` are the generation's. */
+  /** null: another leg follows. `counts` are the generation's. */
   async function leg(
     run: ServerRun,
     counts: { cachedTokens: number; preemptions: number },
@@ -51,7 +51,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     const context = [...request.context, ...run.tokens]
     const maxTokens = run.maxTokens - run.tokens.length
     if (maxTokens <= 0) return run.ended('length')
-    // No name may begin with another: the server aborts by prefix.
+    // No id may begin with another one: the server aborts by prefix.
     const rid = `${fx.unique()}.`
     const connection = new AbortController()
     const pauses = gate.closings
@@ -93,13 +93,15 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     return null
   }
 
-  /** Ends a leg on the server when its request is to end, and the connection when the server does not. */
+  /**
+   * Aborts the leg on the server when its request is to end, and closes the connection if the server does not end it.
+   */
   function callOff(rid: string, signal: AbortSignal, connection: AbortController): { stop(): void } {
     let timer: NodeJS.Timeout | undefined
     let began = 0
     const again = () => {
       if (systemEffects.elapsed() - began > abortGiveUpMs) return connection.abort(signal.reason)
-      void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // the next one, or the health, will tell
+      void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // the next attempt, or the health check, will report it
       timer = setTimeout(again, abortAgainMs)
     }
     const onAbort = () => {

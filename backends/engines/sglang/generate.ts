@@ -1,9 +1,9 @@
 /**
  * One leg of a generation on an SGLang server: the request's body, and what each event of its stream adds.
  *
- * in   a context and how to sample, then the `data:` lines        out  a body with every sampling field said; tokens, logprobs, weights
- * Invariant: each token comes with its own logprob, a finite number of at most 0, and with the label of the weights that sampled it;
- * anything else is `engine.failed`. Tokens are those of output_token_logprobs: it has the stop token, where output_ids may not.
+ * in   a context and how to sample, then the `data:` lines        out  a body that sets every sampling field; tokens, logprobs, weights
+ * Invariant: each token comes with its own logprob, finite and at most 0, and with the label of the weights that sampled it;
+ * anything else is `engine.failed`. Tokens are those of output_token_logprobs, which has the stop token; output_ids may lack it.
  * Source: GenerateReqInput in srt/managers/io_struct.py, SamplingParams in srt/sampling/sampling_params.py,
  * _handle_batch_output in srt/managers/tokenizer_manager.py of sgl-project/sglang.
  */
@@ -15,7 +15,7 @@ import { refused } from '../server/request'
 import type { SglangTraits } from './probe'
 
 export interface SglangLeg {
-  /** No name of a running request may begin with another's: the server aborts by prefix. */
+  /** No id of a running request may begin with another's: the server aborts by prefix. */
   readonly rid: string
   readonly context: readonly number[]
   readonly maxTokens: number
@@ -24,7 +24,7 @@ export interface SglangLeg {
   readonly priority: number
 }
 
-/** Events a generation, where every event repeats all tokens before it. */
+/** Events per generation on servers where every event repeats all earlier tokens. */
 const eventsOfRepeating = 64
 
 export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
@@ -43,7 +43,7 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
       presence_penalty: 0,
       repetition_penalty: 1,
       stop_token_ids: stopTokens,
-      // SGLang looks at no stop token at all where this is true: so the ends that the model's files name end a leg too.
+      // If this is true SGLang ignores every stop token; so the end tokens of the model's files end a leg too.
       ignore_eos: stopTokens.length === 0,
       n: 1,
       skip_special_tokens: false,
@@ -59,7 +59,7 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
     top_logprobs_num: 0,
     return_text_in_logprobs: false,
     stream: true,
-    // Ours: the smallest is the oldest, and goes first.
+    // In our order the smallest value is the oldest, and goes first.
     ...(traits.prioritySign === 0 ? {} : { priority: traits.prioritySign === -1 ? leg.priority : -leg.priority }),
   }
 }
@@ -93,7 +93,7 @@ interface Event {
   }
 }
 
-/** What one event adds to the `taken` tokens before it. @throws TroupeError engine.failed, engine.context_exceeded */
+/** Parses one event after `taken` tokens. @throws TroupeError engine.failed, engine.context_exceeded */
 export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
   const event = eventOf<Event>(url, line)
   if (Array.isArray(event)) throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
@@ -103,11 +103,11 @@ export function pieceOfEvent(url: string, vocabulary: number, taken: number, lin
   if (typeof meta !== 'object' || meta === null)
     throw garbage(url, `an event without meta_info: '${line.slice(0, 100)}'`)
   const reason = meta.finish_reason ?? null
-  // One that the scheduler refused, or gave up, ends as an abort with a status.
+  // A request that the scheduler refused or gave up ends as an abort with a status.
   if (reason?.type === 'abort' && typeof reason.status_code === 'number') {
     throw refusedBySglang(url, reason.status_code, reason.message ?? '')
   }
-  // In a batch with numbers that are none SGLang ends the request with this text.
+  // If a batch contains NaN, SGLang ends the request with this text.
   if (reason?.type === 'stop' && typeof reason.matched === 'string') {
     throw garbage(url, `it stopped at the text '${reason.matched}', which nobody asked for`)
   }
@@ -136,8 +136,8 @@ const finishes: Readonly<Record<string, SglangPiece['finish']>> = { stop: 'stop'
 type Entries = NonNullable<NonNullable<Event['meta_info']>['output_token_logprobs']>
 
 /**
- * Servers repeat all tokens in each event, or give the new ones (--incremental-streaming-output). How many there are in
- * all tells which. A request that was aborted in the queue ends with neither.
+ * Servers repeat all tokens in each event, or give only the new ones (--incremental-streaming-output). The total number tells
+ * which. A request that was aborted in the queue ends with neither.
  */
 function freshOf(
   url: string,

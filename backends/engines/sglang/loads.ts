@@ -1,9 +1,9 @@
 /**
- * What an SGLang server has to do, summed over its data-parallel ranks.
+ * Reads the load of an SGLang server, summed over its data-parallel ranks.
  *
  * in   GET /v1/loads, or /get_load of older servers        out  running, waiting, KV in tokens
  * Invariant: counts are whole numbers of at least 0; anything else is `engine.failed`. The server publishes them every few
- * iterations, so they lag: what must be idle is asked again.
+ * iterations, so they lag: to be sure that the server is idle, ask twice.
  * Source: srt/entrypoints/v1_loads.py and srt/managers/load_snapshot.py of sgl-project/sglang.
  */
 import type { ServerHttp } from '../server/http'
@@ -12,9 +12,9 @@ import { garbage, objectOf } from '../server/reply'
 export interface SglangLoads {
   readonly running: number
   readonly waiting: number
-  /** KV that requests refer to; what is only cached is not in it. */
+  /** KV that requests refer to, tokens; KV that is only cached is not in it. */
   readonly usedTokens: number
-  /** 0: not told. */
+  /** 0: not reported. */
   readonly kvTokens: number
   readonly maxSequences: number
 }
@@ -37,14 +37,14 @@ export async function sglangLoads(http: ServerHttp): Promise<SglangLoads> {
   }
 }
 
-/** A list of {dp_rank, num_reqs, num_waiting_reqs, num_tokens}, where num_reqs counts those that wait too. */
+/** A list of {dp_rank, num_reqs, num_waiting_reqs, num_tokens}; num_reqs includes waiting requests. */
 async function olderLoads(http: ServerHttp): Promise<SglangLoads> {
   const reply = await http.get('/get_load', askMs)
   let loads: unknown
   try {
     loads = reply.status === 200 ? JSON.parse(reply.text) : undefined
   } catch {
-    // said below
+    // reported below
   }
   if (!Array.isArray(loads) || loads.length === 0)
     throw garbage(http.url, 'neither /v1/loads nor /get_load tells its load')

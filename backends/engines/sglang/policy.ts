@@ -1,9 +1,9 @@
 /**
- * The weights of a running SGLang server: which it has, what it calls them, and whether it holds any at all.
+ * The weights of a running SGLang server: their version, their label there, and whether they are in memory.
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
- * Invariant: nothing is sent while the server is paused. Weights that this engine did not give it are an error; those
- * that the server was started with have no version until an update says which they are.
+ * Invariant: nothing is sent while the server is paused. Weights that this engine did not give it are an error; the weights that
+ * the server was started with have no version until an update names it.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
@@ -15,20 +15,20 @@ import type { SglangTraits } from './probe'
 import { releaseSglang, resumeSglang, type SglangPause, updateSglang } from './weights'
 
 export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 'sleep' | 'wake'>> {
-  /** Of the weights that sample now. */
+  /** Version of the current weights. */
   version(): PolicyVersion
-  /** @throws TroupeError engine.failed where the label is not of our giving */
+  /** @throws TroupeError engine.failed if this engine did not give the label */
   versionOf(label: string): PolicyVersion
 }
 
-/** A turn does not run over more updates than these. */
+/** Upper bound on the updates during one turn. */
 const rememberedLabels = 64
 
 export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pause: SglangPause): SglangPolicy {
   const { id, http, gate } = requests
   const { url } = http
   let version = policyVersion(-1)
-  /** What the server calls weights, and their version here. */
+  /** Policy versions by the server's labels. */
   const versions = new Map<string, PolicyVersion>([[traits.weightLabel, version]])
   let labels = 0
   let newest: { readonly directory: string; readonly label: string } | undefined
@@ -51,12 +51,12 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
         }
         if (pause === 'in_place' && !update.keepKv) throw keepsKv(url)
         const directory = await servedWeights(update.directory, update.digest)
-        // A server that outlived a run may use the name already.
+        // A server that outlived a run may use the label already.
         const label = versions.has(String(update.version)) ? `${update.version}+${++labels}` : String(update.version)
         const open = gate.close()
         try {
           await updateSglang(http, { directory, label, keepKv: update.keepKv, pause }, () => {
-            // What was sampled before may still be on its way, under an older label.
+            // Earlier tokens may still arrive, under an older label.
             versions.set(label, update.version)
             for (const oldest of [...versions.keys()].slice(0, -rememberedLabels)) versions.delete(oldest)
             version = update.version
@@ -70,7 +70,7 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
       requests.change(async () => {
         if (!traits.sleeps) throw noSleep(url)
         if (asleep !== undefined) return
-        // Weights that were never loaded by us could not be loaded again.
+        // Weights that this engine never loaded could not be loaded again.
         const tags = newest === undefined ? ['kv_cache'] : ['kv_cache', 'weights']
         const open = gate.close()
         await releaseSglang(http, tags).catch(thrown => {

@@ -2,9 +2,9 @@
  * The SGLang engine: a server that somebody else has started, over its native HTTP API.
  *
  * in   generate, abort, new weights, sleep and wake        out  generations, as token ids with logprobs and the weights that sampled them
- * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
+ * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error, which is
  * `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights that this
- * engine did not give it are an error. It has been held against a strict server of ours, and has never met a real SGLang.
+ * engine did not give it are an error. It was only ever tested against a strict stand-in of ours, never against a real SGLang.
  */
 import type { EngineId } from '../../../messages/ids'
 import { type Effects, systemEffects } from '../../../runtime/effects'
@@ -25,13 +25,15 @@ export interface SglangEngineOptions {
   /** http://HOST:PORT, or https. */
   readonly url: string
   readonly expected: ServerExpectation
-  /** What the server was given as --api-key. */
+  /** The value of the server's --api-key. */
   readonly token?: string
-  /** How the server is paused for new weights. Default `abort`; the others need a server that tells spans of weights. */
+  /**
+   * How the server is paused for new weights. Default `abort`; the others need a server that reports spans of weights.
+   */
   readonly pause?: SglangPause
-  /** A turn that has begun and gives no token for so long is given up. Default 120 s; not counted while weights change. */
+  /** A turn that has begun fails after this long without a token. Default 120 s, not counted while weights change. */
   readonly stallMs?: number
-  /** A turn may wait so long for its first token. Default 600 s. */
+  /** Longest wait of a turn for its first token. Default 600 s. */
   readonly firstTokenMs?: number
   readonly health?: ServerHealthOptions
   readonly fx?: Effects
@@ -39,7 +41,7 @@ export interface SglangEngineOptions {
 
 export interface SglangEngine extends Engine {
   readonly traits: SglangTraits
-  /** `generate`, with the tokens as they come. */
+  /** The same as `generate`, handing over tokens as they come. */
   stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
   sleep(): Promise<void>
   wake(): Promise<void>
@@ -66,12 +68,12 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
     contextTokens: traits.contextTokens,
     vocabulary: expected.vocabulary,
     prefixSharing: traits.prefixSharing,
-    // When KV runs out it takes back who has generated least, whatever the priority.
+    // When KV runs out, it preempts the request with the fewest generated tokens, whatever the priority.
     prioritySign: 0,
     trainable: traits.processedLogprobs && traits.takesWeights,
     deterministic: traits.takesSeed,
   }
-  // /health generates a token in newer versions: it fails while the server is paused.
+  // /health generates a token in newer versions, so it fails while the server is paused.
   const health = serverHealth(http, { path: '/ping', ...options.health })
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const policy = sglangPolicy(requests, traits, pause)

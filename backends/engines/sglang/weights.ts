@@ -1,9 +1,10 @@
 /**
- * New weights for a running SGLang server, and its memory given back for a while.
+ * Gives a running SGLang server new weights, and frees its memory for a while.
  *
- * in   a directory that the server can read, a label        out  the server samples under them and names them so
- * Invariant: the server is told to go on whatever happens here, also where the answer to a pause is lost. The cache is flushed by its own endpoint, which says no while the server
- * is busy; the flush that an update brings along ends a server that is not idle (an assertion in srt/managers).
+ * in   a directory that the server can read, a label        out  the server samples under the weights and names them so
+ * Invariant: the server is told to continue whatever happens here, also if the answer to a pause is lost. The cache is flushed
+ * by its own endpoint, which refuses while the server is busy; the flush that comes with an update ends a server that is not
+ * idle (an assertion in srt/managers).
  * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause, update,
  * continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
  */
@@ -17,8 +18,8 @@ import { sglangLoads } from './loads'
 const { must, failed } = serverUpdate('SGLang')
 
 /**
- * What becomes of the requests that run: ended, and asked again by the engine with what they had (`abort`); put back in
- * the queue, their KV computed anew (`retract`); frozen with their KV (`in_place`).
+ * What happens to running requests: ended, and sent again by the engine with their tokens (`abort`); put back into the queue,
+ * their KV computed anew (`retract`); frozen with their KV (`in_place`).
  */
 export type SglangPause = 'abort' | 'retract' | 'in_place'
 
@@ -36,8 +37,8 @@ const idleMs = 60_000
 const againMs = 100
 
 /**
- * `onLoaded` is called when the weights are in, before the server goes on.
- * @throws TroupeError engine.update_failed where the server cannot load them; engine.lost, engine.timeout
+ * `onLoaded` is called when the weights are in, before the server continues.
+ * @throws TroupeError engine.update_failed if the server cannot load them; engine.lost, engine.timeout
  */
 export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoaded: () => void): Promise<void> {
   try {
@@ -45,7 +46,7 @@ export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoa
     await load(http, update)
     onLoaded()
   } catch (thrown) {
-    await goOn(http).catch(() => {}) // why the weights did not come is worth more
+    await goOn(http).catch(() => {}) // the reason why the weights did not come is worth more
     throw thrown
   }
   await goOn(http)
@@ -65,7 +66,7 @@ async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangU
   }
 }
 
-/** Gives memory back. The server stays paused, and what ran is ended. @throws TroupeError engine.update_failed */
+/** Frees memory. The server stays paused, and running requests end. @throws TroupeError engine.update_failed */
 export async function releaseSglang(http: ServerHttp, tags: readonly string[]): Promise<void> {
   try {
     await must(http, '/pause_generation', { mode: 'abort' }, pauseMs, 'could not be paused')
@@ -77,7 +78,7 @@ export async function releaseSglang(http: ServerHttp, tags: readonly string[]): 
   }
 }
 
-/** Takes the memory again; weights that were given back are empty until they are loaded again. */
+/** Takes the memory again; freed weights are empty until they are loaded again. */
 export async function resumeSglang(
   http: ServerHttp,
   tags: readonly string[],
@@ -88,7 +89,7 @@ export async function resumeSglang(
   await goOn(http)
 }
 
-/** The counts lag behind: twice nothing is nothing. */
+/** The counts lag behind: two zeros in a row mean idle. */
 async function idle(http: ServerHttp): Promise<void> {
   const deadline = systemEffects.elapsed() + idleMs
   for (let quiet = 0; quiet < 2; ) {
@@ -99,6 +100,6 @@ async function idle(http: ServerHttp): Promise<void> {
   }
 }
 
-/** Where nothing is paused it changes nothing. @throws TroupeError engine.update_failed */
+/** Has no effect on a server that is not paused. @throws TroupeError engine.update_failed */
 export const goOn = (http: ServerHttp): Promise<void> =>
   must(http, '/continue_generation', {}, pauseMs, 'could not go on after a pause')

@@ -1,8 +1,8 @@
 /**
- * An engine model file (DESIGN §9): what `troupe simulate` and simulated engines read, and `simulate --calibrate` writes.
+ * The engine model file (DESIGN §9): `troupe simulate` and simulated engines read it, `simulate --calibrate` writes it.
  *
- * in   a path        out  the model, checked
- * Invariant: a file that is not what it should be is refused whole, with the field and what was wrong there.
+ * in   a path        out  the checked model
+ * Invariant: a file with a fault is refused as a whole, with the field and the fault.
  */
 import { z } from 'zod'
 import { type EngineModel, familyNames, stepMs } from '../../../kernels'
@@ -33,9 +33,9 @@ const modelSchema = z.strictObject({
   }),
 })
 
-/** A step of one sequence that lasts longer than this was not measured in ms. */
+/** Upper bound on a step of one sequence: a longer one was not measured in ms. */
 const longestStepMs = 60_000
-/** And sums of times beyond this no longer tell steps of a fraction of a ms apart. */
+/** Upper bound on a prefill: sums of longer times lose steps of a fraction of a ms. */
 const longestPrefillMs = 2 ** 46
 
 /** @throws TroupeError config.invalid */

@@ -1,9 +1,9 @@
 /**
- * The simulated engine: an engine model lived in real time, for rehearsing actors and the scheduler without a model or GPU.
+ * The simulated engine: runs an engine model in real time, to rehearse actors and the scheduler without a model or GPU.
  *
- * in   an engine model (DESIGN §9), requests        out  tokens of no meaning, when such an engine would have given them
- * Batches, KV blocks, preemptions and the length of steps are those of the simulator (kernels/simulator), driven by the clock;
- * what is said is turnDrawer's. Simulated time never runs ahead of the clock, and a late timer costs no simulated time.
+ * in   an engine model (DESIGN §9), requests        out  meaningless tokens, at the times at which such an engine would give them
+ * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the clock;
+ * tokens come from turnDrawer. Simulated time never runs ahead of the clock, and a late timer costs no simulated time.
  * Invariant: a turn's tokens follow from its seed and context, whatever else runs; every `generate` settles.
  */
 import {
@@ -27,13 +27,13 @@ export interface SimulatedEngineOptions {
   readonly vocabulary: number
   readonly contextTokens: number
   readonly decode: (tokens: Int32Array) => Promise<string>
-  /** Of a turn's length, where it may stop. Default 256. */
+  /** Median length of a turn that may stop, tokens. Default 256. */
   readonly medianTokens?: number
-  /** How long new weights stop it, ms. Default 1000. */
+  /** How long new weights stop the engine, ms. Default 1000. */
   readonly updateMs?: number
-  /** Requests are heeded by their priority, where the family does that. Default: yes. */
+  /** Obeys the requests' priority if the engine's family does. Default: yes. */
   readonly priority?: boolean
-  /** Time passes so many times faster. Default 1. */
+  /** Time runs faster by this factor. Default 1. */
   readonly speed?: number
   readonly fx?: Effects
 }
@@ -60,7 +60,7 @@ interface Update {
   readonly resolve: () => void
 }
 
-/** @throws TroupeError engine.unfit where a context of the run has no room in the model's KV cache */
+/** @throws TroupeError engine.unfit if a context of the run does not fit the model's KV cache */
 export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngine {
   const { id, model, vocabulary, contextTokens, decode, fx = systemEffects } = options
   const { medianTokens = 256, updateMs = 1000, priority = true, speed = 1 } = options
@@ -85,17 +85,17 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   let streams = 0
   let timer: NodeJS.Timeout | undefined
   let isClosed = false
-  /** Something is to happen as soon as the present step ends. */
+  /** True if something has to happen as soon as the present step ends. */
   let isCalled = false
   let isLiving = false
 
   const nowMs = () => (fx.elapsed() - began.elapsed) * speed
   const clockOf = (ms: number) => began.at + ms / speed
 
-  /** Lives all batches that ended by now, and books the end of the next. */
+  /** Processes all batches that have ended by now, and schedules the end of the next one. */
   function live(): void {
     if (isLiving) {
-      // Asked by whom it has just given tokens.
+      // A caller that just got tokens asked for it.
       setImmediate(live)
       return
     }
@@ -117,7 +117,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     }
   }
 
-  /** No batch is under way: whoever is to go goes, weights change, and the next batch begins. */
+  /** Between two batches: requests leave, weights change, and the next batch begins. */
   function between(atMs: number): void {
     isCalled = false
     for (const one of running.values()) {
@@ -138,13 +138,13 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     }
     if (atMs < pausedUntilMs) return
     engine.look(atMs)
-    // One step at a time, where somebody looks on.
+    // Advances one step at a time while somebody streams.
     if (streams > 0 && engine.isBusy) engine.look(atMs)
   }
 
   function book(): void {
     clearTimeout(timer)
-    // Nothing runs though something waits: a pause, which may have ended since it was looked at.
+    // Nothing runs though something waits: a pause, which may have ended since the last check.
     const dueMs = engine.isBusy ? engine.endMs : running.size > 0 ? pausedUntilMs : undefined
     if (dueMs === undefined) return
     timer = setTimeout(live, Math.max(0, Math.ceil((dueMs - nowMs()) / speed)))
@@ -162,7 +162,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     one.onTokens?.(tokens)
   }
 
-  /** What was drawn up to here is of the version that there is now. */
+  /** Tokens drawn up to here were sampled by the current version. */
   function mark({ segments }: Running, generated: number): void {
     const start = segments.at(-1)?.end ?? 0
     if (generated === start) return
@@ -235,7 +235,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
         const common = { queuedMs: nowMs(), segments: [], given: 0, isAborted: false }
         const one: Running = { ...common, request, turn: asked, drawn, onTokens, resolve, reject }
         signal?.addEventListener('abort', abort, { once: true })
-        // What ended before it came has ended.
+        // A batch that ended before this call counts as ended.
         live()
         running.set(requestId, one)
         byTurn.set(asked, one)
@@ -254,7 +254,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     if (one === undefined) return
     one.isAborted = true
     isCalled = true
-    // Not within a callback of the batch that is being lived.
+    // Not within a callback of the batch that is being processed.
     setImmediate(live)
   }
 
@@ -289,7 +289,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
       }),
     async status() {
       live()
-      // What a long batch has done by now is counted with its present step.
+      // The work that a long batch has done so far counts with its present step.
       if (engine.isBusy) engine.look(nowMs())
       book()
       const { busyMs, generatedTokens, prefilledTokens } = engine.tally

@@ -1,11 +1,11 @@
 /**
- * One generation on a vLLM server, as it grows: the request's body, and what each event of the stream adds.
+ * One generation on a vLLM server: the request's body, and what each event of the stream adds.
  *
- * in   a request, then the `data:` lines        out  a body with every sampling field said; pieces of tokens and logprobs
- * Invariant: as many logprobs as tokens, each a finite number of at most 0; anything else is `engine.failed`, since a token without
- * its logprob cannot be trained on. Text is not taken from the server: who sampled does not tokenise.
- * Source: CompletionRequest in vllm/entrypoints/openai/completion/protocol.py of 0.32. What is left out there takes the
- * server's defaults, which come from the model's generation_config: so nothing is left out.
+ * in   a request, then the `data:` lines        out  a body that sets every sampling field; pieces of tokens and logprobs
+ * Invariant: as many logprobs as tokens, each finite and at most 0; anything else is `engine.failed`, since a token without its
+ * logprob cannot be trained on. Text is not taken from the server: our renderer alone decodes.
+ * Source: CompletionRequest in vllm/entrypoints/openai/completion/protocol.py of 0.32. A field that is left out takes the
+ * server's default, which comes from the model's generation_config: so no field is left out.
  */
 
 import { checkSampled } from '../checkSampled'
@@ -18,13 +18,13 @@ export interface Piece {
   readonly logprobs: readonly number[]
   /** null: more follows. `aborted`: somebody has ended it on the server. */
   readonly finish: 'stop' | 'length' | 'aborted' | null
-  /** Prompt tokens that were in the prefix cache; the last piece has it, where the server tells. */
+  /** Prompt tokens found in the prefix cache; in the last piece, if the server reports it. */
   readonly cachedTokens: number | null
-  /** How long it waited in the server's queue, ms; the last piece has it, where the server tells. */
+  /** Wait in the server's queue, ms; in the last piece, if the server reports it. */
   readonly queuedMs: number | null
 }
 
-/** `model`: what is served, or adapters to it. */
+/** `model`: name of the served model, or of adapters to it. */
 export function completionBody(
   traits: VllmTraits,
   request: Pick<GenerateRequest, 'context' | 'sampling' | 'seed' | 'priority'>,
@@ -47,7 +47,7 @@ export function completionBody(
     repetition_penalty: 1,
     stop: [],
     stop_token_ids: stopTokens,
-    // The recipe's stop tokens end a turn, not whatever the model's files call an end.
+    // The recipe's stop tokens end a turn, not the end tokens of the model's files.
     ignore_eos: true,
     logprobs: 0,
     return_token_ids: true,
@@ -71,7 +71,7 @@ export interface Event {
   }[]
 }
 
-/** What one event adds. @throws TroupeError engine.failed */
+/** Parses one event. @throws TroupeError engine.failed */
 export function pieceOf(url: string, vocabulary: number, line: string): Piece {
   const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]

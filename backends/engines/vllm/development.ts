@@ -1,8 +1,8 @@
 /**
- * What the development endpoints of a vLLM server say: that they are there, whether it is paused, and its settings.
+ * Reads the development endpoints of a vLLM server: whether they exist, whether it is paused, and its settings.
  *
- * in   a server        out  which endpoints there are, device, sequences at once, adapters
- * Invariant: nothing is changed by asking. Of data-parallel ranks, those count that this address stands for.
+ * in   a server        out  existing endpoints, device, sequences at once, adapters
+ * Invariant: the requests change nothing. Of data-parallel ranks, those behind this address count.
  * Source: vllm/entrypoints/serve/dev/server_info/api_router.py and config/parallel.py of 0.32.
  */
 import type { ServerHttp } from '../server/http'
@@ -10,9 +10,9 @@ import { isMissing, isTaken, objectOf } from '../server/reply'
 
 export interface VllmDevelopment {
   readonly takesWeights: boolean
-  /** Somebody gives it weights, or died over that. */
+  /** True if another process gives it weights, or died while it did. */
   readonly isPaused: boolean
-  /** The plugin of cli/setup/vllm is at work. */
+  /** True if the plugin of cli/setup/vllm is at work. */
   readonly packsHeads: boolean
   readonly device?: string | undefined
   readonly maxSequences?: number | undefined
@@ -32,7 +32,7 @@ interface Parallel {
   readonly data_parallel_size_local?: number
   /** Each rank has an address of its own. */
   readonly data_parallel_external_lb?: boolean
-  /** The ranks of a node have one. */
+  /** The ranks of a node share an address. */
   readonly data_parallel_hybrid_lb?: boolean
 }
 
@@ -52,7 +52,7 @@ export async function vllmDevelopment(http: ServerHttp): Promise<VllmDevelopment
     packsHeads = (vllm_env as Record<string, unknown> | undefined)?.VLLM_TROUPE_PACKS_HEADS === true
   }
   const device = config.device_config?.device
-  // Of each rank.
+  // Sequences at once of each rank.
   const sequences = config.scheduler_config?.max_num_seqs
   return {
     takesWeights: true,

@@ -1,9 +1,9 @@
 /**
- * What a vLLM server says of itself on `/metrics`: how large its KV cache is, and how much of it is in use.
+ * Reads a vLLM server's `/metrics`: the size of its KV cache, and how much of it is in use.
  *
  * in   the Prometheus text        out  sizes in tokens, gauges, counters since the server's start
- * Invariant: a figure that the server does not give is an error that names it, never a zero. Servers with several engines
- * inside (data parallel) give each as a label: sizes and counters are summed, use is averaged by size.
+ * Invariant: a missing figure is an error that names it, never a zero. Servers with several engines inside (data parallel)
+ * label each figure by engine: sizes and counters are summed, use is averaged by size.
  * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig. One config is
  * written under the label of every engine: its num_gpu_blocks is the sum over all of them, its kv_cache_size_tokens of one
  * (v1/engine/core_client.py, config/cache.py).
@@ -21,7 +21,7 @@ export interface VllmMetrics {
   readonly preemptions: number
   readonly generatedTokens: number
   readonly promptTokens: number
-  /** Of the prompts: found in the prefix cache. */
+  /** Prompt tokens found in the prefix cache. */
   readonly cachedPromptTokens: number
 }
 
@@ -33,7 +33,7 @@ interface Sample {
 const sampleLine = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$/
 const labelPair = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g
 
-/** Samples by the name of their metric. Lines that are none are passed over. */
+/** Samples by the name of their metric. Other lines are skipped. */
 function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
   const samples = new Map<string, Sample[]>()
   for (const line of text.split('\n')) {
@@ -53,7 +53,7 @@ function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
 
 const unescaped = (text: string) => text.replace(/\\(.)/g, (_, char: string) => (char === 'n' ? '\n' : char))
 
-/** @throws TroupeError engine.failed, naming the metric that is missing, no number or below 0 */
+/** @throws TroupeError engine.failed with the metric that is missing, not a number, or below 0 */
 export function vllmMetrics(url: string, text: string): VllmMetrics {
   const samples = parsePrometheus(text)
   const of = (...names: readonly string[]): readonly Sample[] => {
@@ -76,7 +76,7 @@ export function vllmMetrics(url: string, text: string): VllmMetrics {
     return { engine: labels.engine, blockTokens, blocks, own: own > 0 && Number.isFinite(own) ? own : 0, prefixCaching }
   })
   const isOwn = caches.every(({ own }) => own > 0)
-  // Older servers give the sum alone, and so the same, under each label.
+  // Older servers give only the sum, and so the same value under each label.
   const isSum = !isOwn && caches.every(({ blocks }) => blocks === caches[0]!.blocks)
   const sizes = caches.map(({ engine, blockTokens, blocks, own }) => {
     const tokens = isOwn ? own : (blockTokens * blocks) / (isSum ? caches.length : 1)
@@ -98,7 +98,7 @@ export function vllmMetrics(url: string, text: string): VllmMetrics {
     preemptions: total('num_preemptions_total', 'num_preemptions'),
     generatedTokens: total('generation_tokens_total', 'generation_tokens'),
     promptTokens: total('prompt_tokens_total', 'prompt_tokens'),
-    // Counted since 0.19 or so; before it the queries of the prefix cache say the same.
+    // Counted since about 0.19; before it, the queries of the prefix cache give the same figure.
     cachedPromptTokens: total('prompt_tokens_cached_total', 'prefix_cache_hits_total', 'prefix_cache_hits'),
   }
 }

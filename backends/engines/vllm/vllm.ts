@@ -2,11 +2,10 @@
  * The vLLM engine: a server that somebody else has started, over its HTTP API.
  *
  * in   generate, abort, new weights        out  generations, as token ids with logprobs under the distribution sampled from
- * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error; with
- * `engine.lost` when the server is gone. Each token is counted to the weights that it was sampled under: those change
- * only while the server is paused, after every earlier token has arrived; of a run that trains adapters, where the server
- * takes them, between two requests.
- * What vLLM does not tell: preemptions of one request (its status has their sum), and KV that is only cached.
+ * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error, which is
+ * `engine.lost` when the server is gone. Each token counts to the weights that sampled it: these change only while the server
+ * is paused, after every earlier token has arrived; with adapters, if the server takes them, between two requests.
+ * vLLM does not report preemptions of one request (its status has their sum), nor KV that is only cached.
  */
 import type { EngineId } from '../../../messages/ids'
 import { type PolicyVersion, policyVersion } from '../../../messages/ids'
@@ -32,11 +31,11 @@ export interface VllmEngineOptions {
   /** http://HOST:PORT, or https. */
   readonly url: string
   readonly expected: VllmExpectation
-  /** What the server was given as --api-key. */
+  /** The value of the server's --api-key. */
   readonly token?: string
-  /** A turn that has begun and gives no token for so long is given up. Default 120 s; not counted while weights change. */
+  /** A turn that has begun fails after this long without a token. Default 120 s, not counted while weights change. */
   readonly stallMs?: number
-  /** A turn may wait so long for its first token. Default 600 s. */
+  /** Longest wait of a turn for its first token. Default 600 s. */
   readonly firstTokenMs?: number
   readonly health?: ServerHealthOptions
   readonly fx?: Effects
@@ -44,7 +43,7 @@ export interface VllmEngineOptions {
 
 export interface VllmEngine extends Engine {
   readonly traits: VllmTraits
-  /** `generate`, with the tokens as they come. */
+  /** The same as `generate`, handing over tokens as they come. */
   stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
 }
 
@@ -76,7 +75,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   const health = serverHealth(http, options.health)
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const adapters = vllmAdapters(http)
-  /** What requests ask for, and whose version their tokens count to. */
+  /** Model name of new requests, and the version to which their tokens count. */
   let policy = { version: policyVersion(-1), model: traits.servedName }
 
   async function answer(run: ServerRun): Promise<Generation> {
@@ -112,7 +111,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
         const { version, directory, digest, isAdapter = false } = update
         const asItIs = digest === '' && version === 0
         if (isAdapter) {
-          // What runs goes on under the adapters that it was asked for.
+          // Running requests continue under the adapters that they were started with.
           policy = { version, model: await adapters.load(await servedWeights(directory, digest), digest) }
           return
         }
@@ -120,7 +119,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
         if (!traits.takesWeights && !asItIs) throw noUpdates(url)
         const open = requests.gate.close()
         try {
-          // Of what runs, too: it goes on under the new weights.
+          // Applies to running requests too: they continue under the new weights.
           const onLoaded = () => {
             policy.version = version
           }
@@ -157,7 +156,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   }
 }
 
-/** Merged weights in the place of those that adapters belong to would change what every later adapter means. */
+/** Merged weights in place of the adapters' base would change the meaning of all later adapters. */
 const adaptersOnly = (url: string, version: PolicyVersion): TroupeError =>
   new TroupeError('engine.no_updates', {
     boundary: 'engine',
