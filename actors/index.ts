@@ -1,6 +1,6 @@
 /**
- * Who acts: the behaviours, the ports to what they drive, and what puts them into someone's process. The public surface
- * (`troupe/actors`). Nothing here loads an engine, a sandbox or a bus before it is used.
+ * The public surface of the actors (`troupe/actors`): the behaviours, their ports, and functions that host them in a process.
+ * Nothing here loads an engine, a sandbox or a bus before it is used.
  */
 import type { Role, Run, RunOptions } from './run/run'
 
@@ -45,10 +45,10 @@ export {
   verifierPort,
 } from './verification/verifierPort'
 
-/** One role of a run, in this process. */
+/** Runs one role of a run in this process. */
 export const joinRun = (options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> =>
   (require('./run/joinRun') as typeof import('./run/joinRun')).joinRun(options)
 
-/** The whole tree of a run. */
+/** Runs the whole tree of a run in this process. */
 export const startRun = (options: RunOptions): Promise<Run> =>
   (require('./run/root') as typeof import('./run/root')).startRun(options)

@@ -1,5 +1,5 @@
 /**
- * Digests that say under what a run's facts came about: the code, and any plain data.
+ * Digests under which a run's facts came about: of the code, and of any plain data.
  * Two runs with equal digests decide alike on equal facts.
  */
 import { createHash } from 'node:crypto'
@@ -25,7 +25,7 @@ function hashFolder(folder: string, hash: ReturnType<typeof createHash>): void {
   }
 }
 
-/** sha256 of plain data whatever the order of its keys, hex. */
+/** sha256 of plain data, independent of the order of its keys, hex. */
 export function dataDigest(data: unknown): string {
   return createHash('sha256').update(JSON.stringify(data, sortedKeys)).digest('hex')
 }

@@ -1,4 +1,4 @@
-/** Where what belongs to the user, and to no run, is kept: TROUPE_HOME, else the user's cache. */
+/** Directory for what belongs to the user and not to a run: TROUPE_HOME, else the user's cache. */
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 

@@ -1,4 +1,4 @@
-/** Ends a process that was started as the leader of a group of its own (`detached`), and whatever it has started in that group. */
+/** Ends a process that leads a process group of its own (`detached`), with everything that it started in that group. */
 import type { ChildProcess } from 'node:child_process'
 
 export function killGroup(child: ChildProcess): void {
@@ -6,6 +6,6 @@ export function killGroup(child: ChildProcess): void {
   try {
     process.kill(-child.pid, 'SIGKILL')
   } catch {
-    child.kill('SIGKILL') // the group is gone already, or was never made
+    child.kill('SIGKILL') // the group is gone, or never existed
   }
 }

@@ -1,5 +1,8 @@
 /**
- * What every command that touches a run shares: the bus's address, the run's files, and its journal.
+ * Opens a run for a command: the bus's address, the run's files, and its journal.
+ *
+ * in   an address, a run's name        out  the bus, the blobs, the journal, the directory
+ * Invariant: a run that exists is never overwritten, and reading never writes.
  */
 import { join } from 'node:path'
 import { type RunId, runId } from '../messages/ids'
@@ -19,7 +22,9 @@ export interface RunContext {
   readonly journal: Journal
 }
 
-/** The directory that an address keeps its runs' files in. A memory bus and Kafka keep them in `given`, or where the default bus does. */
+/**
+ * Directory in which an address keeps its runs' files. For a memory bus and Kafka it is `given`, else that of the default bus.
+ */
 export function directoryOf(address: string, given?: string): string {
   return address.startsWith('lmdb:') ? address.slice('lmdb:'.length) : (given ?? '.troupe')
 }
@@ -40,8 +45,8 @@ export async function openRun(
 }
 
 /**
- * Opens a run that is not there yet, for writing.
- * @throws TroupeError cli.bad_run, cli.run_exists: what another run has said is never touched
+ * Opens a run that does not exist yet, for writing.
+ * @throws TroupeError cli.bad_run, cli.run_exists: another run's facts are never touched
  */
 export async function openNewRun(address: string, name: string, given?: string): Promise<RunContext> {
   checkNewRun(address, name)
@@ -51,7 +56,7 @@ export async function openNewRun(address: string, name: string, given?: string):
   throw runExists(name)
 }
 
-/** What can be said of it before its bus is opened. @throws TroupeError cli.bad_run, cli.run_exists */
+/** Checks what can be checked before the bus is opened. @throws TroupeError cli.bad_run, cli.run_exists */
 export function checkNewRun(address: string, name: string): void {
   runNamed(name)
   if (address.startsWith('lmdb:') && runsOf(directoryOf(address)).includes(name)) throw runExists(name)
@@ -71,18 +76,20 @@ const runExists = (run: string) =>
   new TroupeError('cli.run_exists', {
     boundary: 'cli',
     retriable: false,
-    message: `there is a run '${run}' already`,
+    message: `run '${run}' exists already`,
     hint: 'name another with --as',
   })
 
-/** The journal of a run that is looked at: what cannot be read of it is left out, and said on stderr, a line a record. */
+/** Makes the journal of a run that is only read: unreadable records are left out, with a line each on stderr. */
 export function readingJournal({ bus, blobs, run }: Pick<RunContext, 'bus' | 'blobs' | 'run'>): Journal {
   return openJournal(bus, blobs, run, {}, async ({ topic, partition, offset }, error) => {
     process.stderr.write(`left out ${topic}:${partition}:${offset}, which cannot be read: ${error.message}\n`)
   })
 }
 
-/** A run's bus and files, to look at. Without a name, `choose` takes a run of a bus that several share. `given`: as of directoryOf. */
+/**
+ * Opens a run's bus and files for reading. Without a name, `choose` picks a run of a shared bus. `given`: as in directoryOf.
+ */
 export async function openForReading(
   address: string,
   name: string | undefined,
@@ -135,13 +142,13 @@ async function withFiles(
   return { run, files, bus, blobs: await openFileBlobs(shared ?? files.blobs, mode) }
 }
 
-/** Names of the runs whose topics a bus holds; those of Kafka stand nowhere else. */
+/** Names of the runs whose topics a bus holds; on Kafka they are listed nowhere else. */
 export async function runsOn(bus: Bus): Promise<readonly string[]> {
   const names = (await bus.listTopics()).map(({ topic }) => /^troupe\.(.+)\.runs$/.exec(topic)?.[1])
   return names.filter(name => name !== undefined).sort()
 }
 
-/** The run that a command means when it was given none: the only one, or the newest. */
+/** Picks the run for a command without --run: the only one, or the newest. */
 export function chooseRun(address: string, given: string | undefined): string {
   if (given !== undefined) return given
   checkReadable(address)
@@ -165,12 +172,12 @@ function checkReadable(address: string): void {
   })
 }
 
-/** The error for a run that is not there. */
+/** Error of a run that does not exist. */
 export function noRun(directory: string, name: string | undefined): TroupeError {
   return noRunOn(join(directory, 'runs'), runsOf(directory), name)
 }
 
-/** As `noRun`, for a place that holds `runs`. */
+/** The same as `noRun` for a place that holds `runs`. */
 export function noRunOn(place: string, runs: readonly string[], name: string | undefined): TroupeError {
   const known = runs.length === 0 ? 'it holds none' : `it holds ${runs.slice(-8).join(', ')}`
   return new TroupeError('cli.no_run', {

@@ -1,5 +1,5 @@
 /**
- * Where the torch side is: the interpreter of the venv that set-up made, and the folder that holds troupe_policy.
+ * Paths of the torch side: the interpreter of the venv that set-up made, and the folder that holds troupe_policy.
  *
  * in   TROUPE_VENV, TROUPE_HOME, the file system     out  absolute paths
  * Invariant: it looks where cli/setup/places.js installs (tests/cli/setup/setup.test.ts compares the two).
@@ -9,27 +9,27 @@ import { dirname, join, resolve } from 'node:path'
 import { TroupeError } from './errors'
 import { troupeHome } from './home'
 
-/** The folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
+/** Folder of the checkout, or of the package under node_modules; cli/setup.js lies below it in both. */
 export function packageRoot(): string {
   const sources = join(__dirname, '..')
   // dist mirrors the sources, down to a package.json: only a checkout's sources lie beside a tsconfig.json.
   return existsSync(join(sources, 'tsconfig.json')) ? sources : dirname(sources)
 }
 
-/** Whether this is a checkout, which runs its sources, and not an installed package. */
+/** True in a checkout, which runs its sources; false in an installed package. */
 export function isCheckout(): boolean {
   return existsSync(join(packageRoot(), 'tsconfig.json'))
 }
 
-/** Venvs in the order in which they are tried: TROUPE_VENV alone where it is set, else the checkout's, then the user's. */
+/** Venvs in the order in which they are tried: TROUPE_VENV alone if it is set, else the checkout's, then the user's. */
 export function venvCandidates(env: NodeJS.ProcessEnv = process.env): readonly string[] {
   if (env.TROUPE_VENV) return [resolve(env.TROUPE_VENV)]
   return [...(isCheckout() ? [join(packageRoot(), '.venv')] : []), join(troupeHome(env), 'venv')]
 }
 
 /**
- * The venv's interpreter.
- * @throws TroupeError process.no_python where set-up has not run
+ * Path of the venv's interpreter.
+ * @throws TroupeError process.no_python if set-up has not run
  */
 export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
   const tried = venvCandidates(env)
@@ -43,12 +43,12 @@ export function pythonPath(env: NodeJS.ProcessEnv = process.env): string {
   })
 }
 
-/** The folder to run `python -m troupe_policy…` from (or to put on PYTHONPATH); it also holds proto/policy.proto. */
+/** Folder to run `python -m troupe_policy…` from (or to put on PYTHONPATH); it also holds proto/policy.proto. */
 export function policyDirectory(): string {
   return resolve(__dirname, '../policy')
 }
 
-/** The venv of the environment packages, which `troupe setup environments` makes; cli/setup/environments.js looks there. */
+/** Venv of the environment packages, made by `troupe setup environments`; cli/setup/environments.js looks there. */
 export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
   if (env.TROUPE_ENVIRONMENTS_VENV) return resolve(env.TROUPE_ENVIRONMENTS_VENV)
   if (isCheckout()) return join(packageRoot(), '.venv-environments')
@@ -56,8 +56,8 @@ export function environmentsVenv(env: NodeJS.ProcessEnv = process.env): string {
 }
 
 /**
- * The interpreter that has reasoning-gym and verifiers.
- * @throws TroupeError process.no_environments where that part was not set up
+ * Path of the interpreter with reasoning-gym and verifiers.
+ * @throws TroupeError process.no_environments if that part was not set up
  */
 export function environmentsPythonPath(env: NodeJS.ProcessEnv = process.env): string {
   const python = join(environmentsVenv(env), 'bin/python')

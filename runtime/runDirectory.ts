@@ -1,6 +1,4 @@
-/**
- * Where a run's files lie: below `<directory>/runs/<run>`, next to the embedded bus that holds its log.
- */
+/** Layout of a run's files: below `<directory>/runs/<run>`, next to the embedded bus that holds its log. */
 import { existsSync, readdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 import type { RunId } from '../messages/ids'
@@ -10,7 +8,7 @@ export interface RunDirectory {
   /** The embedded bus. */
   readonly log: string
   readonly blobs: string
-  /** The model that the run began with, when the run made it. */
+  /** The model that the run made to begin with. */
   readonly model: string
 }
 

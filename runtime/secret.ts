@@ -1,6 +1,6 @@
 /**
- * Secrets are references: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs carry the reference;
- * the value is read where it is used and never stored. Errors name the reference, not what it holds.
+ * Secrets are references: `{env: NAME}` or `{file: PATH}`. Configuration, facts and logs carry the reference.
+ * The value is read where it is used and never stored. Errors name the reference, not its value.
  */
 import { readFileSync } from 'node:fs'
 import { z } from 'zod'
@@ -12,7 +12,7 @@ export const secretSchema = z.union(
 )
 export type SecretRef = Readonly<z.infer<typeof secretSchema>>
 
-/** The secret's text, without the line end that editors add. @throws TroupeError config.no_secret */
+/** Reads the secret's text, without the line end that editors add. @throws TroupeError config.no_secret */
 export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.env): string {
   if ('env' in ref) {
     const value = env[ref.env]
@@ -23,7 +23,7 @@ export function resolveSecret(ref: SecretRef, env: NodeJS.ProcessEnv = process.e
   try {
     text = readFileSync(ref.file, 'utf8').replace(/\r?\n$/, '')
   } catch (cause) {
-    throw missing(`the secret's file ${ref.file} cannot be read`, 'check the path and who may read it', cause)
+    throw missing(`the secret's file ${ref.file} cannot be read`, 'check the path and its permissions', cause)
   }
   if (text) return text
   throw missing(`the secret's file ${ref.file} is empty`, 'write the secret into it')

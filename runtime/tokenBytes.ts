@@ -1,6 +1,6 @@
 /**
- * Token ids and logprobs as policy.proto carries them: little-endian bytes.
- * Invariant: what is read is a copy of its own, aligned, and independent of gRPC's buffer.
+ * Converts token ids and logprobs to and from the bytes of policy.proto: little-endian.
+ * Invariant: a result is a copy of its own, aligned, and independent of gRPC's buffer.
  */
 
 export function bytesOfTokens(tokens: Int32Array): Buffer {

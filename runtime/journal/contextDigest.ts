@@ -1,4 +1,6 @@
-/** What `turn.asked` says of a context, and by which a recorded one is found: sha256 over the bytes of its token ids, hex. */
+/**
+ * Digest of a context: sha256 over the bytes of its token ids, hex. `turn.asked` records it; recorded contexts are found by it.
+ */
 import { createHash } from 'node:crypto'
 import { bytesOfTokens } from '../tokenBytes'
 

@@ -1,4 +1,4 @@
-/** Files of the user's that a simulation reads: what cannot be taken is said with the file, the line, the field, and what was wrong there. */
+/** Reads the user's input files for simulations: an error names the file, the line, the field, and the fault. */
 import { readFileSync } from 'node:fs'
 import type { z } from 'zod'
 import { asError, TroupeError } from '../errors'
@@ -25,7 +25,7 @@ export function parseJson(text: string, where: string): unknown {
   try {
     return JSON.parse(text)
   } catch (thrown) {
-    throw invalidInput(`${where}: this is no JSON: ${asError(thrown).message}`, thrown)
+    throw invalidInput(`${where}: not valid JSON: ${asError(thrown).message}`, thrown)
   }
 }
 

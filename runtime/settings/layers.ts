@@ -1,9 +1,9 @@
 /**
- * Plain data over plain data.
+ * Merges two layers of plain data.
  *
  * in   two objects        out  one: objects are merged field by field, everything else is replaced
- * Invariant: neither is changed. A union's object (`from` says which) is replaced where the upper one is of another kind;
- * a section that the upper one says is null is taken out.
+ * Invariant: neither input is changed. A union's object (`from` tells which branch) is replaced if the upper one is of another
+ * branch; a section that the upper layer sets to null is removed.
  */
 export type PlainObject = { readonly [key: string]: unknown }
 

@@ -1,8 +1,8 @@
 /**
- * Configuration: plain data, laid over one another (default < what a recipe extends < recipe < environment < --set), checked by
- * a zod schema.
+ * Resolves configuration: layers of plain data (default < what a recipe extends < recipe < environment < --set), checked by a
+ * zod schema.
  *
- * in   a schema, layers of data, `a.b=c` assignments     out  the resolved value, and where each of its leaves came from
+ * in   a schema, layers of data, `a.b=c` assignments     out  the resolved value, and the origin of each of its leaves
  * Invariant: all problems are reported at once, each with its path; an unknown field names the nearest known one.
  * Objects in schemas should be `z.strictObject`, or unknown fields are dropped silently.
  */
@@ -15,7 +15,9 @@ import { fieldsAt, pathsNamed } from './schemaFields'
 
 export type { PlainObject } from './layers'
 
-/** default | recipe | extends NAME-OR-FILE | env | --set; and `(flag NAME)` behind it where a field was said by another name. */
+/**
+ * default | recipe | extends NAME-OR-FILE | env | --set; followed by `(flag NAME)` if the field was set by another name.
+ */
 export type Origin = string
 
 export interface Layer {
@@ -23,7 +25,7 @@ export interface Layer {
   readonly data: PlainObject
 }
 
-/** Other names of fields: a renamed field, or undefined for a name that is none of them. */
+/** Maps other names of fields, one or all; undefined for a name that is not one of them. */
 interface OtherNames {
   readonly one: (name: string, value: unknown) => { readonly path: string; readonly value: unknown } | undefined
   readonly all: (
@@ -36,9 +38,9 @@ interface OtherNames {
 }
 
 export interface ConfigLayers {
-  /** Named in errors, e.g. `recipe quickstart`. */
+  /** Name in errors, e.g. `recipe quickstart`. */
   readonly what: string
-  /** What lies under the recipe, lowest first. */
+  /** Layers below the recipe, lowest first. */
   readonly below?: readonly Layer[]
   readonly recipe: PlainObject
   /** Environment variables that set a field: path → name of the variable. Empty or absent variables set nothing. */
@@ -60,7 +62,7 @@ interface Write {
   readonly origin: Origin
 }
 
-/** Lays the layers over one another and checks the result. @throws TroupeError config.invalid */
+/** Merges the layers and checks the result. @throws TroupeError config.invalid */
 export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLayers): Resolved<z.output<S>> {
   const env = layers.env ?? process.env
   const { names } = layers
@@ -99,7 +101,9 @@ export function resolveConfig<S extends z.ZodType>(schema: S, layers: ConfigLaye
   return { value, origins }
 }
 
-/** Checks plain data against a schema. `what` is named in the error. @throws TroupeError config.invalid, with every problem */
+/**
+ * Checks plain data against a schema. `what` is named in the error. @throws TroupeError config.invalid, with every problem
+ */
 export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what: string): z.output<S> {
   const result = schema.safeParse(input)
   if (result.success) return result.data
@@ -111,9 +115,9 @@ export function parseConfig<S extends z.ZodType>(schema: S, input: unknown, what
 }
 
 /**
- * A copy of `input` with `a.b=c` assignments made, in order. Values are JSON, or YAML scalars (`1e-6`, `true`, `null`, text);
- * quotes keep text that looks like a number. `list.0.field` reaches into a list, and one past its end appends.
- * @throws TroupeError config.invalid for an assignment without `=`, or a path through something that is no object
+ * Returns a copy of `input` with `a.b=c` assignments applied in order. Values are JSON, or YAML scalars (`1e-6`, `true`, `null`,
+ * text); quotes keep text that looks like a number. `list.0.field` reaches into a list, and one past its end appends.
+ * @throws TroupeError config.invalid for an assignment without `=`, or a path through something that is not an object
  */
 export function applyOverrides(input: PlainObject, assignments: readonly string[]): PlainObject {
   return assignments.reduce<PlainObject>((data, text) => {
@@ -126,20 +130,20 @@ function splitAssignment(text: string): { readonly path: readonly string[]; read
   const at = text.indexOf('=')
   const path = text.slice(0, Math.max(at, 0)).trim().split('.')
   if (at < 0 || path.some(part => part === ''))
-    throw invalid(`'${text}' is no assignment`, undefined, 'write --set field.inner=value')
+    throw invalid(`'${text}' is not an assignment`, undefined, 'write --set field.inner=value')
   if (path.some(part => part === '__proto__' || part === 'constructor' || part === 'prototype')) {
-    throw invalid(`'${path.join('.')}' is no field`)
+    throw invalid(`'${path.join('.')}' is not a field`)
   }
   return { path, value: parseValue(text.slice(at + 1)) }
 }
 
 function parseValue(text: string): unknown {
   if (text.trim() === '') return ''
-  // A commit id of digits alone would lose its end as a number.
+  // A commit id of digits alone would lose its last digits as a number.
   if (/^\d+$/.test(text) && !Number.isSafeInteger(Number(text))) return text
   try {
     const value: unknown = parseYaml(text)
-    // `a: b` is text here; only what is written as a collection is one.
+    // `a: b` is text here; only a value written in brackets or braces is a collection.
     return typeof value === 'object' && value !== null && !/^\s*[[{]/.test(text) ? text : value
   } catch {
     return text
@@ -152,11 +156,11 @@ function assign(target: unknown, path: readonly string[], value: unknown, text: 
   if (Array.isArray(target)) {
     const index = Number(key)
     if (!/^\d+$/.test(key) || index > target.length)
-      throw invalid(`--set ${text}: '${key}' is no index of a list of ${target.length}`)
+      throw invalid(`--set ${text}: '${key}' is not an index of a list of ${target.length}`)
     return [...target.slice(0, index), assign(target[index], rest, value, text), ...target.slice(index + 1)]
   }
   if (target === undefined || target === null) return { [key]: assign(undefined, rest, value, text) }
-  if (typeof target !== 'object') throw invalid(`--set ${text}: '${key}' lies below something that is no object`)
+  if (typeof target !== 'object') throw invalid(`--set ${text}: '${key}' lies below a value that is not an object`)
   const object = target as PlainObject
   return { ...object, [key]: assign(Object.hasOwn(object, key) ? object[key] : undefined, rest, value, text) }
 }
@@ -168,7 +172,7 @@ function describe(schema: z.ZodType, issue: z.core.$ZodIssue, above: readonly Pr
     return issue.keys.map(key => `${[...path, key].map(String).join('.')}: unknown field${advice(schema, path, key)}`)
   }
   if (issue.code === 'invalid_union' && issue.errors.length > 0 && issue.message === 'Invalid input') {
-    // The branch with the fewest problems is the one that was meant.
+    // The union's branch with the fewest problems is the one that was meant.
     const meant = issue.errors.reduce((best, branch) => (branch.length < best.length ? branch : best))
     return meant.flatMap(inner => describe(schema, inner, path))
   }

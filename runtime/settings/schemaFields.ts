@@ -1,5 +1,5 @@
 /**
- * Looks into zod schemas: which fields an object may have at a path, and at which paths a field of some name exists.
+ * Looks into zod schemas: the fields of an object at a path, and the paths at which a field of some name exists.
  * It sees through optional, default, readonly, lazy, pipes, unions, intersections, lists and records.
  */
 import type { z } from 'zod'
@@ -7,7 +7,7 @@ import type { z } from 'zod'
 type Schema = z.core.$ZodType
 const deepest = 8 // lazy schemas may contain themselves
 
-/** The fields known at `path`; of every branch where the schema is a union there. */
+/** Fields known at `path`; for a union, those of every branch. */
 export function fieldsAt(schema: Schema, path: readonly PropertyKey[]): readonly string[] {
   let at = peel(schema)
   for (const key of path) at = at.flatMap(inner => peelAll(step(inner, key)))

@@ -98,7 +98,7 @@ test('a wrong file or option ends with exit 2, the place, and what to do', async
 })
 
 test.each<[string, object | string, RegExp]>([
-  ['text', '{"name":', /this is no JSON/],
+  ['text', '{"name":', /not valid JSON/],
   ['a field that is none', { ...model, kvTokns: 1 }, /kvTokns: unknown field, did you mean 'kvTokens'/],
   ['a family that is none', { ...model, family: 'tgi' }, /family: /],
   ['half a token', { ...model, kvTokens: 10.5 }, /kvTokens: /],
@@ -126,7 +126,7 @@ test('a byte order mark before a file changes nothing', () => {
 
 test.each<[string, readonly (object | string)[], RegExp]>([
   ['nothing', ['', ' '], /trace\.jsonl: it holds no trajectory/],
-  ['text', [line(0), 'turns'], /line 2: this is no JSON/],
+  ['text', [line(0), 'turns'], /line 2: not valid JSON/],
   ['a trajectory twice', [line(0), '', line(0)], /line 3: trajectoryId: 'g\/0' stands in line 1 already/],
   ['no turns', [line(0, { turns: [] })], /line 1: a problem\n {2}turns: /],
   [

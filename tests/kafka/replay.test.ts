@@ -100,7 +100,7 @@ test('an import on Kafka is a run of its own', async () => {
   expect((await replay('export', '--all', '--run', history.run, '--out', file)).code).toBe(0)
   expect((await replay('import', file, '--as', 'copied')).stdout).toContain('88 trajectories')
   expect((await replay('verify', '--run', 'copied')).code).toBe(0)
-  expect((await replay('import', file, '--as', 'copied')).stderr).toContain("there is a run 'copied' already")
+  expect((await replay('import', file, '--as', 'copied')).stderr).toContain("run 'copied' exists already")
 })
 
 test("a run on Kafka whose files lie in a directory of the user's is read with them: --dir", async () => {

@@ -103,7 +103,7 @@ test('what was exported is imported as a run of its own that verifies and export
   const ran = (await replay('run', '--all', '--run', 'copy', '--bus', other)).stdout
   expect(ran).toMatch(/: 0 decisions are as recorded \(\d+ put there by a fork or an import, not compared\)/)
   const twice = await replay('import', file, '--as', 'copy', '--bus', other)
-  expect(twice).toMatchObject({ code: 2, stderr: expect.stringContaining("there is a run 'copy' already") })
+  expect(twice).toMatchObject({ code: 2, stderr: expect.stringContaining("run 'copy' exists already") })
 })
 
 test("a fixture of one trajectory holds its group, and replays under today's code", async () => {
