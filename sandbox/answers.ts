@@ -1,6 +1,4 @@
-/**
- * The answers that both pools give to a call that they do not run to its end.
- */
+/** Answers of both pools to a call that they do not run to its end: a rejected result, or a SandboxError. */
 import { SandboxError } from './errors'
 import type { RunResult } from './sandbox'
 
@@ -21,8 +19,8 @@ export function aborted(signal: AbortSignal): SandboxError {
 export function queueFull(lanes: number, queueLimit: number): SandboxError {
   return new SandboxError('sandbox.queue_full', {
     retriable: true,
-    message: `${lanes} calls run and ${queueLimit} wait already`,
-    hint: 'wait for some of them, or open the sandbox with a larger queueLimit',
+    message: `the sandbox is full: ${lanes} calls run and ${queueLimit} wait`,
+    hint: 'wait until some have ended, or open the sandbox with a larger queueLimit',
   })
 }
 

@@ -1,6 +1,6 @@
 /**
- * What the sandbox throws: only where it is itself broken, full, closed or told to stop. How a piece of code ended,
- * however badly, is a result. The fields are those of the runtime's errors, which this floor may not import.
+ * SandboxError: the sandbox throws it only where it is itself broken, full, closed or told to stop. The end of a piece of
+ * code, however bad, is a result. The fields repeat those of TroupeError, which this floor may not import.
  */
 export type SandboxErrorCode =
   | 'sandbox.queue_full'
@@ -19,7 +19,7 @@ export type SandboxErrorCode =
   | 'judge.bad_option'
 
 export interface SandboxErrorDetails {
-  /** Whether the same call may succeed later without anything being changed. */
+  /** True where the same call may succeed later with nothing changed. */
   readonly retriable: boolean
   readonly message: string
   readonly hint?: string

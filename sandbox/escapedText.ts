@@ -1,12 +1,12 @@
 /**
- * A body's bytes as text, where bytes that are no UTF-8 stand as lone surrogates (U+DC80 to U+DCFF, as in Python's
- * `surrogateescape`): JSON can still be parsed, and exactly the strings that held such bytes can be told from the rest.
+ * Decodes bytes that should be UTF-8. A byte that is not becomes a lone surrogate (U+DC80 to U+DCFF, as in Python's
+ * `surrogateescape`), so that JSON around it can still be parsed, and exactly the strings with such bytes can be refused.
  */
 import { isUtf8 } from 'node:buffer'
 
 export function escapedText(bytes: Buffer): string {
   if (isUtf8(bytes)) return bytes.toString('utf8')
-  // Written into one piece: a string for each bad byte of a long body would take the process down.
+  // One buffer for the result: a string for each bad byte of a long body would exhaust memory.
   const units = Buffer.allocUnsafe(2 * bytes.length)
   let length = 0
   const write = (unit: number) => {
@@ -29,7 +29,7 @@ export function escapedText(bytes: Buffer): string {
   return units.toString('utf16le', 0, length)
 }
 
-/** What of a text is no Unicode, in words: a byte that was no UTF-8, or half of a surrogate pair. Undefined where all is. */
+/** Describes the first part of a text that is not Unicode: a byte that was not UTF-8, or half of a surrogate pair. */
 export function notUnicode(text: string): string | undefined {
   const index = text.search(/\p{Surrogate}/u)
   if (index < 0) return undefined
@@ -39,7 +39,7 @@ export function notUnicode(text: string): string | undefined {
   return `at character ${index} it has ${byte}${half}`
 }
 
-/** Length of the well-formed UTF-8 sequence at `at` (RFC 3629 §4), or 0. */
+/** Length of the well-formed UTF-8 sequence that begins at `at` (RFC 3629 §4); 0 where none does. */
 function sequenceAt(bytes: Buffer, at: number): number {
   const first = bytes[at]!
   if (first < 0x80) return 1

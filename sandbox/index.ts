@@ -1,4 +1,4 @@
-/** The sandbox's public surface (`troupe/sandbox`). It stands alone: no bus, no actors. */
+/** Public surface of `troupe/sandbox`. The sandbox is usable alone: it needs no bus and no actors. */
 export { SandboxError, type SandboxErrorCode } from './errors'
 export { escapedText, notUnicode } from './escapedText'
 export { JUDGE_BOUNDS, JUDGE_DEFAULTS, type Judge, type JudgeOptions, openJudge } from './judge/judgeServer'

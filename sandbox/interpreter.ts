@@ -1,9 +1,9 @@
 /**
- * The Python that runs the code: found once, asked once what it is, given a compiled launcher.
+ * Finds the Python interpreter that runs the code, asks for its version and paths, and compiles the launcher for it.
  *
- * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`      out  the real executable, behind shims
- * Invariant: unless a virtual environment's interpreter was asked for by path, its base interpreter is taken: what a
- * project installed for itself is not for the code that a model wrote.
+ * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`      out  the real executable, behind version managers' shims
+ * Invariant: the base interpreter is taken unless the caller names one. Packages of a project's virtual environment are
+ * not for code that a model wrote.
  */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
@@ -15,9 +15,9 @@ export interface Interpreter {
   readonly version: string
   /** Directories with installed packages, `:` between them. */
   readonly packages: string
-  /** What it must be able to read: its standard library and shared libraries, installed packages. */
+  /** Directories that code must be able to read: standard library, shared libraries, installed packages. */
   readonly readable: readonly string[]
-  /** The launcher as byte code of this interpreter. */
+  /** The launcher (freshProcess/launcher.py), compiled by this interpreter. */
   readonly launcher: string
 }
 
@@ -29,7 +29,7 @@ py_compile.compile(source, target, doraise=True)
 print(sys.executable if chosen else os.path.realpath(base))
 print('%d.%d.%d' % sys.version_info[:3])
 `
-// A second question to the executable that the first one named: its own path, not that of a virtual environment.
+// Asked of the executable that PROBE printed: the paths are then its own, not those of a virtual environment.
 const PATHS = `
 import os, sys, sysconfig
 own = {sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')}
@@ -41,14 +41,14 @@ home = [base] if len(base.split('/')) > 2 or base == '/usr' else [p for p in own
 print(os.pathsep.join([*home, *packages]))
 `
 
-/** Starts of the interpreter behind a slow shim, on a busy machine. */
+/** Allows for an interpreter behind a slow shim, on a busy machine. */
 const PROBE_TIMEOUT_MS = 30_000
 const OLDEST = [3, 10] as const
 
 const execute = promisify(execFile)
 
 /**
- * @param directory where the compiled launcher goes
+ * @param directory receives the compiled launcher
  * @throws SandboxError sandbox.no_python
  */
 export async function findInterpreter(directory: string, python?: string): Promise<Interpreter> {
@@ -60,7 +60,7 @@ export async function findInterpreter(directory: string, python?: string): Promi
   if (major !== OLDEST[0] || minor < OLDEST[1]) {
     throw new SandboxError('sandbox.no_python', {
       retriable: false,
-      message: `${executable} is Python ${version}; the sandbox needs ${OLDEST.join('.')} or newer`,
+      message: `${executable} is Python ${version}; the sandbox needs Python ${OLDEST.join('.')} or newer`,
       hint: 'name another interpreter in TROUPE_SANDBOX_PYTHON',
     })
   }

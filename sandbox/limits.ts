@@ -1,7 +1,7 @@
 /**
- * What a call may use: the defaults, the bounds of what may be asked for, and the check of a request against them.
+ * Limits of a call: their defaults, their bounds, and the check of a request against them.
  *
- * in   a RunRequest      out  a Call with every limit filled in, or the reason why it is rejected
+ * in   a RunRequest      out  a Call with every limit filled in, or the reason why the request is rejected
  */
 import { notUnicode } from './escapedText'
 import type { RunRequest } from './sandbox'
@@ -11,14 +11,15 @@ export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
 export const DEFAULT_MAX_OUTPUT_BYTES = 65_536
 export const MAX_CODE_BYTES = 8 * 1024 * 1024
-/** Of one file that a call writes. */
+/** Largest file that a call may write. */
 export const MAX_FILE_BYTES = 64 * 1024 * 1024
-/** Of what a zygote's call writes to a stream: only its head is kept in memory. */
+/** Upper bound on the bytes that a zygote's call writes to a stream. Only the captured part is kept in memory. */
 export const MAX_STREAM_BYTES = 2 ** 40
+/** Descriptors of a call at level `none`. */
 export const MAX_OPEN_FILES = 128
 
 const MAX_STDIN_BYTES = 64 * 1024 * 1024
-/** Of what a request may ask for. */
+/** Bounds of the limits in a request. */
 export const CALL_BOUNDS = {
   timeoutMs: [1, 3_600_000],
   memoryMb: [32, 1_048_576], // under 32 MiB the interpreter itself does not fit
@@ -26,7 +27,7 @@ export const CALL_BOUNDS = {
   maxOutputBytes: [0, 64 * 1024 * 1024],
 } as const satisfies Readonly<Record<string, Bounds>>
 
-/** A request that can be begun. Plain data: it crosses to the worker thread. */
+/** A checked request. Plain data, since it is sent to a worker thread. */
 export interface Call {
   readonly mode: 'script' | 'cell'
   readonly code: Uint8Array
@@ -37,7 +38,7 @@ export interface Call {
   readonly maxOutputBytes: number
 }
 
-/** The call, or the reason why the request is rejected. `maxProcesses`: of a request that doesn't say. */
+/** @param maxProcesses for a request that names none */
 export function callOf(request: RunRequest, maxProcesses: number): Call | string {
   for (const [name, bounds] of Object.entries(CALL_BOUNDS)) {
     const fault = notWhole(name, request[name as keyof typeof CALL_BOUNDS], bounds)
@@ -60,7 +61,7 @@ export function callOf(request: RunRequest, maxProcesses: number): Call | string
   }
 }
 
-/** Its UTF-8, or what is wrong with it. Half of a surrogate pair has none: the code would be given another character. */
+/** The text's UTF-8, or its fault. Half of a surrogate pair has no UTF-8: the code would get another character. */
 function textOf(name: string, text: unknown, most: number): Uint8Array | string {
   if (typeof text !== 'string') return `${name} must be a string, not ${typeof text}`
   const wrong = notUnicode(text)

@@ -1,9 +1,9 @@
 /**
- * Opens a sandbox at the highest level that this machine reaches, found by trying: a zygote is started at the level and
- * runs a program that tries to get out.
+ * Opens a sandbox at the highest level that this machine reaches. A level is found by trying: a zygote started at the
+ * level runs a program that tries to escape.
  *
- * in   options      out  a Sandbox that has answered a call; or SandboxError, which says for each level why not
- * Invariant: a level is never claimed that was not tried in this process on this machine; `requireLevel` fails closed.
+ * in   options      out  a Sandbox that has answered a call; or SandboxError with the reason for each level not reached
+ * Invariant: the sandbox claims only a level that was tried in this process on this machine; `requireLevel` fails closed.
  */
 import { rmSync } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
@@ -27,19 +27,19 @@ const LEVELS: readonly SandboxLevel[] = ['full', 'degraded', 'none']
 const CHECK_MS = 30_000
 const LANES_A_ZYGOTE = 60
 const SESSION_MEMORY_MB = 1024
-/** Of a child: descriptors, and threads where it may start no processes. */
+/** Limits of a child: descriptors, and threads where it may start no processes. */
 const OPEN_FILES = 64
 const THREADS = 64
 const TMP_MB = 16
-/** A compiler needs room. */
+/** Larger, since a compiler needs room. */
 const TMP_MB_PROCESSES = 64
-/** Children that compute at once on one core: those that have just begun, and those that have for long. */
+/** Children that compute at once on one core: fresh ones, and ones that have used more than 50 ms of CPU time. */
 const RUNNABLE = 2
 const LONG = 3
-/** The first of the users that code runs as where we are root; one a zygote. */
+/** Where this process is root, code runs as users from this id on, one for each zygote. */
 const FIRST_UID = 210_000
 
-/** Each line is something that code must not be able to do. */
+/** Attempts to escape; each must fail at the level. */
 const CHECK: Readonly<Record<'full' | 'degraded', string>> = {
   full: `
 import os, socket
@@ -59,11 +59,11 @@ for n, attempt in enumerate(tries):
 print('contained')
 `
 
-/** What was found at a level. */
+/** Outcome of trying one level. */
 export interface LevelReport {
   readonly level: SandboxLevel
   readonly reached: boolean
-  /** Why not. */
+  /** Why the level was not reached. */
   readonly reason?: string
 }
 
@@ -95,11 +95,11 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
   throw new SandboxError('sandbox.level_unmet', {
     retriable: false,
     message: `level '${asked}' is required and not reached (${why.join('; ') || `level '${options.level}' was asked for`})`,
-    hint: 'see `troupe doctor`; in Docker, run with the seccomp profile that comes with the package, or isolate the whole process and require less',
+    hint: 'see `troupe doctor`; in Docker, run with the seccomp profile that comes with the package, or isolate the whole process and require a lower level',
   })
 }
 
-/** Tries every level. For people: `troupe doctor` prints it. */
+/** Tries every level, for `troupe doctor`. */
 export async function probeLevels(options: SandboxOptions = {}): Promise<readonly LevelReport[]> {
   checkWhole('sandbox.bad_option', options, OPTION_BOUNDS)
   const reports: LevelReport[] = []
@@ -140,7 +140,7 @@ async function openZygotes(
   const zygotes = Array.from({ length: count }, (_, n) =>
     zygoteSetup(options.bare ? 'bare' : level, options, interpreter, base, shim, firstCore + n),
   )
-  firstCore += count // sandboxes of one lane each do not all lie on the first core
+  firstCore += count // so that several small sandboxes do not share the first core
   const pool = new ZygotePool({
     level: options.bare ? 'none' : level,
     lanes: options.lanes ?? LANES_A_ZYGOTE * count,
@@ -168,10 +168,11 @@ async function openZygotes(
   throw new SandboxError('sandbox.level_unmet', { retriable: false, message: said.trim() })
 }
 
+/** The reason why there are no sessions; undefined where there are. */
 function whyNoSessions(level: SandboxLevel, shim: string | null): string | undefined {
   if (level !== 'full') return `sessions need level 'full', this sandbox is at '${level}'`
   if (shim !== null) return undefined
-  return 'sessions need a C compiler: none built sandbox/zygote/shim.c; install cc, gcc or clang, or name one in CC, and open the sandbox again'
+  return 'sessions need a C compiler: none could build sandbox/zygote/shim/shim.c; install cc, gcc or clang, or name one in CC, and open the sandbox again'
 }
 
 function zygoteSetup(
@@ -191,10 +192,10 @@ function zygoteSetup(
       LANG: 'C.UTF-8',
       HOME: '/tmp',
       TMPDIR: '/tmp',
-      // Sets print in the same order whichever zygote runs the code.
+      // Sets print in the same order in every zygote.
       PYTHONHASHSEED: '0',
       PYTHONDONTWRITEBYTECODE: '1',
-      // A library that starts a thread a core would meet the limits, and slow its neighbours.
+      // A library that starts a thread for each core would run into the limits and slow other calls.
       OMP_NUM_THREADS: '1',
       OPENBLAS_NUM_THREADS: '1',
       MKL_NUM_THREADS: '1',

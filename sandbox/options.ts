@@ -1,4 +1,4 @@
-/** How a sandbox is opened. */
+/** Options of openSandbox, with their defaults and bounds. */
 import type { SandboxLevel } from './sandbox'
 
 export const DEFAULT_QUEUE_LIMIT = 4096
@@ -10,29 +10,29 @@ export const OPTION_BOUNDS = {
 } as const
 
 export interface SandboxOptions {
-  /** Calls that run at once. Default: 60 a core, of which few compute and the others sleep; level `none`: two a core. */
+  /** Calls that run at once. Default: 60 a core, of which few compute at a time and the rest sleep; at level `none` 2 a core. */
   readonly lanes?: number
-  /** Warm interpreters, one a core. Default: as many as cores, at most `lanes`. Not at level `none`. */
+  /** Warm interpreters. Default: one a core, at most `lanes`. Level `none` has none. */
   readonly zygotes?: number
-  /** Calls that may wait for a lane; one more is refused with sandbox.queue_full. Default 4096. */
+  /** Calls that may wait for a lane. One more is refused with sandbox.queue_full. Default 4096. */
   readonly queueLimit?: number
-  /** The interpreter. Default: TROUPE_SANDBOX_PYTHON, else the real interpreter behind `python3`. */
+  /** Python interpreter. Default: TROUPE_SANDBOX_PYTHON, else the real interpreter behind `python3`. */
   readonly python?: string
-  /** Modules that are imported and warm before the first call. Default `std`: what short programs import. */
+  /** Modules imported before the first call. Default `std`: the modules that short programs import. */
   readonly preload?: 'std' | 'numpy' | 'numpy+sympy' | readonly string[]
-  /** Memory that paused sessions may hold before those that rest longest give theirs up. Default 1024. */
+  /** Memory of paused sessions, MiB. Above it the least recently used sessions lose their states. Default 1024. */
   readonly sessionMemoryMb?: number
-  /** Exactly this level. Default: the highest that this machine reaches. */
+  /** Opens at exactly this level. Default: the highest that this machine reaches. */
   readonly level?: SandboxLevel
-  /** Fails where this level is not reached. */
+  /** Lowest acceptable level: openSandbox throws where the machine does not reach it. */
   readonly requireLevel?: SandboxLevel
-  /** The serve loop in Python, as where there is no C compiler. Slower, and without sessions. */
+  /** Runs the serve loop in Python, as on a machine without a C compiler: slower, and without sessions. */
   readonly noShim?: boolean
-  /** No isolation at all: what a bench compares with. Never for code that is not your own. */
+  /** No isolation at all, as a baseline for benches. Never for code that is not your own. */
   readonly bare?: boolean
 }
 
-/** Module names for the zygote. */
+/** Names of the modules that the zygote imports besides the standard ones. */
 export function preloads({ preload = 'std' }: SandboxOptions): readonly string[] {
   if (typeof preload !== 'string') return preload
   return preload === 'std' ? [] : preload.split('+')

@@ -1,15 +1,15 @@
 /**
- * Runs many requests over a sandbox without ever filling its queue.
+ * Runs many requests in a sandbox without filling its queue.
  *
  * in   requests, in any number      out  their results, in the requests' order
- * Invariant: at most `concurrency` of them are with the sandbox at once; the first error stops the rest.
+ * Invariant: the sandbox has at most `concurrency` of them at once; the first error stops the others.
  */
 import type { RunRequest, RunResult, Sandbox } from './sandbox'
 import { checkWhole } from './wholeNumbers'
 
 export interface BatchOptions {
   readonly signal?: AbortSignal
-  /** Requests with the sandbox at once. Default: twice its lanes, so that no lane waits for this loop. */
+  /** Requests that the sandbox has at once. Default: twice its lanes, so that no lane waits for this loop. */
   readonly concurrency?: number
 }
 
@@ -37,7 +37,7 @@ export async function runBatch(
       throw error
     }),
   )
-  await Promise.allSettled(running) // nothing of the batch runs on when its error is thrown
+  await Promise.allSettled(running) // no request of the batch still runs when its error is thrown
   if (failed.signal.aborted) throw failed.signal.reason
   return results
 }

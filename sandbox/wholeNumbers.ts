@@ -1,21 +1,21 @@
 /**
- * Numbers that a caller gives, against their bounds.
+ * Checks whole numbers in options and requests against their bounds.
  *
- * in   values by name, bounds by name      out  what is wrong, in words; or a SandboxError that says it
+ * in   values by name, bounds by name      out  the fault in words, or a SandboxError
  */
 import { SandboxError, type SandboxErrorCode } from './errors'
 
-/** The least and the most. */
+/** Least and greatest value. */
 export type Bounds = readonly [number, number]
 
-/** Undefined where the value is a whole number within its bounds, or not given. */
+/** The fault of a value; undefined where it is a whole number within its bounds, or not given. */
 export function notWhole(name: string, value: unknown, [least, most]: Bounds): string | undefined {
   if (value === undefined || (Number.isInteger(value) && Number(value) >= least && Number(value) <= most))
     return undefined
   return `${name} must be a whole number from ${least} to ${most}, not ${String(value)}`
 }
 
-/** @throws SandboxError `code`, for the first that is none */
+/** @throws SandboxError `code`, for the first value with a fault */
 export function checkWhole<Names extends Readonly<Record<string, Bounds>>>(
   code: SandboxErrorCode,
   given: { readonly [Name in keyof Names]?: unknown },

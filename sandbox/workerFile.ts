@@ -1,13 +1,13 @@
 /**
- * The file that worker threads load. A package has it compiled; a checkout's is TypeScript, which a thread cannot load
- * without half a second of compiler start-up each. So the parent, which has the compiler loaded, transpiles it once.
+ * Provides the JavaScript file that a worker thread loads. A package has it compiled. A checkout has TypeScript, and a
+ * thread would need half a second each to load the compiler; so the parent, which has it loaded, transpiles the file once.
  *
- * in   a private directory      out  the path of a JavaScript file
+ * in   a private directory, the worker's name      out  path of a JavaScript file
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
-/** The workers, each with what it imports at run time. */
+/** Workers, each with the files that it imports at run time. */
 const SOURCES = {
   'freshProcess/worker': ['freshProcess/worker', 'freshProcess/processes', 'waitStatus'],
   'zygote/worker': ['zygote/worker'],

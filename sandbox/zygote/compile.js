@@ -1,9 +1,9 @@
 /**
- * Builds shim.c with the machine's C compiler, once: set-up calls it, and so does a sandbox that finds nothing built.
+ * Builds shim/shim.c with the machine's C compiler, once: set-up calls it, and so does a sandbox that finds no build.
  *
- * in   shim.c      out  the path of a shared library named after the sources' digest, or null where there is no compiler
- * Invariant: whoever sees the file sees all of it (it is renamed into place). Plain JavaScript, since set-up runs before
- * any package is there.
+ * in   the C sources in shim/      out  path of a shared library named after their digest; null where no compiler works
+ * Invariant: the library appears complete or not at all, since it is renamed into place. Plain JavaScript, since set-up
+ * runs before any package is installed.
  */
 const { execFile } = require('node:child_process')
 const { createHash } = require('node:crypto')
@@ -12,11 +12,11 @@ const os = require('node:os')
 const path = require('node:path')
 const { promisify } = require('node:util')
 
-const SOURCES = ['shim.c', 'arenas.h', 'cells.h', 'sessions.h']
+const SOURCES = path.join(__dirname, 'shim')
 const COMPILERS = [process.env.CC, 'cc', 'gcc', 'clang'].filter(Boolean)
 const LIMIT_MS = 60_000
 
-/** Where a build may lie, the nearest first: an installed package's folder may be read-only. */
+/** Folders for the library, the nearest first: an installed package's own folder may be read-only. */
 function places() {
   const home = process.env.TROUPE_HOME || path.join(os.homedir(), '.cache/troupe')
   return [path.join(__dirname, 'build'), path.join(path.resolve(home), 'sandbox')]
@@ -24,7 +24,7 @@ function places() {
 
 function libraryName() {
   const digest = createHash('sha256')
-  for (const name of SOURCES) digest.update(fs.readFileSync(path.join(__dirname, name)))
+  for (const name of fs.readdirSync(SOURCES).sort()) digest.update(fs.readFileSync(path.join(SOURCES, name)))
   return `shim-${digest.digest('hex').slice(0, 16)}-${process.arch}.so`
 }
 
@@ -47,7 +47,7 @@ async function compileShim() {
     }
     for (const compiler of COMPILERS) {
       try {
-        const args = ['-O2', '-shared', '-fPIC', '-o', fresh, path.join(__dirname, 'shim.c')]
+        const args = ['-O2', '-shared', '-fPIC', '-o', fresh, path.join(SOURCES, 'shim.c')]
         await promisify(execFile)(compiler, args, { timeout: LIMIT_MS })
         fs.renameSync(fresh, target)
         return target

@@ -1,7 +1,7 @@
-"""What the zygote does to itself once, so that its children have little left to do: user, namespaces, root, Landlock.
+"""Isolates the zygote itself, once, so that its children have few steps left: user, namespaces, root directory, Landlock.
 
 in   the directories that code may read      out  a process in an empty network, with a read-only root of those directories
-Invariant: every step either holds or raises. Nothing here is undone; a zygote that fails here exits.
+Invariant: every step either succeeds or raises. No step is undone: a zygote that fails here exits.
 """
 
 import ctypes
@@ -36,8 +36,8 @@ def mount(source, target, kind, flags, data=None):
     check(libc.mount(encode(source), encode(target), encode(kind), ctypes.c_ulong(flags), encode(data)), f"mount {target}")
 
 
-def seen(path, readable):
-    """Where code finds what is at `path`: a call's own /tmp hides the machine's, so what lies there is moved."""
+def path_inside(path, readable):
+    """Path at which code finds `path`. A call's own /tmp hides the machine's, so directories below /tmp get another path."""
     for n, directory in enumerate(readable):
         if directory.startswith(SCRATCH + "/") and (path == directory or path.startswith(directory + "/")):
             return f"{MOVED}/{n}{path[len(directory):]}"
@@ -45,9 +45,9 @@ def seen(path, readable):
 
 
 def enter(config, proc):
-    """Into namespaces, under a root that holds the readable directories and nothing else. As root the code gets a user
-    of its own, since the kernel does not count the processes of uid 0; otherwise it runs as whoever started us.
-    Returns the user outside, which `drop` changes to where it is not ours already."""
+    """Enters namespaces and a root directory that holds the readable directories and nothing else. Started as root, the
+    code gets a user of its own, since the kernel does not count the processes of uid 0; otherwise it runs as the user
+    who started the zygote. Returns the user id that `drop` changes to."""
     real_uid, real_gid = os.getuid(), os.getgid()
     spaces = NEWNS | NEWNET | NEWIPC | NEWUTS | NEWCGROUP
     if config["uid"] and real_uid == 0 and libc.unshare(spaces) == 0:
@@ -63,13 +63,13 @@ def enter(config, proc):
 
 
 def drop(uid):
-    """Gives up root, after everything that only root may read has been read."""
+    """Gives up root, once everything that only root may read has been read."""
     if os.getuid() in (uid, INSIDE):
         return
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
-    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or /proc/self/uid_map of the children would belong to root
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # otherwise /proc/self/uid_map of the children would belong to root
 
 
 def change_root(config):
@@ -81,7 +81,7 @@ def change_root(config):
         place(root, path, bound)
     for path in config["readable"]:
         for name in dict.fromkeys((os.path.realpath(path), path)):
-            place(root, name, bound, seen(name, config["readable"]))
+            place(root, name, bound, path_inside(name, config["readable"]))
     seal_tree(root, bound)
     os.mkdir(root + SCRATCH, 0o700)
     os.makedirs(f"{root}/dev", exist_ok=True)
@@ -103,8 +103,8 @@ def change_root(config):
 
 
 def place(root, path, bound, at=None):
-    """Binds a file or directory at its own path or `at` another, or repeats a link; nothing where it is not there, is
-    inside another, or would lie where each call has a directory of its own."""
+    """Bind-mounts a file or directory at its own path or at `at`; repeats a symbolic link. Does nothing for a path that
+    does not exist, lies inside one already bound, or lies in /tmp, where each call has a directory of its own."""
     at = at or path
     inside = any(at == other or at.startswith(other + "/") for other in (*bound, SCRATCH))
     if inside or not os.path.lexists(path):
@@ -131,7 +131,7 @@ def seal_tree(root, bound):
 
 
 def hide(root, bound):
-    """The directories above a readable one can be passed, not listed."""
+    """Makes the directories above a readable one passable but not listable."""
     for path in bound:
         above = os.path.dirname(path)
         while above not in ("/", "/etc", "/usr"):
@@ -140,7 +140,7 @@ def hide(root, bound):
 
 
 def landlock(readable):
-    """A ruleset under which only these directories can be read and nothing be written. OSError where there is none."""
+    """Landlock ruleset: these directories can be read, nothing written. Raises OSError where there is no Landlock."""
     abi = check(libc.syscall(SYS_LANDLOCK_CREATE, None, 0, 1), "landlock")
     files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     attributes = struct.pack("=Q", files)
@@ -166,7 +166,7 @@ def landlock(readable):
 
 
 def reachable(paths, uid):
-    """Whether any user can pass to these directories: a private user of the code must still be able to import."""
+    """True where every user can reach these directories: the code, run as a private user, must still be able to import."""
     for path in paths:
         while path != "/":
             try:

@@ -1,9 +1,9 @@
-"""The serve loop of shim.c in Python, for machines without a C compiler: the same frames, the same isolation, about half
-the speed, and no sessions.
+"""The serve loop of shim/shim.c in Python, for machines without a C compiler: the same frames and isolation, about half the
+speed, no sessions.
 
 in   request frames, struct config      out  reply frames
-Invariant: as in shim.c, a child's status comes from wait4 and this clock, its output from memfds, and code travels in
-memfds. What passes through this process lies in mappings that are not forked, never on Python's heap.
+Invariant: as in shim.c, a child's status comes from wait4 and this process's clock; its code and output are memfds.
+Frames lie in mappings that a fork leaves out, never on Python's heap.
 """
 
 import ctypes
@@ -35,8 +35,8 @@ class SockFilter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
 
 
-class Box:
-    """Bytes that come and go, in memory that no child gets. As large as the largest frame; pages come when written."""
+class Buffer:
+    """A queue of bytes in memory that no child gets. As large as the largest frame; the kernel allots pages when written."""
 
     def __init__(self):
         self.map = mmap.mmap(-1, 256 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -58,8 +58,8 @@ class Call:
         self.timed_out = False
 
 
-def memory_file(data):
-    """What code is given, it can read and not fill."""
+def sealed_file(data):
+    """A memfd with these bytes, which code can read and cannot change."""
     fd = os.memfd_create("given", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     at = 0
     while at < len(data):
@@ -68,10 +68,10 @@ def memory_file(data):
     return fd
 
 
-def zygote_serve(config, told):
+def zygote_serve(config, request):
     """Returns 0 in a child, whose code is on descriptor 3, and -1 in the zygote, when its input ends."""
-    config, told = config._obj, told._obj
-    poll, inbox, outbox = select.epoll(), Box(), Box()
+    config, request = config._obj, request._obj
+    poll, inbox, outbox = select.epoll(), Buffer(), Buffer()
     waiting, lanes = [], {}
     os.set_blocking(config.input, False)
     poll.register(config.input, select.EPOLLIN)
@@ -96,25 +96,25 @@ def zygote_serve(config, told):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
         for call in lanes.values():
             trim(call, now)
-        while waiting and room(config, lanes, now):
+        while waiting and has_room(config, lanes, now):
             call = waiting.pop(0)
             if call.flags & SESSION:
                 refuse(outbox, call, ENOENT)
             elif begin(config, poll, outbox, lanes, call):
-                for n, (name, _) in enumerate(told._fields_):
-                    setattr(told, name, call.head[n])
+                for n, (name, _) in enumerate(request._fields_):
+                    setattr(request, name, call.head[n])
                 return 0
 
 
 def trim(call, now):
-    """Gives back the memory of what was written past the part that is told: the size still says how much it was."""
+    """Frees the memory of output past the captured part. The file's size still tells how much was written."""
     if now - call.trimmed < TRIM_S:
         return
     call.trimmed, call.loud = now, False
-    told = -(-call.max_output // mmap.PAGESIZE) * mmap.PAGESIZE
+    captured = -(-call.max_output // mmap.PAGESIZE) * mmap.PAGESIZE
     for fd in (call.out, call.err):
-        if os.fstat(fd).st_blocks * 512 > told + SPARE_BYTES:
-            libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(told), ctypes.c_long(ANY_BYTES))  # also beyond its end
+        if os.fstat(fd).st_blocks * 512 > captured + SPARE_BYTES:
+            libc.fallocate(fd, PUNCH_HOLE, ctypes.c_long(captured), ctypes.c_long(ANY_BYTES))  # also beyond the file's end
             call.loud = True
 
 
@@ -128,13 +128,13 @@ def receive(config, inbox):
 
 
 def take(inbox, outbox, waiting, lanes):
-    """Whole frames out of what was read; their bytes go into memfds."""
+    """Takes whole frames out of the buffer and moves their bytes to memfds."""
     while inbox.used >= 4 and inbox.used >= (length := int.from_bytes(inbox.view[:4], "little")):
         head = HEAD.unpack_from(inbox.view)
         kind, number, code_end = head[1], head[2], HEAD.size + head[12]
         if kind == RUN:
-            code = memory_file(inbox.view[HEAD.size : code_end])
-            stdin = memory_file(inbox.view[code_end:length]) if head[13] else -1
+            code = sealed_file(inbox.view[HEAD.size : code_end])
+            stdin = sealed_file(inbox.view[code_end:length]) if head[13] else -1
             waiting.append(Call(head, code, stdin))
         elif kind == STOP:
             for fd, call in lanes.items():
@@ -148,8 +148,8 @@ def take(inbox, outbox, waiting, lanes):
         inbox.drop(length)
 
 
-def room(config, lanes, now):
-    """Who has run for a while and sleeps gives way; the kernel says who sleeps."""
+def has_room(config, lanes, now):
+    """True where one more call may begin. A call that has run for 10 ms and sleeps, as the kernel reports, makes room."""
     awake = 0
     for call in lanes.values():
         if now - call.began < 0.01:
@@ -173,7 +173,7 @@ def until(lanes, waiting):
 
 
 def begin(config, poll, outbox, lanes, call):
-    """True in the child."""
+    """Starts a call. True in the child."""
     call.out, call.err = os.memfd_create("stdout"), os.memfd_create("stderr")
     call.ready, ready = os.pipe()
     flags = signal.SIGCHLD | 0x1000 | (NEW_SPACES if config.layers & NAMESPACES else 0)
@@ -218,7 +218,7 @@ def become(config, call):
         size, files = (config.tmp_mb_processes, 4096) if run else (config.tmp_mb, 512)
         flags = MS_NOSUID | MS_NODEV | (0 if run else MS_NOEXEC)
         options = b"size=%dm,nr_inodes=%d,mode=700" % (size, files)
-        held(libc.mount(b"tmp", config.scratch, b"tmpfs", ctypes.c_ulong(flags), options))
+        require(libc.mount(b"tmp", config.scratch, b"tmpfs", ctypes.c_ulong(flags), options))
         os.chdir(config.scratch)
     stdin = call.stdin if call.stdin >= 0 else os.open("/dev/null", os.O_RDONLY)
     for fd, target in ((stdin, 0), (call.out, 1), (call.err, 2), (call.code, 3)):
@@ -242,19 +242,19 @@ def become(config, call):
         os.setresgid(config.uid, config.uid, config.uid)
         os.setresuid(config.uid, config.uid, config.uid)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    held(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    require(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     if config.layers & LANDLOCK:
-        held(libc.syscall(SYS_LANDLOCK_RESTRICT, config.landlock, 0))
-    held(libc.syscall(SYS_CLOSE_RANGE, ctypes.c_uint(4), ctypes.c_uint(0xFFFFFFFF), 0))
+        require(libc.syscall(SYS_LANDLOCK_RESTRICT, config.landlock, 0))
+    require(libc.syscall(SYS_CLOSE_RANGE, ctypes.c_uint(4), ctypes.c_uint(0xFFFFFFFF), 0))
     if config.layers & (NAMESPACES | LANDLOCK):
-        held(libc.syscall(SYS_CAPSET, struct.pack("=Ii", 0x20080522, 0), bytes(24)))
+        require(libc.syscall(SYS_CAPSET, struct.pack("=Ii", 0x20080522, 0), bytes(24)))
     if config.layers & SECCOMP:
         name, length = ("filter_processes", config.length_processes) if run else ("filter", config.length)
-        held(libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(own_filter(config, name, length)), 0, 0))
+        require(libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(own_filter(config, name, length)), 0, 0))
 
 
 def own_filter(config, name, length):
-    """The filter with this process's id written into it. Read by address: as bytes it would end at its first zero."""
+    """The filter with this process's pid written into it. Read by address: ctypes would cut the bytes at the first zero."""
     address = ctypes.c_void_p.from_address(ctypes.addressof(config) + getattr(type(config), name).offset).value
     program = bytearray(ctypes.string_at(address, 8 * length))
     for at in filter(None, config.pid_at):
@@ -262,9 +262,9 @@ def own_filter(config, name, length):
     return SockFilter(length, bytes(program))
 
 
-def held(result):
+def require(result):
     if result < 0:
-        raise OSError(ctypes.get_errno(), "refused")
+        raise OSError(ctypes.get_errno(), "a step of the isolation failed")
 
 
 def refuse(outbox, call, error):

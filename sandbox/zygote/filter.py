@@ -1,9 +1,9 @@
-"""The seccomp filters: which system calls a child may make, as a search tree of BPF.
+"""The seccomp filters: the system calls that a child may make, compiled to a search tree of BPF.
 
-in   whether processes are allowed, whether this is the degraded level, a session's token     out  a Filter
-Invariant: what is not listed is refused (EPERM), so a system call that a newer kernel adds is refused too. Calls of the
-x32 and i386 interfaces, which would reach the same code under other numbers, end the process.
-A tree, because the kernel runs the filter once for every number when it is installed: a list costs four times as much.
+in   flags: may start processes, level `degraded`, cell of a session     out  a Filter
+Invariant: a system call that is not listed is refused (EPERM), so one that a newer kernel adds is refused too. Calls of
+the x32 and i386 interfaces, which reach the same kernel code under other numbers, end the process.
+The filter is a tree, since the kernel runs it once for every number when it is installed: a list costs four times as much.
 """
 
 import platform
@@ -56,17 +56,17 @@ NUMBER, ARCH, ARGUMENT = 0, 4, 16
 X86_64, X32 = 0xC000003E, 0x40000000
 CLONE_THREAD, CLONE_PARENT, SIGCHLD = 0x10000, 0x8000, 17
 NEW_NAMESPACE = 0x7E020000
-FILE_BYTES = 64 << 20  # that a file may be made at once; a stream grows further, written bit by bit
+FILE_BYTES = 64 << 20  # upper bound on truncate and fallocate; a stream may grow further by writes
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 PRCTLS = (15, 16, 3, 23, 0x53564D41)  # SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
-FCNTLS = (8, 10, 15, 1033)  # refused. F_SETOWN F_SETSIG F_SETOWN_EX: a way to send signals. F_ADD_SEALS: that is ours
+FCNTLS = (8, 10, 15, 1033)  # refused. F_SETOWN F_SETSIG F_SETOWN_EX send signals. F_ADD_SEALS: only the zygote seals
 RLIMIT_AS = 9
-CHANNEL = 4  # of a session's cells: see sessions.h
+CHANNEL = 4  # descriptor of a session's channel: see shim/cells.h
 AF_UNIX, STREAM, SEQPACKET, CLOEXEC_OR_NONBLOCK = 1, 1, 5, 0x80800
 
 
 class Filter:
-    """`code`: the instructions. `pid_at`: indexes of those whose constant must be set to the process's own id."""
+    """code: the instructions. pid_at: indexes of instructions whose constant must be set to the process's own pid."""
 
     def __init__(self, code):
         self.pid_at = [at for at, (_, _, _, k) in enumerate(code) if k is OWN_PID]
@@ -78,9 +78,9 @@ OWN_PID = None
 
 
 def build(processes=False, degraded=False, session=False):
-    """Raises OSError on a machine whose system calls are not in the tables."""
+    """Compiles the filter of one kind of child. Raises OSError on a machine whose system calls are not in the tables."""
     if platform.machine() != "x86_64":
-        raise OSError(f"there is no table of system calls for {platform.machine()}")
+        raise OSError(f"the sandbox has a table of system calls for x86_64 only, this machine is {platform.machine()}")
     rules = dict.fromkeys(READ.values(), [ret(ALLOW)])
     if not degraded:
         rules |= dict.fromkeys(WRITE.values(), [ret(ALLOW)])
@@ -131,13 +131,13 @@ def ret(value):
 
 
 def argument_is(values, at=0, then=ALLOW, otherwise=EPERM):
-    """`then` where the low half of the argument is one of the values, else the error, or leave where there is none."""
+    """Rule: `then` where the argument's low half is one of the values, else the error `otherwise`; None allows the call."""
     tests = [(JEQ, len(values) - n, 0, value) for n, value in enumerate(values)]
     return [(LD, 0, 0, ARGUMENT + 8 * at), *tests, ret(ALLOW if otherwise is None else ERROR | otherwise), ret(then)]
 
 
 def keeps_memory(at):
-    """A session's bound of address space may be asked for (`prlimit64` with no new one), not set: see limit_memory."""
+    """Rule: a session may read its limit on address space (`prlimit64` without a new one), not set it: see limit_memory."""
     other = [(LD, 0, 0, ARGUMENT + 8 * at), (JEQ, 1, 0, RLIMIT_AS), ret(ALLOW)]
     if at == 0:
         return [*other, ret(ERROR | EPERM)]
@@ -146,15 +146,15 @@ def keeps_memory(at):
 
 
 def at_most(most, at):
-    """Whether all 64 bits of the argument are no more than that."""
+    """Rule: allowed where the argument, all 64 bits of it, is at most `most`."""
     high = [(LD, 0, 0, ARGUMENT + 8 * at + 4), (JEQ, 0, 2, 0)]
     return [*high, (LD, 0, 0, ARGUMENT + 8 * at), (JGT, 0, 1, most), ret(ERROR | EFBIG), ret(ALLOW)]
 
 
-# Datagrams go to any address that their sender names: to another call, or out of the sandbox. (RAW is made DGRAM.)
+# A datagram goes to any address that its sender names: another call's, or out of the sandbox. (RAW becomes DGRAM.)
 KIND_OF_PAIR = [(LD, 0, 0, ARGUMENT + 8), (AND, 0, 0, 0xFFFFFFFF ^ CLOEXEC_OR_NONBLOCK), (JEQ, 1, 0, STREAM)]
 STREAM_PAIR = [*argument_is([AF_UNIX])[:-1], *KIND_OF_PAIR, (JEQ, 0, 1, SEQPACKET), ret(ALLOW), ret(ERROR | EPERM)]
-# To a session's code its channel is not there; `closerange` of Python then closes one after the other.
+# CHANNEL looks closed to a session's code. Without close_range, Python's closerange closes one descriptor after the other.
 KEEPS_CHANNEL = {
     "close": argument_is([CHANNEL], then=ERROR | EBADF, otherwise=None),
     "dup2": argument_is([CHANNEL], at=1, then=ERROR | EBADF, otherwise=None),
@@ -164,7 +164,7 @@ KEEPS_CHANNEL = {
 
 
 def search(leaves):
-    """Bisects the numbers; neighbours with the same rule are one range."""
+    """Compiles (number, rule) pairs to a binary search. Neighbours with the same rule are one range."""
     ranges = []
     for number, rule in leaves:
         if not ranges or ranges[-1][1] is not rule and ranges[-1][1] != rule:

@@ -1,8 +1,8 @@
-"""Running a call's code in a child of the zygote, as the interpreter would run a file or a notebook would run a cell.
+"""Runs a call's code in a child of the zygote: as the interpreter runs a file, or as a notebook runs a cell.
 
-in   the source as bytes      out  an exit code, after what the code registered for its end has run
-Invariant: nothing of ours is among the code's names or in the traces that it prints; line numbers are those of the code.
-Everything that these functions need is imported before the first fork.
+in   the source as bytes      out  an exit code, after the handlers that the code registered for its exit have run
+Invariant: no name of the sandbox is among the code's names or in the traces that it prints; line numbers are the code's
+own. Everything that these functions need is imported before the first fork.
 """
 
 import _ast
@@ -21,7 +21,7 @@ from atexit import _run_exitfuncs
 from gc import collect, get_count, isenabled
 
 SCRIPT, CELL = "main.py", "<cell>"
-TRACE_FRAMES = 1000  # as many as the interpreter itself prints
+TRACE_FRAMES = 1000  # the interpreter's own limit
 libc = ctypes.CDLL(None)
 
 
@@ -42,7 +42,8 @@ def prepare():
 
 
 def reseed(seed):
-    """seed: 0 takes the kernel's; any other makes the same numbers again, for a session's cell that is run again."""
+    """Seeds random and numpy. 0 takes the kernel's randomness; any other seed repeats the numbers, for a session's cell that
+    is run again."""
     random.seed(seed or None)
     numpy_random = sys.modules.get("numpy.random.mtrand")
     if numpy_random is not None:
@@ -50,7 +51,7 @@ def reseed(seed):
 
 
 def lines_of(source):
-    """As Python counts them: U+2028, a form feed and their like end no line."""
+    """Lines as Python counts them: U+2028, a form feed and the like end no line."""
     return io.StringIO(source, None).readlines()
 
 
@@ -64,11 +65,11 @@ def run_script(source, main):
         return exit_code(error)
     except BaseException as error:
         fault = error
-    return reported(hand_over, fault)  # outside the handler: what fails then is not said to follow from the fault
+    return report_safely(report_error, fault)  # outside the handler, or an error in it would name `fault` as its context
 
 
 def run_cell(source, main):
-    """Echoes the last expression as IPython does. Source of the form of errors: the release of arXiv 2508.20722."""
+    """Runs a cell; echoes its last expression as IPython does. Errors have the form of the release of arXiv 2508.20722."""
     source = source.decode("utf-8", "replace")
     names = main.__dict__
     try:
@@ -81,17 +82,17 @@ def run_cell(source, main):
         exec(code, names)
         if echo:
             value = eval(echo, names)
-            if value is not None and not silenced(last, source):
+            if value is not None and not ends_with_semicolon(last, source):
                 print(repr(value))
         return 0
     except SystemExit as error:
         return exit_code(error)
     except BaseException as error:
-        return reported(write_report, error, source)
+        return report_safely(report_cell_error, error, source)
 
 
-def silenced(statement, source):
-    """Whether a semicolon follows the cell's last expression."""
+def ends_with_semicolon(statement, source):
+    """True where a semicolon follows the cell's last expression, which then is not echoed."""
     if ";" not in source:
         return False
     lines = lines_of(source)[statement.end_lineno - 1 :]
@@ -99,9 +100,9 @@ def silenced(statement, source):
     return rest.lstrip(" \t\f\\\n").startswith(";")
 
 
-def reported(report, error, *more):
-    """The exit code. Where objects of the code raise while they are reported, their type is all that is said: the trace
-    would show our frames."""
+def report_safely(report, error, *more):
+    """Reports an error and returns the exit code. Where the code's own objects raise during the report, only the type of
+    the error is printed: a trace would show frames of the sandbox."""
     try:
         return report(error, *more)
     except BaseException:
@@ -112,9 +113,9 @@ def reported(report, error, *more):
         return 1
 
 
-def hand_over(error):
-    """To the hook of the code, where it has set one, or to the interpreter's."""
-    trace = error.__traceback__.tb_next  # without our frame
+def report_error(error):
+    """Passes an error to sys.excepthook, where the code has set one, or prints it as the interpreter does."""
+    trace = error.__traceback__.tb_next  # without the sandbox's frame
     error.__traceback__ = trace
     hook = getattr(sys, "excepthook", None)
     if hook is not sys.__excepthook__:
@@ -136,7 +137,7 @@ def print_trace(error):
     traceback.print_exception(type(error), error, error.__traceback__.tb_next, limit=-TRACE_FRAMES)
 
 
-def write_report(error, source):
+def report_cell_error(error, source):
     line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:
@@ -175,7 +176,8 @@ def exit_code(error):
 
 
 def join_threads(code):
-    """Those that an interpreter waits for at its end, but for a pool's: these wait for work that nobody will give them."""
+    """Joins the threads that an interpreter joins at its exit, except those of a thread pool: they wait for work that never
+    comes."""
     pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
     own = threading.current_thread()
     while others := [t for t in threading.enumerate() if t is not own and not t.daemon and t not in pools]:
@@ -184,24 +186,24 @@ def join_threads(code):
     return code
 
 
-def pause(code, shim, told):
-    """The end of a session's cell. What follows runs in the next cell's process, without the threads, timers and pending
-    signals of this one. The descriptor of the next cell's code."""
+def pause(code, shim, request):
+    """Ends a session's cell and returns the descriptor of the next cell's code, with `request` filled. The caller goes on in
+    the next cell's process, which has no threads, timers or pending signals of this one."""
     if _thread._count():
-        code = undisturbed(lambda: join_threads(code))
-    undisturbed(shim.zygote_hush)
+        code = ignoring_errors(lambda: join_threads(code))
+    ignoring_errors(shim.zygote_block_signals)
     flush_all()
     threads = _thread._count()
     if threads:
         ctypes.pythonapi.PyOS_BeforeFork()
-    source = shim.zygote_pause(code, told)
+    source = shim.zygote_pause(code, request)
     if threads:
         ctypes.pythonapi.PyOS_AfterFork_Child()
     return source
 
 
-def undisturbed(step):
-    """Handlers of the code's, run meanwhile, may raise: that changes nothing."""
+def ignoring_errors(step):
+    """Repeats a step until it returns: signal handlers of the code may raise during it."""
     while True:
         try:
             return step()
@@ -210,11 +212,11 @@ def undisturbed(step):
 
 
 def finish(code, main):
-    """The end of an interpreter, without taking it apart: that would copy every page it shares with the zygote."""
+    """Ends the process as an interpreter would, but frees no objects: that would copy every page shared with the zygote."""
     code = guarded(threading._shutdown, code)
     code = guarded(_run_exitfuncs, code)
     code = guarded(main.__dict__.clear, code)
-    # What is in a circle is collected only where there is little to look through.
+    # Cycles are collected only where there are few objects to look through.
     if get_count()[0] < 10_000 and isenabled():
         code = guarded(collect, code)
     if not flush_all():
@@ -228,13 +230,13 @@ def guarded(step, code):
     except SystemExit as error:
         return exit_code(error)
     except BaseException as error:
-        reported(print_trace, error)
+        report_safely(print_trace, error)
         return code
     return code
 
 
 def flush_all():
-    """Also what C code has printed. False where standard output could not be written."""
+    """Flushes Python's and C's streams. False where standard output could not be written."""
     written = flush("stdout")
     flush("stderr")
     libc.fflush(None)

@@ -1,10 +1,11 @@
 """The zygote: one warm interpreter, pinned to a core, that forks an isolated child for every call.
 
-in   argv: the configuration (JSON, see zygoteProcess.ts); descriptor 0: request frames     out  descriptor 3: reply frames
-Invariant: once it serves, this process runs no Python; the loop is shim.c (or fallback.py, which says the same frames).
-It ends when descriptor 0 ends or its parent dies, and its children die with it.
+in   argv: the settings (JSON, see zygoteSetup in open.ts); descriptor 0: request frames     out  descriptor 3: reply frames
+Invariant: once it serves, this process runs no Python: the serve loop is shim/shim.c. Only without a C compiler it is
+fallback.py, which speaks the same frames. The zygote ends when descriptor 0 ends or its parent dies, and its children die
+with it.
 
-Runs as `python3 -s -S` with a cleared environment. What is imported here is warm in every child.
+It runs as `python3 -s -S` with a cleared environment. Modules imported here are warm in every child.
 """
 
 import ctypes
@@ -24,18 +25,19 @@ LAYERS = {"full": NAMESPACES | SECCOMP | LIMITS, "degraded": SECCOMP | LANDLOCK 
 CELL, PROCESSES, SESSION = 1, 2, 4
 PR_SET_PDEATHSIG, SIGKILL, MADV_COLLAPSE, HUGE = 1, 9, 25, 1 << 21
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
-CODE = 3  # where a child finds it
-REQUEST, REPLY, HELD = 0, 3, 20  # our descriptors are moved to HELD and above, out of the children's way
+CODE = 3  # descriptor on which a child finds its code
+REQUEST, REPLY, HELD = 0, 3, 20  # the zygote moves its own descriptors to HELD and above
 MIB = 1 << 20
-INTERPRETER_BYTES = 24 * MIB  # of address space, that a limit is understood to include
+INTERPRETER_BYTES = 24 * MIB  # address space of a bare interpreter; it counts towards a call's limit
 
-# What a short program is likely to import. An import that fails is left out. Every module is paid for by every fork (a
-# megabyte about 0.1 ms), so what few programs use is left to them, at 1 to 4 ms (hashlib, inspect, pickle, subprocess).
+# Modules that a short program is likely to import. An import that fails is left out. Every fork pays for every module (a
+# megabyte costs about 0.1 ms), so modules that few programs use are left out; they cost those programs 1 to 4 ms (hashlib,
+# inspect, pickle, subprocess).
 STANDARD = """abc ast bisect builtins cmath collections collections.abc contextlib copy copyreg datetime decimal enum
 fractions functools gc heapq io itertools json keyword linecache math numbers operator os random re reprlib stat statistics
 string struct textwrap threading time token tokenize traceback types typing warnings weakref""".split()
 
-# The parser of LaTeX builds its tables as it meets each construct; what is met here, a child need not build again.
+# math-verify's LaTeX parser builds its tables as it meets each construct. A child need not build those met here again.
 MATHEMATICS = r"""\frac{1}{2} = 0.5
 \frac{3x+1}{2y} = \dfrac{3x+1}{2 y}
 11\sqrt{2} = \sqrt{242}
@@ -89,7 +91,7 @@ FAILS = "def f():\n    return 1 / 0\nf()\n"
 
 
 class Config(ctypes.Structure):
-    """struct config of shim.c."""
+    """struct config of shim/state.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in "input output proc self landlock layers uid runnable longest spare".split()),
@@ -105,7 +107,7 @@ class Config(ctypes.Structure):
 
 
 class Request(ctypes.Structure):
-    """struct request of shim.c: the head of a frame. All numbers are 32 bits, little-endian."""
+    """struct request of shim/state.h: the head of a frame. All numbers are 32 bits, little-endian."""
 
     _fields_ = [
         (name, ctypes.c_uint32)
@@ -114,8 +116,8 @@ class Request(ctypes.Structure):
     ]
 
 
-def ours(name):
-    """A module of this folder, which code will not find under its name."""
+def import_own(name):
+    """Imports a module of this folder and removes its name, so that a call's code cannot import it."""
     sys.path.insert(0, OURS)
     try:
         return importlib.import_module(name)
@@ -135,57 +137,57 @@ def main():
     shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else None
     if shim:
         functions = (shim.zygote_arena, shim.zygote_arena_free)
-        _ = (shim.zygote_hush, shim.zygote_pause)  # found here, for all children
+        _ = (shim.zygote_block_signals, shim.zygote_pause)  # looked up here once, for all children
         arenas = Arenas(None, *(ctypes.cast(function, ctypes.c_void_p) for function in functions))
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(arenas))
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if os.getppid() != settings["parent"]:
-        os._exit(1)  # the parent died before it could be watched
+        os._exit(1)  # the parent died before prctl took effect
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[settings["core"] % len(cores)]})
     own = set(sys.path)
     sys.path += [path for path in settings["packages"] if path not in own]
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    held = hold()
-    running, confine, filters = ours("running"), ours("confine"), ours("filter")
-    server = shim or ours("fallback")
+    held = move_descriptors()
+    running, confine, filters = import_own("running"), import_own("confine"), import_own("filter")
+    server = shim or import_own("fallback")
     try:
         config, user = isolate(settings, held, confine, filters)
         warm_up(settings["preload"], running)
         confine.drop(user)
-        settle(config, held, shim)
+        prepare_memory(config, held, shim)
     except BaseException as error:
         os.write(held["errors"], f"{type(error).__name__}: {error}\n".encode())
         os._exit(1)
-    told = Request()
-    if server.zygote_serve(ctypes.byref(config), ctypes.byref(told)) < 0:
+    request = Request()
+    if server.zygote_serve(ctypes.byref(config), ctypes.byref(request)) < 0:
         os._exit(0)
     try:
-        act(running, told, server)
+        run_child(running, request, server)
     finally:
-        os._exit(1)  # it ends by itself; what is raised here would be printed with our frames
+        os._exit(1)  # run_child exits by itself; an exception here would print a trace with the zygote's frames
 
 
-def hold():
-    """Moves our descriptors away from 0 to 3 and puts streams there that are like those of the children."""
+def move_descriptors():
+    """Moves the zygote's descriptors away from 0 to 3, and puts memory files there, as the children have them."""
     held = {"input": REQUEST, "output": REPLY, "errors": 2, "proc": os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)}
     for n, (name, fd) in enumerate(held.items()):
         os.dup2(fd, HELD + n, inheritable=False)
         held[name] = HELD + n
-    for fd in range(4):  # 3 is where a child finds its code: nothing of ours may lie there
+    for fd in range(4):  # 3 included: a child finds its code there
         os.dup2(os.memfd_create("stream"), fd)
     os.closerange(4, HELD)
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
     sys.stdout = sys.__stdout__ = writer(1, "<stdout>", line_buffering=False)
     sys.stderr = sys.__stderr__ = writer(2, "<stderr>", line_buffering=True)
     held["self"] = fcntl.fcntl(os.pidfd_open(os.getpid()), fcntl.F_DUPFD_CLOEXEC, HELD + len(held))
-    os.close(4)  # as which the kernel had opened it
+    os.close(4)  # the number under which the kernel had opened the pidfd
     return held
 
 
 def writer(fd, name, line_buffering):
-    """Half a character, which no encoding has, is written as an escape."""
+    """A text stream that writes half of a surrogate pair, which UTF-8 cannot encode, as an escape."""
     raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
     stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=line_buffering)
     stream.mode = "w"
@@ -193,7 +195,7 @@ def writer(fd, name, line_buffering):
 
 
 def warm_up(preload, running):
-    """Imports and runs a little of each: what is compiled, cached and imported lazily then is so in every child."""
+    """Imports each module and runs a little of it, so that its lazy imports and caches are there in every child."""
     for name in STANDARD:
         try:
             importlib.import_module(name)
@@ -203,7 +205,7 @@ def warm_up(preload, running):
         try:
             importlib.import_module(name)
         except Exception as error:
-            raise ImportError(f"preload of {name}: {error}") from error
+            raise ImportError(f"preload of {name} failed: {error}") from error
     running.prepare()
     running.reseed(0)
     names = [name for name in WARM if name == "std" or any(p.split(".")[0] == name for p in preload)]
@@ -233,7 +235,7 @@ def isolate(settings, held, confine, filters):
     if config.layers & NAMESPACES:
         user = confine.enter(settings, held["proc"])
         config.uid_map = config.gid_map = b"%d %d 1" % (confine.INSIDE, user)
-        move(lambda path: confine.seen(path, settings["readable"]))
+        move_imports(lambda path: confine.path_inside(path, settings["readable"]))
     if config.layers & SECCOMP:
         degraded = level == "degraded"
         plain = filters.build(degraded=degraded)
@@ -246,18 +248,19 @@ def isolate(settings, held, confine, filters):
     return config, user
 
 
-def move(seen):
-    """Imports go on from where the directories are seen now."""
-    sys.path[:] = map(seen, sys.path)
+def move_imports(path_inside):
+    """Points sys.path and loaded packages to the paths that their directories have in the new root."""
+    sys.path[:] = map(path_inside, sys.path)
     for module in list(sys.modules.values()):
         if isinstance(getattr(module, "__path__", None), list):
-            module.__path__[:] = map(seen, module.__path__)
+            module.__path__[:] = map(path_inside, module.__path__)
 
 
-def settle(config, held, shim):
-    """Last things before serving: nothing of the warm-up is left to collect, the memory lies in huge pages, which makes a
-    fork copy a page table a tenth as long, and a library is two mappings, not five, each of which a fork copies: its
-    head and constants have the rights of its code, its table of addresses those of its data."""
+def prepare_memory(config, held, shim):
+    """Makes forks cheap, as the last step before serving. Garbage of the warm-up is collected and the rest frozen. Memory
+    is moved into huge pages, so that a fork copies a page table a tenth as long. Each library becomes two mappings
+    instead of five, since a fork copies each mapping: its head and constants get the rights of its code, its table of
+    addresses those of its data."""
     import gc
 
     sys.argv = [""]
@@ -280,7 +283,7 @@ def settle(config, held, shim):
             libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(end - start), PROT_READ | joined)
     try:
         with open(os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=config.proc), "w") as file:
-            file.write("800")  # short of memory, the kernel takes the largest of us first
+            file.write("800")  # short of memory, the kernel kills the largest of these processes first
     except OSError:
         pass
     with open(os.open("self/statm", os.O_RDONLY, dir_fd=config.proc)) as file:
@@ -288,24 +291,25 @@ def settle(config, held, shim):
     config.base_bytes = max(size - INTERPRETER_BYTES, 0)
 
 
-def act(running, told, shim):
-    """In a child: run the code, end as an interpreter would. A session's cell pauses instead and goes on in its fork."""
-    main = running.fresh_main(None if told.flags & CELL else running.SCRIPT)
-    given = CODE
+def run_child(running, request, shim):
+    """In a child: runs the code and ends as an interpreter would. A session's cell pauses instead; the next iteration runs
+    in its fork, as the next cell."""
+    main = running.fresh_main(None if request.flags & CELL else running.SCRIPT)
+    descriptor = CODE
     while True:
-        run = running.run_cell if told.flags & CELL else running.run_script
-        source = receive(given, told.code_bytes)
-        running.reseed(told.seed | told.seed_high << 32)
+        run = running.run_cell if request.flags & CELL else running.run_script
+        source = receive(descriptor, request.code_bytes)
+        running.reseed(request.seed | request.seed_high << 32)
         code = run(source, main)
-        if not told.flags & SESSION:
+        if not request.flags & SESSION:
             running.finish(code, main)
-        given = running.pause(code, shim, ctypes.byref(told))
+        descriptor = running.pause(code, shim, ctypes.byref(request))
         sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
 
 
-def receive(given, size):
-    source = os.pread(given, size, 0)
-    os.close(given)
+def receive(descriptor, size):
+    source = os.pread(descriptor, size, 0)
+    os.close(descriptor)
     return source
 
 

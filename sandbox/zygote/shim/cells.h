@@ -1,16 +1,16 @@
 /*
- * What the kernel says of a session's processes. Part of shim.c.
+ * The kernel's view of a session's processes. Part of shim.c.
  *
- * in   the session's first process      out  its children: which they are, whether they are stopped, what they hold
- * Invariant: it is read where this process sees it, which no cell does; nothing here is a cell's word.
+ * in   the pid of the session's first process      out  its children: their pids, states, memory, open descriptors
+ * Invariant: everything is read from this process's /proc, which no cell can reach; nothing here is a cell's claim.
  */
 
-enum { CELLS = 128, CHANNEL = 4 }; /* CHANNEL: the descriptor on which a stopped cell finds the next one; see filter.py */
+enum { CELLS = 128, CHANNEL = 4 }; /* CHANNEL: descriptor on which a stopped cell receives the next request; see filter.py */
 
-struct cell { int pid, inner; char doing; uint32_t anonymous_kib; }; /* inner: its number as it sees itself */
+struct cell { int pid, inner; char state; uint32_t anonymous_kib; }; /* inner: its pid in its namespace. state: as in /proc */
 struct memory { uint32_t own_kib; int shared; };
 
-static uint32_t zygote_kib; /* of memory that every cell begins with */
+static uint32_t zygote_kib; /* anonymous memory of the zygote, which every first cell starts with */
 
 static long number_after(const char *text, const char *name) {
   const char *at = strstr(text, name);
@@ -31,7 +31,7 @@ static uint32_t anonymous_kib(const char *process) {
   return read_proc(path, text, sizeof text) ? 0 : number_after(text, "RssAnon:");
 }
 
-/* `inner` is 0 where it has just gone. */
+/* Lists the children of `init`. `inner` is 0 for a process that has just gone. */
 static int cells_of(int init, struct cell *cells) {
   char path[64], text[4096], status[2048];
   int n = 0;
@@ -47,13 +47,13 @@ static int cells_of(int init, struct cell *cells) {
     *stop = 0;
     c->inner = atoi(strrchr(line, '\t') + 1);
     *stop = '\n';
-    if ((line = strstr(status, "State:\t"))) c->doing = line[7];
+    if ((line = strstr(status, "State:\t"))) c->state = line[7];
     c->anonymous_kib = number_after(status, "RssAnon:");
   }
   return n;
 }
 
-/* `own_kib`: what only this cell has. `shared`: mapped memory that a fork of it would write to as well. */
+/* own_kib: memory that only this process has. shared: it has mapped memory that a fork of it would write to as well. */
 static struct memory memory_of(int pid) {
   char path[32], text[4096];
   snprintf(path, sizeof path, "%d/smaps_rollup", pid);
@@ -62,7 +62,7 @@ static struct memory memory_of(int pid) {
   return (struct memory){own, number_after(text, "Pss_Shmem:") > 0};
 }
 
-/* Whether it has descriptors beside its streams and its channel: two forks of it would read on in one file. */
+/* True where the process has descriptors besides its streams and CHANNEL: two forks of it would share a file position. */
 static int has_descriptors(int pid) {
   char path[32], space[1024];
   snprintf(path, sizeof path, "%d/fd", pid);

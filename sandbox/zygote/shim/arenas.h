@@ -1,10 +1,10 @@
 /*
- * Python's arenas, side by side in large pages. Part of shim.c.
+ * Allocator of Python's arenas, which lays them side by side in large pages. Part of shim.c.
  *
  * in   Python's requests for arenas (PyObject_SetArenaAllocator)      out  memory
- * Invariant: until zygote_arenas_end they lie in one region, which starts and ends at a large page: a fork copies, and an
- * exit takes down, a large page at the price of a small one. What is not used by then is given back. Later arenas are
- * mappings of their own, so that a limit of address space counts them.
+ * Invariant: until zygote_arenas_end all arenas lie in one region that starts and ends at a large page, since a fork copies
+ * a large page, and an exit frees it, at the price of a small one. zygote_arenas_end returns the unused rest to the
+ * kernel. Later arenas are mappings of their own, so that a limit on address space counts them.
  */
 
 enum { LARGE_PAGE = 2 << 20, ARENAS = 64 << 20 };
@@ -41,7 +41,7 @@ void zygote_arena_free(void *context, void *at, size_t size) {
   munmap(at, size);
 }
 
-/* The interpreter is warm. */
+/* Called once the interpreter is warm. */
 void zygote_arenas_end(void) {
   char *used = to_large_page(arena);
   if (arenas_end > used) munmap(used, arenas_end - used);

@@ -1,0 +1,72 @@
+/*
+ * Admission: when the next waiting call may begin. Part of shim.c.
+ *
+ * in   CPU time and state of each running child, sampled every 4 ms      out  whether a lane is free; how long epoll may wait
+ * Invariant: on this core at most `runnable` fresh and `longest` long calls compute at once, and at most LANES calls run.
+ */
+
+enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* a call is long after 50 ms of CPU time */
+
+/* State of a process as the kernel names it: R runs, S sleeps, T is stopped; 0 where it is gone. */
+static char process_state(int pid) {
+  char path[32], text[256];
+  snprintf(path, sizeof path, "%d/stat", pid);
+  int fd = openat(config->proc, path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  text[n > 0 ? n : 0] = 0;
+  char *end = strrchr(text, ')');
+  return end && end[1] ? end[2] : 0;
+}
+
+/* Samples every running call: a sleeping call makes room for another; a long one gets a lower priority than fresh ones. */
+static void sample(uint64_t at) {
+  for (int i = 0; i < LANES; i++) {
+    struct call *c = &lanes[i];
+    if (!c->busy || at - c->sampled < SAMPLE_NS) continue;
+    if (c->session >= 0 && c->pid == 0) c->pid = running_cell(c->session);
+    if (c->pid <= 0) continue;
+    struct timespec t;
+    if (clock_gettime((~(clockid_t)c->pid) << 3 | 2, &t)) continue;
+    uint64_t cpu = t.tv_sec * 1000000000ull + t.tv_nsec;
+    char state = cpu - c->cpu < (at - c->sampled) / 20 ? process_state(c->pid) : 'R';
+    c->asleep = state == 'S' || state == 0;
+    if (!c->is_long && cpu > LONG_NS) {
+      c->is_long = 1;
+      setpriority(PRIO_PROCESS, c->pid, LONG_NICE);
+    }
+    c->cpu = cpu;
+    c->sampled = at;
+  }
+}
+
+/* True where one more call may begin. */
+static int has_room(void) {
+  int all = 0, fresh = 0, longer = 0;
+  for (int i = 0; i < LANES; i++) {
+    if (!lanes[i].busy) continue;
+    all++;
+    if (lanes[i].asleep) continue;
+    if (lanes[i].is_long) longer++;
+    else fresh++;
+  }
+  return all < LANES && fresh < config->runnable && longer < config->longest;
+}
+
+/* Longest wait for events: until the next deadline, sample or trim. -1 without end. */
+static int wait_ms(uint64_t at) {
+  uint64_t until = UINT64_MAX;
+  int busy = 0;
+  for (int i = 0; i < LANES; i++)
+    if (lanes[i].busy) {
+      busy++;
+      if (lanes[i].is_loud && at + TRIM_NS < until) until = at + TRIM_NS;
+      if (lanes[i].deadline < until) until = lanes[i].deadline;
+    }
+  if (busy && pending_count && at + SAMPLE_NS < until) until = at + SAMPLE_NS;
+  else if (busy && at + 5ull * SAMPLE_NS < until) until = at + 5ull * SAMPLE_NS;
+  if (until == UINT64_MAX) return -1;
+  return until <= at ? 0 : (until - at + 999999) / 1000000;
+}
+

@@ -1,0 +1,127 @@
+/*
+ * The data that the parts of shim.c share: configuration, frames, calls, sessions, states.
+ *
+ * Invariant: a slot of `lanes` is used by at most one call, a slot of `sessions` by at most one namespace, a slot of
+ * `states` by at most one stopped process. The layouts of config and request are repeated in zygote.py, those of request
+ * and reply in frames.ts and fallback.py: change them together.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/sched.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+#ifndef SYS_landlock_restrict_self
+#define SYS_landlock_restrict_self 446
+#endif
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x10
+#endif
+#ifndef PR_GET_TID_ADDRESS
+#define PR_GET_TID_ADDRESS 40
+#endif
+
+enum { LANES = 60, PENDING = 64, STATES = 512 }; /* calls that run, calls that wait here, stopped processes of sessions */
+enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* config.layers */
+enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                  /* request.flags */
+enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* request.kind */
+enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* reply.kind */
+enum { PAUSED = 1, FILES = 2 };                                 /* reply.kept */
+enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 }; /* tags of epoll events; below: a lane */
+
+struct config { /* set by zygote.py before zygote_serve */
+  int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare; /* descriptors, then numbers */
+  uint64_t base_bytes, file_bytes; /* address space of the warm interpreter; largest file */
+  uint32_t open_files, tmp_mb, tmp_mb_processes, threads;
+  const struct sock_filter *filter, *filter_processes, *filter_session;
+  uint32_t filter_length, filter_processes_length, filter_session_length, pid_at[4]; /* pid_at: filter lines that need our pid */
+  char uid_map[32], gid_map[32], scratch[64];
+};
+struct request { /* head of a frame from the pool; the code and the standard input follow it */
+  uint32_t bytes, kind, id, flags, timeout_ms, processes, memory_mb, max_output, state, parent, seed[2], code_len, stdin_len;
+};
+struct reply { /* head of a frame to the pool; the captured output follows it */
+  uint32_t bytes, kind, id, status, timed_out, wall_us, cpu_us, rss_kib, out_len, err_len, out_total, err_total;
+  uint32_t kept, kept_kib, held_kib, error, out_high, err_high; /* *_high: upper halves of the 64-bit totals */
+};
+struct call { /* one call, waiting in `pending` or running in `lanes` */
+  struct request request;
+  int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session; /* session: a slot, or -1 */
+  uint64_t began, deadline, sampled, trimmed, cpu; /* ns */
+};
+struct event { /* report of a session's first process: the result of wait4, and the state of /tmp */
+  int32_t pid, status, files, tmp_kib;
+  uint64_t cpu_us, rss_kib;
+};
+struct session { /* a namespace with a trusted first process, `init`; `far`: the namespace's ends of the two sockets */
+  int used, init, pidfd, events, cells, lane, far[2];
+  uint32_t tmp_kib;
+  int cell, code;                /* pid inside and exit code of the running cell, as the cell claims */
+  int over, stopped;             /* the running cell has ended; it was killed by us */
+  struct event end;              /* how the cell ended, as the kernel reports */
+};
+struct state { /* the stopped process of a cell: the next cell forks from it */
+  uint32_t key;
+  int session, inner, pid, pidfd, awake, dropped; /* inner: its pid in the namespace. awake: continued, so that it forks */
+  uint32_t anonymous_kib, changed_kib;            /* all anonymous memory; the part that replaced pages of the zygote */
+};
+struct buffer { char *at; size_t size, used; };
+
+static const struct config *config;
+static struct call lanes[LANES], pending[PENDING];
+static int pending_first, pending_count, epoll;
+static struct session sessions[STATES];
+static struct state states[STATES];
+static struct buffer in, out;
+/* A word for each lane, shared with the child until it is isolated: 1 when it is, or 1000 * step + errno. */
+static volatile uint32_t *stages;
+static pid_t *tid_address;
+
+static uint64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+static uint64_t cpu_us(const struct rusage *u) {
+  return (u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1000000ull + u->ru_utime.tv_usec + u->ru_stime.tv_usec;
+}
+
+static void watch(int fd, uint32_t events, uint64_t tag) {
+  struct epoll_event e = {events, {.u64 = tag}};
+  epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+/* Removes the descriptor from epoll before closing it: children hold copies, and a closed one would go on reporting. */
+static void unwatch(int fd) {
+  epoll_ctl(epoll, EPOLL_CTL_DEL, fd, 0);
+  close(fd);
+}
