@@ -75,7 +75,7 @@ async function ask(python: string, [program = '', ...rest]: readonly string[]): 
   } catch (cause) {
     throw new SandboxError('sandbox.no_python', {
       retriable: false,
-      message: `the interpreter ${python} could not be asked for its version: ${(cause as Error).message}`,
+      message: `${python} did not answer as a Python interpreter: ${(cause as Error).message}`,
       hint: 'install Python 3.10 or newer, or name one in TROUPE_SANDBOX_PYTHON',
       cause,
     })

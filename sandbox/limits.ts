@@ -4,8 +4,8 @@
  * in   a RunRequest      out  a Call with every limit filled in, or the reason why the request is rejected
  */
 import { notUnicode } from './escapedText'
+import { type Bounds, boundsFault } from './integerBounds'
 import type { RunRequest } from './sandbox'
-import { type Bounds, notWhole } from './wholeNumbers'
 
 export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
@@ -41,7 +41,7 @@ export interface Call {
 /** @param maxProcesses for a request that names none */
 export function callOf(request: RunRequest, maxProcesses: number): Call | string {
   for (const [name, bounds] of Object.entries(CALL_BOUNDS)) {
-    const fault = notWhole(name, request[name as keyof typeof CALL_BOUNDS], bounds)
+    const fault = boundsFault(name, request[name as keyof typeof CALL_BOUNDS], bounds)
     if (fault) return fault
   }
   const mode = request.mode ?? (request.session ? 'cell' : 'script')

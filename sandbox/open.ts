@@ -11,11 +11,11 @@ import { availableParallelism, tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { SandboxError } from './errors'
 import { openProcessPool } from './freshProcess/pool'
+import { checkBounds } from './integerBounds'
 import { findInterpreter, type Interpreter } from './interpreter'
 import { MAX_STREAM_BYTES } from './limits'
 import { DEFAULT_QUEUE_LIMIT, OPTION_BOUNDS, preloads, type SandboxOptions } from './options'
 import type { Sandbox, SandboxLevel } from './sandbox'
-import { checkWhole } from './wholeNumbers'
 import { workerFile } from './workerFile'
 import { controlFrame } from './zygote/frames'
 import { ZygotePool } from './zygote/pool'
@@ -72,7 +72,7 @@ export interface LevelReport {
  * sandbox.bad_option
  */
 export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox> {
-  checkWhole('sandbox.bad_option', options, OPTION_BOUNDS)
+  checkBounds('sandbox.bad_option', options, OPTION_BOUNDS)
   if (process.platform !== 'linux') {
     throw new SandboxError('sandbox.unsupported_platform', {
       retriable: false,
@@ -101,7 +101,7 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
 
 /** Tries every level, for `troupe doctor`. */
 export async function probeLevels(options: SandboxOptions = {}): Promise<readonly LevelReport[]> {
-  checkWhole('sandbox.bad_option', options, OPTION_BOUNDS)
+  checkBounds('sandbox.bad_option', options, OPTION_BOUNDS)
   const reports: LevelReport[] = []
   for (const level of LEVELS) {
     try {

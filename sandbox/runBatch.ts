@@ -4,8 +4,9 @@
  * in   requests, in any number      out  their results, in the requests' order
  * Invariant: the sandbox has at most `concurrency` of them at once; the first error stops the others.
  */
+
+import { checkBounds } from './integerBounds'
 import type { RunRequest, RunResult, Sandbox } from './sandbox'
-import { checkWhole } from './wholeNumbers'
 
 export interface BatchOptions {
   readonly signal?: AbortSignal
@@ -19,7 +20,7 @@ export async function runBatch(
   requests: readonly RunRequest[],
   options: BatchOptions = {},
 ): Promise<RunResult[]> {
-  checkWhole('sandbox.bad_option', options, { concurrency: [1, 2 ** 31 - 1] })
+  checkBounds('sandbox.bad_option', options, { concurrency: [1, 2 ** 31 - 1] })
   const results = new Array<RunResult>(requests.length)
   const failed = new AbortController()
   const signal = options.signal ? AbortSignal.any([options.signal, failed.signal]) : failed.signal

@@ -1,9 +1,10 @@
 /**
- * A notebook's cell as a program, for an interpreter that knows nothing of cells: its last expression is echoed unless
- * a semicolon follows it, an error is reported with its type, line and message. Warm interpreters have the same function in zygote/running.py.
+ * Wraps a notebook's cell into a program for a fresh interpreter: the last expression is echoed unless a semicolon follows
+ * it; an error is reported with its type, line and message. Zygotes have the same function in zygote/running.py.
  *
- * It is a function, so that nothing of it is among the code's names, and it takes the syntax tree apart with the
- * built-in `_ast`: importing `ast` would cost as much as a short call.
+ * in   the cell's code      out  a Python program
+ * Invariant: the cell does not see the wrapper's names. The wrapper uses the built-in `_ast`, since importing `ast` would
+ * cost as much as a short call.
  */
 const WRAPPER = `
 def run_cell(source):
@@ -51,6 +52,6 @@ def run_cell(source):
 `
 
 export function cellProgram(code: string): string {
-  // A JSON string is a Python string as long as no character outside the basic plane is escaped, and none is.
+  // JSON.stringify escapes no character outside the basic plane, so its result is also a Python string.
   return `${WRAPPER}run_cell(${JSON.stringify(code)})\n`
 }

@@ -1,12 +1,12 @@
 """Launcher: one interpreter for one call. It forks the code under limits, waits, cleans up, and reports.
 
-in   argv: where and how much (see `Call`); descriptor 3: the code, `code_bytes` long
+in   argv: directory and limits (see `Call`); descriptor 3: the code, `code_bytes` long
 out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or `failed WHY`
-Invariant: how the code ended is what wait4 and this clock say; the code holds no descriptor of ours, and whatever it
-started has this process as its reaper and is dead before `done` is written. SIGTERM (from the pool) and SIGHUP (from
-the kernel, when the thread that started us is gone) mean: end the call now.
+Invariant: the report comes from wait4 and this process's clock. The code holds no descriptor of the launcher. Every
+process that the code started is reaped by the launcher, and dead before `done` is written. SIGTERM (from the pool) and
+SIGHUP (from the kernel, when the thread that started the launcher is gone) mean: end the call now.
 
-Runs as `python3 -I -S` (site's .pth files may cost more than the call). Only built-in or tiny modules are imported.
+It runs as `python3 -I -S` (site's .pth files may cost more than the call) and imports only built-in or tiny modules.
 """
 
 import _signal as signal  # the signal module builds enums, which costs as much as the fork
@@ -24,7 +24,7 @@ ORPHAN_SECONDS = 0.3
 
 
 class Call:
-    """What argv says. `processes` is a limit of the whole user (RLIMIT_NPROC), -1 for none."""
+    """The arguments. `processes` limits the whole user (RLIMIT_NPROC); -1 for none."""
 
     def __init__(self, argv):
         self.parent = int(argv[1])
@@ -40,7 +40,7 @@ class Call:
 
 
 def libc():
-    """Calls C functions by name with ints and bytes; through _ctypes alone, which loads in a third of ctypes' time."""
+    """Returns a function that calls C functions by name. It uses _ctypes alone, which loads in a third of ctypes' time."""
     try:
         import _ctypes
 
@@ -55,15 +55,15 @@ def libc():
 
 def main():
     call = Call(sys.argv)
-    # Blocked from here on and read by sigtimedwait: there is no handler that could run at a wrong moment.
+    # Blocked from here on and read by sigtimedwait, so that no handler can run at a wrong moment.
     awaited = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     c = libc()
     c("prctl", PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != call.parent:
-        os._exit(1)  # the parent died before it could be watched
+        os._exit(1)  # the parent died before prctl took effect
     c("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    c("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # a child of the same user cannot trace us or open our descriptors
+    c("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # a child of the same user cannot trace this process or open its descriptors
     try:
         os.mkdir(call.directory, 0o700)
         descriptor = os.open(call.directory, DIRECTORY)
@@ -86,17 +86,17 @@ def main():
     try:
         os.write(CONTROL, line.encode())
     except OSError:
-        pass  # nobody is listening
+        pass  # the worker thread is gone
     remove(call.directory, descriptor)
     if ending == "orphaned" and parent_dies(call.parent):
-        remove(call.base, os.open(call.base, DIRECTORY))  # nobody is left to do it
+        remove(call.base, os.open(call.base, DIRECTORY))  # the pool is gone
     os._exit(0)
 
 
 def wait(child, deadline, awaited):
-    """Until the child has exited ('exited'), the deadline has passed ('timeout') or a signal has come ('asked', 'orphaned')."""
+    """Waits until the child exits ('exited'), the deadline passes ('timeout') or a signal comes ('asked', 'orphaned')."""
     while True:
-        # WNOWAIT: its pid stays taken until its group has been killed.
+        # WNOWAIT: the pid stays in use until the child's group has been killed.
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return "exited"
         left = deadline - time.monotonic()
@@ -108,7 +108,7 @@ def wait(child, deadline, awaited):
 
 
 def parent_dies(parent):
-    """Whether not only a thread of it has ended. The signal may come before the rest of the process is gone."""
+    """True where the parent process ended, and not only one of its threads. The signal may come before the process is gone."""
     until = time.monotonic() + ORPHAN_SECONDS
     while os.getppid() == parent and time.monotonic() < until:
         time.sleep(0.01)
@@ -116,7 +116,7 @@ def parent_dies(parent):
 
 
 def end(child):
-    """Kills the child, its group and every orphan that came to us. Returns the child's wait status."""
+    """Kills the child, its group and every orphan that this process inherited. Returns the child's wait status."""
     for kill in (os.killpg, os.kill):
         try:
             kill(child, signal.SIGKILL)
@@ -154,8 +154,8 @@ def children():
 
 
 def remove(directory, descriptor):
-    """Removes a tree of any depth: it walks by chdir from an open directory, so no path grows too long and no link
-    that the code left in its place is followed."""
+    """Removes a tree of any depth. It walks by chdir from an open directory, so that no path becomes too long and no
+    symbolic link of the code is followed."""
     try:
         os.fchmod(descriptor, 0o700)
         os.fchdir(descriptor)
@@ -174,11 +174,11 @@ def remove(directory, descriptor):
         os.chdir("/")
         os.rmdir(directory)
     except OSError:
-        pass  # the pool removes what is left when it closes
+        pass  # the pool removes the rest when it closes
 
 
 def empty():
-    """Unlinks the files of the current directory up to its first subdirectory, whose name it returns."""
+    """Unlinks files of the current directory until it meets a subdirectory, whose name it returns."""
     with os.scandir(".") as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -188,7 +188,7 @@ def empty():
 
 
 def run(call, c, launcher, awaited):
-    """In the child: takes the limits, reads the code, gives up every descriptor and privilege, then runs it."""
+    """In the child: sets the limits, reads the code, drops every descriptor and privilege, then runs the code."""
     os.setsid()
     c("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != launcher:
@@ -215,7 +215,7 @@ def confine(call, c):
     c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own /proc files belong to root
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # short of memory, the kernel takes this one first
+            file.write("1000")  # short of memory, the kernel kills this process first
     except OSError:
         pass
     c("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -243,7 +243,7 @@ def receive(size):
 
 
 def execute(source):
-    """Runs the source as `__main__`, as the interpreter would run a file of this name."""
+    """Runs the source as `__main__`, as the interpreter would run a file."""
     import _sitebuiltins
     import builtins
 

@@ -1,14 +1,14 @@
 /**
- * Pool: the sandbox of level `none`. A fresh interpreter a call under rlimits, started by piscina's worker threads.
+ * ProcessPool: the sandbox of level `none`. Piscina's worker threads start a fresh interpreter under rlimits for each call.
  *
- * in   requests, at most lanes + queueLimit at once      out  results in the order in which calls end
- * Invariant: a call is answered once, after everything that it started is dead, also when it is aborted, when its
- * worker thread is lost, and when the pool closes. Piscina's own abort is not used: it ends the thread, whose other
- * calls would die with it; the pool signals the call's launcher instead, whose pid stands in a table they share.
+ * in   requests, at most lanes + queueLimit at once      out  results, in the order in which calls end
+ * Invariant: a call is answered once, after every process that it started is dead; also when it is aborted, when its
+ * worker thread dies, and when the pool closes. Piscina's own abort is not used, since it would end the thread with all
+ * its calls: the pool signals the call's launcher, whose pid is in a table that pool and threads share.
  *
  * Not defended at this level: the code runs as this user. It can read the user's files, use the network, fill the disk
  * (64 MiB a file), signal the user's processes, and, unless this user is root, read their environment. A process that
- * clears its environment, leaves its session and kills its launcher outlives its call. `maxProcesses` counts on
+ * clears its environment, leaves its session and kills its launcher outlives its call. `maxProcesses` relies on
  * RLIMIT_NPROC, which the kernel does not enforce for root.
  */
 import { rmSync } from 'node:fs'
@@ -16,24 +16,24 @@ import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Piscina } from 'piscina'
-import { aborted, closed, queueFull, rejected } from '../answers'
 import { SandboxError } from '../errors'
 import type { Interpreter } from '../interpreter'
 import { type Call, callOf, MAX_FILE_BYTES, MAX_OPEN_FILES } from '../limits'
 import { DEFAULT_QUEUE_LIMIT, type SandboxOptions } from '../options'
+import { aborted, closed, queueFull, rejected } from '../refusals'
 import type { RunRequest, RunResult, Sandbox, SandboxLevel } from '../sandbox'
 import { workerFile } from '../workerFile'
 import { cellProgram } from './cellProgram'
-import { signalTo, sweep } from './processes'
-import { userProcesses } from './userProcesses'
+import { killCall, signalTo } from './killProcesses'
+import { countUserProcesses } from './userProcesses'
 import { type LaneOutcome, type LaneSetup, type LaneTask, SLOT } from './worker'
 
 const LEVEL: SandboxLevel = 'none'
 const DEFAULT_MAX_PROCESSES = 64
-/** A launcher whose thread was lost ends by itself; after this it is killed. */
+/** A launcher whose thread died ends by itself; one that still runs after this time is killed. */
 const LOST_MS = 3000
 
-/** @param base the sandbox's own directory; the pool removes it when it closes */
+/** @param base private directory of the sandbox; the pool removes it when it closes */
 export function openProcessPool(options: SandboxOptions, interpreter: Interpreter, base: string): Sandbox {
   const { python, packages, launcher } = interpreter
   const lanes = options.lanes ?? 2 * availableParallelism()
@@ -60,7 +60,7 @@ class ProcessPool implements Sandbox {
   readonly #piscina: Piscina<LaneTask, LaneOutcome>
   readonly #cells: Int32Array
   readonly #free: number[]
-  /** First come, first served: a Set keeps the order and forgets an aborted call at once. */
+  /** First come, first served. A Set keeps the order and deletes an aborted call at once. */
   readonly #waiting = new Set<Waiting>()
   readonly #running = new Set<Promise<unknown>>()
   readonly #removeBase = () => rmSync(this.setup.base, { recursive: true, force: true, maxRetries: 3 })
@@ -82,12 +82,12 @@ class ProcessPool implements Sandbox {
       minThreads: threads,
       maxThreads: threads,
       concurrentTasksPerWorker: Math.ceil(lanes / threads),
-      maxQueue: lanes, // never reached: a call waits here until it has a lane, so that an abort can take it back
-      atomics: 'disabled', // otherwise an idle thread blocks its event loop, and with it the output of its processes
-      execArgv: [], // the threads load plain JavaScript, whatever this process was started with
+      maxQueue: lanes, // never reached: a call waits in this class until it has a lane, so that an abort can remove it
+      atomics: 'disabled', // with atomics an idle thread blocks its event loop, and with it the output of its processes
+      execArgv: [], // the threads load plain JavaScript, whatever options this process was started with
       env: {},
     })
-    this.#piscina.on('error', () => undefined) // a thread that dies idle is replaced; one with calls rejects them
+    this.#piscina.on('error', () => undefined) // an idle thread that dies is replaced; one with calls rejects them
     process.once('exit', this.#removeBase)
   }
 
@@ -127,7 +127,7 @@ class ProcessPool implements Sandbox {
     this.#removeBase()
   }
 
-  /** A free slot, at once or in turn. Throws where the queue is full, the call aborted or the sandbox closed. */
+  /** A free slot, at once or after waiting. Rejects where the queue is full, the call aborted or the sandbox closed. */
   #lane(signal: AbortSignal | undefined): Promise<number> {
     if (this.#closing) return Promise.reject(closed())
     if (signal?.aborted) return Promise.reject(aborted(signal))
@@ -157,13 +157,13 @@ class ProcessPool implements Sandbox {
     else this.#free.push(slot)
   }
 
-  /** One call, again under a new mark if its thread was lost: nothing of it has been answered. */
+  /** Runs one call. Where its thread dies it runs once more, under a new mark: no answer was given yet. */
   async #inSlot(slot: number, call: Call): Promise<LaneOutcome> {
     const cells = this.#cells.subarray(slot * SLOT.cells, (slot + 1) * SLOT.cells)
     for (let attempt = 0; ; attempt++) {
       const mark = `${process.pid}-${this.#calls++}`
       try {
-        const processLimit = await userProcesses().then(now =>
+        const processLimit = await countUserProcesses().then(now =>
           now < 0 ? -1 : now + 2 * this.lanes + call.maxProcesses,
         )
         return await this.#piscina.run({ slot, mark, call, processLimit })
@@ -171,7 +171,7 @@ class ProcessPool implements Sandbox {
         await this.#endLost(mark, cells)
         if (Atomics.load(cells, SLOT.stop)) return { kind: 'stopped' }
         if (attempt > 0) {
-          const message = 'the worker thread of the call was lost twice'
+          const message = 'the worker thread of the call died twice'
           throw new SandboxError('sandbox.worker_lost', { retriable: true, message, cause })
         }
         cells.fill(0)
@@ -186,14 +186,14 @@ class ProcessPool implements Sandbox {
     if (pid > 0) signalTo(pid, 'SIGTERM')
   }
 
-  /** The launcher of a lost thread gets a SIGHUP from the kernel, ends its call and exits. Sees to it that it does. */
+  /** Makes sure that the launcher of a dead thread ends. The kernel has sent it SIGHUP, on which it ends its call and exits. */
   async #endLost(mark: string, cells: Int32Array): Promise<void> {
     const launcher = Atomics.load(cells, SLOT.launcher)
     if (launcher === 0) return
     signalTo(launcher, 'SIGTERM')
     const until = performance.now() + LOST_MS
     while (signalTo(launcher, 0) && performance.now() < until) await sleep(5)
-    sweep(mark, launcher, Atomics.load(cells, SLOT.child))
+    killCall(mark, launcher, Atomics.load(cells, SLOT.child))
     rmSync(join(this.setup.base, mark), { recursive: true, force: true, maxRetries: 2 })
   }
 }

@@ -1,5 +1,5 @@
 /**
- * How many processes and threads this user has: the kernel's limit counts them all, so a call's share goes on top.
+ * Counts the processes and threads of this user. RLIMIT_NPROC counts them all, so a call's share is added to the count.
  *
  * out  the count, at most 2 s old; -1 for root, for whom the kernel does not enforce the limit
  */
@@ -9,7 +9,7 @@ const FRESH_MS = 2000
 
 let counted: { readonly at: number; readonly count: Promise<number> } | undefined
 
-export function userProcesses(): Promise<number> {
+export function countUserProcesses(): Promise<number> {
   const user = process.geteuid?.() ?? 0
   if (user === 0) return Promise.resolve(-1)
   if (!counted || performance.now() - counted.at > FRESH_MS) counted = { at: performance.now(), count: count(user) }
@@ -24,7 +24,7 @@ async function count(user: number): Promise<number> {
         if ((await stat(`/proc/${pid}`)).uid !== user) return 0
         return Number(/^Threads:\s+(\d+)/m.exec(await readFile(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0)
       } catch {
-        return 0 // it ended meanwhile
+        return 0 // the process ended meanwhile
       }
     }),
   )

@@ -1,11 +1,12 @@
 /**
- * Worker: what a piscina thread does with one call: start its launcher, feed it, capture its output, say how it ended.
+ * Worker: runs one call in a piscina thread: starts its launcher, writes its input, captures its output, reports its end.
  *
  * in   a LaneTask      out  a LaneOutcome; the pids of the call, in the shared table, as soon as they are known
- * Invariant: when it returns, the launcher has exited and everything that the call started has been killed. The outcome
- * comes from the launcher's report, which the code cannot write to, and from timers; never from what the code printed.
+ * Invariant: when `run` returns, the launcher has exited and every process of the call has been killed. The outcome comes
+ * from the launcher's report, which the code cannot write to, and from timers; never from the code's output.
  *
- * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import node: modules, ./processes and ../waitStatus only.
+ * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import only node: modules,
+ * ./killProcesses and ../waitStatus.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { rmSync } from 'node:fs'
@@ -15,32 +16,32 @@ import { workerData } from 'node:worker_threads'
 import type { Call } from '../limits'
 import type { RunEnding } from '../sandbox'
 import { endingOf } from '../waitStatus'
-import { MARK, signalTo, sweep } from './processes'
+import { killCall, MARK, signalTo } from './killProcesses'
 
-/** The same for all calls of a pool; given to the threads once. */
+/** Settings common to all calls of a pool; each thread gets them once. */
 export interface LaneSetup {
   readonly python: string
-  /** The compiled launcher. */
+  /** Path of the compiled launcher. */
   readonly launcher: string
-  /** The pool's private directory; each call gets one of its own in it. */
+  /** Private directory of the pool; each call gets a directory in it. */
   readonly base: string
   /** Directories for sys.path after the standard library, `:` between them. */
   readonly packages: string
   readonly fileBytes: number
   readonly openFiles: number
-  /** Int32 cells, three a slot: see SLOT. Written here, read by the pool when it has to kill. */
+  /** Int32 cells, three for each slot: see SLOT. The worker writes the pids, the pool reads them to kill. */
   readonly table: SharedArrayBuffer
 }
 
-/** Cells of a slot. `stop` is set by the pool; the pids by the worker. */
+/** Cells of a slot. The pool sets `stop`, the worker sets the pids. */
 export const SLOT = { cells: 3, stop: 0, launcher: 1, child: 2 } as const
 
 export interface LaneTask {
   readonly slot: number
-  /** Unique in the pool's life; names the directory and marks the processes. */
+  /** Unique in the pool's life. It names the call's directory and marks its processes. */
   readonly mark: string
   readonly call: Call
-  /** RLIMIT_NPROC, a limit of the whole user; -1 for none. */
+  /** RLIMIT_NPROC, which limits the whole user; -1 for none. */
   readonly processLimit: number
 }
 
@@ -48,16 +49,16 @@ interface Ended extends RunEnding {
   readonly kind: 'ended'
 }
 
-/** stopped: the pool asked for it. failed: the code was never begun. */
+/** stopped: the pool stopped it. failed: the code did not begin. */
 export type LaneOutcome = Ended | { readonly kind: 'stopped' } | { readonly kind: 'failed'; readonly message: string }
 
-/** An interpreter that has not begun the code by then is given up. */
+/** Time in which the interpreter must begin the code. */
 const START_MS = 20_000
-/** The launcher keeps the deadline; it is killed when its report is this late, as it is if the code stopped it. */
+/** The launcher enforces the deadline. It is killed when its report is this late, for the code may have stopped it. */
 const LATE_MS = 2500
-/** Removing what a call wrote may take this long. */
+/** Time to remove the files of a call. */
 const CLEAN_MS = 10_000
-/** Output that is still open after the launcher has exited is held by a process that escaped; it is not waited for. */
+/** Streams that are open this long after the launcher's exit are held by a process that escaped. They are closed. */
 const DRAIN_MS = 300
 
 export default function run(task: LaneTask): Promise<LaneOutcome> {
@@ -72,7 +73,7 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
   }
   const pid = launcher.pid
   Atomics.store(cells, SLOT.launcher, pid)
-  // The pool sets `stop` before it reads the pid, and here it is the other way round: one of the two sees the other.
+  // The pool sets `stop`, then reads the pid; the worker sets the pid, then reads `stop`. So one of them sees the other.
   if (Atomics.load(cells, SLOT.stop)) signalTo(pid, 'SIGTERM')
 
   return new Promise(resolve => {
@@ -94,7 +95,7 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
     launcher.once('exit', () => {
       clearTimeout(watchdog)
       const child = Atomics.load(cells, SLOT.child)
-      if (!report.done && (child > 0 || late)) sweep(task.mark, pid, child)
+      if (!report.done && (child > 0 || late)) killCall(task.mark, pid, child)
       watchdog = setTimeout(() => {
         for (const stream of launcher.stdio) stream?.destroy()
       }, DRAIN_MS)
@@ -114,7 +115,7 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
         const why = report.failed ?? (late ? `not begun within ${START_MS} ms` : `exit ${code ?? signal}`)
         resolve({ kind: 'failed', message: `the interpreter could not start the code: ${why}` })
       } else {
-        // Somebody killed the launcher: the code itself, the kernel short of memory, or our watchdog.
+        // The launcher was killed: by the code, by the kernel for lack of memory, or by the watchdog.
         const wallMs = performance.now() - started
         const rest = { exitCode: null, signal: signal ?? 'SIGKILL', wallMs, cpuMs: 0, maxRssBytes: 0 }
         resolve({ kind: 'ended', status: late ? 'timeout' : 'killed', ...rest, ...streams })
@@ -123,7 +124,7 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
   })
 }
 
-/** A launcher in a session of its own, with nothing of this process's environment. */
+/** Starts a launcher in a session of its own, without this process's environment. */
 function launch(setup: LaneSetup, task: LaneTask, directory: string): ChildProcess {
   const { call } = task
   const numbers = [call.code.length, call.timeoutMs, call.memoryBytes, setup.fileBytes, setup.openFiles]
@@ -144,14 +145,14 @@ function launch(setup: LaneSetup, task: LaneTask, directory: string): ChildProce
         HOME: directory,
         TMPDIR: directory,
         [MARK]: task.mark,
-        // A library that starts a thread a core would meet the limits, and slow its neighbours.
+        // A library that starts a thread for each core would run into the limits and slow other calls.
         OMP_NUM_THREADS: '1',
         OPENBLAS_NUM_THREADS: '1',
         MKL_NUM_THREADS: '1',
       },
     },
   )
-  // Code may end without having read what it was given: EPIPE is no fault.
+  // Code may end before it has read its input, so EPIPE is no fault.
   const control = launcher.stdio[3] as Writable | undefined
   for (const stream of [launcher.stdin, control]) stream?.on('error', () => undefined)
   control?.write(call.code)
@@ -159,7 +160,7 @@ function launch(setup: LaneSetup, task: LaneTask, directory: string): ChildProce
   return launcher
 }
 
-/** Keeps the head of a stream and counts all of it; it always reads on, so the writer never waits for us. */
+/** Captures the first bytes of a stream and counts all. It reads to the end, so that the writer never blocks. */
 function capture(stream: Readable, most: number) {
   const kept: Buffer[] = []
   let keptBytes = 0
@@ -169,7 +170,7 @@ function capture(stream: Readable, most: number) {
     total += chunk.length
     const room = most - keptBytes
     if (room <= 0) return
-    const head = Buffer.from(chunk.subarray(0, room)) // a copy: the chunk may be a corner of a large buffer
+    const head = Buffer.from(chunk.subarray(0, room)) // a copy: the chunk may be part of a large buffer
     kept.push(head)
     keptBytes += head.length
   })
@@ -178,7 +179,7 @@ function capture(stream: Readable, most: number) {
 
 type Report = Pick<Ended, 'status' | 'exitCode' | 'signal' | 'wallMs' | 'cpuMs' | 'maxRssBytes'>
 
-/** The launcher's lines; see launcher.py for their form. */
+/** Reads the launcher's report; launcher.py describes its lines. */
 function readReport(stream: Readable, onLine: (line: string) => void): { done?: Report; failed?: string } {
   const report: { done?: Report; failed?: string } = {}
   let text = ''

@@ -1,8 +1,8 @@
 /**
- * A bearer token: a judge's is read from a file once; compared in constant time.
+ * Checks bearer tokens. A judge's token is read from a file, once.
  *
- * in   a token or a file, an Authorization header      out  whether the request may come in
- * Invariant: the token is in no message, and how long a comparison takes says nothing about it.
+ * in   a token or a file; an Authorization header      out  true where the request carries the token
+ * Invariant: the token appears in no message, and the comparison takes the same time for every header.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -21,11 +21,9 @@ export function tokenCheck(file: string): TokenCheck {
     throw badToken(`the token file ${file} could not be read: ${(cause as Error).message}`, cause)
   }
   if (token === '') throw badToken(`the token file ${file} is empty`)
-  // RFC 6750 §2.1: what may stand in a header after "Bearer ".
+  // RFC 6750 §2.1: characters allowed after "Bearer ".
   if (!/^[A-Za-z0-9\-._~+/]+=*$/.test(token)) {
-    throw badToken(
-      `the token file ${file} holds something else than one token (letters, digits, -._~+/ and = at its end)`,
-    )
+    throw badToken(`the token file ${file} must hold one token: letters, digits, -._~+/ and = at its end`)
   }
   return bearerCheck(token)
 }
@@ -39,6 +37,6 @@ export function bearerCheck(token: string): TokenCheck {
 }
 
 function badToken(message: string, cause?: unknown): SandboxError {
-  const hint = 'write one line, as `openssl rand -hex 32 > FILE` does'
+  const hint = 'write a token with `openssl rand -hex 32 > FILE`'
   return new SandboxError('judge.bad_token', { retriable: false, message, hint, cause })
 }

@@ -1,9 +1,9 @@
 /**
- * C++ in the sandbox: one call, whose code is a launcher of ours that compiles the program, runs it and ends as it did.
+ * C++ in the sandbox: one call, whose Python code is a launcher that compiles the program, runs it and exits as it did.
  *
- * in   C++ source, limits      out  the launcher's Python; from a result, what became of the program
- * Invariant: the launcher's header is on stderr before the program starts, and the exit code is the launcher's, so the
- * program can forge neither (beyond what it may decide about itself: how it ends).
+ * in   C++ source, limits      out  the launcher's Python; from a result, the outcome of the program
+ * Invariant: the launcher writes its header to stderr before the program starts, and the exit code is the launcher's, so
+ * the program can forge neither. It decides only how it ends itself.
  */
 import { CALL_BOUNDS } from '../limits'
 import type { RunRequest, RunResult } from '../sandbox'
@@ -11,29 +11,29 @@ import type { RunRequest, RunResult } from '../sandbox'
 export interface CppLimits {
   readonly runMs: number
   readonly compileMs: number
-  /** Of the program. The compiler has more. */
+  /** Memory of the program. The compiler gets more. */
   readonly memoryMb: number
   readonly maxOutputBytes: number
 }
 
 export interface CppOutcome {
-  /** unavailable: there is no compiler here, or this level of the sandbox allows no processes. */
+  /** unavailable: the machine has no compiler, or the sandbox's level allows no processes. */
   readonly kind: 'ok' | 'error' | 'timeout' | 'not-compiled' | 'unavailable'
   readonly stderr: Uint8Array
   readonly stderrBytes: number
-  /** The program's own time; 0 where it never ran. */
+  /** Time of the program alone; 0 where it did not run. */
   readonly runMs: number
 }
 
 /** `cc1plus` with <bits/stdc++.h> and -O2 takes 0.5 GB of address space. */
 const COMPILER_MEMORY_MB = 2048
-/** The driver, the compiler, the assembler and the linker, and what the program may start. */
+/** Processes: the driver, the compiler, the assembler, the linker, and those that the program may start. */
 const PROCESSES = 64
-/** The launcher ends the program itself; the sandbox's own deadline is for a launcher that does not. */
+/** The launcher enforces the program's deadline; the sandbox's, this much later, is for a launcher that fails to. */
 const SLACK_MS = 1000
 const EXIT = { ok: 0, error: 1, timeout: 2, notCompiled: 3, unavailable: 4 } as const
 
-// `os.posix_spawn` and `sigtimedwait`: subprocess polls, and waits up to 50 ms too long.
+// With `os.posix_spawn` and `sigtimedwait`, since subprocess polls, and waits up to 50 ms too long.
 const LAUNCHER = `
 def launch(source, run_seconds, compile_seconds, memory_bytes):
     import os, resource, shutil, signal, sys, time
@@ -118,7 +118,7 @@ def launch(source, run_seconds, compile_seconds, memory_bytes):
 /** The call that compiles and runs `source`. */
 export function cppRequest(id: string, source: string, stdin: string, limits: CppLimits): RunRequest {
   const { runMs, compileMs, memoryMb, maxOutputBytes } = limits
-  // A JSON string is a Python string as long as no character outside the basic plane is escaped, and none is.
+  // JSON.stringify escapes no character outside the basic plane, so its result is also a Python string.
   const given = [JSON.stringify(source), runMs / 1000, compileMs / 1000, memoryMb * 1024 * 1024]
   return {
     id,
@@ -131,14 +131,14 @@ export function cppRequest(id: string, source: string, stdin: string, limits: Cp
   }
 }
 
-/** What became of the program. A result that is `rejected` is none of these. */
+/** The outcome of the program, from a result that is not `rejected`. */
 export function cppOutcome(result: RunResult): CppOutcome {
   const end = result.stderr.indexOf(10) + 1
   const compileMs = Number(
     /^compiled (\d+)\n/.exec(Buffer.from(result.stderr.subarray(0, end)).toString('latin1'))?.[1],
   )
   if (Number.isNaN(compileMs)) {
-    // The launcher itself was ended before it could say anything.
+    // The launcher was killed before it wrote its header.
     const kind = result.status === 'timeout' ? 'timeout' : 'unavailable'
     return { kind, stderr: result.stderr, stderrBytes: result.stderrBytes, runMs: 0 }
   }

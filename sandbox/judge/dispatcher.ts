@@ -1,56 +1,51 @@
 /**
- * Dispatcher: gives submissions of many clients to one sandbox, fairly, and never more than it can hold.
+ * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and never more than the sandbox takes.
  *
- * in   requests of one or many submissions, each with its client and the time that it may wait      out  their verdicts
- * Invariant: every submission of a request that was let in gets exactly one verdict, unless its client goes away;
- * clients take turns (addresses, then their connections), so nobody waits for another's flood.
+ * in   requests with one or many submissions, each with its client and its longest wait      out  their verdicts
+ * Invariant: every submission of an admitted request gets exactly one verdict, unless its client disconnects. Clients
+ * take turns, by address and then by connection, so that no client waits for another's flood.
  */
-import { setMaxListeners } from 'node:events'
 import { CALL_BOUNDS, DEFAULT_MAX_OUTPUT_BYTES } from '../limits'
 import type { RunRequest, Sandbox } from '../sandbox'
+import { CallStatistics } from './callStatistics'
 import { cppRequest } from './cppProgram'
+import { type Call, RequestJob } from './requestJob'
+import { RoundRobin } from './roundRobin'
 import type { BadSubmission, Submission } from './submission'
-import { Tally } from './tally'
-import { type Source, Turns } from './turns'
-import { invalid, unrun, type Verdict, verdictOf } from './verdict'
+import { notRun, type Verdict, verdictOf } from './verdict'
 
 export interface DispatcherLimits {
-  /** Of one run; a C++ program's compilation has `compileMs` beside it. */
+  /** Deadline of one run. The compilation of a C++ program has `compileMs` in addition. */
   readonly timeoutMs: number
   readonly compileMs: number
   readonly memoryMb: number
   readonly cppMemoryMb: number
   readonly maxOutputChars: number
-  /** Submissions that may wait, of all clients. */
+  /** Submissions of all clients that may wait. */
   readonly maxQueuedCalls: number
-  /** Submissions that may wait of one address, so that none can shut the others out. */
+  /** Submissions of one address that may wait, so that no address can fill the queue. */
   readonly maxClientCalls: number
 }
 
-/** Whose request it is: turns go by address, then by connection. */
+/** Sender of a request. Turns go by address, then by connection. */
 export interface Client {
   readonly address: string
   readonly connection: object
 }
 
-interface Call {
-  readonly job: Job
-  readonly index: number
-}
-
-/** A call that was begun in time has been ended by the sandbox this long after its limit. */
+/** The sandbox has ended a call that began in time at most this long after its deadline. */
 const LATE_MS = 2000
-/** The more are with the sandbox, the longer waits who comes new. */
+/** Calls that the sandbox has beyond its lanes. A larger number makes a new client wait longer. */
 const AHEAD = 16
-/** Streams are captured this far: the tail of stderr must be in it, and stdout is compared as a whole. */
+/** Captured bytes of a stream: they must hold the tail of stderr, and all of stdout, which is compared as a whole. */
 const CAPTURED_BYTES = 16 * DEFAULT_MAX_OUTPUT_BYTES
 
 export class Dispatcher {
-  readonly tally = new Tally()
-  readonly #addresses = new Map<string, { readonly turns: Turns<Call>; waiting: number; open: number }>()
-  readonly #connections = new WeakMap<object, Turns<Call>>()
-  readonly #turns = new Turns<Call>()
-  readonly #jobs = new Set<Job>()
+  readonly statistics = new CallStatistics()
+  readonly #addresses = new Map<string, { readonly turns: RoundRobin<Call>; waiting: number; open: number }>()
+  readonly #connections = new WeakMap<object, RoundRobin<Call>>()
+  readonly #waitingCalls = new RoundRobin<Call>()
+  readonly #jobs = new Set<RequestJob>()
   #waiting = 0
   #running = 0
 
@@ -59,22 +54,22 @@ export class Dispatcher {
     private readonly limits: DispatcherLimits,
   ) {}
 
-  /** Submissions that wait, and those that are with the sandbox. */
+  /** Number of submissions that wait, and that the sandbox has. */
   get load(): { readonly waiting: number; readonly running: number } {
     return { waiting: this.#waiting, running: this.#running }
   }
 
-  /** Who is over its bound if so many more are let in: this client, or all of them together. */
-  crowded(client: Client, calls: number): 'client' | 'server' | undefined {
+  /** The bound that `calls` more would exceed: this client's, or that of all clients together. */
+  overLimit(client: Client, calls: number): 'client' | 'server' | undefined {
     if (this.#waiting + calls > this.limits.maxQueuedCalls) return 'server'
     const waiting = this.#addresses.get(client.address)?.waiting ?? 0
     return waiting + calls > this.limits.maxClientCalls ? 'client' : undefined
   }
 
   /**
-   * The verdicts, in the items' order. What has not begun after `waitMs` is answered `queue_timeout`; what the sandbox
-   * has by then has the time that it would need if it had begun.
-   * @param signal the client's going away: what waits is forgotten, what runs is ended; then this never resolves
+   * Resolves with the verdicts, in the items' order. A submission that still waits after `waitMs` is answered
+   * `queue_timeout`; one that the sandbox has by then gets the time that it would need if it had just begun.
+   * @param signal aborted when the client disconnects: waiting calls are dropped, running ones ended; then this never resolves
    */
   judge(
     client: Client,
@@ -85,7 +80,7 @@ export class Dispatcher {
     return new Promise(resolve => {
       const address = this.#address(client.address)
       address.open++
-      const job = new Job(items, {
+      const job = new RequestJob(items, {
         onWaiting: change => {
           this.#waiting += change
           address.waiting += change
@@ -100,51 +95,51 @@ export class Dispatcher {
       job.open()
       if (signal.aborted) job.drop()
       if (job.isDone) return
-      signal.addEventListener('abort', () => this.tally.count('dropped', job.drop()), { once: true })
+      signal.addEventListener('abort', () => this.statistics.count('dropped', job.drop()), { once: true })
       job.expiry = setTimeout(() => this.#expire(job, waitMs), Math.min(waitMs, 2 ** 31 - 1))
-      this.#enlist(client, address.turns, job)
-      this.#pump()
+      this.#enqueue(client, address.turns, job)
+      this.#dispatch()
     })
   }
 
-  /** Ends what waits and what runs; each is answered `internal_error`. */
+  /** Ends all waiting and running calls; each is answered `internal_error`. */
   endAll(why: string): void {
-    for (const job of this.#jobs) this.tally.count('internalErrors', job.end(why))
+    for (const job of this.#jobs) this.statistics.count('internalErrors', job.end(why))
   }
 
-  /** Calls that the sandbox has, and has not begun either, are given up once their own time would be over too. */
-  #expire(job: Job, waitMs: number): void {
-    this.tally.count('queueTimeouts', job.expire(waitMs))
+  /** Answers the waiting calls; calls that the sandbox has are given up once their own deadline would have passed too. */
+  #expire(job: RequestJob, waitMs: number): void {
+    this.statistics.count('queueTimeouts', job.expire(waitMs))
     const { timeoutMs, compileMs } = this.limits
     const longest = timeoutMs + (job.items.some(item => 'type' in item && item.type === 'cpp') ? compileMs : 0)
     if (job.isDone) return
-    job.expiry = setTimeout(() => this.tally.count('queueTimeouts', job.giveUp(waitMs)), longest + LATE_MS)
+    job.expiry = setTimeout(() => this.statistics.count('queueTimeouts', job.giveUp(waitMs)), longest + LATE_MS)
   }
 
   #address(name: string) {
     const known = this.#addresses.get(name)
     if (known) return known
-    const fresh = { turns: new Turns<Call>(), waiting: 0, open: 0 }
+    const fresh = { turns: new RoundRobin<Call>(), waiting: 0, open: 0 }
     this.#addresses.set(name, fresh)
     return fresh
   }
 
-  #enlist(client: Client, turns: Turns<Call>, job: Job): void {
+  #enqueue(client: Client, turns: RoundRobin<Call>, job: RequestJob): void {
     let connection = this.#connections.get(client.connection)
     if (!connection) {
-      connection = new Turns()
+      connection = new RoundRobin()
       this.#connections.set(client.connection, connection)
     }
     connection.add(job)
     turns.add(connection)
-    this.#turns.add(turns)
+    this.#waitingCalls.add(turns)
   }
 
-  /** A few more than it has lanes are with the sandbox, so that a lane that becomes free has its next call at once. */
-  #pump(): void {
+  /** Sends the sandbox a few more calls than it has lanes, so that a free lane has its next call at once. */
+  #dispatch(): void {
     const { lanes } = this.sandbox
     while (this.#running < lanes + Math.min(lanes, AHEAD)) {
-      const call = this.#turns.take()
+      const call = this.#waitingCalls.take()
       if (!call) return
       void this.#run(call)
     }
@@ -156,16 +151,16 @@ export class Dispatcher {
     const waitedMs = job.ageMs
     try {
       const result = await this.sandbox.run(this.#request(submission), job.stopped)
-      this.tally.waited(waitedMs + (result.queuedMs ?? 0))
-      this.tally.count(result.status === 'timeout' ? 'timedOut' : 'answered')
+      this.statistics.waited(waitedMs + (result.queuedMs ?? 0))
+      this.statistics.count(result.status === 'timeout' ? 'timedOut' : 'answered')
       job.settle(index, verdictOf(submission, result, this.limits))
     } catch (error) {
-      if (!job.stopped.aborted) this.tally.count('internalErrors')
-      job.settle(index, unrun(submission.subId, 'internal_error', (error as Error).message, job.ageMs))
+      if (!job.stopped.aborted) this.statistics.count('internalErrors')
+      job.settle(index, notRun(submission.subId, 'internal_error', (error as Error).message, job.ageMs))
     } finally {
       this.#running--
-      this.tally.ended()
-      this.#pump()
+      this.statistics.ended()
+      this.#dispatch()
     }
   }
 
@@ -176,127 +171,4 @@ export class Dispatcher {
     if (type === 'python') return { id: subId, code: solution, stdin: input, timeoutMs, memoryMb, maxOutputBytes }
     return cppRequest(subId, solution, input, { runMs: timeoutMs, compileMs, memoryMb: cppMemoryMb, maxOutputBytes })
   }
-}
-
-interface JobEvents {
-  onWaiting(change: number): void
-  onAnswered(verdicts: readonly Verdict[]): void
-  onClose(): void
-}
-
-/** One request's submissions: those that wait are given out in order. */
-class Job implements Source<Call> {
-  readonly #controller = new AbortController()
-  readonly #began = performance.now()
-  readonly #verdicts: Verdict[]
-  /** Indices of what can run, and how many of them have been given out. */
-  readonly #runnable: number[] = []
-  #given = 0
-  #open: number
-  #dropped = false
-  expiry: NodeJS.Timeout | undefined
-
-  constructor(
-    readonly items: readonly (Submission | BadSubmission)[],
-    private readonly events: JobEvents,
-  ) {
-    setMaxListeners(0, this.#controller.signal)
-    this.#verdicts = new Array<Verdict>(items.length)
-    this.#open = items.length
-  }
-
-  /** Answers what cannot run; the rest waits from now on. */
-  open(): void {
-    for (const [index, item] of this.items.entries()) if (!cannotRun(item)) this.#runnable.push(index)
-    this.events.onWaiting(this.#runnable.length)
-    for (const [index, item] of this.items.entries()) {
-      const verdict = cannotRun(item)
-      if (verdict) this.settle(index, verdict)
-    }
-  }
-
-  get stopped(): AbortSignal {
-    return this.#controller.signal
-  }
-
-  get isDone(): boolean {
-    return this.#open === 0 || this.#dropped
-  }
-
-  get ageMs(): number {
-    return performance.now() - this.#began
-  }
-
-  take(): Call | undefined {
-    const index = this.#runnable[this.#given]
-    if (index === undefined) return undefined
-    this.#given++
-    this.events.onWaiting(-1)
-    return { job: this, index }
-  }
-
-  settle(index: number, verdict: Verdict): void {
-    if (this.#dropped || this.#verdicts[index]) return
-    this.#verdicts[index] = verdict
-    if (--this.#open > 0) return
-    clearTimeout(this.expiry)
-    this.events.onClose()
-    this.events.onAnswered(this.#verdicts)
-  }
-
-  /** Answers what still waits. Returns how many those were. */
-  expire(waitMs: number): number {
-    const waiting = this.#takeWaiting()
-    for (const index of waiting) this.#fail(index, 'queue_timeout', waited(waitMs))
-    return waiting.length
-  }
-
-  /** Answers what was given out and has not ended, and ends it. Returns how many those were. */
-  giveUp(waitMs: number): number {
-    const open = this.#open
-    for (const index of this.items.keys()) this.#fail(index, 'queue_timeout', waited(waitMs))
-    this.#controller.abort(new Error('its time to wait is over'))
-    return open
-  }
-
-  /** Answers what waits and what runs, and ends it. Returns how many those were. */
-  end(why: string): number {
-    const open = this.#open
-    this.#takeWaiting()
-    for (const index of this.items.keys()) this.#fail(index, 'internal_error', why)
-    this.#controller.abort(new Error(why))
-    return open
-  }
-
-  /** Forgets what waits, ends what runs. Returns how many those were. */
-  drop(): number {
-    if (this.isDone) return 0
-    this.#dropped = true
-    clearTimeout(this.expiry)
-    this.#takeWaiting()
-    this.#controller.abort(new Error('the client went away'))
-    this.events.onClose()
-    return this.#open
-  }
-
-  #fail(index: number, reason: 'queue_timeout' | 'internal_error', why: string): void {
-    this.settle(index, unrun(this.items[index]!.subId, reason, why, this.ageMs))
-  }
-
-  #takeWaiting(): readonly number[] {
-    const waiting = this.#runnable.slice(this.#given)
-    this.#given = this.#runnable.length
-    this.events.onWaiting(-waiting.length)
-    return waiting
-  }
-}
-
-const waited = (ms: number) => `no lane was free for it within ${ms} ms: send less at once, or use /long-batch`
-
-/** The verdict of what needs no lane to be judged. */
-function cannotRun(item: Submission | BadSubmission): Verdict | undefined {
-  if ('faults' in item) return invalid(item)
-  if (item.type !== 'math') return undefined
-  const why = "type 'math' has no executor here, nor has it in Code Judge: send python or cpp"
-  return unrun(item.subId, 'internal_error', why, 0)
 }

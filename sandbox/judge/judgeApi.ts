@@ -1,10 +1,10 @@
 /**
- * Code Judge's HTTP API over a sandbox (0xWJ/code-judge, app/main.py). What needs no sandbox is here: routes, tokens,
- * bodies, refusals; the dispatcher does the rest.
+ * Code Judge's HTTP API over a sandbox (0xWJ/code-judge, app/main.py): routes, tokens, bodies and refusals. The
+ * dispatcher runs the submissions.
  *
- * in   GET /ping /status, POST /run /judge with /batch and /long-batch      out  their answers, 422 as FastAPI has it
- * Invariant: every request is answered, and what is held for all of them together is bounded: bodies by bytes,
- * submissions by count; what is over is refused at once with 429 or 503 and Retry-After.
+ * in   GET /ping /status, POST /run /judge with /batch and /long-batch      out  their answers; 422 as FastAPI has it
+ * Invariant: every request is answered. Bodies are bounded in bytes and waiting submissions in number, over all requests;
+ * a request above a bound is refused at once with 429 or 503 and Retry-After.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { escapedText } from '../escapedText'
@@ -16,15 +16,15 @@ import { batchOf, type Fault, submissionCount, submissionOf } from './submission
 import { type Verdict, withoutStreams } from './verdict'
 
 export interface JudgeLimits extends DispatcherLimits, BodyLimits {
-  /** How long a submission to /run, /judge and /batch may wait for a lane. */
+  /** Longest wait for a lane of a submission to /run, /judge or /batch. */
   readonly queueWaitMs: number
   /** The same for /long-batch. */
   readonly longQueueWaitMs: number
-  /** Of all bodies that are being read, worked on or answered. */
+  /** Bytes of all bodies that are being read, run or answered. */
   readonly maxHeldBytes: number
 }
 
-/** A client that does not take its answer. */
+/** Connections of clients that do not read their answer are closed after this time. */
 const STALLED_MS = 60_000
 
 interface Reply {
@@ -38,7 +38,7 @@ type Handler = (context: Context) => Promise<Reply> | Reply
 interface Context {
   readonly request: IncomingMessage
   readonly gone: AbortSignal
-  /** Bytes that are given back to the budget when the answer is out. */
+  /** Counts bytes that return to the budget once the answer is sent. */
   hold(bytes: number): void
 }
 
@@ -79,12 +79,14 @@ export class JudgeApi {
     })
   }
 
+  /** Refuses new requests. */
   drain(): void {
     this.#draining = true
   }
 
+  /** Ends all submissions; each is answered `internal_error`. */
   endAll(): void {
-    this.#dispatcher.endAll('the server was shut down before this was done')
+    this.#dispatcher.endAll('the server was shut down before this submission was done')
   }
 
   async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -120,9 +122,9 @@ export class JudgeApi {
           'www-authenticate': 'Bearer',
         })
       }
-      // A browser says where its page came from. Without a token, any page that a user visits could run code here.
+      // A browser sends the origin of its page. Without a token, any page that a user visits could run code here.
       if (!this.allowed && request.headers.origin !== undefined) {
-        return detail(403, 'a page in a browser may not use a judge without a token')
+        return detail(403, 'a web page may use a judge with a token only: start it with --token-file')
       }
     }
     if (this.#draining) return detail(503, 'the server is shutting down', { 'retry-after': '10' })
@@ -147,16 +149,16 @@ export class JudgeApi {
     const client = clientOf(context.request)
     const count = submissionCount(body.value)
     const tooMany = this.#refusal(client, count)
-    if (tooMany) return tooMany // before any of them is looked at
+    if (tooMany) return tooMany // before checking any of them
     const batch = await batchOf(body.value)
     if (!('items' in batch)) return unprocessable(batch)
-    const refused = this.#refusal(client, count) // others may have come meanwhile
+    const refused = this.#refusal(client, count) // other requests may have been admitted meanwhile
     if (refused) return refused
     const verdicts = await this.#dispatcher.judge(client, batch.items, waitMs, context.gone)
     return { status: 200, body: { sub_id: batch.subId, results: verdicts.map(shown) } }
   }
 
-  /** The body, parsed, or the answer that refuses it. */
+  /** Reads and parses the body; or the answer that refuses it. */
   async #json({ request, hold }: Context): Promise<Reply | { readonly value: unknown }> {
     const { maxBodyBytes, bodyWaitMs } = this.limits
     const { bytes, taken, refused } = await readBody(request, this.limits, this.#budget)
@@ -164,9 +166,9 @@ export class JudgeApi {
     if (refused === 413) {
       return detail(413, `the body is over the limit of ${maxBodyBytes} bytes: send smaller batches`)
     }
-    if (refused === 503) return this.#busy(503, 'the server holds as many bytes of requests as it may')
+    if (refused === 503) return this.#busy(503, 'the requests in progress hold all bytes that the server allows')
     if (refused === 408) {
-      return detail(408, `the body does not come: too little of it in ${bodyWaitMs} ms`, { connection: 'close' })
+      return detail(408, `the body arrives too slowly: less than 64 KiB in ${bodyWaitMs} ms`, { connection: 'close' })
     }
     if (refused) return detail(refused, 'the body ended before it was complete')
     const text = escapedText(bytes)
@@ -174,7 +176,7 @@ export class JudgeApi {
       return { value: JSON.parse(text) }
     } catch (error) {
       const message = (error as Error).message
-      // V8 tells the place of some errors, and shows what stands around the others.
+      // V8 gives the position of some errors, and the surrounding text of others.
       const at = /at position (\d+)/.exec(message)?.[1] ?? (/end of JSON/.test(message) ? text.length : undefined)
       const loc = at === undefined ? ['body'] : ['body', Number(at)]
       const fault = { type: 'json_invalid', loc, msg: 'JSON decode error', input: {} }
@@ -183,25 +185,25 @@ export class JudgeApi {
   }
 
   #refusal(client: Client, calls: number): Reply | undefined {
-    const crowded = this.#dispatcher.crowded(client, calls)
-    if (!crowded) return undefined
-    this.#dispatcher.tally.count('refused', calls)
+    const overLimit = this.#dispatcher.overLimit(client, calls)
+    if (!overLimit) return undefined
+    this.#dispatcher.statistics.count('refused', calls)
     const { maxQueuedCalls, maxClientCalls } = this.limits
-    return crowded === 'client'
+    return overLimit === 'client'
       ? this.#busy(429, `with these ${calls}, more than ${maxClientCalls} calls of this client would wait`)
       : this.#busy(503, `with these ${calls}, more than ${maxQueuedCalls} calls would wait`)
   }
 
   #busy(status: number, why: string): Reply {
     const { waiting, running } = this.#dispatcher.load
-    const seconds = this.#dispatcher.tally.secondsFor(waiting + running)
-    return detail(status, `${why}; come again in ${seconds} s`, { 'retry-after': String(seconds) })
+    const seconds = this.#dispatcher.statistics.secondsFor(waiting + running)
+    return detail(status, `${why}; try again in ${seconds} s`, { 'retry-after': String(seconds) })
   }
 
-  /** `queue` and `num_workers` are Code Judge's. */
+  /** The fields `queue` and `num_workers` are Code Judge's. */
   #status(): unknown {
     const { waiting, running } = this.#dispatcher.load
-    const { counts } = this.#dispatcher.tally
+    const { counts } = this.#dispatcher.statistics
     return {
       queue: waiting,
       num_workers: this.sandbox.lanes,
@@ -215,7 +217,10 @@ export class JudgeApi {
       internal_errors: counts.internalErrors,
       dropped: counts.dropped,
       refused: counts.refused,
-      queue_wait: { p50: this.#dispatcher.tally.waitMs(0.5) / 1000, p99: this.#dispatcher.tally.waitMs(0.99) / 1000 },
+      queue_wait: {
+        p50: this.#dispatcher.statistics.waitMs(0.5) / 1000,
+        p99: this.#dispatcher.statistics.waitMs(0.99) / 1000,
+      },
     }
   }
 
@@ -229,12 +234,12 @@ export class JudgeApi {
       ...close,
       ...headers,
     })
-    request.socket.setTimeout(STALLED_MS) // the server destroys it then; once the answer is out, keep-alive has its own
+    request.socket.setTimeout(STALLED_MS) // the server destroys the socket then; once the answer is sent, keep-alive sets its own timeout
     response.end(bytes)
   }
 }
 
-/** An answer in FastAPI's form. */
+/** An error answer in FastAPI's form. */
 function detail(status: number, text: string, headers: Reply['headers'] = {}): Reply {
   return { status, body: { detail: text }, headers }
 }

@@ -1,26 +1,27 @@
 /**
- * The judge: a server of Code Judge's HTTP API over a sandbox; where it listens, and how it ends.
+ * The judge: an HTTP server of Code Judge's API over a sandbox. This file opens and closes it.
  *
- * in   a sandbox, an address, bounds        out  a judge that listens, until it is closed
- * Invariant: it never listens beyond loopback without a token. When it closes, what is open is answered, and nobody waits
- * for a client that does not take its answer.
+ * in   a sandbox, an address, bounds        out  a judge that listens until it is closed
+ * Invariant: without a token it listens on loopback only. When it closes, open requests are answered, and it does not
+ * wait for a client that does not read its answer.
  */
 import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { SandboxError } from '../errors'
+import { type Bounds, checkBounds } from '../integerBounds'
 import { CALL_BOUNDS } from '../limits'
 import { isLoopback } from '../loopback'
 import type { Sandbox } from '../sandbox'
-import { type Bounds, checkWhole } from '../wholeNumbers'
 import { tokenCheck } from './bearerToken'
 import { JudgeApi, type JudgeLimits } from './judgeApi'
 
 export interface JudgeOptions extends Partial<JudgeLimits> {
-  /** 0 takes a free one. Default 8088. */
+  /** Port; 0 takes a free one. Default 8088. */
   readonly port?: number
-  /** Default 127.0.0.1. Any that is not loopback needs a token. */
+  /** Address. Default 127.0.0.1. Any other than loopback needs a token. */
   readonly host?: string
+  /** File with the bearer token that requests must carry. */
   readonly tokenFile?: string
 }
 
@@ -28,13 +29,13 @@ type Settings = Required<Omit<JudgeOptions, 'tokenFile'>>
 
 export interface Judge {
   readonly url: string
-  /** Takes no new requests and answers those that it has; after `drainMs` it ends them. Then it is closed. */
+  /** Refuses new requests and answers open ones; after `drainMs` it ends those that are left, and closes. */
   close(drainMs?: number): Promise<void>
 }
 
 /**
- * Code Judge's own where it has one (app/config.py): 10 s a run, 256 + 128 MB, 1000 characters. It gives up a call after
- * 19 s in all, of which 10 may be the run's, so 9 s are left to wait.
+ * Defaults: Code Judge's own where it has one (app/config.py): 10 s a run, 256 + 128 MB, 1000 characters. It gives up a
+ * call after 19 s in all, of which a run may take 10 s, so 9 s are left to wait.
  */
 export const JUDGE_DEFAULTS = {
   port: 8088,
@@ -56,7 +57,7 @@ export const JUDGE_DEFAULTS = {
 const DAY_MS = 86_400_000
 const MAX_CALLS = 10_000_000
 
-/** Within what a judge is asked for: beyond it the sandbox would reject every call, or this process not hold it. */
+/** Bounds of the options. Beyond them the sandbox would reject every call, or this process would run out of memory. */
 export const JUDGE_BOUNDS = {
   port: [0, 65_535],
   timeoutMs: CALL_BOUNDS.timeoutMs,
@@ -73,9 +74,9 @@ export const JUDGE_BOUNDS = {
   maxClientCalls: [1, MAX_CALLS],
 } as const satisfies Readonly<Record<keyof Omit<Settings, 'host'>, Bounds>>
 
-/** A burst connects all at once; Node's 511 would make the rest wait for a second try. */
+/** A burst of clients connects at once; with Node's default of 511 the rest would have to retry. */
 const BACKLOG = 4096
-/** Longer than clients keep idle connections, so that none sends a request into one that is being closed. */
+/** Longer than clients keep idle connections, so that no client sends a request into a closing one. */
 const KEEP_ALIVE_MS = 75_000
 /**
  * @throws SandboxError judge.bad_option, judge.unsafe_bind, judge.bad_token, judge.cannot_listen
@@ -83,13 +84,13 @@ const KEEP_ALIVE_MS = 75_000
 export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): Promise<Judge> {
   const { tokenFile, ...given } = options
   const settings: Settings = { ...JUDGE_DEFAULTS, ...given }
-  checkWhole('judge.bad_option', settings, JUDGE_BOUNDS)
+  checkBounds('judge.bad_option', settings, JUDGE_BOUNDS)
   const { host, port } = settings
   if (!isLoopback(host) && tokenFile === undefined) {
     throw new SandboxError('judge.unsafe_bind', {
       retriable: false,
-      message: `the judge runs whatever it is sent: on ${host} it needs a token`,
-      hint: 'give --token-file FILE, or bind 127.0.0.1',
+      message: `the judge runs any code that it is sent, so it needs a token to listen on ${host}`,
+      hint: 'give --token-file FILE, or listen on 127.0.0.1',
     })
   }
   const allowed = tokenFile === undefined ? undefined : tokenCheck(tokenFile)

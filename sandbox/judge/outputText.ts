@@ -1,19 +1,19 @@
 /**
- * Captured bytes as the text of an answer: at most so many characters, counted as Python counts them.
+ * Shortens captured output for an answer: its first or last characters, counted as Python counts them.
  *
- * in   bytes of a stream      out  its head or its tail; what is no UTF-8 stands as U+FFFD
+ * in   bytes of a stream      out  its head or its tail as text; bytes that are not UTF-8 become U+FFFD
  * Invariant: no character is cut in two, and the text does not keep the stream's bytes in memory.
  */
 const MAX_UTF8 = 4
 
-/** The first `chars` characters: of stdout, as Code Judge keeps them. */
+/** The first `chars` characters, as Code Judge keeps them of stdout. */
 export function headText(bytes: Uint8Array, chars: number): string {
   const text = decoded(bytes.subarray(0, MAX_UTF8 * chars))
-  // Only as many characters as UTF-16 units can be too many.
+  // A text has at most as many characters as UTF-16 units.
   return text.length <= chars ? text : [...text].slice(0, chars).join('')
 }
 
-/** The last `chars` characters: of stderr, where a traceback ends with the error. */
+/** The last `chars` characters, for stderr: a traceback ends with the error. */
 export function tailText(bytes: Uint8Array, chars: number): string {
   if (chars === 0) return ''
   let start = Math.max(0, bytes.length - MAX_UTF8 * chars)
@@ -23,7 +23,7 @@ export function tailText(bytes: Uint8Array, chars: number): string {
   return text.length <= chars ? text : [...text].slice(-chars).join('')
 }
 
-/** All of it. */
+/** All bytes as text. */
 export function decoded(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
 }

@@ -1,9 +1,9 @@
 /**
- * Reads a request's body into memory, out of a budget that all requests share.
+ * Reads the body of a request into memory, within a byte budget that all requests share.
  *
- * in   a request      out  its bytes, or the status that it is refused with
- * Invariant: bodies that are being read or worked on take at most the budget; nothing is read beyond it. What a client only
- * announces takes nothing, and a body that does not come is given up, so that nobody holds the budget by doing nothing.
+ * in   a request      out  its bytes, or the HTTP status that refuses it
+ * Invariant: bodies in memory take at most the budget. Only received bytes count, not an announced length, and a body
+ * that stops arriving is refused, so that an idle client cannot hold the budget.
  */
 import type { IncomingMessage } from 'node:http'
 
@@ -17,7 +17,7 @@ export class ByteBudget {
     return this.#held
   }
 
-  /** False where they do not fit. */
+  /** Takes bytes from the budget. False where they do not fit. */
   take(bytes: number): boolean {
     if (this.#held + bytes > this.most) return false
     this.#held += bytes
@@ -31,9 +31,9 @@ export class ByteBudget {
 
 export interface BodyRead {
   readonly bytes: Buffer
-  /** What was taken from the budget; it is the caller's to give back, also when nothing was read. */
+  /** Bytes taken from the budget. The caller gives them back, also for a refused body. */
   readonly taken: number
-  /** 413: this body is too long. 503: all of them are. 408: it does not come. 400: it ended before it was complete. */
+  /** 413: this body is too long. 503: the budget is used up. 408: it arrives too slowly. 400: it ended too early. */
   readonly refused?: BodyRefusal
 }
 
@@ -41,12 +41,12 @@ export type BodyRefusal = 400 | 408 | 413 | 503
 
 export interface BodyLimits {
   readonly maxBodyBytes: number
-  /** A body that brings less than 64 KiB in this time, and not its end, is given up. */
+  /** A body of which less than 64 KiB arrive in this time, and not its end, is refused. */
   readonly bodyWaitMs: number
 }
 
 const LEAST_BYTES = 65_536
-/** A refused body is read on and thrown away, so that its sender reads the answer; one this many times too long is cut. */
+/** The rest of a refused body is read and discarded, so that its sender reads the answer. A body this many times too long is cut. */
 const PATIENCE = 8
 
 export function readBody(request: IncomingMessage, limits: BodyLimits, budget: ByteBudget): Promise<BodyRead> {
@@ -67,7 +67,7 @@ export function readBody(request: IncomingMessage, limits: BodyLimits, budget: B
       if (!request.complete && !refused && length - before < LEAST_BYTES) refuse(408)
       before = length
     }
-    // After what has come meanwhile was read: this process may have been busy itself.
+    // setImmediate: bytes that arrived while this process was busy are read first.
     const watch = setInterval(() => setImmediate(look), bodyWaitMs)
     if (Number(request.headers['content-length'] ?? 0) > maxBodyBytes) refuse(413)
     request.on('data', (chunk: Buffer) => {
@@ -85,7 +85,7 @@ export function readBody(request: IncomingMessage, limits: BodyLimits, budget: B
       clearInterval(watch)
       if (!refused) resolve({ bytes: Buffer.concat(chunks), taken })
     })
-    request.once('close', () => refused || refuse(400)) // without an end: the client left in the middle of it
-    request.on('error', () => undefined) // it is closed next
+    request.once('close', () => refused || refuse(400)) // without an end: the client disconnected
+    request.on('error', () => undefined) // 'close' follows
   })
 }

@@ -1,12 +1,12 @@
 /**
- * A submission as Code Judge's API has it (0xWJ/code-judge, app/model.py), checked.
+ * Checks submissions in the form of Code Judge's API (0xWJ/code-judge, app/model.py).
  *
- * in   parsed JSON      out  the submission, or what is wrong with it in pydantic's form (as FastAPI's 422 has it)
- * Invariant: a batch is refused as a whole only where it is no batch; a bad item is one bad item. However bad a body is, what is
- * said of it is bounded, and looking at it does not hold up the others' requests.
+ * in   parsed JSON      out  the submission, or its faults in pydantic's form (as in FastAPI's 422)
+ * Invariant: a batch is refused as a whole only where it is not a batch; a bad item is answered alone. The faults of a body
+ * are bounded in number and size, and checking a long batch yields to other requests.
  */
 import { randomUUID } from 'node:crypto'
-import { setImmediate as turn } from 'node:timers/promises'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { z } from 'zod'
 import { notUnicode } from '../escapedText'
 import { CALL_BOUNDS, MAX_CODE_BYTES } from '../limits'
@@ -28,7 +28,7 @@ export interface Submission {
   readonly expectedOutput: string | undefined
 }
 
-/** An item of a batch that cannot run; it is answered alone. */
+/** A submission with faults: it cannot run. */
 export interface BadSubmission {
   readonly subId: string
   readonly faults: readonly Fault[]
@@ -39,24 +39,24 @@ export interface Batch {
   readonly items: readonly (Submission | BadSubmission)[]
 }
 
-/** How much of a bad value an answer repeats. */
+/** Characters of a bad value that an answer repeats. */
 const ECHO_CHARS = 200
-/** Of one submission. */
+/** Faults reported for one submission. */
 const MAX_FAULTS = 16
-/** Of its `options`: those of its other fields have room beside them. */
+/** Faults reported for its `options`, so that those of other fields have room. */
 const MAX_OPTION_FAULTS = 10
-/** Of a batch; after them one is told of each bad item, without the value. */
+/** Faults reported for a batch. After them each bad item gets one fault, without its value. */
 const MAX_BATCH_FAULTS = 4096
-/** Looked at in one turn of the event loop. */
+/** Items checked in one turn of the event loop. */
 const ITEMS_A_TURN = 256
 
-// A JSON string may hold half of a surrogate pair, and a body bytes that are no UTF-8 (see escapedText.ts).
+// A JSON string may hold half of a surrogate pair, and a body may hold bytes that are not UTF-8 (see escapedText.ts).
 const text = z.string().refine(value => notUnicode(value) === undefined, { params: { fault: 'string_unicode' } })
 const atMost = (what: string, most: number) =>
   text.refine(value => 3 * value.length <= most || Buffer.byteLength(value) <= most, {
     params: { fault: 'string_too_long', what, most },
   })
-// z.record would collect a fault for every key.
+// z.record would collect a fault for each key.
 const options = z.unknown().superRefine((value, context) => {
   if (value === undefined || value === null) return
   if (typeof value !== 'object' || Array.isArray(value)) {
@@ -77,7 +77,7 @@ const submission = z.object({
   options: options.optional(),
   solution: atMost('Code', MAX_CODE_BYTES),
   input: text.nullish(),
-  // What is compared with it is captured as far as this.
+  // At most as long as the output that it is compared with can be.
   expected_output: atMost('Expected output', CALL_BOUNDS.maxOutputBytes[1]).nullish(),
 })
 const batch = z.object({
@@ -98,13 +98,13 @@ export function submissionOf(
   return { subId: sub_id || randomUUID(), type, solution, input: input ?? '', expectedOutput }
 }
 
-/** How many submissions a body has, none of which is looked at. */
+/** Number of submissions in a body, without checking any. */
 export function submissionCount(value: unknown): number {
   const submissions = (value as { readonly submissions?: unknown } | null)?.submissions
   return Array.isArray(submissions) ? submissions.length : 0
 }
 
-/** The batch, or why the body is none. */
+/** Checks a batch: its items, or the faults where the body is not a batch. */
 export async function batchOf(value: unknown): Promise<Batch | readonly Fault[]> {
   const parsed = batch.safeParse(value)
   if (!parsed.success) return faultsOf(parsed.error, value, ['body'], MAX_FAULTS)
@@ -115,12 +115,12 @@ export async function batchOf(value: unknown): Promise<Batch | readonly Fault[]>
     const item = submissionOf(given, ['body', 'submissions', index], Math.min(left, MAX_FAULTS))
     if ('faults' in item) left = Math.max(0, left - item.faults.length)
     items.push(item)
-    if (items.length % ITEMS_A_TURN === 0) await turn()
+    if (items.length % ITEMS_A_TURN === 0) await nextTurn()
   }
   return { subId: sub_id || randomUUID(), items }
 }
 
-/** A fault as a line for a person: `submissions.1.solution: Field required`. */
+/** A fault as a readable line: `submissions.1.solution: Field required`. */
 export function faultLine({ loc, msg }: Fault): string {
   return `${loc.slice(1).join('.') || 'body'}: ${msg}`
 }
@@ -130,7 +130,7 @@ function idOf(value: unknown): string {
   return typeof id === 'string' && id !== '' && notUnicode(id) === undefined ? id : randomUUID()
 }
 
-/** @param most 0: one, which does not repeat the value */
+/** @param most faults to report; 0: one, without its value */
 function faultsOf(error: z.ZodError, value: unknown, loc: Fault['loc'], most: number): Fault[] {
   return error.issues.slice(0, Math.max(1, most)).map(issue => {
     const path = issue.path.map(part => (typeof part === 'number' ? part : String(part)))
@@ -179,13 +179,13 @@ function named(issue: z.core.$ZodIssue, at: unknown): Pick<Fault, 'type' | 'msg'
   }
 }
 
-/** A bad value as it came, unless that is long, deep or no text: an answer must be small, and valid itself. */
+/** Repeats a bad value, shortened, unless it is long, deep or not Unicode: an answer must be small and valid itself. */
 function echo(value: unknown): unknown {
   let chars = 0
   const counted = (key: string, inner: unknown) => {
     const shown = typeof inner === 'string' ? shortened(inner) : inner
     chars += key.length + (typeof shown === 'string' ? shown.length : 4)
-    if (chars > 4 * ECHO_CHARS) throw new Error('long') // found out without going through all of it
+    if (chars > 4 * ECHO_CHARS) throw new Error('long') // found without visiting all of it
     return shown
   }
   try {

@@ -1,9 +1,9 @@
 /**
- * What a submission comes to: Code Judge's result, from the sandbox's.
+ * The verdict on a submission: converts the sandbox's result to Code Judge's.
  *
- * in   a submission with how its call ended, or why there was none      out  {sub_id, success, run_success, cost, …}
- * Invariant: the fields are Code Judge's and no more, but for what it cannot say: `stdout_bytes` and `stderr_bytes` are
- * there where a stream was cut, `detail` where the submission was no submission.
+ * in   a submission with its result, or the reason why it did not run      out  {sub_id, success, run_success, cost, …}
+ * Invariant: the fields are Code Judge's, except for facts that it cannot express: `stdout_bytes` and `stderr_bytes` are
+ * present where a stream was cut, `detail` where the submission had faults.
  * Source: 0xWJ/code-judge app/model.py, app/judge.py.
  */
 import type { RunResult } from '../sandbox'
@@ -15,11 +15,11 @@ export type Reason = '' | 'worker_timeout' | 'queue_timeout' | 'internal_error' 
 
 export interface Verdict {
   readonly sub_id: string
-  /** The run was one, and what it printed is what was expected, where anything was. */
+  /** The run succeeded and printed the expected output, where one was given. */
   readonly success: boolean
-  /** It ended with exit code 0. */
+  /** The run ended with exit code 0. */
   readonly run_success: boolean
-  /** Seconds that the code ran; of a call that never began, seconds that it waited. */
+  /** Seconds that the code ran; for a call that did not begin, seconds that it waited. */
   readonly cost: number
   readonly stdout: string
   readonly stderr: string
@@ -35,12 +35,12 @@ export interface VerdictLimits {
   readonly maxOutputChars: number
 }
 
-/** Of a submission whose call has ended. */
+/** Verdict on a submission whose call has ended. */
 export function verdictOf(submission: Submission, result: RunResult, limits: VerdictLimits): Verdict {
   if (result.status === 'rejected') {
-    // The sandbox refuses what a level does not allow, which is not the submission's fault in C++'s case.
+    // A level may not allow the processes that C++ needs, which is not the submission's fault.
     const reason = submission.type === 'cpp' ? 'internal_error' : 'invalid_input'
-    return unrun(submission.subId, reason, result.reason ?? 'the sandbox rejected it', 0)
+    return notRun(submission.subId, reason, result.reason ?? 'the sandbox rejected the call', 0)
   }
   if (submission.type !== 'cpp') {
     const late = result.status === 'timeout' || (result.status !== 'ok' && result.wallMs >= limits.timeoutMs)
@@ -50,23 +50,23 @@ export function verdictOf(submission: Submission, result: RunResult, limits: Ver
   }
   const outcome = cppOutcome(result)
   if (outcome.kind === 'unavailable') {
-    return unrun(submission.subId, 'internal_error', decoded(outcome.stderr) || 'C++ could not be run', 0)
+    return notRun(submission.subId, 'internal_error', decoded(outcome.stderr) || 'C++ could not be run', 0)
   }
   const ended = { ok: outcome.kind === 'ok', costMs: outcome.runMs, reason: cppReason(outcome) } as const
   return answered(submission, { ...result, ...outcome }, { ...ended, said: '' }, limits)
 }
 
-/** Of a submission that never ran, with what a person should know on stderr. */
-export function unrun(subId: string, reason: Reason, why: string, waitedMs: number): Verdict {
+/** Verdict on a submission that did not run, with the reason on stderr. */
+export function notRun(subId: string, reason: Reason, why: string, waitedMs: number): Verdict {
   const nothing = { success: false, run_success: false, cost: waitedMs / 1000, stdout: '' }
   return { sub_id: subId, ...nothing, stderr: why.endsWith('\n') ? why : `${why}\n`, reason }
 }
 
 export function invalid({ subId, faults }: BadSubmission): Verdict {
-  return { ...unrun(subId, 'invalid_input', faults.map(faultLine).join('\n'), 0), detail: faults }
+  return { ...notRun(subId, 'invalid_input', faults.map(faultLine).join('\n'), 0), detail: faults }
 }
 
-/** As `/judge` answers: without the streams. */
+/** The verdict as `/judge` answers it: without the streams. */
 export function withoutStreams(verdict: Verdict): Omit<Verdict, 'stdout' | 'stderr'> {
   const { sub_id, success, run_success, cost, reason, detail } = verdict
   return { sub_id, success, run_success, cost, reason, ...(detail ? { detail } : {}) }
@@ -106,17 +106,17 @@ function said(stderr: Uint8Array, line: string): Uint8Array {
   return Buffer.concat([stderr, Buffer.from(open ? `\n${line}` : line)])
 }
 
-/** Whether a text holds all of a stream: a stream of one-byte characters by its length, any other by decoding it. */
+/** True where the text holds the whole stream: checked by length for one-byte characters, else by decoding. */
 function isWhole(text: string, bytes: Uint8Array, total: number): boolean {
   if (bytes.length !== total || total > 4 * text.length) return false
   return text.length === total || text === decoded(bytes)
 }
 
-/** What Python's str.strip() takes off: Unicode's white space, with U+0085 and the separators, without U+FEFF. */
+/** Characters that Python's str.strip() removes: Unicode's white space, with U+0085 and the separators, without U+FEFF. */
 const SPACES = new Set('\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'.split(''))
 for (let code = 0x2000; code <= 0x200a; code++) SPACES.add(String.fromCharCode(code))
 
-/** By hand: an expression that ends in `\s+$` takes quadratic time on a megabyte of spaces. */
+/** A loop, since a regular expression that ends in `\s+$` takes quadratic time on a megabyte of spaces. */
 function stripped(text: string): string {
   let [start, end] = [0, text.length]
   while (start < end && SPACES.has(text[start]!)) start++
@@ -124,7 +124,7 @@ function stripped(text: string): string {
   return text.slice(start, end)
 }
 
-/** Compared as a whole, not as far as the answer shows it. A stream that was cut when captured is not what was expected. */
+/** Compares the whole stream, not only the part in the answer. A stream that was cut when captured never matches. */
 function isExpected(expected: string | undefined, { stdout, stdoutBytes }: Streams): boolean {
   if (expected === undefined) return true
   return stdout.length === stdoutBytes && stripped(decoded(stdout)) === stripped(expected)

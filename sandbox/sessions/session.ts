@@ -1,8 +1,8 @@
 /**
- * A session as a value: cells are numbered for you.
+ * A session as an object that numbers its cells.
  *
- * in   code, cell by cell      out  results; copies of the session as it is now
- * Invariant: a cell follows the last one that ran. One that was refused, rejected or aborted has no number, and the next has it.
+ * in   code, cell by cell      out  results; copies of the session
+ * Invariant: a cell follows the last one that ran. A cell that was refused, rejected or aborted uses up no number.
  */
 import { randomUUID } from 'node:crypto'
 import { SandboxError } from '../errors'
@@ -11,7 +11,7 @@ import type { RunRequest, RunResult, Sandbox } from '../sandbox'
 export interface Session {
   readonly id: string
   /**
-   * Runs the next cell, over the names that the cells before have made; it waits for those that run.
+   * Runs the next cell, which sees the names that earlier cells made. It waits until those have ended.
    * @throws SandboxError as `Sandbox.run`: sandbox.aborted, …
    */
   run(
@@ -20,8 +20,8 @@ export interface Session {
     signal?: AbortSignal,
   ): Promise<RunResult>
   /**
-   * Another session that begins as this one is now: with the cells that have ended.
-   * @throws SandboxError sandbox.session_unknown where it is closed, or was forgotten for others
+   * Copies the session with the cells that have ended.
+   * @throws SandboxError sandbox.session_unknown where the session was closed or evicted
    */
   fork(): Session
   close(): void
@@ -55,8 +55,8 @@ function sessionAt(sandbox: Sandbox, id: string, first: number): Session {
       if (cell > 0 && !sandbox.forkSession?.(id, cell - 1, to)) {
         throw new SandboxError('sandbox.session_unknown', {
           retriable: false,
-          message: `session ${id} is not there to be forked after its cell ${cell - 1}`,
-          hint: 'fork it before it is closed',
+          message: `session ${id} cannot be forked after its cell ${cell - 1}: it was closed or evicted`,
+          hint: 'fork a session before it is closed',
         })
       }
       return sessionAt(sandbox, to, cell)

@@ -1,23 +1,24 @@
 /**
- * Sessions: notebooks whose cells are kept. A cell forks from what the cell before left behind, so a turn costs the same
- * however many came before it.
+ * Sessions: notebooks whose cells stay as paused processes. A cell forks from the process of the cell before it, so its
+ * cost does not grow with the number of cells.
  *
- * in   cell k of a session, its history where this sandbox may not know it      out  the cell's result
- * Invariant: cell k sees what cells 0 to k-1 made and nothing else, whatever was evicted, lost or asked twice meanwhile;
- * where that cannot be had again, it does not run. A state is forked from again only if that is what it still is: where a
- * cell has left files, which its namespace's later cells share, the session is rebuilt by running its cells. A cell that
- * was killed leaves nothing: the next one forks from the state before it.
+ * in   cell k of a session, with its history where this sandbox may not know it      out  the cell's result
+ * Invariant: cell k sees what cells 0 to k-1 made and nothing else, whatever was evicted, lost or run twice meanwhile. If
+ * that state cannot be restored, the cell does not run. Files belong to a namespace, whose later cells may have changed
+ * them: then the session is rebuilt by running its cells again. A killed cell leaves no state; the next cell forks from
+ * the state before it.
  */
 import { createHash } from 'node:crypto'
-import { aborted, queueFull, rejected } from '../answers'
 import { type Call, callOf } from '../limits'
+import { aborted, queueFull, rejected } from '../refusals'
 import type { RunRequest, RunResult, RunStatus, SessionPlace } from '../sandbox'
 import { type Outcome, orphan } from './outcome'
-import { type Asked, type Asking, askingOf } from './request'
-import { SessionStates, type State, usable } from './states'
+import { type CellInput, type CheckedCell, checkCell } from './request'
+import { canFork, SessionStates, type State } from './states'
 
-/** What this needs of the pool; `Link` is a zygote. */
+/** The pool as sessions need it; `Link` is the connection to a zygote. */
 export interface SessionPort<Link> {
+  /** Upper bound on the memory of paused cells. */
   readonly memoryBytes: number
   readonly noSessions: string | undefined
   readonly lanes: number
@@ -32,31 +33,34 @@ export interface SessionPort<Link> {
 }
 
 interface Cell<Link> {
-  readonly asked: Asked
+  readonly input: CellInput
   readonly seed: bigint
   state: State<Link> | undefined
-  /** Undefined where it is known from a history alone, and has not run here. */
+  /** Undefined for a cell that is known from a history and has not run here. */
   ended: RunStatus | undefined
-  /** It was killed: the state is that of the cell before. */
+  /** It left no state: `state` is that of the cell before it. */
   void: boolean
 }
 
 interface Session<Link> {
   readonly cells: Cell<Link>[]
-  /** One cell of a session runs at a time. */
+  /** Settles when no cell of the session runs: one runs at a time. */
   turn: Promise<unknown>
-  /** Cells that run or wait for their turn. */
+  /** Cells that run or wait. */
   open: number
 }
 
-/** States that a session keeps: its last, and the one before it for a cell that is asked again. */
+/** States that a session keeps: its last one, and the one before it in case the last cell is run again. */
 const KEPT = 2
+/** Paused cells of all sessions. */
 const STATES = 400
+/** Sessions that are remembered. */
 const SESSIONS = 20_000
+/** Times that a cell is tried when zygotes die. */
 const ATTEMPTS = 3
 
 export class Sessions<Link> {
-  /** The longest unused first. */
+  /** Least recently used first. */
   readonly #sessions = new Map<string, Session<Link>>()
   readonly #states: SessionStates<Link>
   #open = 0
@@ -65,28 +69,28 @@ export class Sessions<Link> {
     this.#states = new SessionStates((link, key) => port.drop(link, key))
   }
 
-  /** Memory that the paused cells hold for themselves. */
+  /** Memory of all paused cells. */
   get bytes(): number {
     return this.#states.bytes
   }
 
-  /** Cells of a session may be asked for before those before them have ended: each waits for its turn. */
+  /** A cell may be requested before the cells before it have ended: it waits for them. */
   run(request: RunRequest, place: SessionPlace, signal: AbortSignal | undefined): Promise<RunResult> {
-    const asking = askingOf(request, place, this.port.noSessions)
-    if (typeof asking === 'string') return Promise.resolve(rejected(request.id, asking))
+    const checked = checkCell(request, place, this.port.noSessions)
+    if (typeof checked === 'string') return Promise.resolve(rejected(request.id, checked))
     const { lanes, queueLimit } = this.port
     if (this.#open >= lanes + queueLimit) return Promise.reject(queueFull(lanes, queueLimit))
-    const { id } = asking
-    const session = this.#touch(id)
+    const { id } = checked
+    const session = this.#sessionOf(id)
     this.#open++
     session.open++
     const turn = session.turn
-      .then(() => this.#turn(session, request.id, asking, signal))
+      .then(() => this.#runCell(session, request.id, checked, signal))
       .finally(() => {
         this.#open--
         session.open--
         if (this.#sessions.get(id) !== session)
-          this.#leaveAll(session) // it was ended meanwhile
+          this.#releaseStates(session) // the session was ended meanwhile
         else if (session.open === 0 && session.cells.length === 0) this.#sessions.delete(id)
       })
     session.turn = turn.catch(() => undefined)
@@ -108,18 +112,18 @@ export class Sessions<Link> {
     const session = this.#sessions.get(id)
     if (!session) return
     this.#sessions.delete(id)
-    this.#leaveAll(session)
+    this.#releaseStates(session)
   }
 
-  /** A zygote is gone, and every state with it. */
-  lost(link: Link): void {
-    this.#states.lost(link)
+  /** A zygote died, and every state in it. */
+  zygoteLost(link: Link): void {
+    this.#states.zygoteLost(link)
     for (const { cells } of this.#sessions.values()) {
       for (const cell of cells) if (cell.state?.space.link === link) cell.state = undefined
     }
   }
 
-  #touch(id: string): Session<Link> {
+  #sessionOf(id: string): Session<Link> {
     const session = this.#sessions.get(id) ?? { cells: [], turn: Promise.resolve(), open: 0 }
     this.#sessions.delete(id)
     this.#sessions.set(id, session)
@@ -127,69 +131,81 @@ export class Sessions<Link> {
     return session
   }
 
-  async #turn({ cells }: Session<Link>, requestId: string, asking: Asking, signal?: AbortSignal): Promise<RunResult> {
-    const { call, asked, id, cell, history } = asking
+  async #runCell(
+    { cells }: Session<Link>,
+    requestId: string,
+    checked: CheckedCell,
+    signal?: AbortSignal,
+  ): Promise<RunResult> {
+    const { call, input, id, cell, history } = checked
     for (const given of history.slice(cells.length)) cells.push(newCell(id, cells.length, given))
     if (cell > cells.length) {
-      const follows = `cell ${cell} of session ${JSON.stringify(id)} follows cells that are not known here`
-      const why = `${follows} (${cells.length} are); give their code in session.history`
+      const missing = `cell ${cell} of session ${JSON.stringify(id)} needs ${cell} earlier cells, this sandbox knows ${cells.length}`
+      const why = `${missing}: give their code in session.history`
       return rejected(requestId, `session_unknown: ${why}`)
     }
-    for (const gone of cells.splice(cell)) this.#leave(gone) // asked again: what followed is void
-    const next = newCell<Link>(id, cell, asked)
-    const said: string[] = []
+    for (const gone of cells.splice(cell)) this.#releaseState(gone) // run again: the cells that followed are void
+    const next = newCell<Link>(id, cell, input)
+    const notes: string[] = []
     for (let attempt = 1; ; attempt++) {
-      const before = await this.#before(cells, cell, said, signal)
+      const before = await this.#parentState(cells, cell, notes, signal)
       const parent = 'lost' in before ? undefined : before.state
       const outcome = 'lost' in before ? undefined : await this.#run(requestId, next, call, parent, signal)
       if (!outcome || outcome.orphan) {
         if (attempt < ATTEMPTS) continue
-        const why = 'lost' in before ? before.lost : 'its zygotes die'
+        const why = 'lost' in before ? before.lost : `its zygote died ${ATTEMPTS} times`
         return rejected(requestId, `session_lost: session ${JSON.stringify(id)} could not be rebuilt: ${why}`)
       }
-      this.#ended(next, outcome.result.status, parent, outcome.kept !== undefined)
+      this.#recordEnd(next, outcome.result.status, parent, outcome.kept !== undefined)
       cells[cell] = next
-      for (const old of cells.slice(0, -KEPT)) this.#leave(old)
+      for (const old of cells.slice(0, -KEPT)) this.#releaseState(old)
       this.#evict(id)
-      return said.length === 0 ? outcome.result : { ...outcome.result, reason: said.join('; ') }
+      return notes.length === 0 ? outcome.result : { ...outcome.result, reason: notes.join('; ') }
     }
   }
 
-  /** The state that cell `next` forks from, by running what is missing; none before the first. Or why it is not to be had. */
-  async #before(
+  /** The state that cell `next` forks from; none for cell 0. Runs the cells whose state is missing. `lost`: why that failed. */
+  async #parentState(
     cells: readonly Cell<Link>[],
     next: number,
-    said: string[],
+    notes: string[],
     signal: AbortSignal | undefined,
   ): Promise<{ readonly state: State<Link> | undefined } | { readonly lost: string }> {
     let first = next
-    while (first > 0 && !usable(cells[first - 1]?.state)) first--
+    while (first > 0 && !canFork(cells[first - 1]?.state)) first--
     for (let n = first; n < next; n++) {
       const cell = cells[n]!
       const parent = cells[n - 1]?.state
-      this.#leave(cell)
-      if (cell.void) this.#ended(cell, cell.ended, parent, false)
+      this.#releaseState(cell)
+      if (cell.void) this.#recordEnd(cell, cell.ended, parent, false)
       else {
-        const call = callOf({ id: 'rebuilt', ...cell.asked }, 0) as Call // it was checked when it was asked for
+        const call = callOf({ id: 'rebuilt', ...cell.input }, 0) as Call // its request was checked
         const { result, orphan, kept } = await this.#run('rebuilt', cell, call, parent, signal)
         const { status, reason } = result
         if (orphan || reason !== undefined) return { lost: `cell ${n}: ${reason}` }
         if (cell.ended !== undefined && (cell.ended !== status || !cell.state)) {
-          this.#leave(cell)
-          return { lost: `cell ${n} ended with '${cell.ended}', and run again with '${status}'` }
+          this.#releaseState(cell)
+          return {
+            lost: `cell ${n} ended with '${cell.ended}' the first time, and with '${status}' when it was run again`,
+          }
         }
-        if (kept && !cell.state) return { lost: `there was no room to keep cell ${n}` } // evicted for another session
-        this.#ended(cell, status, parent, kept !== undefined)
-        if (cell.void) said.push(`cell ${n} of the history ended with '${status}' and left nothing`)
+        if (kept && !cell.state) return { lost: `the state of cell ${n} was evicted for another session` }
+        this.#recordEnd(cell, status, parent, kept !== undefined)
+        if (cell.void) notes.push(`cell ${n} of the history ended with '${status}' and left no state`)
       }
       const old = cells[n - KEPT]
-      if (old) this.#leave(old)
+      if (old) this.#releaseState(old)
     }
     return { state: cells[next - 1]?.state }
   }
 
-  /** One that left no state stands on that of the cell before. */
-  #ended(cell: Cell<Link>, status: RunStatus | undefined, parent: State<Link> | undefined, leftState: boolean): void {
+  /** Records the end of a cell. One that left no state shares that of the cell before it. */
+  #recordEnd(
+    cell: Cell<Link>,
+    status: RunStatus | undefined,
+    parent: State<Link> | undefined,
+    leftState: boolean,
+  ): void {
     cell.ended = status
     cell.void = !leftState
     if (!cell.void || !parent) return
@@ -197,10 +213,10 @@ export class Sessions<Link> {
     parent.users++
   }
 
-  /** Waits for its turn in the space of the state that it forks from, where branches of a session meet. */
+  /** Runs a cell once its parent's namespace is free: copies of a session share it. */
   async #run(id: string, cell: Cell<Link>, call: Call, parent: State<Link> | undefined, signal?: AbortSignal) {
     if (!parent) return this.#runNow(id, cell, call, parent, signal)
-    parent.users++ // not to be evicted while it is forked from
+    parent.users++ // keeps the parent from being evicted meanwhile
     let isDue = false
     const turn = parent.space.turn.then(() => {
       if (signal?.aborted) throw aborted(signal)
@@ -210,7 +226,7 @@ export class Sessions<Link> {
     parent.space.turn = turn.catch(() => undefined)
     let onAbort = () => {}
     const givenUp = new Promise<never>((_, reject) => {
-      // One that runs is answered when it has ended.
+      // A running cell is answered when it has ended.
       onAbort = () => isDue || reject(aborted(signal!))
       signal?.addEventListener('abort', onAbort, { once: true })
     })
@@ -218,7 +234,7 @@ export class Sessions<Link> {
       return await Promise.race([turn, givenUp])
     } finally {
       signal?.removeEventListener('abort', onAbort)
-      this.#states.letGo(parent)
+      this.#states.release(parent)
     }
   }
 
@@ -230,16 +246,16 @@ export class Sessions<Link> {
     signal: AbortSignal | undefined,
   ): Promise<Outcome<Link>> {
     const space = parent?.space
-    if (parent && !usable(parent)) return orphan(id) // by what ran while it waited
+    if (parent && !canFork(parent)) return orphan(id) // changed by a cell that ran while this one waited
     const key = this.#states.nextKey()
     const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
     const outcome = await this.port.submit(id, call, place, signal).catch(thrown => {
-      // What it had done to files is not told.
+      // The aborted cell may have changed files.
       if (space && signal?.aborted) Object.assign(space, { files: true, tip: 0 })
       throw thrown
     })
     const { kept } = outcome
-    if (outcome.orphan && parent) this.#states.lose(parent)
+    if (outcome.orphan && parent) this.#states.discard(parent)
     if (kept) {
       const own = space ?? { link: kept.link, files: false, tip: 0, turn: Promise.resolve() }
       own.files ||= outcome.files
@@ -252,30 +268,30 @@ export class Sessions<Link> {
     return outcome
   }
 
-  /** Sessions that rest longest give up their states; their cells stay, to be run again. */
+  /** Frees states of the least recently used sessions. Their cells stay known, to be run again. */
   #evict(busy: string): void {
     for (const [id, session] of this.#sessions) {
       if (this.#states.bytes <= this.port.memoryBytes && this.#states.size <= STATES) return
-      if (id !== busy) this.#leaveAll(session)
+      if (id !== busy) this.#releaseStates(session)
     }
   }
 
-  #leaveAll({ cells }: Session<Link>): void {
-    for (const cell of cells) this.#leave(cell)
+  #releaseStates({ cells }: Session<Link>): void {
+    for (const cell of cells) this.#releaseState(cell)
   }
 
-  #leave(cell: Cell<Link>): void {
+  #releaseState(cell: Cell<Link>): void {
     const { state } = cell
     cell.state = undefined
-    if (state) this.#states.letGo(state)
+    if (state) this.#states.release(state)
   }
 }
 
-function newCell<Link>(id: string, cell: number, asked: Asked): Cell<Link> {
-  return { asked, seed: seedOf(id, cell), state: undefined, ended: undefined, void: false }
+function newCell<Link>(id: string, cell: number, input: CellInput): Cell<Link> {
+  return { input, seed: seedOf(id, cell), state: undefined, ended: undefined, void: false }
 }
 
-/** Of a cell's random numbers, so that a rebuilt cell draws what it drew. Never 0, which would ask the kernel. */
+/** Seed of a cell's random numbers, so that a rebuilt cell draws the same. Never 0, which means the kernel's randomness. */
 function seedOf(id: string, cell: number): bigint {
   return createHash('sha256').update(`${id}\0${cell}`).digest().readBigUInt64LE() | 1n
 }

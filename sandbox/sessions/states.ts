@@ -1,31 +1,35 @@
 /**
- * The states that sessions fork from: paused processes, each with a zygote, shared by the cells that stand on it.
+ * The states that cells of sessions fork from: paused processes in zygotes, counted by their users.
  *
- * in   what a cell left behind, who stands on it, zygotes that are gone      out  states, and `drop` for one that nobody needs
- * Invariant: a state that is not `gone` is held by somebody; the last one to let go has its zygote end the process. What it
- * held is counted on as long as one that was forked from it may hold it.
+ * in   states that cells left, users that come and go, zygotes that died      out  states; an order to end one without users
+ * Invariant: a state that is not `gone` has a user. When the last user releases it, its zygote ends the process. Its
+ * memory stays counted as long as a state that was forked from it may hold it.
  */
 
-/** A namespace of a zygote; its cells share one directory. */
+/** A namespace in a zygote. Its cells share one directory. */
 export interface Space<Link> {
   readonly link: Link
+  /** A cell left files here, or other things that forks share. */
   files: boolean
-  /** The state that ran last in it. */
+  /** Key of the state whose cell ran last here; 0 where it left none. */
   tip: number
-  /** One cell runs in it at a time. */
+  /** Settles when no cell runs here: one runs at a time. */
   turn: Promise<unknown>
 }
 
 export interface State<Link> {
+  /** Name that the zygote knows it by. */
   readonly key: number
   readonly space: Space<Link>
-  /** What it holds beyond the states that it was forked from, and with what those held that are gone; at most `heldBytes`. */
+  /** Memory counted for it: its own, and that of gone states which it alone may hold; at most `heldBytes`. */
   bytes: number
+  /** All memory that it holds beyond the zygote's. */
   readonly heldBytes: number
   parent: State<Link> | undefined
   readonly forks: Set<State<Link>>
-  /** Cells that stand on it, over all sessions. */
+  /** Cells of all sessions that use it. */
   users: number
+  /** Its process has ended, or is being ended. */
   gone: boolean
 }
 
@@ -34,9 +38,9 @@ export class SessionStates<Link> {
   #keys = 0
   #bytes = 0
 
-  constructor(private readonly drop: (link: Link, key: number) => void) {}
+  constructor(private readonly endProcess: (link: Link, key: number) => void) {}
 
-  /** Memory that the paused cells hold for themselves. */
+  /** Memory of all paused cells. */
   get bytes(): number {
     return this.#bytes
   }
@@ -45,13 +49,13 @@ export class SessionStates<Link> {
     return this.#states.size
   }
 
-  /** The key of the next state; never 0, which is none. */
+  /** Key of the next state; never 0, which means none. */
   nextKey(): number {
     this.#keys = (this.#keys % 0xffffffff) + 1
     return this.#keys
   }
 
-  /** With one user. */
+  /** Adds a state with one user. */
   add(
     key: number,
     space: Space<Link>,
@@ -66,51 +70,51 @@ export class SessionStates<Link> {
     return state
   }
 
-  letGo(state: State<Link>): void {
+  release(state: State<Link>): void {
     state.users--
-    if (state.users === 0) this.lose(state)
+    if (state.users === 0) this.discard(state)
   }
 
-  /** It is not to be forked from any more; where its process is there, that ends. */
-  lose(state: State<Link>): void {
+  /** Ends a state: nothing forks from it any more. */
+  discard(state: State<Link>): void {
     if (state.gone) return
-    this.drop(state.space.link, state.key)
+    this.endProcess(state.space.link, state.key)
     this.#forget(state)
   }
 
   #forget(state: State<Link>): void {
     this.#states.delete(state)
     state.gone = true
-    this.#settle(state)
+    this.#passOn(state)
   }
 
-  /** What a state that is gone held is its only fork's now, or free. It stays counted while it has two, which may share it. */
-  #settle(state: State<Link>): void {
+  /** Passes the memory of a gone state to its only fork, or frees it. With two forks, which may share it, it stays counted. */
+  #passOn(state: State<Link>): void {
     const { parent, forks, bytes } = state
     if (!state.gone || forks.size > 1) return
     const [fork] = forks
-    this.#weigh(state, 0)
+    this.#setBytes(state, 0)
     parent?.forks.delete(state)
     forks.clear()
     if (fork) {
       fork.parent = parent
       parent?.forks.add(fork)
-      this.#weigh(fork, Math.min(fork.heldBytes, fork.bytes + bytes))
-    } else if (parent) this.#settle(parent)
+      this.#setBytes(fork, Math.min(fork.heldBytes, fork.bytes + bytes))
+    } else if (parent) this.#passOn(parent)
   }
 
-  #weigh(state: State<Link>, bytes: number): void {
+  #setBytes(state: State<Link>, bytes: number): void {
     this.#bytes += bytes - state.bytes
     state.bytes = bytes
   }
 
-  /** A zygote is gone, and every state with it. */
-  lost(link: Link): void {
+  /** A zygote died, and every state in it. */
+  zygoteLost(link: Link): void {
     for (const state of this.#states) if (state.space.link === link) this.#forget(state)
   }
 }
 
-/** Whether forking from it gives what the cell left: files of a namespace are those of the cell that ran last in it. */
-export function usable<Link>(state: State<Link> | undefined): state is State<Link> {
+/** True where a fork of the state finds what its cell left: files of a namespace are those of the cell that ran last in it. */
+export function canFork<Link>(state: State<Link> | undefined): state is State<Link> {
   return state !== undefined && !state.gone && (!state.space.files || state.space.tip === state.key)
 }

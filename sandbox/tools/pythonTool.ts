@@ -1,13 +1,13 @@
 /**
- * The tool that the models learn to call: Python with standard input, its last expression echoed as IPython does.
+ * The Python tool that models learn to call: code with standard input; the last expression is echoed as IPython does.
  *
- * in   {code, input} from a model      out  how it ended, with what it printed
- * Invariant: line numbers are those of the model's code, and what it printed before an error is kept.
+ * in   {code, input} from a model      out  status and output of the run
+ * Invariant: line numbers are those of the model's code, and output before an error is kept.
  * Source: arXiv 2508.20722 §2.1 (the tool, its four outcomes); the form of errors is the released wrapper's.
  */
 import type { RunRequest, RunResult, Sandbox } from '../sandbox'
 
-/** What a chat template is given: name, description, JSON schema of the arguments. */
+/** The tool's description for a chat template: name, description, JSON schema of the arguments. */
 export const pythonTool = {
   name: 'execute_python_code_with_standard_io',
   description:
@@ -24,14 +24,14 @@ export const pythonTool = {
 } as const
 
 export type PythonToolLimits = Pick<RunRequest, 'timeoutMs' | 'memoryMb' | 'maxProcesses' | 'maxOutputBytes'> & {
-  /** Of the call, in the sandbox's results. */
+  /** Name of the call, in the sandbox's results. */
   readonly id?: string
   readonly signal?: AbortSignal
 }
 
 export interface PythonToolResult {
   readonly status: 'ok' | 'error' | 'timeout'
-  /** Heads of the streams as text; the true sizes are in `stdoutBytes` and `stderrBytes`. */
+  /** Captured output as text; the true sizes are in `stdoutBytes` and `stderrBytes`. */
   readonly stdout: string
   readonly stderr: string
   readonly stdoutBytes: number
@@ -43,7 +43,7 @@ export interface PythonToolResult {
 
 /**
  * Runs one call of the tool.
- * @throws SandboxError as Sandbox.run does: never because of what the code did
+ * @throws SandboxError as Sandbox.run, never because of the code
  */
 export async function runPythonTool(
   sandbox: Sandbox,
@@ -53,7 +53,7 @@ export async function runPythonTool(
   return toolResultOf(await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal))
 }
 
-/** A run as a tool tells it: what was killed or rejected is an error that says so. */
+/** Converts a run's result to the tool's. A killed or rejected call becomes an error that says so. */
 export function toolResultOf(result: RunResult): PythonToolResult {
   const { stdoutBytes, stderrBytes, exitCode, wallMs, cpuMs } = result
   const stdout = text(result.stdout)
@@ -71,7 +71,7 @@ export function toolResultOf(result: RunResult): PythonToolResult {
   }
 }
 
-// ignoreBOM: a byte order mark that the code printed is part of its output.
+// ignoreBOM: a byte order mark printed by the code is part of its output.
 const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
 const text = (bytes: Uint8Array) => decoder.decode(bytes)
 

@@ -1,7 +1,8 @@
 /**
- * The frames between the pool and a zygote: a head of 32-bit numbers, little-endian, then bytes (see zygote/shim.c).
+ * Encodes and decodes the frames between the pool and a zygote: a head of 32-bit little-endian numbers, then bytes. The
+ * layouts are those of struct request and struct reply in shim/state.h.
  *
- * in   calls      out  frames; and back: bytes cut into whole frames, replies
+ * in   calls; whole frames from a zygote      out  frames for a zygote; replies
  * Invariant: the first number of a frame is its length in bytes, head included.
  */
 import type { Call } from '../limits'
@@ -13,27 +14,27 @@ const FLAGS = { cell: 1, processes: 2, session: 4 } as const
 const HEAD_BYTES = 72
 const KINDS = { 1: 'ready', 2: 'begun', 3: 'done', 4: 'failed', 5: 'pong' } as const
 
-/** What the zygote says of a call: `id` is its number in the pool. */
+/** A zygote's reply about a call; `id` is the call's number in the pool. */
 export type Reply =
   | { readonly kind: 'ready' | 'begun' | 'pong'; readonly id: number; readonly pid: number }
   | { readonly kind: 'failed'; readonly id: number; readonly error: number }
   | ({ readonly kind: 'done'; readonly id: number } & Ending)
 
 export interface Ending extends RunEnding {
-  /** The cell's process is paused, and the next may fork from it. */
+  /** The cell's process is paused, so that the next cell can fork from it. */
   readonly paused: boolean
-  /** It left files, open ones or memory that forks share: one from an earlier cell would see what later ones did there. */
+  /** The cell left files, open descriptors or shared memory: a fork of an earlier cell would see later changes in them. */
   readonly files: boolean
-  /** Memory of the paused process, beyond that of the states before it; and all that it would hold without these. */
+  /** Memory of the paused process beyond the states before it, and all of it once those are gone. */
   readonly stateBytes: number
   readonly heldBytes: number
 }
 
 export interface Place {
-  /** The state that the cell leaves behind, and the one that it forks from; 0 for none. */
+  /** Key of the state that the cell leaves, and of the state that it forks from; 0 for none. */
   readonly state: number
   readonly parent: number
-  /** Of the random numbers; 0 takes the kernel's. */
+  /** Seed of the cell's random numbers; 0 takes the kernel's randomness. */
   readonly seed: bigint
 }
 
@@ -67,7 +68,7 @@ export function runFrame(id: number, call: Call, place?: Place): Buffer {
   return frame
 }
 
-/** `number`: of a call for stop, of a state for drop. */
+/** @param number a call's for stop, a state's key for drop */
 export function controlFrame(kind: 'stop' | 'drop' | 'ping', number = 0): Buffer {
   const frame = Buffer.alloc(ASK.head)
   frame.writeUInt32LE(ASK.head, 0)
@@ -76,7 +77,7 @@ export function controlFrame(kind: 'stop' | 'drop' | 'ping', number = 0): Buffer
   return frame
 }
 
-/** The replies in a piece that holds whole frames. */
+/** Decodes a piece that holds whole frames. */
 export function* replies(piece: Uint8Array): Generator<Reply> {
   const bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
   for (let at = 0; at < bytes.length; at += bytes.readUInt32LE(at)) yield reply(bytes, at)
@@ -94,7 +95,7 @@ function reply(bytes: Buffer, at: number): Reply {
     kind,
     id,
     ...endingOf(number(3), number(4) !== 0),
-    // Copies: a slice would keep the whole piece, with the output of other calls, alive.
+    // Copies: a slice would keep the whole piece, with the output of other calls, in memory.
     stdout: new Uint8Array(bytes.subarray(at + HEAD_BYTES, outEnd)),
     stderr: new Uint8Array(bytes.subarray(outEnd, outEnd + number(9))),
     stdoutBytes: number(10) + number(16) * 2 ** 32,

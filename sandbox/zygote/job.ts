@@ -1,11 +1,12 @@
 /**
- * A call on its way through the zygotes: what was asked, where it is, and the ways in which it can end.
+ * A call on its way through the zygotes: its input, its place, and the ways in which it can end.
  *
- * in   a request's call; what a zygote says of it        out  its outcome, or the error that refuses it
+ * in   a checked call; a zygote's replies about it        out  its outcome, or the error that refuses it
  */
-import { rejected } from '../answers'
+
 import { SandboxError } from '../errors'
 import type { Call } from '../limits'
+import { rejected } from '../refusals'
 import type { Outcome as CallOutcome } from '../sessions/outcome'
 import type { Ending, Place } from './frames'
 import type { ZygoteLink } from './link'
@@ -14,18 +15,20 @@ export interface Job {
   readonly id: string
   readonly call: Call
   readonly queuedAt: number
-  /** Where a session's cell belongs. */
+  /** Place of a session's cell. */
   readonly place: Placed | undefined
   readonly answer: (outcome: Outcome) => void
   readonly refuse: (error: SandboxError) => void
+  /** When the code began, performance.now(); 0 before. */
   begunAt: number
   attempts: number
-  /** Where it is, once it was sent. */
+  /** The zygote that has the call, once it was sent. */
   at: { readonly link: ZygoteLink<Job>; readonly number: number } | undefined
+  /** The caller aborted it. */
   stopped: boolean
 }
 
-/** A place in a session, and the zygote that has its parent; any will do where there is none. */
+/** A place in a session, and the zygote that has its parent; undefined where it has none, so that any zygote will do. */
 export interface Placed extends Place {
   readonly link: ZygoteLink<Job> | undefined
 }
@@ -42,22 +45,23 @@ export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outc
   }
 }
 
-/** It had begun when its zygote died, and died with it. */
-export function lost(job: Job, reason: string): Outcome {
-  const rest = rejected(job.id, `the zygote of the call was lost: ${reason}`)
+/** Outcome of a call that had begun when its zygote died. */
+export function killedWithZygote(job: Job, reason: string): Outcome {
+  const rest = rejected(job.id, `the zygote that ran the call died: ${reason}`)
   const result = { ...rest, status: 'killed', signal: 'SIGKILL', wallMs: performance.now() - job.begunAt } as const
   return { result, files: false, kept: undefined }
 }
 
-export const stopped = () => new SandboxError('sandbox.aborted', { retriable: false, message: 'the call was aborted' })
+export const callAborted = () =>
+  new SandboxError('sandbox.aborted', { retriable: false, message: 'the call was aborted' })
 
 export const startFailed = (reason: string) =>
-  new SandboxError('sandbox.start_failed', { retriable: true, message: `no zygote starts: ${reason}` })
+  new SandboxError('sandbox.start_failed', { retriable: true, message: `no zygote could be started: ${reason}` })
 
-/** The child could not be made or isolated. @param error the step times 1000, and the errno of it */
+/** The child could not be forked or isolated. @param error 1000 * step + errno, steps as in shim/isolation.h */
 export function childFailed(error: number): SandboxError {
   const step = Math.floor(error / 1000)
-  const where = step > 0 ? `step ${step} of its isolation, ` : ''
-  const message = `the zygote could not start the code: ${where}error ${error % 1000}`
+  const where = step > 0 ? `step ${step} of the isolation failed with ` : ''
+  const message = `the zygote could not start the code: ${where}errno ${error % 1000}`
   return new SandboxError('sandbox.start_failed', { retriable: true, message })
 }

@@ -1,9 +1,9 @@
 /**
- * One zygote as its pool sees it: a piscina thread of its own, a port to it, and the calls that are with it.
+ * The connection to one zygote: a piscina thread of its own, a port to that thread, and the calls that the zygote has.
  *
- * in   frames      out  replies, and `down` when the zygote or its thread was lost
- * Invariant: after `down` nothing is said of the calls that were with it before. Frames of one turn of the event loop
- * travel as one message.
+ * in   frames      out  replies, and `down` when the zygote or its thread died
+ * Invariant: after `down` no reply concerns a call sent before it. Frames sent in one turn of the event loop travel as
+ * one message.
  */
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { Piscina } from 'piscina'
@@ -16,12 +16,12 @@ export interface LinkEvents {
 }
 
 export class ZygoteLink<Job> {
-  /** It takes calls. */
+  /** The zygote takes calls. */
   ready = false
-  /** By the number that the zygote knows them by. */
+  /** Calls that the zygote has, by the number that it knows them by. */
   readonly calls = new Map<number, Job>()
-  /** Of `calls`, those that have not begun. */
-  unbegun = 0
+  /** Number of `calls` whose code has not begun. */
+  notBegun = 0
   pid = 0
   #piscina: Piscina | undefined
   #port: MessagePort | undefined
@@ -39,9 +39,9 @@ export class ZygoteLink<Job> {
 
   #attach(): void {
     const options = { minThreads: 1, maxThreads: 1, concurrentTasksPerWorker: 8, execArgv: [], env: {} }
-    // atomics: otherwise an idle thread blocks its event loop, and with it its zygote's replies
+    // atomics: with them an idle thread blocks its event loop, and with it the zygote's replies
     const piscina = new Piscina({ filename: this.filename, atomics: 'disabled', ...options })
-    piscina.on('error', () => undefined) // a lost thread closes its port, which is what counts
+    piscina.on('error', () => undefined) // a thread that dies closes its port, which is handled below
     this.#piscina = piscina
     const { port1, port2 } = new MessageChannel()
     this.#port = port1
@@ -52,11 +52,11 @@ export class ZygoteLink<Job> {
     })
     port1.once('close', () => {
       if (this.#closing) return
-      this.#down('its worker thread was lost')
-      void piscina.destroy() // it gives work to a thread that ended by itself
+      this.#down('its worker thread died')
+      void piscina.destroy() // piscina would give work to the thread that died
       this.#attach()
     })
-    this.hold(this.#held)
+    this.keepAlive(this.#held)
     piscina.run({ port: port2, setup: this.setup }, { transferList: [port2] }).catch(() => port1.close())
   }
 
@@ -85,8 +85,8 @@ export class ZygoteLink<Job> {
     })
   }
 
-  /** Whether this process must stay alive for what the zygote will say. */
-  hold(held: boolean): void {
+  /** Keeps this process alive for the zygote's replies, or lets it exit. */
+  keepAlive(held: boolean): void {
     this.#held = held
     if (held) this.#port?.ref()
     else this.#port?.unref()

@@ -1,20 +1,29 @@
 /**
  * ZygotePool: the sandbox of levels `full` and `degraded`. Warm interpreters, one a core, fork a child for each call.
  *
- * in   requests, at most lanes + queueLimit at once      out  results in the order in which calls end
- * Invariant: a call is answered once, after everything that it started is dead. When a zygote dies, the calls that it
- * had not begun run on another, and those that it had begun are answered as killed, with the reason; they are dead,
- * because the kernel kills a zygote's children with it.
+ * in   requests, at most lanes + queueLimit at once      out  results, in the order in which calls end
+ * Invariant: a call is answered once, after every process that it started is dead. When a zygote dies, calls that it had
+ * not begun run on another one; calls that it had begun are answered as killed, with the reason. They are dead, since the
+ * kernel kills a zygote's children with it.
  */
 import { setMaxListeners } from 'node:events'
 import { rmSync } from 'node:fs'
-import { aborted, closed, queueFull, rejected } from '../answers'
 import { type Call, callOf } from '../limits'
+import { aborted, closed, queueFull, rejected } from '../refusals'
 import type { RunRequest, RunResult, Sandbox, SandboxLevel } from '../sandbox'
 import { orphan } from '../sessions/outcome'
 import { Sessions } from '../sessions/sessions'
 import { controlFrame, type Reply, runFrame } from './frames'
-import { childFailed, type Job, lost, type Outcome, outcomeOf, type Placed, startFailed, stopped } from './job'
+import {
+  callAborted,
+  childFailed,
+  type Job,
+  killedWithZygote,
+  type Outcome,
+  outcomeOf,
+  type Placed,
+  startFailed,
+} from './job'
 import { ZygoteLink } from './link'
 import { WaitingJobs } from './waitingJobs'
 import type { ZygoteSetup } from './worker'
@@ -27,11 +36,13 @@ export interface PoolSetup {
   readonly noSessions: string | undefined
   readonly zygotes: readonly ZygoteSetup[]
   readonly workerFile: string
-  /** The sandbox's own directory; the pool removes it when it closes. */
+  /** Private directory of the sandbox; the pool removes it when it closes. */
   readonly base: string
 }
 
+/** Times that a call is sent to a zygote. */
 const ATTEMPTS = 3
+/** Errors of a failed call: ECANCELED, it was aborted before it began; ENOENT, its parent state does not exist. */
 const CANCELED = 125
 const GONE = 2
 
@@ -47,8 +58,8 @@ export class ZygotePool implements Sandbox {
   #running = 0
   #open = 0
   #closing: Promise<void> | undefined
-  /** Deaths of zygotes that never served, one after the other. */
-  #stillborn = 0
+  /** Zygotes in a row that died before they served. */
+  #failedStarts = 0
 
   constructor(private readonly setup: PoolSetup) {
     this.level = setup.level
@@ -72,7 +83,7 @@ export class ZygotePool implements Sandbox {
     process.once('exit', this.#removeBase)
   }
 
-  /** Process ids of the zygotes that serve now. */
+  /** Pids of the zygotes that serve now. */
   get zygotePids(): readonly number[] {
     return this.#links.filter(link => link.ready).map(link => link.pid)
   }
@@ -107,7 +118,7 @@ export class ZygotePool implements Sandbox {
     if (this.#running + this.#waiting.size >= this.lanes + this.setup.queueLimit) {
       return Promise.reject(queueFull(this.lanes, this.setup.queueLimit))
     }
-    this.#hold(1)
+    this.#countOpen(1)
     return new Promise<Outcome>((resolve, reject) => {
       const onAbort = () => this.#stop(job)
       const settle = <T>(how: (value: T) => void, value: T) => {
@@ -126,17 +137,18 @@ export class ZygotePool implements Sandbox {
         at: undefined,
         stopped: false,
       }
-      if (signal) setMaxListeners(0, signal) // one for many calls is how it is meant to be used
+      if (signal) setMaxListeners(0, signal) // one signal may abort many calls
       signal?.addEventListener('abort', onAbort, { once: true })
       this.#waiting.add(job)
-      this.#pump()
-    }).finally(() => this.#hold(-1))
+      this.#dispatch()
+    }).finally(() => this.#countOpen(-1))
   }
 
-  /** This process stays alive for open calls, not for an idle sandbox. */
-  #hold(more: 1 | -1): void {
+  /** Counts open calls. This process stays alive for them, not for an idle sandbox. */
+  #countOpen(more: 1 | -1): void {
     this.#open += more
-    if (this.#open === 0 || (this.#open === 1 && more === 1)) for (const link of this.#links) link.hold(this.#open > 0)
+    if (this.#open === 0 || (this.#open === 1 && more === 1))
+      for (const link of this.#links) link.keepAlive(this.#open > 0)
   }
 
   close(): Promise<void> {
@@ -152,7 +164,7 @@ export class ZygotePool implements Sandbox {
     this.#removeBase()
   }
 
-  #pump(): void {
+  #dispatch(): void {
     while (this.#running < this.lanes) {
       const next = this.#waiting.next(this.#links)
       if (!next) return
@@ -166,43 +178,43 @@ export class ZygotePool implements Sandbox {
     job.at = { link, number }
     job.attempts++
     link.calls.set(number, job)
-    link.unbegun++
+    link.notBegun++
     this.#running++
     link.send(runFrame(number, job.call, job.place))
   }
 
   #reply(link: ZygoteLink<Job>, reply: Reply): void {
     if (reply.kind === 'ready') {
-      this.#stillborn = 0
-      this.#pump()
+      this.#failedStarts = 0
+      this.#dispatch()
       return
     }
     const job = link.calls.get(reply.id)
     if (!job) return
     if (reply.kind === 'begun') {
       job.begunAt = performance.now()
-      link.unbegun--
-      this.#pump()
+      link.notBegun--
+      this.#dispatch()
     } else if (reply.kind === 'done' || reply.kind === 'failed') {
       this.#release(link, reply.id, job)
       if (job.stopped) {
-        // It may have paused before it heard of the stop: nobody will fork from that.
+        // It may have paused before the stop arrived: nobody will fork from that state.
         if (reply.kind === 'done' && reply.paused && job.place) link.send(controlFrame('drop', job.place.state))
-        job.refuse(this.#closing ? closed() : stopped())
+        job.refuse(this.#closing ? closed() : callAborted())
       } else if (reply.kind === 'done') job.answer(outcomeOf(link, job, reply))
       else this.#failed(job, reply.error)
-      this.#pump()
+      this.#dispatch()
     }
   }
 
   #release(link: ZygoteLink<Job>, number: number, job: Job): void {
     link.calls.delete(number)
-    if (job.begunAt === 0) link.unbegun--
+    if (job.begunAt === 0) link.notBegun--
     job.at = undefined
     this.#running--
   }
 
-  /** The child could not be made or isolated: often for want of memory or processes, which passes. */
+  /** The child could not be forked or isolated: often for lack of memory or processes, so the call is tried again. */
   #failed(job: Job, error: number): void {
     if (error === GONE || (job.place?.link && error !== CANCELED)) {
       job.answer(orphan(job.id))
@@ -214,21 +226,21 @@ export class ZygotePool implements Sandbox {
 
   #down(link: ZygoteLink<Job>, reason: string): void {
     const calls = [...link.calls]
-    this.#sessions.lost(link)
+    this.#sessions.zygoteLost(link)
     for (const job of this.#waiting.takeBound(link)) job.answer(orphan(job.id))
-    if (link.pid === 0) this.#stillborn++
+    if (link.pid === 0) this.#failedStarts++
     link.pid = 0
     for (const [number, job] of calls) {
       const begun = job.begunAt > 0
       this.#release(link, number, job)
-      if (job.stopped) job.refuse(stopped())
-      else if (begun) job.answer(lost(job, reason))
+      if (job.stopped) job.refuse(callAborted())
+      else if (begun) job.answer(killedWithZygote(job, reason))
       else if (job.place?.link) job.answer(orphan(job.id))
       else if (job.attempts < ATTEMPTS) this.#waiting.addAgain(job)
       else job.refuse(startFailed(reason))
     }
-    if (this.#stillborn < ATTEMPTS * this.#links.length || this.zygotePids.length > 0) {
-      this.#pump()
+    if (this.#failedStarts < ATTEMPTS * this.#links.length || this.zygotePids.length > 0) {
+      this.#dispatch()
       return
     }
     for (const job of this.#waiting.takeUnbound()) job.refuse(startFailed(reason))
@@ -241,6 +253,6 @@ export class ZygotePool implements Sandbox {
       return
     }
     this.#waiting.forget(job)
-    job.refuse(stopped())
+    job.refuse(callAborted())
   }
 }

@@ -1,27 +1,27 @@
 /**
- * The calls that no zygote has yet, and which of them goes next to which zygote.
+ * The queue of calls that no zygote has yet, and the choice of the next call and its zygote.
  *
- * in   calls that come, come again, or are given up        out  the next call and its zygote, while there is one that takes more
- * Invariant: first come, first served, but that calls of a zygote that died before it began them come before the others,
- * and a session's cell waits for the zygote that has its state. A zygote never holds more than it has lanes.
+ * in   new calls, calls to be repeated, aborted calls        out  the next call and a zygote that takes it, while there is one
+ * Invariant: first come, first served, with two exceptions: calls whose zygote died before it began them come first, and
+ * a session's cell waits for the zygote that has its state. A zygote never has more calls than lanes.
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'
 
 type Link = ZygoteLink<Job>
 
-/** Calls that a zygote holds ready, so that it never waits for this process between two. */
+/** Calls sent ahead to a zygote, so that it never waits for this process between two calls. */
 const AHEAD = 8
-/** Of one zygote: the lanes of shim.c. */
+/** Calls that a zygote runs at once: LANES in shim/state.h. */
 const LANES = 60
 
-const takes = (link: Link) => link.ready && link.unbegun < AHEAD && link.calls.size < LANES
+const takes = (link: Link) => link.ready && link.notBegun < AHEAD && link.calls.size < LANES
 
 export class WaitingJobs {
   readonly #again: Job[] = []
-  /** A Set keeps the order and forgets an aborted call at once. */
+  /** A Set: it keeps the order and deletes an aborted call at once. */
   readonly #queue = new Set<Job>()
-  /** Cells whose state is with one zygote. */
+  /** Cells that need the state of a certain zygote. */
   readonly #bound = new Map<Link, Set<Job>>()
 
   get size(): number {
@@ -40,7 +40,7 @@ export class WaitingJobs {
     this.#bound.get(link)?.add(job)
   }
 
-  /** It was with a zygote that did not begin it. */
+  /** Adds a call whose zygote failed before the code began. */
   addAgain(job: Job): void {
     this.#again.push(job)
   }
@@ -52,7 +52,7 @@ export class WaitingJobs {
     if (job.place?.link) this.#bound.get(job.place.link)?.delete(job)
   }
 
-  /** Takes the next call out. Where its state is with no zygote it goes to the one with the fewest calls. */
+  /** Takes the next call out. A call that needs no state goes to the zygote with the fewest calls. */
   next(links: readonly Link[]): { readonly job: Job; readonly link: Link } | undefined {
     for (const [link, jobs] of this.#bound) {
       const [job] = jobs
@@ -72,14 +72,14 @@ export class WaitingJobs {
     return { job, link }
   }
 
-  /** Cells whose state was with a zygote that is gone. */
+  /** Takes out the cells that need the state of a zygote that died. */
   takeBound(link: Link): Iterable<Job> {
     const jobs = this.#bound.get(link) ?? []
     this.#bound.delete(link)
     return jobs
   }
 
-  /** Those that any zygote could have. */
+  /** Takes out the calls that any zygote could run. */
   takeUnbound(): readonly Job[] {
     const jobs = [...this.#again, ...this.#queue]
     this.#again.length = 0

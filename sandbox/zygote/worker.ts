@@ -1,9 +1,9 @@
 /**
- * What a piscina thread does with a zygote: starts it, feeds it, watches it, starts it anew when it dies.
+ * The piscina thread of one zygote: starts the zygote, passes frames, checks its liveness, restarts it when it dies.
  *
  * in   over a port: frames for the zygote, `null` to end      out  over the port: whole reply frames, `down` with a reason
- * Invariant: a zygote that says nothing for `SILENT_TICKS` of this thread's own ticks is killed, so no call waits for one
- * that hangs; a thread that is itself starved does not count that as silence. The zygote dies with this thread.
+ * Invariant: a zygote that is silent for `SILENT_TICKS` of this thread's ticks is killed, so that no call waits for a
+ * zygote that hangs; ticks that a starved thread misses do not count as silence. The zygote dies with this thread.
  *
  * In a checkout this file is transpiled alone (see workerFile.ts): at run time it may import node: modules only.
  */
@@ -11,14 +11,14 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import type { Readable, Writable } from 'node:stream'
 import type { MessagePort } from 'node:worker_threads'
 
-/** How a zygote is started. */
+/** Command line, environment and settings of a zygote. */
 export interface ZygoteSetup {
   readonly python: string
   readonly args: readonly string[]
-  /** JSON for its argv; `parent` is filled in here. */
+  /** Settings for its argv, as JSON; `parent` is added here. */
   readonly settings: Readonly<Record<string, unknown>>
   readonly env: Readonly<Record<string, string>>
-  /** A frame that asks for a sign of life. */
+  /** Frame of a heartbeat request. */
   readonly ping: Uint8Array
 }
 
@@ -28,12 +28,12 @@ export type FromWorker =
 
 const TICK_MS = 250
 const SILENT_TICKS = 12
-/** Imports of a slow disk count into the start. */
+/** Ticks until the first reply: imports from a slow disk are part of the start. */
 const BOOT_TICKS = 480
 const END_MS = 5000
 const AGAIN_MS = 50
 
-/** Returns at once; what it began goes on until the port is closed. */
+/** Starts a zygote and returns at once. The zygote is kept running until the port is closed. */
 export default function attach({ port, setup }: { port: MessagePort; setup: ZygoteSetup }): void {
   let zygote: Zygote | undefined
   let ending = false
@@ -45,7 +45,7 @@ export default function attach({ port, setup }: { port: MessagePort; setup: Zygo
   }
   port.on('message', (bytes: Uint8Array | null) => (bytes ? zygote?.write(bytes) : end()))
   port.once('close', end)
-  const keep = async () => {
+  const keepRunning = async () => {
     for (let quick = 0; !ending; ) {
       const began = performance.now()
       zygote = new Zygote(setup, bytes =>
@@ -62,7 +62,7 @@ export default function attach({ port, setup }: { port: MessagePort; setup: Zygo
     }
     port.close()
   }
-  void keep()
+  void keepRunning()
 }
 
 class Zygote {
@@ -74,47 +74,47 @@ class Zygote {
   #served = false
   #silent = 0
 
-  constructor(setup: ZygoteSetup, said: (frames: Uint8Array<ArrayBuffer>) => void) {
+  constructor(setup: ZygoteSetup, onFrames: (frames: Uint8Array<ArrayBuffer>) => void) {
     const settings = JSON.stringify({ ...setup.settings, parent: process.pid })
     this.#child = spawn(setup.python, [...setup.args, settings], {
       cwd: '/',
       stdio: ['pipe', 'ignore', 'pipe', 'pipe'],
       env: setup.env,
     })
-    let complaint = ''
+    let errorText = ''
     let killed = ''
     const [input, , errors, output] = this.#child.stdio as unknown as [Writable, null, Readable, Readable]
     for (const stream of [input, errors, output]) stream?.on('error', () => undefined)
     errors?.setEncoding('utf8').on('data', (text: string) => {
-      complaint = (complaint + text).slice(-2000)
+      errorText = (errorText + text).slice(-2000)
     })
     output?.on('data', (chunk: Buffer) => {
       this.#silent = 0
       const frames = this.#whole(chunk)
       if (!frames) return
       this.#served = true
-      said(frames)
+      onFrames(frames)
     })
     const watchdog = setInterval(() => {
       if (this.#silent++ < (this.#served ? SILENT_TICKS : BOOT_TICKS)) {
         if (this.#served) input.write(setup.ping)
         return
       }
-      killed = `it was silent for ${this.#silent * TICK_MS} ms`
+      killed = `it did not answer for ${this.#silent * TICK_MS} ms and was killed`
       this.#child.kill('SIGKILL')
     }, TICK_MS)
     this.gone = new Promise(resolve => {
       const settle = (why: string) => {
         clearInterval(watchdog)
         for (const stream of [input, errors, output]) stream?.destroy()
-        resolve({ reason: complaint.trim() || killed || why, served: this.#served })
+        resolve({ reason: errorText.trim() || killed || why, served: this.#served })
       }
       this.#child.once('error', error => settle(error.message))
-      this.#child.once('exit', (code, signal) => setImmediate(settle, `it ended with ${code ?? signal}`))
+      this.#child.once('exit', (code, signal) => setImmediate(settle, `it exited with ${code ?? signal}`))
     })
   }
 
-  /** Frames for a zygote that does not serve were meant for the one before: the pool runs those calls again. */
+  /** Drops frames until the zygote serves: they were meant for the one before it, and the pool repeats those calls. */
   write(bytes: Uint8Array): void {
     if (this.#served) this.#child.stdin?.write(bytes)
   }
@@ -125,7 +125,7 @@ class Zygote {
     setTimeout(() => this.#child.kill('SIGKILL'), END_MS).unref()
   }
 
-  /** The whole frames that are there now, in one piece of their own. A long one is put together once. */
+  /** Takes the whole frames received so far, in one piece. A long frame is put together once. */
   #whole(chunk: Buffer): Uint8Array<ArrayBuffer> | undefined {
     this.#parts.push(chunk)
     this.#size += chunk.length

@@ -478,7 +478,7 @@ describe('bounds', () => {
     await until(async () => (await status(tight)).held_bytes! > 60_000)
     expect((await post('/run', body, tight)).status).toBe(503)
     for (const answer of await Promise.all(idle)) {
-      expect(answer).toMatch(/^HTTP\/1\.1 408 .*the body does not come: too little of it in 2000 ms/s)
+      expect(answer).toMatch(/^HTTP\/1\.1 408 .*the body arrives too slowly: less than 64 KiB in 2000 ms/s)
     }
     expect((await status(tight)).held_bytes).toBe(0)
     expect((await post('/run', body, tight)).status).toBe(200)

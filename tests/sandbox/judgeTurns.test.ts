@@ -1,15 +1,15 @@
-/** Turns: whose call is next, whatever the others sent. */
+/** RoundRobin: whose call is next, whatever the others sent. */
 import fc from 'fast-check'
 import { escapedText } from '../../sandbox/escapedText'
 import { headText, tailText } from '../../sandbox/judge/outputText'
+import { RoundRobin, type Source } from '../../sandbox/judge/roundRobin'
 import { batchOf, submissionCount } from '../../sandbox/judge/submission'
-import { type Source, Turns } from '../../sandbox/judge/turns'
 
 const list = (...items: string[]): Source<string> & { readonly items: string[] } => ({
   items,
   take: () => items.shift(),
 })
-const drain = (turns: Turns<string>) => [
+const drain = (turns: RoundRobin<string>) => [
   ...(function* () {
     for (let t = turns.take(); t; t = turns.take()) yield t
   })(),
@@ -18,7 +18,7 @@ const drain = (turns: Turns<string>) => [
 test('everything is given once, and each source’s things in their order', () =>
   fc.assert(
     fc.property(fc.array(fc.array(fc.nat(), { maxLength: 8 }), { maxLength: 8 }), contents => {
-      const turns = new Turns<string>()
+      const turns = new RoundRobin<string>()
       const sources = contents.map((numbers, s) => list(...numbers.map((_, i) => `${s}.${i}`)))
       for (const source of sources) turns.add(source)
       const given = drain(turns)
@@ -30,7 +30,7 @@ test('everything is given once, and each source’s things in their order', () =
   ))
 
 test('in a round every source that has something is taken from once', () => {
-  const turns = new Turns<string>()
+  const turns = new RoundRobin<string>()
   const sources = [9, 1, 5, 9].map((n, s) => list(...Array.from({ length: n }, () => String(s))))
   for (const source of sources) turns.add(source)
   const given = drain(turns)
@@ -40,7 +40,7 @@ test('in a round every source that has something is taken from once', () => {
 })
 
 test('who comes new is next but one at the latest, and a stream of new ones does not stop the old', () => {
-  const turns = new Turns<string>()
+  const turns = new RoundRobin<string>()
   for (const s of ['a', 'b', 'c', 'd']) turns.add(list(...Array.from({ length: 50 }, () => s)))
   for (let i = 0; i < 10; i++) turns.take()
   turns.add(list('new'))
@@ -54,7 +54,7 @@ test('who comes new is next but one at the latest, and a stream of new ones does
 })
 
 test('a source that was empty and has something again has its turn again', () => {
-  const turns = new Turns<string>()
+  const turns = new RoundRobin<string>()
   const source = list()
   turns.add(source)
   expect(turns.take()).toBeUndefined()

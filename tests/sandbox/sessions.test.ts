@@ -381,7 +381,7 @@ test('a cell of a history that is killed leaves nothing, as one that is asked fo
   expect(await cell(id, 3, 'x, y', { timeoutMs: 500, session })).toMatchObject({
     status: 'ok',
     stdout: '(1, 1)\n',
-    reason: "cell 1 of the history ended with 'timeout' and left nothing",
+    reason: "cell 1 of the history ended with 'timeout' and left no state",
   })
   expect(await cell(id, 4, 'x, y', { session: { id, cell: 4, history: [...history, { code: '' }] } })).toEqual(
     expect.not.objectContaining({ reason: expect.anything() }),

@@ -1,14 +1,14 @@
 /**
- * Tally: what a judge has done so far, for `/status`, and how fast, for `Retry-After`.
+ * Statistics of a judge's calls: counts and waits for `/status`, the rate for `Retry-After`.
  *
- * in   a line for each call that began, ended or never did      out  counts, percentiles of the last 4096 calls, a rate
+ * in   the outcome and the wait of each call      out  counts, quantiles of the last 4096 waits, seconds to work off a queue
  */
 const KEPT = 4096
 const RATE_WINDOW_MS = 5000
 
 export type Fate = 'answered' | 'timedOut' | 'queueTimeouts' | 'dropped' | 'refused' | 'internalErrors'
 
-export class Tally {
+export class CallStatistics {
   readonly counts: Record<Fate, number> = {
     answered: 0,
     timedOut: 0,
@@ -26,12 +26,12 @@ export class Tally {
     this.counts[fate] += calls
   }
 
-  /** A call that has ended had waited this long before it began. */
+  /** Records how long a call had waited before it began. */
   waited(ms: number): void {
     this.#waits[this.#begun++ % KEPT] = ms
   }
 
-  /** A call has ended, in whatever way. */
+  /** Records the end of a call, whatever its outcome. */
   ended(): void {
     const now = performance.now()
     const { since, ended } = this.#window
@@ -42,14 +42,14 @@ export class Tally {
     }
   }
 
-  /** Seconds in which so many calls will have been worked off, from 1 to 60. */
+  /** Estimated seconds to work off so many calls, from 1 to 60. */
   secondsFor(calls: number): number {
     const { since, ended } = this.#window
     const rate = this.#perSecond || (1000 * ended) / Math.max(1, performance.now() - since)
     return rate === 0 ? 5 : Math.min(60, Math.max(1, Math.ceil(calls / rate)))
   }
 
-  /** Of the queue waits of the last calls, ms; 0 before the first. */
+  /** Quantile of the last calls' waits, ms; 0 before the first. */
   waitMs(quantile: number): number {
     const sorted = this.#waits.slice(0, Math.min(this.#begun, KEPT)).sort()
     return sorted[Math.floor(quantile * (sorted.length - 1))] ?? 0

@@ -1,19 +1,19 @@
 /**
- * Ends processes that may not want to end.
+ * Signals and kills the processes of a call.
  *
- * in   process ids, or the mark that a call's environment carries      out  signals
- * Invariant: nothing here throws because a process is already gone.
+ * in   pids, or the mark in the environment of a call's processes      out  signals
+ * Invariant: a process that is already gone is no error.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** The variable in a call's environment whose value is the call's own; every process it starts inherits it. */
+/** Environment variable whose value is unique for each call; every process that the call starts inherits it. */
 export const MARK = 'TROUPE_SANDBOX_CALL'
 
-/** Of a sweep, 2 ms apart. */
+/** Rounds of killCall, 2 ms apart. */
 const ROUNDS = 50
 const idle = new Int32Array(new SharedArrayBuffer(4))
 
-/** Sends a signal to a process, or to a group where `pid` is negative. False where there is none (or it is not ours). */
+/** Sends a signal to a process, or to a group where `pid` is negative. False where it does not exist or is another user's. */
 export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
     process.kill(pid, signal)
@@ -23,7 +23,7 @@ export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
   }
 }
 
-/** Processes that carry the mark. Code that clears its environment and starts anew escapes this, not its launcher. */
+/** Pids with the mark in their environment. Code that clears its environment and re-executes escapes this, not its launcher. */
 function marked(mark: string): number[] {
   const needle = `${MARK}=${mark}\0`
   return readdirSync('/proc')
@@ -39,16 +39,16 @@ function marked(mark: string): number[] {
 }
 
 /**
- * Kills what a call left when its launcher died without cleaning up: both groups, then whoever carries the mark.
- * Several rounds, because a process may fork between being listed and being killed.
+ * Kills the processes of a call whose launcher died without cleaning up: both process groups, then every marked process.
+ * It takes several rounds, since a process may fork between being listed and being killed.
  */
-export function sweep(mark: string, launcher: number, child: number): void {
+export function killCall(mark: string, launcher: number, child: number): void {
   if (child > 0) signalTo(-child, 'SIGKILL')
   if (launcher > 0) signalTo(-launcher, 'SIGKILL')
   for (let round = 0; round < ROUNDS; round++) {
     const left = marked(mark).filter(pid => pid !== process.pid)
     if (left.length === 0) return
     for (const pid of left) signalTo(pid, 'SIGKILL')
-    Atomics.wait(idle, 0, 0, 2) // a process that was killed is listed until the kernel has torn it down
+    Atomics.wait(idle, 0, 0, 2) // a killed process is listed until the kernel has removed it
   }
 }

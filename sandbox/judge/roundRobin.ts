@@ -1,26 +1,26 @@
 /**
- * Turns: takes from many sources in turn, one thing from each, so that a flood from one does not delay the others.
+ * RoundRobin: takes one item from each of many sources in turn, so that a flood from one does not delay the others.
  *
- * in   sources, added when they have something      out  what the next source in turn gives
- * Invariant: a round takes once from every source that has something. One that comes in the middle of a round is next
- * or next but one, but such ones get at most every second turn, so that the round ends however many come. Turns are a
- * source themselves: addresses of connections of requests.
+ * in   sources, added when they have an item      out  the item of the next source in turn
+ * Invariant: a round takes one item from every source that has one. A source added during a round comes next or next but
+ * one; such sources get at most every second turn, so that the round ends however many are added. A RoundRobin is itself
+ * a source, so they nest: addresses, their connections, those connections' requests.
  */
 export interface Source<T> {
-  /** The next thing, or undefined where there is none now. */
+  /** The next item, or undefined where there is none now. */
   take(): T | undefined
 }
 
-export class Turns<T> implements Source<T> {
+export class RoundRobin<T> implements Source<T> {
   readonly #listed = new Set<Source<T>>()
-  /** Came in this round. */
-  #fresh = new Line<Source<T>>()
-  /** Have their turn in this round, and had it. */
-  #current = new Line<Source<T>>()
-  #served = new Line<Source<T>>()
+  /** Sources added during this round. */
+  #fresh = new Fifo<Source<T>>()
+  /** Sources whose turn is still to come in this round, and sources that had it. */
+  #current = new Fifo<Source<T>>()
+  #served = new Fifo<Source<T>>()
   #freshIsNext = false
 
-  /** Says that the source may have something. Adding one that is listed already changes nothing. */
+  /** Adds a source that may have an item. Adding one twice changes nothing. */
   add(source: Source<T>): void {
     if (this.#listed.has(source)) return
     this.#listed.add(source)
@@ -42,19 +42,19 @@ export class Turns<T> implements Source<T> {
 
   #next(): Source<T> | undefined {
     if (this.#current.isEmpty) {
-      // A new round: those that came during the last one first.
+      // A new round: sources added during the last one come first.
       const served = this.#served
-      this.#served = new Line()
+      this.#served = new Fifo()
       this.#current = this.#fresh
-      this.#fresh = new Line()
+      this.#fresh = new Fifo()
       for (let source = served.shift(); source; source = served.shift()) this.#current.push(source)
     }
     return (this.#freshIsNext ? this.#fresh.shift() : undefined) ?? this.#current.shift()
   }
 }
 
-/** First in, first out, without moving what stands in it. It lives for a round, so what was taken need not be freed. */
-class Line<T> {
+/** A queue that never moves its items. It lives for one round, so places of taken items need not be freed. */
+class Fifo<T> {
   #items: (T | undefined)[] = []
   #head = 0
 

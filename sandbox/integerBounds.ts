@@ -9,20 +9,20 @@ import { SandboxError, type SandboxErrorCode } from './errors'
 export type Bounds = readonly [number, number]
 
 /** The fault of a value; undefined where it is a whole number within its bounds, or not given. */
-export function notWhole(name: string, value: unknown, [least, most]: Bounds): string | undefined {
+export function boundsFault(name: string, value: unknown, [least, most]: Bounds): string | undefined {
   if (value === undefined || (Number.isInteger(value) && Number(value) >= least && Number(value) <= most))
     return undefined
   return `${name} must be a whole number from ${least} to ${most}, not ${String(value)}`
 }
 
 /** @throws SandboxError `code`, for the first value with a fault */
-export function checkWhole<Names extends Readonly<Record<string, Bounds>>>(
+export function checkBounds<Names extends Readonly<Record<string, Bounds>>>(
   code: SandboxErrorCode,
   given: { readonly [Name in keyof Names]?: unknown },
   bounds: Names,
 ): void {
   for (const [name, within] of Object.entries(bounds)) {
-    const message = notWhole(name, given[name], within)
+    const message = boundsFault(name, given[name], within)
     if (message)
       throw new SandboxError(code, {
         retriable: false,
