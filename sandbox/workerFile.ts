@@ -9,7 +9,7 @@ import { dirname, join } from 'node:path'
 
 /** Workers, each with the files that it imports at run time. */
 const SOURCES = {
-  'freshProcess/worker': ['freshProcess/worker', 'freshProcess/processes', 'waitStatus'],
+  'freshProcess/worker': ['freshProcess/worker', 'freshProcess/killProcesses', 'waitStatus'],
   'zygote/worker': ['zygote/worker'],
 } as const
 

@@ -133,6 +133,6 @@ const waited = (ms: number) => `no lane was free within ${ms} ms: send fewer sub
 function cannotRun(item: Submission | BadSubmission): Verdict | undefined {
   if ('faults' in item) return invalid(item)
   if (item.type !== 'math') return undefined
-  const why = "this judge runs the types python and cpp; like Code Judge it has no executor for 'math'"
+  const why = "type 'math' has no executor here, nor in Code Judge: send python or cpp"
   return notRun(item.subId, 'internal_error', why, 0)
 }
