@@ -71,7 +71,7 @@ test('an unsafe bind, an unmet level and a wrong option fail at start and say wh
   const bind = start(['--host', '0.0.0.0'])
   expect(await bind.ended).toBe(2)
   expect(bind.said.stderr).toMatch(
-    /on 0\.0\.0\.0 it needs a token\n {2}hint: give --token-file FILE.*\n {2}code: judge\.unsafe_bind/,
+    /needs a token to listen on 0\.0\.0\.0\n {2}hint: give --token-file FILE.*\n {2}code: judge\.unsafe_bind/,
   )
   const option = start(['--timeout-ms', '0'])
   expect(await option.ended).toBe(2)

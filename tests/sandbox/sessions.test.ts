@@ -367,7 +367,9 @@ test('a session is lost, and says at which cell, when a cell that has to run aga
   for (const [n, status] of ['timeout', 'error'].entries()) {
     expect(await cell(ids[n]!, 1, 'x')).toMatchObject({
       status: 'rejected',
-      reason: expect.stringMatching(`session_lost.*: cell 0 ended with 'ok' the first time, and with '${status}' when it was run again`),
+      reason: expect.stringMatching(
+        `session_lost.*: cell 0 ended with 'ok' the first time, and with '${status}' when it was run again`,
+      ),
     })
   }
   expect((await cell(ids[1]!, 0, 'x = 2')).status).toBe('ok')
