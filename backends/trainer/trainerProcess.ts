@@ -176,7 +176,7 @@ const sequenceOf = ({ trajectory, tokens, mask, engineLogprobs, advantage, group
     trajectory,
     tokens: bytesOfTokens(tokens),
     mask,
-    engineLogprobs: Buffer.from(engineLogprobs.buffer, engineLogprobs.byteOffset, engineLogprobs.byteLength),
+    engineLogp: Buffer.from(engineLogprobs.buffer, engineLogprobs.byteOffset, engineLogprobs.byteLength),
     advantage,
     group,
   },

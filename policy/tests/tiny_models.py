@@ -55,7 +55,7 @@ def random_sequences(count: int, seed: int, *, vocabulary: int = 97, group_size:
                 trajectory=f"g{at // group_size}/{at % group_size}",
                 tokens=draw.integers(0, vocabulary, length).astype(np.int32),
                 mask=mask,
-                engine_logprobs=np.where(mask, -4.5 + draw.normal(size=length) * 0.3, 0).astype(np.float32),
+                engine_logp=np.where(mask, -4.5 + draw.normal(size=length) * 0.3, 0).astype(np.float32),
                 advantage=float(draw.normal()),
                 group=at // group_size,
             )

@@ -1,7 +1,8 @@
 """`python -m troupe_policy.server --serve render|engine|trainer`: one service of a model on a unix socket.
 
-in   a model directory and options on the command line     out  {"ready": true, "socket": …} on stdout, logs on stderr
-Invariant: it ends with its parent. Without a model that can be served it says why on stdout and exits with 1.
+In: a model directory and options on the command line. Out: {"ready": true, "socket": …} on stdout, logs on stderr.
+Invariant: the process ends with its parent. Where the model cannot be served it writes the reason to stdout and exits with 1.
+The only file that knows all services. It imports each one late, so that the renderer starts without torch.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
+from .child_process import announce, die_with_parent, exit_now, fail, socket_address
 from .generated import policy_pb2_grpc as rpc
 from .trainer.ranks.torchrun import in_torchrun, run_ranks
-from .child_process import announce, die_with_parent, end, fail, socket_address
 
 MESSAGE_BYTES = 256 * 1024 * 1024
 logger = logging.getLogger("troupe_policy")
@@ -72,7 +73,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 SERVER_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    # The parent pings while a generation is long; a server that minds would close the connection.
+    # The parent pings during long generations; without these the server would close the connection.
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
@@ -80,7 +81,7 @@ SERVER_OPTIONS = (
 
 
 async def serve(given: argparse.Namespace) -> None:
-    """The renderer and the engine: many small calls, one event loop."""
+    """Serves the renderer or the engine: many small calls on one event loop."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -98,13 +99,14 @@ async def serve(given: argparse.Namespace) -> None:
     announce(socket=given.socket, pid=os.getpid())
     await ended.wait()
     await server.stop(grace=0.5)
-    end(1 if failed else 0)
+    exit_now(1 if failed else 0)
 
 
 def serve_trainer(given: argparse.Namespace) -> None:
-    """The trainer: one long call at a time, written with threads. Of several ranks the first one serves."""
+    """Serves the trainer: one long call at a time, on threads. Of several ranks, rank 0 serves and the others follow it."""
     if given.ranks > 1 and not in_torchrun():
         run_ranks(given.ranks)
+    # late: torch and transformers, which torchrun's parent does not need
     from .trainer.service import TrainerService, follow, load_trainer
 
     if in_torchrun() and os.environ["RANK"] != "0":
@@ -121,19 +123,20 @@ def serve_trainer(given: argparse.Namespace) -> None:
     announce(socket=given.socket, pid=os.getpid())
     ended.wait()
     server.stop(grace=0.5).wait()
-    end(0)
+    exit_now(0)
 
 
 def listen(server, given: argparse.Namespace) -> None:
-    """Whoever may connect may load weights: nobody but this user."""
+    """Opens the socket for this user only: a client may load weights."""
     given.socket = socket_address(given.socket)
     os.umask(0o077)
     server.add_insecure_port(given.socket)
 
 
 def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) -> None:
-    """Each service imports what it needs: the renderer starts without torch."""
+    """Makes the service that --serve names. on_failure: called when the engine's loop dies."""
     if given.serve == "render":
+        # late: the engine does not need jinja2
         from .render.renderer import Renderer
         from .render.service import RenderService
 
@@ -143,13 +146,14 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
     if given.threads > 0:
         torch.set_num_threads(given.threads)
-    from .engine.engine import EngineOptions
-    from .engine.service import EngineService
+    # late: the renderer starts without torch and transformers
     from .engine.loaded_model import load_model
+    from .engine.options import EngineOptions
+    from .engine.service import EngineService
     from .model.tokens import Tokens
 
     if given.deterministic:
-        # cuBLAS reads it when it starts.
+        # cuBLAS reads this variable when it starts.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
     options = EngineOptions(
@@ -171,15 +175,15 @@ def add_service(server: grpc.aio.Server, given: argparse.Namespace, on_failure) 
 
 def main() -> None:
     given = arguments()
-    # under torchrun that is the parent, and whoever started this is its parent
+    # Under torchrun the parent is torchrun, and the pid in --parent is that of torchrun's own parent.
     die_with_parent(None if in_torchrun() else given.parent)
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(message)s")
-    # Read when torch is imported. Its threads spin at every barrier: without end (the default is ms), the one that is
-    # waited for does not get a core that tools and Node want too (work of 3 s was not done after 40 s on two busy
-    # cores); not at all, every barrier costs a wake-up (20,000 tokens/s of training where this gives 36,000).
+    # GOMP_SPINCOUNT is read when torch is imported: torch's threads spin at every barrier. Spinning too long (the default is
+    # milliseconds) starves the awaited thread where tools and Node want the same cores: work of 3 s was not done after 40 s
+    # on two busy cores. Without spinning every barrier costs a wake-up: training ran at 20,000 tokens/s, 36,000 with this.
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Models come from directories: nothing is looked up on the network.
+    # Models come from directories: no library may ask the network.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     try:

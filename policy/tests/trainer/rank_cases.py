@@ -9,7 +9,7 @@ import torch
 from tiny_models import random_sequences
 from trainer_support import Trainer, grpo_options, sft_options
 from troupe_policy.trainer.trainer import GrpoOptions, LoraOptions, SftExample
-from troupe_policy.trainer.updates import whole
+from troupe_policy.trainer.ranks.shards import whole
 
 OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.7, tis_cap=1.5, max_grad_norm=0.5)
 OTHER = dataclasses.replace(OPTIONS, micro_batch_tokens=1)

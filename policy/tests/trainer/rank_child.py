@@ -11,10 +11,10 @@ import torch
 from tiny_models import random_sequences
 from trainer_support import Trainer
 from troupe_policy.model.checkpoint import CheckpointError
-from troupe_policy.child_process import end
+from troupe_policy.child_process import exit_now
 from troupe_policy.trainer.ranks.ranks import Ranks
 from troupe_policy.trainer.trainer import TrainerError
-from troupe_policy.trainer.updates import whole
+from troupe_policy.trainer.ranks.shards import whole
 
 from rank_cases import CASES, OTHER, SFT, after_resume, examples_of
 
@@ -60,17 +60,17 @@ def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
 def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
     """Bytes that rank 1 had more than before, when rank 0 wrote what was gathered."""
     held: list[int] = []
-    from_leader = trainer.ranks.from_leader
+    broadcast = trainer.ranks.broadcast
 
     def measured(value: object) -> object:
         held.append(held_at_most(before))
-        return from_leader(value)
+        return broadcast(value)
 
     before = held_bytes()
-    trainer.ranks.from_leader = measured  # type: ignore[method-assign]
+    trainer.ranks.broadcast = measured  # type: ignore[method-assign]
     trainer.save(directory, True)
-    del trainer.ranks.from_leader
-    more = 0 if trainer.ranks.leads else max(held) - before
+    del trainer.ranks.broadcast
+    more = 0 if trainer.ranks.is_leader else max(held) - before
     return int(trainer.ranks.sum([more])[0])
 
 
@@ -98,15 +98,15 @@ def main(folder: Path) -> None:
     results["other model"] = refused(lambda: trainer.load(folder / "other"))
     results["nowhere"] = refused(lambda: trainer.load(folder / "nowhere"))
     # only rank 0 knows that its caller is gone; all stop
-    results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.leads))
+    results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.is_leader))
     results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
     lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
     lora.load(folder / "one-lora")
     results["lora resumed"] = after_resume(lora)
-    if ranks.leads:
+    if ranks.is_leader:
         torch.save(results, folder / "results.pt")
     # as the ranks of a server end: torn down by the interpreter, gloo's threads at times abort the process
-    end(0)
+    exit_now(0)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from tiny_models import random_sequences, tiny_model_dir
 from trainer_support import Trainer
 from transformers import AutoModelForCausalLM
 from troupe_policy.model import checkpoint
-from troupe_policy.model.checkpoint import CheckpointError, published_directory, weights_digest
+from troupe_policy.model.checkpoint import CheckpointError, weights_digest
+from troupe_policy.model.published_directory import published_directory
 
 torch.set_num_threads(1)
 
@@ -39,7 +40,7 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit_as_if_it_had_never_stopp
     first.save(tmp_path / "c", True)
     second = Trainer(tmp_path / "c")
     second.load(tmp_path / "c")
-    assert second.updates.updates == 2
+    assert second.optimizer.updates == 2
     for seed in range(2, 4):
         second.step(random_sequences(6, seed), OPTIONS)
     assert same(weights(second), weights(whole))
@@ -52,7 +53,7 @@ def test_a_checkpoint_without_optimizer_starts_a_fresh_one(model_dir, tmp_path) 
     trainer.save(tmp_path / "c", False)
     assert not (tmp_path / "c" / checkpoint.OPTIMIZER).exists()
     trainer.load(tmp_path / "c")
-    assert state_of(trainer) == {} and trainer.updates.updates == 0
+    assert state_of(trainer) == {} and trainer.optimizer.updates == 0
 
 
 def test_beside_the_config_lie_the_model_s_weights_alone_as_engines_load_all_that_is_there(model_dir, tmp_path) -> None:
@@ -73,7 +74,7 @@ def test_a_checkpoint_whose_optimizer_is_gone_is_refused_and_changes_nothing(mod
     with pytest.raises(CheckpointError, match=r"optimizer/state\.safetensors") as raised:
         other.load(tmp_path / "c")
     assert raised.value.code == "trainer.checkpoint_corrupt"
-    assert same(weights(other), before) and same(state_of(other), state) and other.updates.updates == 1
+    assert same(weights(other), before) and same(state_of(other), state) and other.optimizer.updates == 1
 
 
 def test_a_checkpoint_of_an_earlier_version_has_the_optimizer_beside_the_weights(model_dir, tmp_path) -> None:
@@ -88,7 +89,7 @@ def test_a_checkpoint_of_an_earlier_version_has_the_optimizer_beside_the_weights
     other = Trainer(model_dir)
     other.load(directory)
     assert same(weights(other), weights(trainer)) and same(state_of(other), state_of(trainer))
-    assert other.updates.updates == 1
+    assert other.optimizer.updates == 1
 
 
 def test_transformers_loads_a_checkpoint_and_the_tokenizer_files_are_the_ones_given(model_dir, tmp_path) -> None:
@@ -121,9 +122,9 @@ def test_a_process_that_dies_between_writing_and_renaming_leaves_the_old_checkpo
         digest, _ = trainer.save(target, True)
     script = (
         "import os, sys\n"
-        "from troupe_policy.model import checkpoint\n"
+        "from troupe_policy.model import published_directory\n"
         "from trainer_support import Trainer\n"
-        "checkpoint._publish = lambda temporary, target: os._exit(9)\n"
+        "published_directory._publish = lambda temporary, target: os._exit(9)\n"
         "trainer = Trainer(sys.argv[1])\n"
         "trainer.parameters['model.norm.weight'].data += 1\n"
         "trainer.save(sys.argv[2], True)\n"

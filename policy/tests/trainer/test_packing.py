@@ -119,4 +119,4 @@ def test_bfloat16_products_leave_float32_weights_moments_and_gradients(tmp_path:
     trainer.step(random_sequences(6, seed=1), OPTIONS)
     assert {g.dtype for g in gradient.values()} == {torch.float32}
     assert {p.dtype for p in trainer.parameters.values()} == {torch.float32}
-    assert {value.dtype for _, value in trainer.updates.named_state()} == {torch.float32}
+    assert {value.dtype for _, value in trainer.optimizer.named_state()} == {torch.float32}

@@ -83,7 +83,7 @@ def test_what_two_ranks_saved_one_goes_on_from(folder: Path) -> None:
         alone, resumed = Trainer(folder / "model", **made), Trainer(folder / "model", **made)
         alone.step(random_sequences(count, seed=2), options)
         resumed.load(folder / directory)
-        assert resumed.updates.updates == alone.updates.updates == options.inner_steps
+        assert resumed.optimizer.updates == alone.optimizer.updates == options.inner_steps
         assert resumed.reference.is_taken == alone.reference.is_taken
         metrics, weights = after_resume(alone)
         got, got_weights = after_resume(resumed)

@@ -39,7 +39,7 @@ def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 def state_of(trainer: Trainer) -> dict[str, torch.Tensor]:
-    return dict(trainer.updates.named_state())
+    return dict(trainer.optimizer.named_state())
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -78,7 +78,7 @@ def reference_gradients(directory: Path, sequences: list[TrainSequence], options
         for t in range(1, len(s.tokens)):
             if s.mask[t]:
                 logp = table[t - 1, s.tokens[t]]
-                w = min(math.exp(logp.item() - float(s.engine_logprobs[t])), options.tis_cap)
+                w = min(math.exp(logp.item() - float(s.engine_logp[t])), options.tis_cap)
                 loss = loss - w * s.advantage * torch.exp(logp - logp.detach()) / divisor
     loss.backward()
     return loss.item(), {name: p.grad for name, p in model.named_parameters()}
@@ -136,7 +136,7 @@ def test_a_step_raises_the_probability_of_what_had_an_advantage_and_reports_its_
 
     # the engine's numbers are now the old policy's: the good one's tokens have become likelier than the bad one's
     def mean_gain(s: TrainSequence) -> float:
-        probe = dataclasses.replace(s, engine_logprobs=np.zeros_like(s.engine_logprobs))
+        probe = dataclasses.replace(s, engine_logp=np.zeros_like(s.engine_logp))
         before = Trainer(model_dir).step([probe], OPTIONS)["klEngine"]
         return before - trainer_probe.step([probe], OPTIONS)["klEngine"]
 
@@ -161,8 +161,8 @@ def test_the_gradient_norm_that_is_applied_is_bounded(model_dir) -> None:
     options = dataclasses.replace(OPTIONS, max_grad_norm=1e-3)
     trainer = Trainer(model_dir)
     applied: list[float] = []
-    update = trainer.updates.optimizer.step
-    trainer.updates.optimizer.step = lambda: (  # type: ignore[method-assign]
+    update = trainer.optimizer.adamw.step
+    trainer.optimizer.adamw.step = lambda: (  # type: ignore[method-assign]
         applied.append(torch.nn.utils.get_total_norm([p.grad for p in trainer.parameters.values()]).item()), update()
     )  # fmt: skip
     metrics = trainer.step(sequences, options)
@@ -180,7 +180,7 @@ def test_a_step_that_is_not_finite_leaves_weights_and_optimizer_as_they_were(mod
     if poison == "advantage":
         sequences[2] = dataclasses.replace(sequences[2], advantage=float("nan"))
     if poison == "engine":
-        sequences[2].engine_logprobs[-1] = float("nan")
+        sequences[2].engine_logp[-1] = float("nan")
     if poison == "logits":
         with torch.no_grad():
             trainer.parameters["model.layers.1.mlp.down_proj.weight"][0, 0] = float("inf")
@@ -192,14 +192,14 @@ def test_a_step_that_is_not_finite_leaves_weights_and_optimizer_as_they_were(mod
             return update(float("nan") if len(calls) == inner_steps else loss, rate, norm)
 
         trainer.update = fail_last  # type: ignore[method-assign]
-    before, state, updates = weights(trainer), state_of(trainer), trainer.updates.updates
+    before, state, updates = weights(trainer), state_of(trainer), trainer.optimizer.updates
     state = {name: value.clone() for name, value in state.items()}
     with pytest.raises(TrainerError) as raised:
         trainer.step(sequences, options)
     assert raised.value.code == "trainer.not_finite"
     assert same(weights(trainer), before)
     assert same(state_of(trainer), state)
-    assert trainer.updates.updates == updates
+    assert trainer.optimizer.updates == updates
     assert all(p.grad is None for p in trainer.parameters.values())
 
 
@@ -219,7 +219,7 @@ def test_a_caller_that_goes_away_stops_the_step_with_nothing_changed(model_dir) 
         ({"tokens": np.array([1, 97, 3], np.int32)}, "trainer.bad_sequence"),
         ({"tokens": np.array([1, 2], np.int32)}, "trainer.bad_sequence"),
         ({"mask": np.array([1, 0, 0], np.uint8)}, "trainer.empty_batch"),
-        ({name: np.ones(200, kind) for name, kind in (("tokens", np.int32), ("mask", np.uint8), ("engine_logprobs", np.float32))},
+        ({name: np.ones(200, kind) for name, kind in (("tokens", np.int32), ("mask", np.uint8), ("engine_logp", np.float32))},
          "trainer.context_exceeded"),
     ],
 )  # fmt: skip
@@ -271,7 +271,7 @@ def test_sft_lowers_the_loss_and_tells_its_progress(model_dir) -> None:
     assert [done for done, _ in seen] == pytest.approx([(at + 1) / 36 for at in range(36)])
     assert metrics["trainedTokens"] == 6 * sum(int(e.mask[1:].sum()) for e in examples(48, 1))
     # RL starts with an optimizer that has no memory of SFT
-    assert state_of(trainer) == {} and trainer.updates.updates == 0
+    assert state_of(trainer) == {} and trainer.optimizer.updates == 0
 
 
 def test_the_loss_of_sft_is_the_mean_over_the_masked_tokens_of_a_batch(model_dir) -> None:

@@ -135,8 +135,8 @@ def ours(directory: Path, sequences, old, reference, engine, options) -> tuple[f
     loss = 0.0
     others = [micros(rows if rows is not None else old) for rows in (reference, engine)]
     for micro, refers, engines in zip(micros(old), *others, strict=True):
-        micro.old, micro.engine = micro.engine, engines.engine
-        micro.reference = refers.engine if options.kl_coef > 0 else None
+        micro.old_logp, micro.engine_logp = micro.engine_logp, engines.engine_logp
+        micro.reference_logp = refers.engine_logp if options.kl_coef > 0 else None
         loss += grpo_micro(trainer, micro, options, dict.fromkeys(("clipped",), 0.0), first=False)
     return loss, {name: p.grad for name, p in trainer.parameters.items()}
 

@@ -1,39 +1,36 @@
 """Fine-tuning on demonstrations (SFT): masked cross-entropy over epochs of shuffled batches.
 
-In: a trainer, examples. Out: changed weights, metrics. Invariant: a call that fails, is not finite or is cancelled leaves
-weights and optimizer as they were; the optimizer starts afresh and is afresh afterwards, since RL does not inherit the
-moments of imitation.
+In: the training state, examples. Out: changed weights, metrics. Invariants: a call that fails, is not finite or is cancelled
+leaves weights and optimizer as they were; the optimizer is fresh before and after, since RL does not inherit the moments of
+imitation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from .meter import Meter
-from .batch.micro_batch import Batch
 from .batch.batching import epoch_batches
+from .batch.micro_batch import Batch
+from .meter import Meter
 from .options import Metrics, SftExample, SftOptions, TrainerError, learning_rate_at
+from .training_state import TrainingState
 
-if TYPE_CHECKING:
-    from .trainer import Trainer
-
-# SFT has no bound in its options.
+# Bound on the tokens of a micro-batch; SFT's options have none.
 MICRO_BATCH_TOKENS = 8192
 
 
 def fine_tune(
-    trainer: Trainer,
+    state: TrainingState,
     examples: Sequence[SftExample],
     options: SftOptions,
     on_progress: Callable[[float, float], None],
     should_stop: Callable[[], bool],
 ) -> Metrics:
-    """See Trainer.sft."""
-    masks = [trainer.checked(f"example {at}", e.tokens, e.mask) for at, e in enumerate(examples)]
+    """See Trainer.sft. The metric `loss` is the mean over the last tenth of the optimizer steps."""
+    masks = [state.trained_mask(f"example {at}", e.tokens, e.mask) for at, e in enumerate(examples)]
     kept = [at for at, mask in enumerate(masks) if mask.any()]
     if not kept:
-        raise TrainerError("trainer.empty_batch", "no example has a token to train on")
+        raise TrainerError("trainer.empty_batch", f"none of the {len(examples)} examples has a token to train on")
     meter = Meter()
     lengths = [len(examples[at].tokens) for at in kept]
     steps = options.epochs * -(-len(kept) // options.batch_sequences)
@@ -42,8 +39,8 @@ def fine_tune(
         for epoch in range(options.epochs)
         for batch in epoch_batches(lengths, options.batch_sequences, options.seed, epoch)
     )
-    before = trainer.updates.snapshot()
-    trainer.updates.fresh()
+    before = state.optimizer.snapshot()
+    state.optimizer.reset()
     losses: list[float] = []
     trained, norm, rate = 0, 0.0, 0.0
     try:
@@ -53,23 +50,23 @@ def fine_tune(
             tokens = [examples[at].tokens for at in batch]
             given = Batch(tokens, [masks[at] for at in batch], [0.0] * len(batch), None, [float(count)] * len(batch))
             loss = 0.0
-            for micro in trainer.micro_batches(given, MICRO_BATCH_TOKENS):
-                trainer.check_stop(should_stop)
-                logp, _ = trainer.logprobs(micro, 1.0, False)
+            for micro in state.micro_batches(given, MICRO_BATCH_TOKENS):
+                state.check_stop(should_stop)
+                logp, _ = state.logprobs(micro, 1.0, False)
                 part = -(logp * micro.mask / micro.denominator).sum()
                 part.backward()
                 loss += part.item()
-            loss = trainer.ranks.sum([loss])[0]
-            norm = trainer.update(loss, rate, options.max_grad_norm)
+            loss = state.ranks.sum([loss])[0]
+            norm = state.update(loss, rate, options.max_grad_norm)
             trained += count
             losses.append(loss)
             on_progress((step + 1) / steps, loss)
     except BaseException:
-        trainer.updates.restore(before)
+        state.optimizer.restore(before)
         raise
     finally:
-        trainer.updates.clear()
-    trainer.updates.fresh()
+        state.optimizer.drop_gradients()
+    state.optimizer.reset()
     tail = losses[-max(1, len(losses) // 10) :]
     return {
         "loss": sum(tail) / len(tail),

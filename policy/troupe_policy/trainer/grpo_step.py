@@ -1,38 +1,35 @@
 """One GRPO step (DESIGN §6): `inner_steps` optimizer updates on one batch.
 
-In: a trainer, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics. Invariant: a
-call that fails, is not finite or is cancelled leaves weights, optimizer and reference as they were; how the batch is cut
-into micro-batches or over ranks does not change its gradient.
+In: the training state, trajectories with advantages and the engine's log-probabilities. Out: changed weights, metrics.
+Invariants: a call that fails, is not finite or is cancelled leaves weights, optimizer and reference as they were; the gradient
+does not depend on how the batch is cut into micro-batches or spread over ranks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from .batch.micro_batch import Batch, MicroBatch
 from .losses.importance_weight import icepop_weight, tis_weight
 from .losses.kl import KL_ESTIMATORS
 from .losses.loss_norm import sequence_denominators
 from .losses.policy_loss import policy_loss
 from .meter import Meter
-from .batch.micro_batch import Batch, MicroBatch
-from .options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_names, rising
-
-if TYPE_CHECKING:
-    from .trainer import Trainer
+from .options import GrpoOptions, Metrics, TrainerError, TrainSequence, check_names, linear_warmup
+from .training_state import TrainingState
 
 
 def grpo_step(
-    trainer: Trainer, sequences: Sequence[TrainSequence], options: GrpoOptions, should_stop: Callable[[], bool]
+    state: TrainingState, sequences: Sequence[TrainSequence], options: GrpoOptions, should_stop: Callable[[], bool]
 ) -> Metrics:
     """See Trainer.step."""
     check_names(options)
-    masks = [trainer.checked(s.trajectory, s.tokens, s.mask, s.engine_logprobs) for s in sequences]
+    masks = [state.trained_mask(s.trajectory, s.tokens, s.mask, s.engine_logp) for s in sequences]
     counts = [int(mask.sum()) for mask in masks]
     if sum(counts) == 0:
-        raise TrainerError("trainer.empty_batch", "no sequence has a token to train on")
+        raise TrainerError("trainer.empty_batch", f"none of the {len(sequences)} sequences has a token to train on")
     meter = Meter()
     groups = [s.group for s in sequences]
     denominators = sequence_denominators(counts, groups, options.loss_norm, options.constant_tokens)
@@ -41,37 +38,37 @@ def grpo_step(
         [sequences[at].tokens for at in kept],
         [masks[at] for at in kept],
         [sequences[at].advantage for at in kept],
-        [sequences[at].engine_logprobs for at in kept],
+        [sequences[at].engine_logp for at in kept],
         [denominators[at] for at in kept],
     )
-    micros = trainer.micro_batches(batch, options.micro_batch_tokens)
-    # One update is atomic by itself: its gradient is checked before anything is changed.
-    before = trainer.updates.snapshot() if options.inner_steps > 1 else None
+    micros = state.micro_batches(batch, options.micro_batch_tokens)
+    # A single update is atomic by itself: its gradient is checked before anything is changed.
+    before = state.optimizer.snapshot() if options.inner_steps > 1 else None
     total = sum(counts)
     sums = dict.fromkeys(("loss", "clipped", "kl", "tis", "capped", "entropy", "reference", "masked"), 0.0)
     norm = rate = 0.0
-    had_reference = trainer.reference.is_taken
+    had_reference = state.reference.is_taken
     try:
         if options.kl_coef > 0:
-            _score_reference(trainer, micros, options.temperature, should_stop)
+            _score_reference(state, micros, options.temperature, should_stop)
         for inner in range(options.inner_steps):
             loss = 0.0
             for micro in micros:
-                trainer.check_stop(should_stop)
-                loss += grpo_micro(trainer, micro, options, sums, first=inner == 0)
-            loss = trainer.ranks.sum([loss])[0]
-            rate = rising(options.learning_rate, trainer.updates.updates, options.warmup_updates)
-            norm = trainer.update(loss, rate, options.max_grad_norm)
-            sums["loss"] += loss / trainer.ranks.size
+                state.check_stop(should_stop)
+                loss += grpo_micro(state, micro, options, sums, first=inner == 0)
+            loss = state.ranks.sum([loss])[0]
+            rate = linear_warmup(options.learning_rate, state.optimizer.updates, options.warmup_updates)
+            norm = state.update(loss, rate, options.max_grad_norm)
+            sums["loss"] += loss / state.ranks.size
     except BaseException:
         if before is not None:
-            trainer.updates.restore(before)
+            state.optimizer.restore(before)
         if not had_reference:
-            trainer.reference.drop()
+            state.reference.drop()
         raise
     finally:
-        trainer.updates.clear()
-    sums = dict(zip(sums, trainer.ranks.sum(list(sums.values())), strict=True))
+        state.optimizer.drop_gradients()
+    sums = dict(zip(sums, state.ranks.sum(list(sums.values())), strict=True))
     metrics = {
         "loss": sums["loss"] / options.inner_steps,
         "gradNorm": norm,
@@ -93,37 +90,41 @@ def grpo_step(
 
 
 def _score_reference(
-    trainer: Trainer, micros: Sequence[MicroBatch], temperature: float, should_stop: Callable[[], bool]
+    state: TrainingState, micros: Sequence[MicroBatch], temperature: float, should_stop: Callable[[], bool]
 ) -> None:
-    if not trainer.reference.is_taken:
-        trainer.reference.take()
-    with trainer.reference.in_place(), torch.no_grad():
+    """Fills `reference_logp` of every micro-batch; takes the reference first where there is none."""
+    if not state.reference.is_taken:
+        state.reference.take()
+    with state.reference.in_place(), torch.no_grad():
         for micro in micros:
-            trainer.check_stop(should_stop)
-            micro.reference, _ = trainer.logprobs(micro, temperature, False)
+            state.check_stop(should_stop)
+            micro.reference_logp, _ = state.logprobs(micro, temperature, False)
 
 
 def grpo_micro(
-    trainer: Trainer, micro: MicroBatch, options: GrpoOptions, sums: dict[str, float], *, first: bool
+    state: TrainingState, micro: MicroBatch, options: GrpoOptions, sums: dict[str, float], *, first: bool
 ) -> float:
-    """Forward and backward of one micro-batch; adds to the gradient and to `sums`, returns its part of the loss."""
-    logp, entropy = trainer.logprobs(micro, options.temperature, first)
-    if first or micro.old is None:
-        micro.old = logp.detach()
+    """Forward and backward pass of one micro-batch. Adds to the gradients and to `sums`; returns its part of the loss.
+
+    first: this is the first inner step, in which the policy is π_old and most metrics are counted.
+    """
+    logp, entropy = state.logprobs(micro, options.temperature, first)
+    if first or micro.old_logp is None:
+        micro.old_logp = logp.detach()
     weight = None
     if options.tis_cap > 0:
-        weight = tis_weight(micro.old, micro.engine, options.tis_cap)
+        weight = tis_weight(micro.old_logp, micro.engine_logp, options.tis_cap)
     elif options.icepop_high > 0:
-        weight = icepop_weight(micro.old, micro.engine, options.icepop_low, options.icepop_high)
+        weight = icepop_weight(micro.old_logp, micro.engine_logp, options.icepop_low, options.icepop_high)
     penalty = None
-    if micro.reference is not None:
-        kl = KL_ESTIMATORS[options.kl_estimator](logp, micro.reference, micro.old)
+    if micro.reference_logp is not None:
+        kl = KL_ESTIMATORS[options.kl_estimator](logp, micro.reference_logp, micro.old_logp)
         penalty = options.kl_coef * kl
         if first:
             sums["reference"] += (kl.detach() * micro.mask).double().sum().item()
     result = policy_loss(
         logp,
-        micro.old,
+        micro.old_logp,
         micro.advantage,
         micro.mask,
         objective=options.objective,
@@ -138,7 +139,7 @@ def grpo_micro(
     result.loss.backward()
     sums["clipped"] += result.clipped.sum().item()
     if first:
-        sums["kl"] += ((micro.engine - micro.old) * micro.mask).double().sum().item()
+        sums["kl"] += ((micro.engine_logp - micro.old_logp) * micro.mask).double().sum().item()
         used = weight if weight is not None else torch.ones_like(logp)
         sums["tis"] += (used * micro.mask).double().sum().item()
         if options.tis_cap > 0:

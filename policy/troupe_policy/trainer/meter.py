@@ -1,4 +1,4 @@
-"""What a call cost: wall and CPU time since the meter was made, and the process's peak memory so far."""
+"""Measures what a call cost: wall time and CPU time since the meter was made, and the process's peak memory so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Meter:
         self.cpu = time.process_time()
 
     def read(self, tokens: int) -> dict[str, float]:
-        """tokens: how many the call worked on."""
+        """The call's cost as metrics. tokens: how many the call processed."""
         seconds = time.perf_counter() - self.wall
         return {
             "seconds": seconds,

@@ -1,9 +1,9 @@
-"""The Trainer service of policy.proto over trainer.py.
+"""The Trainer service of policy.proto, around one Trainer.
 
 In: streams of examples or sequences, save and load requests. Out: progress, metrics, errors with a code.
-Invariants: one call works on the model at a time, in one thread of its own, so that results do not depend on which gRPC
-thread took it; a second call is refused with trainer.busy and not queued; a caller that goes away stops its call at
-the next micro-batch, with weights and optimizer as they were.
+Invariants: one call at a time works on the model, always in the same thread, so results do not depend on the gRPC thread that
+took the call. A second call is refused with trainer.busy, never queued. When a caller disconnects, its call stops at the next
+micro-batch, with weights and optimizer unchanged.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy as np
 import torch
 import transformers
 
-from ..model.checkpoint import CheckpointError, weights_digest
+from ..child_process import exit_now
 from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
-from ..child_process import end
+from ..model.checkpoint import CheckpointError, weights_digest
 from .options import options_of
 from .ranks.ranks import Ranks
 from .saved_state import ADAPTER
@@ -45,17 +45,20 @@ from .trainer import (
 T = TypeVar("T")
 logger = logging.getLogger("troupe_policy")
 
-# A call's tokens are held in memory before it starts: 2^27 of them are 1.2 GiB with masks and logprobs.
+# Bound on the tokens of one call, which are held in memory before it starts: 2^27 take 1.2 GiB with masks and logprobs.
 MAX_CALL_TOKENS = 1 << 27
+# Shortest time between two progress events.
 PROGRESS_EVERY_S = 0.2
-# A call is over a moment after its last event was read: the next one waits that long before it is refused.
+# A call ends shortly after its last event was read, so the next call waits this long before it is refused.
 LAST_CALL_S = 0.25
-# So long rank 0 lives on to say that another one is lost.
+# Time that rank 0 stays alive to report that another rank is lost.
 LOST_REPLY_S = 0.3
+NO_OPTIONS = "the stream ended without options: send them as its first part"
+BUSY = "the trainer works on another call: retry when that call has ended"
 
 
 class TrainerService(rpc.TrainerServicer):
-    """Serves one model. `threads`: CPU threads of torch, 0 leaves torch's choice; results depend on their number."""
+    """Serves one model. `threads`: CPU threads that torch uses, 0 for torch's own choice; results depend on their number."""
 
     def __init__(self, load: Callable[[], Trainer], threads: int) -> None:
         if threads > 0:
@@ -89,7 +92,7 @@ class TrainerService(rpc.TrainerServicer):
                 budget = _spend(budget, len(example.mask))
                 received.append(SftExample(_array(example.tokens, "<i4"), _array(example.mask, "u1")))
             if given is None:
-                raise TrainerError("trainer.bad_option", "the stream has no options")
+                raise TrainerError("trainer.bad_option", NO_OPTIONS)
             options = options_of(SftOptions, given)
             stop = lambda: not context.is_active()  # noqa: E731
             return lambda report: self._led("sft", received, options, on_progress=report, should_stop=stop)
@@ -111,13 +114,13 @@ class TrainerService(rpc.TrainerServicer):
                         trajectory=one.trajectory,
                         tokens=_array(one.tokens, "<i4"),
                         mask=_array(one.mask, "u1"),
-                        engine_logprobs=_array(one.engine_logprobs, "<f4"),
+                        engine_logp=_array(one.engine_logp, "<f4"),
                         advantage=one.advantage,
                         group=one.group,
                     )
                 )
             if given is None:
-                raise TrainerError("trainer.bad_option", "the stream has no options")
+                raise TrainerError("trainer.bad_option", NO_OPTIONS)
             options = options_of(GrpoOptions, given)
             stop = lambda: not context.is_active()  # noqa: E731
             return lambda _report: self._led("step", received, options, should_stop=stop)
@@ -144,29 +147,29 @@ class TrainerService(rpc.TrainerServicer):
         return pb.ResetReply()
 
     def _led(self, method: str, *given: object, **callbacks: Callable) -> Any:
-        """A call on every rank: the others hear of it here. What only rank 0 can know (a caller who left) it tells them."""
+        """Makes a call on every rank. Rank 0 sends it to the others; `callbacks` exist on rank 0 alone, which shares their results."""
         try:
-            self._trainer.ranks.order((method, given))
+            self._trainer.ranks.broadcast_call((method, given))
             return getattr(self._trainer, method)(*given, **callbacks)
         except (TrainerError, CheckpointError, OSError):
             raise
         except Exception as error:
             if self._trainer.ranks.size == 1:
                 raise
-            # The others are somewhere else in the call, or gone: there is no way back to a common state.
-            logger.exception("rank 0 gives up")
-            threading.Timer(LOST_REPLY_S, end, [1]).start()
+            # The other ranks are at another point of the call, or gone: there is no way back to a common state.
+            logger.exception("rank 0 ends: the ranks have no common state any more")
+            threading.Timer(LOST_REPLY_S, exit_now, [1]).start()
             raise TrainerError("trainer.rank_lost", f"a rank of {self._trainer.ranks.size} failed: {error}") from error
 
     def _run(self, prepare: Callable[[], Callable[[Callable[[float, float], None]], Metrics]]) -> Iterator[pb.TrainEvent]:
-        """Progress while a call works, then its metrics or its error, as the last event."""
+        """Yields progress while a call works, then its metrics or its error as the last event."""
         if not self._busy.acquire(timeout=LAST_CALL_S):
-            yield _failed("trainer.busy", "the trainer works on another call")
+            yield _failed("trainer.busy", BUSY)
             return
         work: Future[Metrics] | None = None
         try:
             call = prepare()
-            # One place for progress: whoever reads slowly gets the newest, not all of it.
+            # Holds the newest progress only: a slow reader skips what came between.
             newest: list[tuple[float, float]] = []
             wake = threading.Event()
             sent = 0.0
@@ -191,19 +194,19 @@ class TrainerService(rpc.TrainerServicer):
         except (TrainerError, CheckpointError) as error:
             yield _failed(error.code, str(error))
         except (RuntimeError, MemoryError) as error:
-            # torch raises RuntimeError for what the device could not do, out of memory first of all
+            # torch raises RuntimeError for faults of the device, most often for lack of memory.
             yield _failed("trainer.failed", str(error))
         finally:
-            # A caller that left ends this generator; its work stops at the next micro-batch, and only then is it free.
+            # A caller that disconnects ends this generator. Its work stops at the next micro-batch; until then the trainer is busy.
             if work is None or work.done():
                 self._busy.release()
             else:
                 work.add_done_callback(lambda _: self._busy.release())
 
     def _unary(self, context: grpc.ServicerContext, call: Callable[[], T]) -> T:
-        """Runs `call` in the trainer's thread. An error's code stands before its message in the status' details."""
+        """Runs `call` in the trainer's thread. The details of an error status are `code: message`."""
         if not self._busy.acquire(timeout=LAST_CALL_S):
-            context.abort(grpc.StatusCode.UNAVAILABLE, "trainer.busy: the trainer works on another call")
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"trainer.busy: {BUSY}")
         try:
             return self._worker.submit(call).result()
         except (TrainerError, CheckpointError) as error:
@@ -216,7 +219,7 @@ class TrainerService(rpc.TrainerServicer):
 
 
 def load_trainer(given: argparse.Namespace) -> Trainer:
-    """The trainer of a command line, on this rank."""
+    """Makes this rank's trainer from the command line of troupe_policy.server."""
     lora = None
     if given.lora_rank is not None:
         lora = LoraOptions(given.lora_rank, given.lora_alpha, tuple(given.lora_targets.split(",")))
@@ -227,35 +230,36 @@ def load_trainer(given: argparse.Namespace) -> Trainer:
 
 
 def follow(given: argparse.Namespace) -> None:
-    """A rank that is not the first: makes every call that rank 0 makes, until rank 0 is gone. Never returns."""
+    """Runs a rank other than 0: makes every call that rank 0 makes, until rank 0 is gone. Never returns."""
     if given.threads > 0:
         torch.set_num_threads(given.threads)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: end(0))
+        signal.signal(number, lambda *_: exit_now(0))
     try:
         trainer = load_trainer(given)
         while True:
-            method, arguments = trainer.ranks.order()
+            method, arguments = trainer.ranks.broadcast_call()
             try:
                 getattr(trainer, method)(*arguments)
             except (TrainerError, CheckpointError) as error:
                 logger.info("rank %s: %s refused: %s", trainer.ranks.rank, method, error)
     except Exception:
         logger.exception("rank %s ends", os.environ.get("RANK"))
-    end(1)
+    exit_now(1)
 
 
 def _array(data: bytes, kind: str) -> np.ndarray:
-    """The little-endian numbers in `data`; read-only. Raises TrainerError when bytes are left over."""
+    """The little-endian numbers in `data`, read-only. Raises TrainerError where bytes are left over."""
     try:
         return np.frombuffer(data, dtype=np.dtype(kind))
     except ValueError as error:
-        raise TrainerError("trainer.bad_sequence", f"{len(data)} bytes are no whole number of {kind}") from error
+        raise TrainerError("trainer.bad_sequence", f"an array of {len(data)} bytes does not hold whole numbers of type {kind}") from error
 
 
 def _spend(budget: int, tokens: int) -> int:
+    """The token budget that is left. Raises TrainerError trainer.batch_too_large."""
     if tokens > budget:
-        raise TrainerError("trainer.batch_too_large", f"a call takes at most {MAX_CALL_TOKENS} tokens")
+        raise TrainerError("trainer.batch_too_large", f"the call has more than {MAX_CALL_TOKENS} tokens: send fewer sequences per step")
     return budget - tokens
 
 

@@ -1,8 +1,8 @@
-"""Micro-batches as tensors: sequences laid end to end, and where their trained tokens are.
+"""Micro-batches as tensors: sequences laid end to end, and the places of their trained tokens.
 
-In: token ids, masks, advantages, the engine's log-probabilities, denominators. Out: what one forward and backward needs.
-Invariant: a micro-batch holds whole sequences, and only trained tokens have a position in it. Where a model cannot attend to
-sequences laid end to end, they are rows padded on the right, and every number is the same.
+In: token ids, masks, advantages, the engine's log-probabilities, denominators. Out: the tensors of one forward and backward pass.
+Invariants: a micro-batch holds whole sequences, and its per-token tensors cover the trained tokens alone. For a model that
+cannot attend to sequences laid end to end, they are rows padded on the right, with the same results.
 """
 
 from __future__ import annotations
@@ -19,82 +19,91 @@ from .packed_attention import Layout, layout_of
 
 @dataclass(frozen=True)
 class Batch:
-    """What one optimizer update is computed from: [n] each."""
+    """The sequences of one optimizer update; each field has one entry per sequence."""
 
     tokens: Sequence[np.ndarray]
     masks: Sequence[np.ndarray]
     advantages: Sequence[float]
-    engine: Sequence[np.ndarray] | None
+    engine_logp: Sequence[np.ndarray] | None
     denominators: Sequence[float]
 
 
 @dataclass
 class MicroBatch:
-    """`ids`, `places`: [1, tokens] packed or [rows, longest] padded. The others [trained], sequence by sequence."""
+    """ids, position_ids: int64, [1, tokens] packed or [rows, longest] padded. The other tensors: [trained].
+
+    position_ids: each token's index in its own sequence; None where padded, since the model then counts by itself.
+    predictors: int64, indices into the flattened hidden states; the state at t - 1 predicts token t. targets: int64, token ids.
+    sequence: int64, the index of each token's sequence.
+    mask: float32, 1; all 0 in an idle micro-batch, which keeps this rank in step with the others.
+    advantage, denominator: float32, those of the token's sequence.
+    engine_logp, old_logp, reference_logp: float32, natural log, under the engine, the policy before the step, the reference.
+    """
 
     ids: Tensor
-    # of each token in its own sequence; None where padded: the model counts itself
-    places: Tensor | None
+    position_ids: Tensor | None
     layout: Layout | None
-    # in the flattened states, the predictors of the trained tokens
-    positions: Tensor
+    predictors: Tensor
     targets: Tensor
-    # 1; 0 for a micro-batch that only keeps this rank in step with the others
     mask: Tensor
     sequence: Tensor
     advantage: Tensor
-    engine: Tensor
+    engine_logp: Tensor
     denominator: Tensor
-    old: Tensor | None = None
-    reference: Tensor | None = None
+    old_logp: Tensor | None = None
+    reference_logp: Tensor | None = None
 
 
 def micro_batch(
     tokens: Sequence[np.ndarray],
     masks: Sequence[np.ndarray],
     advantages: Sequence[float],
-    engine: Sequence[np.ndarray] | None,
+    engine_logp: Sequence[np.ndarray] | None,
     denominators: Sequence[float],
     *,
     packed: bool,
     device: torch.device,
 ) -> MicroBatch:
-    """tokens, masks (bool, False first), engine: [n] each, longest first; advantages, denominators: one a sequence."""
+    """Tensors of whole sequences, longest first.
+
+    tokens int32, masks bool (False first), engine_logp float32: an array [n] per sequence. advantages, denominators: one number
+    per sequence.
+    """
     lengths = [len(row) for row in tokens]
     if packed:
-        ids, begins = np.concatenate(tokens).astype(np.int64)[None], np.cumsum([0, *lengths[:-1]])
-        places = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths]))[None].to(device)
+        ids, starts = np.concatenate(tokens).astype(np.int64)[None], np.cumsum([0, *lengths[:-1]])
+        position_ids = torch.from_numpy(np.concatenate([np.arange(n) for n in lengths]))[None].to(device)
     else:
-        ids, begins, places = np.zeros((len(tokens), max(lengths)), dtype=np.int64), np.arange(len(tokens)) * max(lengths), None
+        position_ids = None
+        ids, starts = np.zeros((len(tokens), max(lengths)), dtype=np.int64), np.arange(len(tokens)) * max(lengths)
         for at, row in enumerate(tokens):
             ids[at, : len(row)] = row
     picks = [np.flatnonzero(mask) for mask in masks]
-    # the state at position t - 1 predicts token t
-    positions = np.concatenate([pick - 1 + begin for pick, begin in zip(picks, begins, strict=True)])
+    predictors = np.concatenate([pick - 1 + start for pick, start in zip(picks, starts, strict=True)])
     owners = np.repeat(np.arange(len(tokens)), [len(pick) for pick in picks])
     targets = np.concatenate([row[pick] for row, pick in zip(tokens, picks, strict=True)])
     logprobs = (
         np.zeros(len(targets))
-        if engine is None
-        else np.concatenate([row[pick] for row, pick in zip(engine, picks, strict=True)])
+        if engine_logp is None
+        else np.concatenate([row[pick] for row, pick in zip(engine_logp, picks, strict=True)])
     )
-    numbers = lambda values: torch.tensor(values, dtype=torch.float32)[owners].to(device)  # noqa: E731
+    per_token = lambda values: torch.tensor(values, dtype=torch.float32)[owners].to(device)  # noqa: E731
     return MicroBatch(
         ids=torch.from_numpy(ids).to(device),
-        places=places,
+        position_ids=position_ids,
         layout=layout_of(lengths, device) if packed else None,
-        positions=torch.from_numpy(positions.astype(np.int64)).to(device),
+        predictors=torch.from_numpy(predictors.astype(np.int64)).to(device),
         targets=torch.from_numpy(targets.astype(np.int64)).to(device),
         mask=torch.ones(len(targets), device=device),
         sequence=torch.from_numpy(owners.astype(np.int64)).to(device),
-        advantage=numbers(advantages),
-        engine=torch.from_numpy(logprobs.astype(np.float32)).to(device),
-        denominator=numbers(denominators),
+        advantage=per_token(advantages),
+        engine_logp=torch.from_numpy(logprobs.astype(np.float32)).to(device),
+        denominator=per_token(denominators),
     )
 
 
 def idle_micro_batch(*, packed: bool, device: torch.device) -> MicroBatch:
-    """Two tokens without a weight: a rank that has no more of its own runs them while others work."""
+    """Two tokens with mask 0: a rank without micro-batches left runs them while other ranks work."""
     row, mask = np.zeros(2, dtype=np.int32), np.array([False, True])
     micro = micro_batch([row], [mask], [0.0], None, [1.0], packed=packed, device=device)
     micro.mask = torch.zeros_like(micro.mask)

@@ -1,8 +1,8 @@
-"""Attention over sequences laid end to end in one row: each token sees its own sequence, up to itself.
+"""Attention over sequences laid end to end in one row (a pack): each token sees its own sequence, up to itself.
 
-In: the lengths of the sequences of a pack, longest first. Out: an attention function of transformers' interface.
-Invariant: nothing but attention ever computes on padding, and attention on at most a fourth of it: sequences of like length
-are attended to together, as rows of one call. No [tokens × tokens] mask is made, unless a layer has a window.
+In: the lengths of a pack's sequences, longest first. Out: an attention function with transformers' interface.
+Invariants: only attention computes on padding, and at most a fourth of its tokens are padding: sequences of similar length are
+rows of one call. No [tokens × tokens] mask is made, unless a layer has a sliding window.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from transformers.modeling_utils import AttentionInterface
 ATTENTION = "troupe_packed"
 
 # Sequences of one attention call are at least this share of the longest of them.
-LIKE_LENGTH = 0.75
+SIMILAR_LENGTH = 0.75
 
 
 class UnsupportedAttention(RuntimeError):
-    """A layer attends in a way that is not computed here."""
+    """A layer uses a kind of attention that packing does not support."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Neighbours in the pack that are attended to together, as `count` rows of `longest` tokens."""
+    """Neighbours in the pack that share an attention call, as `count` rows of `longest` tokens."""
 
     start: int
     end: int
     count: int
     longest: int
-    # where in the part of the pack each token of the rows comes from, and where in the rows each token of it is;
-    # None where all are of one length
+    # spread: for each token of the rows, its index in this part of the pack. gather: for each token of the part, its
+    # index in the rows. int64; None where all sequences have one length.
     spread: Tensor | None
     gather: Tensor | None
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tokens of a pack belong together. Made by `layout_of`."""
+    """Says which tokens of a pack belong to one sequence. Made by `layout_of`."""
 
     rows: tuple[_Rows, ...]
 
-    def __call__(self) -> None:
-        """Takes this layout for every attention from now on: backward passes that compute a layer again need it, too."""
-        global _now
-        _now = self
+    def activate(self) -> None:
+        """Sets the layout of every attention from now on; a backward pass that computes a layer again needs it too."""
+        global _active
+        _active = self
 
 
-_now: Layout | None = None
+_active: Layout | None = None
 
 
 def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
-    """The layout of sequences of these lengths, laid end to end in this order; fastest when longest first."""
+    """The layout of sequences with these lengths, laid end to end in this order; fastest when longest first."""
     rows: list[_Rows] = []
     start, first = 0, 0
     while first < len(lengths):
         longest, last = lengths[first], first
-        while last < len(lengths) and longest * LIKE_LENGTH <= lengths[last] <= longest:
+        while last < len(lengths) and longest * SIMILAR_LENGTH <= lengths[last] <= longest:
             last += 1
         part = lengths[first:last]
         spread = gather = None
@@ -68,7 +68,7 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
             own = torch.tensor(part)[:, None]
             at = torch.arange(longest)[None]
             begins = torch.cumsum(own, 0) - own
-            # padding repeats the sequence's last token: no token of the sequence sees it
+            # Padding repeats the sequence's last token; no token of the sequence sees it.
             spread = (begins + torch.minimum(at, own - 1)).flatten().to(device)
             gather = torch.nonzero((at < own).flatten()).flatten().to(device)
         rows.append(_Rows(start, start + sum(part), len(part), longest, spread, gather))
@@ -78,14 +78,14 @@ def layout_of(lengths: Sequence[int], device: torch.device | str) -> Layout:
 
 def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
     """query [1, heads, tokens, dim]; key, value [1, kv_heads, tokens, dim] → [1, tokens, heads, dim]."""
-    if _now is None:
-        raise UnsupportedAttention("no pack is laid out")
+    if _active is None:
+        raise UnsupportedAttention("no layout is active: call Layout.activate before the forward pass")
     if options.get("softcap") is not None or options.get("s_aux") is not None or attention_mask is not None:
-        raise UnsupportedAttention("attention with soft capping, sinks or a mask of its own is not packed")
+        raise UnsupportedAttention("packing does not support attention with soft capping, sinks or a mask of its own")
     window = options.get("sliding_window")
     groups = query.shape[1] // key.shape[1]
     outputs = []
-    for rows in _now.rows:
+    for rows in _active.rows:
         q, k, v = (_spread(rows, tensor[0]) for tensor in (query, key, value))
         limits: dict[str, object] = {"is_causal": True}
         if window is not None and window < rows.longest:

@@ -1,7 +1,8 @@
-"""What the loss of every token is divided by, fixed by the whole optimizer batch before it is split.
+"""Denominators of the loss: the number that each sequence's token losses are divided by.
 
-In: trained tokens and group of each sequence. Out: one denominator a sequence, so that the loss is a plain sum over tokens.
-Invariant: the denominators of a batch do not depend on how it is cut into micro-batches or over ranks.
+In: count of trained tokens and group of each sequence of the whole optimizer batch. Out: one denominator per sequence, so that
+the loss is a plain sum over tokens.
+Invariant: the denominators do not depend on how the batch is cut into micro-batches or spread over ranks.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ LOSS_NORMS = ("batch-tokens", "group-tokens", "sequences", "constant")
 def sequence_denominators(
     trained_tokens: Sequence[int], groups: Sequence[int], loss_norm: str, constant_tokens: int = 0
 ) -> list[float]:
-    """What the loss of every token of sequence i is divided by.
+    """The denominator of every token of sequence i, one per sequence; at least 1.0.
 
-    batch-tokens: trained tokens of the whole optimizer batch, over all micro-batches (DAPO, 2503.14476 eq. 12).
-    group-tokens: tokens of the sequence's group, times the number of groups: 2508.20722 eq. 6 within a group (its token
-        sum over its tokens), then the mean over groups. Groups without a trained token do not count.
-    sequences: own tokens times the number of sequences: the mean over sequences of each one's token mean (GRPO,
-        2402.03300 eq. 3).
-    constant: `constant_tokens`, the budget of a response, times the number of sequences (Dr.GRPO, 2503.20783 §3.2):
-        neither a sequence's nor a batch's own length has a say.
-    Returns one number a sequence; 1.0 where nothing has anything to train on.
+    trained_tokens, groups: [sequences]. By `loss_norm`:
+    batch-tokens: trained tokens of the whole optimizer batch, over all micro-batches (DAPO, arXiv 2503.14476 eq. 12).
+    group-tokens: trained tokens of the sequence's group, times the number of groups: within a group arXiv 2508.20722 eq. 6
+        (sum over tokens / count of tokens), then the mean over groups. Groups without a trained token do not count.
+    sequences: the sequence's own trained tokens, times the number of sequences: the mean over sequences of each one's token
+        mean (GRPO, arXiv 2402.03300 eq. 3). Sequences without a trained token do not count.
+    constant: `constant_tokens`, the token budget of a response, times the number of sequences (Dr.GRPO, arXiv 2503.20783
+        §3.2): neither a sequence's nor the batch's own length counts.
+    Raises ValueError for another name, or for `constant` without a budget.
     """
     trained = sum(1 for tokens in trained_tokens if tokens > 0)
     if loss_norm == "batch-tokens":
@@ -32,7 +34,7 @@ def sequence_denominators(
         return [float(max(1, tokens * trained)) for tokens in trained_tokens]
     if loss_norm == "constant":
         if constant_tokens < 1:
-            raise ValueError("the constant norm needs the tokens that a response may have")
+            raise ValueError(f"loss_norm constant needs the token budget of a response, got constant_tokens {constant_tokens}")
         return [float(max(1, constant_tokens * trained))] * len(trained_tokens)
     if loss_norm == "group-tokens":
         totals: dict[int, int] = {}

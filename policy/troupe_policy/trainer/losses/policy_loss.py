@@ -1,9 +1,9 @@
-"""The policy losses of packed tokens: clipped (GRPO, DAPO, Dr.GRPO), of whole sequences (GSPO), and CISPO.
+"""Policy losses of packed tokens: clipped per token (GRPO, DAPO, Dr.GRPO), clipped per sequence (GSPO), and CISPO.
 
-In: log-probabilities of trained tokens under the current and the old policy, advantages, which sequence each token is of.
-Out: a scalar to minimise, and which tokens the clip took the gradient from.
-Invariant: every token's weight is fixed by the whole optimizer batch before it is split (loss_norm.py), so the sum of the
-losses of the micro-batches, and its gradient, does not depend on how they were cut; a micro-batch holds whole sequences.
+In: log-probabilities of trained tokens under the current and the old policy, advantages, the sequence of each token.
+Out: a scalar to minimise, and the tokens whose gradient the clip removed.
+Invariant: the denominators come from the whole optimizer batch before it is split (loss_norm.py), so the summed losses of the
+micro-batches, and their gradient, do not depend on the cut. A micro-batch holds whole sequences.
 Source: arXiv 2508.20722 eq. 6-7 (GRPO-RoC), 2402.03300 eq. 3 (GRPO), 2503.14476 eq. 8-12 (DAPO), 2503.20783 §3 (Dr.GRPO),
 2507.18071 eq. 5-7 (GSPO), 2506.13585 eq. 4-5 (CISPO), 1912.09729 (dual clip).
 """
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# exp(±20) is far outside any clip range: the bound keeps a broken ratio from becoming inf before it is clipped.
+# Bound on |log ratio|: exp(±20) is far outside any clip range, and a broken ratio does not become inf before it is clipped.
 MAX_LOG_RATIO = 20.0
 
-# clip: min(rA, clip(r)A) a token; gspo: the same with one ratio a sequence; cispo: clip(r) as a weight without a gradient.
+# clip: min(rA, clip(r)A) per token; gspo: the same with one ratio r per sequence; cispo: clip(r) as a weight without a gradient.
 OBJECTIVES = ("clip", "gspo", "cispo")
 
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """`loss`: scalar, with a graph. `clipped`: [tokens] bool, where the clip took the gradient away (cispo: capped it)."""
+    """loss: float32 scalar with a graph, nats. clipped: [tokens] bool, true where the clip removed the gradient (cispo: capped it)."""
 
     loss: Tensor
     clipped: Tensor
@@ -45,26 +45,27 @@ def policy_loss(
     dual_clip: float = 0.0,
     penalty: Tensor | None = None,
 ) -> PolicyLoss:
-    """The loss of packed tokens, in nats: each token's term divided by `denominator`, summed.
+    """The loss of packed tokens, in nats: each token's term divided by `denominator`, then summed.
 
-    logp, old_logp, mask: [tokens], float32; advantage: [tokens], the trajectory's, repeated.
-    sequence: [tokens] int64 from 0, which sequence each token is of; `gspo` needs it.
-    denominator: a number, or [tokens], from `sequence_denominators` over the *whole* optimizer batch (all micro-batches
-        and ranks), so that splitting the batch never changes the gradient.
-    weight: [tokens], of the policy term, without a graph (importance_weight.py); None is 1.
+    logp, old_logp: [tokens], float32, natural log. mask: [tokens], float32, 0 or 1.
+    advantage: [tokens], float32, the trajectory's advantage repeated.
+    denominator: a number or [tokens], from `sequence_denominators` over the *whole* optimizer batch (all micro-batches and
+        ranks), so that splitting the batch never changes the gradient.
+    sequence: [tokens], int64 from 0, the index of each token's sequence; `gspo` needs it.
+    weight: [tokens], float32, factor of the policy term, without a graph (importance_weight.py); None is 1.
     dual_clip: c > 1 bounds the loss of tokens with a negative advantage at -c·A; 0 is off. Not for cispo.
-    penalty: [tokens], added to the loss of each token as it is: the coefficient times the KL to a reference.
+    penalty: [tokens], float32, added to each token's loss: the coefficient times the KL to a reference.
     """
     log_ratio = (logp - old_logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     if objective == "gspo":
         if sequence is None:
-            raise ValueError("gspo needs to know which sequence each token is of")
+            raise ValueError("gspo needs `sequence`, the index of each token's sequence")
         log_ratio = sequence_mean(log_ratio, mask, sequence)
     ratio = torch.exp(log_ratio)
     bounded = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     if objective == "cispo":
         if dual_clip > 0.0:
-            raise ValueError("cispo has no dual clip: its weights are bounded already")
+            raise ValueError("cispo has no dual clip, since its weights are bounded already: set dual_clip to 0")
         surrogate = bounded.detach() * advantage * logp
         clipped = (bounded != ratio) & (mask > 0)
     elif objective in ("clip", "gspo"):
@@ -73,7 +74,7 @@ def policy_loss(
         clipped = (limited < plain) & (mask > 0)
         if dual_clip > 0.0:
             if dual_clip <= 1.0:
-                raise ValueError(f"dual_clip must be above 1, or 0 for off; got {dual_clip}")
+                raise ValueError(f"dual_clip is {dual_clip}: it must be above 1, or 0 for off")
             surrogate = torch.where(advantage < 0, torch.maximum(surrogate, dual_clip * advantage), surrogate)
     else:
         raise ValueError(f"objective {objective!r} is none of {', '.join(OBJECTIVES)}")
@@ -81,13 +82,16 @@ def policy_loss(
         surrogate = surrogate * weight
     if penalty is not None:
         surrogate = surrogate - penalty
-    # where, not a product with the mask: a NaN at a token that is not trained on must not reach the sum.
+    # `where` instead of a product with the mask: a NaN at an untrained token must not reach the sum.
     terms = torch.where(mask > 0, surrogate * mask, torch.zeros_like(surrogate))
     return PolicyLoss(loss=-(terms / denominator).sum(), clipped=clipped)
 
 
 def sequence_mean(values: Tensor, mask: Tensor, sequence: Tensor) -> Tensor:
-    """[tokens]: at each token the mean of `values` over the masked tokens of its sequence; 0 where there are none."""
+    """At each token, the mean of `values` over the masked tokens of its sequence; 0 where it has none.
+
+    values, mask: [tokens], float32. sequence: [tokens], int64 from 0. Returns [tokens].
+    """
     count = int(sequence.max().item()) + 1 if sequence.numel() > 0 else 0
     kept = torch.where(mask > 0, values, torch.zeros_like(values))
     sums = torch.zeros(count, dtype=values.dtype, device=values.device).index_add(0, sequence, kept)

@@ -1,9 +1,9 @@
-"""The processes of one trainer: what they must agree on, and how the first one leads the others.
+"""The processes (ranks) of one trainer: rank 0 leads, the others make the calls that it makes.
 
 In: the environment that torchrun sets (RANK, WORLD_SIZE, …), or nothing for a trainer of one process.
-Out: sums and flags over all ranks, the calls of rank 0 on every other, a share of the work for each.
-Invariants: what decides (a sum, a flag) is the same number on every rank, so that all do the same; who waits for another
-waits at most `timeout_s`, except for the next call, which may come any time; a rank whose leader is gone ends.
+Out: sums and flags over all ranks, rank 0's values and calls on every other rank, a share of the work for each.
+Invariants: a sum or flag that decides something is the same on every rank, so all ranks decide alike. A rank waits at most
+`timeout_s` for another, except for the next call, which may come at any time. A rank whose leader is gone ends.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-# Between two calls lie the rollouts of a step.
+# Bound on the wait for the next call: the rollouts of a step lie between two calls.
 IDLE_TIMEOUT = timedelta(days=30)
 
 
 class Ranks:
-    """This process among `size`. Alone, every call is answered without communication."""
+    """This process among `size`. A single process answers every call without communication."""
 
     def __init__(self, rank: int = 0, size: int = 1, timeout_s: float = 600.0) -> None:
         self.rank, self.size = rank, size
         self.timeout = timedelta(seconds=timeout_s)
-        self._orders: dist.ProcessGroup | None = None
+        self._control: dist.ProcessGroup | None = None
+        self._calls: dist.ProcessGroup | None = None
         if size > 1:
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             dist.init_process_group(backend, rank=rank, world_size=size, timeout=self.timeout)
             self._control = dist.new_group(backend="gloo", timeout=self.timeout)
-            self._orders = dist.new_group(backend="gloo", timeout=IDLE_TIMEOUT)
+            self._calls = dist.new_group(backend="gloo", timeout=IDLE_TIMEOUT)
 
     @staticmethod
     def from_environment(timeout_s: float = 600.0) -> Ranks:
         return Ranks(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")), timeout_s)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         return self.rank == 0
 
     def device(self, asked: torch.device) -> torch.device:
-        """Of this rank, where several ranks share a machine's GPUs."""
+        """This rank's own GPU where several ranks share a machine's GPUs; else `asked`. Raises ValueError."""
         if self.size == 1 or asked.type != "cuda":
             return asked
         local = int(os.environ.get("LOCAL_RANK", self.rank))
@@ -51,7 +52,7 @@ class Ranks:
         return torch.device("cuda", local)
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Element by element over all ranks."""
+        """Sums over all ranks, element by element, in float64. Collective."""
         if self.size == 1:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
@@ -59,26 +60,26 @@ class Ranks:
         return total.tolist()
 
     def any(self, flag: bool) -> bool:
+        """True on every rank when it is true on one. Collective."""
         return flag if self.size == 1 else self.sum([float(flag)])[0] > 0
 
-    def from_leader(self, value: object) -> object:
-        """What rank 0 gave; the others' values are ignored."""
-        if self.size == 1:
-            return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, group=self._control)
-        return box[0]
+    def broadcast(self, value: object) -> object:
+        """Rank 0's value on every rank; the other ranks' values are ignored. Collective."""
+        return self._broadcast(value, self._control)
 
-    def order(self, value: object = None) -> object:
-        """Rank 0 tells the others its next call; they wait for it here, as long as it takes."""
+    def broadcast_call(self, value: object = None) -> object:
+        """Rank 0's next call on every rank. The others wait for it here, up to IDLE_TIMEOUT. Collective."""
+        return self._broadcast(value, self._calls)
+
+    def _broadcast(self, value: object, group: dist.ProcessGroup | None) -> object:
         if self.size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, src=0, group=self._orders)
+        dist.broadcast_object_list(box, src=0, group=group)
         return box[0]
 
     def shares(self, costs: Sequence[int]) -> list[list[int]]:
-        """Indices of `costs` for each rank, of nearly equal sums: the largest goes to whoever has least so far."""
+        """Indices of `costs` for each rank, with nearly equal sums: the largest goes to the rank with the least so far."""
         parts: list[list[int]] = [[] for _ in range(self.size)]
         sums = [0] * self.size
         for index in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):

@@ -1,8 +1,8 @@
-"""One model over several ranks: FSDP2's `fully_shard`, and whole tensors in and out of its shards.
+"""Shards one model over several ranks with FSDP2's `fully_shard`, and copies whole tensors into the shards.
 
-In: a causal LM on every rank, with weights on rank 0 alone. Out: the same model, each rank holding a part of every parameter.
-Invariants: gradients are summed over ranks and not averaged (losses are divided by what the whole batch has); whole tensors
-are read and written by rank 0 only, one at a time.
+In: a causal LM on every rank, with weights on rank 0 alone. Out: the same model, with a shard of every parameter on each rank.
+Invariants: gradients are summed over ranks, not averaged, because losses are divided by a count of the whole batch. Only rank 0
+holds whole tensors, one at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .ranks import Ranks
 
 
 def empty_model(directory: str) -> PreTrainedModel:
-    """The model of `directory` in float32 without its weights: memory that is never written takes no page."""
+    """The model of `directory` in float32 without its weights; memory that is never written takes no pages."""
     config = AutoConfig.from_pretrained(directory, local_files_only=True)
     with init_empty_weights(include_buffers=False):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -35,8 +35,8 @@ def empty_model(directory: str) -> PreTrainedModel:
 
 
 def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.device, *, half: bool) -> None:
-    """Shards every layer by itself and the rest together. half: layers are gathered and run in bfloat16."""
-    weights = dict(model.state_dict()) if ranks.leads else None
+    """Shards every layer separately and the rest together. half: layers are gathered and run in bfloat16."""
+    weights = dict(model.state_dict()) if ranks.is_leader else None
     mesh = init_device_mesh(device.type, (ranks.size,))
     mixed = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if half else MixedPrecisionPolicy()
     layers = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
@@ -45,7 +45,7 @@ def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.devic
     for module in policy.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
-            # NCCL's averaging kinds of reduction are of no use here, and gloo has none
+            # Sums are wanted, and gloo has no averaging reduction.
             module.set_force_sum_reduction_for_comms(True)
     for _, value in model.named_buffers():
         value.data = value.data.to(device)
@@ -56,14 +56,14 @@ def shard(policy: nn.Module, model: nn.Module, ranks: Ranks, device: torch.devic
 def put_whole(
     model: nn.Module, weights: Mapping[str, Tensor] | None, ranks: Ranks, *, trainable_only: bool = False
 ) -> None:
-    """Copies rank 0's whole tensors into the model, by name; the others give None."""
+    """Copies rank 0's whole tensors into the model, by name. The other ranks pass None. Collective."""
     done: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) in done or (trainable_only and not tensor.requires_grad):
             continue
         done.add(id(tensor))
         if not isinstance(tensor, DTensor):
-            value = ranks.from_leader(weights[name].cpu() if weights is not None else None)
+            value = ranks.broadcast(weights[name].cpu() if weights is not None else None)
             tensor.copy_(value)
             continue
         local = tensor.to_local()

@@ -1,8 +1,8 @@
-"""Several ranks of the trainer: this process becomes torchrun, which starts them and ends all when one ends.
+"""Starts several ranks of the trainer: this process becomes torchrun, which starts them and ends all when one ends.
 
-in   the command line of `troupe_policy.server`, TROUPE_TORCHRUN_ARGS for more than one machine     out  the same, once a rank
-Invariant: the process keeps its pid and the kernel's promise to end it with its parent; every rank asks for the same towards
-torchrun, and all of them read the parent's pipe to its end.
+In: the command line of `troupe_policy.server`; TROUPE_TORCHRUN_ARGS for more than one machine. Out: the same command line,
+once per rank. Invariants: the process keeps its pid, so the kernel still ends it with its parent; every rank asks for the same
+towards torchrun, and every rank reads the parent's pipe to its end.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sys
 
 
 def in_torchrun() -> bool:
-    """Whether this process is one rank of several."""
+    """True in a process that torchrun started as one of several ranks."""
     return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
 
 
 def run_ranks(ranks: int) -> None:
-    """Replaces this process by torchrun. TROUPE_TORCHRUN_ARGS: instead of `--standalone --nproc-per-node RANKS`."""
+    """Replaces this process by torchrun. TROUPE_TORCHRUN_ARGS replaces `--standalone --nproc-per-node RANKS`."""
     asked = shlex.split(os.environ.get("TROUPE_TORCHRUN_ARGS", ""))
     places = asked or ["--standalone", "--nproc-per-node", str(ranks)]
-    # What torchrun would set to 1 and say so in three lines: the server's --threads decides.
+    # torchrun would set this to 1 and print three lines about it; the server's --threads decides.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     command = ["-m", "torch.distributed.run", *places, "--max-restarts", "0", "-m", "troupe_policy.server", *sys.argv[1:]]

@@ -1,0 +1,68 @@
+"""Tensors that several ranks share: a rank's own shard, the whole tensor, and one made in the form of the other.
+
+In: plain tensors or DTensors (FSDP2). Out: the same kind. Invariant: on one rank every function is the identity or a plain
+copy. A function that gathers is a collective call: every rank must make it, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+
+def local_shard(tensor: Tensor) -> Tensor:
+    """The part that this rank holds, or all of an unsharded tensor. Shares its memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The whole tensor on every rank. Collective."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def gathered(named: Iterable[tuple[str, Tensor]], is_leader: bool) -> dict[str, Tensor]:
+    """Whole tensors by name, on the CPU of the leading rank; {} on the others. Collective.
+
+    Gathers one tensor at a time: no device, and no rank but the leader, holds more than one of them whole.
+    """
+    kept: dict[str, Tensor] = {}
+    for name, tensor in named:
+        full = whole(tensor.detach())
+        if is_leader:
+            kept[name] = full.cpu().contiguous()
+    return kept
+
+
+def gathered_weights(model: nn.Module, is_leader: bool) -> dict[str, Tensor]:
+    """`gathered` of all weights; tied weights are one tensor under several names."""
+    values = model.state_dict(keep_vars=True)
+    first = {id(value): name for name, value in reversed(values.items())}
+    kept = gathered(((name, values[name]) for name in first.values()), is_leader)
+    return {name: kept[first[id(value)]] for name, value in values.items()} if is_leader else {}
+
+
+def sharded_copy(parameter: Tensor, value: Tensor) -> Tensor:
+    """A copy of the whole tensor `value` on the parameter's device, sharded as the parameter is.
+
+    Every rank has read the same file, so each cuts its own shard out and nothing is sent.
+    """
+    moved = copy_to_device(parameter, value)
+    if not isinstance(parameter, DTensor):
+        return moved
+    return distribute_tensor(moved, parameter.device_mesh, parameter.placements, src_data_rank=None)
+
+
+def as_shard(parameter: Tensor, part: Tensor) -> Tensor:
+    """`part`, this rank's shard of a tensor of the parameter's shape, as a tensor sharded as the parameter is."""
+    if not isinstance(parameter, DTensor):
+        return part
+    return DTensor.from_local(
+        part, parameter.device_mesh, parameter.placements, shape=parameter.shape, stride=parameter.stride()
+    )
+
+
+def copy_to_device(parameter: Tensor, value: Tensor) -> Tensor:
+    """A copy of `value` on the device of the parameter's shard."""
+    return value.to(local_shard(parameter).device, copy=True)

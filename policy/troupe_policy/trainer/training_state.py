@@ -1,0 +1,153 @@
+"""The state that every call of the trainer works on: a causal LM, its AdamW, the reference policy, and the ranks.
+
+In: a model directory, and how it is trained (dtype, adapters, ranks). Out: micro-batches, log-probabilities with a graph,
+optimizer updates. grpo_step.py, fine_tuning.py and saved_state.py take this state as their first argument.
+Invariants: parameters and optimizer state are float32; with dtype bfloat16 the matrix products run in bfloat16. The same
+weights, inputs, thread count and rank count give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from ..model import checkpoint
+from .batch.batching import cpu_micro_tokens, micro_batches
+from .batch.micro_batch import Batch, MicroBatch, idle_micro_batch, micro_batch
+from .lora import add_adapters
+from .optimizer import Optimizer
+from .options import LoraOptions, TrainerError, trained_mask
+from .policy import Policy
+from .ranks.ranks import Ranks
+from .ranks.sharding import empty_model, shard
+from .reference import Reference
+
+
+class TrainingState:
+    """Not safe for calls at the same time. On several ranks, every rank makes the same calls with the same arguments."""
+
+    def __init__(
+        self,
+        model_dir: str | Path,
+        device: str,
+        dtype: str,
+        seed: int,
+        *,
+        lora: LoraOptions | None,
+        checkpointing: bool,
+        ranks: Ranks | None = None,
+    ) -> None:
+        """Loads `model_dir` in float32. dtype: what matrix products run in, 'float32' or 'bfloat16'.
+
+        device: a torch device, or 'auto' for CUDA where there is a GPU and the CPU elsewhere. lora: train adapters only.
+        checkpointing: compute activations again in the backward pass. ranks: this process's place among several.
+        Raises TrainerError trainer.bad_option, trainer.no_model.
+        """
+        self.dtype = dtype
+        if dtype not in ("float32", "bfloat16"):
+            raise TrainerError("trainer.bad_option", f"train.dtype is {dtype!r}: expected float32 or bfloat16")
+        torch.manual_seed(seed)
+        self.ranks = ranks or Ranks()
+        self.lora = lora
+        try:
+            self.device = self.ranks.device(torch.device(_resolved(device)))
+        except ValueError as error:
+            raise TrainerError("trainer.bad_option", f"train.ranks: {error}") from error
+        self.model_dir = str(model_dir)
+        self.companions = checkpoint.read_companions(Path(model_dir))
+        self.model = self._load_model()
+        config = self.model.config.get_text_config()
+        self.vocabulary = int(self.model.get_output_embeddings().weight.shape[0])
+        self.context_tokens = int(getattr(config, "max_position_embeddings", 0) or 0)
+        self.max_micro_tokens = cpu_micro_tokens(self.model) if self.device.type == "cpu" else None
+        self.policy = self._make_policy(checkpointing)
+        self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.optimizer = Optimizer(self.parameters)
+        self.reference = Reference(self.parameters)
+        # (version of the reference, the file that holds it): an unchanged reference is linked, not written again
+        self.saved_reference: tuple[int, Path] | None = None
+
+    def _load_model(self) -> torch.nn.Module:
+        if not self.ranks.is_leader:
+            model = empty_model(self.model_dir)
+        else:
+            try:
+                model = AutoModelForCausalLM.from_pretrained(self.model_dir, dtype=torch.float32, local_files_only=True)
+            except (OSError, ValueError) as error:
+                raise TrainerError("trainer.no_model", f"no model could be read from {self.model_dir}: {error}") from error
+        # Dropout would add noise to the ratio of π to π_old, and two runs would differ.
+        model.eval()
+        self.base_digest = ""
+        if self.lora is not None:
+            self.base_digest = checkpoint.weights_digest(Path(self.model_dir))[0]
+            add_adapters(model, self.lora)
+        return model if self.ranks.size > 1 else model.to(self.device)
+
+    def _make_policy(self, checkpointing: bool) -> Policy:
+        policy = Policy(self.model) if self.ranks.is_leader else None
+        packed = self.ranks.broadcast(policy.packed if policy is not None else None)
+        policy = policy or Policy(self.model, checked=False, packed=bool(packed))
+        if checkpointing:
+            try:
+                policy.checkpoint_layers()
+            except ValueError as error:
+                raise TrainerError("trainer.bad_option", f"train.checkpointing: {error}") from error
+        if self.ranks.size > 1:
+            shard(policy, self.model, self.ranks, self.device, half=self.dtype == "bfloat16")
+        return policy
+
+    def update(self, loss: float, rate: float, max_grad_norm: float) -> float:
+        """One optimizer update from the gradients in place; returns their norm. See Optimizer.apply."""
+        return self.optimizer.apply(loss, rate, max_grad_norm)
+
+    def logprobs(self, micro: MicroBatch, temperature: float, with_entropy: bool) -> tuple[Tensor, Tensor | None]:
+        """Log-probabilities of the micro-batch's trained tokens, float32 [trained] with a graph; entropies [trained] or None."""
+        return self.policy(micro, temperature, with_entropy, self.dtype == "bfloat16")
+
+    def micro_batches(self, batch: Batch, max_tokens: int) -> list[MicroBatch]:
+        """This rank's share of the batch, padded with idle micro-batches to the count of the rank that has most."""
+        # A smaller bound than asked for is always allowed: the cut of a batch does not change its gradient.
+        bound = min(max_tokens, self.max_micro_tokens or max_tokens)
+        lengths = [len(row) for row in batch.tokens]
+        packed, device = self.policy.packed, self.device
+        cuts = [
+            [[share[at] for at in part] for part in micro_batches([lengths[at] for at in share], bound, packed=packed)]
+            for share in self.ranks.shares(lengths)
+        ]
+        micros = [
+            micro_batch(
+                [batch.tokens[at] for at in part],
+                [batch.masks[at] for at in part],
+                [batch.advantages[at] for at in part],
+                None if batch.engine_logp is None else [batch.engine_logp[at] for at in part],
+                [batch.denominators[at] for at in part],
+                packed=packed,
+                device=device,
+            )
+            for part in cuts[self.ranks.rank]
+        ]
+        missing = max(len(cut) for cut in cuts) - len(micros)
+        return micros + [idle_micro_batch(packed=packed, device=device) for _ in range(missing)]
+
+    def trained_mask(
+        self, name: str, tokens: np.ndarray, mask: np.ndarray, engine_logp: np.ndarray | None = None
+    ) -> np.ndarray:
+        """See options.trained_mask; the bounds are those of this model."""
+        bounds = {"vocabulary": self.vocabulary, "context_tokens": self.context_tokens}
+        return trained_mask(name, tokens, mask, engine_logp, **bounds)
+
+    def check_stop(self, should_stop: Callable[[], bool]) -> None:
+        """Raises TrainerError trainer.cancelled on every rank when `should_stop` is true on any."""
+        if self.ranks.any(should_stop()):
+            raise TrainerError("trainer.cancelled", "the caller disconnected: weights and optimizer are unchanged")
+
+
+def _resolved(device: str) -> str:
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "cpu"
