@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from tiny_models import tiny_model_dir
 from transformers import AutoModelForCausalLM
-from troupe_policy.engine.engine import Engine, EngineOptions
-from troupe_policy.engine.requests import Event, Finished, Partial, Request
+from troupe_policy.engine.engine import Engine
 from troupe_policy.engine.loaded_model import load_model
+from troupe_policy.engine.options import EngineOptions
+from troupe_policy.engine.requests import Event, Finished, Partial, Request
 
 torch.set_num_threads(1)
 MAX_STEPS = 5_000

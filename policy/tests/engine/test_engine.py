@@ -271,3 +271,18 @@ def test_weights_that_are_not_finite_refuse_requests_until_better_ones_come(tmp_
     driver.engine.update(2, str(directory), "", keep_kv=False)
     (after,) = driver.answers(request("a"))
     assert after.tokens.tolist() == before.tokens.tolist()
+
+
+def test_a_row_that_is_not_finite_is_refused_alone_and_its_neighbours_answers_stay_right(tmp_path: Path) -> None:
+    directory = model_dir(tmp_path)
+    (alone,) = Driver(directory).answers(request("b"))
+    driver = Driver(directory)
+    for name in ("a", "b"):
+        driver.engine.submit(request(name))
+    driver.steps(5)
+    row = next(row for row in driver.engine.ledger.running if driver.engine.ledger.owner[row].request.request_id == "a")
+    driver.engine._store.keys[0][row, :, :4] = float("nan")
+    ended = driver.drain()
+    assert isinstance(ended["a"], Refused) and ended["a"].code == "engine.not_finite"
+    assert ended["b"].tokens.tolist() == alone.tokens.tolist()
+    assert np.allclose(ended["b"].logprobs, alone.logprobs, atol=1e-5)

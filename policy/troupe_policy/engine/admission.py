@@ -1,8 +1,8 @@
-"""Whether a request can be served at all, and where in the KV storage it goes when its turn has come.
+"""Admission: refuses requests that can never be served, and gives a waiting sequence a row of the KV storage.
 
-in   a request or a waiting sequence, the ledger       out  a refusal, or a row
-Invariant: what is admitted fits the budget together with one more block for each that runs already, so a newcomer is
-not preempted at once.
+In: a request or a waiting sequence, the ledger. Out: a refusal, or a row.
+Invariant: an admitted sequence fits the KV budget together with one more block for each running one, so it is not preempted
+at once.
 """
 
 from __future__ import annotations
@@ -12,33 +12,36 @@ import numpy as np
 from .ledger import MAX_STOPS, Ledger
 from .requests import Request, Sequence
 
+BAD_COUNTS = "expected a context, 0 to all of it resumed, and at least one token to generate"
+
 
 def refusal(request: Request, ledger: Ledger, vocabulary: int) -> tuple[str, str] | None:
-    """(code, message) where a request can never be served."""
+    """(code, message) where a request can never be served, else None."""
     n = len(request.context)
     tokens = request.context
     if n == 0 or request.max_tokens < 1 or not 0 <= request.resumed_tokens <= n:
-        return "engine.bad_request", f"context of {n} tokens, max_tokens {request.max_tokens}"
+        return "engine.bad_request", f"context of {n} tokens, resumed_tokens {request.resumed_tokens}, max_tokens {request.max_tokens}: " + BAD_COUNTS
     if tokens.min() < 0 or tokens.max() >= vocabulary:
-        return "engine.bad_request", f"a token id is outside 0..{vocabulary - 1}"
+        return "engine.bad_request", f"a token id of the context is outside the model's vocabulary, 0..{vocabulary - 1}"
     if len(request.stop_tokens) > MAX_STOPS:
-        return "engine.bad_request", f"{len(request.stop_tokens)} stop tokens, at most {MAX_STOPS}"
+        return "engine.bad_request", f"the request has {len(request.stop_tokens)} stop tokens; an engine takes at most {MAX_STOPS}"
     options = (request.temperature, request.top_p, request.min_p)
     if not (np.isfinite(options).all() and request.temperature >= 0 and 0 < request.top_p <= 1):
-        return "engine.bad_request", f"temperature {request.temperature}, top_p {request.top_p}"
+        return "engine.bad_request", f"temperature {request.temperature} must be at least 0, and top_p {request.top_p} in (0, 1]"
     if not 0 <= request.min_p <= 1 or request.top_k < 0:
-        return "engine.bad_request", f"min_p {request.min_p}, top_k {request.top_k}"
+        return "engine.bad_request", f"min_p {request.min_p} must be in [0, 1], and top_k {request.top_k} at least 0"
     if n + 1 > ledger.capacity:
-        return "engine.context_exceeded", f"{n} tokens do not fit a context of {ledger.capacity}"
+        return "engine.context_exceeded", f"a context of {n} tokens and one more do not fit the engine's context of {ledger.capacity}"
     if ledger.blocks(n + 1) > ledger.total_blocks:
-        return "engine.context_exceeded", f"{n} tokens do not fit the KV budget of {ledger.total_blocks} blocks"
+        return "engine.context_exceeded", f"a context of {n} tokens and one more do not fit the KV budget of {ledger.total_blocks} blocks"
     return None
 
 
 def place(sequence: Sequence, ledger: Ledger) -> int | None:
-    """Gives a sequence a row: the one where its trajectory was kept, or a free one.
+    """Gives a sequence a row: the one where its trajectory is kept, or a free one.
 
-    Returns how many of its tokens have their keys already; None, with nothing changed but evictions, where none fits.
+    Returns the number of its tokens whose keys are there already. Returns None where it does not fit; nothing but evictions
+    has changed then.
     """
     request = sequence.request
     size = len(request.context) + len(sequence.tokens)
@@ -48,16 +51,16 @@ def place(sequence: Sequence, ledger: Ledger) -> int | None:
         filled = int(ledger.filled[kept.row])
         reuse, own = common_prefix(ledger.tokens[kept.row, :filled], request.context), ledger.blocks(filled)
     running = len(ledger.running)
-    # One more block for each that runs, or the newcomer would be preempted at once. Alone, it may use everything.
+    # One more block for each running sequence, or the newcomer would be preempted at once. Alone, it may use everything.
     need = ledger.blocks(size + 1) + running - own
     if kept is not None:
-        kept.wanted += 1  # not its own victim
-    fits = ledger.make_room(need, even_wanted=running == 0)
+        kept.waiters += 1  # protects its own kept row from eviction
+    fits = ledger.make_room(need, even_awaited=running == 0)
     if not fits and running == 0:
-        fits = ledger.make_room(ledger.blocks(size) - own, even_wanted=True)
+        fits = ledger.make_room(ledger.blocks(size) - own, even_awaited=True)
     kept = ledger.kept.get(request.trajectory)
     if kept is not None:
-        kept.wanted -= 1
+        kept.waiters -= 1
     if not fits:
         return None
     if kept is not None:
@@ -66,7 +69,7 @@ def place(sequence: Sequence, ledger: Ledger) -> int | None:
         reuse = 0
         found = ledger.free_row()
         if found is None:
-            ledger.evict_one(even_wanted=True)
+            ledger.evict_one(even_awaited=True)
             found = ledger.free_row()
         if found is None:
             return None
@@ -79,7 +82,7 @@ def place(sequence: Sequence, ledger: Ledger) -> int | None:
 
 
 def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
-    """How many tokens two sequences begin with alike."""
+    """Length of the common prefix of two token sequences, int32 [n] and [m]."""
     n = min(len(a), len(b))
     if n and np.array_equal(a[:n], b[:n]):
         return n

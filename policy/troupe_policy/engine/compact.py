@@ -1,6 +1,6 @@
-"""Keeps running rows together: a decode runs over the rows up to the highest one, idle ones among them for nothing.
+"""Compaction: moves running sequences to low rows, since a decode computes every row up to the highest running one.
 
-in   the ledger, the KV storage       out  the same sequences in lower rows
+In: the ledger, the KV storage. Out: the same sequences in lower rows.
 Invariant: tokens, keys and values of a sequence move together.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .ledger import Kept, Ledger
 from .kv import KvRows
+from .ledger import Kept, Ledger
 
 
 def compact(ledger: Ledger, store: KvRows) -> None:
-    """Moves the highest rows into gaps when a decode over 0..top would compute too many rows for nothing."""
+    """Moves the highest rows into gaps when more than a fourth as many rows as run (and more than 2) would be computed in vain."""
     running = ledger.running
     while len(running) and running[-1] + 1 - len(running) > max(2, len(running) // 4):
         high = int(running[-1])
@@ -29,11 +29,11 @@ def compact(ledger: Ledger, store: KvRows) -> None:
 
 
 def _swap_kept(ledger: Ledger, store: KvRows, low: int, high: int) -> None:
-    """Swaps a kept row with a running one, through scratch."""
+    """Swaps a kept row with a running one, through the scratch row."""
     length = int(ledger.filled[low])
     store.copy(low, store.scratch, length)
-    kept, tokens = ledger.lift(low)
+    kept, tokens = ledger.detach(low)
     store.copy(high, low, int(ledger.filled[high]))
     ledger.move(high, low)
     store.copy(store.scratch, high, length)
-    ledger.settle(kept, high, tokens)
+    ledger.attach(kept, high, tokens)

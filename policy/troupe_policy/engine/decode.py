@@ -1,7 +1,7 @@
-"""The next token of every row that is ready: one forward, then sampling.
+"""Decode: one forward pass and one sampled token for every ready row.
 
-in   the ledger's rows       out  rows, the token of each, its log-probability, where asked the distribution's entropy
-Invariant: a token's random number depends on its request's seed and its own position alone. In deterministic mode every
+In: the ledger's rows. Out: row numbers, the token of each, its log-probability, and where asked the entropy of its distribution.
+Invariants: a token's random number depends on its request's seed and its own position alone. In deterministic mode every
 operation has one shape, whatever runs.
 """
 
@@ -15,7 +15,7 @@ from .ledger import Ledger
 from .prefill import Prefill
 from .sampling import SamplingRows, entropies, sample, uniforms
 
-# [rows] each: rows, tokens (int64), log-probabilities and entropies (float32)
+# (rows int64, tokens int64, log-probabilities float32, entropies float32 or None), each [rows]; natural log, nats
 Sampled = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]
 
 
@@ -23,12 +23,12 @@ class Decode:
     def __init__(
         self, ledger: Ledger, forward: Forward, prefill: Prefill, width: int, with_entropy: bool = False
     ) -> None:
-        """width: lines of a forward in deterministic mode. with_entropy: of the distributions that are drawn from."""
+        """width: lines of a forward pass in deterministic mode. with_entropy: also compute the sampled distributions' entropies."""
         self._ledger, self._forward, self._prefill, self._width = ledger, forward, prefill, width
         self._with_entropy = with_entropy
 
     def plain(self) -> Sampled | None:
-        """None where no row is ready."""
+        """One forward pass over the rows up to the highest ready one. None where no row is ready."""
         ledger = self._ledger
         rows = self._ready()
         if not len(rows):
@@ -44,7 +44,7 @@ class Decode:
             return rows, *self._draw(logits, rows)
 
     def fixed(self) -> Sampled | None:
-        """Deterministic mode: one forward of constant shape, decoding rows first, then tokens of prefills."""
+        """Deterministic mode: one forward pass of constant shape; decoding rows first, then tokens of prefills. None as in `plain`."""
         ledger, width = self._ledger, self._width
         decoding = self._ready()
         lines, positions = [decoding], [ledger.size[decoding] - 1]
@@ -57,17 +57,17 @@ class Decode:
             positions.append(np.arange(start, start + count))
             filling.append((sequence.row, count))
             room -= count
-        where, at = np.concatenate(lines), np.concatenate(positions)
-        if not len(where):
+        all_lines, at = np.concatenate(lines), np.concatenate(positions)
+        if not len(all_lines):
             return None
-        logits = self._forward.fixed(where, at, ledger.tokens[where, at], width)
+        logits = self._forward.fixed(all_lines, at, ledger.tokens[all_lines, at], width)
         for row, count in filling:
             ledger.filled[row] += count
             self._prefill.computed += count
         if not len(decoding):
             return None
         with torch.inference_mode():
-            # The idle lines are sampled too: the shape of every operation stays the same.
+            # Idle lines are sampled too, so that the shape of every operation stays the same.
             spare = np.zeros(width - len(decoding), np.int64)
             all_rows = np.concatenate([decoding, spare])
             n = len(decoding)
@@ -81,7 +81,7 @@ class Decode:
         return tokens.cpu().numpy(), logprobs.cpu().numpy(), entropy
 
     def _ready(self) -> np.ndarray:
-        """Running rows whose keys are there but for the last token's."""
+        """Running rows that lack only the last token's key."""
         ledger = self._ledger
         rows = ledger.running
         return rows[ledger.filled[rows] == ledger.size[rows] - 1]

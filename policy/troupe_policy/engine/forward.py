@@ -1,7 +1,7 @@
-"""The forwards of an engine: decode over rows, prefill of several rows at once, the fixed shape of deterministic mode.
+"""Forward passes of an engine: decode over rows, prefill of several rows at once, and the fixed shape of deterministic mode.
 
-in   row numbers, positions and tokens as numpy arrays       out  logits, or nothing where only the cache is filled
-Invariant: `fixed` gives a token logits and keys that are a function of the tokens before it alone, to the bit.
+In: row numbers, positions and tokens as numpy arrays. Out: logits, or nothing where only the cache is filled.
+Invariant: in `fixed`, a token's logits and keys depend on the tokens before it alone, to the bit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from .kv import KvRows, Pass
 from .loaded_model import LoadedModel
 
-# Lengths are rounded up, so that allocations of a few sizes are reused.
+# Lengths are rounded up to a multiple of this, so that allocations of a few sizes are reused.
 LENGTH_STEP = 32
 
 
@@ -24,9 +24,9 @@ class Forward:
         self._body = base if base is not loaded.model else loaded.model
 
     def decode(self, top: int, tokens: np.ndarray, positions: np.ndarray, active: np.ndarray) -> torch.Tensor:
-        """One token for each of the rows 0..top; logits [top, vocabulary].
+        """Decodes one token for each of the rows 0 to top - 1. Returns logits [top, vocabulary] in the model's dtype.
 
-        tokens, positions: [top]; active: bool [top]. Rows that are not active are computed and not written.
+        tokens, positions: int [top]; active: bool [top]. Inactive rows are computed, but their keys are not written.
         """
         positions = np.where(active, positions, 0)
         capacity = self._store.capacity
@@ -36,7 +36,7 @@ class Forward:
         return out.logits[:, -1]
 
     def prefill(self, rows: np.ndarray, starts: np.ndarray, pieces: list[np.ndarray]) -> None:
-        """Fills the cache with pieces[i] at starts[i].. of rows[i]; all start at 0 or none does."""
+        """Writes the keys of pieces[i] (int32 [n]) into row rows[i] from position starts[i] on. All start at 0 or none does."""
         count, width = len(rows), max(len(piece) for piece in pieces)
         capacity = self._store.capacity
         tokens = np.zeros((count, width), np.int64)
@@ -50,10 +50,9 @@ class Forward:
         self._run(self._body, write, None if fresh else rows, positions, length, tokens)
 
     def fixed(self, rows: np.ndarray, positions: np.ndarray, tokens: np.ndarray, width: int) -> torch.Tensor:
-        """Any mixture of prefill and decode, one token a line, always `width` lines over the whole capacity.
+        """Any mixture of prefill and decode with one token per line, always `width` lines over the whole capacity.
 
-        rows, positions, tokens: [n], n ≤ width; several tokens of one row may be among them.
-        Logits [width, vocabulary].
+        rows, positions, tokens: int [n], n ≤ width; several lines may belong to one row. Returns logits [width, vocabulary].
         """
         def padded(values: np.ndarray, fill: int) -> np.ndarray:
             return np.concatenate([values.astype(np.int64), np.full(width - len(values), fill, np.int64)])
@@ -72,5 +71,5 @@ class Forward:
 
         if isinstance(rows, np.ndarray):
             rows = tensor(rows)
-        now = Pass(tensor(write), rows, tensor(positions), length, self._loaded.dtype)
-        return self._store.run(model, now, tensor(tokens))
+        current = Pass(tensor(write), rows, tensor(positions), length, self._loaded.dtype)
+        return self._store.run(model, current, tensor(tokens))

@@ -1,7 +1,7 @@
-"""What other threads want of the engine's thread, in the order in which it came.
+"""Actions that other threads post to the engine's thread.
 
-in   actions, from any thread       out  they run on the thread that calls `run_all`
-Invariant: an action runs once; whoever asked for its result gets that, or its error.
+In: functions, from any thread. Out: they run in order on the thread that calls `run_all`.
+Invariant: each action runs once; the future of `ask` gets its result or its error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Inbox:
         def run() -> None:
             try:
                 future.set_result(action())
-            except Exception as error:  # noqa: BLE001 — it belongs to whoever asked
+            except Exception as error:  # noqa: BLE001 — the future carries it to the caller
                 future.set_exception(error)
 
         self.post(run)
@@ -42,7 +42,7 @@ class Inbox:
             self._actions.popleft()()
 
     def wait(self, *, idle: bool) -> None:
-        """Until something comes, where the engine is idle; what has come by then is in the inbox."""
+        """When idle, blocks until an action is posted or `wake` is called."""
         if idle:
             self._wake.wait()
         self._wake.clear()

@@ -1,11 +1,11 @@
-"""KV storage: one row a sequence, allocated once, plugged into transformers as a `Cache` and an attention function.
+"""KV storage: one row per sequence, allocated once, plugged into transformers as a `Cache` and an attention function.
 
-in   a `Pass`: which token of the forward stands in which row at which position
-out  keys and values written in place, and attention over rows without a mask of the model's own making
-Invariant: no forward concatenates or reallocates a cache. What stands behind a row's length is never attended to.
+In: a `Pass`, which says for each token of a forward pass its row and position. Out: keys and values written in place, and
+attention over rows with our mask instead of the model's.
+Invariants: no forward pass concatenates or reallocates a cache. Positions beyond a row's length are never attended to.
 
-Keys and values of a layer are [rows + 1, heads, capacity, dim]; the last row is scratch, where padding is written.
-A decode over the rows 0..n is a view of that storage. On Linux, pages that were never written take no memory.
+Keys and values of a layer are [rows + 1, heads, capacity, dim]; the last row is scratch, where padding is written. A decode over
+the rows 0 to n - 1 is a view of that storage. On Linux, pages that were never written take no memory.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache
 from transformers.modeling_utils import AttentionInterface
 
+from ..model.unsupported import UnsupportedModel
+
 ATTENTION = "troupe_rows"
 _local = threading.local()
 
 
-class UnsupportedModel(RuntimeError):
-    """The model attends in a way that this storage does not compute."""
-
-
 @dataclass
 class Pass:
-    """One forward over [b, t] tokens.
+    """One forward pass over [b, t] tokens.
 
-    write: int64 [b, t], the row where each token's keys go, at its position.
-    rows: None when the tokens attend only to one another (`fresh`), an int n for the rows 0..n in order, or int64 [b].
-    positions: int64 [b, t]; a token attends to what stands at or before its position.
-    length: positions 0..length of a row are read.
+    write: int64 [b, t], the row into which each token's keys are written, at its position.
+    rows: the rows that are attended to: None when the tokens attend only to one another, an int n for the rows 0 to n - 1 in
+        order, or int64 [b].
+    positions: int64 [b, t]; a token attends to positions up to its own.
+    length: positions 0 to length - 1 of a row are read.
     """
 
     write: torch.Tensor
@@ -46,7 +45,7 @@ class Pass:
     _targets: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def targets(self, heads: int, capacity: int) -> torch.Tensor:
-        """Where keys [b, heads, t, dim] go in storage seen as [rows · heads · capacity, dim]: int64 [b · heads · t]."""
+        """Indices of keys [b, heads, t, dim] in storage viewed as [rows · heads · capacity, dim]: int64 [b · heads · t]."""
         found = self._targets.get(heads)
         if found is None:
             head = torch.arange(heads, device=self.write.device)[:, None]
@@ -55,7 +54,7 @@ class Pass:
         return found
 
     def bias(self, window: int | None) -> torch.Tensor:
-        """0 where a token may look, -inf elsewhere: [b, 1, t, length]."""
+        """Attention mask [b, 1, t, length] in `dtype`: 0 where a token may attend, -inf elsewhere."""
         found = self._bias.get(window)
         if found is None:
             at = torch.arange(self.length, device=self.positions.device)
@@ -70,32 +69,32 @@ class Pass:
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **options):
-    """Attention of the current pass. query [b, heads, t, dim]; key, value [b, kv_heads, length, dim]."""
-    now: Pass = _local.now
+    """Attention of the current pass. query [b, heads, t, dim]; key, value [b, kv_heads, length, dim] → [b, t, heads, dim], None."""
+    current: Pass = _local.current
     if options.get("softcap") is not None or options.get("s_aux") is not None:
-        raise UnsupportedModel("attention with soft capping or sinks is not supported")
+        raise UnsupportedModel("the engine does not support attention with soft capping or sinks: use vllm or sglang for this model")
     window = options.get("sliding_window")
     batch, heads, width, dim = query.shape
     groups = heads // key.shape[1]
-    if now.rows is None and (window is None or window >= width):
+    if current.rows is None and (window is None or window >= width):
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=groups > 1)
     elif width == 1:
-        # The heads that share keys become queries of one head: nothing is repeated.
+        # Heads that share keys become queries of one head, so no key is repeated.
         grouped = query.reshape(batch, key.shape[1], groups, dim)
-        if isinstance(now.rows, int) and query.device.type == "cpu" and query.dtype == torch.float32:
-            out = _decode_on_cpu(grouped, key, value, now.bias(window), dim**-0.5 if scaling is None else scaling)
+        if isinstance(current.rows, int) and query.device.type == "cpu" and query.dtype == torch.float32:
+            out = _decode_on_cpu(grouped, key, value, current.bias(window), dim**-0.5 if scaling is None else scaling)
         else:
-            out = scaled_dot_product_attention(grouped, key, value, attn_mask=now.bias(window), scale=scaling)
+            out = scaled_dot_product_attention(grouped, key, value, attn_mask=current.bias(window), scale=scaling)
         return out.reshape(batch, 1, heads, value.shape[-1]), None
     else:
         out = scaled_dot_product_attention(
-            query, key, value, attn_mask=now.bias(window), scale=scaling, enable_gqa=groups > 1
+            query, key, value, attn_mask=current.bias(window), scale=scaling, enable_gqa=groups > 1
         )
     return out.transpose(1, 2).contiguous(), None
 
 
 def _decode_on_cpu(query, key, value, bias, scaling: float) -> torch.Tensor:
-    """Few queries on many keys, [b, kv_heads, groups, dim]: two batched products, faster here than the fused kernel."""
+    """Attention of few queries [b, kv_heads, groups, dim] on many keys: two batched products beat the fused kernel on a CPU."""
     batch, heads, groups, dim = query.shape
     keys, values = key.flatten(0, 1), value.flatten(0, 1)
     length = keys.shape[1]
@@ -108,7 +107,7 @@ AttentionInterface.register(ATTENTION, attend)
 
 
 class KvRows(Cache):
-    """The storage of all layers. `shapes`: (kv heads, key dim, value dim) of each layer."""
+    """The storage of all layers. shapes: (kv heads, key dim, value dim) of each layer."""
 
     def __init__(
         self,
@@ -135,24 +134,24 @@ class KvRows(Cache):
 
     @property
     def scratch(self) -> int:
-        """The row for what nobody reads."""
+        """The row that padding is written to; nobody reads it."""
         return self.rows
 
     def update(self, key_states, value_states, layer_idx, *args, **kwargs):
-        """Called by each layer: writes the new keys [b, heads, t, dim], returns those to attend to."""
-        now: Pass = _local.now
-        targets = now.targets(key_states.shape[1], self.capacity)
+        """Called by each layer: writes the new keys and values [b, heads, t, dim], returns those to attend to."""
+        current: Pass = _local.current
+        targets = current.targets(key_states.shape[1], self.capacity)
         for flat, new in ((self._flat_keys[layer_idx], key_states), (self._flat_values[layer_idx], value_states)):
             flat.index_copy_(0, targets, new.reshape(-1, flat.shape[-1]))
-        if now.rows is None:
+        if current.rows is None:
             return key_states, value_states
-        keys, values = self.keys[layer_idx][:, :, : now.length], self.values[layer_idx][:, :, : now.length]
-        if isinstance(now.rows, int):
-            return keys[: now.rows], values[: now.rows]
-        return self._gather(keys, now.rows, 0), self._gather(values, now.rows, 1)
+        keys, values = self.keys[layer_idx][:, :, : current.length], self.values[layer_idx][:, :, : current.length]
+        if isinstance(current.rows, int):
+            return keys[: current.rows], values[: current.rows]
+        return self._gather(keys, current.rows, 0), self._gather(values, current.rows, 1)
 
     def _gather(self, store: torch.Tensor, rows: torch.Tensor, which: int) -> torch.Tensor:
-        """Rows of keys (0) or values (1) in memory that every layer uses again: fresh pages cost more than the copy."""
+        """Rows of keys (0) or values (1), copied into memory that every layer reuses: new pages would cost more than the copy."""
         shape = (len(rows), *store.shape[1:])
         size = int(np.prod(shape))
         if self._gathered[which] is None or self._gathered[which].numel() < size:
@@ -163,7 +162,7 @@ class KvRows(Cache):
         return 0
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` positions of a row, in all layers."""
+        """Copies the first `length` positions of row `source` to row `target`, in all layers."""
         if self._whole is not None:
             self._whole[:, :, target, :, :length].copy_(self._whole[:, :, source, :, :length])
             return
@@ -171,21 +170,21 @@ class KvRows(Cache):
             store[target, :, :length].copy_(store[source, :, :length])
 
     def clear(self) -> None:
-        """Zeroes everything: a masked NaN would still poison a sum."""
+        """Zeroes everything, since even a masked NaN would make a sum NaN."""
         for store in (*self.keys, *self.values):
             store.zero_()
 
-    def run(self, model: torch.nn.Module, now: Pass, tokens: torch.Tensor):
-        """The model's output for tokens [b, t] of one pass."""
-        _local.now = now
+    def run(self, model: torch.nn.Module, current: Pass, tokens: torch.Tensor):
+        """The model's output for tokens int64 [b, t] of one pass."""
+        _local.current = current
         try:
-            return model(input_ids=tokens, position_ids=now.positions, past_key_values=self, use_cache=True)
+            return model(input_ids=tokens, position_ids=current.positions, past_key_values=self, use_cache=True)
         finally:
-            _local.now = None
+            _local.current = None
 
 
 class ShapeProbe(Cache):
-    """Learns the shapes of a model's keys and values from one forward, whatever its config calls them."""
+    """Reads the shapes of a model's keys and values off one forward pass, whatever the config calls them."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -200,23 +199,23 @@ class ShapeProbe(Cache):
 
 
 def probe_shapes(model: torch.nn.Module, device: torch.device) -> list[tuple[int, int, int]]:
-    """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel where layers do not use a Cache."""
+    """(kv heads, key dim, value dim) of each layer. Raises UnsupportedModel where a layer does not use a Cache."""
     probe = ShapeProbe()
     zero = torch.zeros((1, 1), dtype=torch.long, device=device)
-    _local.now = Pass(zero, None, zero, 1, next(model.parameters()).dtype)
+    _local.current = Pass(zero, None, zero, 1, next(model.parameters()).dtype)
     try:
         model(input_ids=zero, position_ids=zero, past_key_values=probe, use_cache=True)
     finally:
-        _local.now = None
+        _local.current = None
     layers = sorted(probe.shapes)
     if not layers or layers != list(range(len(layers))):
-        raise UnsupportedModel("the model's layers do not keep their keys and values in a transformers Cache")
+        raise UnsupportedModel("a layer of the model does not keep its keys and values in a transformers Cache: use vllm or sglang for this model")
     return [probe.shapes[layer] for layer in layers]
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # calloc: the kernel gives zeroed pages when they are first written, torch.zeros would write them all now
+    # numpy's calloc: the kernel zeroes a page when it is first written; torch.zeros would write all pages now.
     size = int(np.prod(shape)) * dtype.itemsize
     return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)

@@ -1,7 +1,7 @@
-"""Who has which row of the KV storage, and how many blocks that costs. No tensors here.
+"""Ledger of the KV storage: which sequence or kept trajectory owns which row, and the blocks that it uses. Holds no tensors.
 
-in   sequences that come and go, trajectories that are kept      out  rows, blocks in use, whom to evict or preempt
-Invariant: blocks of running rows and of kept rows together never exceed the budget before a forward is run.
+In: sequences that start and end, trajectories that are kept between turns. Out: rows, blocks in use, what to evict or preempt.
+Invariant: before every forward pass, running rows and kept rows together use at most the budget of blocks.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ import numpy as np
 
 from .requests import Sequence
 
+# Bound on the stop tokens of a request.
 MAX_STOPS = 8
 
 
 @dataclass(eq=False)
 class Kept:
-    """A trajectory's keys and values between two turns. `wanted` counts waiting requests that will go on from it."""
+    """A trajectory's keys and values, kept between two turns. waiters: waiting requests that will continue from it."""
 
     trajectory: str
     group: str | None
     row: int
     used_at: int
-    wanted: int = 0
+    waiters: int = 0
 
 
 class Ledger:
     """Rows as parallel arrays, so that an iteration updates all of them with a few numpy calls.
 
-    tokens, logprobs: [rows, capacity]; entropies: the same, or [rows, 0] where nobody wants them;
-    size: tokens known; filled: positions whose keys are valid;
-    limit: size at which the turn is out of budget; origin: size at which the turn's position is 0.
+    tokens int32, logprobs float32: [rows, capacity + 1]; entropies float32: the same, or [rows, 0] where they are not reported.
+    The others are [rows]. context: tokens of the request's context; size: tokens known; filled: positions whose keys are valid;
+    limit: size at which the turn has used its budget; origin: size at which the turn's first token stands.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Ledger:
     def blocks(self, tokens: int) -> int:
         return -(-tokens // self.block_tokens)
 
-    def kept_blocks(self, wanted: bool | None = None) -> int:
-        """Blocks of kept rows: all, or those that a waiting request wants, or those that none does."""
+    def kept_blocks(self, awaited: bool | None = None) -> int:
+        """Blocks of kept rows: all, or those with (awaited True) or without (False) a waiting request."""
         return sum(
             self.blocks(int(self.filled[kept.row]))
             for kept in self.kept.values()
-            if wanted is None or (kept.wanted > 0) == wanted
+            if awaited is None or (kept.waiters > 0) == awaited
         )
 
     def running_blocks(self) -> int:
@@ -86,14 +87,14 @@ class Ledger:
 
     # ---- rows ----
     def free_row(self) -> int | None:
-        """The lowest free row: decodes run over the rows up to the highest one."""
+        """The lowest free row, since a decode computes every row up to the highest running one. None where none is free."""
         for row, owner in enumerate(self.owner):
             if owner is None:
                 return row
         return None
 
     def place(self, sequence: Sequence, row: int, filled: int) -> None:
-        """Gives a free row, of which `filled` positions are valid already, to a sequence."""
+        """Gives a sequence a free row in which the keys of `filled` positions are valid already."""
         request = sequence.request
         context, sampled = len(request.context), len(sequence.tokens)
         self.tokens[row, :context] = request.context
@@ -111,8 +112,13 @@ class Ledger:
         sequence.row = row
         self._own(row, sequence)
 
+    def sampled(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Copies of (tokens, logprobs, entropies) that were sampled in this row, each [n]."""
+        start, end = int(self.context[row]), int(self.size[row])
+        return tuple(array[row, start:end].copy() for array in (self.tokens, self.logprobs, self.entropies))
+
     def keep(self, row: int, sequence: Sequence) -> None:
-        """A running sequence ended; its row stays for the next turn."""
+        """Keeps the row of a sequence that ended for its trajectory's next turn."""
         self.drop(sequence.request.trajectory)
         self._clock += 1
         kept = Kept(sequence.request.trajectory, sequence.group, row, self._clock)
@@ -130,18 +136,18 @@ class Ledger:
         self._own(row, None)
 
     def drop(self, trajectory: str) -> None:
-        """Forgets what is kept of a trajectory."""
+        """Frees the row that is kept for a trajectory, where there is one."""
         kept = self.kept.get(trajectory)
         if kept is not None:
             self.free(kept.row)
 
     def take(self, kept: Kept) -> int:
-        """The row of a kept trajectory, now free."""
+        """Frees the row of a kept trajectory and returns its number."""
         self.free(kept.row)
         return kept.row
 
     def move(self, source: int, target: int) -> None:
-        """Everything about a row, to a free one. The caller copies the keys and values."""
+        """Moves everything about a row to a free one. The caller copies the keys and values."""
         size = int(self.size[source])
         self.tokens[target, :size] = self.tokens[source, :size]
         self.logprobs[target, :size] = self.logprobs[source, :size]
@@ -155,14 +161,14 @@ class Ledger:
         if owner is not None:
             owner.row = target
 
-    def lift(self, row: int) -> tuple[Kept, np.ndarray]:
-        """Takes a kept trajectory off its row, with its tokens; `settle` puts it on another."""
+    def detach(self, row: int) -> tuple[Kept, np.ndarray]:
+        """Takes a kept trajectory off its row and returns it with its tokens; `attach` puts it on another row."""
         kept = self.owner[row]
         tokens = self.tokens[row, : self.filled[row]].copy()
         self._own(row, None)
         return kept, tokens
 
-    def settle(self, kept: Kept, row: int, tokens: np.ndarray) -> None:
+    def attach(self, kept: Kept, row: int, tokens: np.ndarray) -> None:
         self.tokens[row, : len(tokens)] = tokens
         self.size[row] = self.filled[row] = len(tokens)
         kept.row = row
@@ -181,28 +187,28 @@ class Ledger:
         self._running = None
 
     # ---- making room ----
-    def evict_one(self, even_wanted: bool) -> bool:
-        """Forgets the kept trajectory that was used longest ago; one that is waited for only where allowed."""
-        candidates = [kept for kept in self.kept.values() if even_wanted or not kept.wanted]
+    def evict_one(self, even_awaited: bool) -> bool:
+        """Evicts the least recently used kept trajectory, unawaited ones first. even_awaited: awaited ones may go, too."""
+        candidates = [kept for kept in self.kept.values() if even_awaited or not kept.waiters]
         if not candidates:
             return False
-        self.free(min(candidates, key=lambda kept: (kept.wanted > 0, kept.used_at)).row)
+        self.free(min(candidates, key=lambda kept: (kept.waiters > 0, kept.used_at)).row)
         return True
 
-    def make_room(self, blocks: int, even_wanted: bool) -> bool:
-        """Evicts kept trajectories until `blocks` more fit; False, with nothing evicted, where they cannot."""
+    def make_room(self, blocks: int, even_awaited: bool) -> bool:
+        """Evicts kept trajectories until `blocks` more fit. Returns False, with nothing evicted, where they cannot fit."""
         used = self.running_blocks() + self.kept_blocks()
-        evictable = self.kept_blocks() if even_wanted else self.kept_blocks(wanted=False)
+        evictable = self.kept_blocks() if even_awaited else self.kept_blocks(awaited=False)
         if used - evictable + blocks > self.total_blocks:
             return False
         while self.running_blocks() + self.kept_blocks() + blocks > self.total_blocks:
-            self.evict_one(even_wanted)
+            self.evict_one(even_awaited)
         return True
 
     def shrink(self, preempt: Callable[[Sequence], None]) -> None:
-        """Before a forward: evicts, then preempts the youngest of the least important, until the budget holds."""
+        """Before a forward pass: evicts, then preempts the last sequence in order (priority, arrival), until the budget holds."""
         while self.running_blocks() + self.kept_blocks() > self.total_blocks:
-            if self.evict_one(even_wanted=True):
+            if self.evict_one(even_awaited=True):
                 continue
             victims = [self.owner[row] for row in self.running]
             preempt(max(victims, key=lambda sequence: sequence.order))

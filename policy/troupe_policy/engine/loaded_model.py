@@ -1,7 +1,7 @@
-"""A causal LM for inference: loaded with our attention, checked against itself, updated in place.
+"""A causal LM for inference: loaded with our attention, checked against a plain forward pass, updated in place.
 
-in   a directory that `transformers` loads (safetensors, config)      out  a model in evaluation mode on its device
-Invariant: an update is checked in full before the first weight changes, and changes values, never storage.
+In: a directory that `transformers` loads (safetensors, config). Out: a model in evaluation mode on its device.
+Invariant: an update is checked in full before the first weight changes. It changes values, never storage.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 
 from ..model.checkpoint import weight_files, weights_digest
-from .kv import ATTENTION, KvRows, Pass, UnsupportedModel, probe_shapes
+from ..model.unsupported import UnsupportedModel
+from .kv import ATTENTION, KvRows, Pass, probe_shapes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class WeightsError(RuntimeError):
-    """Weights that cannot be applied; the model is as it was."""
+    """The weights cannot be applied; the model is unchanged."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,14 @@ class LoadedModel:
     device: torch.device
     dtype: torch.dtype
     vocabulary: int
-    # Positions that the model knows.
+    # the longest context that the model's config allows, in tokens
     positions: int
-    # (kv heads, key dim, value dim) of each layer.
+    # (kv heads, key dim, value dim) of each layer
     shapes: list[tuple[int, int, int]]
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the first GPU where there is one."""
+    """The torch device of this name; `auto` is the first GPU, or the CPU where there is none."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
@@ -45,21 +46,21 @@ def pick_device(name: str) -> torch.device:
 def load_model(directory: str | Path, device: str = "auto", dtype: str = "auto") -> LoadedModel:
     """Loads and checks a model. dtype `auto`: float32 on a CPU, bfloat16 on a GPU.
 
-    Raises UnsupportedModel where keys and values kept in rows do not give the logits of a plain forward.
+    Raises UnsupportedModel where keys and values in rows do not give the logits of a plain forward pass.
     """
-    where = pick_device(device)
-    kind = DTYPES[dtype] if dtype != "auto" else (torch.float32 if where.type == "cpu" else torch.bfloat16)
+    target = pick_device(device)
+    kind = DTYPES[dtype] if dtype != "auto" else (torch.float32 if target.type == "cpu" else torch.bfloat16)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             str(directory), dtype=kind, attn_implementation=ATTENTION, local_files_only=True
         )
     except ValueError as error:
-        raise UnsupportedModel(f"{directory}: {error}") from error
-    return prepare(model, where)
+        raise UnsupportedModel(f"transformers cannot load {directory} with our attention: {error}") from error
+    return prepare(model, target)
 
 
 def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
-    """Moves a model that was made with our attention to its device, and checks it."""
+    """Moves a model that was loaded with our attention to its device, and checks it. Raises UnsupportedModel."""
     model = model.to(device).eval().requires_grad_(False)
     dtype = next(model.parameters()).dtype
     with torch.inference_mode():
@@ -72,7 +73,7 @@ def prepare(model: torch.nn.Module, device: torch.device) -> LoadedModel:
 
 
 def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
-    """Six tokens at once, and the last three of them one by one behind the first three, must give the same logits."""
+    """Compares logits: six tokens at once, against the first three at once and the last three one by one. Raises UnsupportedModel."""
     vocabulary = model.get_output_embeddings().weight.shape[0]
     tokens = torch.arange(1, 7, device=device)[None] * 7 % vocabulary
     at = torch.arange(6, device=device)
@@ -85,33 +86,34 @@ def _check(model, shapes, dtype: torch.dtype, device: torch.device) -> None:
     row = torch.zeros_like(at)[None]
 
     def piece(start: int, end: int, rows: int | None) -> torch.Tensor:
-        now = Pass(row[:, start:end], rows, at[None, start:end], end, dtype)
-        return store.run(model, now, tokens[:, start:end]).logits[0].float()
+        current = Pass(row[:, start:end], rows, at[None, start:end], end, dtype)
+        return store.run(model, current, tokens[:, start:end]).logits[0].float()
 
     parts = [piece(0, 3, None), *(piece(i, i + 1, 1) for i in range(3, 6))]
     difference = (torch.cat(parts) - plain).abs().max().item()
     bound = (1e-3 if dtype == torch.float32 else 0.1) * max(1.0, plain.abs().max().item())
     if not difference <= bound:
         raise UnsupportedModel(
-            f"{type(model).__name__}: cached logits differ from a plain forward by {difference:.3g}: "
-            "the architecture keeps state that is not keys and values, or masks attention by itself"
+            f"{type(model).__name__}: logits over cached keys differ from a plain forward pass by {difference:.3g} (at most "
+            f"{bound:.3g} is accepted): the architecture keeps other state than keys and values, or masks attention by itself; "
+            "use vllm or sglang for it"
         )
 
 
 @torch.no_grad()
 def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "") -> None:
-    """Copies the weights in `directory` over the model's. Raises WeightsError with the model untouched.
+    """Copies the weights in `directory` over the model's. Raises WeightsError with the model unchanged.
 
-    digest: what `checkpoint.weights_digest` gave for them; empty is not checked.
+    digest: the expected `checkpoint.weights_digest` of the files; empty turns the check off.
     """
     path = Path(directory)
     files = weight_files(path) if path.is_dir() else []
     if not files:
-        raise WeightsError(f"{path} holds no safetensors file")
+        raise WeightsError(f"{path} holds no safetensors file: give the directory of a checkpoint")
     if digest:
         found, _ = weights_digest(path)
         if found != digest:
-            raise WeightsError(f"the weights in {path} have digest {found[:12]}…, announced was {digest[:12]}…")
+            raise WeightsError(f"the weights in {path} have the digest {found[:12]}…, but {digest[:12]}… was announced: the files are damaged or replaced")
     own = dict(loaded.model.named_parameters(remove_duplicate=False)) | dict(loaded.model.named_buffers())
     readers = [safe_open(str(file), framework="pt") for file in files]
     names = {name: reader for reader in readers for name in reader.keys()}
@@ -121,17 +123,17 @@ def update_weights(loaded: LoadedModel, directory: str | Path, digest: str = "")
     for name, reader in names.items():
         shape = reader.get_slice(name).get_shape()
         if list(own[name].shape) != list(shape):
-            raise WeightsError(f"{name} is {shape} in {path} and {list(own[name].shape)} in the model")
+            raise WeightsError(f"{name} has the shape {shape} in {path} and {list(own[name].shape)} in the model: the weights are another model's")
     covered = {own[name].data_ptr() for name in names}
     missing = [name for name, value in loaded.model.named_parameters() if value.data_ptr() not in covered]
     if missing:
-        raise WeightsError(f"{path} lacks {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
+        raise WeightsError(f"the weights in {path} lack {missing[0]}" + (f" and {len(missing) - 1} more" if missing[1:] else ""))
     for name, reader in names.items():
         own[name].copy_(reader.get_tensor(name))
 
 
 def _update_converted(loaded: LoadedModel, path: Path) -> None:
-    """For architectures whose files name or split their weights in another way than the module does."""
+    """update_weights for architectures whose files name or split weights differently from the modules in memory."""
     try:
         source = AutoModelForCausalLM.from_pretrained(str(path), dtype=loaded.dtype, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
@@ -139,6 +141,6 @@ def _update_converted(loaded: LoadedModel, path: Path) -> None:
     given = dict(source.named_parameters())
     for name, value in loaded.model.named_parameters():
         if name not in given or given[name].shape != value.shape:
-            raise WeightsError(f"{path} is of another model: {name} does not fit")
+            raise WeightsError(f"the weights in {path} are another model's: {name} is missing or has another shape")
     for name, value in loaded.model.named_parameters():
         value.copy_(given[name])

@@ -1,6 +1,6 @@
-"""Prefill: computes the keys of contexts, of many rows in one forward, each group's common prompt once.
+"""Prefill: computes the missing keys of contexts, many rows in one forward pass, and each group's common prompt once.
 
-in   rows whose keys end before their last token       out  rows that are ready to decode
+In: rows that lack keys before their last token. Out: rows that are ready to decode.
 Invariant: the last token of a context is left to the decode, so every token is sampled in the same way.
 """
 
@@ -11,20 +11,20 @@ import torch
 
 from .admission import common_prefix
 from .forward import Forward
+from .kv import KvRows
 from .ledger import Ledger
 from .requests import Sequence
-from .kv import KvRows
 
-# A prefill of few tokens is put off for at most so many iterations, in which others join it.
-PATIENCE = 4
-FEW_TOKENS = 512
+# A prefill of fewer than SMALL_PREFILL_TOKENS is delayed for at most this many iterations, so that others can join it.
+MAX_DELAY_ITERATIONS = 4
+SMALL_PREFILL_TOKENS = 512
 
 
 class Prefill:
-    """batch_tokens: padded tokens of one forward. `computed` counts real ones.
+    """batch_tokens: bound on the padded tokens of one forward pass. `computed` counts tokens without padding.
 
-    copies: members of a group copy their common prompt. Who copies from whom depends on who came first, and an answer
-    says how much was there already: a deterministic engine does without.
+    copies: members of a group copy their common prompt. What is copied depends on the order of arrival, and answers report it
+    (cached_tokens), so a deterministic engine does not copy.
     """
 
     def __init__(self, ledger: Ledger, store: KvRows, forward: Forward, batch_tokens: int, copies: bool) -> None:
@@ -33,22 +33,22 @@ class Prefill:
         self.computed = 0
 
     def pending(self) -> list[Sequence]:
-        """Running sequences that lack keys before their last token, in order of importance."""
+        """Running sequences that lack keys before their last token, in order of priority."""
         ledger = self._ledger
         rows = ledger.running
         rows = rows[ledger.filled[rows] < ledger.size[rows] - 1]
         return sorted((ledger.owner[row] for row in rows), key=lambda sequence: sequence.order)
 
     def run(self) -> None:
-        """At most `batch_tokens` tokens of whoever lacks keys; few are put off until others join them."""
+        """Computes at most `batch_tokens` missing keys. A small prefill is delayed until others join it."""
         pending = self.pending()
         if not pending:
             return
         ledger = self._ledger
         lacking = sum(int(ledger.size[s.row] - 1 - ledger.filled[s.row]) for s in pending)
         ready = len(ledger.running) - len(pending)
-        few = lacking < FEW_TOKENS and len(pending) * 8 < ready
-        if few and max(sequence.waited for sequence in pending) < PATIENCE:
+        is_small = lacking < SMALL_PREFILL_TOKENS and len(pending) * 8 < ready
+        if is_small and max(sequence.waited for sequence in pending) < MAX_DELAY_ITERATIONS:
             for sequence in pending:
                 sequence.waited += 1
             return
@@ -61,7 +61,7 @@ class Prefill:
             pending = [s for s in pending if ledger.filled[s.row] < ledger.size[s.row] - 1]
 
     def next_batch(self, pending: list[Sequence], budget: int) -> list[tuple[Sequence, int]]:
-        """Who is filled now and by how many tokens. One member of a group goes first; the others copy from it."""
+        """[(sequence, tokens to compute now)]. One member of a group is computed first; the others copy from it later."""
         ledger = self._ledger
         batch: list[tuple[Sequence, int]] = []
         groups: set[str] = set()
@@ -81,7 +81,7 @@ class Prefill:
         return batch
 
     def _copy_prefix(self, sequence: Sequence) -> None:
-        """Copies keys from the row of its group that has most tokens in common; the storage is not shared."""
+        """Copies keys from the group's row with the longest common prefix; rows do not share storage."""
         ledger, row = self._ledger, sequence.row
         sequence.shared = True
         context = ledger.tokens[row, : ledger.size[row] - 1]
@@ -101,13 +101,13 @@ class Prefill:
                 sequence.cached_tokens = max(sequence.cached_tokens or 0, best)
 
     def _fill(self, part: list[tuple[Sequence, int]]) -> int:
-        """Forwards over rows of similar length, each at most `prefill_tokens` padded; returns tokens computed."""
+        """Runs forward passes over rows of similar length, each within `batch_tokens` padded; returns the tokens computed."""
         ledger, done = self._ledger, 0
         part = sorted(part, key=lambda item: -item[1])
         while part:
             width = part[0][1]
             most = max(1, self._batch_tokens // width)
-            # Rows shorter than half the longest go in a forward of their own: padding costs as much as tokens.
+            # Rows shorter than half the longest go into another forward pass: padding costs as much as tokens.
             count = next((i for i, (_, n) in enumerate(part) if i >= most or n * 2 < width), len(part))
             now, part = part[:count], part[count:]
             rows = np.array([s.row for s, _ in now], np.int64)

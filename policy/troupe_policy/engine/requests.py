@@ -1,4 +1,7 @@
-"""What an engine is asked and what it answers, free of gRPC and torch."""
+"""Requests to an engine and its answers, without gRPC and torch.
+
+In: nothing; these are the types that the engine's files share. Invariant: each Request gets exactly one Finished or Refused.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Request:
-    """Continue `context` (int32 [n]). The last `resumed_tokens` of it were sampled for this turn before.
+    """Asks for a continuation of `context` (int32 [n]). Its last `resumed_tokens` were sampled earlier for this turn.
 
-    seed: in [0, 2^32). priority: smaller goes first and is preempted last. keep: leave the keys and values in place
-    afterwards. stream: also report tokens as they come.
+    trajectory: group/member; its kept keys are reused. seed: in [0, 2^32). priority: a smaller number is served first and
+    preempted last. keep: keep the keys and values for the next turn. stream: also report tokens as they are sampled.
     """
 
     request_id: str
@@ -34,7 +37,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Segment:
-    """Tokens [start, end) were sampled under this policy version."""
+    """Tokens [start, end) of an answer were sampled under this policy version."""
 
     version: int
     start: int
@@ -43,8 +46,11 @@ class Segment:
 
 @dataclass(frozen=True)
 class Finished:
-    """tokens int32 [n], the stop token among them; logprobs, entropies float32 [n] (the latter [0] where nobody wants
-    them); times in ms since 1970.
+    """The answer to a request.
+
+    tokens: int32 [n], with the stop token. logprobs: float32 [n], natural log, under the distribution sampled from. entropies:
+    float32 [n], nats, of those distributions; [0] where they are not reported. cached_tokens: context tokens whose keys were
+    there already. Times are ms since 1970.
     """
 
     request: Request
@@ -63,7 +69,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Refused:
-    """Codes: engine.context_exceeded, engine.busy, engine.bad_request, engine.not_finite."""
+    """The request gets no answer. code: engine.context_exceeded, engine.busy, engine.bad_request or engine.not_finite."""
 
     request: Request
     code: str
@@ -72,7 +78,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Partial:
-    """Tokens that were sampled since the last one, int32 [n]; only for requests with `stream`."""
+    """Tokens sampled since the previous Partial, int32 [n]; only for requests with `stream`."""
 
     request: Request
     tokens: np.ndarray
@@ -83,7 +89,7 @@ Event = Finished | Refused | Partial
 
 @dataclass(eq=False)
 class Sequence:
-    """A request on its way through the engine. `row` is None while it waits."""
+    """A request on its way through the engine. `row` is None while it waits; `versions` is [(policy version, first token)]."""
 
     request: Request
     sink: Any
@@ -91,7 +97,7 @@ class Sequence:
     queued_at: float
     version: int
     row: int | None = None
-    # What it had sampled when it was preempted.
+    # sampled before the last preemption
     tokens: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
     logprobs: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
     entropies: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
@@ -100,9 +106,9 @@ class Sequence:
     preemptions: int = 0
     started_at: float = 0.0
     first_token_at: float = 0.0
-    # Whether it was looked up if another row already holds its prefix.
+    # true once the group's rows were searched for a common prefix
     shared: bool = False
-    # Iterations it has waited for its prefill.
+    # iterations that its prefill was delayed
     waited: int = 0
 
     def __post_init__(self) -> None:
@@ -110,22 +116,23 @@ class Sequence:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Smaller is served first and preempted last."""
+        """(priority, arrival): the smaller is served first and preempted last."""
         return (self.request.priority, self.arrival)
 
     @property
     def group(self) -> str | None:
-        """Members of a group have their prompt in common: the trajectory is called group/member."""
+        """The trajectory's name up to its last slash (group/member). Members of a group share their prompt."""
         group, slash, _ = self.request.trajectory.rpartition("/")
         return group if slash else None
 
     def mark_version(self, version: int, sampled: int) -> None:
-        """From the token number `sampled` on, another policy samples."""
+        """Records that policy `version` samples from token number `sampled` on."""
         if self.versions[-1][1] == sampled:
             self.versions.pop()
         self.versions.append((version, sampled))
 
     def segments(self, sampled: int) -> tuple[Segment, ...]:
+        """Which policy version sampled which of `sampled` tokens; empty segments are left out."""
         ends = [start for _, start in self.versions[1:]] + [sampled]
         return tuple(
             Segment(version, start, end)

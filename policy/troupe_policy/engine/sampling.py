@@ -1,8 +1,8 @@
-"""Draws one token a row: filtered softmax, inverse CDF, counter-based uniforms.
+"""Samples one token per row: filtered softmax, inverse CDF, counter-based uniform numbers.
 
-in   logits [rows, vocabulary]; per row a temperature, top_k, top_p, min_p and a uniform number
-out  token ids [rows], the natural log of the probability that each had under the distribution sampled from, and the
-     entropies of these distributions
+In: logits [rows, vocabulary]; per row a temperature, top_k, top_p, min_p and a uniform number.
+Out: token ids [rows], the natural log of each token's probability under the distribution sampled from, and the entropies of
+these distributions.
 Invariant: a row's token depends on its own logits, options, seed and position, never on another row.
 """
 
@@ -26,10 +26,10 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Uniform numbers in [0, 1), float32 [n], that are a function of (seed, position) alone.
+    """Uniform numbers in [0, 1), float32 [n]: a function of (seed, position) alone.
 
     seeds: uint64 [n]; positions: int64 [n], the index of the token within its turn.
-    23 bits, so that the product with a float32 total is always below the total.
+    They have 23 bits, so that their product with a float32 total is always below the total.
     """
     with np.errstate(over="ignore"):
         state = _mix(seeds * _GOLDEN + _GOLDEN) + positions.astype(np.uint64) * _GOLDEN
@@ -39,7 +39,7 @@ def uniforms(seeds: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SamplingRows:
-    """Options of each row, float32 or int64 [n]. temperature 0 is greedy; top_k 0, top_p 1, min_p 0 filter nothing."""
+    """Options per row: float32 [n], top_k int64 [n]. temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 filter nothing."""
 
     temperature: np.ndarray
     top_k: np.ndarray
@@ -52,16 +52,16 @@ class SamplingRows:
 
 
 def sample(logits: torch.Tensor, rows: SamplingRows, uniform: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids int64 [n] and their logprobs float32 [n], for logits [n, vocabulary].
+    """Token ids int64 [n] and their logprobs float32 [n] (natural log), for logits [n, vocabulary] and uniform float32 [n].
 
-    The logprob of a greedy row is 0: it is certain. A row of logits that are not finite has the logprob NaN.
+    A greedy row is certain: its logprob is 0. A row whose logits are not finite has the logprob NaN.
     """
     device = logits.device
     greedy = rows.temperature <= 0
-    logits = _shaped(logits, rows)
+    logits = _tempered(logits, rows)
     logp = torch.log_softmax(logits, dim=-1)
     cdf = logp.exp().cumsum_(-1)
-    # Strictly above: a token of probability 0 leaves the sum as it was, so it is never chosen.
+    # Strictly above: a token of probability 0 does not raise the sum, so it is never chosen.
     target = torch.from_numpy(uniform).to(device)[:, None] * cdf[:, -1:]
     chosen = torch.searchsorted(cdf, target, right=True).clamp_(max=logits.shape[-1] - 1)
     chosen_logp = logp.gather(-1, chosen).squeeze(-1)
@@ -74,14 +74,14 @@ def sample(logits: torch.Tensor, rows: SamplingRows, uniform: np.ndarray) -> tup
 
 
 def entropies(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    """Nats, float32 [n], of the distributions that `sample` draws from; 0 for a greedy row, which is certain."""
-    entropy = torch.special.entr(torch.softmax(_shaped(logits, rows), dim=-1)).sum(-1)
+    """Entropies in nats, float32 [n], of the distributions that `sample` draws from; 0 for a greedy row, which is certain."""
+    entropy = torch.special.entr(torch.softmax(_tempered(logits, rows), dim=-1)).sum(-1)
     greedy = torch.from_numpy(rows.temperature <= 0).to(logits.device)
     return entropy.masked_fill(greedy, 0.0)
 
 
-def _shaped(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    """Logits float32 [n, vocabulary] at each row's temperature, what its filters exclude at -inf."""
+def _tempered(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+    """Logits float32 [n, vocabulary] divided by each row's temperature; -inf for tokens that its filters exclude."""
     logits = logits.float()
     if (rows.temperature != 1).any():
         divisor = np.where(rows.temperature <= 0, 1.0, rows.temperature).astype(np.float32)
@@ -92,17 +92,17 @@ def _shaped(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
 
 
 def _filtered(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
-    """Logits with what top_k, top_p and min_p exclude at -inf, applied in this order, each on what the former left."""
+    """Logits with -inf for tokens that top_k, top_p and min_p exclude, applied in this order, each to what the one before left."""
     device, vocabulary = logits.device, logits.shape[-1]
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(vocabulary, device=device)
     top_k = torch.from_numpy(np.where(rows.top_k > 0, rows.top_k, vocabulary)).to(device)
     ordered = ordered.masked_fill(rank >= top_k[:, None], float("-inf"))
     probability = torch.softmax(ordered, dim=-1)
-    # A token is kept while what stands before it has less than top_p: the first one always is.
+    # A token is kept while the tokens before it sum to less than top_p, so the first is always kept.
     before = probability.cumsum(-1) - probability
     top_p = torch.from_numpy(rows.top_p.astype(np.float32)).to(device)[:, None]
-    # The sum reaches 1 only up to rounding, so top_p 1 is asked for by itself.
+    # With rounding the sum may pass 1, so top_p 1 is tested separately.
     dropped = (before >= top_p) & (top_p < 1)
     min_p = torch.from_numpy(rows.min_p.astype(np.float32)).to(device)
     dropped |= probability < min_p[:, None] * probability[:, :1]

@@ -1,7 +1,7 @@
-"""The Engine service over gRPC: streams of commands in, streams of events out, around the loop in its own thread.
+"""The Engine service of policy.proto, around one engine whose loop runs in a thread of its own.
 
-Invariant: a stream's events are those of its own commands; what a lost stream had asked is aborted. The events of one
-iteration cross from the loop's thread in one call.
+In: streams of commands. Out: streams of events. Invariants: a stream's events answer its own commands; requests of a lost stream
+are aborted. The events of one iteration cross from the engine's thread to the event loop in one call.
 """
 
 from __future__ import annotations
@@ -17,25 +17,26 @@ from collections.abc import Callable
 import grpc
 import numpy as np
 
-from .engine import Engine, EngineOptions
-from .requests import Event, Finished, Partial, Refused, Request
 from ..generated import policy_pb2 as pb
 from ..generated import policy_pb2_grpc as rpc
-from .loaded_model import LoadedModel, WeightsError
 from ..model.tokens import Tokens
+from .engine import Engine
+from .loaded_model import LoadedModel, WeightsError
+from .options import EngineOptions
+from .requests import Event, Finished, Partial, Refused, Request
 
 
 class _Stream:
-    """The events of one Generate call on their way out. Bounded by what it asked: one last event a request."""
+    """The events of one Generate call, waiting to be sent. Their number is bounded by its requests, each with one last event."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[list[Event] | None] = asyncio.Queue()
-        # Per streaming request: tokens so far, and how much of their text was sent.
+        # Per streaming request: the tokens so far, and the number of characters of their text that were sent.
         self.partial: dict[str, tuple[list[int], int]] = {}
 
 
 class EngineService(rpc.EngineServicer):
-    """model: its name, for humans. on_failure: called when the loop dies; the process cannot go on."""
+    """model: a name for people. on_failure: called when the engine's loop dies; the process must end then."""
 
     def __init__(
         self, model: str, loaded: LoadedModel, tokens: Tokens, options: EngineOptions, on_failure: Callable[[], None]
@@ -54,7 +55,7 @@ class EngineService(rpc.EngineServicer):
             self._loop.call_soon_threadsafe(self._on_failure)
 
     def _events(self, events: list[tuple[_Stream, Event]]) -> None:
-        """On the loop's thread."""
+        """Called on the engine's thread."""
         by_stream: dict[_Stream, list[Event]] = {}
         for stream, event in events:
             by_stream.setdefault(stream, []).append(event)
@@ -131,7 +132,7 @@ class EngineService(rpc.EngineServicer):
             reply.finished.CopyFrom(pb.Finished(
                 tokens=event.tokens.astype("<i4").tobytes(),
                 logprobs=event.logprobs.astype("<f4").tobytes(),
-                # The whole turn's, with what earlier attempts had sampled.
+                # Text of the whole turn, with the tokens that earlier attempts sampled.
                 text=self._tokens.decode(np.concatenate([resumed, event.tokens]).tolist()),
                 finish=event.finish,
                 segments=[pb.Segment(policy_version=s.version, start=s.start, end=s.end) for s in event.segments],
@@ -154,7 +155,7 @@ class EngineService(rpc.EngineServicer):
         return reply
 
     def _new_text(self, stream: _Stream, event: Partial) -> str:
-        """What the new tokens add to the text; a character that is not complete yet comes with a later token."""
+        """The text that the new tokens add. An incomplete character waits for a later token."""
         tokens, sent = stream.partial.get(event.request.request_id, ([], 0))
         tokens.extend(event.tokens.tolist())
         text = self._tokens.decode(tokens)

@@ -1,0 +1,26 @@
+"""Options of an engine: budgets, bounds and modes, as the command line gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """kv_tokens: KV budget of running and kept sequences together, rounded down to blocks of `block_tokens`.
+
+    max_sequences: rows decoded at once. context_tokens: bound on prompt and response together; 0 is the model's own bound, at
+    most 4096. prefill_tokens: bound on the padded tokens of one prefill. max_waiting: bound on waiting requests; more are
+    refused. deterministic: answers are equal to the bit, whatever else runs. entropies: report the entropy of the distribution
+    that each token was sampled from. version: policy version of the weights that are loaded at start.
+    """
+
+    kv_tokens: int = 65536
+    block_tokens: int = 16
+    max_sequences: int = 128
+    context_tokens: int = 0
+    prefill_tokens: int = 4096
+    max_waiting: int = 4096
+    deterministic: bool = False
+    entropies: bool = False
+    version: int = 0
