@@ -1,4 +1,5 @@
-"""The torch side of Troupe: processes that render text, run a language model and train it, behind gRPC.
+"""The torch side of Troupe: processes that render text, run a language model, train it, and judge answers.
 
-Nothing is imported here: the renderer must start without torch.
+engine/, trainer/, render/ and reward/ are one process each and never import one another; model/ is what they share, server.py
+starts the first three. Nothing is imported here, so that the renderer starts without torch.
 """

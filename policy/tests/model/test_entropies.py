@@ -37,7 +37,7 @@ def test_lines_are_answered_in_their_order_and_one_without_sampled_tokens_is_emp
 
 @pytest.mark.parametrize(
     ("tokens", "mask", "why"),
-    [([1, 2], [1, 1], "predicted by nothing"), ([1, 97], [0, 1], "vocabulary of 97"), ([1], [0, 1], "with a mask")],
+    [([1, 2], [1, 1], "no token before it predicts it"), ([1, 97], [0, 1], "vocabulary of 97"), ([1], [0, 1], "expected as many")],
 )
 def test_what_cannot_be_answered_is_refused(tmp_path: Path, tokens: list[int], mask: list[int], why: str) -> None:
     with pytest.raises(ValueError, match=why):

@@ -93,7 +93,7 @@ def test_a_transformers_model_trains_on_the_same_numbers_as_through_its_own_logi
 def test_a_model_whose_logits_are_something_else_is_refused() -> None:
     model = tiny_model()
     head, states = head_of(model), hidden_states_of(model)
-    with pytest.raises(UnsupportedModel, match="not its head"):
+    with pytest.raises(UnsupportedModel, match="differ from its head"):
         check_head(model, Head(head.weight, None, scale=0.5), states)
 
 

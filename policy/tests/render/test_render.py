@@ -106,9 +106,9 @@ def test_a_conversation_of_several_questions_is_learned_from_whole(directory: Pa
 
 def test_what_cannot_be_rendered_says_why(directory: Path, tmp_path: Path) -> None:
     renderer = Renderer(directory)
-    with pytest.raises(RenderError, match="ends with an assistant"):
+    with pytest.raises(RenderError, match="end with an assistant"):
         renderer.conversation(TALK[:4], None)
-    with pytest.raises(RenderError, match="tool responses or the user's"):
+    with pytest.raises(RenderError, match="only tool responses and user messages"):
         renderer.conversation([*TALK, {"role": "system", "content": "x"}, TALK[4]], None)
     with pytest.raises(RenderError, match="no tool response"):
         renderer.tool_responses([])
@@ -116,7 +116,7 @@ def test_what_cannot_be_rendered_says_why(directory: Path, tmp_path: Path) -> No
     for source, reason in (
         ("{% if %}", "does not compile"),
         ("{{ raise_exception('no system, please') }}", "no system, please"),
-        ("{{ messages[0].content }}", "drops the assistant"),
+        ("{{ messages[0].content }}", "drops the content of assistant messages"),
         ("{% for m in messages %}{{ m.content }}##{% endfor %}", "none of"),
     ):
         bad.write_text(source)

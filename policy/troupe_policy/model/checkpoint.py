@@ -1,21 +1,18 @@
-"""Checkpoints: a directory that `transformers` loads, complete or not there at all.
+"""Checkpoints: directories that `transformers` loads, complete or not there at all.
 
-In: a model, its optimizer, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files,
-optimizer/state.safetensors and parts (below adapter/, reference/) where there are some, and manifest.json. Invariants: everything is written to a temporary directory
-beside the target, fsynced, then renamed, so a crash leaves either the old directory or the new one, whole; loading
-verifies the digest of the manifest, and state that was saved and loaded is the same bit for bit.
+In: a model, its optimizer's state, tokenizer files. Out: a directory with safetensors weights, config, tokenizer files and
+manifest.json; optimizer/state.safetensors and parts below adapter/ and reference/ where there are some.
+Invariants: the directory is published atomically (published_directory.py). Loading verifies the digest in the manifest. State that
+was saved and loaded is the same, bit for bit.
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -25,15 +22,17 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-# progress bars of single calls would end up between a run's own lines
+from .published_directory import published_directory
+
+# Progress bars of single calls would appear between a run's own lines.
 transformers_logging.disable_progress_bar()
 
 MANIFEST = "manifest.json"
-# not beside the config: engines load every safetensors file that lies there
+# In a folder of its own, since engines load every safetensors file beside the config.
 OPTIMIZER = "optimizer/state.safetensors"
 CHUNK_BYTES = 4 * 1024 * 1024
 
-# What a tokenizer and generation need beside the weights; copied as they are from the directory the model came from.
+# Files for tokenizer and generation, copied unchanged from the directory that the model was loaded from.
 COMPANIONS = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -50,7 +49,7 @@ COMPANIONS = (
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that is not there, damaged, or of another model. `code` is for programs."""
+    """The checkpoint is missing, damaged or another model's. `code` is for programs: trainer.no_checkpoint, …"""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -58,12 +57,12 @@ class CheckpointError(RuntimeError):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The model's safetensors files, sorted by name; the optimizer's is not among them, which earlier versions put beside them."""
+    """The model's safetensors files, sorted by name, without the optimizer's, which earlier versions put beside them."""
     return sorted(file for file in directory.glob("*.safetensors") if file.name != "optimizer.safetensors")
 
 
 def weights_digest(directory: Path) -> tuple[str, int]:
-    """(sha256 over the weight files' bytes in the order of their names, as hex; their size in bytes)."""
+    """(sha256 over the weight files' bytes in the order of their names, in hex; their size in bytes)."""
     digest = hashlib.sha256()
     size = 0
     for file in weight_files(directory):
@@ -75,86 +74,8 @@ def weights_digest(directory: Path) -> tuple[str, int]:
 
 
 def read_companions(directory: Path) -> dict[str, bytes]:
-    """Tokenizer and generation files by name. Read at start: their directory may be gone when a checkpoint is written."""
+    """Tokenizer and generation files by name. Read at start, since the directory may be gone when a checkpoint is written."""
     return {name: (directory / name).read_bytes() for name in COMPANIONS if (directory / name).is_file()}
-
-
-@contextmanager
-def published_directory(target: Path) -> Iterator[Path]:
-    """Gives a temporary directory beside `target`; when the block ends well it is fsynced and becomes `target`.
-
-    An older `target` is exchanged in one system call, then removed. When the block fails nothing but the temporary
-    directory is touched. Leftovers of processes that died on the way are removed.
-    """
-    target = target.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(target)
-    temporary = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    temporary.mkdir()
-    try:
-        yield temporary
-        for file in sorted(temporary.rglob("*")):
-            # safetensors makes files that only their owner can read; an engine may run as somebody else
-            file.chmod(0o755 if file.is_dir() else 0o644)
-            _fsync(file)
-        _fsync(temporary)
-        _publish(temporary, target)
-        _fsync(target.parent)
-    finally:
-        # after an exchange this is the old directory
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _remove_leftovers(target: Path) -> None:
-    for leftover in target.parent.glob(f".{target.name}.*.tmp"):
-        pid = leftover.name.split(".")[-2]
-        if pid.isdigit() and (int(pid) == os.getpid() or not _alive(int(pid))):
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _publish(temporary: Path, target: Path) -> None:
-    if not target.exists():
-        os.rename(temporary, target)
-        return
-    if _exchange(temporary, target):
-        return
-    # No exchange on this system: between the two renames the old directory has another name for a moment.
-    aside = target.parent / f".{target.name}.{os.getpid()}.old"
-    os.rename(target, aside)
-    os.rename(temporary, target)
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Swaps two paths atomically (Linux renameat2 with RENAME_EXCHANGE); False where that does not exist."""
-    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if renameat2 is None:
-        return False
-    at_cwd, rename_exchange = -100, 2
-    if renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), rename_exchange) == 0:
-        return True
-    code = ctypes.get_errno()
-    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
-        return False
-    raise OSError(code, os.strerror(code), str(other))
 
 
 def save(
@@ -168,17 +89,18 @@ def save(
     parts: Mapping[str, Mapping[str, Tensor] | Path] | None = None,
     described: Mapping[str, object] | None = None,
 ) -> tuple[str, int]:
-    """Writes a checkpoint and returns (digest, bytes) of its weights, as `weights_digest` computes them.
+    """Writes a checkpoint and returns (digest, size in bytes) of its weights, as `weights_digest` computes them.
 
-    optimizer: flat state by name, or None to leave it out. counters: numbers that belong to the optimizer's state.
-    companions: files as they are. weights: instead of the model's own, by its own names. parts: tensors by file, each below a
-    folder of its own, since engines load every safetensors file that lies beside the config; or the file of an earlier
-    checkpoint that has them already: it is linked, not copied. described: what else the manifest shall say.
+    companions: files by name, copied unchanged. optimizer: tensors by name, or None to leave it out. counters: numbers in the
+    manifest that belong to the optimizer's state. weights: tensors to write instead of the model's own, under its names.
+    parts: by file name, tensors by name, or the file of an earlier checkpoint that holds them already and is linked instead of
+    copied; each file lies in a folder, since engines load every safetensors file beside the config.
+    described: further entries of the manifest.
     """
     target = Path(directory)
     with published_directory(target) as temporary:
         own = {} if weights is None else {"state_dict": dict(weights)}
-        # what a user put beside the weights wins over what save_pretrained derives from the config
+        # Written after save_pretrained: a user's own files win over those derived from the config.
         model.save_pretrained(temporary, max_shard_size="4GB", **own)  # type: ignore[operator]
         for name, content in companions.items():
             _parent_made(temporary / name).write_bytes(content)
@@ -210,10 +132,10 @@ def _write_part(part: Mapping[str, Tensor] | Path, file: Path) -> None:
 
 
 def read_manifest(directory: str | Path) -> dict | None:
-    """The manifest, or None for a model directory that was not written here. Verifies the weights' digest."""
+    """The manifest, or None for a model directory without one. Verifies the weights' digest. Raises CheckpointError."""
     path = Path(directory)
     if not path.is_dir():
-        raise CheckpointError("trainer.no_checkpoint", f"{path} is no directory")
+        raise CheckpointError("trainer.no_checkpoint", f"there is no checkpoint directory {path}")
     if not (path / MANIFEST).is_file():
         return None
     manifest = json.loads((path / MANIFEST).read_text())
@@ -221,18 +143,19 @@ def read_manifest(directory: str | Path) -> dict | None:
     if digest != manifest["digest"]:
         raise CheckpointError(
             "trainer.checkpoint_corrupt",
-            f"the weights in {path} ({size} bytes) have digest {digest[:12]}…, the manifest says {manifest['digest'][:12]}…",
+            f"the weights in {path} ({size} bytes) have the digest {digest[:12]}…, but the manifest says "
+            f"{manifest['digest'][:12]}…: copy the checkpoint again, or use another one",
         )
     return manifest
 
 
 def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
-    """The weights of `directory` by the names that `model` has. Raises CheckpointError where they are of another model."""
+    """The weights of `directory` by the names that `model` has, float32. Raises CheckpointError where they do not fit `model`."""
     try:
         source = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise CheckpointError("trainer.no_checkpoint", f"no model could be read from {directory}: {error}") from error
-    # with duplicates: whether a head is tied is part of the model's form, too
+    # With duplicates: a tied head must be tied in both.
     given = dict(source.named_parameters(remove_duplicate=False)) | dict(source.named_buffers())
     wanted = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers())
     check_shapes(directory, given, wanted)
@@ -240,7 +163,7 @@ def read_weights(directory: str | Path, model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """Raises CheckpointError trainer.shape_mismatch that names up to three tensors."""
+    """Raises CheckpointError trainer.shape_mismatch, naming up to three tensors that do not fit."""
     problems = [f"{name} is missing" for name in wanted if name not in given]
     problems += [f"{name} is not in this model" for name in given if name not in wanted]
     problems += [
@@ -250,11 +173,11 @@ def check_shapes(directory: str | Path, given: Mapping[str, Tensor], wanted: Map
     ]
     if problems:
         shown = "; ".join(problems[:3]) + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
-        raise CheckpointError("trainer.shape_mismatch", f"the checkpoint in {directory} is of another model: {shown}")
+        raise CheckpointError("trainer.shape_mismatch", f"the checkpoint in {directory} belongs to another model: {shown}")
 
 
 def tensors_in(file: Path) -> Iterator[tuple[str, Tensor]]:
-    """One at a time, in the order of their names."""
+    """Reads (name, tensor) one at a time, in the order of the names."""
     with safe_open(str(file), framework="pt") as reader:
         for name in sorted(reader.keys()):
             yield name, reader.get_tensor(name)

@@ -1,8 +1,8 @@
-"""Entropies of recorded tokens: one forward pass of a causal LM a sequence, on the command line.
+"""Computes entropies of recorded tokens on the command line, with one forward pass of a causal LM per sequence.
 
-In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin. Out: for each a line {"id", "logprobs", "entropies"}, one number a
-masked token, in nats, of the distribution that the token was sampled from at the given temperature.
-Invariant: nothing is tokenised: what is looked at are the recorded ids. A model that cannot be read is one line on stderr, exit 1.
+In: JSON lines {"id", "tokens": [n], "mask": [n]} on stdin. Out: for each a line {"id", "logprobs", "entropies"} with one number
+per masked token, in nats, of the distribution that the token was sampled from at the given temperature.
+Invariant: nothing is tokenised; the recorded ids are used. A model that cannot be read gives one line on stderr and exit code 1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import TextIO
 import torch
 from transformers import AutoModelForCausalLM
 
-from .logprobs import UnsupportedModel, check_head, chunked_logprobs, head_of, hidden_states_of
+from .logprobs import check_head, chunked_logprobs, head_of, hidden_states_of
+from .unsupported import UnsupportedModel
 
 
 class Entropies:
-    """Log-probability and entropy of chosen tokens under the model in a directory, in float32."""
+    """Log-probabilities and entropies of chosen tokens under the model in a directory, in float32."""
 
     def __init__(self, directory: Path, device: str | None = None) -> None:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -33,18 +34,19 @@ class Entropies:
 
     @torch.no_grad()
     def of(self, tokens: Sequence[int], mask: Sequence[int], temperature: float) -> tuple[list[float], list[float]]:
-        """tokens, mask: [n]; returns [masked] log-probabilities and entropies. The first token has no distribution.
+        """Log-probabilities (natural log) and entropies (nats) of the tokens with mask 1, each [masked].
 
-        Raises ValueError where the lengths differ, the first token is masked, or an id is outside of the vocabulary.
+        tokens, mask: [n]. Raises ValueError where the lengths differ, an id is outside the vocabulary, or mask[0] is 1: the first
+        token has no distribution.
         """
         if len(tokens) != len(mask) or not tokens:
-            raise ValueError(f"{len(tokens)} tokens, {len(mask)} of them with a mask")
+            raise ValueError(f"{len(tokens)} tokens and {len(mask)} mask entries: expected as many, and at least one")
         picks = [at for at, one in enumerate(mask) if one]
         if picks and picks[0] == 0:
-            raise ValueError("the first token is predicted by nothing")
+            raise ValueError("the first token has mask 1, but no token before it predicts it")
         size = self.head.weight.shape[0]
         if min(tokens) < 0 or max(tokens) >= size:
-            raise ValueError(f"an id is outside of the model's vocabulary of {size}: it is another model's log")
+            raise ValueError(f"a token id is outside the model's vocabulary of {size}: give the model of the run")
         if not picks:
             return [], []
         ids = torch.tensor([list(tokens)], device=self.device)
@@ -58,6 +60,7 @@ class Entropies:
 
 
 def serve(model: Entropies, temperature: float, source: TextIO, sink: TextIO) -> None:
+    """Answers each line of `source` with a line on `sink`."""
     for line in source:
         asked = json.loads(line)
         logprobs, entropies = model.of(asked["tokens"], asked["mask"], temperature)

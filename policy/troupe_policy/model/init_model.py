@@ -1,8 +1,8 @@
-"""Makes a model directory: a small causal LM with random weights and a tokenizer of its own, or one out of a GGUF file.
+"""Makes a model directory: a small causal LM with random weights and its own tokenizer, or the model of a GGUF file.
 
-In: a specification with a transformers config, a corpus and a chat template, or a GGUF file. Out: a directory with
-weights, config and tokenizer that `transformers` loads. Invariants: the same specification gives the same files, byte
-for byte; the tokenizer gives back every text exactly; the directory is complete or not there at all.
+In: a specification (transformers config, corpus, chat template), or a GGUF file. Out: a directory with weights, config and
+tokenizer that `transformers` loads. Invariants: the same specification gives the same files, byte for byte; the tokenizer decodes
+what it encoded to the same text; the directory is complete or not there at all.
 
     python -m troupe_policy.model.init_model --out DIR --spec JSON|@FILE
     python -m troupe_policy.model.init_model --out DIR --from-gguf FILE [--dtype float32|bfloat16] [--chat-template FILE]
@@ -23,7 +23,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from .checkpoint import published_directory
+from .published_directory import published_directory
 
 START, END, PAD = "<|im_start|>", "<|im_end|>", "<|pad|>"
 SPECIAL_TOKENS = (START, END, PAD)
@@ -31,11 +31,11 @@ SPECIAL_TOKENS = (START, END, PAD)
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What `init_model` makes a model from; in JSON the names are camelCase.
+    """The specification of `init_model`; in JSON the names are camelCase.
 
-    config: a transformers config with `model_type`; its vocabulary and special ids are filled in from the tokenizer.
-    corpus: a .jsonl file, whose every string value is text (keys are not), or any other file, whose lines are.
-    vocabulary: tokens of the tokenizer at most, special and added ones included; at least 256 + 3.
+    config: a transformers config with `model_type`; vocabulary size and special ids are filled in from the tokenizer.
+    corpus: text to train the tokenizer on: a .jsonl file, whose string values count (keys do not), or the lines of any other file.
+    vocabulary: bound on the tokenizer's tokens, with special and added ones; at least 256 + 3 + the added ones.
     chat_template: a file with a Jinja template, or None.
     added_tokens: texts that are one token each, such as '<tool_call>'; they decode like any other text.
     """
@@ -49,7 +49,7 @@ class ModelSpec:
 
     @staticmethod
     def from_json(text: str) -> ModelSpec:
-        """Reads a specification; raises ValueError that names the fields that are missing or unknown."""
+        """Reads a specification. Raises ValueError, which names missing and unknown fields."""
         fields = json.loads(text)
         known = {"config", "corpus", "vocabulary", "seed", "chatTemplate", "addedTokens"}
         wrong = [f"unknown field {name!r}" for name in fields if name not in known]
@@ -67,7 +67,7 @@ class ModelSpec:
 
 
 def digit_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
-    """Every digit a piece of its own, the rest as GPT-2 cuts it, all over bytes."""
+    """Splits every digit into a piece of its own and the rest as GPT-2 does, over bytes."""
     return pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
@@ -79,8 +79,8 @@ def train_tokenizer(
     """A byte-level BPE tokenizer trained on `corpus`, with single digits and ChatML's special tokens."""
     floor = 256 + len(SPECIAL_TOKENS) + len(added_tokens)
     if vocabulary < floor:
-        raise ValueError(f"a vocabulary of {vocabulary} does not hold the {floor} byte, special and added tokens")
-    # one thread: counts are then merged in one order
+        raise ValueError(f"a vocabulary of {vocabulary} cannot hold the {floor} byte, special and added tokens: set vocabulary to {floor} or more")
+    # One thread, so that counts are merged in one order.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = digit_pre_tokenizer()
@@ -91,7 +91,7 @@ def train_tokenizer(
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # the added tokens are cut out of the corpus too, so that no merge is spent on their inside
+    # Added tokens are removed from the corpus, so that no merge is spent on their inside.
     tokenizer.train_from_iterator(_without(_texts(corpus), (*SPECIAL_TOKENS, *added_tokens)), trainer)
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in added_tokens])
     fast = PreTrainedTokenizerFast(
@@ -104,7 +104,7 @@ def train_tokenizer(
 
 
 def init_model(out: str | Path, spec: ModelSpec) -> int:
-    """Writes a model with random weights to `out`; returns the number of its parameters."""
+    """Writes a model with random weights to `out` and returns the number of its parameters."""
     template = spec.chat_template.read_text() if spec.chat_template is not None else None
     tokenizer = train_tokenizer(spec.corpus, spec.vocabulary, spec.added_tokens, template)
     fields = {name: value for name, value in spec.config.items() if name != "model_type"}
@@ -129,10 +129,10 @@ def init_model(out: str | Path, spec: ModelSpec) -> int:
 def convert_gguf(
     out: str | Path, gguf_file: str | Path, dtype: str = "float32", chat_template: Path | None = None
 ) -> int:
-    """Writes the model in a GGUF file, dequantised, to `out`; returns the number of its parameters.
+    """Writes the model of a GGUF file, dequantised, to `out` and returns the number of its parameters.
 
-    The GGUF names its pre-tokenizer, and transformers makes a plain byte-level one of it: for `smollm` the split of
-    digits is put back, because the model was trained with it and numbers would be other tokens without.
+    transformers replaces the pre-tokenizer that the GGUF names by a plain byte-level one. For `smollm` the split of digits is
+    put back: the model was trained with it, and numbers would be other tokens without it.
     """
     file = Path(gguf_file).absolute()
     kind = {"float32": torch.float32, "bfloat16": torch.bfloat16}[dtype]
@@ -144,7 +144,7 @@ def convert_gguf(
     if chat_template is not None:
         tokenizer.chat_template = chat_template.read_text()
     model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=kind)
-    # The weights are plain numbers now: what is left of the quantiser must not reach the saved config.
+    # The weights are dequantised: the saved config must not name a quantiser.
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -155,7 +155,8 @@ def convert_gguf(
 
 
 def gguf_field(file: Path, key: str) -> str | None:
-    """A text field of a GGUF file's header, or None."""
+    """A text field of a GGUF file's header, or None where it has no such field."""
+    # late: gguf is needed for this alone
     from gguf import GGUFReader
 
     field = GGUFReader(file).get_field(key)
@@ -192,13 +193,13 @@ def _without(texts: Iterator[str], marks: Sequence[str]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="troupe_policy.model.init_model", description="Makes a model directory.")
+    parser = argparse.ArgumentParser(prog="troupe_policy.model.init_model", description="Makes a model directory: random weights from a specification, or the model of a GGUF file.")
     parser.add_argument("--out", required=True, type=Path)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--spec", help="a specification as JSON, or @FILE")
     source.add_argument("--from-gguf", type=Path, help="a GGUF file to convert")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of a converted model")
-    parser.add_argument("--chat-template", type=Path, help="a Jinja template instead of the GGUF's")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="dtype of a converted model")
+    parser.add_argument("--chat-template", type=Path, help="file with a Jinja template that replaces the GGUF's")
     given = parser.parse_args(arguments)
     try:
         if given.from_gguf is not None:

@@ -1,9 +1,9 @@
 """Log-probabilities of given tokens from hidden states and the language-model head, in chunks.
 
-In: hidden states [tokens, d], the head's weight [vocabulary, d], target ids. Out: log p of each target, and optionally
-the entropy of each distribution. Invariant: no [tokens × vocabulary] tensor outlives a chunk, in forward or backward:
-backward computes a chunk's logits again from the saved hidden states and the log-sum-exp.
-Cost: one more matrix product of the head than the plain way; memory: chunk × vocabulary.
+In: hidden states [tokens, d], the head's weight [vocabulary, d], target ids. Out: log p of each target, and optionally the
+entropy of each distribution. Invariant: no [tokens × vocabulary] tensor outlives a chunk, in forward or backward: the backward
+pass computes a chunk's logits again from the saved hidden states and log-sum-exp.
+Cost: one matrix product of the head more than without chunks. Memory: chunk × vocabulary.
 """
 
 from __future__ import annotations
@@ -14,33 +14,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-# Logits of a chunk stay near this many numbers (16 MiB in float32): large enough for the matrix product, and on a
-# CPU small enough that the passes over a chunk find most of it in the cache.
+from .unsupported import UnsupportedModel
+
+# Size of a chunk's logits in numbers (16 MiB in float32): large enough for an efficient matrix product, and on a CPU small
+# enough that the passes over a chunk find most of it in the cache.
 CHUNK_ELEMENTS = 4 * 1024 * 1024
-
-
-class UnsupportedModel(ValueError):
-    """The model's logits are not a linear head over its hidden states in a way that is known here."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """A head's parameters: logits = softcap(scale · (h Wᵀ + b)). weight: [vocabulary, d]; bias: [vocabulary] or None."""
+    """A head's parameters: logits = softcap(scale · (h Wᵀ + b)). weight: [vocabulary, d]. bias: [vocabulary] or None."""
 
     weight: Tensor
     bias: Tensor | None
     scale: float = 1.0
-    # softcap(z) = c · tanh(z / c); 0 is none
+    # softcap(z) = c · tanh(z / c) with c = softcap; 0 is off
     softcap: float = 0.0
 
 
 def chunk_rows(vocabulary: int) -> int:
-    """Tokens whose logits are in memory at once."""
+    """Number of tokens of a chunk, whose logits are in memory at once."""
     return max(16, CHUNK_ELEMENTS // max(1, vocabulary))
 
 
 def _logits(hidden: Tensor, head_weight: Tensor, bias: Tensor | None, scale: float, softcap: float) -> Tensor:
-    """[rows, vocabulary] float32 logits before the temperature. Freshly allocated: callers change it in place."""
+    """Logits [rows, vocabulary] before the temperature, float32 (float64 for float64 input). New memory: callers change it in place."""
     logits = nn.functional.linear(hidden, head_weight, bias)
     logits = logits.float() if logits.dtype != torch.float64 else logits
     if scale != 1.0:
@@ -80,7 +78,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
                 shifted = z.sub_(top)
                 mass = shifted.exp()
                 total = mass.sum(dim=-1)
-                # H = log Σe - Σ p·(z - top); the second sum as a row-wise dot, without another [rows, vocabulary]
+                # H = log Σe - Σ p·(z - top); the second sum is a row-wise dot product, without another [rows, vocabulary].
                 mean = torch.bmm(mass.unsqueeze(1), shifted.unsqueeze(2)).flatten() / total
                 entropy[start:end] = total.log() - mean
             else:
@@ -100,7 +98,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
         count = hidden.shape[0]
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if need_hidden else None
-        # in float32 across chunks, whatever the head's dtype: bfloat16 sums would lose the small ones
+        # Summed in float32 over chunks, whatever the head's dtype: bfloat16 sums would lose small terms.
         total_kind = torch.float64 if weight.dtype == torch.float64 else torch.float32
         grad_weight = torch.zeros_like(weight, dtype=total_kind) if need_weight else None
         grad_bias = torch.zeros_like(bias, dtype=total_kind) if need_bias and bias is not None else None
@@ -129,7 +127,7 @@ class _ChunkedLogProbs(torch.autograd.Function):
                 else:
                     grad_weight += (g.t() @ part).to(total_kind)
             if grad_bias is not None:
-                # the bias is inside the scale, as the weight is
+                # The scale applies to the bias as it does to the weight.
                 grad_bias += g.sum(dim=0).to(total_kind)
         return (
             grad_hidden,
@@ -147,13 +145,14 @@ def chunked_logprobs(
     temperature: float = 1.0,
     with_entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """log softmax(logits / temperature)[target] of each token, in nats.
+    """log softmax(logits / temperature)[target] of each token, natural log.
 
-    hidden: [tokens, d], of the head's dtype; targets: [tokens] int64. Returns logp [tokens] float32 with a graph to
-    hidden and the head, and the entropy [tokens] in nats without a graph, or None.
+    hidden: [tokens, d]; the head is cast to its dtype. targets: int64 [tokens]. Returns logp float32 [tokens] (float64 for
+    float64 input) with a graph to hidden and the head, and the entropies [tokens] in nats without a graph, or None.
+    Raises ValueError where the temperature is not positive.
     """
     if temperature <= 0:
-        raise ValueError(f"the temperature must be positive, got {temperature}")
+        raise ValueError(f"the temperature is {temperature}: it must be positive")
     weight = head.weight if head.weight.dtype == hidden.dtype else head.weight.to(hidden.dtype)
     bias = head.bias if head.bias is None or head.bias.dtype == hidden.dtype else head.bias.to(hidden.dtype)
     logp, entropy = _ChunkedLogProbs.apply(
@@ -163,7 +162,7 @@ def chunked_logprobs(
 
 
 def head_of(model: nn.Module) -> Head:
-    """The head of a transformers causal LM. Raises UnsupportedModel when it has no linear one."""
+    """The head of a transformers causal LM. Raises UnsupportedModel where it has no linear head."""
     layer = model.get_output_embeddings()  # type: ignore[operator]
     weight = getattr(layer, "weight", None)
     if weight is None or weight.dim() != 2:
@@ -179,21 +178,21 @@ def head_of(model: nn.Module) -> Head:
 
 
 def hidden_states_of(model: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A function [batch, length] ids → [batch, length, d] last hidden states, of a transformers causal LM.
+    """A function from ids int64 [batch, length] to the last hidden states [batch, length, d] of a transformers causal LM.
 
-    Right-padded rows need no mask: attention is causal, so no token sees the padding after it.
+    Right-padded rows need no mask: attention is causal, so no token sees the padding after it. Raises UnsupportedModel.
     """
     base = model.base_model
     if base is model:
-        raise UnsupportedModel(f"{type(model).__name__} does not tell its body from its head")
+        raise UnsupportedModel(f"{type(model).__name__} has no base_model apart from its language-model head")
     return lambda ids: base(input_ids=ids, use_cache=False).last_hidden_state
 
 
 def check_head(model: nn.Module, head: Head, hidden_states: Callable[[Tensor], Tensor]) -> None:
-    """Compares our logits with the model's own on a few tokens; raises UnsupportedModel where they differ.
+    """Compares our logits with the model's own on eight tokens. Raises UnsupportedModel where they differ.
 
-    A head with a transformation that is not known here (another scaling, a mixture) would otherwise train on wrong
-    probabilities without a word.
+    Without this check, a head with an unknown transformation (another scaling, a mixture) would silently train on wrong
+    probabilities.
     """
     device = head.weight.device
     ids = (torch.arange(8, device=device) * 7919 % head.weight.shape[0])[None]
@@ -204,4 +203,4 @@ def check_head(model: nn.Module, head: Head, hidden_states: Callable[[Tensor], T
     finite = torch.isfinite(theirs)
     spread = theirs[finite].abs().max().item() if finite.any() else 0.0
     if theirs.shape != ours.shape or not torch.allclose(ours[finite], theirs[finite], atol=tolerance * (1.0 + spread)):
-        raise UnsupportedModel(f"the logits of {type(model).__name__} are not its head applied to its hidden states")
+        raise UnsupportedModel(f"the logits of {type(model).__name__} differ from its head applied to its hidden states: it cannot be trained here")

@@ -1,7 +1,7 @@
 """The tokenizer of a model directory, without torch: text to ids and back.
 
-in   tokenizer.json (read by the `tokenizers` library)       out  token ids, text with its special tokens kept
-Invariant: `encode` inserts no token of its own. A directory without tokenizer.json is read through transformers.
+In: tokenizer.json, read by the `tokenizers` library; a directory without one is read through transformers.
+Out: token ids; text with special tokens kept. Invariant: `encode` inserts no token that is not in the text.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from tokenizers import AddedToken, Tokenizer
 
 
 class TokensError(RuntimeError):
-    """The directory holds no tokenizer that can be read."""
+    """The directory holds no usable tokenizer; the message says why."""
 
 
 class Tokens:
+    """`source`: the tokenizer's bytes, for digests. `settings`: tokenizer_config.json."""
+
     def __init__(self, directory: str | Path) -> None:
         path = Path(directory)
         self.settings = _json(path / "tokenizer_config.json")
@@ -28,23 +30,23 @@ class Tokens:
         else:
             self._tokenizer = _through_transformers(path)
             self.source = self._tokenizer.to_str().encode()
-        # A length limit or padding of the training set-up has no place in a rollout.
+        # tokenizer.json may hold a length limit and padding from training; rollouts use neither.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
     def encode(self, text: str) -> list[int]:
-        """Token ids; the texts of special tokens in it become those tokens."""
+        """Token ids of a text. The texts of special tokens in it become those tokens."""
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text with special tokens kept; bytes that are no UTF-8 come out as U+FFFD."""
+        """Text of the tokens, with special tokens kept; bytes that are not UTF-8 become U+FFFD."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
     def id_of(self, token: str) -> int | None:
         return self._tokenizer.token_to_id(token)
 
     def special(self, name: str) -> str | None:
-        """The text of a special token by its role: eos_token, bos_token, pad_token, unk_token."""
+        """The text of a special token by its role (eos_token, bos_token, pad_token, unk_token), or None."""
         value = self.settings.get(name)
         return value.get("content") if isinstance(value, dict) else value
 
@@ -53,14 +55,14 @@ class Tokens:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def _add_declared(self) -> None:
-        """Tokens that only tokenizer_config.json names."""
+        """Adds tokens that only tokenizer_config.json names. Raises TokensError where their ids cannot be had."""
         declared = self.settings.get("added_tokens_decoder") or {}
         for number, token in sorted(declared.items(), key=lambda item: int(item[0])):
             if self._tokenizer.token_to_id(token["content"]) is None:
                 added = AddedToken(token["content"], special=token.get("special", False), normalized=False)
                 self._tokenizer.add_tokens([added])
                 if self._tokenizer.token_to_id(token["content"]) != int(number):
-                    raise TokensError(f"tokenizer.json lacks {token['content']!r}, which should be token {number}")
+                    raise TokensError(f"tokenizer.json lacks {token['content']!r}, which tokenizer_config.json declares as token {number}")
 
 
 def _json(file: Path) -> dict:
@@ -68,6 +70,7 @@ def _json(file: Path) -> dict:
 
 
 def _through_transformers(path: Path) -> Tokenizer:
+    # late: transformers takes seconds to import, and few directories need it
     from transformers import AutoTokenizer
 
     try:

@@ -1,9 +1,9 @@
-"""Chat messages to token ids, once, as deltas: what a rollout's context is made of, and what SFT trains on.
+"""Renders chat messages to token ids, once and as deltas: for the contexts of rollouts and for SFT.
 
-in   messages, tool schemas, tool responses; the model's Jinja chat template     out  text, token ids, mask
-Invariant: a conversation is the concatenation of pieces (prompt, the model's turn with its stop token, tool responses
-and generation prompt, the model's turn …), each tokenised by itself, exactly as a rollout appends them. So SFT sees
-the token sequences that RL samples.
+In: messages, tool schemas, tool responses; the model's Jinja chat template. Out: text, token ids, mask.
+Invariant: a conversation is the concatenation of pieces (prompt, the model's turn with its stop token, tool responses with the
+generation prompt, the model's turn …), each tokenised separately, exactly as a rollout appends them. So SFT trains on the same
+token sequences that RL samples.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..model.tokens import Tokens
 
-# Stands for the model's turn when a template is asked what it puts around tool responses.
+# Placeholder for the model's turn, to find out what the template puts around it.
 PROBE = "\u2063troupe-probe\u2063"
 
 
 class RenderError(RuntimeError):
-    """The template is missing, fails, or cannot express what was asked."""
+    """The template is missing, fails, or cannot render the messages; the message says which."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """text; tokens [n]; mask [n], 1 where the model samples."""
+    """A rendered text, its token ids [n], and a mask [n] with 1 on tokens that the model samples."""
 
     text: str
     tokens: list[int]
@@ -63,7 +63,10 @@ class Template:
 
 
 class Renderer:
-    """Renders for one model directory. template: a file that replaces the directory's own chat template."""
+    """Renders for one model directory. template: file that replaces the directory's chat template.
+
+    stop_tokens: ids that end a turn. digest: sha256 in hex over tokenizer and template. Raises RenderError, TokensError.
+    """
 
     def __init__(self, directory: str | Path, template: str | Path | None = None) -> None:
         self.tokens = Tokens(directory)
@@ -78,35 +81,37 @@ class Renderer:
         stops += _configured_stops(Path(directory))
         self.stop_tokens = list(dict.fromkeys(stop for stop in stops if stop is not None))
         if not self.stop_tokens:
-            raise RenderError(f"{directory} names no end-of-sequence token: a turn would never end")
+            raise RenderError(f"the tokenizer in {directory} names no end-of-sequence token, so a turn would never end: set eos_token in "
+                "tokenizer_config.json")
         self.digest = hashlib.sha256(self.tokens.source + b"\0" + source.encode()).hexdigest()
         self._probed: tuple[str, str] | None = None
 
     def prompt(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
-        """Messages with the generation prompt at the end; all mask 0."""
+        """Renders messages and the generation prompt; mask 0."""
         return self._context(self._template.render(messages, tools or None, True))
 
     def tool_responses(self, responses: Sequence[str]) -> Piece:
-        """What follows the model's stop token: the responses, then the next generation prompt; all mask 0."""
+        """Renders tool responses and the next generation prompt, which follow the model's stop token; mask 0."""
         if not responses:
-            raise RenderError("no tool response was given")
+            raise RenderError("the request has no tool response: send at least one")
         return self._following([{"role": "tool", "content": response} for response in responses])
 
     def _following(self, messages: Sequence[dict[str, str]]) -> Piece:
-        """What follows the model's stop token: tool responses and messages of the user, then the generation prompt."""
+        """Renders tool responses and user messages and the generation prompt, which follow the model's stop token."""
         _, before = self._turn()
         asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
         whole = self._template.render([*asked, *messages], None, True)
         at = whole.find(PROBE)
         if at < 0 or not whole.startswith(before, at + len(PROBE)):
-            raise RenderError("the chat template renders a turn differently when other messages follow it")
+            raise RenderError("the chat template renders a turn differently when other messages follow it: rollouts append to a "
+                "context, so use a template that only appends")
         return self._context(whole[at + len(PROBE) + len(before) :])
 
     def conversation(self, messages: Sequence[dict[str, str]], tools: list | None) -> Piece:
-        """A whole conversation, ended with the last assistant's stop token; mask 1 on every assistant's tokens."""
+        """Renders a whole conversation up to the last assistant message's stop token; mask 1 on the assistant's tokens."""
         turns = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[-1] != len(messages) - 1:
-            raise RenderError("a conversation to learn from ends with an assistant's message")
+            raise RenderError("a conversation for SFT must end with an assistant message")
         _, stop = self._turn()
         pieces = [self.prompt(messages[: turns[0]], tools)]
         for number, turn in enumerate(turns):
@@ -116,7 +121,7 @@ class Renderer:
             if number + 1 < len(turns):
                 between = messages[turn + 1 : turns[number + 1]]
                 if not between or any(message["role"] not in ("tool", "user") for message in between):
-                    raise RenderError("between two assistants' messages stand tool responses or the user's")
+                    raise RenderError("between two assistant messages only tool responses and user messages may stand, and at least one")
                 pieces.append(self._following(between))
         return Piece(
             "".join(piece.text for piece in pieces),
@@ -128,7 +133,7 @@ class Renderer:
         return self.tokens.decode(ids)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text as it stands, for engines that give no ids. It need not be how the text was sampled."""
+        """Token ids of a text, for engines that return no ids. The ids that were sampled may differ."""
         return self.tokens.encode(text)
 
     def _context(self, text: str) -> Piece:
@@ -136,17 +141,17 @@ class Renderer:
         return Piece(text, ids, [0] * len(ids))
 
     def _turn(self) -> tuple[str, str]:
-        """(what the template puts after an assistant's message, the stop token at its beginning)."""
+        """(the text that the template puts after an assistant message, the stop token at its beginning)."""
         if self._probed is None:
             asked = [{"role": "user", "content": "u"}, {"role": "assistant", "content": PROBE}]
             whole = self._template.render(asked, None, False)
             if PROBE not in whole:
-                raise RenderError("the chat template drops the assistant's content")
+                raise RenderError("the chat template drops the content of assistant messages: use another template")
             after = whole[whole.index(PROBE) + len(PROBE) :]
             texts = [self.decode([stop]) for stop in self.stop_tokens]
             stop = next((text for text in texts if text and after.startswith(text)), None)
             if stop is None:
-                raise RenderError(f"after an assistant's message the chat template puts {after!r}, none of {texts}")
+                raise RenderError(f"after an assistant message the chat template puts {after!r}, which begins with none of the stop tokens {texts}")
             self._probed = (after, stop)
         return self._probed
 
@@ -156,7 +161,7 @@ def _find_template(directory: Path, tokens: Tokens) -> str:
     if file.is_file():
         return file.read_text(encoding="utf-8")
     declared = tokens.settings.get("chat_template")
-    if isinstance(declared, list):  # several, by name
+    if isinstance(declared, list):  # several templates, by name
         named = {entry["name"]: entry["template"] for entry in declared}
         declared = named.get("tool_use") or named.get("default")
     if not declared:
@@ -165,14 +170,14 @@ def _find_template(directory: Path, tokens: Tokens) -> str:
 
 
 def _configured_stops(directory: Path) -> list[int]:
-    """End-of-sequence ids of generation_config.json: instruct models stop at more than one."""
+    """End-of-sequence ids of generation_config.json, since instruct models stop at more than one."""
     file = directory / "generation_config.json"
     ids = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id") if file.is_file() else None
     return ids if isinstance(ids, list) else [] if ids is None else [ids]
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, separators=None, sort_keys=False) -> str:
-    # Jinja's own filter escapes for HTML; a prompt is not a page.
+    # Jinja's own filter escapes for HTML, which a prompt must not be.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,6 +1,7 @@
-"""The Render service over gRPC: the only tokeniser of a run.
+"""The Render service of policy.proto: the only tokeniser of a run.
 
-Invariant: a request that cannot be rendered is answered with INVALID_ARGUMENT and the reason; the process goes on.
+In: messages, tool responses, token ids. Out: text, token ids, masks.
+Invariant: a request that cannot be rendered is answered with INVALID_ARGUMENT and the reason, and the process keeps serving.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _messages(messages) -> list[dict[str, str]]:
 
 
 def _tools(text: str) -> list | None:
-    """Schemas in the form that chat templates know: a function each."""
+    """Tool schemas in the form that chat templates expect, {"type": "function", "function": …}; None without tools."""
     tools = json.loads(text) if text else []
     return [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools] or None
 

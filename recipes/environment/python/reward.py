@@ -1,4 +1,7 @@
-"""The reward of a task that an environment package made: what recipe `environment` names as its Python reward."""
+"""The reward of tasks that an environment package made; recipe `environment` names this file as its Python reward.
+
+In: the model's answer, the task with the package's entry in its metadata. Out: the package's own score, or 0 and 1 by `passAt`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from troupe_environments.sources import source_of
 
 
 def reward(answer: str, task: dict[str, Any]) -> dict[str, Any]:
-    """The package's own score; with `passAt` 1 where it is at least that, else 0.
+    """{"score", "why"?}: the package's own score; with `passAt`, 1 where the score reaches it and 0 elsewhere.
 
-    answer: what the recipe's `reward.place` gives; empty where there is none.
+    answer: the text at the recipe's `reward.place`; empty where the response has none.
     """
-    of = task["metadata"]
-    scored = source_of(of["package"]).score(of["family"], of["entry"], answer, task["response"])
-    said = scored if isinstance(scored, dict) else {"score": scored}
-    bar = of.get("passAt")
-    return said if bar is None else {**said, "score": float(said["score"] >= bar)}
+    metadata = task["metadata"]
+    scored = source_of(metadata["package"]).score(metadata["family"], metadata["entry"], answer, task["response"])
+    result = scored if isinstance(scored, dict) else {"score": scored}
+    pass_at = metadata.get("passAt")
+    return result if pass_at is None else {**result, "score": float(result["score"] >= pass_at)}

@@ -1,11 +1,11 @@
-"""Prints the instances of task families, a JSON line each; run as `python -m troupe_environments.instances [PARENT]`.
+"""Prints the instances of task families, one JSON line each: `python -m troupe_environments.instances [PARENT]`.
 
-In, a line of JSON on stdin: {package, split, seed, count, families: [{name, options}]}; split is train or eval.
-Out: {position, family, index, question, system, entry} for each instance, `count` a family or as many as it has;
-position: of the family in the request, which may name one twice. `entry` is what the package's own reward needs.
-Invariant: the same request and package version give the same lines. What a package prints goes to stderr; a family
-that cannot be had ends the process with a line {error, family} and exit code 1. With PARENT, the pid of its parent, it
-ends with it, and with stdin.
+In: a line of JSON on stdin, {package, split, seed, count, families: [{name, options}]}; split is train or eval.
+Out: a line {position, family, index, question, system, entry} per instance, `count` per family or as many as the family has.
+position: index of the family in the request, which may name a family twice. entry: data that the package's own reward needs.
+Invariants: the same request and package version give the same lines. A package's prints go to stderr. A family that fails ends
+the process with a line {error, family} and exit code 1. With PARENT, the parent's pid, the process ends with its parent, and at
+the end of stdin.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .sources import source_of
 
 
 def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Lines for a request, families in their order."""
+    """Yields the lines for a request, families in their order; the last line has `error` where a family fails."""
     source = source_of(request["package"])
     for position, family in enumerate(request["families"]):
         name, options = family["name"], family.get("options") or {}
@@ -30,7 +30,7 @@ def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
             ):
                 asked = {"question": question, "system": system, "entry": entry}
                 yield {"position": position, "family": name, "index": index, **asked}
-        except Exception as error:  # a package may raise anything: the caller shows it
+        except Exception as error:  # a package may raise anything; the caller shows it
             yield {"error": f"{type(error).__name__}: {error}", "family": name}
             return
 
@@ -38,13 +38,14 @@ def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def main() -> int:
     request = json.loads(sys.stdin.readline())
     if len(sys.argv) > 1:
+        # late: a person who runs this file by hand need not have troupe_policy on the path
         from troupe_policy.child_process import die_with_parent
 
-        life = os.dup(0)
+        parent_pipe = os.dup(0)
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
-        die_with_parent(int(sys.argv[1]), stdin=life)
-    # What packages print must not come between the lines.
+        die_with_parent(int(sys.argv[1]), stdin=parent_pipe)
+    # Prints of packages must not appear between the lines.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in instances_of(request):

@@ -1,4 +1,7 @@
-"""Instances and rewards of reasoning-gym's data sets (PyPI reasoning-gym)."""
+"""Instances and rewards of reasoning-gym's data sets (PyPI reasoning-gym).
+
+In: a data set's name and configuration. Out: questions with the entries that score their answers. See sources.Source.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ import reasoning_gym
 def instances(
     name: str, options: dict[str, Any], split: str, seed: int, count: int
 ) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
-    """(question, no system prompt, the entry) of data set `name`. options: of its configuration.
+    """Yields (question, None for no system prompt, entry) from data set `name`. options: fields of its configuration.
 
-    Instance i is made of the seed `seed + i`: splits are apart by their seeds, which the caller chooses.
+    Instance i is made from the seed `seed + i`: the caller keeps splits apart by choosing distant seeds.
     """
     data = reasoning_gym.create_dataset(name, **{**options, "size": count, "seed": seed})
     for entry in data:
@@ -21,14 +24,14 @@ def instances(
 
 
 def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float | dict[str, Any]:
-    """The data set's own score of an answer, in [0, 1]; no answer is 0, where some data sets give a little.
+    """The data set's own score of an answer, in [0, 1]. An empty answer scores 0, though some data sets give it a little.
 
-    Some scores raise on an answer that they cannot read. That answer is wrong, and `why` says so; a score that raises on
-    the right answer too is out of order, and raises here.
+    Some scoring functions raise on an answer that they cannot read. That answer is wrong, and `why` says so. A function that also
+    raises on the right answer is broken, and its error is raised here.
     """
     if answer == "":
         return 0.0
-    # Some data sets score by their configuration, none by its size or seed.
+    # Some data sets score by their configuration, but none by its size or seed.
     data = reasoning_gym.create_dataset(name, **{**entry.get("options", {}), "size": 1, "seed": 0})
     try:
         return float(data.score_answer(answer, entry))

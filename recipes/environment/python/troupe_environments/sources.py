@@ -1,4 +1,4 @@
-"""Which module speaks to which package. Only the one that is asked for is imported: each takes seconds."""
+"""Finds the module that wraps an environment package. Imports only that one, since each import takes seconds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ MODULES = {"reasoning-gym": "reasoning_gym_source", "verifiers": "verifiers_sour
 
 
 class Source(Protocol):
-    """What such a module has."""
+    """The functions of such a module."""
 
     def instances(
         self, name: str, options: dict[str, Any], split: str, seed: int, count: int
     ) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
-        """(question, system prompt, entry) of a family's instances, `count` at most."""
+        """Yields (question, system prompt or None, entry) for at most `count` instances of a family."""
 
     def score(self, name: str, entry: dict[str, Any], answer: str, response: str) -> float | dict[str, Any]:
-        """The reward of an answer (empty where there is none) in a response. Raises where the package cannot tell."""
+        """The reward of an answer (empty where the response has none). Raises where the package cannot score it."""
 
 
 def source_of(package: str) -> Source:
+    """The module for `package`, a key of MODULES."""
+    # late: see the header
     return importlib.import_module(f".{MODULES[package]}", __package__)  # type: ignore[return-value]

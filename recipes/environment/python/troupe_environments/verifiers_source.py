@@ -1,8 +1,8 @@
 """Instances and rewards of `verifiers` environments: packages with a `load_environment` (PyPI verifiers, 0.2).
 
-A family's name is the environment's id, its options are load_environment's arguments. What is taken of an environment
-is its data set and its rubric; the turns and the tools are Troupe's own. So an environment whose reward needs a state
-that only its own rollouts have is no source of tasks here: its reward raises, and that is shown.
+In: an environment's id (the family's name) and load_environment's arguments (its options). Out: rows of its data set, and the
+score of its rubric. Turns and tools are Troupe's own. So an environment whose reward needs state from the environment's own
+rollouts cannot be used: its reward raises, and the caller shows the error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import verifiers
 from verifiers.types import State
 
 
-# As kernels/grading/answerText.ts: a chat's own server leaves these out of what a reward sees.
+# Same pattern as in kernels/grading/answerText.ts: the server of a chat removes special tokens from what a reward sees.
 _special_token = re.compile(r"<\|[^|<>\s]{1,40}\|>")
 
 
@@ -35,9 +35,9 @@ def _load(name: str, options: dict[str, Any]) -> Any:
 def instances(
     name: str, options: dict[str, Any], split: str, seed: int, count: int
 ) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
-    """(question, system prompt, entry) of the environment's rows, shuffled by `seed`, `count` at most.
+    """Yields (question, system prompt or None, entry) for at most `count` rows of the environment, shuffled by `seed`.
 
-    split eval is the environment's data set for evaluation; where it has none that is the one for training.
+    The split eval is the environment's evaluation data set, or its training data set where it has no other.
     """
     environment = _load(name, options)
     rows = environment.get_eval_dataset() if split == "eval" else environment.get_dataset()
@@ -47,7 +47,7 @@ def instances(
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system") or None
         others = [m for m in messages if m["role"] != "system"]
         if len(others) != 1 or others[0]["role"] != "user" or not isinstance(others[0]["content"], str):
-            raise ValueError("a prompt is not one text of the user, after a system prompt or without one")
+            raise ValueError("expected prompts of one user message as text, with or without a system prompt before it")
         info = row.get("info")
         entry = {
             "answer": "" if row.get("answer") is None else row["answer"],
@@ -60,9 +60,9 @@ def instances(
 
 
 def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float:
-    """The weighted sum of the rubric's rewards. The text of all turns, without special tokens, is the completion.
+    """The weighted sum of the rubric's rewards. The completion is the text of all turns without special tokens.
 
-    Raises what a reward function raised: the rubric itself would log it and count 0.
+    Raises RuntimeError with the reward functions' errors, which the rubric itself would log and count as 0.
     """
     environment = _load(name, entry["options"])
     row = {key: entry[key] for key in ("prompt", "answer", "info", "task")}
@@ -80,21 +80,21 @@ def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float
     )
     with _Errors(environment.rubric) as errors:
         asyncio.run(environment.rubric.score_rollout(state))
-    if errors.said:
-        raise RuntimeError("; ".join(errors.said))
+    if errors.messages:
+        raise RuntimeError("; ".join(errors.messages))
     return float(state["reward"])
 
 
 class _Errors(logging.Handler):
-    """What the rubric and the rubrics in it log as errors while it is open."""
+    """Collects the errors that a rubric, and the rubrics in it, log while this is open."""
 
     def __init__(self, rubric: Any) -> None:
         super().__init__(logging.ERROR)
         self.loggers = {r.logger for r in (rubric, *getattr(rubric, "rubrics", ()))}
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
     def __enter__(self) -> "_Errors":
         for logger in self.loggers:

@@ -1,0 +1,93 @@
+"""Publishes a directory atomically: readers see the old content or the new one, whole.
+
+In: a block that writes files into a temporary directory. Out: the target directory with those files, fsynced.
+Invariant: a crash at any point leaves the old target or the new one; the leftovers of dead processes are removed later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def published_directory(target: Path) -> Iterator[Path]:
+    """Yields a temporary directory beside `target`; when the block succeeds, it is fsynced and becomes `target`.
+
+    An older `target` is exchanged in one system call, then removed. When the block fails, only the temporary directory is
+    touched. Leftovers of processes that died while publishing are removed.
+    """
+    target = target.absolute()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(target)
+    temporary = target.parent / f".{target.name}.{os.getpid()}.tmp"
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in sorted(temporary.rglob("*")):
+            # safetensors makes files that only their owner can read; an engine may run as another user.
+            file.chmod(0o755 if file.is_dir() else 0o644)
+            _fsync(file)
+        _fsync(temporary)
+        _publish(temporary, target)
+        _fsync(target.parent)
+    finally:
+        # After an exchange this removes the old directory.
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_leftovers(target: Path) -> None:
+    for leftover in target.parent.glob(f".{target.name}.*.tmp"):
+        pid = leftover.name.split(".")[-2]
+        if pid.isdigit() and (int(pid) == os.getpid() or not _is_alive(int(pid))):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    if not target.exists():
+        os.rename(temporary, target)
+        return
+    if _exchange(temporary, target):
+        return
+    # Without an exchange on this system, the target is missing for a moment between the two renames.
+    aside = target.parent / f".{target.name}.{os.getpid()}.old"
+    os.rename(target, aside)
+    os.rename(temporary, target)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps two paths atomically (Linux renameat2 with RENAME_EXCHANGE); False where the system has no such call."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    at_cwd, rename_exchange = -100, 2
+    if renameat2(at_cwd, os.fsencode(one), at_cwd, os.fsencode(other), rename_exchange) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(other))
