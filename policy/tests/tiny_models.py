@@ -36,7 +36,7 @@ def tiny_model(seed: int = 0, **changes: Any) -> PreTrainedModel:
 
 
 def tiny_model_dir(directory: Path, seed: int = 0, **changes: Any) -> Path:
-    """The same, saved where transformers finds it."""
+    """Saves that model in `directory`, where transformers finds it."""
     tiny_model(seed, **changes).save_pretrained(directory)
     return directory
 

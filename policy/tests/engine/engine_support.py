@@ -1,4 +1,4 @@
-"""An engine over a tiny model, driven step by step, and the full forward that its answers are held against."""
+"""An engine over a tiny model, driven step by step, and the full forward pass that its answers are compared with."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_STEPS = 5_000
 
 
 class Driver:
-    """Runs an engine's loop in the test's thread and collects what it says."""
+    """Runs an engine's loop in the test's thread and collects its events."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         settings = {"kv_tokens": 4096, "max_sequences": 32, "context_tokens": 128, **options}
@@ -36,7 +36,7 @@ class Driver:
             assert ledger.kept_blocks() + int((-(-ledger.filled[ledger.running] // 16)).sum()) <= ledger.total_blocks
 
     def drain(self) -> dict[str, Event]:
-        """Until every request is answered; the last event of each, by request id."""
+        """Steps until every request is answered. Returns each one's last event, by request id."""
         for _ in range(MAX_STEPS):
             if not self.engine.step():
                 return {e.request.request_id: e for e in self.events if not isinstance(e, Partial)}

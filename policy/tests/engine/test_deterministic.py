@@ -1,4 +1,4 @@
-"""Deterministic mode: the bits of an answer depend on its request alone."""
+"""Deterministic mode: the bits of an answer depend on its own request alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_answer_is_bit_equal_alone_and_among_32_others_in_any_order(directory
     late.engine.submit(the_one())
     for one in others(32)[16:]:
         late.engine.submit(one)
-    # 33 sequences need a wider forward: another shape, another engine; compare it with its own kind
+    # 33 sequences need a wider forward pass, so this engine is compared with another of the same width.
     (alone_wide,) = driver(directory, max_sequences=33).answers(the_one())
     assert same(late.drain()["g/one"], alone_wide)
 

@@ -1,4 +1,4 @@
-"""The engine against plain forwards: what it samples, what it reports, what it does when room or weights run out."""
+"""The engine against plain forward passes: what it samples and reports, and how it acts without room or usable weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entropies of recorded tokens: what the model's own logits say, one number a masked token."""
+"""Entropies of recorded tokens agree with the model's own logits, with one number per masked token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model directories made from a specification: loadable, the same every time, with a tokenizer that loses nothing."""
+"""Model directories made from a specification: transformers loads them, they are the same every time, their tokenizer loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one rank and two ranks both compute."""
+"""The cases that one rank and two ranks both compute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS = grpo_options(learning_rate=1e-3, micro_batch_tokens=64, temperature=0.
 OTHER = dataclasses.replace(OPTIONS, micro_batch_tokens=1)
 SFT = sft_options(learning_rate=1e-3, epochs=2, batch_sequences=7)
 
-# sequences, options, how the trainer is made; three sequences on two ranks leave one with less, one leaves it with nothing
+# (number of sequences, options, arguments of the trainer); of three sequences one of two ranks gets fewer, of one it gets none
 CASES: dict[str, tuple[int, GrpoOptions, dict[str, Any]]] = {
     "token mean": (11, OPTIONS, {}),
     "one sequence": (1, OPTIONS, {}),

@@ -1,4 +1,4 @@
-"""One rank of test_ranks.py, started by torchrun: makes the calls that its parent makes alone, and rank 0 writes what came of them."""
+"""One rank of test_ranks.py, started by torchrun: makes the calls that its parent makes alone; rank 0 writes the results."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def refused(call) -> str:
 
 
 def held_bytes() -> int:
-    """Of all tensors that live in this process; what several of them share counts once."""
+    """Bytes of all live tensors of this process; shared storage counts once."""
     gc.collect()
     tensors = [it for it in gc.get_objects() if type(it) in (torch.Tensor, torch.nn.Parameter)]
     return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
 
 
 def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
-    """What this process holds once it is no more than before: gloo's thread lets go of a gathered tensor a moment after its caller has it."""
+    """Bytes that this process holds, after waiting: gloo's thread frees a gathered tensor shortly after its caller has it."""
     deadline = time.monotonic() + timeout_s
     while (held := held_bytes()) > bytes_before and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -58,7 +58,7 @@ def held_at_most(bytes_before: int, timeout_s: float = 5.0) -> int:
 
 
 def most_held_while_saving(trainer: Trainer, directory: Path) -> int:
-    """Bytes that rank 1 had more than before, when rank 0 wrote what was gathered."""
+    """Bytes that rank 1 held in addition when rank 0 wrote the gathered tensors."""
     held: list[int] = []
     broadcast = trainer.ranks.broadcast
 
@@ -97,7 +97,7 @@ def main(folder: Path) -> None:
     results["bad sequence"] = refused(lambda: trainer.step(random_sequences(3, seed=1, vocabulary=4000), CASES["token mean"][1]))
     results["other model"] = refused(lambda: trainer.load(folder / "other"))
     results["nowhere"] = refused(lambda: trainer.load(folder / "nowhere"))
-    # only rank 0 knows that its caller is gone; all stop
+    # Only rank 0 knows that its caller is gone; every rank stops.
     results["cancelled"] = refused(lambda: trainer.step(random_sequences(9, seed=1), OTHER, lambda: ranks.is_leader))
     results["unchanged"] = all(torch.equal(before[n], whole(p.detach())) for n, p in trainer.parameters.items())
     lora = Trainer(folder / "model", ranks=ranks, **CASES["lora"][2])
@@ -105,7 +105,7 @@ def main(folder: Path) -> None:
     results["lora resumed"] = after_resume(lora)
     if ranks.is_leader:
         torch.save(results, folder / "results.pt")
-    # as the ranks of a server end: torn down by the interpreter, gloo's threads at times abort the process
+    # Exits as a server's ranks do: when the interpreter tears gloo's threads down, they sometimes abort the process.
     exit_now(0)
 
 

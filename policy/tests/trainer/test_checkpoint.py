@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, the same bits after a round trip, refused when they are damaged or of another model."""
+"""Checkpoints: complete or missing, the same bits after a round trip, refused when damaged or another model's."""
 
 from __future__ import annotations
 

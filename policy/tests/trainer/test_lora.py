@@ -1,4 +1,4 @@
-"""Adapters: what is trained, what is published, what goes on from a checkpoint, and what is refused."""
+"""Adapters: which parameters are trained, what is published, how training continues from a checkpoint, what is refused."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_what_is_published_is_the_merged_model_under_its_own_names(changes, tmp_
     names = set(dict(AutoModelForCausalLM.from_pretrained(directory).named_parameters()))
     assert set(dict(AutoModelForCausalLM.from_pretrained(tmp_path / "published").named_parameters())) == names
     assert not torch.allclose(logits(directory), logits(tmp_path / "published"), atol=1e-3)
-    # what was published scores as the trainer does
+    # The published model gives the trainer's log-probabilities.
     with torch.no_grad():
         trainer.model.set_attn_implementation("sdpa")
         own = trainer.model(input_ids=torch.arange(20)[None]).logits
     assert torch.allclose(own, logits(tmp_path / "published"), atol=1e-5)
-    # and so does the model as it was with the adapters beside it, as peft loads them
+    # The base model with the adapters, loaded by peft, gives them, too.
     with torch.no_grad():
         adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(directory), tmp_path / "published/adapter")
         assert torch.allclose(adapted(input_ids=torch.arange(20)[None]).logits, own, atol=1e-5)

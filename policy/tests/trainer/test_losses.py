@@ -58,7 +58,7 @@ def reference(data: dict[str, list], norm: str, *, low: float, high: float, cap:
 
 
 def ours(data: dict[str, list], norm: str, cuts: list[list[int]], *, low: float, high: float, cap: float, dual: float):
-    """The same with the function under test, over micro-batches of the given sequence indices."""
+    """Loss and gradient by the function under test, summed over micro-batches of the given sequence indices."""
     leaves = [part.clone().requires_grad_(True) for part in data["logp"]]
     trained = [int(mask.sum()) for mask in data["mask"]]
     denominators = sequence_denominators(trained, data["group"], norm)

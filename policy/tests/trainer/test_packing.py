@@ -1,4 +1,4 @@
-"""Sequences laid end to end, and activations that are computed again, give the loss and the gradient of neither."""
+"""Packing and activation checkpointing do not change loss and gradient."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def padded(directory: Path) -> Trainer:
-    """A trainer that lays nothing end to end."""
+    """A trainer that pads rows instead of packing."""
     trainer = Trainer(directory)
     trainer.policy.packed = False
     trainer.model.set_attn_implementation("sdpa")
@@ -99,7 +99,7 @@ def test_activations_that_are_computed_again_change_no_gradient_and_are_not_kept
         results.append((gradient, metrics["loss"], saved))
     alike(results[0][0], results[1][0])
     assert results[1][1] == results[0][1]
-    # what the recomputation saves passes through the hook too, a layer at a time: count what forward alone keeps
+    # The hook also sees what the recomputation saves, a layer at a time, so only the forward pass is counted.
     trainer = Trainer(directory, dtype=dtype, checkpointing=True)
     kept: list[int] = []
     run = trainer.logprobs

@@ -1,4 +1,4 @@
-"""Two ranks (gloo, FSDP2) against one: the same loss, gradient and checkpoints, whatever the batch; and refusals that all hear."""
+"""Two ranks (gloo, FSDP2) against one: the same loss, gradient and checkpoints for every batch, and errors that reach every rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A KL to a reference: what the reference is, that it survives a checkpoint, and that the policy is not touched by it."""
+"""The KL to a reference: which policy is the reference, that it survives a checkpoint, and that it leaves the policy unchanged."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_training_with_a_reference_goes_on_from_a_checkpoint_bit_for_bit(model_d
     first.save(tmp_path / "c1", True)
     first.step(random_sequences(6, 1), KL)
     first.save(tmp_path / "c2", True)
-    # it did not change: the second checkpoint has the first one's file
+    # The reference did not change, so the second checkpoint links the first one's file.
     files = [tmp_path / name / "reference/weights.safetensors" for name in ("c1", "c2")]
     assert files[0].stat().st_ino == files[1].stat().st_ino
     resumed = Trainer(model_dir)

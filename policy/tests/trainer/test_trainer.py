@@ -47,7 +47,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def gradients_of(trainer: Trainer, sequences: list[TrainSequence], options: GrpoOptions) -> tuple[dict, dict]:
-    """The gradient just before the update, with the metrics of the step; the weights stay as they were."""
+    """The gradient just before the update, and the step's metrics; the weights stay unchanged."""
     kept: dict[str, torch.Tensor] = {}
 
     def update(loss: float, rate: float, max_grad_norm: float) -> float:
@@ -61,7 +61,7 @@ def gradients_of(trainer: Trainer, sequences: list[TrainSequence], options: Grpo
 
 
 def reference_gradients(directory: Path, sequences: list[TrainSequence], options: GrpoOptions) -> tuple[float, dict]:
-    """One sequence at a time through the model's own logits in float64; π_old is the current policy."""
+    """Loss and gradient computed one sequence at a time from the model's own logits in float64; π_old is the current policy."""
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64).eval()
     trained = [int(s.mask[1:].sum()) for s in sequences]
     groups = {s.group for s in sequences}
@@ -240,7 +240,7 @@ def test_a_trainer_refuses_a_message_that_lacks_an_option_and_has_no_default_for
                 kind(**{other: value for other, value in whole.items() if other != name})
             given = message(**whole)
             given.ClearField(name)
-            with pytest.raises(TrainerError, match=rf"{message.DESCRIPTOR.name} lacks {name};"):
+            with pytest.raises(TrainerError, match=rf"{message.DESCRIPTOR.name} lacks {name}:"):
                 options_of(kind, given)
 
 

@@ -22,7 +22,7 @@ torch.set_num_threads(1)
 PROMPT, BUDGET = 2, 48
 BASE = grpo_options(learning_rate=1e-3, tis_cap=0.0, max_grad_norm=0.0, micro_batch_tokens=90, clip_high=0.2)
 
-# our options, and what TRL calls the same
+# our options, and TRL's names for the same
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo": ({"loss_norm": "sequences"}, {"loss_type": "grpo"}),
     "dapo": ({"clip_high": 0.28}, {"loss_type": "dapo", "epsilon_high": 0.28}),
@@ -55,7 +55,7 @@ def batch() -> list[TrainSequence]:
 
 
 def near(sequences: list[TrainSequence], model: torch.nn.Module, seed: int) -> list[np.ndarray]:
-    """[n] a sequence: the model's own log-probabilities with noise, so that some ratios are clipped and some are not."""
+    """Per sequence float32 [n]: the model's own log-probabilities with noise, so that some ratios are clipped and others not."""
     draw = np.random.default_rng(seed)
     found = []
     for s in sequences:
@@ -68,7 +68,7 @@ def near(sequences: list[TrainSequence], model: torch.nn.Module, seed: int) -> l
 
 
 def padded(rows: list[np.ndarray], kind: torch.dtype) -> torch.Tensor:
-    """What follows the prompt, padded on the right: [rows, longest]."""
+    """The part of each row behind the prompt, padded on the right: [rows, longest]."""
     longest = max(len(row) for row in rows) - PROMPT
     table = torch.zeros(len(rows), longest, dtype=kind)
     for at, row in enumerate(rows):
@@ -94,7 +94,7 @@ def theirs(directory: Path, sequences, old, reference, engine, changes) -> tuple
     )  # fmt: skip
     trainer = trl.GRPOTrainer(
         model=model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args,
-        # never drawn from; with a fingerprint it need not be hashed
+        # Never sampled from; the fingerprint saves hashing it.
         train_dataset=Dataset(InMemoryTable.from_pylist([{"prompt": "w5 w6"}] * 9), fingerprint="prompts"),
         processing_class=tokenizer,
     )  # fmt: skip
@@ -122,7 +122,7 @@ def theirs(directory: Path, sequences, old, reference, engine, changes) -> tuple
 
 
 def ours(directory: Path, sequences, old, reference, engine, options) -> tuple[float, dict[str, torch.Tensor]]:
-    """Through the trainer's own micro-batches, with the old policy's and the reference's numbers put in."""
+    """Loss and gradient through the trainer's own micro-batches, with given old_logp and reference_logp."""
     trainer = Trainer(directory)
     masks = [s.mask.astype(bool) for s in sequences]
     counts = [int(mask.sum()) for mask in masks]
