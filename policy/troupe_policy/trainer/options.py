@@ -22,7 +22,7 @@ Metrics = dict[str, float]
 
 
 class TrainerError(RuntimeError):
-    """A call was refused or rejected; nothing has changed. `code` is for programs: trainer.not_finite, trainer.bad_sequence, …"""
+    """A call was refused or rejected, or a rank was lost. `code` is for programs: trainer.not_finite, trainer.bad_sequence, …"""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -74,7 +74,10 @@ def save(state: TrainingState, directory: Path, with_optimizer: bool) -> tuple[s
 
 
 def load(state: TrainingState, directory: Path) -> None:
-    """Raises CheckpointError. The state is unchanged then, unless only the optimizer's state did not fit its own weights."""
+    """Raises CheckpointError with the state unchanged.
+
+    Only where the optimizer's state does not fit the checkpoint's own weights are the weights loaded and the optimizer fresh then.
+    """
     weights, manifest, problem = None, None, None
     if state.ranks.is_leader:
         try:
