@@ -157,7 +157,7 @@ def reward(answer, task):
     })
     await expect(start('import nothing_of_that_name')).rejects.toThrow("No module named 'nothing_of_that_name'")
     await expect(start('def rewrad(a, t): return 1')).rejects.toThrow("no function 'reward'")
-    await expect(start('def rewrad(a, t): return 1')).rejects.toThrow('it has rewrad')
+    await expect(start('def rewrad(a, t): return 1')).rejects.toThrow('its functions: rewrad')
     await expect(start('raise SystemExit(2)')).rejects.toThrow('SystemExit')
     await expect(start('import os; os._exit(0)')).rejects.toThrow('ended with 0 while it was imported')
   })
