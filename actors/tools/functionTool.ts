@@ -8,21 +8,19 @@
 import { z } from 'zod'
 import type { ToolFunction } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
+import { toolOutcome } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
-import type { Tool, ToolOutcome } from './toolPort'
+import type { Tool } from './toolPort'
 
 /** @throws TroupeError config.bad_tool_schema if the schema's parameters cannot be checked */
 export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
   const checked = checkerOf(schema)
   return async (args, { timeoutMs, trajectory = '', idempotencyKey = '' }, signal) => {
     const begun = systemEffects.elapsed()
-    const ended = (outcome: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
-      ...{ exitCode: null, signal: null, stdout: '', stderr: '', timeoutMs },
-      ...outcome,
-      ...{ wallMs: systemEffects.elapsed() - begun, cpuMs: 0 },
-    })
+    const ended = (known: Parameters<typeof toolOutcome>[0]) =>
+      toolOutcome({ timeoutMs, ...known, wallMs: systemEffects.elapsed() - begun })
     const parsed = checked.safeParse(args)
     if (!parsed.success) {
       const faults = parsed.error.issues.map(({ path, message }) => `${path.join('.') || 'arguments'}: ${message}`)

@@ -13,12 +13,13 @@ import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js'
 import { ErrorCode, McpError } from '@modelcontextprotocol/sdk/types.js'
 import type { McpServerConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
+import { toolOutcome } from '../../kernels'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import { resolveSecret, type SecretRef } from '../../runtime/secret'
-import type { Tool, ToolOutcome } from './toolPort'
+import type { Tool } from './toolPort'
 
 export interface McpServer {
   readonly schemas: readonly ToolSchema[]
@@ -93,11 +94,8 @@ export async function openMcpServer(
       tool =>
       async (args, { timeoutMs, idempotencyKey }, signal) => {
         const begun = systemEffects.elapsed()
-        const ended = (outcome: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
-          ...{ exitCode: null, signal: null, stdout: '', stderr: '', timeoutMs },
-          ...outcome,
-          ...{ wallMs: systemEffects.elapsed() - begun, cpuMs: 0 },
-        })
+        const ended = (known: Parameters<typeof toolOutcome>[0]) =>
+          toolOutcome({ timeoutMs, ...known, wallMs: systemEffects.elapsed() - begun })
         const late = AbortSignal.timeout(timeoutMs)
         let connection: Connection
         try {

@@ -4,6 +4,7 @@
  * in   a call's arguments, as the model wrote them        out  how the call ended, with what it printed
  */
 
+import { toolOutcome } from '../../kernels'
 import type { Sandbox } from '../../sandbox/sandbox'
 import { runPythonTool } from '../../sandbox/tools/pythonTool'
 import type { Tool } from './toolPort'
@@ -13,10 +14,10 @@ export function pythonToolIn(sandbox: Sandbox, memoryMb?: number): Tool {
   return async ({ code, input }, { timeoutMs }, signal) => {
     if (typeof code !== 'string' || (input !== undefined && typeof input !== 'string')) {
       const reason = `${typeof code !== 'string' ? 'code' : 'input'} must be a string`
-      return { status: 'rejected', reason, exitCode: null, signal: null, stdout: '', stderr: '', wallMs: 0, cpuMs: 0 }
+      return toolOutcome({ status: 'rejected', reason })
     }
     const limits = { timeoutMs, signal, ...(memoryMb === undefined ? {} : { memoryMb }) }
     const result = await runPythonTool(sandbox, { code, input: input ?? '' }, limits)
-    return { ...result, signal: null, timeoutMs }
+    return { ...result, timeoutMs }
   }
 }

@@ -4,9 +4,11 @@
  * in   the recipe and its `tools` section        out  one tool for each name, and the schemas that prompts describe
  * Invariant: no two tools share a name, and every schema has a tool behind it; a contradiction ends the run at its start.
  */
+
 import { closest } from 'fastest-levenshtein'
 import type { Recipe, RecipeConfig } from '../../config'
 import type { ToolSchema } from '../../config/toolSchema'
+import { toolOutcome } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import type { Sandbox } from '../../sandbox/sandbox'
@@ -124,12 +126,11 @@ function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
     throw bad('sandbox.level_unmet', `the tool '${notebookTool.name}' needs sessions: ${sandbox.noSessions}`)
   return async ({ code }, { timeoutMs, trajectory = 'alone', cells = [] }, signal) => {
     if (typeof code !== 'string') {
-      const nothing = { exitCode: null, signal: null, stdout: '', stderr: '', wallMs: 0, cpuMs: 0 }
-      return { status: 'rejected', reason: 'code must be a string', ...nothing }
+      return toolOutcome({ status: 'rejected', reason: 'code must be a string' })
     }
     const cell = { code, session: trajectory, before: cells }
     const result = await runNotebookCell(sandbox, cell, { timeoutMs, memoryMb, signal })
-    return { ...result, signal: null, timeoutMs }
+    return { ...result, timeoutMs }
   }
 }
 

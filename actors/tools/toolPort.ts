@@ -2,10 +2,10 @@
  * The tool executor's port to the tools.
  *
  * in   tool.execute        out  tool.completed
- * Invariant: the status is the one that the sandbox recorded. The model's text is made from the status, never the other way
+ * Invariant: status and signal are those that the sandbox recorded. The model's text is made from them, never the other way
  * round.
  */
-import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
+import { type ToolOutcome, toolResultText, toolStatusOf, truncateMiddle, unknownToolText } from '../../kernels'
 import type { ExecuteTool } from '../../messages/commands'
 import type { ToolStatus } from '../../messages/facts'
 import type { ExecutorId, RunId, TrajectoryId } from '../../messages/ids'
@@ -13,11 +13,7 @@ import type { Effects } from '../../runtime/effects'
 import type { Port } from '../../runtime/host/host'
 import { nothingRan } from '../rollouts/nextActions'
 
-/** How a tool call went, before it is put into words for the model. */
-export interface ToolOutcome extends ToolRun {
-  readonly wallMs: number
-  readonly cpuMs: number
-}
+export type { ToolOutcome }
 
 /** Limits and identity of a call, besides its arguments. */
 interface ToolLimits {
@@ -58,17 +54,14 @@ export function toolPort(
     const cells = ask.cells === undefined ? {} : { cells: ask.cells }
     const idempotencyKey = `${run === undefined ? '' : `${run}/`}${trajectory}#${turn}#${call}`
     const limits = { timeoutMs: ask.timeoutMs, trajectory, idempotencyKey, ...cells }
-    const outcome: ToolOutcome | undefined = await tool?.(ask.arguments, limits, signal)
+    const outcome = await tool?.(ask.arguments, limits, signal)
     const { stdout, stderr, exitCode, wallMs, cpuMs } = outcome ?? nothingRan
     const status: ToolStatus = outcome === undefined ? 'unknown-tool' : toolStatusOf(outcome.status)
     const whole = outcome === undefined ? unknownToolText(name, [...tools.keys()]) : toolResultText(outcome)
     const text = truncateMiddle(whole, ask.responseChars)
     const place = { trajectory, turn, call, attempt, tool: name, executor }
-    return {
-      facts: [
-        { type: 'tool.completed', at: fx.now(), ...place, status, text, stdout, stderr, exitCode, wallMs, cpuMs },
-      ],
-      commands: [],
-    }
+    const killed = outcome?.status === 'killed' && outcome.signal !== null ? { signal: outcome.signal } : {}
+    const ending = { status, text, stdout, stderr, exitCode, ...killed, wallMs, cpuMs }
+    return { facts: [{ type: 'tool.completed', at: fx.now(), ...place, ...ending }], commands: [] }
   }
 }

@@ -2,45 +2,57 @@
  * The texts that a model is shown for a tool call: part of the protocol that it learns (research: rStar2's release).
  *
  * in   how a call ended and what it printed        out  the text of its tool response
- * Invariant: the same result gives the same text. Execution time is left out unless asked for: it would differ in every
- * run. The paper's four outcomes (§2.1) are: output; no output; an error with its traceback; a timeout.
+ * Invariant: the same result gives the same text, so execution time is left out: it would differ in every run. The paper's four outcomes (§2.1) are: output; no output; an error with its traceback; a timeout.
  */
 import type { ToolStatus } from '../../messages/facts'
 
-/** How a piece of code ended, as an executor reports it. */
-export interface ToolRun {
+/** How a tool call ended. A result of the sandbox is one as it stands; other tools say what they know (`toolOutcome`). */
+export interface ToolOutcome {
+  /** killed: by a signal or a limit. rejected: never begun. */
   readonly status: 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
+  /** null where no process ran, or a signal ended it. */
   readonly exitCode: number | null
+  /** Name of the signal that ended the process. */
   readonly signal: string | null
   readonly stdout: string
   readonly stderr: string
-  /** The deadline that a `timeout` missed. */
+  readonly wallMs: number
+  readonly cpuMs: number
+  /** Deadline that a `timeout` missed. */
   readonly timeoutMs?: number
-  /** Why it was `rejected`. */
+  /** Why the call was rejected, or failed without an exit code or a signal. */
   readonly reason?: string
-  readonly wallMs?: number
 }
 
-export interface ToolTextOptions {
-  /** Adds `execution time: X.XXs`. Default false. */
-  readonly executionTime?: boolean
-}
+/** The outcome of a call of which no more than this is known: no process ran, nothing was printed. */
+export const toolOutcome = (known: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
+  exitCode: null,
+  signal: null,
+  stdout: '',
+  stderr: '',
+  wallMs: 0,
+  cpuMs: 0,
+  ...known,
+})
+
+/** What the text is made of: two runs of the same code have it alike. */
+type WithoutTimes = Omit<ToolOutcome, 'wallMs' | 'cpuMs'>
 
 const cutMark = '...(truncated)...'
 
-/** What RoC counts a run as: everything but exit 0 and a timeout is an error. */
-export function toolStatusOf(status: ToolRun['status']): ToolStatus {
+/** What RoC counts a call as: everything but exit 0 and a timeout is an error. */
+export function toolStatusOf(status: ToolOutcome['status']): ToolStatus {
   return status === 'ok' || status === 'timeout' ? status : 'error'
 }
 
 /** `Tool call success` or `Tool call failure\nreason: …`, then `stdout: …` and `stderr: …` where there is any. */
-export function toolResultText(run: ToolRun, options: ToolTextOptions = {}): string {
-  const parts = run.status === 'ok' ? ['Tool call success'] : ['Tool call failure', `reason: ${failureReason(run)}`]
-  const stdout = withoutLastBreaks(run.stdout)
-  const stderr = withoutLastBreaks(run.stderr)
+export function toolResultText(outcome: WithoutTimes): string {
+  const parts =
+    outcome.status === 'ok' ? ['Tool call success'] : ['Tool call failure', `reason: ${failureReason(outcome)}`]
+  const stdout = withoutLastBreaks(outcome.stdout)
+  const stderr = withoutLastBreaks(outcome.stderr)
   if (stdout !== '') parts.push(`stdout: ${stdout}`)
   if (stderr !== '') parts.push(`stderr: ${stderr}`)
-  if (options.executionTime) parts.push(`execution time: ${((run.wallMs ?? 0) / 1000).toFixed(2)}s`)
   return parts.join('\n')
 }
 
@@ -88,16 +100,16 @@ function isPair(text: string, at: number): boolean {
   return high >= 0xd800 && high <= 0xdbff && low >= 0xdc00 && low <= 0xdfff
 }
 
-function failureReason(run: ToolRun): string {
-  switch (run.status) {
+function failureReason({ status, exitCode, signal, timeoutMs, reason }: WithoutTimes): string {
+  switch (status) {
     case 'timeout':
-      return run.timeoutMs === undefined ? 'timeout' : `timeout, not done within ${run.timeoutMs / 1000}s`
+      return timeoutMs === undefined ? 'timeout' : `timeout, not done within ${timeoutMs / 1000}s`
     case 'killed':
-      return run.reason ?? `killed by ${run.signal ?? 'a resource limit'}`
+      return signal === null ? (reason ?? 'killed by a resource limit') : `killed by ${signal}`
     case 'rejected':
-      return run.reason ?? 'rejected'
+      return reason ?? 'rejected'
     default:
-      return run.reason ?? `exit code ${run.exitCode ?? 'unknown'}`
+      return exitCode === null ? (reason ?? 'exit code unknown') : `exit code ${exitCode}`
   }
 }
 

@@ -151,6 +151,8 @@ export interface ToolCompleted {
   readonly stderr: string
   /** null where the call ended by a signal, or was never run. */
   readonly exitCode: number | null
+  /** Name of the signal that killed the code; absent where none did, and where the sandbox ended the code at its deadline. */
+  readonly signal?: string
   readonly wallMs: number
   readonly cpuMs: number
   /** null where no executor was asked. */

@@ -124,6 +124,7 @@ export const trajectoryShapes = {
       stdout: 'string',
       stderr: 'string',
       exitCode: { nullable: 'int' },
+      signal: { optional: 'string' },
       wallMs: 'number',
       cpuMs: 'number',
       executor: { nullable: 'string' },

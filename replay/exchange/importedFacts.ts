@@ -37,6 +37,7 @@ const call = z.object({
   stdout: z.string().default(''),
   stderr: z.string().default(''),
   exitCode: z.number().int().nullable().default(null),
+  signal: z.string().optional(),
   wallMs: z.number().nonnegative().default(0),
   ran: z.boolean(),
 })
@@ -209,7 +210,7 @@ function rolloutFacts(line: Ours, at: number): Fact[] {
     for (const c of line.toolCalls.filter(c => c.turn === turn)) {
       const place = { at, trajectory, turn, call: c.call, attempt: 0, tool: c.tool }
       if (c.ran) facts.push({ type: 'tool.asked', ...place, epoch: only, arguments: c.arguments })
-      const { status, stdout, stderr, exitCode, wallMs } = c
+      const { status, stdout, stderr, exitCode, signal, wallMs } = c
       const executor = c.ran ? executorId('imported') : null
       facts.push({
         type: 'tool.completed',
@@ -219,6 +220,7 @@ function rolloutFacts(line: Ours, at: number): Fact[] {
         stdout,
         stderr,
         exitCode,
+        ...(signal === undefined ? {} : { signal }),
         wallMs,
         cpuMs: 0,
         executor,

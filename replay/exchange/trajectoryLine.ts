@@ -48,6 +48,8 @@ export interface LineCall {
   readonly stdout: string
   readonly stderr: string
   readonly exitCode: number | null
+  /** Name of the signal that killed the code. */
+  readonly signal?: string
   readonly wallMs: number
   /** Whether an executor was asked. */
   readonly ran: boolean
@@ -190,10 +192,11 @@ export function callsOf(counted: Counted): readonly LineCall[] {
   for (const fact of factsIn(counted)) {
     if (fact.type === 'tool.asked') asked.set(`${fact.turn}#${fact.call}`, fact)
     if (fact.type !== 'tool.completed') continue
-    const { turn, call, tool, status, text, stdout, stderr, exitCode, wallMs } = fact
+    const { turn, call, tool, status, text, stdout, stderr, exitCode, signal, wallMs } = fact
     const args = asked.get(`${turn}#${call}`)?.arguments ?? {}
     calls.push({
       ...{ turn, call, tool, arguments: args, status, text, stdout, stderr, exitCode, wallMs },
+      ...(signal === undefined ? {} : { signal }),
       ran: fact.executor !== null,
     })
   }

@@ -7,7 +7,7 @@
  */
 import { notUnicode } from '../escapedText'
 import type { Sandbox } from '../sandbox'
-import { type PythonToolLimits, type PythonToolResult, toolResultOf } from './pythonTool'
+import { type PythonToolLimits, type PythonToolResult, textResult } from './pythonTool'
 
 export const notebookTool = {
   name: 'python_notebook',
@@ -30,5 +30,5 @@ export async function runNotebookCell(
   // A cell that was not Unicode text was rejected when it ran first, and left no state.
   const history = cell.before.map(code => ({ code: notUnicode(code) ? '' : code }))
   const session = { id: cell.session, cell: history.length, history }
-  return toolResultOf(await sandbox.run({ id, code: cell.code, ...limits, session }, signal))
+  return textResult(await sandbox.run({ id, code: cell.code, ...limits, session }, signal))
 }

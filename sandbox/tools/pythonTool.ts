@@ -1,8 +1,9 @@
 /**
  * The Python tool that models learn to call: code with standard input; the last expression is echoed as IPython does.
  *
- * in   {code, input} from a model      out  status and output of the run
- * Invariant: line numbers are those of the model's code, and output before an error is kept.
+ * in   {code, input} from a model      out  the sandbox's result, its streams as text
+ * Invariant: line numbers are those of the model's code, and what it printed before an error is kept. Nothing of the result is
+ * put into words here: status, exit code, signal and reason are the sandbox's.
  * Source: arXiv 2508.20722 §2.1 (the tool, its four outcomes); the form of errors is the released wrapper's.
  */
 import type { RunRequest, RunResult, Sandbox } from '../sandbox'
@@ -24,21 +25,15 @@ export const pythonTool = {
 } as const
 
 export type PythonToolLimits = Pick<RunRequest, 'timeoutMs' | 'memoryMb' | 'maxProcesses' | 'maxOutputBytes'> & {
-  /** Name of the call, in the sandbox's results. */
+  /** Id of the call in the sandbox's results. */
   readonly id?: string
   readonly signal?: AbortSignal
 }
 
-export interface PythonToolResult {
-  readonly status: 'ok' | 'error' | 'timeout'
-  /** Captured output as text; the true sizes are in `stdoutBytes` and `stderrBytes`. */
+/** A result of the sandbox, with the heads of its streams as text; their true sizes are in `stdoutBytes` and `stderrBytes`. */
+export interface PythonToolResult extends Omit<RunResult, 'stdout' | 'stderr'> {
   readonly stdout: string
   readonly stderr: string
-  readonly stdoutBytes: number
-  readonly stderrBytes: number
-  readonly exitCode: number | null
-  readonly wallMs: number
-  readonly cpuMs: number
 }
 
 /**
@@ -50,31 +45,15 @@ export async function runPythonTool(
   call: { readonly code: string; readonly input: string },
   { id = 'tool', signal, ...limits }: PythonToolLimits = {},
 ): Promise<PythonToolResult> {
-  return toolResultOf(await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal))
+  return textResult(await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal))
 }
 
-/** Converts a run's result to the tool's. A killed or rejected call becomes an error that says so. */
-export function toolResultOf(result: RunResult): PythonToolResult {
-  const { stdoutBytes, stderrBytes, exitCode, wallMs, cpuMs } = result
-  const stdout = text(result.stdout)
-  const stderr = text(result.stderr)
-  const rest = { stdout, stdoutBytes, exitCode, wallMs, cpuMs }
-  switch (result.status) {
-    case 'ok':
-    case 'error':
-    case 'timeout':
-      return { status: result.status, stderr, stderrBytes, ...rest }
-    case 'killed':
-      return { status: 'error', stderr: withLine(stderr, `Killed by ${result.signal}`), stderrBytes, ...rest }
-    case 'rejected':
-      return { status: 'error', stderr: withLine(stderr, `Rejected: ${result.reason}`), stderrBytes, ...rest }
-  }
-}
+/** The result as it is, its streams decoded. */
+export const textResult = (result: RunResult): PythonToolResult => ({
+  ...result,
+  stdout: decoder.decode(result.stdout),
+  stderr: decoder.decode(result.stderr),
+})
 
 // ignoreBOM: a byte order mark printed by the code is part of its output.
 const decoder = new TextDecoder('utf-8', { ignoreBOM: true })
-const text = (bytes: Uint8Array) => decoder.decode(bytes)
-
-function withLine(stderr: string, line: string): string {
-  return stderr === '' || stderr.endsWith('\n') ? `${stderr}${line}\n` : `${stderr}\n${line}\n`
-}

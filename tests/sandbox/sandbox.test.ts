@@ -428,11 +428,21 @@ describe('the Python tool', () => {
       'ValueError at line 2: no repr\n  def __repr__(self): raise ValueError("no repr")\n',
     ],
     ['def f(): f()\nf()', '', /^RecursionError at line 1: /],
-    ['import os; os.kill(os.getpid(), 9)', '', 'Killed by SIGKILL\n'],
   ])('%p fails with its line, and keeps what it printed', async (code, stdout, stderr) => {
     const result = await tool(code)
     expect(result).toMatchObject({ status: 'error', stdout })
     expect(result.stderr).toMatch(stderr)
+  })
+
+  test('code that a signal kills is killed by that signal, and what it printed is kept', async () => {
+    const code = 'import os; print("kept", flush=True); os.kill(os.getpid(), 9)'
+    expect(await tool(code)).toMatchObject({
+      status: 'killed',
+      exitCode: null,
+      signal: 'SIGKILL',
+      stdout: 'kept\n',
+      stderr: '',
+    })
   })
 
   test('code that is out of time says so', async () => {

@@ -447,7 +447,7 @@ test('a history that is none is rejected with the reason, and the sandbox answer
   ])
   expect(text((await single.run({ id: 'a', code: 'print(1)' })).stdout)).toBe('1\n')
   const notebook = (code: string, before: string[]) => runNotebookCell(single, { code, session: 'n', before })
-  expect(await notebook('x = "\ud800"', ['y = 1'])).toMatchObject({ status: 'error' })
+  expect(await notebook('x = "\ud800"', ['y = 1'])).toMatchObject({ status: 'rejected' })
   expect((await notebook('y', ['y = 1', 'x = "\ud800"'])).stdout).toBe('1\n')
   await single.close()
 })

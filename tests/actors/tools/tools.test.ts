@@ -236,6 +236,60 @@ test('every attempt of a call carries one idempotency key, another call another,
   }
 })
 
+describe('what the model reads of a call', () => {
+  const ask = async (tool: string, args: Readonly<Record<string, unknown>>, timeoutMs = 10_000) => {
+    const { tools } = await open({ names: [pythonTool.name, notebookTool.name] })
+    const place = { trajectory: trajectoryId(group, 5), turn: 0, call: 0, attempt: 0, epoch: epoch(0) }
+    const port = toolPort(tools, executorId('x'), systemEffects)
+    const reply = await port(
+      { type: 'tool.execute', ...place, tool, arguments: args, timeoutMs, responseChars: 2000 },
+      never,
+    )
+    return reply!.facts[0]!
+  }
+  const both = [
+    [pythonTool.name, { input: '' }],
+    [notebookTool.name, {}],
+  ] as const
+
+  test.each(both)('%s: output, no output, an error and a timeout', async (tool, rest) => {
+    const texts = ['print(6 * 7)', 'x = 5', '1 / 0', 'import sys; print("half"); sys.exit(3)'].map(
+      async code => (await ask(tool, { code, ...rest })) as { text: string },
+    )
+    expect((await Promise.all(texts)).map(({ text }) => text)).toEqual([
+      'Tool call success\nstdout: 42',
+      'Tool call success',
+      'Tool call failure\nreason: exit code 1\nstderr: ZeroDivisionError at line 1: division by zero\n  1 / 0',
+      'Tool call failure\nreason: exit code 3\nstdout: half',
+    ])
+    const late = { code: 'print("first", flush=True)\nwhile True: pass', ...rest }
+    expect(await ask(tool, late, 500)).toMatchObject({
+      status: 'timeout',
+      text: 'Tool call failure\nreason: timeout, not done within 0.5s\nstdout: first',
+    })
+  })
+
+  test.each(both)('%s: code that segfaults is said to be killed by that signal', async (tool, rest) => {
+    const code =
+      'import ctypes, sys\nprint("before", flush=True)\nprint("so far", file=sys.stderr, flush=True)\nctypes.string_at(0)'
+    expect(await ask(tool, { code, ...rest })).toMatchObject({
+      status: 'error',
+      text: 'Tool call failure\nreason: killed by SIGSEGV\nstdout: before\nstderr: so far',
+      stdout: 'before\n',
+      stderr: 'so far\n',
+      exitCode: null,
+      signal: 'SIGSEGV',
+    })
+  })
+
+  test.each(both)('%s: code that the sandbox refuses is given its reason', async (tool, rest) => {
+    const fact = await ask(tool, { code: 'x = "\ud800"', ...rest })
+    expect(fact).toMatchObject({ status: 'error', stdout: '', stderr: '', exitCode: null })
+    expect((fact as { text: string }).text).toMatch(/^Tool call failure\nreason: code must be Unicode text; .*$/)
+    expect(fact).not.toHaveProperty('signal')
+  })
+})
+
 describe('MCP', () => {
   test('a server from npm offers its tools with their schemas, and answers calls that are made at once', async () => {
     const entry = require.resolve('@modelcontextprotocol/server-everything/dist/index.js')

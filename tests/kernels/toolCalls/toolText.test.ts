@@ -1,15 +1,14 @@
 /** The texts that a model sees of its tools: the paper's four outcomes, and the cut in the middle. */
 import fc from 'fast-check'
-import { type ToolRun, toolResultText, toolStatusOf, truncateMiddle } from '../../../kernels/toolCalls/toolText'
+import {
+  type ToolOutcome,
+  toolOutcome,
+  toolResultText,
+  toolStatusOf,
+  truncateMiddle,
+} from '../../../kernels/toolCalls/toolText'
 
-const run = (rest: Partial<ToolRun>): ToolRun => ({
-  status: 'ok',
-  exitCode: 0,
-  signal: null,
-  stdout: '',
-  stderr: '',
-  ...rest,
-})
+const run = (known: Partial<ToolOutcome>): ToolOutcome => toolOutcome({ status: 'ok', exitCode: 0, ...known })
 
 test('output, no output, an error with its traceback, and a timeout each have their text', () => {
   expect(toolResultText(run({ stdout: '42\n' }))).toBe('Tool call success\nstdout: 42')
@@ -26,10 +25,33 @@ test('output, no output, an error with its traceback, and a timeout each have th
   )
 })
 
-test('warnings on stderr of a call that succeeded are shown, and no time unless asked for', () => {
+test('warnings on stderr of a call that succeeded are shown, and no time', () => {
   const warned = run({ stdout: '1', stderr: 'careful', wallMs: 1234 })
   expect(toolResultText(warned)).toBe('Tool call success\nstdout: 1\nstderr: careful')
-  expect(toolResultText(warned, { executionTime: true })).toMatch(/\nexecution time: 1\.23s$/)
+})
+
+test('a signal and an exit code are said whatever else the sandbox says; a call that has neither is given its reason', () => {
+  const reason = 'cell 3 left nothing'
+  const texts = [
+    run({ status: 'killed', exitCode: null, signal: 'SIGSEGV', reason }),
+    run({ status: 'killed', exitCode: null, reason }),
+    run({ status: 'killed', exitCode: null }),
+    run({ status: 'error', exitCode: 2, reason }),
+    run({ status: 'error', exitCode: null, reason }),
+    run({ status: 'error', exitCode: null }),
+    run({ status: 'rejected', exitCode: null, reason }),
+    run({ status: 'timeout', exitCode: null, signal: 'SIGKILL', reason }),
+  ].map(outcome => toolResultText(outcome).replace('Tool call failure\nreason: ', ''))
+  expect(texts).toEqual([
+    'killed by SIGSEGV',
+    reason,
+    'killed by a resource limit',
+    'exit code 2',
+    reason,
+    'exit code unknown',
+    reason,
+    'timeout',
+  ])
 })
 
 test('only exit 0 is ok; a timeout stays one; everything else is an error', () => {
