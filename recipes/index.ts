@@ -1,4 +1,4 @@
-/** Recipes by name, and what one writes a recipe with: the public surface (`troupe/recipes`). */
+/** Recipes by name, and the functions and types for writing one: the public surface `troupe/recipes`. */
 import type { Recipe } from '../config'
 import { environment } from './environment'
 import { gsm8k } from './gsm8k'

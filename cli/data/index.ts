@@ -1,8 +1,8 @@
 /**
- * `troupe data NAME`: a published set of problems becomes the file that a recipe reads.
+ * `troupe data NAME`: turns a published set of problems or conversations into the file that a recipe reads.
  *
  * in   a file, a directory or the hub        out  JSONL of {id, problem, answer, source}; a report on stdout
- * Invariant: the file is whole or not there; the report accounts for every row.
+ * Invariant: the file is written whole or not at all; the report accounts for every row.
  */
 
 import { createHash } from 'node:crypto'
@@ -42,7 +42,7 @@ interface DataOptions {
 
 const names = (sets: ReadonlyMap<string, unknown>) => [...sets.keys()].join(', ')
 const words = 8
-const usualSeed = 1
+const defaultSeed = 1
 
 export function registerData(program: Command): void {
   program
@@ -50,24 +50,34 @@ export function registerData(program: Command): void {
     .description(`prepare a data set: problems (${names(problemSets)}) or conversations (${names(conversationSets)})`)
     .requiredOption(
       '--from <place>',
-      'a file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME',
+      'file or directory (JSONL, JSON, parquet), hub, or hub:OWNER/NAME (repeatable)',
       repeatable,
       [],
     )
-    .requiredOption('--out <file>', 'JSONL to write')
-    .option('--split <name>', 'which split, on the hub')
-    .option('--revision <name>', 'which revision, on the hub')
-    .option('--against <file>', 'evaluation problems: who shares 8 words in a row with one is left out', repeatable, [])
-    .option('--answers <file>', 'sampled answers {problem | id, answers: […]} of a model', repeatable, [])
-    .option('--agreement <n/m>', 'keep problems where n of m sampled answers match (0: keep all)', agreementOf)
+    .requiredOption('--out <file>', 'JSONL file to write')
+    .option('--split <name>', 'split on the hub')
+    .option('--revision <name>', 'revision on the hub (default main)')
+    .option(
+      '--against <file>',
+      'evaluation problems: a problem that shares 8 words in a row with one is dropped (repeatable)',
+      repeatable,
+      [],
+    )
+    .option(
+      '--answers <file>',
+      'sampled answers of a model: rows {problem | id, answers: […]} (repeatable)',
+      repeatable,
+      [],
+    )
+    .option('--agreement <n/m>', 'keep problems where at least n of m sampled answers match (0: keep all)', agreementOf)
     .option('--integer', 'keep integer answers only')
-    .option('--no-integer', 'keep other answers, too')
-    .option('--seed <n>', `of the shuffle (default ${usualSeed} for training sets)`, wholeNumber(0, 2 ** 31 - 1))
-    .addOption(new Option('--order <order>', 'of what is written').choices(['shuffled', 'published']))
-    .option('--limit <n>', 'write at most so many', wholeNumber(1, 1e9))
-    .option('--largest-bad-share <share>', 'refuse a set of which more rows are broken', shareOf('from 0'), 0.2)
-    .option('--cache <directory>', 'where files of the hub are kept', '.troupe/data')
-    .option('--json', 'the report as JSON')
+    .option('--no-integer', 'keep other answers as well')
+    .option('--seed <n>', `seed of the shuffle (default ${defaultSeed} for training sets)`, wholeNumber(0, 2 ** 31 - 1))
+    .addOption(new Option('--order <order>', 'order of the written rows').choices(['shuffled', 'published']))
+    .option('--limit <n>', 'write at most N rows', wholeNumber(1, 1e9))
+    .option('--largest-bad-share <share>', 'refuse a file with a larger share of broken rows', shareOf('from 0'), 0.2)
+    .option('--cache <directory>', 'directory for files from the hub', '.troupe/data')
+    .option('--json', 'print the report as JSON')
     .action(async (name: string, options: DataOptions) => {
       const report = await prepareData(name, options)
       process.stdout.write(options.json ? `${JSON.stringify(report, null, 2)}\n` : printReport(report))
@@ -89,7 +99,7 @@ async function prepareData(name: string, options: DataOptions): Promise<DataRepo
     agreement: options.agreement ?? set.agreement,
     answers: options.answers.length === 0 ? undefined : allRows(await allFiles(options.answers)),
     evaluation,
-    seed: shuffles ? (options.seed ?? usualSeed) : undefined,
+    seed: shuffles ? (options.seed ?? defaultSeed) : undefined,
     limit: options.limit,
   }
   const prepared = await prepare(allRows(files), plan)
@@ -107,7 +117,7 @@ async function prepareData(name: string, options: DataOptions): Promise<DataRepo
   }
 }
 
-/** Conversations for a cold start: nothing is compared with an answer. */
+/** Prepares conversations for a cold start. They have no answers, so the filters by answer do not apply. */
 async function prepareDemonstrations(set: ConversationSet, options: DataOptions): Promise<DataReport> {
   if (
     options.against.length + options.answers.length > 0 ||
@@ -115,13 +125,13 @@ async function prepareDemonstrations(set: ConversationSet, options: DataOptions)
     options.integer === true
   ) {
     throw wrong(
-      `${set.name} holds conversations: --against, --answers, --agreement and --integer are for problems`,
+      `${set.name} holds conversations, but --against, --answers, --agreement and --integer apply to problems only`,
       'leave them out',
     )
   }
   readyOut(options.out)
   const files = await filesOf({ ...set, split: 'train' }, options)
-  const seed = options.order === 'published' ? undefined : (options.seed ?? usualSeed)
+  const seed = options.order === 'published' ? undefined : (options.seed ?? defaultSeed)
   const prepared = await prepareConversations(allRows(files), set, { seed, limit: options.limit })
   refuseBad(prepared, files, options.largestBadShare)
   const { conversations, ...counted } = prepared
@@ -152,7 +162,8 @@ async function filesOf(set: Place, options: DataOptions): Promise<readonly strin
       continue
     }
     const repo = from === 'hub' ? set.hub.repo : from.slice('hub:'.length)
-    if (!/^[\w.-]+\/[\w.-]+$/.test(repo)) throw wrong(`--from ${from} names no data set`, '--from hub:OWNER/NAME')
+    if (!/^[\w.-]+\/[\w.-]+$/.test(repo))
+      throw wrong(`--from ${from} does not name a data set`, 'write --from hub:OWNER/NAME')
     const { split = set.split, revision } = options
     const paths =
       repo === set.hub.repo ? set.hub.files[split] : new RegExp(`(^|/)${escaped(split)}[^/]*\\.(parquet|jsonl?)$`)
@@ -179,7 +190,7 @@ async function against(set: ProblemSet, places: readonly string[]): Promise<Deco
       if (typeof text === 'string') evaluation.add(text)
     }
     if (evaluation.problems === before) {
-      throw noData(`--against ${file} holds no problems`, 'rows are {"problem": …} or {"question": …}')
+      throw noData(`--against ${file} holds no problems`, 'rows must be {"problem": …} or {"question": …}')
     }
   }
   return evaluation
@@ -199,11 +210,11 @@ function refuseBad({ rows, broken, brokenAt }: RowCounts, files: readonly string
   const why = Object.entries(broken).map(([reason, n]) => `${n} ${reason}`)
   throw noData(
     rows === 0
-      ? `${files.join(', ')}: no rows`
-      : `${files.join(', ')}: ${bad} of ${rows} rows are broken: ${why.join(', ')}; the first at ${brokenAt.join(', ')}`,
+      ? `${files.join(', ')}: the files have no rows`
+      : `${files.join(', ')}: ${bad} of ${rows} rows are broken: ${why.join(', ')}; the first are at ${brokenAt.join(', ')}`,
     rows === 0
-      ? 'give the file that the set is published in'
-      : `over --largest-bad-share ${largest}; is it another set's file?`,
+      ? 'give the file in which the set is published'
+      : `this exceeds --largest-bad-share ${largest}; check that the file belongs to this set`,
   )
 }
 
@@ -215,22 +226,23 @@ function refuseEmpty(
   const why = Object.entries(dropped).map(([reason, n]) => `${n} ${reason}`)
   const hint =
     dropped['no sampled answers'] === undefined
-      ? 'look at the reasons; --no-integer keeps other answers'
-      : 'give sampled answers, --answers FILE of {problem, answers: […]}, or keep problems without: --agreement 0'
-  throw noData(`of ${rows} rows of ${set.title} none is left: ${why.join(', ')}`, hint)
+      ? 'loosen the filter that the reasons name; --no-integer keeps other answers'
+      : 'give sampled answers (--answers FILE of {problem, answers: […]}), or keep problems without them (--agreement 0)'
+  throw noData(`none of ${rows} rows of ${set.title} is left: ${why.join(', ')}`, hint)
 }
 
 function unknownSet(name: string): never {
   const known = [...problemSets.keys(), ...conversationSets.keys()]
   const nearest = closest(name, known)
   const guess = distance(name, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
-  throw wrong(`no data set '${name}'${guess}`, `data sets: ${known.join(', ')}`)
+  throw wrong(`no data set is named '${name}'${guess}`, `known data sets: ${known.join(', ')}`)
 }
 
 function agreementOf(text: string): { least: number; of: number } {
   const found = /^(\d+)(?:\/(\d+))?$/.exec(text)
   const [least, of] = [Number(found?.[1]), Number(found?.[2] ?? 16)]
-  if (found === null || least > of) throw wrong(`--agreement ${text} is no n/m with n ≤ m`, '--agreement 2/16')
+  if (found === null || least > of)
+    throw wrong(`--agreement ${text} must be n/m with n ≤ m`, 'for example --agreement 2/16')
   return { least, of }
 }
 

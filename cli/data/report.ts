@@ -1,4 +1,4 @@
-/** What became of a data set's rows, for a person. */
+/** Prints the report of `troupe data`: the number of a set's rows by outcome, for a person. */
 import { escapeForTerminal } from '../io/terminal'
 
 export interface DataReport {
@@ -9,7 +9,7 @@ export interface DataReport {
   readonly out: string
   readonly rows: number
   readonly kept: number
-  /** Rows by reason: broken ones are not what the set's rows are, dropped ones were filtered out. */
+  /** Number of rows by reason: broken rows do not have the set's form, dropped rows were filtered out. */
   readonly broken: Readonly<Record<string, number>>
   readonly brokenAt: readonly string[]
   readonly dropped: Readonly<Record<string, number>>
@@ -20,7 +20,7 @@ export interface DataReport {
     readonly problems: number
     readonly files: readonly string[]
   } | null
-  /** null: the order is the published one. */
+  /** Seed of the shuffle; null: the published order. */
   readonly seed: number | null
   readonly sha256: string
 }
@@ -33,7 +33,7 @@ export function printReport(report: DataReport): string {
       .sort(([, a], [, b]) => b - a)
       .map(([reason, n]) => line(n, `${kind}: ${reason}`))
   const at =
-    report.brokenAt.length === 0 ? [] : [`  broken rows begin at ${escapeForTerminal(report.brokenAt.join(', '))}`]
+    report.brokenAt.length === 0 ? [] : [`  the first broken rows: ${escapeForTerminal(report.brokenAt.join(', '))}`]
   const { decontaminated, agreement, seed } = report
   const filters = [
     ...(report.integer ? ['integer answers only'] : []),
@@ -49,7 +49,7 @@ export function printReport(report: DataReport): string {
     `${report.title}: ${report.kept} of ${report.rows} rows kept (${filters.join('; ')})`,
     ...reasons(report.broken, 'broken'),
     ...at,
-    ...reasons(report.dropped, 'left out'),
+    ...reasons(report.dropped, 'dropped'),
     `${escapeForTerminal(report.out)}  sha256 ${report.sha256.slice(0, 16)}…`,
     '',
   ].join('\n')

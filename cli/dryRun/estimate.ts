@@ -1,9 +1,9 @@
 /**
- * What a recipe will take on its hardware: memory of a GPU and its host, tokens and time of a step.
+ * Estimates what a recipe needs on its hardware: memory of a GPU and its host, tokens and time of a step.
  *
- * in   a resolved recipe, its model's transformers config        out  figures, each with the formula that it came from
- * Invariant: pure arithmetic from the recipe's numbers and the data sheet's; what is assumed (utilization, how much of its
- * budget a rollout uses) is said beside the figure. It is an estimate: communication, and imbalance of GPUs, are not in it.
+ * in   a resolved recipe, its model's transformers config        out  figures, each with its formula
+ * Invariant: pure arithmetic on the numbers of the recipe and the hardware's data sheet. A figure states its assumptions
+ * (utilization, share of its budget that a rollout uses). Communication and imbalance between GPUs are not included.
  */
 import type { HardwareConfig, RecipeConfig } from '../../config'
 
@@ -19,7 +19,7 @@ export interface Estimate {
   readonly memory: readonly Figure[]
   readonly tokens: readonly Figure[]
   readonly time: readonly Figure[]
-  /** What does not fit. */
+  /** Parts that do not fit the hardware. */
   readonly faults: readonly string[]
 }
 
@@ -35,7 +35,7 @@ interface Shape {
 }
 
 const gib = 2 ** 30
-/** Of its response budget that a rollout uses in the mean: the paper's go from 1K to 4K of 8K in stage 1, to 8K of 12K in stage 3. */
+/** Mean share of its response budget that a rollout uses. The paper's rollouts grow from 1K to 4K of 8K in stage 1, to 8K of 12K in stage 3. */
 const meanShareOfBudget = 0.5
 
 export function estimate(
@@ -63,7 +63,7 @@ export function estimate(
       trained: `${billions(trainable)} ${lora ? 'of adapters' : 'parameters'}`,
     },
   }
-  // A layer's parameters are gathered whole for a moment, in bf16, with the next one's.
+  // The whole parameters of a layer and of the next one are gathered for a moment, in bf16.
   const gathered = (2 * 2 * (parameters / (s.layers + 2))) / gib
   const micro = train.microBatchTokens
   const perLayer = train.checkpointing ? 2 * s.hidden : 34 * s.hidden
@@ -82,7 +82,7 @@ export function estimate(
   const bytesAStep = (2 * parameters) / tp + (running * meanTokens * kvBytes) / tp
   const tokensASecond = (engines * running * hardware.generationUtilization * hardware.bandwidthGBps * 1e9) / bytesAStep
   const generation = sampled / tokensASecond
-  // Forward and backward: 6 a parameter and token; recomputed activations: 2; scoring the reference, once a step: 2.
+  // FLOPs per parameter and token: 6 for forward and backward, 2 for recomputed activations, 2 for scoring the reference once a step.
   const measuresKl = train.klCoef > 0
   const pass = train.checkpointing ? 8 : 6
   const flops = (pass * train.innerSteps + (measuresKl ? 2 : 0)) * parameters * trained
@@ -112,7 +112,7 @@ export function estimate(
             'trainer: snapshot',
             (12 * trainable) / ranks / gib,
             'GiB of host a rank',
-            `(4 + 8) bytes × ${states.said.trained} / ${ranks} ranks: to undo inner steps`,
+            `(4 + 8) bytes × ${states.said.trained} / ${ranks} ranks, to undo inner steps`,
           ),
         ]
       : []),
@@ -122,7 +122,7 @@ export function estimate(
             'trainer: reference',
             (8 * trainable) / ranks / gib,
             'GiB of host a rank',
-            `(4 + 4) bytes × ${states.said.trained} / ${ranks} ranks: it, and the policy while it is scored`,
+            `(4 + 4) bytes × ${states.said.trained} / ${ranks} ranks: the reference, and the policy while the reference is scored`,
           ),
         ]
       : []),
@@ -170,21 +170,21 @@ export function estimate(
   const faults = [
     ...(needed > memoryGib
       ? [
-          `the trainer needs ${needed.toFixed(1)} GiB of each GPU's ${memoryGib}: more train.ranks, fewer train.microBatchTokens, train.checkpointing or train.lora`,
+          `the trainer needs ${needed.toFixed(1)} GiB of each GPU's ${memoryGib}: raise train.ranks, lower train.microBatchTokens, or set train.checkpointing or train.lora`,
         ]
       : []),
     ...(kvTokens < limits.contextTokens
       ? [
-          `an engine's KV cache holds ${count(kvTokens)} tokens, a context has ${limits.contextTokens}: raise hardware.tensorParallel`,
+          `an engine's KV cache holds ${count(kvTokens)} tokens, but a context has ${limits.contextTokens}: raise hardware.tensorParallel`,
         ]
       : []),
-    ...(gpus % tp === 0 ? [] : [`${gpus} GPUs are no multiple of hardware.tensorParallel ${tp}`]),
-    ...(train.ranks > gpus ? [`train.ranks ${train.ranks} are more than ${gpus} GPUs`] : []),
+    ...(gpus % tp === 0 ? [] : [`hardware.gpus ${gpus} is not a multiple of hardware.tensorParallel ${tp}`]),
+    ...(train.ranks > gpus ? [`train.ranks ${train.ranks} exceeds hardware.gpus ${gpus}`] : []),
   ]
   return { parameters, memory, tokens, time, faults }
 }
 
-/** Reads a transformers config of a dense decoder; what it does not say is as in Llama's. */
+/** Reads the transformers config of a dense decoder. Missing fields take Llama's values. */
 function shapeOf(config: Readonly<Record<string, unknown>>): Shape {
   const number = (name: string, otherwise: number) =>
     typeof config[name] === 'number' ? (config[name] as number) : otherwise
@@ -208,7 +208,7 @@ function parametersOf(s: Shape): number {
   return s.layers * layer + (s.tied ? 1 : 2) * s.vocabulary * s.hidden + s.hidden
 }
 
-/** Adapters on every linear layer of every block. */
+/** Parameters of adapters on every linear layer of every block. */
 function loraParameters(s: Shape, rank: number): number {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim]
   const sides = 2 * (s.hidden + q) + 2 * (s.hidden + kv) + 3 * (s.hidden + s.intermediate)

@@ -1,8 +1,8 @@
 /**
- * `troupe train RECIPE --dry-run`: one real step on a random 2-layer model of the recipe's architecture, through the whole system
- * without a GPU, and what the real run will take.
+ * `troupe train RECIPE --dry-run`: makes one real step on a random 2-layer model of the recipe's architecture, through the whole
+ * system and without a GPU, and estimates the real run.
  *
- * in   a recipe        out  what was reduced, the step, the estimates; exit 0 where the step was made
+ * in   a recipe        out  the reduced fields, the step, the estimates; exit code 0 where the step was made
  * Invariant: engine, trainer, renderer, sandbox, verifier, scheduler and bus are those of a run. Nothing is left behind.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -46,7 +46,10 @@ export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe
   const estimated = estimate(config, architecture, hardware)
   const reduced = reduce(config, architecture, templateOf(config))
   const tasks = await recipe.tasks(config).then(
-    source => ({ found: true, said: source.size === undefined ? 'tasks without an end' : `${source.size} tasks` }),
+    source => ({
+      found: true,
+      said: source.size === undefined ? 'an unlimited number of tasks' : `${source.size} tasks`,
+    }),
     thrown => ({ found: false, said: asError(thrown).message }),
   )
   if (!json) {
@@ -54,7 +57,7 @@ export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe
       `dry run of ${config.name}: a random model of 2 layers of ${String(architecture.model_type)}, one step on this machine's CPU`,
     )
     for (const { path, from, to } of reduced.changes) say(`  ${path}: ${shown(from)} → ${shown(to)}`)
-    say(`the recipe's own data: ${tasks.said}${tasks.found ? '' : ' (the step is on problems of the dry run)'}`)
+    say(`the recipe's own data: ${tasks.said}${tasks.found ? '' : ' (the step uses problems of the dry run)'}`)
   }
   const ran = await oneStep(reduced)
   if (json) {
@@ -103,7 +106,7 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
     const seconds = (systemEffects.elapsed() - begun) / 1000
     const [outcome, reason] =
       ended === 'late'
-        ? ['failed', `not over within ${deadlineMs / 60_000} minutes`]
+        ? ['failed', `the step was not over within ${deadlineMs / 60_000} minutes`]
         : typeof ended === 'string'
           ? ['stopped', ended]
           : [ended.outcome, ended.reason]
@@ -128,13 +131,13 @@ function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknow
     throw new TroupeError('config.no_architecture', {
       boundary: 'config',
       retriable: false,
-      message: `a dry run needs the model's architecture, and ${file} cannot be read: ${asError(thrown).message}`,
-      hint: "write the model's transformers config into the recipe, model.architecture; weights are not needed",
+      message: `the dry run needs the model's architecture, but ${file} cannot be read: ${asError(thrown).message}`,
+      hint: "write the model's transformers config into the recipe's model.architecture; weights are not needed",
     })
   }
 }
 
-/** The recipe's template where it is at hand: what it renders is part of what is tried. */
+/** The recipe's own template where the file exists, so that the dry run tries it, too. */
 function templateOf({ model }: RecipeConfig): string {
   return model.template !== undefined && existsSync(model.template) ? model.template : plainTemplate
 }

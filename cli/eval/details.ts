@@ -1,9 +1,9 @@
 /**
- * What an evaluation's log tells beyond its result: by category, by instruction, why rewards could not be had, and problems
- * whose answers agree with one another against the truth.
+ * Computes an evaluation's details from its log: scores by category and instruction, reasons for missing rewards, and problems
+ * whose samples agree on another answer than the truth.
  *
  * in   the facts of `trajectories`        out  counts and shares
- * Invariant: a projection of the log; it changes nothing and can be made anew.
+ * Invariant: a projection of the log: it changes nothing and can be computed again.
  */
 import type { TrajectoryFact } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
@@ -12,15 +12,15 @@ import { readFacts } from '../../replay/trajectories/summaries'
 import type { Journal } from '../../runtime/journal/journal'
 
 export interface EvaluationDetails {
-  /** Mean reward and how many problems, by category, where tasks have one. */
+  /** Mean reward and number of problems, by category; empty where tasks have no category. */
   readonly categories: Readonly<Record<string, { readonly score: number; readonly n: number }>>
-  /** IFEval: share of all instructions that were followed. */
+  /** IFEval: share of all instructions that were followed. Null for other benchmarks. */
   readonly instructionAccuracy: number | null
-  /** Rewards that could not be had, by why. */
+  /** Answers without a reward, by reason. */
   readonly unjudged: Readonly<Record<string, number>>
-  /** How answers were judged, e.g. no-answer: 3. */
+  /** Answers by the way in which they were judged, such as no-answer: 3. */
   readonly how: Readonly<Record<string, number>>
-  /** At least two thirds of three samples or more give one answer, and it is not the truth: is the truth right? */
+  /** Problems where at least two thirds of three or more samples give the same wrong answer. Their truth may be wrong. */
   readonly suspects: readonly {
     readonly task: string
     readonly truth: string
@@ -86,7 +86,7 @@ function categoriesOf(samples: readonly Sample[]): EvaluationDetails['categories
   )
 }
 
-/** How `math`, `choice` and `exact` say that an answer is not the truth; others' answers have nothing to agree on. */
+/** Values of `how` for rewards that compare an answer with a truth: `math`, `choice`, `exact`. Other answers cannot agree. */
 const comparing = new Set(['integer', 'unit', 'text', 'math-verify', 'choice', 'exact'])
 
 function suspectsOf(judged: readonly (readonly [TrajectoryId, Sample])[]): EvaluationDetails['suspects'] {

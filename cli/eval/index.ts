@@ -1,8 +1,10 @@
 /**
  * `troupe eval NAME|all`: a model answers a benchmark's problems, K times each, through the same actors as training.
- * stdout: with --json a line with the result and a summary, else the result beside the paper's table; stderr: progress.
- * A run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` evaluates on every benchmark
- * whose file lies in the directory given, a run each, and says which it found none of.
+ *
+ * in   a benchmark, its files, a model        out  stdout: the result beside the paper's table, or JSON lines with --json;
+ *                                                  stderr: progress
+ * An evaluation is a run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` runs every
+ * benchmark whose file lies in the given directory, one run each, and names the benchmarks without a file.
  */
 
 import { existsSync, statSync } from 'node:fs'
@@ -20,45 +22,55 @@ import { timestamp } from '../train'
 import { type EvalOptions, evaluateOne, fieldsOf, wrong } from './one'
 import { recordedEvaluation } from './recorded'
 import { type Evaluated, readyReport, writeReport } from './report'
-import { refuseDropped, refuseOther } from './resumed'
+import { refuseChangedRecipe, refuseUnusedOptions } from './resumed'
 
 export function registerEval(program: Command): void {
   const names = [...benchmarks.keys()].join(', ')
   const command = program
     .command('eval <name>')
-    .description(`evaluate a model on a benchmark: ${names}; or on all that a directory holds: all`)
-    .option('--data <file>', 'the problems, as the benchmark is published; with `all` a directory of such files')
-    .option('--answers <file>', "bfcl: the possible answers; arena-hard: the baseline's answers")
-    .option('--judge <url>', 'arena-hard: an OpenAI-compatible server')
-    .option('--judge-model <name>', 'arena-hard: one of its models')
-    .option('--judge-key-env <name>', "arena-hard: the environment variable that holds the server's key")
-    .option('--model <dir>', 'a directory that transformers loads')
-    .option('--samples <k>', "answers to each problem (default: the paper's)", wholeNumber(1, 1024))
-    .option('--temperature <t>', "default: the paper's", numberFrom(0))
+    .description(`evaluate a model on a benchmark: ${names}; all: on every benchmark with a file in a directory`)
+    .option(
+      '--data <file>',
+      'the problems, in the form in which the benchmark is published; with `all`: a directory of such files',
+    )
+    .option('--answers <file>', "bfcl: file of the possible answers; arena-hard: file of the baseline's answers")
+    .option('--judge <url>', 'arena-hard: base URL of an OpenAI-compatible server with the judge')
+    .option('--judge-model <name>', 'arena-hard: model of that server that judges')
+    .option('--judge-key-env <name>', "arena-hard: environment variable with the server's API key")
+    .option('--model <dir>', 'directory of a model that transformers can load')
+    .option('--samples <k>', "answers for each problem (default: the paper's)", wholeNumber(1, 1024))
+    .option('--temperature <t>', "sampling temperature (default: the paper's)", numberFrom(0))
     .option(
       '--max-tokens <n>',
-      'of an answer, tools aside (default 30000, or what fits the model)',
+      'response tokens of an answer, tool responses not counted (default 30000, or what the context allows)',
       wholeNumber(1, 2 ** 24),
     )
-    .option('--turns <n>', 'default 30, or 1 without tools', wholeNumber(1, 10_000))
-    .option('--limit <n>', 'only the first problems', wholeNumber(1, 2 ** 31))
-    .option('--system <text>', 'system message, or @FILE, for a model that was trained on one of its own; empty: none')
+    .option(
+      '--turns <n>',
+      'turns of an answer at most (default 30; 1 where the benchmark uses no tool)',
+      wholeNumber(1, 10_000),
+    )
+    .option('--limit <n>', 'use the first N problems only', wholeNumber(1, 2 ** 31))
+    .option(
+      '--system <text>',
+      'system message, or @FILE, for a model that was trained with one of its own; empty: none',
+    )
     .option('--prefix <text>', 'text before every problem, or @FILE')
     .option('--report <file>', 'write the result as Markdown, and beside it as JSON and as a picture (SVG)')
     .option(
       '--engine <address>',
-      'local, vllm:URL, sglang:URL or openai:URL, many times; recorded:RUN or simulated:FILE',
+      'local, vllm:URL, sglang:URL or openai:URL (repeatable); or recorded:RUN, or simulated:FILE',
       repeatable,
       [],
     )
-    .option('--set <path=value>', 'override a field of the recipe; may be given many times', repeatable, [])
-    .option('--json', 'a JSON line with the result, last a summary')
+    .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
+    .option('--json', 'print a JSON line with the result, and last a summary')
     .option('--run <id>', 'name of the run (default: benchmark and time)')
     .option(
       '--resume <id>',
-      'go on with an evaluation, from the turns it was at; with `all`, give the other options again',
+      'resume an evaluation at the turns where it stopped; with `all`, give the other options again',
     )
-    .option('--accept-code', 'resume a run that other code started')
+    .option('--accept-code', 'resume a run that another version of the code started')
   withBus(command).action(async (name: string, options: EvalOptions) => {
     process.exitCode = name === 'all' ? await evaluateAll(options) : await evaluate(name, options)
   })
@@ -69,14 +81,14 @@ async function evaluate(name: string, options: EvalOptions): Promise<number> {
   if (benchmark === undefined) {
     const names = [...benchmarks.keys(), 'all']
     throw wrong(
-      `there is no benchmark '${name}'`,
+      `no benchmark is named '${name}'`,
       `benchmarks: ${names.join(', ')}; did you mean '${closest(name, names)}'?`,
     )
   }
-  refuseDropped(options)
+  refuseUnusedOptions(options)
   readyReport(options.report)
   const before = await recordedEvaluation(options.bus, options.resume)
-  if (before.state !== 'none') refuseOther(benchmark, before.started)
+  if (before.state !== 'none') refuseChangedRecipe(benchmark, before.started)
   const { code, evaluated } = await evaluateOne(benchmark, options, before)
   const model = options.model ?? (before.state === 'none' ? undefined : modelOf(before.started))
   report(options.report, evaluated === undefined ? [] : [evaluated], model)
@@ -87,7 +99,7 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
   const { resume, run = resume ?? `eval-all-${timestamp()}`, ...given } = options
   const { data } = given
   if (data === undefined || !existsSync(data) || !statSync(data).isDirectory()) {
-    throw wrong('eval all needs the files of the benchmarks', 'give a directory: --data DIR')
+    throw wrong('eval all needs a directory with the files of the benchmarks', 'give it as --data DIR')
   }
   const found = [...benchmarks.values()].map(benchmark => ({ benchmark, files: filesOf(benchmark, data, options) }))
   readyReport(options.report)
@@ -95,14 +107,14 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
   let code = 0
   for (const { benchmark, files } of found) {
     if (typeof files === 'string') {
-      process.stderr.write(`${benchmark.name}: left out, ${files}\n`)
+      process.stderr.write(`${benchmark.name}: skipped, ${files}\n`)
       continue
     }
     const name = `${run}-${benchmark.name}`
     const before = await recordedEvaluation(options.bus, resume === undefined ? undefined : name)
     const own = { ...given, ...files }
-    if (before.state !== 'none') refuseOther(benchmark, before.started, await fieldsOf(benchmark, own), own.set)
-    // Those that were begun go on, and the others begin.
+    if (before.state !== 'none') refuseChangedRecipe(benchmark, before.started, await fieldsOf(benchmark, own), own.set)
+    // A benchmark that was begun is resumed; any other starts a new run.
     const named = before.state === 'none' ? { run: name } : { resume: name }
     const one = await evaluateOne(benchmark, { ...own, ...named }, before)
     if (one.evaluated !== undefined) all.push(one.evaluated)
@@ -110,21 +122,21 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     if (one.code >= 128) break // stopped by a signal
   }
   if (all.length === 0 && code === 0)
-    throw wrong(`no benchmark's file lies in ${resolve(data)}`, 'see docs/evaluation.md')
+    throw wrong(`${resolve(data)} holds no file of a known benchmark`, 'docs/evaluation.md lists the file names')
   report(options.report, all, options.model)
   return code
 }
 
-/** The benchmark's files in a directory, or why it cannot be evaluated on. */
+/** The benchmark's files in a directory, or the reason why it cannot be evaluated. */
 function filesOf(
   { files, second, name }: Benchmark,
   directory: string,
   { judge }: EvalOptions,
 ): { readonly data: string; readonly answers?: string } | string {
-  const lying = (names: readonly string[]) => names.map(one => join(directory, one)).find(existsSync)
-  const data = lying(files)
+  const firstExisting = (names: readonly string[]) => names.map(one => join(directory, one)).find(existsSync)
+  const data = firstExisting(files)
   if (data === undefined) return `no ${files.join(' or ')}`
-  const answers = second === undefined ? undefined : lying(second.files)
+  const answers = second === undefined ? undefined : firstExisting(second.files)
   if (second?.required && answers === undefined) return `no ${second.files.join(' or ')} (${second.what})`
   if (name === 'arena-hard' && judge === undefined) return 'no --judge'
   return { data, ...(answers === undefined ? {} : { answers }) }

@@ -1,5 +1,5 @@
 /**
- * One evaluation: a benchmark's fields from the options, its run, and what the log tells afterwards.
+ * Runs one evaluation: makes the recipe's fields from the options, runs it, and reads the details from the log.
  *
  * in   a benchmark, options        out  its result, and the exit code
  */
@@ -45,13 +45,13 @@ export interface EvalOptions {
   readonly acceptCode?: boolean
 }
 
-/** What the engine may hold of KV by default, in tokens: the recipe's default where a context is not longer. */
+/** Default KV cache of the engine, in tokens; a longer context raises it. */
 const kvTokens = 65_536
 const longestContext = 32_768
 /** Room for the problem, the system message and the tools. */
 const promptTokens = 2048
 
-/** `before`: what the log holds of it, where it goes on. */
+/** `before`: the state in the log of the evaluation to resume. */
 export async function evaluateOne(
   benchmark: Benchmark,
   options: EvalOptions,
@@ -75,7 +75,7 @@ export async function evaluateOne(
       }),
   })
   if (result !== undefined) return outcomeOf(code, await withDetails(benchmark, bus, run, result))
-  // Killed between its last two facts, it had its result already.
+  // A run that was killed between its last two facts already has its result.
   const after = await recordedEvaluation(bus, code === 0 ? resume : undefined)
   return outcomeOf(code, after.state === 'over' ? await shown(benchmark, options, run, after) : undefined)
 }
@@ -85,16 +85,18 @@ interface Outcome {
   readonly evaluated: Evaluated | undefined
 }
 
-/** A score of fewer problems than were asked is not the benchmark's: it is told, and is no success. */
+/** Exit code at least 1, with a message, where problems are left without a judged answer: that score is not the benchmark's. */
 function outcomeOf(code: number, evaluated: Evaluated | undefined): Outcome {
   if (evaluated === undefined || isWhole(evaluated.result)) return { code, evaluated }
   const { n, asked } = evaluated.result
   const title = evaluated.benchmark.title
-  process.stderr.write(`${title}: of ${asked?.problems} problems ${n} have an answer that was judged\n`)
+  process.stderr.write(
+    `${title}: only ${n} of ${asked?.problems} problems have a judged answer; the score is not the benchmark's\n`,
+  )
   return { code: Math.max(code, 1), evaluated }
 }
 
-/** One that was done already: its result again, and no engine is started. */
+/** Prints the result of an evaluation that is already over, without starting an engine. */
 async function shown(
   benchmark: Benchmark,
   { bus, json = false }: EvalOptions,
@@ -118,13 +120,13 @@ async function withDetails(
 ): Promise<Evaluated> {
   const details = await detailsIn(bus, run)
   const reasons = reasonsOf(details?.unjudged)
-  if (reasons !== '') process.stderr.write(`answers without a reward, by why:${reasons}\n`)
+  if (reasons !== '') process.stderr.write(`answers without a reward, by reason:${reasons}\n`)
   const how = countsOf(details?.how ?? {})
   if (how !== '') process.stderr.write(`how answers were judged: ${how}\n`)
   return { benchmark, result, run, ...(details === undefined ? {} : { details }) }
 }
 
-/** A log in memory is gone with the run. */
+/** Details from the log; undefined on a bus in memory, whose log is gone after the run. */
 async function detailsIn(bus: string, run: string): Promise<EvaluationDetails | undefined> {
   if (bus.startsWith('memory:')) return undefined
   const opened = await openForReading(bus, run)
@@ -135,14 +137,15 @@ async function detailsIn(bus: string, run: string): Promise<EvaluationDetails | 
   }
 }
 
-/** What the options say about the recipe. */
+/** Recipe fields that the options set, as `path=value`. */
 export async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Promise<string[]> {
   const { data, model, samples, limit, turns, answers } = options
-  if (data === undefined) throw wrong(`${benchmark.title} needs its problems`, 'give --data FILE')
-  if (model === undefined) throw wrong('no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
+  if (data === undefined) throw wrong(`${benchmark.title} needs the file of its problems`, 'give it as --data FILE')
+  if (model === undefined)
+    throw wrong('the evaluation needs a model', 'give --model DIR; `troupe setup smollm2` makes a small one')
   if (benchmark.name === 'arena-hard' && (options.judge === undefined || options.judgeModel === undefined)) {
     throw wrong(
-      `${benchmark.title} needs a judge`,
+      `${benchmark.title} needs a judge model`,
       'give --judge URL of an OpenAI-compatible server, and --judge-model NAME',
     )
   }
@@ -151,7 +154,7 @@ export async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Prom
     ...(answers === undefined ? {} : { answers }),
     ...(functions === undefined ? {} : { functions }),
   })
-  for (const [reason, n] of Object.entries(dropped)) process.stderr.write(`left out: ${n} rows: ${reason}\n`)
+  for (const [reason, n] of Object.entries(dropped)) process.stderr.write(`${n} rows dropped: ${reason}\n`)
   const positions = Math.min(longestContext, longestOf(model))
   const responseTokens = options.maxTokens ?? Math.min(30_000, positions)
   const contextTokens = Math.min(positions, promptTokens + responseTokens)
@@ -168,7 +171,7 @@ export async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Prom
     'limits.responseTokens': responseTokens,
     'limits.turns': turns,
     'engine.kvTokens': Math.max(kvTokens, contextTokens),
-    // The local engine keeps room for a whole context for each.
+    // The local engine reserves room for a whole context for each sequence.
     'engine.maxSequences': Math.max(1, Math.min(64, Math.floor(kvTokens / contextTokens))),
     'data.system': options.system === undefined ? undefined : textOf(options.system),
     'data.prefix': options.prefix === undefined ? undefined : textOf(options.prefix),
@@ -183,16 +186,20 @@ const judgeOf = ({ judge, judgeModel, judgeKeyEnv }: EvalOptions) => ({
   ...(judgeKeyEnv === undefined ? {} : { apiKey: { env: judgeKeyEnv } }),
 })
 
-/** Longest context of the model that is asked for, in tokens. */
+/** Longest context of the given model, in tokens. */
 function longestOf(model: string): number {
   if (!existsSync(join(resolve(model), 'config.json')))
-    throw wrong(`${resolve(model)} holds no config.json`, 'give a directory that transformers loads')
+    throw wrong(`${resolve(model)} has no config.json`, 'give --model a directory that transformers can load')
   return positionsIn(model) ?? longestContext
 }
 
 function textOf(given: string): string {
   if (!given.startsWith('@')) return given
-  if (!existsSync(given.slice(1))) throw wrong(`there is no file ${resolve(given.slice(1))}`, 'give @FILE, or the text')
+  if (!existsSync(given.slice(1)))
+    throw wrong(
+      `the file ${resolve(given.slice(1))} does not exist`,
+      'give @FILE with an existing file, or the text itself',
+    )
   return readFileSync(given.slice(1), 'utf8')
 }
 

@@ -1,8 +1,8 @@
 /**
- * Results beside the paper's as a picture: accuracy, and under it the length of responses.
+ * Draws results beside the paper's: accuracy, and below it the length of responses.
  *
- * in   rows {benchmark, model, accuracy, tokens}        out  an SVG, readable on a light and on a dark page
- * Invariant: nothing from outside is drawn but names, which are escaped; the same rows give the same text.
+ * in   rows {benchmark, model, accuracy, tokens}        out  an SVG, readable on light and dark pages
+ * Invariant: names are the only text from outside, and they are escaped. The same rows give the same SVG.
  */
 export interface PictureRow {
   readonly benchmark: string

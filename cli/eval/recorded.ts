@@ -1,7 +1,7 @@
 /**
- * What a log holds of an evaluation that was begun before.
+ * Reads from the log how far an earlier evaluation came.
  *
- * in   a bus's address, a run        out  whether it was begun, and how it ended once it is over
+ * in   a bus address, a run        out  its state: none, begun, or over with its result
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, RunFinished, RunStarted } from '../../messages/facts'
@@ -9,7 +9,7 @@ import { TroupeError } from '../../runtime/errors'
 import { openRecorded } from '../replay/runOptions'
 
 export type RecordedEvaluation =
-  /** There is no such run, or it ended before it began. */
+  /** No such run exists, or its log has no `run.started`. */
   | { readonly state: 'none' }
   | { readonly state: 'begun'; readonly started: RunStarted }
   | {
@@ -19,7 +19,7 @@ export type RecordedEvaluation =
       readonly end: RunFinished
     }
 
-/** Without a run's name, and on a bus in memory, which is gone with its process, there is none. */
+/** The state is `none` without a run's name, and on a bus in memory, which does not outlive its process. */
 export async function recordedEvaluation(bus: string, run: string | undefined): Promise<RecordedEvaluation> {
   if (run === undefined || bus.startsWith('memory:')) return { state: 'none' }
   const recorded = await openRecorded({ bus, run }).catch((error: unknown) => {

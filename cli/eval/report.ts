@@ -1,7 +1,7 @@
 /**
- * Evaluations' results as Markdown, JSON and a picture, beside what the paper prints for the same benchmarks.
+ * Writes results of evaluations as Markdown, JSON and a picture, beside the paper's figures for the same benchmarks.
  *
- * in   benchmarks with their `evaluation.completed`, and what the log tells of them        out  text, files
+ * in   benchmarks with their `evaluation.completed` and details from the log        out  text, files
  */
 import { basename } from 'node:path'
 import type { EvaluationCompleted } from '../../messages/facts'
@@ -21,13 +21,13 @@ export interface Evaluated {
 
 const suspectsShown = 20
 
-/** `F.md` (or whatever its name is), and beside it `F.json` and `F.svg`. */
+/** Paths of the report: the given file, and `F.json` and `F.svg` beside `F.md`. */
 function filesOf(file: string) {
   const stem = file.replace(/\.(md|markdown)$/, '')
   return { text: file, data: `${stem}.json`, picture: `${stem}.svg` }
 }
 
-/** Before what takes long: whether a report can be written there. @throws TroupeError cli.cannot_write */
+/** Checks before a long evaluation that the report can be written. @throws TroupeError cli.cannot_write */
 export function readyReport(file: string | undefined): void {
   if (file !== undefined) for (const one of Object.values(filesOf(file))) readyOut(one)
 }
@@ -79,7 +79,7 @@ function summaryOf(all: readonly Evaluated[]): string {
   return `# Evaluations\n\n${table(head, rows)}\n`
 }
 
-/** Of the tool calls; null: none was made. */
+/** Share of tool calls that failed; null where none was made. */
 export const failedCallsOf = ({ metrics }: Pick<EvaluationCompleted, 'metrics'>): number | null =>
   metrics.toolCalls ? (metrics.toolErrorRate ?? null) : null
 
@@ -111,7 +111,7 @@ export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, deta
   const suspects = details?.suspects ?? []
   if (suspects.length > 0) {
     parts.push(
-      `${suspects.length} problems whose samples agree on another answer than the truth (is it right?):`,
+      `${suspects.length} problems whose samples agree on another answer than the truth (the truth may be wrong):`,
       table(
         ['problem', 'truth', 'answer', 'samples'],
         suspects.slice(0, suspectsShown).map(one => [one.task, one.truth, one.answer, String(one.samples)].map(inCell)),
@@ -129,14 +129,14 @@ export const reasonsOf = (unjudged: Readonly<Record<string, number>> = {}) => {
   return reasons === '' ? '' : ` (${reasons})`
 }
 
-/** `no-answer 14, integer 2`: the most frequent first. */
+/** Counts as text, the most frequent first: `no-answer 14, integer 2`. */
 export const countsOf = (counts: Readonly<Record<string, number>>): string =>
   Object.entries(counts)
     .sort(([, a], [, b]) => b - a)
     .map(([name, n]) => `${name} ${n}`)
     .join(', ')
 
-/** Empty where the paper has no figures. */
+/** Table of this result and the paper's figures; empty where the paper prints none. */
 export function besideThePaper({ printed, score }: Benchmark, result: EvaluationCompleted): string {
   if (printed.length === 0) return ''
   const ours = ['this model', result.n === 0 ? '–' : (100 * result.passAt1).toFixed(1), tokensOf(result)]
@@ -147,14 +147,14 @@ export function besideThePaper({ printed, score }: Benchmark, result: Evaluation
 export const scoreOf = ({ passAt1, standardError, n }: EvaluationCompleted): string =>
   n === 0 ? '–' : `${(100 * passAt1).toFixed(1)} ± ${(100 * standardError).toFixed(1)} %`
 
-/** Of judged answers. */
+/** Mean tokens of judged answers. */
 export const tokensOf = ({ n, metrics }: EvaluationCompleted): string =>
   n === 0 ? '–' : (metrics.meanTokens ?? 0).toFixed(0)
 
 const countOf = (result: EvaluationCompleted): string =>
   `${problemsOf(result)} × ${result.n === 0 ? (result.asked?.samples ?? 0) : result.samples}`
 
-/** What a model wrote may hold what Markdown takes for the end of a cell, or for HTML. */
+/** Escapes a model's text for a Markdown cell: it may hold `|` or HTML. */
 const inCell = (text: string) =>
   text
     .replace(/[\p{Cc}]/gu, ' ')

@@ -1,8 +1,8 @@
 /**
- * What may be said to an evaluation that goes on: it was begun with a benchmark, a model and their numbers, and ends with them.
+ * Refuses options that contradict the evaluation that is resumed: it keeps its benchmark, model and numbers to the end.
  *
- * in   the run as it was started, what the command line says now        out  nothing, or an error
- * Invariant: nothing that was said is left out without a word.
+ * in   the run as it was started, the options of this command line        out  nothing, or an error
+ * Invariant: no option is ignored silently.
  */
 
 import { recipeSchema } from '../../config'
@@ -14,30 +14,31 @@ import { resolveConfig } from '../../runtime/settings/resolveConfig'
 import { refuseOtherRecipe } from '../train/startedRun'
 import type { EvalOptions } from './one'
 
-/** What makes a new run's recipe. */
-const ofNewRuns = [
+/** Options that only a new run can take. */
+const newRunOptions = [
   ...(['data', 'answers', 'judge', 'judgeModel', 'judgeKeyEnv', 'model', 'samples', 'temperature'] as const),
   ...(['maxTokens', 'turns', 'limit', 'system', 'prefix', 'run'] as const),
 ]
 const optionOf = (name: string) => `--${name.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
 
 /** @throws TroupeError cli.wrong_usage */
-export function refuseDropped(options: EvalOptions): void {
-  const dropped = ofNewRuns.filter(name => options[name] !== undefined).map(optionOf)
-  if (options.resume === undefined || dropped.length === 0) return
+export function refuseUnusedOptions(options: EvalOptions): void {
+  const unused = newRunOptions.filter(name => options[name] !== undefined).map(optionOf)
+  if (options.resume === undefined || unused.length === 0) return
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: `${dropped.join(', ')} cannot be said to an evaluation that goes on: run '${options.resume}' was begun with its own`,
-    hint: 'leave them out beside --resume, or begin a new run',
+    message: `${unused.join(', ')} cannot be combined with --resume: run '${options.resume}' keeps the values that it was started with`,
+    hint: 'leave them out, or start a new run',
   })
 }
 
 /**
- * `fields`: what the options say of the recipe, where they were given again; `set` goes on top of either.
+ * Refuses another benchmark or other recipe values. `fields`: recipe fields from options that were given again; `set`: overrides
+ * on top of them.
  * @throws TroupeError config.other_recipe
  */
-export function refuseOther(
+export function refuseChangedRecipe(
   benchmark: Benchmark,
   started: RunStarted,
   fields: readonly string[] = [],
@@ -53,7 +54,7 @@ export function refuseOther(
   throw new TroupeError('config.other_recipe', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' was begun with other values than the options say: ${changed.join(', ')}`,
-    hint: 'give --resume the options that the run was begun with, or begin a new run',
+    message: `run '${run}' was started with other values than these options give: ${changed.join(', ')}`,
+    hint: 'give --resume the options that the run was started with, or start a new run',
   })
 }

@@ -1,4 +1,4 @@
-/** How `eval` looks: answers so far while it runs, then the result; JSON lines with --json. */
+/** Shows an evaluation: progress while it runs, then its result; JSON lines with --json. */
 import type { EvaluationCompleted } from '../../messages/facts'
 import type { Benchmark } from '../../recipes/benchmarks'
 import { problemsOf } from '../../replay/learning/evaluationScore'
@@ -37,7 +37,7 @@ export function evalView(
     out(`wall time       ${duration(summary.wallSeconds)}`)
     const beside = besideThePaper(benchmark, result)
     if (beside !== '') out(`\nBeside what arXiv 2508.20722 prints:\n${beside}\n`)
-    out(`look at it      npx troupe replay ls --run ${summary.run}`)
+    out(`inspect it      npx troupe replay ls --run ${summary.run}`)
   }
   return {
     ...view,
@@ -59,7 +59,7 @@ export function evalView(
       view.close()
       show(summary)
     },
-    /** Of an evaluation that an earlier process ended. */
+    /** Prints the summary of an evaluation that an earlier process finished. */
     over(summary: Summary) {
       if (json) out(JSON.stringify(summary))
       else show(summary)

@@ -1,7 +1,7 @@
 /**
- * The arms of an experiment: each recipe trained with every seed.
+ * Trains the arms of an experiment, each with every seed.
  *
- * in   which arms, and the recipe of each        out  their runs; figures, curves and data of them
+ * in   the arms, and the recipe of each        out  their runs; figures, curves and data of the runs
  */
 import type { ArmRun } from './curves'
 import type { ExperimentOptions } from './experiment'
@@ -23,13 +23,13 @@ export async function trainArms<A extends { readonly arm: string }>(
     for (const one of arms) {
       const { arm } = one
       runs.push({ arm, seed, run: await trainedRun(`seed${seed}-${arm}`, recipeOf(one, seed), directory) })
-      say(`seed ${seed}: ${arm} is there`)
+      say(`seed ${seed}: ${arm} is done`)
     }
   }
   return runs
 }
 
-/** A figure of an arm, by seed. */
+/** Values of a figure for one arm, by seed. */
 export const figureOf = <T extends number | null>(
   runs: readonly TrainedArm[],
   arm: string,

@@ -1,7 +1,8 @@
 /**
- * Other architectures than the quickstart's: does the whole way work, and does it learn?
+ * Experiment base-models: trains architectures other than the quickstart's through the whole system.
  *
- * The same data, sizes and numbers with a config of another family; transformers builds it, the local engine and the trainer run it.
+ * Data, sizes and numbers are the quickstart's; only the model's config names another family. transformers builds the model, and the
+ * local engine and the trainer run it.
  */
 import { armData, armRuns, armSeconds, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
 import { accuracyPicture } from './curves'

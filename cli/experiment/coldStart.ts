@@ -1,7 +1,8 @@
 /**
- * A cold start on format alone against one that imitates reasoning (arXiv 2508.20722 §4.1), on the quickstart.
+ * Experiment cold-start: compares a cold start on format alone with one that imitates reasoning (arXiv 2508.20722 §4.1), on the
+ * quickstart.
  *
- * Both arms imitate the same calls and answers; one of them thinks aloud before each. Then the same reinforcement learning.
+ * Both arms imitate the same calls and answers; one arm writes a thought before each. Reinforcement learning is the same.
  */
 import { armData, armRuns, armSeconds, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
 import { accuracyPicture, curvePicture } from './curves'
@@ -14,7 +15,7 @@ const arms = [
   { arm: 'reasoning-heavy', reasoning: true },
 ] as const
 
-/** Room for what is written aloud; the same for both. */
+/** Room for the written thoughts, the same for both arms. */
 const room = {
   model: { config: { max_position_embeddings: 768 } },
   engine: { kvTokens: 131_072 },

@@ -1,8 +1,9 @@
 /**
- * The environment service alone: 45,000 calls, as many as a step of the paper makes (arXiv 2508.20722 §3.1, Fig. 6).
+ * Experiment environment-throughput: measures the sandbox alone with 45,000 calls, as many as a step of the paper makes
+ * (arXiv 2508.20722 §3.1, Fig. 6).
  *
- * First how many calls a second the machine can answer, then 45,000 that arrive independently at 70 % of that, then 45,000
- * at once. Each call prints a number that only it has: an answer of another call would be seen.
+ * It measures the calls per second that the machine can answer, then 45,000 calls that arrive independently at 70 % of that rate,
+ * then 45,000 calls at once. Each call prints a number of its own, so that an answer to another call would be noticed.
  */
 import { quantile } from '../../kernels'
 import { openSandbox } from '../../sandbox'
@@ -96,7 +97,7 @@ async function saturation(run: (index: number) => Promise<boolean>): Promise<num
   return answered / ((performance.now() - began) / 1000)
 }
 
-/** Ten bins a decade. */
+/** Counts latencies in ten bins per decade. */
 export function histogram(latenciesMs: readonly number[]): { from: number; to: number; calls: number }[] {
   const bins = new Map<number, number>()
   for (const ms of latenciesMs) {

@@ -1,8 +1,9 @@
 /**
- * Whether a call that looks like an error is one: recorded status (ours) against words in the response (the release).
+ * Experiment error-classification: compares two ways to recognise a failed call, by recorded status (ours) and by words in the
+ * response (the released code).
  *
- * Every snippet runs in the sandbox through the same tool as a model's. Then RoC selects from groups in which half of the
- * right rollouts made a valid call that looks wrong: a classifier by words drops those.
+ * Every snippet runs in the sandbox through the tool that a model uses. Then RoC selects from groups in which half of the right
+ * rollouts made a valid call that looks wrong; a classifier by words drops those.
  */
 import { pythonToolIn } from '../../actors/tools/pythonTool'
 import { type GroupMember, selectGroup, toolResultText, toolStatusOf } from '../../kernels'
@@ -10,7 +11,7 @@ import { openSandbox } from '../../sandbox'
 import type { Experiment } from './experiment'
 import { suspectCode } from './suspectCode'
 
-/** What the release counts: the word, in any case, in a tool response (research: roc.py of the release). */
+/** The released code's rule (its roc.py): the word "error", in any case, in a tool response. */
 const looksWrong = (response: string) => /error/i.test(response)
 
 const groupSize = 32
@@ -93,7 +94,7 @@ export const errorClassification: Experiment = async () => {
   }
 }
 
-/** Share of kept positives that made the suspect call, when that call counts as `errors` failed ones. */
+/** Share of kept positives that made the suspect call, where that call counts as `errors` failed calls. */
 function keptShare(errors: number): number {
   let suspect = 0
   let positives = 0

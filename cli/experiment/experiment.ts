@@ -1,11 +1,12 @@
-/** What an experiment is given, and what it gives back. */
+/** Contract of an experiment: its options in, its report out. */
 import type { ExperimentReport } from './report'
 
 export interface ExperimentOptions {
-  /** How many seeds; where an experiment has arms, each runs with all of them. */
+  /** Number of seeds; each arm runs with all of them. */
   readonly seeds: number
-  /** Where logs of its runs go, and where runs that are there already are taken from. */
+  /** Directory for the logs of its runs. A run that is already there is used again. */
   readonly directory: string
+  /** Prints a line of progress. */
   readonly say: (line: string) => void
 }
 

@@ -1,6 +1,8 @@
 /**
- * `troupe experiment NAME`: measures, and writes a report with pictures.
- * What was measured before is kept in --dir: an experiment that was cut off goes on where it was.
+ * `troupe experiment NAME`: runs an experiment and writes a report with pictures.
+ *
+ * in   the name of an experiment        out  a report in --out; its path on stdout
+ * Invariant: --dir keeps finished measurements, so that an interrupted experiment goes on where it was.
  */
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
@@ -17,7 +19,7 @@ import { writeReport } from './report'
 import { rocAblation } from './rocAblation'
 import { schedulerSweep } from './schedulerSweep'
 
-/** Those whose arms are trained, each with every seed. */
+/** Experiments that train their arms, each with every seed. */
 const seeded: Readonly<Record<string, Experiment>> = {
   'roc-ablation': rocAblation,
   'cold-start': coldStart,
@@ -29,7 +31,7 @@ const unseeded: Readonly<Record<string, Experiment>> = {
   'scheduler-sweep': schedulerSweep,
 }
 const experiments = new Map(Object.entries({ ...seeded, ...unseeded }))
-const usualSeeds = 5
+const defaultSeeds = 5
 
 interface Given {
   readonly out: string
@@ -40,12 +42,12 @@ interface Given {
 export function registerExperiment(program: Command): void {
   program
     .command('experiment <name>')
-    .description(`measure, and write a report: ${[...experiments.keys()].join(', ')}`)
-    .option('--out <dir>', 'where the report goes', 'docs/experiments')
-    .option('--dir <dir>', 'where the logs of its runs go', '.troupe/experiments')
+    .description(`run an experiment and write a report: ${[...experiments.keys()].join(', ')}`)
+    .option('--out <dir>', 'directory for the report', 'docs/experiments')
+    .option('--dir <dir>', 'directory for the logs of its runs', '.troupe/experiments')
     .option(
       '--seeds <n>',
-      `of ${Object.keys(seeded).join(', ')}: how many (default: ${usualSeeds})`,
+      `number of seeds, for ${Object.keys(seeded).join(', ')} (default: ${defaultSeeds})`,
       wholeNumber(1, 100),
     )
     .action(async (name: string, { out, dir, seeds }: Given) => {
@@ -55,7 +57,7 @@ export function registerExperiment(program: Command): void {
       makeOut(resolve(out))
       const begun = systemEffects.elapsed()
       const say = (line: string) => void process.stderr.write(`${line}\n`)
-      const report = await experiment({ seeds: seeds ?? usualSeeds, directory: resolve(dir, name), say })
+      const report = await experiment({ seeds: seeds ?? defaultSeeds, directory: resolve(dir, name), say })
       const file = await writeReport(report, resolve(out), (systemEffects.elapsed() - begun) / 1000)
       process.stdout.write(`${file}\n`)
     })
@@ -65,14 +67,14 @@ const noExperiment = (name: string) =>
   new TroupeError('cli.no_experiment', {
     boundary: 'cli',
     retriable: false,
-    message: `there is no experiment '${name}'`,
-    hint: `experiments: ${[...experiments.keys()].join(', ')}`,
+    message: `no experiment is named '${name}'`,
+    hint: `known experiments: ${[...experiments.keys()].join(', ')}`,
   })
 
 const noSeeds = (name: string) =>
   new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: `--seeds says nothing to '${name}': it measures once`,
-    hint: `leave it out, or name one of ${Object.keys(seeded).join(', ')}`,
+    message: `--seeds does not apply to the experiment '${name}', which measures once`,
+    hint: `leave --seeds out, or run one of ${Object.keys(seeded).join(', ')}`,
   })

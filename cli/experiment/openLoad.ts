@@ -1,7 +1,7 @@
 /**
- * An open load: calls begin at their times, whether or not the earlier ones are answered, as independent users call.
+ * Runs an open load: calls begin at their scheduled times, whether or not earlier calls are answered, as independent users call.
  *
- * in   a rate and a length of time      out  each call's latency, from the time at which it should have begun
+ * in   a rate and a duration      out  each call's latency, from its scheduled start
  */
 export interface OpenLoad {
   readonly perSecond: number
@@ -9,7 +9,7 @@ export interface OpenLoad {
   readonly seed: number
 }
 
-/** Latencies in ms, in the order of the calls. Gaps are exponential (Poisson arrivals), the same for the same seed. */
+/** Latencies in ms, in the order of the calls. Gaps between calls are exponential (Poisson arrivals) and follow from the seed. */
 export async function openLoad(
   { perSecond, seconds, seed }: OpenLoad,
   call: (index: number) => Promise<void>,
@@ -28,7 +28,7 @@ export async function openLoad(
 
 const delay = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, Math.max(0, ms)))
 
-/** A generator of 32 bits of state; source: T. Ettinger's mulberry32, public domain. */
+/** Random numbers in [0, 1) from 32 bits of state. Source: T. Ettinger's mulberry32, public domain. */
 function mulberry32(seed: number): () => number {
   let state = seed
   return () => {

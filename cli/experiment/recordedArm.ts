@@ -1,8 +1,9 @@
 /**
- * What a log holds of an arm that was begun before.
+ * Reads from the log how far an earlier run of an arm came.
  *
- * in   a bus's address, a run        out  whether it was begun; once it is over, its steps and its summary, as --json prints them
- * Invariant: its seconds are those of the processes that ran it, each from its start to its last fact, not what lay between.
+ * in   a bus address, a run        out  its state: none, begun, or over with its steps and summary, as --json prints them
+ * Invariant: its seconds are the sum over the processes that ran it, each from its start to its last fact. Time between two
+ * processes does not count.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../messages/facts'
@@ -13,7 +14,7 @@ import { TroupeError } from '../../runtime/errors'
 import { openRecorded } from '../replay/runOptions'
 
 export type RecordedArm =
-  /** There is no such run, or it ended before it began. */
+  /** No such run exists, or its log has no `run.started`. */
   | { readonly state: 'none' }
   | { readonly state: 'begun' }
   | {
@@ -42,7 +43,7 @@ export async function recordedArm(bus: string, run: string): Promise<RecordedArm
   }
 }
 
-/** The processes that ran it, the latest first. */
+/** Processes that ran the arm, the latest first. */
 async function partsOf(recorded: RecordedRun): Promise<readonly Part[]> {
   const parts: Part[] = []
   await recorded.scan('runs', ({ message }) => {
@@ -52,7 +53,7 @@ async function partsOf(recorded: RecordedRun): Promise<readonly Part[]> {
   return parts
 }
 
-/** Rollouts first: the end of a step reports what is known of them by then. */
+/** Folds the log into steps and a summary. Trajectories come first, because a step reports the rollouts known by then. */
 async function folded(recorded: RecordedRun, run: string, parts: readonly Part[]): Promise<RecordedArm> {
   const state = progress((await configOf(recorded)).selection)
   const counts = fence()

@@ -1,8 +1,8 @@
 /**
- * The report of an experiment: what was asked, how it was measured, what came out, on which machine.
+ * Writes the report of an experiment: its question, method, findings and machine.
  *
- * in   a report        out  NAME.md, NAME.json and a NAME-*.svg for each picture in a directory
- * Figures are the run's own; a report is written once and whole, after its last measurement.
+ * in   a report        out  NAME.md, NAME.json and a NAME-*.svg for each picture, in a directory
+ * Invariant: a report is written once and whole, after the last measurement; its figures are those of the run.
  */
 import { cpus, totalmem } from 'node:os'
 import { join } from 'node:path'
@@ -17,7 +17,7 @@ interface Table {
 }
 
 export interface Picture {
-  /** Names the file. */
+  /** Last part of the file's name. */
   readonly name: string
   readonly caption: string
   readonly spec: TopLevelSpec
@@ -26,21 +26,21 @@ export interface Picture {
 export interface ExperimentReport {
   readonly name: string
   readonly title: string
-  /** What is asked, and where the question comes from. */
+  /** The question, and where it comes from. */
   readonly question: string
-  /** How it was measured: arms, seeds, budgets. A line each. */
+  /** Arms, seeds and budgets of the measurement, as lines. */
   readonly method: readonly string[]
-  /** What the figures say, and what they do not. A line each. */
+  /** Conclusions from the figures, and their limits, as lines. */
   readonly findings: readonly string[]
   readonly tables: readonly Table[]
   readonly pictures: readonly Picture[]
-  /** Everything measured, for programs. */
+  /** All measurements, for programs. */
   readonly data: unknown
-  /** Of its training runs, those that were kept from before too. Without: what the call itself took. */
+  /** Seconds of all training runs, reused ones included. Default: the duration of the command. */
   readonly runSeconds?: number
 }
 
-/** Writes it; returns the path of the Markdown. @throws TroupeError cli.no_pictures, cli.cannot_write */
+/** Writes the report and returns the path of the Markdown file. @throws TroupeError cli.no_pictures, cli.cannot_write */
 export async function writeReport(report: ExperimentReport, directory: string, callSeconds: number): Promise<string> {
   const pictures = await Promise.all(
     report.pictures.map(async picture => ({
@@ -86,7 +86,7 @@ export function meanAndError(values: readonly number[]): { readonly mean: number
   return { mean, error: Math.sqrt(squares / (values.length - 1) / values.length) }
 }
 
-/** `0.913 ± 0.012`, without the error where there is none; `–` without a value, and of how many where some have none. */
+/** `0.913 ± 0.012`; without the error for a single value; with `(2 of 3)` where some runs have no value; `–` where none has. */
 export function shown(values: readonly (number | null)[], digits = 3): string {
   const known = values.filter(value => value !== null).filter(value => !Number.isNaN(value))
   if (known.length === 0) return '–'

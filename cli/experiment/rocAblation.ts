@@ -1,8 +1,9 @@
 /**
- * GRPO-RoC against GRPO with the same tool, from one cold start (arXiv 2508.20722 §5.3, Fig. 4 and 9), on the quickstart.
+ * Experiment roc-ablation: compares GRPO-RoC with GRPO, with the same tool and from one cold start (arXiv 2508.20722 §5.3, Fig. 4
+ * and 9), on the quickstart.
  *
- * Both arms sample 16 rollouts of a problem and train on 8: RoC chooses them by quality, the other arm uniformly. Seed, cold
- * start, problems and budget of a pair are the same.
+ * Both arms sample 16 rollouts of a problem and train on 8. RoC selects the 8 by quality, the other arm uniformly. A pair has the
+ * same seed, cold start, problems and budget.
  */
 import { join } from 'node:path'
 import { percent } from '../io/terminal'
@@ -32,7 +33,7 @@ async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<r
   return runs
 }
 
-/** Mean of a figure over the last quarter of a run's steps, of those that have it. */
+/** Mean of a figure over the steps of a run's last quarter that have it. */
 const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => number | null): number | null => {
   const tail = run.steps.slice(-Math.max(1, Math.ceil(run.steps.length / 4)))
   const values = tail.map(figure).filter(value => value !== null)

@@ -1,7 +1,7 @@
 /**
- * Scheduling policies over loads from scarce to plentiful KV cache, in the simulator.
+ * Experiment scheduler-sweep: simulates the scheduling policies on loads from scarce to plentiful KV cache.
  *
- * in   the loads of kernels/simulator/loads.ts      out  the makespan of each policy over that of least-requests
+ * in   the loads of kernels/simulator/loads.ts      out  each policy's makespan, relative to least-requests
  */
 import { lowerBoundMs, type PolicyName, policies, type SimulationResult, simulate, sweepLoads } from '../../kernels'
 import type { Experiment } from './experiment'

@@ -1,9 +1,9 @@
 /**
- * A run of `troupe train` in a process of its own, for an experiment's arm.
+ * Runs `troupe train` in a process of its own, for an arm of an experiment.
  *
- * in   a recipe as YAML would say it, a seed, a directory        out  its steps and its summary, as --json prints them
- * Invariant: an arm's log stays where it is, so that a figure of the report can be looked up with `troupe replay`; an arm
- * that is there already, with the same recipe, is not run again, and one that was cut off goes on.
+ * in   a recipe in the form of YAML, a directory        out  its steps and its summary, as --json prints them
+ * Invariant: an arm's log stays in the directory, so that `troupe replay` can look up a figure of the report. An arm that is
+ * already there with the same recipe is not run again; one that was interrupted is resumed.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -19,13 +19,13 @@ type Summary = ReturnType<typeof summaryOf>
 export interface TrainedRun {
   readonly steps: readonly StepReport[]
   readonly summary: Summary
-  /** Of the run: log, models. */
+  /** Directory of the run, with its log and models. */
   readonly directory: string
 }
 
 const tailChars = 2000
 
-/** @throws TroupeError cli.arm_failed with the end of what it said */
+/** @throws TroupeError cli.arm_failed with the end of the process's stderr */
 export async function trainedRun(name: string, recipe: object, directory: string): Promise<TrainedRun> {
   mkdirSync(directory, { recursive: true })
   const [yaml, kept] = [join(directory, `${name}.yaml`), join(directory, `${name}.jsonl`)]
@@ -33,7 +33,7 @@ export async function trainedRun(name: string, recipe: object, directory: string
   const isSame = existsSync(yaml) && readFileSync(yaml, 'utf8') === text
   if (existsSync(kept) && isSame) return parsed(readFileSync(kept, 'utf8'), join(directory, 'runs', name))
   if (existsSync(join(directory, 'runs', name)) && !isSame) {
-    throw failed(name, 'there is a run of that name from another recipe', directory)
+    throw failed(name, 'its directory holds a run of another recipe', directory)
   }
   writeFileSync(yaml, text)
   const bus = `lmdb:${directory}`
@@ -43,16 +43,16 @@ export async function trainedRun(name: string, recipe: object, directory: string
   else {
     if (before.state === 'begun') await trained(name, directory, ['train', yaml, '--resume', name, '--bus', bus])
     const arm = before.state === 'over' ? before : await recordedArm(bus, name)
-    if (arm.state !== 'over') throw failed(name, 'its process ended, and its log has no end', directory)
+    if (arm.state !== 'over') throw failed(name, 'its process ended, but its log has no run.finished', directory)
     lines = [...arm.steps, arm.summary].map(line => `${JSON.stringify(line)}\n`).join('')
   }
   writeFileSync(kept, lines)
   return parsed(lines, join(directory, 'runs', name))
 }
 
-/** What it prints. */
+/** Runs the process and returns its stdout. */
 async function trained(name: string, directory: string, args: readonly string[]): Promise<string> {
-  process.stderr.write(`${name}: training${args.includes('--resume') ? ', from where it was cut off' : ''}\n`)
+  process.stderr.write(`${name}: training${args.includes('--resume') ? ', resumed where it stopped' : ''}\n`)
   const child = spawn(process.execPath, [join(packageRoot(), 'cli/bin.js'), ...args, '--json'], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { TROUPE_LOG: 'warn', ...process.env },
@@ -68,9 +68,9 @@ async function trained(name: string, directory: string, args: readonly string[])
     child.once('error', reject)
     child.once('close', resolve)
   })
-  // One that stopped for want of groups to learn from has been evaluated.
+  // A run that stopped because no group had different rewards was still evaluated.
   const isEvaluated = code === 0 || (code === 1 && stdout.includes('"outcome":"stopped"'))
-  if (!isEvaluated) throw failed(name, `it ended with ${code}: ${stderr.trim()}`, directory)
+  if (!isEvaluated) throw failed(name, `its process ended with exit code ${code}: ${stderr.trim()}`, directory)
   return stdout
 }
 
@@ -90,6 +90,6 @@ const failed = (name: string, why: string, directory: string) =>
   new TroupeError('cli.arm_failed', {
     boundary: 'cli',
     retriable: false,
-    message: `the arm ${name} of the experiment: ${why}`,
-    hint: `look at its log under ${directory}/runs/${name}; give another --dir to begin anew`,
+    message: `the arm ${name} of the experiment failed: ${why}`,
+    hint: `look at its log under ${directory}/runs/${name}, or give another --dir to start again`,
   })

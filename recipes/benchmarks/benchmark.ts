@@ -1,7 +1,8 @@
 /**
- * The benchmarks by name: how their files are read, what judges an answer, and the protocol of the paper (arXiv 2508.20722
- * §5.1): mathematics and GPQA with the tool, 30K tokens, at most 30 turns, temperature 0.6, the mean of 16; BFCL, IFEval and
- * Arena-Hard without it, at temperature 0, once.
+ * Declares the benchmarks by name: how a file is read, which reward judges an answer, and the paper's protocol.
+ *
+ * Protocol (arXiv 2508.20722 §5.1): mathematics and GPQA use the tool, 30K tokens, at most 30 turns, temperature 0.6 and the mean
+ * of 16 samples. BFCL, IFEval and Arena-Hard use no tool, temperature 0 and one sample.
  */
 import type { RewardFunction } from '../../config'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
@@ -15,9 +16,9 @@ import { parseProblems, type RowFormat } from './rows'
 
 interface BenchmarkFiles {
   readonly text: string
-  /** A second file: possible answers (bfcl), the baseline's answers (arena-hard). */
+  /** Text of the second file: possible answers (bfcl), the baseline's answers (arena-hard). */
   readonly answers?: string
-  /** Python source that executable calls are made with (bfcl). */
+  /** File of Python source with the functions that executable categories call (bfcl). */
   readonly functionsFile?: string
   readonly seed: number
 }
@@ -25,25 +26,27 @@ interface BenchmarkFiles {
 export interface Benchmark {
   readonly name: string
   readonly title: string
-  /** K and temperature of the paper's protocol. */
+  /** Samples a problem (K), by the paper's protocol; temperature and turns likewise. */
   readonly samples: number
   readonly temperature: number
   readonly turns: number
-  /** What the mean reward is called. */
+  /** Name of the mean reward in reports. */
   readonly score: string
+  /** Figures that the paper prints for this benchmark. */
   readonly printed: readonly Printed[]
-  /** What a row is, for who gave another file. */
+  /** Form of a row, for the error about a file of another form. */
   readonly form: string
-  /** Names that a directory of data is searched for by `eval all`. */
+  /** File names that `eval all` looks for in a directory. */
   readonly files: readonly string[]
-  /** What the second file holds, and its names; undefined where there is none. */
+  /** Content and names of the second file; undefined where the benchmark has one file only. */
   readonly second?: { readonly what: string; readonly files: readonly string[]; readonly required: boolean }
-  /** Name of the reward, one of `rewards` or a built-in one. */
+  /** Name of the reward: one of `rewards`, or a built-in one. */
   readonly reward: string
   readonly rewards?: Readonly<Record<string, RewardFunction>>
   readonly rewardTimeoutMs?: number
+  /** Offers the Python tool to the model. */
   readonly usesTool: boolean
-  /** What a model is told that was not trained on a prompt of its own; empty: nothing. */
+  /** System message for a model that was not trained with one of its own; empty: none. */
   readonly system: string
   read(files: BenchmarkFiles): Problems
 }
@@ -55,7 +58,7 @@ const choiceSystem = `Choose the right answer. ${withTool} When you are sure, en
 const once = { samples: 1, temperature: 0, turns: 1, usesTool: false, system: '' } as const
 const averaged = { samples: 16, temperature: 0.6, turns: 30, usesTool: true } as const
 
-/** With a question and an answer in a box. */
+/** A benchmark of questions with one answer each, in `\boxed{}`. */
 function mathematics(name: string, title: string, files: readonly string[], format: RowFormat): Benchmark {
   return {
     ...averaged,

@@ -1,15 +1,15 @@
 /**
- * GPQA (arXiv 2311.12022): questions with one right and three wrong answers, as the CSV that its owners publish.
+ * Reads GPQA (arXiv 2311.12022): questions with one right and three wrong answers, in its owners' CSV.
  *
- * in   the text of gpqa_diamond.csv        out  problems with four lettered choices, the right letter as truth
- * Invariant: the order of a question's choices follows from the seed and its Record ID alone, so that every run, and every
- * sample of a problem, sees the same letters.
+ * in   the text of gpqa_diamond.csv        out  problems with four lettered choices; the truth is the right letter
+ * Invariant: the seed and the Record ID alone decide the order of a question's choices, so that every run and every sample of a
+ * problem sees the same letters.
  */
 import { parse } from 'csv-parse/sync'
 import { pcg32, sampleUniform } from '../../kernels'
 import { deriveSeed } from '../../runtime/effects'
 import { asError } from '../../runtime/errors'
-import { badRow, gathering, type Problems } from './problem'
+import { badRow, type Problems, problemCollector } from './problem'
 
 const columns = {
   question: 'Question',
@@ -19,7 +19,7 @@ const columns = {
 } as const
 
 export function parseGpqa(text: string, seed = 0): Problems {
-  const { add, drop, result } = gathering()
+  const { add, drop, result } = problemCollector()
   for (const { record, line } of recordsOf(text)) {
     const field = (name: string) => record[name]?.trim() ?? ''
     const question = field(columns.question)
@@ -29,7 +29,7 @@ export function parseGpqa(text: string, seed = 0): Problems {
     else if (new Set(answers).size < answers.length) drop('two answers are the same')
     else {
       const id = field(columns.id)
-      if (id === '') throw badRow(line, `has no ${columns.id}`, 'give the CSV as its owners publish it')
+      if (id === '') throw badRow(line, `the row has no ${columns.id}`, 'give the CSV as its owners publish it')
       const order = shuffled([0, 1, 2, 3], deriveSeed('gpqa', seed, id))
       const choices = order.map(at => answers[at]!)
       const lettered = choices.map((choice, at) => `${String.fromCharCode(65 + at)}) ${choice}`)
@@ -55,12 +55,12 @@ function recordsOf(
     throw badRow(
       Number((thrown as { lines?: number }).lines ?? 0),
       asError(thrown).message,
-      'is it CSV, as GPQA is published?',
+      'give the CSV as its owners publish it',
     )
   }
 }
 
-/** Choices without replacement, all of them: `sampleUniform` gives members in their order, so each is drawn alone. */
+/** A permutation. `sampleUniform` keeps the order of what it draws, so each item is drawn alone. */
 function shuffled<T>(items: readonly T[], seed: number): T[] {
   const random = pcg32(seed)
   const left = [...items]

@@ -1,7 +1,7 @@
 /**
- * Benchmarks as recipes that only evaluate: a model answers each problem K times, as in training, and is judged.
+ * Makes a recipe of a benchmark. It evaluates only: a model answers each problem K times, as in training, and is judged.
  *
- * in   the user's files, in the form in which a benchmark is published        out  a recipe; its problems as tasks
+ * in   the user's files, in the form in which the benchmark is published        out  a recipe whose tasks are the problems
  */
 import { readFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -19,16 +19,17 @@ export { type Benchmark, benchmarks } from './benchmark'
 export { instructionLevel } from './ifeval'
 
 const dataSchema = z.strictObject({
-  /** JSONL, a JSON array, or CSV. */
+  /** Problems as JSONL, a JSON array, or CSV. */
   file: z.string(),
-  /** bfcl: possible answers; arena-hard: the baseline's. */
+  /** bfcl: file of the possible answers. arena-hard: file of the baseline's answers. */
   answers: z.string().optional(),
-  /** bfcl: Python source of the functions of its executable part. */
+  /** bfcl: Python source of the functions that the executable categories call. */
   functions: z.string().optional(),
-  /** arena-hard: the judge. */
+  /** arena-hard: the judge's server and model (judgeSchema). */
   judge: z.unknown().optional(),
+  /** System message; empty: none. */
   system: z.string(),
-  /** Goes before every problem. */
+  /** Text before every problem. */
   prefix: z.string(),
 })
 
@@ -54,7 +55,7 @@ export function benchmarkRecipe(benchmark: Benchmark): Recipe {
       const { problems, dropped } = await readProblems(benchmark, file, { ...more, seed: config.seed })
       return {
         train() {
-          throw new Error('an evaluation trains on nothing')
+          throw new Error(`the recipe eval-${benchmark.name} has no training tasks: it evaluates only`)
         },
         evaluation(index) {
           const { id, question, truth, messages, metadata } = problems[index]!
@@ -70,8 +71,9 @@ export function benchmarkRecipe(benchmark: Benchmark): Recipe {
 }
 
 /**
- * The problems of a file. @throws TroupeError config.no_data where it cannot be read, or holds no problem; config.bad_data for
- * an id that is missing or there twice, with the line
+ * Reads the problems of a file.
+ * @throws TroupeError config.no_data where the file cannot be read or holds no problem; config.bad_data, with the line, for an
+ * id that is missing or occurs twice
  */
 export async function readProblems(
   benchmark: Benchmark,
@@ -80,7 +82,7 @@ export async function readProblems(
 ): Promise<Problems> {
   const { second } = benchmark
   if (second?.required && more.answers === undefined) {
-    throw noData(`${benchmark.title} needs ${second.what}`, 'give their file: --answers FILE')
+    throw noData(`${benchmark.title} needs a second file with ${second.what}`, 'give it as --answers FILE')
   }
   const path = resolve(file)
   const text = await textOf(path, '--data FILE')
@@ -94,14 +96,14 @@ export async function readProblems(
   if (read.problems.length > 0) return read
   const why = Object.entries(read.dropped).map(([reason, n]) => `${n} ${reason}`)
   throw noData(
-    `${path} holds no problem of ${benchmark.title}${why.length === 0 ? '' : `: ${why.join(', ')}`}`,
-    `rows are ${benchmark.form}`,
+    `${path} holds no problem of ${benchmark.title}${why.length === 0 ? '' : `; rows left out: ${why.join(', ')}`}`,
+    `rows must be ${benchmark.form}`,
   )
 }
 
 const textOf = (path: string, option: string) =>
   readFile(path, 'utf8').catch(thrown => {
-    throw noData(`${path} cannot be read: ${asError(thrown).message}`, `give a file that is there: ${option}`)
+    throw noData(`${path} cannot be read: ${asError(thrown).message}`, `give a file that exists: ${option}`)
   })
 
 const noData = (message: string, hint: string) =>

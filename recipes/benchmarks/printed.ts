@@ -1,9 +1,11 @@
 /**
- * What the paper prints (arXiv 2508.20722): accuracy in %, mean response tokens where it says them (Tables 2 to 5, §5.2).
+ * Figures that the paper prints for each benchmark (arXiv 2508.20722, Tables 2 to 5, §5.2). Reports show them beside a result.
  */
 export interface Printed {
   readonly model: string
+  /** In %. */
   readonly accuracy: number
+  /** Mean response tokens, where the paper prints them. */
   readonly tokens?: number
 }
 

@@ -1,8 +1,9 @@
 /**
- * A benchmark's problem, and how a file of them is refused.
+ * Collects a benchmark's problems from the rows of a file.
  *
- * Invariant: every row of a file is a problem, or counted under one reason, or (an id twice, an id that is missing where
- * others have one) ends the reading with the line that is wrong: an evaluation over the wrong rows is no evaluation.
+ * in   the text of a file        out  its rows with their places; problems, and the number of dropped rows by reason
+ * Invariant: every row is a problem or counted under one reason. An id that occurs twice, or is missing where other rows have
+ * one, throws with the line, because an evaluation over the wrong rows has no meaning.
  */
 import type { ChatMessage } from '../../messages/facts'
 import { TroupeError } from '../../runtime/errors'
@@ -12,28 +13,29 @@ export interface Problem {
   readonly id: string
   readonly question: string
   readonly truth: string
-  /** What the reward needs besides the truth. */
+  /** Data that the reward needs besides the truth. */
   readonly metadata?: Readonly<Record<string, unknown>>
-  /** Instead of a system message and the question. */
+  /** Whole prompt, in place of a system message and the question. */
   readonly messages?: readonly ChatMessage[]
 }
 
 export interface Problems {
   readonly problems: readonly Problem[]
-  /** Rows that are no problems, by reason. */
+  /** Number of rows that are not problems, by reason. */
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** A row of JSONL or of a JSON array, and where it stands: a line, or a place in the array, from 1. */
+/** A row of JSONL or of a JSON array. */
 export interface Row {
-  /** undefined where a line is no JSON. */
+  /** Undefined where a line is not JSON. */
   readonly row: unknown
+  /** 1-based line, or 1-based index in the array. */
   readonly place: number
 }
 
 /**
- * JSON lines, or one JSON array. Empty lines are not counted.
- * @param parse  of a line's text, or of the array's; it throws where that is no JSON
+ * Splits JSON lines, or one JSON array, into rows. Empty lines are skipped.
+ * @param parse  parser for the text of a line or of the array; it throws on text that is not JSON
  */
 export function rowsOf(content: string, parse: (text: string) => unknown = JSON.parse): readonly Row[] {
   const text = withoutBom(content)
@@ -55,8 +57,8 @@ export function rowsOf(content: string, parse: (text: string) => unknown = JSON.
 export const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Gathers problems row by row, and refuses ids that are there twice. */
-export function gathering(): {
+/** Collects problems row by row; throws on an id that occurs twice. */
+export function problemCollector(): {
   readonly add: (problem: Problem, place: number) => void
   readonly drop: (reason: string) => void
   readonly result: Problems
@@ -67,7 +69,7 @@ export function gathering(): {
   return {
     add(problem, place) {
       const before = places.get(problem.id)
-      if (before !== undefined) throw badRow(place, `id '${problem.id}' stands at line ${before} already`)
+      if (before !== undefined) throw badRow(place, `id '${problem.id}' is already used at line ${before}`)
       places.set(problem.id, place)
       problems.push(problem)
     },
@@ -78,5 +80,6 @@ export function gathering(): {
   }
 }
 
-export const badRow = (place: number, why: string, hint = 'every row needs an id of its own') =>
+/** Error about the row at `place`; `why` follows the line number. */
+export const badRow = (place: number, why: string, hint = 'give every row an id of its own') =>
   new TroupeError('config.bad_data', { boundary: 'config', retriable: false, message: `line ${place}: ${why}`, hint })

@@ -1,28 +1,28 @@
 /**
- * Rows of benchmarks with a question and an answer, as their owners publish them: JSON lines, or one JSON array.
+ * Reads rows with a question and an answer, as benchmark owners publish them: JSON lines, or one JSON array.
  *
- * in   the text of a file, and what its fields are called        out  problems; what was left out, counted by reason
- * Invariant: every row is a problem or counted once under one reason; of two rows with one question the first counts. Ids are
- * the rows' own, and all or none have one: an id that is there twice, or is missing, throws with its line. Without ids a row is
- * named by its place.
+ * in   the text of a file, and the names of its fields        out  problems; the number of dropped rows, by reason
+ * Invariant: every row is a problem or counted once under one reason; of two rows with the same question the first is kept.
+ * Either all rows have an id of their own or none has: an id that occurs twice, or is missing, throws with its line. Without
+ * ids, a problem's id is the place of its row.
  */
 import { normalizeInteger } from '../../kernels/grading/answer'
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
-import { badRow, gathering, isObject, type Problem, type Problems, rowsOf } from './problem'
+import { badRow, isObject, type Problem, type Problems, problemCollector, rowsOf } from './problem'
 
 export interface RowFormat {
-  /** Names under which a row may have them, in order of preference. */
+  /** Names of the question's field, in order of preference; likewise for the answer's. */
   readonly question: readonly string[]
   readonly answer: readonly string[]
-  /** text: as it is. integer: must be one. worked: what follows the last `####`. */
+  /** text: the answer as it stands. integer: an answer that is an integer. worked: the integer after the last `####`. */
   readonly truth: 'text' | 'integer' | 'worked'
 }
 
 const ids = ['id', 'unique_id', 'problem_idx', 'ID']
 
-/** @throws TroupeError config.bad_data for an id that is there twice, or missing */
+/** @throws TroupeError config.bad_data for an id that occurs twice or is missing */
 export function parseProblems(text: string, format: RowFormat): Problems {
-  const { add, drop, result } = gathering()
+  const { add, drop, result } = problemCollector()
   const questions = new Set<string>()
   const rows = rowsOf(text, parseExactJson)
   const withId = rows.find(({ row }) => isObject(row) && first(row, ids) !== undefined)
@@ -30,8 +30,8 @@ export function parseProblems(text: string, format: RowFormat): Problems {
     const problem = problemOf(row, place, format)
     if (typeof problem === 'string') drop(problem)
     else if (withId !== undefined && first(row as Readonly<Record<string, unknown>>, ids) === undefined)
-      throw badRow(place, `has no id, as line ${withId.place} has one`)
-    else if (questions.has(problem.question)) drop('question of a row before')
+      throw badRow(place, `the row has no id, but line ${withId.place} has one`)
+    else if (questions.has(problem.question)) drop('repeats the question of an earlier row')
     else {
       questions.add(problem.question)
       add(problem, place)
@@ -48,11 +48,11 @@ function problemOf(row: unknown, place: number, format: RowFormat): Problem | st
   const answer = first(row, format.answer)
   if (answer === undefined) return `no ${format.answer[0]}`
   const truth = truthOf(answer, format.truth)
-  if (truth === undefined) return format.truth === 'worked' ? 'no integer after ####' : 'answer not an integer'
+  if (truth === undefined) return format.truth === 'worked' ? 'no integer after ####' : 'answer is not an integer'
   return { id: first(row, ids) ?? String(place), question, truth }
 }
 
-/** Numbers count as their text. */
+/** Value of the first of these fields that has one; a number as its text. */
 function first(row: Readonly<Record<string, unknown>>, names: readonly string[]): string | undefined {
   for (const name of names) {
     const value = row[name]

@@ -1,25 +1,25 @@
 /**
- * Decontamination: whether a problem shares n words in a row with one of an evaluation set.
+ * Finds problems that share n words in a row with a problem of an evaluation set (decontamination).
  *
- * in   texts of evaluation problems, then texts to look at        out  whether they overlap
- * Invariant: pure. Words are runs of letters and digits, case and form (NFKC) aside, so that spacing, punctuation and TeX's
- * braces hide nothing; in scripts that set no blanks between words every letter is one. A text of fewer than n words overlaps
- * with its equal only.
- * Source: arXiv 2508.20722 §4.2 (8-grams).
+ * in   texts of evaluation problems, then the texts to check        out  true for a text that overlaps
+ * Invariant: pure. A word is a run of letters and digits, compared without case and in NFKC, so that spacing, punctuation and
+ * TeX's braces hide nothing. In scripts without blanks between words, every letter is a word. A text of fewer than n words
+ * overlaps only with an equal text. Source: arXiv 2508.20722 §4.2 (8-grams).
  */
 
 export interface Decontaminator {
   /** Adds an evaluation problem. */
   add(text: string): void
   overlaps(text: string): boolean
+  /** Evaluation problems added so far. */
   readonly problems: number
 }
 
-/** Hangul is not among them: Korean parts its words, and its syllables in a row are the endings that all problems share. */
-const unparted = ['Han', 'Hiragana', 'Katakana', 'Thai', 'Lao', 'Khmer', 'Myanmar']
+/** Scripts without blanks between words. Hangul is not one: Korean separates words, and all problems share its word endings. */
+const unspaced = ['Han', 'Hiragana', 'Katakana', 'Thai', 'Lao', 'Khmer', 'Myanmar']
   .map(s => `\\p{Script=${s}}`)
   .join('')
-const word = new RegExp(`(?=[\\p{L}\\p{N}])[${unparted}]\\p{M}*|(?:(?![${unparted}])[\\p{L}\\p{N}])+`, 'gu')
+const word = new RegExp(`(?=[\\p{L}\\p{N}])[${unspaced}]\\p{M}*|(?:(?![${unspaced}])[\\p{L}\\p{N}])+`, 'gu')
 
 export const wordsOf = (text: string): readonly string[] => text.normalize('NFKC').toLowerCase().match(word) ?? []
 
@@ -44,7 +44,7 @@ export function decontaminator(n: number): Decontaminator {
 function* gramsOf(text: string, n: number): Generator<string> {
   const words = wordsOf(text)
   if (words.length < n) {
-    // Marked: it is a whole text, not a part of a longer one.
+    // The mark `=` keeps a whole short text apart from a part of a longer one.
     yield `= ${words.join(' ')}`
     return
   }

@@ -1,9 +1,9 @@
 /**
- * Files of a data set on the Hugging Face hub, over its HTTP API.
+ * Downloads files of a data set from the Hugging Face hub, over its HTTP API.
  *
- * in   owner/name, a revision, which paths        out  files in a cache directory
- * Invariant: a file in the cache is whole: it is written beside its place, its size is compared with the listing, then it is
- * renamed. Nothing waits without a deadline: a server that stops answering is an error after `idleMs`.
+ * in   owner/name, a revision, a pattern for paths        out  files in a cache directory
+ * Invariant: a file in the cache is whole. It is written under another name, its size is compared with the listing, and then it
+ * is renamed. Every wait has a deadline: a server that sends nothing for `idleMs` is an error.
  */
 import { createWriteStream, existsSync, statSync } from 'node:fs'
 import { mkdir, rename, rm } from 'node:fs/promises'
@@ -14,22 +14,25 @@ import { z } from 'zod'
 import { asError, TroupeError } from '../../runtime/errors'
 
 export interface HubOptions {
+  /** owner/name of the data set. */
   readonly repo: string
+  /** Default: main. */
   readonly revision?: string
+  /** Selects files by their path in the data set. */
   readonly paths: RegExp
   readonly cache: string
   /** Default: HF_ENDPOINT, else https://huggingface.co */
   readonly endpoint?: string
   /** Sent as a bearer token. Default: HF_TOKEN. */
   readonly token?: string | undefined
-  /** A request that says nothing for this long is given up. Default 30,000. */
+  /** A request is aborted when the server sends nothing for this long. Default 30,000. */
   readonly idleMs?: number
   readonly onFile?: (path: string, bytes: number) => void
 }
 
 const listing = z.array(z.object({ type: z.string(), path: z.string(), size: z.number().optional() }))
-/** Pages of a listing; a server that names a next page for ever ends here. */
-const mostPages = 200
+/** Upper bound on the pages of a listing, against a server that always names a next page. */
+const maxPages = 200
 
 /** @throws TroupeError data.hub_unreachable, data.hub_refused, data.hub_missing, data.hub_answer, data.hub_broken */
 export async function hubFiles(options: HubOptions): Promise<readonly string[]> {
@@ -38,7 +41,7 @@ export async function hubFiles(options: HubOptions): Promise<readonly string[]> 
     throw hubError(
       'missing',
       options,
-      `holds no file whose path is ${options.paths}`,
+      `has no file whose path matches ${options.paths}`,
       'give the file itself: --from FILE',
     )
   }
@@ -56,11 +59,11 @@ async function list(options: HubOptions): Promise<z.output<typeof listing>> {
   const found: z.output<typeof listing> = []
   let url: string | undefined =
     `${hubEndpoint(options)}/api/datasets/${options.repo}/tree/${revisionOf(options)}?recursive=true`
-  for (let page = 0; url !== undefined && page < mostPages; page++) {
+  for (let page = 0; url !== undefined && page < maxPages; page++) {
     const { response, done } = await ask(options, url)
     try {
       const read = listing.safeParse(await response.json().catch(() => undefined))
-      if (!read.success) throw hubError('answer', options, 'answers with no list of files')
+      if (!read.success) throw hubError('answer', options, 'answered with something other than a list of files')
       found.push(...read.data)
       const next: string | undefined = /<([^>]+)>;\s*rel="next"/.exec(response.headers.get('link') ?? '')?.[1]
       url = next === undefined ? undefined : new URL(next, url).href
@@ -74,7 +77,7 @@ async function list(options: HubOptions): Promise<z.output<typeof listing>> {
 async function download(options: HubOptions, path: string, size: number | undefined): Promise<string> {
   const parts = path.split('/')
   if (parts.some(part => part === '' || part === '.' || part === '..') || path.includes('\\')) {
-    throw hubError('answer', options, `lists a file with the path '${path}'`)
+    throw hubError('answer', options, `lists a file with the unsafe path '${path}'`)
   }
   const file = join(options.cache, ...options.repo.split('/'), options.revision ?? 'main', ...parts)
   if (existsSync(file) && (size === undefined || statSync(file).size === size)) return file
@@ -89,20 +92,20 @@ async function download(options: HubOptions, path: string, size: number | undefi
         next(null, chunk)
       },
     })
-    if (response.body === null) throw new Error('no body')
+    if (response.body === null) throw new Error('the response has no body')
     await pipeline(
       Readable.fromWeb(response.body as Parameters<typeof Readable.fromWeb>[0]),
       counting,
       createWriteStream(partial),
     )
     const bytes = statSync(partial).size
-    if (size !== undefined && bytes !== size) throw new Error(`${bytes} of ${size} bytes came`)
+    if (size !== undefined && bytes !== size) throw new Error(`received ${bytes} of ${size} bytes`)
     await rename(partial, file)
     options.onFile?.(path, bytes)
     return file
   } catch (thrown) {
     await rm(partial, { force: true })
-    throw hubError('broken', options, `broke off ${path}: ${reasonOf(thrown)}`, 'try again', thrown)
+    throw hubError('broken', options, `ended the download of ${path} early: ${reasonOf(thrown)}`, 'try again', thrown)
   } finally {
     done()
   }
@@ -128,22 +131,22 @@ async function ask(
     response = await fetch(url, { headers, signal: abort.signal })
   } catch (thrown) {
     done()
-    const hint = 'download the file where there is a network and give --from FILE, or name a mirror: HF_ENDPOINT=URL'
+    const hint = 'download the file on a machine with a network and give --from FILE, or name a mirror: HF_ENDPOINT=URL'
     throw hubError('unreachable', options, `cannot be reached: ${reasonOf(thrown)}`, hint, thrown)
   }
   if (response.ok) return { response, alive, done }
   done()
   await response.body?.cancel()
   if (response.status === 401 || response.status === 403) {
-    const hint = 'accept its terms on its page, set HF_TOKEN, or download the file and give --from FILE'
-    throw hubError('refused', options, `refuses with HTTP ${response.status}`, hint)
+    const hint = 'accept the terms on its page and set HF_TOKEN, or download the file and give --from FILE'
+    throw hubError('refused', options, `refused the request (HTTP ${response.status})`, hint)
   }
   if (response.status === 404)
-    throw hubError('missing', options, 'is not there (HTTP 404)', 'name another: --from hub:OWNER/NAME')
-  throw hubError('answer', options, `answers with HTTP ${response.status}`, 'try again later, or give --from FILE')
+    throw hubError('missing', options, 'does not exist (HTTP 404)', 'name another: --from hub:OWNER/NAME')
+  throw hubError('answer', options, `answered with HTTP ${response.status}`, 'try again later, or give --from FILE')
 }
 
-/** fetch says `fetch failed`, and why in its cause. */
+/** Message of an error. fetch says only `fetch failed`, so the cause's message is preferred. */
 function reasonOf(thrown: unknown): string {
   const error = asError(thrown)
   const cause = error.cause instanceof Error ? error.cause : undefined

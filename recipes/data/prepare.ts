@@ -1,9 +1,9 @@
 /**
- * From the rows of a published set to the problems that a recipe trains on.
+ * Filters the rows of a published set into the problems that a recipe trains on.
  *
- * in   rows, which filters        out  problems in their order, and what became of every row
- * Invariant: rows = kept + broken + dropped, each row counted under one reason. The result follows from the rows and the seed:
- * a problem's place in the shuffle is a hash of seed and problem, so it does not depend on how many others there are.
+ * in   rows, filters        out  problems in their order, and the number of rows by outcome
+ * Invariant: rows = kept + broken + dropped, each row counted under one reason. Rows and seed decide the result. A problem's
+ * place in the shuffle is a hash of seed and problem, so it does not depend on the other problems.
  */
 import { createHash } from 'node:crypto'
 import { normalizeInteger, sameInteger } from '../../kernels/grading/answer'
@@ -16,19 +16,21 @@ import type { ProblemSet } from './sets'
 
 export interface PrepareOptions {
   readonly set: ProblemSet
-  /** Only integer answers. */
+  /** Keeps integer answers only. */
   readonly integer: boolean
+  /** Keeps problems where at least `least` of the first `of` sampled answers match. */
   readonly agreement?: { readonly least: number; readonly of: number } | undefined
-  /** Sampled answers of other files, by problem or id. */
+  /** Rows of other files with sampled answers, matched by problem or id. */
   readonly answers?: AsyncIterable<ReadRow> | undefined
+  /** Drops problems that overlap with these. */
   readonly evaluation?: Decontaminator | undefined
-  /** undefined: the order of the rows. */
+  /** Seed of the shuffle; undefined keeps the order of the rows. */
   readonly seed?: number | undefined
-  /** Rows that are kept at most, after the shuffle. */
+  /** Upper bound on kept rows, applied after the shuffle. */
   readonly limit?: number | undefined
 }
 
-/** A line of the file that is written. */
+/** A line of the written file. */
 interface PreparedProblem {
   readonly id: string
   readonly problem: string
@@ -41,14 +43,15 @@ export interface Prepared extends RowCounts {
 }
 
 interface Candidate extends PublishedProblem {
-  /** Rows that say the same problem with the same answer, the first aside. */
+  /** Later rows with the same problem. */
   again: number
+  /** True where two of its rows have different answers. */
   differs: boolean
   sampled: string[]
 }
 
-/** Answers beyond this are no use to a model and a strain on every parser. */
-const mostDigits = 18
+/** Longer answers teach a model nothing and strain every parser. */
+const maxDigits = 18
 
 export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOptions): Promise<Prepared> {
   const { set } = options
@@ -75,8 +78,9 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   const problems: PreparedProblem[] = []
   const ids = new Set<string>()
   for (const [key, candidate] of known) {
-    counter.dropped('the same problem as a row before', candidate.again)
-    // Files of several sets may be laid together. Those that are left out keep their names, or others' would depend on why.
+    counter.dropped('repeats the problem of an earlier row', candidate.again)
+    // The set's name keeps ids apart when files of several sets are joined. A problem that is dropped keeps its id: if it were free,
+    // another problem's id would depend on the filters.
     const own = candidate.id === undefined ? [] : [candidate.id]
     const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
     const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`
@@ -97,10 +101,10 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
 }
 
 function whyNot(candidate: Candidate, { integer, agreement, evaluation }: PrepareOptions): string | undefined {
-  if (candidate.differs) return 'rows give the problem different answers'
+  if (candidate.differs) return 'rows with this problem have different answers'
   const asInteger = normalizeInteger(candidate.answer)
-  if (integer && asInteger === undefined) return 'answer not an integer'
-  if (integer && asInteger!.replace('-', '').length > mostDigits) return `integer of more than ${mostDigits} digits`
+  if (integer && asInteger === undefined) return 'answer is not an integer'
+  if (integer && asInteger!.replace('-', '').length > maxDigits) return `integer of more than ${maxDigits} digits`
   if (agreement !== undefined && agreement.least > 0) {
     const sampled = candidate.sampled.slice(0, agreement.of)
     if (sampled.length === 0) return 'no sampled answers'
@@ -124,7 +128,7 @@ async function addAnswers(known: Map<string, Candidate>, answers: AsyncIterable<
   }
 }
 
-/** Names a problem for ever; of a million problems no two have one. */
+/** Short digest that names a problem. Two of a million problems practically never share one. */
 const digestOf = (key: string) => createHash('sha256').update(key).digest('hex').slice(0, 16)
 
 const agrees = (a: string, b: string): boolean => sameInteger(a, b) ?? bare(a) === bare(b)
@@ -132,23 +136,24 @@ const agrees = (a: string, b: string): boolean => sameInteger(a, b) ?? bare(a) =
 const bare = (answer: string) =>
   answer.replace(/\\(?:left|right|displaystyle|,|;|!)|\s|\$/g, '').replace(/[dt]frac/g, 'frac')
 
-/** What ends and parts sentences: beside a word or at the end, and not tight before a letter or digit (`.5`, `x,y`). */
+/** Punctuation of sentences: next to a word or at the end, and not directly before a letter or digit (`.5`, `x,y`). */
 const punctuation =
   /(?<=(?<![\p{L}\\])\p{L}{2,}[\s$]*)[.,;:?](?![\p{L}\p{N}])|[.,;:?](?=[\s$]+\p{L}{2})|[.,;:?](?=[\s$]*$)/gu
 
 /**
- * Problems of one key are one problem told twice. Blanks, dollars, the case of words and punctuation tell none apart; signs
- * of formulas, powers, and the case of variables and of TeX's commands do.
+ * Key of a problem: two rows with one key hold the same problem. Blanks, dollars, punctuation and the case of words make no
+ * difference; the signs and powers of formulas, and the case of variables and of TeX commands, do.
  */
 function keyOf(problem: string): string {
   const form = problem.replace(/[^\p{No}\p{Lm}]+/gu, text => text.normalize('NFKC')).replace(/\\[,;:! $]/g, ' ')
   const signsOf = (text: string) => text.match(/\\?[\p{L}\p{M}]+|\p{Nd}+|[^\s$]/gu) ?? []
-  const told = signsOf(form.replace(punctuation, ' '))
-  const signs = told.length > 0 ? told : signsOf(form)
+  const withoutPunctuation = signsOf(form.replace(punctuation, ' '))
+  const signs = withoutPunctuation.length > 0 ? withoutPunctuation : signsOf(form)
   return signs.map(sign => (/^\p{L}{2}/u.test(sign) ? sign.toLowerCase() : sign)).join(' ')
 }
 
-/** What a problem is named and placed by. Coarser than its key; it stays as it is, for files that are out. */
+/** Text from which a problem's id and its place in the shuffle are made. It is coarser than the key, and must never change:
+ * files that users have already written depend on it. */
 function nameOf(problem: string): string {
   const signs = problem.normalize('NFKC').toLowerCase().replace(/\s+/g, '')
   return wordsOf(problem).length === 0 ? signs : signs.replace(/[.,;:!?$]|\\[,;!]/g, '')

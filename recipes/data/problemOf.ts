@@ -1,9 +1,9 @@
 /**
- * A problem out of a row of a published set.
+ * Reads a problem from a row of a published set.
  *
- * in   a row of JSON, the set's names of fields        out  problem, answer, sampled answers; or why it is none
- * Invariant: pure, and no row can make it throw. `broken` rows are not what the set's rows are; `other` ones are, and are
- * not wanted.
+ * in   a row of JSON, the set's field names        out  problem, answer and sampled answers, or the reason why there is none
+ * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form; `other` rows have it, but the set's
+ * declaration filters them out.
  */
 import { extractAnswer, normalizeInteger } from '../../kernels/grading/answer'
 import type { ProblemSet } from './sets'
@@ -11,10 +11,10 @@ import type { ProblemSet } from './sets'
 export interface PublishedProblem {
   readonly problem: string
   readonly answer: string
-  /** What models have answered, where the row says so. */
+  /** Answers that models gave, where the row lists them. */
   readonly sampled: readonly string[]
   readonly id: string | undefined
-  /** Fields that an evaluation is told apart by. */
+  /** Fields that are kept beside the problem, such as subject and level. */
   readonly rest: Readonly<Record<string, string | number>>
 }
 
@@ -26,7 +26,7 @@ const samples = [
   ...['answers', 'sampled_answers', 'samples', 'generated_answers', 'model_answers', 'predictions', 'generations'],
   ...['responses', 'candidates', 'generated_solutions', 'generated_solution'],
 ]
-/** What wraps a problem in prompts of training sets, and is no part of it. */
+/** Instructions around a problem in the prompts of training sets; they are removed. */
 const wrappings = [
   /^Solve the following math problem step by step\. The last line of your response should be of the form Answer: \$Answer \(without quotes\) where \$Answer is the answer to the problem\.\s*/,
   /\s*Remember to put your answer on its own line after "Answer:"\.\s*$/,
@@ -38,7 +38,7 @@ export function problemOf(row: unknown, set: ProblemSet): PublishedProblem | NoP
   const fields = row as Readonly<Record<string, unknown>>
   for (const [field, pattern] of Object.entries(set.only ?? {})) {
     const value = at(fields, field)
-    if (typeof value === 'string' && !pattern.test(value)) return { other: `${field} is another` }
+    if (typeof value === 'string' && !pattern.test(value)) return { other: `${field} is another kind` }
   }
   const stated = firstText(fields, set.problem)
   if (stated === undefined) return { broken: `no ${set.problem[0]}` }
@@ -58,7 +58,7 @@ export function problemOf(row: unknown, set: ProblemSet): PublishedProblem | NoP
   return { problem, answer, sampled, id: firstText(fields, ids), rest: { ...rest, ...solution } }
 }
 
-/** Answers that models have given, in whichever form a row lists them. */
+/** Answers that models gave, in any of the forms in which rows list them. */
 export function sampledIn(fields: Readonly<Record<string, unknown>>): readonly string[] {
   const found = samples.map(name => fields[name]).find(value => value !== undefined && value !== null)
   const list = Array.isArray(found) ? found : [found]
@@ -80,7 +80,7 @@ function answerOf(fields: Readonly<Record<string, unknown>>, set: ProblemSet): s
   }
   const boxed = stated?.includes('\\boxed') ? (extractAnswer(stated, 'anywhere') ?? stated) : stated
   if (boxed !== undefined) return boxed
-  // Some sets print the worked solution alone.
+  // Some sets have the worked solution only.
   const solution = firstText(fields, ['solution'])
   return solution === undefined ? undefined : (extractAnswer(solution, 'anywhere') ?? undefined)
 }
@@ -99,7 +99,7 @@ const at = (fields: Readonly<Record<string, unknown>>, path: string): unknown =>
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Text, a number as text, or what the user says in a list of messages. */
+/** Text; a number as text; or the last user message of a list of messages. */
 function textOf(value: unknown): string | undefined {
   if (typeof value === 'string') return value.trim() === '' ? undefined : value.trim()
   if (typeof value === 'number' && Number.isFinite(value)) return String(value)

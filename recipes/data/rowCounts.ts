@@ -1,18 +1,18 @@
 /**
- * What became of the rows of a file.
+ * Counts the rows of a file by outcome.
  *
- * in   a row after the other        out  how many there were, were broken (and where the first stand) and were dropped, by reason
+ * in   the outcome of each row        out  the number of rows, of broken rows (with the places of the first 5) and of dropped rows
  */
 export interface RowCounts {
   readonly rows: number
-  /** Rows that are not what the set's rows are, by reason, and where the first of them stand. */
+  /** Rows that do not have the set's form, by reason; `brokenAt` has the places of the first of them. */
   readonly broken: Readonly<Record<string, number>>
   readonly brokenAt: readonly string[]
   /** Rows that were filtered out, by reason. */
   readonly dropped: Readonly<Record<string, number>>
 }
 
-const shownPlaces = 5
+const maxPlaces = 5
 
 export function rowCounter() {
   const counts = { rows: 0, broken: {} as Record<string, number>, dropped: {} as Record<string, number> }
@@ -23,7 +23,7 @@ export function rowCounter() {
     },
     broken(reason: string, place: string): void {
       add(counts.broken, reason, 1)
-      if (brokenAt.length < shownPlaces) brokenAt.push(place)
+      if (brokenAt.length < maxPlaces) brokenAt.push(place)
     },
     dropped: (reason: string, n = 1): void => add(counts.dropped, reason, n),
     counts: (): RowCounts => ({ ...counts, brokenAt }),

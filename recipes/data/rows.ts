@@ -1,9 +1,9 @@
 /**
- * Rows of a file as data sets are published: JSON lines, one JSON array, or parquet; told apart by what they hold.
+ * Reads rows of published data sets: JSON lines, one JSON array, or parquet. The content decides which.
  *
- * in   files, or directories of them        out  a row at a time with its place, or why a line is none
- * Invariant: no content can make it throw but a file that is no whole parquet or JSON file. Of a parquet file one row group is
- * in memory at a time.
+ * in   files, or directories of them        out  one row at a time with its place
+ * Invariant: only a truncated parquet file or JSON array makes it throw; a line that is not JSON is a row of undefined. One row
+ * group of a parquet file is in memory at a time.
  */
 import { createReadStream } from 'node:fs'
 import { open, readdir, readFile, stat } from 'node:fs/promises'
@@ -14,7 +14,7 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface ReadRow {
-  /** undefined: the line is no JSON. */
+  /** Undefined where the line is not JSON. */
   readonly row: unknown
   /** `file:line`, 1-based. */
   readonly place: string
@@ -22,11 +22,11 @@ export interface ReadRow {
 
 const kinds = /\.(jsonl|json|ndjson|parquet)$/i
 
-/** Data files of a path: itself, or those of a directory, in the order of their names. @throws TroupeError config.no_data */
+/** The file itself, or a directory's data files in the order of their names. @throws TroupeError config.no_data */
 export async function dataFiles(path: string): Promise<readonly string[]> {
   const absolute = resolve(path)
   const found = await stat(absolute).catch(thrown => {
-    throw noData(`${absolute} cannot be read: ${asError(thrown).message}`, 'give a file that is there: --from FILE')
+    throw noData(`${absolute} cannot be read: ${asError(thrown).message}`, 'give a file that exists: --from FILE')
   })
   if (!found.isDirectory()) return [absolute]
   const names = (await readdir(absolute, { recursive: true })).filter(name => kinds.test(name)).sort()
@@ -44,7 +44,7 @@ export async function* rowsOfFile(file: string): AsyncGenerator<ReadRow> {
 
 async function headOf(file: string): Promise<{ magic: string; first: string }> {
   const handle = await open(file).catch(thrown => {
-    throw noData(`${file} cannot be read: ${asError(thrown).message}`, 'give a file that is there')
+    throw noData(`${file} cannot be read: ${asError(thrown).message}`, 'give a file that exists')
   })
   try {
     const { buffer, bytesRead } = await handle.read(Buffer.alloc(256), 0, 256, 0)
@@ -75,13 +75,16 @@ async function* lineRows(file: string, name: string): AsyncGenerator<ReadRow> {
 async function* arrayRows(file: string, name: string): AsyncGenerator<ReadRow> {
   const rows = parsed(withoutBom(await readFile(file, 'utf8')))
   if (!Array.isArray(rows)) {
-    throw noData(`${file} begins as a JSON array and is none`, 'download it again, or give one row a line (JSONL)')
+    throw noData(
+      `${file} begins like a JSON array, but is not a whole one`,
+      'download it again, or give one row per line (JSONL)',
+    )
   }
   for (const [at, row] of rows.entries()) yield { row, place: `${name}:${at + 1}` }
 }
 
 async function* parquetRows(file: string, name: string): AsyncGenerator<ReadRow> {
-  // Both are ES modules; this is how a CommonJS file loads one.
+  // Both are ES modules, which a CommonJS file loads by import().
   const [{ asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects }, { compressors }] = await Promise.all([
     import('hyparquet'),
     import('hyparquet-compressors'),
@@ -97,11 +100,11 @@ async function* parquetRows(file: string, name: string): AsyncGenerator<ReadRow>
       rowStart = rowEnd
     }
   } catch (thrown) {
-    throw noData(`${file} is no whole parquet file: ${asError(thrown).message}`, 'download it again')
+    throw noData(`${file} is not a whole parquet file: ${asError(thrown).message}`, 'download it again')
   }
 }
 
-/** As JSON would have it: parquet's 64-bit integers are BigInts, its times Dates. */
+/** Converts parquet's values to JSON's: 64-bit integers are BigInts, times are Dates. */
 function plain(value: unknown): unknown {
   if (typeof value === 'bigint') {
     return value >= Number.MIN_SAFE_INTEGER && value <= Number.MAX_SAFE_INTEGER ? Number(value) : String(value)

@@ -1,33 +1,33 @@
 /**
- * The sets of problems that `troupe data` knows: where they are published, what their rows are called, what holds of them.
+ * Declares the problem sets that `troupe data` knows: where they are published, the names of their fields, their filters.
  *
- * Source of what is filtered: arXiv 2508.20722 §4.2 (integer answers only; OpenMathReasoning kept where at least 2 of 16
- * sampled answers match; 8-gram decontamination).
+ * Source of the filters: arXiv 2508.20722 §4.2 (integer answers only; OpenMathReasoning kept where at least 2 of 16 sampled
+ * answers match; 8-gram decontamination).
  */
 
 export interface HubPlace {
   /** owner/name of a data set. */
   readonly repo: string
-  /** Paths of its files, by split. */
+  /** Patterns for the paths of its files, by split. */
   readonly files: Readonly<Record<string, RegExp>>
 }
 
 export interface ProblemSet {
   readonly name: string
   readonly title: string
-  /** Training sets are filtered and shuffled, evaluation sets stay as they are published. */
+  /** Training sets are filtered and shuffled; evaluation sets stay as published. */
   readonly use: 'training' | 'evaluation'
   readonly hub: HubPlace
-  /** First of its splits, where none is named. */
+  /** Split to use where the user names none. */
   readonly split: string
-  /** Names of fields, in order of preference. A dot goes into an object. */
+  /** Names of the problem's field, in order of preference; likewise for the answer's. A dot goes into an object. */
   readonly problem: readonly string[]
   readonly answer: readonly string[]
-  /** integer: other answers are left out. worked: what follows the last `####`. */
+  /** integer: rows with other answers are dropped. text: any answer. worked: the answer follows the last `####`. */
   readonly answers: 'integer' | 'text' | 'worked'
-  /** How many of how many sampled answers must match. */
+  /** Keeps problems where at least `least` of `of` sampled answers match the answer. */
   readonly agreement?: { readonly least: number; readonly of: number }
-  /** Rows of another kind, by field. */
+  /** Keeps rows whose fields match these patterns. */
   readonly only?: Readonly<Record<string, RegExp>>
 }
 
@@ -59,7 +59,7 @@ const list: readonly ProblemSet[] = [
     title: 'DAPO-Math-17k',
     use: 'training',
     hub: { repo: 'open-r1/DAPO-Math-17k-Processed', files: { train: /^en\/.*\.parquet$/, all: /^all\/.*\.parquet$/ } },
-    // Where the problem stands for itself, and where it is wrapped in a prompt.
+    // Fields with the bare problem come before fields that wrap it in a prompt.
     problem: ['prompt', 'problem', 'question', 'extra_info.question', 'source_prompt'],
     answer: ['answer', 'reward_model.ground_truth', 'solution', 'expected_answer'],
     answers: 'integer',

@@ -1,9 +1,9 @@
 /**
- * environment: tasks and rewards of reasoning-gym's data sets or of `verifiers` environments.
+ * Recipe environment: takes tasks and rewards from reasoning-gym's data sets or from `verifiers` environments.
  *
- * Their instances are made once, when the run begins, by their own packages (troupe setup environments); the same seed
- * gives the same ones, so a run that is resumed goes on where it was. Their rewards judge the answers. The turns and the
- * tools are Troupe's. A YAML file that extends this recipe needs a model and families.
+ * The packages (troupe setup environments) make the instances once, when the run begins, and judge the answers. Turns and tools
+ * are Troupe's. A YAML file that extends this recipe needs a model and families.
+ * Invariant: the same seed gives the same instances, so that a resumed run goes on where it was.
  */
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -18,35 +18,35 @@ import { environmentTasks } from './tasks'
 
 export const environmentData = z.strictObject({
   package: z.enum(['reasoning-gym', 'verifiers']).default('reasoning-gym'),
-  /** Data sets, or ids of environments; options: of the data set's configuration, or arguments of load_environment. */
+  /** reasoning-gym data sets, or ids of environments. `options`: the data set's configuration, or load_environment's arguments. */
   families: z
     .array(z.strictObject({ name: z.string(), options: z.record(z.string(), z.unknown()).default({}) }))
     .min(1),
-  /** Instances of each family to train on. */
+  /** Number of instances of each family to train on. */
   instances: z.number().int().positive().max(100_000).default(400),
-  /** A system message; without, the environment's own where it has one. */
+  /** System message. Default: the environment's own, where it has one. */
   system: z.string().optional(),
-  /** A score of at least this is a reward of 1, any other 0. Without, the score itself is the reward. */
+  /** Turns a score of at least this into the reward 1, and any other into 0. Default: the score itself is the reward. */
   passAt: z.number().positive().max(1).optional(),
 })
 
 type EnvironmentData = z.output<typeof environmentData>
 
-/** What reasoning-gym's seeds are below; splits are this far apart from one another on average. */
-const seeds = 2 ** 31
+/** Exclusive upper bound of reasoning-gym's seeds. Two splits draw from this range, so their instances hardly ever overlap. */
+const seedRange = 2 ** 31
 
-/** The package's own reward, in the venv that has the package. */
+/** The package's own reward, run in the venv that has the package. */
 export const environmentReward = {
   name: 'python',
   file: join(pythonDirectory, 'reward.py'),
   interpreter: join(environmentsVenv(), 'bin/python'),
-  // The first judgement of a process imports the package and makes the environment: 10 s and more on a busy machine.
+  // A process's first judgement imports the package and makes the environment, which takes 10 s or more on a busy machine.
   timeoutMs: 60_000,
 } as const
 
 export async function environmentSource(data: EnvironmentData, config: RecipeConfig): Promise<TaskSource> {
   const made = (split: InstancesRequest['split'], count: number) => {
-    const seed = deriveSeed('environment', config.seed, split) % seeds
+    const seed = deriveSeed('environment', config.seed, split) % seedRange
     return instancesOf({ package: data.package, families: data.families, split, seed, count })
   }
   const evaluated = Math.ceil(config.evaluation.problems / data.families.length)
@@ -79,7 +79,7 @@ export const environment = defineRecipe({
   data: environmentData,
   tasks: config =>
     environmentSource(parseConfig(environmentData, config.data, `data of recipe ${config.name}`), config),
-  /** Problems with their answers: nothing but the format, where there is a cold start, and the words of a random model. */
+  /** Problems with their answers, for a cold start on the format or for the tokenizer of a model with random weights. */
   async demonstrations(config) {
     const data = parseConfig(environmentData, config.data, `data of recipe ${config.name}`)
     if (config.coldStart === undefined && config.model.from !== 'random') return []

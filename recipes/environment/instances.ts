@@ -1,10 +1,10 @@
 /**
- * Instances of an environment package's task families, as its Python prints them.
+ * Gets the instances of an environment package's task families from its Python process.
  *
  * in   a package, families with their options, a seed, a count       out  the instances of each family, in their order
- * Invariant: the same request and package version give the same instances. A package that raises, hangs or prints
- * garbage is an error that names the family and says what the package said. What it has started ends with it, and is waited
- * for by nobody: its process is the leader of a group of its own, and ends with this one.
+ * Invariant: the same request and package version give the same instances. A package that raises, hangs or prints garbage is an
+ * error that names the family and quotes the package. The process leads a process group of its own and ends with this process;
+ * whatever it started is killed with it.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -20,9 +20,9 @@ import { environmentsPythonPath, policyDirectory } from '../../runtime/python'
 export const pythonDirectory = join(__dirname, 'python')
 
 interface Family {
-  /** May stand there twice, with other options. */
+  /** A family may occur twice, with other options. */
   readonly name: string
-  /** Of the package's own configuration of it. */
+  /** Fields of the package's own configuration for the family. */
   readonly options: Readonly<Record<string, unknown>>
 }
 
@@ -30,9 +30,9 @@ export interface InstancesRequest {
   readonly package: 'reasoning-gym' | 'verifiers'
   readonly families: readonly Family[]
   readonly split: 'train' | 'eval'
-  /** reasoning-gym makes instance i from `seed + i`: two requests share none if their seeds are further apart than `count`. */
+  /** reasoning-gym makes instance i from `seed + i`: two requests share no instance if their seeds differ by `count` or more. */
   readonly seed: number
-  /** Of each family; one that has fewer gives fewer. */
+  /** Instances of each family; a family that has fewer gives fewer. */
   readonly count: number
 }
 
@@ -42,7 +42,7 @@ export interface Instance {
   readonly question: string
   /** The environment's own system prompt. */
   readonly system: string | null
-  /** What the package's reward needs to know of it. */
+  /** Data of the instance for the package's reward. */
   readonly entry: Readonly<Record<string, unknown>>
 }
 
@@ -58,19 +58,19 @@ const line = z.union([
   z.object({ family: z.string(), error: z.string() }),
 ])
 
-const usualDeadlineMs = 300_000
-/** For what it had written when it ended. */
+const defaultDeadlineMs = 300_000
+/** Time to read the output that the process wrote before it ended. */
 const graceMs = 10_000
 const stderrGraceMs = 1000
 const stderrTailChars = 2000
 
 /**
- * Instances by the position of their family in the request.
+ * The instances, by the position of their family in the request.
  * @throws TroupeError process.no_environments, config.bad_environment
  */
 export async function instancesOf(
   request: InstancesRequest,
-  deadlineMs = usualDeadlineMs,
+  deadlineMs = defaultDeadlineMs,
 ): Promise<readonly (readonly Instance[])[]> {
   const child = spawn(environmentsPythonPath(), ['-m', 'troupe_environments.instances', String(process.pid)], {
     cwd: pythonDirectory,
@@ -86,14 +86,14 @@ export async function instancesOf(
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-stderrTailChars)
   })
-  child.stdin.on('error', () => {}) // its end is told by 'exit'
-  child.stdin.write(`${JSON.stringify(request)}\n`) // open until it ends: stdin is its line of life
+  child.stdin.on('error', () => {}) // 'exit' reports the end
+  child.stdin.write(`${JSON.stringify(request)}\n`) // stays open: the process ends when stdin closes
   const refuse = (family: string, why: string) =>
     new TroupeError('config.bad_environment', {
       boundary: 'config',
       retriable: false,
       message: `${request.package}: ${family}: ${why}`,
-      hint: `name families that ${request.package} has, with options that they take${said === '' ? '' : `; it said: ${said.trim()}`}`,
+      hint: `name families of ${request.package} and options that they take${said === '' ? '' : `; its stderr: ${said.trim()}`}`,
     })
   const lines = createInterface({ input: child.stdout, crlfDelay: Number.POSITIVE_INFINITY })
   let fault: (() => TroupeError) | undefined
@@ -104,15 +104,17 @@ export async function instancesOf(
   let held: NodeJS.Timeout | undefined
   const ended = new Promise<string | undefined>(done => {
     child.once('error', error => done(error.message))
-    // Not 'close': what a package has left behind may hold a pipe for as long as it likes.
+    // Not 'close': a process that the package left behind may hold a pipe open for any time.
     child.once('exit', (code, signal) =>
-      done(signal !== null ? `python was ended by ${signal}` : code === 0 ? undefined : `python ended with ${code}`),
+      done(
+        signal !== null ? `python was ended by ${signal}` : code === 0 ? undefined : `python exited with code ${code}`,
+      ),
     )
   }).then(how => {
     clearTimeout(late)
     killGroup(child)
     held = setTimeout(() => {
-      fault ??= () => refuse('instances', 'what it has started goes on writing after its end')
+      fault ??= () => refuse('instances', 'a process that the package started goes on writing after the package ended')
       lines.close()
     }, graceMs)
     return how
@@ -122,16 +124,16 @@ export async function instancesOf(
     for await (const text of lines) {
       if (fault !== undefined) continue
       const read = readLine(text)
-      if (read instanceof Error) fault = () => refuse('a line cannot be read', read.message)
+      if (read instanceof Error) fault = () => refuse('a line of its output cannot be parsed', read.message)
       else if ('error' in read) fault = () => refuse(read.family, read.error)
       else found[read.position]?.push(read)
     }
     const how = await ended
     const empty = found.findIndex(instances => instances.length === 0)
     if (how !== undefined) fault ??= () => refuse('instances', how)
-    else if (empty >= 0) fault ??= () => refuse(request.families[empty]!.name, 'has no instances')
+    else if (empty >= 0) fault ??= () => refuse(request.families[empty]!.name, 'the family gave no instances')
     if (fault === undefined) return found
-    // Its last words, which may come after its last line.
+    // stderr may arrive after the last line of stdout.
     await Promise.race([finished(child.stderr).catch(() => {}), sleep(stderrGraceMs, undefined, { ref: false })])
     throw fault()
   } finally {

@@ -1,10 +1,10 @@
 /**
- * Tasks from the instances of environment families: for training and for evaluation, apart.
+ * Turns the instances of environment families into tasks, with training and evaluation kept apart.
  *
  * in   instances of both splits, by family       out  a task for every index of a split
- * Families take turns, so that every step and every evaluation has as many of each; an index past a family's end begins
- * it anew. Invariant: pure; no question of the evaluation is trained on, in whatever spacing or case; no two instances have
- * one id.
+ * Families take turns, so that every step and every evaluation has equally many of each. An index past a family's end starts
+ * again at its beginning. Invariant: pure; no question of the evaluation is trained on, in any spacing or case; every instance
+ * has an id of its own.
  */
 
 import type { TaskSource } from '../../config'
@@ -14,19 +14,19 @@ import { TroupeError } from '../../runtime/errors'
 import type { Instance } from './instances'
 
 export interface EnvironmentTasksOptions {
-  /** The package. */
+  /** Name of the package. */
   readonly source: string
-  /** A system prompt before each question; without, the environment's own where it has one. */
+  /** System message before each question; undefined: the environment's own, where it has one. */
   readonly system: string | undefined
-  /** A score of at least this is 1, any other 0; without, the package's score is the reward. */
+  /** Turns a score of at least this into 1, any other into 0; undefined: the package's score is the reward. */
   readonly passAt: number | undefined
 }
 
-/** By the position of their family. */
+/** Instances by the position of their family. */
 type ByFamily = readonly (readonly Instance[])[]
 
 /**
- * `train`, `evaluation`: empty where nothing of that split is asked for.
+ * A task source; `train` or `evaluation` is empty where nothing of that split is needed.
  * @throws TroupeError config.bad_environment for a family of which nothing is left to train on
  */
 export function environmentTasks(train: ByFamily, evaluation: ByFamily, options: EnvironmentTasksOptions): TaskSource {
@@ -46,7 +46,7 @@ export function environmentTasks(train: ByFamily, evaluation: ByFamily, options:
     train: drawn(trained, 'train', options),
     evaluation: drawn(evaluation, 'eval', options),
     dropped,
-    // Every family has begun anew then.
+    // After this many tasks every family has started again.
     size: trained.length * Math.max(0, ...trained.map(({ length }) => length)),
   }
 }
@@ -90,6 +90,6 @@ const nothingLeft = (family: string, count: number, { source }: EnvironmentTasks
   new TroupeError('config.bad_environment', {
     boundary: 'config',
     retriable: false,
-    message: `${source}: ${family}: nothing is left to train on: all of its ${count} instances are also in the evaluation`,
+    message: `${source}: ${family}: no instance is left to train on: all ${count} are also in the evaluation`,
     hint: 'raise data.instances, lower evaluation.problems, or give the family options that make more questions',
   })

@@ -1,18 +1,19 @@
 /**
- * Exact arithmetic on expressions such as `48/2+0.5*(3-1)`: what calculator notes consist of.
+ * Evaluates expressions such as `48/2+0.5*(3-1)` exactly. GSM8K's calculator notes consist of them.
  *
  * in   an expression of decimal numbers, + - * / and parentheses      out  its value as a fraction, or undefined
- * Invariant: never throws; undefined where the text is anything else, divides by zero, or nests deeper than 32.
+ * Invariant: never throws. Undefined where the text is anything else, divides by zero, nests deeper than 32 or is longer than
+ * 200 characters.
  */
 
-/** numerator/denominator, in lowest terms, the denominator positive. */
+/** A fraction in lowest terms; the denominator is positive. */
 export interface Fraction {
   readonly numerator: bigint
   readonly denominator: bigint
 }
 
-const deepest = 32
-const longest = 200
+const maxDepth = 32
+const maxChars = 200
 const lexeme = /\s*(?:(\d+(?:\.\d*)?|\.\d+)|([-+*/()]))/y
 
 export function evaluate(expression: string): Fraction | undefined {
@@ -45,7 +46,7 @@ export function evaluate(expression: string): Fraction | undefined {
     return left
   }
   const factor = (depth: number): Fraction | undefined => {
-    if (depth > deepest) return undefined
+    if (depth > maxDepth) return undefined
     const token = tokens[at++]
     if (typeof token === 'object') return token
     if (token === '+') return factor(depth + 1)
@@ -66,7 +67,7 @@ export const equal = (a: Fraction, b: Fraction): boolean =>
 
 function read(expression: string): (Fraction | string)[] | undefined {
   const text = expression.trim()
-  if (text.length > longest) return undefined
+  if (text.length > maxChars) return undefined
   const tokens: (Fraction | string)[] = []
   lexeme.lastIndex = 0
   while (lexeme.lastIndex < text.length) {
@@ -82,7 +83,7 @@ function decimal(text: string): Fraction {
   return fraction(BigInt(whole + part), 10n ** BigInt(part.length))!
 }
 
-/** In lowest terms; undefined over zero. */
+/** Reduces a fraction to lowest terms; undefined where the denominator is zero. */
 function fraction(numerator: bigint, denominator: bigint): Fraction | undefined {
   if (denominator === 0n) return undefined
   let [a, b] = [numerator < 0n ? -numerator : numerator, denominator < 0n ? -denominator : denominator]

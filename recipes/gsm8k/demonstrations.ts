@@ -1,9 +1,9 @@
 /**
- * Cold-start demonstrations for GSM8K, derived from the calculator notes in its worked answers.
+ * Makes cold-start demonstrations for GSM8K from the calculator notes in its worked answers.
  *
- * in   a row with notes such as <<48/2=24>>, a seed      out  a conversation: Python calls that do the notes, the answer
- * Invariant: pure. A row is only used when its notes are arithmetic, each gives exactly what it says, and the last one
- * gives the row's answer; so the last number that a demonstration prints is the truth. Others are counted by reason.
+ * in   a row with notes such as <<48/2=24>>, a seed      out  a conversation: Python calls that do the notes, then the answer
+ * Invariant: pure. A row is used only where every note is arithmetic with the stated result, and the last result is the row's
+ * answer; so the last number that a demonstration prints is the truth. For other rows the reason is returned.
  */
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'
 import { toolResultText } from '../../kernels/toolCalls/toolText'
@@ -14,9 +14,9 @@ import { equal, evaluate, type Fraction } from './arithmetic'
 import type { Gsm8kRow } from './rows'
 
 /**
- * What a demonstration does, and of how many of 100 rows. solves: one call. splits: one call for all notes but the last,
- * a second for that one. repairs: a call that fails, then the right one. The last two are there so that the model has
- * seen more than one call in a trajectory. A row that cannot be split is solved.
+ * Kinds of demonstrations, with their shares in %. solves: one call. splits: one call for all notes but the last, and a second
+ * call for that one. repairs: a call that fails, then the right one. splits and repairs show the model more than one call in a
+ * trajectory. A row that cannot be split is solved.
  */
 const demonstrationShares = { splits: 30, repairs: 15, solves: 55 } as const
 export type DemonstrationKind = keyof typeof demonstrationShares
@@ -27,24 +27,24 @@ export interface Demonstration {
   readonly messages: readonly ChatMessage[]
 }
 
-/** A note as a statement of Python. */
+/** A note as a Python statement. */
 interface Statement {
   readonly name: string
-  /** With the names of earlier statements for what they gave, and with all numbers written out. */
+  /** Right side with the names of earlier statements in place of their results; `plain` has all numbers written out. */
   readonly named: string
   readonly plain: string
   readonly value: Fraction
 }
 
-const longestCode = 400
+const maxCodeChars = 400
 
-/** The demonstration of a row, or why there is none. Which kind it is follows from the seed and the question. */
+/** The demonstration of a row, or the reason why it has none. Seed and question decide its kind. */
 export function demonstrationOf(row: Gsm8kRow, seed: number): Demonstration | string {
   const read = statementsOf(row)
   if (typeof read === 'string') return read
   const kind = kindOf(deriveSeed('gsm8k/demonstration', seed, row.question) % 100, read)
   const calls = callsOf(kind, read, deriveSeed('gsm8k/breakage', seed, row.question) % 2 === 0)
-  if (calls.some(call => call.code.length > longestCode)) return 'too long'
+  if (calls.some(call => call.code.length > maxCodeChars)) return 'too long'
   return {
     kind,
     messages: [
@@ -107,7 +107,7 @@ function callsOf(kind: DemonstrationKind, statements: readonly Statement[], byNa
       return [byName ? unknownName(statements) : unclosed(statements), whole]
     case 'splits': {
       const first = statements.slice(0, -1)
-      // A call knows nothing of the one before: the second has its numbers written out.
+      // Calls share no variables, so the second one has its numbers written out.
       return [workingCall(first.map(named), first.at(-1)!), workingCall([`${last.name} = ${last.plain}`], last)]
     }
   }
@@ -115,14 +115,14 @@ function callsOf(kind: DemonstrationKind, statements: readonly Statement[], byNa
 
 const named = (statement: Statement) => `${statement.name} = ${statement.named}`
 
-/** Division gives floats, and 0.1*3 is not 0.3 there: round() prints the integer that it is. */
+/** Prints through round(): Python's division gives floats, and their products are not exact. */
 function workingCall(lines: readonly string[], shown: Statement): Call {
   const code = [...lines, `print(round(${shown.name}))`].join('\n')
   const stdout = `${shown.value.numerator}\n`
   return { code, response: toolResultText({ status: 'ok', exitCode: 0, signal: null, stdout, stderr: '' }) }
 }
 
-/** Prints what it has not computed. */
+/** Prints a name that the code does not define. */
 function unknownName(statements: readonly Statement[]): Call {
   return failingCall(statements, 'print(round(total))', 'NameError', "name 'total' is not defined")
 }

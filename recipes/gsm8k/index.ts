@@ -1,8 +1,8 @@
 /**
- * gsm8k: SmolLM2-135M-Instruct learns to answer grade-school problems (arXiv 2110.14168) with Python, on two cores.
+ * Recipe gsm8k: SmolLM2-135M-Instruct learns to answer grade-school problems (arXiv 2110.14168) with Python, on two cores.
  *
- * Cold start on a few hundred demonstrations made from the calculator notes, then GRPO-RoC with 2G = 16 → G = 8.
- * The data are the user's: a file of rows `{"question": …, "answer": …}`, the answer ending in `#### N`.
+ * in   the user's file of rows `{"question": …, "answer": …}`, each answer ending in `#### N`        out  a recipe
+ * A cold start on a few hundred demonstrations from the calculator notes comes first, then GRPO-RoC with 2G = 16 → G = 8.
  */
 import { readFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -14,19 +14,20 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type Gsm8kRow, parseGsm8k } from './rows'
 import { type Gsm8kPlan, planOf, taskOf } from './tasks'
 
-/** Instead of the tool's schema, which takes 250 tokens of every prompt: the cold start teaches the rest. */
+/** Stands in for the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the rest. */
 const system = `Calculate with ${pythonTool.name}. Then answer as <answer>\\boxed{N}</answer>.`
 
 const dataSchema = z.strictObject({
-  /** JSONL. */
+  /** JSONL of the problems. Required. */
   file: z.string().optional(),
-  /** JSONL of rows to evaluate on; without, a tenth of `file` is set aside. */
+  /** JSONL of rows for the evaluation. Default: a tenth of `file` is set aside. */
   evaluationFile: z.string().optional(),
+  /** Rows with more calculator notes are left out; null: none. */
   maxNotes: z.number().int().positive().nullable().default(null),
 })
 
-/** A file of which a larger share cannot be used is not what it is taken for. */
-const largestBadShare = 0.2
+/** Largest share of unusable rows in a file. A file with more is probably not GSM8K. */
+const maxBadShare = 0.2
 
 export const gsm8k = defineRecipe({
   config: {
@@ -37,13 +38,13 @@ export const gsm8k = defineRecipe({
       path: '.troupe/models/smollm2-135m-instruct',
       template: join(__dirname, '../templates/hermes.jinja'),
     },
-    // Rows with more notes are hardly ever solved by this model: their groups have nothing but zeros, and no gradient.
+    // This model hardly ever solves rows with more notes: all rewards of their groups are 0, which gives no gradient.
     data: { maxNotes: 2 },
     engine: { kvTokens: 16_384, maxSequences: 32 },
     limits: { contextTokens: 512, responseTokens: 320, turns: 4, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },
     // This model solves few problems. At temperature 1, 2 % of rollouts were right and 3 of 24 groups of 8 were mixed; at 0.6,
-    // 8 of 19 groups of 16 were. Up to 16 are asked for where a step needs 4.
+    // 8 of 19 groups of 16 were mixed. A step needs 4 groups and asks for up to 16.
     rollout: { groupSize: 16, groupsPerStep: 4, sampling: { temperature: 0.6 } },
     selection: { keep: 8, refillShare: 3 },
     coldStart: { demonstrations: 256, learningRate: 1e-4, epochs: 1, batchSequences: 8 },
@@ -56,10 +57,11 @@ export const gsm8k = defineRecipe({
   async tasks(config) {
     const { train, evaluation, dropped } = await load(config)
     const { problems } = config.evaluation
-    if (train.length === 0) throw noData('no row is left to train on', said(dropped))
+    if (train.length === 0)
+      throw noData('recipe gsm8k has no row left to train on', `rows left out: ${listed(dropped)}`)
     if (evaluation.length < problems) {
       throw noData(
-        `evaluation.problems asks for ${problems} rows, ${evaluation.length} are set aside for it`,
+        `evaluation.problems asks for ${problems} rows, but only ${evaluation.length} are set aside for it`,
         'give more rows, --set data.evaluationFile=PATH, or a smaller evaluation.problems',
       )
     }
@@ -72,7 +74,8 @@ export const gsm8k = defineRecipe({
   async demonstrations(config) {
     if (config.coldStart === undefined) return []
     const { demonstrations, dropped } = await load(config)
-    if (demonstrations.length === 0) throw noData('no row gives a demonstration', said(dropped))
+    if (demonstrations.length === 0)
+      throw noData('recipe gsm8k finds no row that gives a demonstration', `rows left out: ${listed(dropped)}`)
     return demonstrations.map(({ messages }) => [{ role: 'system', content: system }, ...messages])
   },
 })
@@ -95,14 +98,14 @@ async function load(config: RecipeConfig): Promise<Gsm8kPlan> {
 async function rowsOf(file: string): Promise<{ rows: readonly Gsm8kRow[]; dropped: Readonly<Record<string, number>> }> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
-    throw noData(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that is there: --set data.file=…')
+    throw noData(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that exists: --set data.file=PATH')
   })
   const { rows, dropped } = parseGsm8k(text)
   const bad = Object.values(dropped).reduce((sum, n) => sum + n, 0)
-  if (rows.length === 0 || bad > largestBadShare * (rows.length + bad)) {
+  if (rows.length === 0 || bad > maxBadShare * (rows.length + bad)) {
     throw noData(
-      `${path}: ${bad} of ${rows.length + bad} rows cannot be used${bad === 0 ? '' : `: ${said(dropped)}`}`,
-      'rows are {"question": "…", "answer": "… #### N"}, one a line, N an integer',
+      `${path}: ${bad} of ${rows.length + bad} rows cannot be used${bad === 0 ? '' : `: ${listed(dropped)}`}`,
+      'rows must be {"question": "…", "answer": "… #### N"}, one a line, N an integer',
     )
   }
   return { rows, dropped }
@@ -111,7 +114,7 @@ async function rowsOf(file: string): Promise<{ rows: readonly Gsm8kRow[]; droppe
 const prefixed = (dropped: Readonly<Record<string, number>>) =>
   Object.fromEntries(Object.entries(dropped).map(([reason, n]) => [`evaluation: ${reason}`, n]))
 
-const said = (dropped: Readonly<Record<string, number>>): string =>
+const listed = (dropped: Readonly<Record<string, number>>): string =>
   Object.entries(dropped)
     .map(([reason, n]) => `${n} ${reason}`)
     .join(', ')

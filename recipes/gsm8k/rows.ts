@@ -1,33 +1,33 @@
 /**
- * GSM8K rows: `{"question": …, "answer": …}` a line, the answer ending in `#### N`; or, as `troupe data gsm8k` writes them,
- * `{"problem": …, "solution": …, "answer": N}`.
+ * Reads GSM8K rows: `{"question": …, "answer": …}` with an answer ending in `#### N`, or `{"problem": …, "solution": …,
+ * "answer": N}` as `troupe data gsm8k` writes them.
  *
- * in   the text of a JSONL file       out  rows with an integer answer; what was left out, counted by reason
- * Invariant: pure, and no line can make it throw. Each line is either a row or counted once under one reason.
+ * in   the text of a JSONL file       out  rows with an integer answer; the number of dropped lines, by reason
+ * Invariant: pure; no line makes it throw. Each line is a row or counted once under one reason.
  */
 import { normalizeInteger } from '../../kernels/grading/answer'
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface Gsm8kRow {
-  /** 1-based line of the file: names the row for ever, also when others are left out. */
+  /** 1-based line of the file. It identifies the row, whichever other rows are left out. */
   readonly line: number
   readonly question: string
-  /** The worked answer, calculator notes and all. */
+  /** The worked answer, with its calculator notes. */
   readonly solution: string
-  /** What the calculator notes hold, in order: `48/2=24` for `<<48/2=24>>`. */
+  /** Contents of the calculator notes, in order: `48/2=24` for `<<48/2=24>>`. */
   readonly notes: readonly string[]
-  /** The number after `####`, as its shortest decimal form. */
+  /** The integer after `####`, in its shortest decimal form. */
   readonly truth: string
 }
 
 export interface Gsm8kRows {
   readonly rows: readonly Gsm8kRow[]
-  /** Lines that are no rows, by reason. */
+  /** Number of lines that are not rows, by reason. */
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** Empty lines are not counted: a file may end in them. */
+/** Parses the file's lines. Empty lines are not counted, since a file may end in them. */
 export function parseGsm8k(jsonl: string): Gsm8kRows {
   const rows: Gsm8kRow[] = []
   const dropped: Record<string, number> = {}
@@ -57,7 +57,7 @@ function parseRow(text: string): Omit<Gsm8kRow, 'line'> | string {
   const mark = answer.lastIndexOf('####')
   if (mark < 0) return 'no final answer'
   const truth = normalizeInteger(answer.slice(mark + 4))
-  if (truth === undefined) return 'answer not an integer'
+  if (truth === undefined) return 'answer is not an integer'
   const solution = answer.slice(0, mark).trim()
   const notes = [...solution.matchAll(/<<([^<>]*)>>/g)].map(found => found[1]!)
   return { question: question.trim(), solution, notes, truth }

@@ -1,9 +1,9 @@
 /**
- * What a run on GSM8K trains on, demonstrates and is evaluated on, from the rows of one or two files.
+ * Splits GSM8K's rows, from one or two files, into training rows, evaluation rows and demonstrations.
  *
- * in   rows, a seed, how many demonstrations       out  training rows in their order, evaluation rows, demonstrations
- * Invariant: pure. Whether a row of the training file is set aside for evaluation is a hash of its question, so it never
- * changes and equal questions stay together. No question that may be evaluated on is trained on or demonstrated.
+ * in   rows, a seed, the number of demonstrations       out  training rows in their order, evaluation rows, demonstrations
+ * Invariant: pure. A hash of a row's question decides whether the row is set aside for evaluation, so the split never changes
+ * and equal questions stay together. No question of the evaluation is trained on or demonstrated.
  */
 import type { Task } from '../../messages/facts'
 import { taskId } from '../../messages/ids'
@@ -13,25 +13,25 @@ import type { Gsm8kRow } from './rows'
 
 export interface Gsm8kOptions {
   readonly seed: number
-  /** Demonstrations at most. */
+  /** Upper bound on demonstrations. */
   readonly demonstrations: number
-  /** Rows with more calculator notes are left out; null: none are. */
+  /** Rows with more calculator notes are left out; null: none. */
   readonly maxNotes: number | null
 }
 
 export interface Gsm8kPlan {
-  /** Demonstrated rows come first, then others, last those that no demonstration could be made from. */
+  /** Demonstrated rows first, then other rows, last the rows without a possible demonstration. */
   readonly train: readonly Gsm8kRow[]
   readonly evaluation: readonly Gsm8kRow[]
   readonly demonstrations: readonly Demonstration[]
-  /** Rows that are left out, or that gave no demonstration when they were asked for one, by reason. */
+  /** Number of rows that were left out, or from which no demonstration could be made, by reason. */
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** One in so many questions of the training file is set aside where there is no file for evaluation. */
+/** One in this many questions of the training file is set aside where there is no file for the evaluation. */
 const evaluationOneIn = 10
 
-/** `evaluationRows`: of a file of their own; undefined sets some of `rows` aside. */
+/** `evaluationRows`: rows of the evaluation's own file; undefined sets some of `rows` aside. */
 export function planOf(
   rows: readonly Gsm8kRow[],
   evaluationRows: readonly Gsm8kRow[] | undefined,
@@ -56,12 +56,12 @@ export function planOf(
   for (const row of rows.filter(fits)) {
     if (!isHeld(row)) train.push(row)
     else if (held === undefined) setAside.push(row)
-    else drop('also in the file for evaluation')
+    else drop('also in the evaluation file')
   }
 
   const demonstrations: Demonstration[] = []
-  // A group needs a rollout that is right and one that is wrong. A model of this size, after one pass over them, solves the
-  // rows that it imitated now and then, other rows hardly ever, and rows whose notes do not lead to the answer never.
+  // A group needs both right and wrong rollouts. After one pass over the demonstrations, a model of this size sometimes solves
+  // the rows that it imitated, hardly ever other rows, and never rows whose notes do not lead to the answer.
   const imitated: Gsm8kRow[] = []
   const odd: Gsm8kRow[] = []
   const others: Gsm8kRow[] = []
@@ -89,10 +89,10 @@ export const taskOf = (row: Gsm8kRow, split: 'train' | 'eval', system: string): 
   reward: '', // the recipe's own
 })
 
-/** The same question in other spacing or case is the same question. */
+/** Key of a question: spacing and case do not make it another question. */
 const keyOf = (question: string) => question.toLowerCase().replace(/\s+/g, ' ')
 
-/** By a hash of seed and question: a row's place among the others does not depend on how many there are. */
+/** Orders rows by a hash of seed and question, so that the order of two rows does not depend on the other rows. */
 function shuffled(rows: readonly Gsm8kRow[], seed: number): Gsm8kRow[] {
   const placed = rows.map(row => ({ row, at: deriveSeed('gsm8k/order', seed, row.question) }))
   return placed.sort((a, b) => a.at - b.at || a.row.line - b.row.line).map(({ row }) => row)

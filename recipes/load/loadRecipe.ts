@@ -1,7 +1,7 @@
 /**
- * Finding a recipe: by its name in recipes/, or as a file of the user's (.ts, .js, .yaml).
+ * Loads a recipe by its name in recipes/, or from a user's file (.ts, .js, .yaml).
  *
- * in   a name or a file, `--set`        out  the recipe, its resolved data, and where each value came from
+ * in   a name or a file, the `--set` overrides        out  the recipe, its resolved config, and the origin of each value
  */
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -18,7 +18,7 @@ export interface LoadedRecipe {
   readonly config: Resolved<RecipeConfig>
 }
 
-/** Names of the release's flags are fields, too. */
+/** Maps the flags of the paper's released code to recipe fields, so that `--set` and YAML accept both names. */
 export const recipeNames = {
   one: (name: string, value: unknown) => mapFlag(name, value, '--set'),
   all: mapFlags,
@@ -46,8 +46,8 @@ function findRecipe(name: string): LayeredRecipe {
   throw new TroupeError('config.no_recipe', {
     boundary: 'config',
     retriable: false,
-    message: `no recipe '${name}'${guess}`,
-    hint: `recipes: ${names.join(', ')}; or give a .ts, .js or .yaml file`,
+    message: `no recipe or file is named '${name}'${guess}`,
+    hint: `known recipes: ${names.join(', ')}; or give a .ts, .js or .yaml file`,
   })
 }
 

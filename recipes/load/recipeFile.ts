@@ -1,9 +1,9 @@
 /**
- * Recipes in files of the user's: a module that exports one, or YAML.
+ * Reads a recipe from a user's file: a module that exports one, or YAML.
  *
- * in   a file        out  a recipe, and the layers that its data lie in, lowest first
- * Invariant: a YAML file says the same as `defineRecipe` does. `extends` names a recipe, or a file beside it; without it the
- * tasks are the rows of `data.file`, so that whoever has a file of {problem, answer} writes no code.
+ * in   a file        out  a recipe, and the layers of its config, lowest first
+ * Invariant: a YAML file can say everything that `defineRecipe` can. `extends` names a recipe or a file relative to this one;
+ * without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer} writes no code.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, dirname, extname, isAbsolute, join, relative, resolve } from 'node:path'
@@ -17,24 +17,24 @@ import { problemsRecipe } from '../problems'
 
 export interface LayeredRecipe {
   readonly recipe: Recipe
-  /** The last is the recipe's own. */
+  /** Lowest first; the last layer is the recipe's own. */
   readonly layers: readonly Layer[]
 }
 
 type Known = (name: string) => LayeredRecipe | undefined
 
-const deepest = 16
+const maxDepth = 16
 
 /** @throws TroupeError config.unreadable, config.no_base, config.no_export */
 export function recipeOfFile(file: string, known: Known, above: readonly string[] = []): LayeredRecipe {
   if (above.includes(file))
     throw noBase(`${file} extends itself: ${[...above, file].map(f => basename(f)).join(' → ')}`)
-  if (above.length > deepest) throw noBase(`${file} extends more than ${deepest} files`)
+  if (above.length > maxDepth) throw noBase(`${file}: the chain of 'extends' is longer than ${maxDepth} files`)
   if (!['.yaml', '.yml', '.json'].includes(extname(file))) return ofModule(file)
   const { extends: base, ...own } = yamlOf(file)
   const data = withPaths({ name: basename(file, extname(file)), ...own }, dirname(file))
   if (base === undefined) return { recipe: problemsRecipe(data as RecipeInput), layers: [{ origin: 'recipe', data }] }
-  if (typeof base !== 'string') throw noBase(`${file}: 'extends' is no name and no file`)
+  if (typeof base !== 'string') throw noBase(`${file}: 'extends' must be the name of a recipe or a file, as text`)
   const parent = known(base) ?? parentFile(file, base, known, above)
   const below = parent.layers.map((layer, at) =>
     at === parent.layers.length - 1 ? { ...layer, origin: `extends ${base}` } : layer,
@@ -47,14 +47,14 @@ function parentFile(file: string, base: string, known: Known, above: readonly st
   if (existsSync(beside)) return recipeOfFile(beside, known, [...above, file])
   const nearest = [...recipes.keys()].sort((a, b) => distance(base, a) - distance(base, b))[0]!
   const guess = distance(base, nearest) <= 3 ? `; did you mean '${nearest}'?` : ''
-  throw noBase(`${file}: extends '${base}', which is no recipe and no file in ${dirname(file)}${guess}`)
+  throw noBase(`${file}: 'extends' names '${base}', which is neither a recipe nor a file in ${dirname(file)}${guess}`)
 }
 
 function yamlOf(file: string): PlainObject {
   const unreadable = (message: string, cause?: unknown) =>
     new TroupeError('config.unreadable', {
       ...{ boundary: 'config', retriable: false, message, cause },
-      hint: 'a recipe in YAML is a map of sections: model, data, limits, rollout, …; docs/recipes.md shows one',
+      hint: 'a YAML recipe is a map of sections: model, data, limits, rollout, …; docs/recipes.md shows one',
     })
   let text: string
   try {
@@ -72,7 +72,9 @@ function yamlOf(file: string): PlainObject {
     throw unreadable(`${file}: ${asError(thrown).message}`, thrown)
   }
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as PlainObject
-  throw unreadable(`${file}: holds ${Array.isArray(value) ? 'a list' : `'${String(value).slice(0, 40)}'`} and no map`)
+  throw unreadable(
+    `${file}: expected a map of sections, found ${Array.isArray(value) ? 'a list' : `'${String(value).slice(0, 40)}'`}`,
+  )
 }
 
 function ofModule(file: string): LayeredRecipe {
@@ -83,14 +85,13 @@ function ofModule(file: string): LayeredRecipe {
   } catch (thrown) {
     throw new TroupeError('config.unreadable', {
       ...common,
-      message: `${file} could not be loaded: ${asError(thrown).message}`,
+      message: `${file} cannot be loaded: ${asError(thrown).message}`,
       cause: thrown,
     })
   }
   const { recipe } = (loaded ?? {}) as { readonly recipe?: unknown }
   if (isRecipe(recipe)) return { recipe, layers: [{ origin: 'recipe', data: { ...recipe.config } }] }
-  const what =
-    recipe === undefined ? "exports no 'recipe'" : "exports a 'recipe' that is none: it has no config and tasks"
+  const what = recipe === undefined ? "exports no 'recipe'" : "exports a 'recipe' without `config` and `tasks`"
   throw new TroupeError('config.no_export', { ...common, message: `${file} ${what}` })
 }
 
@@ -99,7 +100,7 @@ function isRecipe(value: unknown): value is Recipe {
   return typeof config === 'object' && config !== null && typeof tasks === 'function'
 }
 
-/** Fields that name files: beside the YAML file where there is such a file, else from where the command is run. */
+/** Resolves fields that name files: relative to the YAML file where such a file exists, else to the working directory. */
 function withPaths(data: PlainObject, folder: string): PlainObject {
   const placed = (field: string, value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(item => placed(field, item))
@@ -122,5 +123,5 @@ const noBase = (message: string) =>
     boundary: 'config',
     retriable: false,
     message,
-    hint: `recipes: ${[...recipes.keys()].join(', ')}; or a .yaml, .ts or .js file, relative to this one`,
+    hint: `known recipes: ${[...recipes.keys()].join(', ')}; or a .yaml, .ts or .js file, relative to this one`,
   })

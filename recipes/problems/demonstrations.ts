@@ -1,8 +1,8 @@
 /**
- * Conversations of a file: `{"messages": [{"role": …, "content": …}, …]}` a line, as `troupe data sft` writes them.
+ * Reads conversations: a line `{"messages": [{"role": …, "content": …}, …]}` each, as `troupe data` writes them.
  *
  * in   a JSONL file        out  conversations in the file's order
- * Invariant: a row is whole or left out: every message has a known role and text, and the last is the assistant's.
+ * Invariant: a row is used whole or not at all. Every message has a known role and a text; the last is the assistant's.
  */
 import { readFile } from 'node:fs/promises'
 import { basename, resolve } from 'node:path'
@@ -17,11 +17,11 @@ const conversation = z
   .min(2)
   .refine(messages => messages.at(-1)!.role === 'assistant')
 
-/** The first `most` conversations. @throws TroupeError config.no_data */
+/** The first `limit` conversations. @throws TroupeError config.no_data */
 export async function readDemonstrations(
   file: string,
   largestBadShare: number,
-  most = Number.POSITIVE_INFINITY,
+  limit = Number.POSITIVE_INFINITY,
 ): Promise<readonly (readonly ChatMessage[])[]> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
@@ -33,17 +33,17 @@ export async function readDemonstrations(
   const read = lines.map(parseLine).filter(messages => messages !== undefined)
   const bad = lines.length - read.length
   if (read.length === 0 || bad > largestBadShare * lines.length) {
-    throw noDemonstrations(`${path}: ${bad} of ${lines.length} rows are no conversations that end with the assistant`)
+    throw noDemonstrations(`${path}: ${bad} of ${lines.length} rows are not conversations that end with the assistant`)
   }
-  return read.slice(0, most)
+  return read.slice(0, limit)
 }
 
-/** Of each file the first `count` in an order by the seed, then all of them in one order: `most` at most. */
+/** Draws `count` conversations of each file by the seed and shuffles them together; `limit` bounds the result. */
 export async function mixedDemonstrations(
   parts: readonly { readonly file: string; readonly count?: number | undefined }[],
   largestBadShare: number,
   seed: number,
-  most = Number.POSITIVE_INFINITY,
+  limit = Number.POSITIVE_INFINITY,
 ): Promise<readonly (readonly ChatMessage[])[]> {
   const mixed: { readonly messages: readonly ChatMessage[]; readonly at: number }[] = []
   for (const { file, count } of parts) {
@@ -51,7 +51,7 @@ export async function mixedDemonstrations(
     const placed = read.map((messages, k) => ({ messages, at: deriveSeed('demonstrations', seed, basename(file), k) }))
     mixed.push(...placed.sort((a, b) => a.at - b.at).slice(0, count))
   }
-  const ordered = mixed.sort((a, b) => a.at - b.at).slice(0, most)
+  const ordered = mixed.sort((a, b) => a.at - b.at).slice(0, limit)
   return ordered.map(({ messages }) => messages)
 }
 
@@ -68,5 +68,5 @@ const noDemonstrations = (message: string) =>
     boundary: 'config',
     retriable: false,
     message,
-    hint: 'rows are {"messages": [{"role": "user", "content": …}, {"role": "assistant", "content": …}]}, one a line',
+    hint: 'rows must be {"messages": [{"role": "user", "content": …}, {"role": "assistant", "content": …}]}, one per line',
   })

@@ -1,8 +1,9 @@
 /**
- * problems: the tasks of a recipe that is nothing but data. A file of {problem, answer}, and what goes before each.
+ * Makes a recipe from data alone: a file of {problem, answer} and the text around each problem.
  *
- * What a YAML file that extends nothing is built on, and what `troupe data` writes. Rows keep their order: the curriculum's
- * cursor names a row for ever, so a run that is resumed goes on in the file where it was.
+ * in   a recipe's config, files as `troupe data` writes them        out  a recipe; a YAML file without `extends` uses it
+ * Invariant: rows keep their order. The curriculum's cursor names a row by its position, so a resumed run goes on in the file
+ * where it was.
  */
 import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
@@ -18,29 +19,29 @@ import { mixedDemonstrations, readDemonstrations } from './demonstrations'
 import { type ProblemRow, type ProblemRows, parseProblemRows } from './rows'
 
 export const problemsData = z.strictObject({
-  /** JSONL of {problem, answer}; `troupe data` writes one. `question` and `prompt`, `truth` are understood as well. */
+  /** JSONL of {problem, answer}, as `troupe data` writes it. `question`, `prompt` and `truth` are accepted as names, too. */
   file: z.string().optional(),
-  /** Problems to evaluate on. Without, none are: problems of `file` would be trained on. */
+  /** JSONL of problems for the evaluation. Without it there is none, since the problems of `file` are trained on. */
   evaluationFile: z.string().optional(),
-  /** JSONL of {messages}: conversations for the cold start. */
+  /** JSONL of {messages}: the cold start's conversations. */
   demonstrationsFile: z.string().optional(),
-  /** Several of them, with how many of each; they are mixed by the recipe's seed. */
+  /** Several such files with the number of conversations to take from each; the recipe's seed mixes them. */
   mixture: z.array(z.strictObject({ file: z.string(), count: z.number().int().positive().optional() })).optional(),
-  /** A system message. */
+  /** System message; empty: none. */
   system: z.string().default(''),
-  /** Go before and after every problem. */
+  /** Text before (`prefix`) and after (`suffix`) every problem. */
   prefix: z.string().default(''),
   suffix: z.string().default(''),
-  /** A file of which a larger share of rows cannot be used is refused. */
+  /** A file with a larger share of unusable rows is refused. */
   largestBadShare: z.number().min(0).max(1).default(0.2),
 })
 
 type ProblemsData = z.output<typeof problemsData>
 
-/** Says how to answer where the recipe's reward looks for `<answer>\boxed{…}</answer>`. */
+/** Instruction for the model, for rewards that look for `<answer>\boxed{…}</answer>`. */
 export const answerInstruction = 'End with <answer>\\boxed{RESULT}</answer>.'
 
-/** A recipe whose tasks are rows of files. `tools`: default Python. */
+/** A recipe whose tasks are the rows of files. `tools`: default Python. */
 export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[] = [pythonTool]): Recipe {
   return {
     config,
@@ -72,7 +73,7 @@ export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[]
       }
       if (resolved.coldStart !== undefined) {
         throw noData(
-          `recipe '${resolved.name}' has a cold start and no demonstrations`,
+          `recipe '${resolved.name}' has a cold start but names no demonstrations`,
           '--set data.demonstrationsFile=PATH.jsonl, rows {"messages": [{"role": …, "content": …}, …]}',
         )
       }
@@ -81,7 +82,7 @@ export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[]
   }
 }
 
-/** Without a cold start, demonstrations only serve to make the tokenizer of a model with random weights. */
+/** Texts for the tokenizer of a model with random weights: without a cold start, demonstrations serve nothing else. */
 async function vocabularyOf(data: ProblemsData, config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]> {
   if (config.model.from !== 'random') return []
   const { rows } = await trainRows(data, config)
@@ -98,7 +99,7 @@ async function trainRows(data: ProblemsData, config: RecipeConfig): Promise<Prob
   if (config.train.steps === 0 && data.evaluationFile !== undefined) return { rows: [], dropped: {} }
   throw noData(
     `recipe '${config.name}' names no file of problems`,
-    '--set data.file=PATH.jsonl, rows {"problem": …, "answer": …}; `troupe data` makes one of a published set',
+    '--set data.file=PATH.jsonl, rows {"problem": …, "answer": …}; `troupe data` makes one from a published set',
   )
 }
 
@@ -107,23 +108,23 @@ async function evaluationRows(data: ProblemsData, config: RecipeConfig): Promise
   if (problems === 0) return { rows: [], dropped: {} }
   if (data.evaluationFile === undefined) {
     throw noData(
-      `recipe '${config.name}' evaluates on ${problems} problems and names no file of them`,
+      `recipe '${config.name}' evaluates on ${problems} problems but names no file of them`,
       '--set data.evaluationFile=PATH.jsonl, or --set evaluation.problems=0',
     )
   }
   const read = await rowsOf(data.evaluationFile, data)
   if (read.rows.length >= problems) return read
   throw noData(
-    `evaluation.problems asks for ${problems}, ${resolve(data.evaluationFile)} holds ${read.rows.length} problems`,
+    `evaluation.problems asks for ${problems} problems, but ${resolve(data.evaluationFile)} holds ${read.rows.length}`,
     `--set evaluation.problems=${read.rows.length}, or give a larger file`,
   )
 }
 
-/** @throws TroupeError config.no_data: the file cannot be read, holds nothing, or too large a share of it is broken */
+/** @throws TroupeError config.no_data where the file cannot be read, has no rows, or has too large a share of unusable rows */
 async function rowsOf(file: string, { largestBadShare }: ProblemsData): Promise<ProblemRows> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {
-    throw noData(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that is there')
+    throw noData(`${path} cannot be read: ${asError(thrown).message}`, 'give a file that exists')
   })
   const read = parseProblemRows(text)
   const bad = Object.values(read.dropped).reduce((sum, n) => sum + n, 0)
@@ -133,13 +134,13 @@ async function rowsOf(file: string, { largestBadShare }: ProblemsData): Promise<
   const said = bad === 0 ? 'holds no rows' : `${bad} of ${all} rows cannot be used (${why.join(', ')})`
   throw noData(
     `${path}: ${said}`,
-    `rows are {"problem": …, "answer": …}, one a line${read.rows.length > 0 ? `; data.largestBadShare is ${largestBadShare}` : ''}`,
+    `rows must be {"problem": …, "answer": …}, one per line${read.rows.length > 0 ? `; data.largestBadShare is ${largestBadShare}` : ''}`,
   )
 }
 
 function messagesOf(row: ProblemRow, { system, prefix, suffix }: ProblemsData): ChatMessage[] {
-  const told: ChatMessage[] = system === '' ? [] : [{ role: 'system', content: system }]
-  return [...told, { role: 'user', content: `${prefix}${row.problem}${suffix}` }]
+  const systemMessages: ChatMessage[] = system === '' ? [] : [{ role: 'system', content: system }]
+  return [...systemMessages, { role: 'user', content: `${prefix}${row.problem}${suffix}` }]
 }
 
 const taskOf = (

@@ -1,9 +1,9 @@
 /**
- * Rows of a recipe's files: `{"problem": …, "answer": …}` a line.
+ * Reads the rows of a recipe's files: `{"problem": …, "answer": …}` on each line.
  *
- * in   the text of a JSONL file        out  rows; what was left out, counted by reason
- * Invariant: pure, and no line can make it throw. Each line is a row or counted once. A row's id is its own where it has
- * one, else its line: it names the row for ever, also when others are left out.
+ * in   the text of a JSONL file        out  rows; the number of dropped lines, by reason
+ * Invariant: pure; no line makes it throw. Each line is a row or counted once. A row without an id takes its line number, which
+ * identifies it whichever other rows are dropped.
  */
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { withoutBom } from '../../runtime/settings/withoutBom'
@@ -12,7 +12,7 @@ export interface ProblemRow {
   readonly id: string
   readonly problem: string
   readonly answer: string
-  /** What else the row holds, for rewards that need more than an answer. */
+  /** Other fields of the row, for rewards that need more than an answer. */
   readonly rest: Readonly<Record<string, unknown>>
 }
 
@@ -23,7 +23,7 @@ export interface ProblemRows {
 
 const names = { problem: ['problem', 'question', 'prompt'], answer: ['answer', 'truth', 'expected_answer'], id: ['id'] }
 
-/** Empty lines are not counted. */
+/** Parses the file's lines. Empty lines are not counted. */
 export function parseProblemRows(jsonl: string): ProblemRows {
   const rows: ProblemRow[] = []
   const dropped: Record<string, number> = {}
@@ -31,7 +31,7 @@ export function parseProblemRows(jsonl: string): ProblemRows {
   for (const [at, text] of withoutBom(jsonl).split('\n').entries()) {
     if (text.trim() === '') continue
     const row = parseRow(text, at + 1)
-    const reason = typeof row === 'string' ? row : seen.has(row.id) ? 'id of a row before' : undefined
+    const reason = typeof row === 'string' ? row : seen.has(row.id) ? 'repeats the id of an earlier row' : undefined
     if (reason !== undefined) dropped[reason] = (dropped[reason] ?? 0) + 1
     else if (typeof row !== 'string') {
       seen.add(row.id)
@@ -59,7 +59,7 @@ function parseRow(text: string, line: number): ProblemRow | string {
   return { id: textOf(fields, names.id) ?? String(line), problem, answer, rest }
 }
 
-/** Numbers count as their text. */
+/** Value of the first of these fields that has one; a number as its text. */
 function textOf(row: Readonly<Record<string, unknown>>, names: readonly string[]): string | undefined {
   for (const name of names) {
     const value = row[name]

@@ -1,9 +1,9 @@
 /**
- * Demonstrations for the quickstart's cold start: conversations of which many are bad examples, on purpose.
+ * Makes demonstrations for the quickstart's cold start. Many of them are bad examples on purpose.
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, answer
- * After imitating them the model knows the protocol, calls the tool wrongly in every second first call, and often
- * guesses: that is what reinforcement learning has to mend. Responses are what the real tool answers to these calls.
+ * After imitating them the model knows the protocol, but every second first call is wrong, and it often guesses. Reinforcement
+ * learning has to repair that. Invariant: pure; the responses are those that the real tool gives to these calls.
  */
 import { pcg32, type Random } from '../../kernels/random'
 import { parseToolCalls, printToolCall, resolveCalls } from '../../kernels/toolCalls/toolCalls'
@@ -16,9 +16,9 @@ import { type QuickstartTask, quickstartTask } from './tasks'
 const toolName = pythonTool.name
 
 /**
- * What a demonstration does, and how often. solves: one right call. recovers: a broken call, then a right one.
- * stumbles: two broken calls, then a right one. gives-up: a broken call, then a guess. slips: calls with a wrong
- * expression and believes the result. guesses: no call at all. The first three end in the right answer.
+ * Kinds of demonstrations, with their shares. solves: one right call. recovers: a broken call, then a right one. stumbles: two
+ * broken calls, then a right one. gives-up: a broken call, then a guess. slips: a call with a wrong expression, whose result is
+ * the answer. guesses: no call. The first three kinds end in the right answer.
  */
 export const demonstrationShares = {
   solves: 0.14,
@@ -31,19 +31,19 @@ export const demonstrationShares = {
 
 export type DemonstrationKind = keyof typeof demonstrationShares
 
-/** How a call is broken; each as often as the others. All of them are failed calls by their recorded status. */
+/** Ways in which a call is broken, equally frequent. Each is a failed call by its recorded status. */
 export const breakages = ['name-error', 'syntax-error', 'malformed', 'unknown-tool', 'wrong-arguments'] as const
 export type Breakage = (typeof breakages)[number]
 
 export interface Demonstration {
   readonly kind: DemonstrationKind
   readonly task: QuickstartTask
-  /** Of its broken calls, in order. */
+  /** Breakages of its broken calls, in order. */
   readonly broken: readonly Breakage[]
   readonly messages: readonly ChatMessage[]
 }
 
-/** The demonstration with this index. Its problem is of the train split. */
+/** The demonstration with this index. Its problem belongs to the train split. */
 export function demonstration(
   index: number,
   seed: number,
@@ -89,7 +89,7 @@ function workingCall(expression: string, value: string): readonly ChatMessage[] 
   ]
 }
 
-/** A call that fails, and what the tool answers to it. */
+/** A call that fails, and the tool's response to it. */
 export function brokenCall(breakage: Breakage, expression: string): readonly ChatMessage[] {
   const code = `print(${expression})`
   const right = printToolCall(toolName, { code, input: '' })
@@ -113,7 +113,8 @@ export function brokenCall(breakage: Breakage, expression: string): readonly Cha
       // The quote after the code is missing.
       const call = right.replace(`${code}"`, code)
       const [refused] = resolveCalls(parseToolCalls(call).calls, [toolName]).resolved
-      if (refused?.kind !== 'refused') throw new Error(`meant to be malformed, and is not: ${call}`)
+      if (refused?.kind !== 'refused')
+        throw new Error(`expected a malformed call in the demonstration, but the parser accepts it: ${call}`)
       return messages(call, refused.text)
     }
     case 'unknown-tool':
@@ -129,14 +130,14 @@ export function brokenCall(breakage: Breakage, expression: string): readonly Cha
 const failure = (stderr: string) =>
   toolResultText({ status: 'error', exitCode: 1, signal: null, stdout: '', stderr: `${stderr}\n` })
 
-/** Only the first operation is done: 12*34+5 becomes 12*34, (12+34)*5 becomes 12+34. */
+/** The expression's first operation alone: 12*34+5 becomes 12*34, (12+34)*5 becomes 12+34. */
 function slipped(expression: string): { readonly expression: string; readonly value: string } {
   const [, a, operator, b] = /^\(?(\d+)([*+])(\d+)/.exec(expression)!
   const [left, right] = [BigInt(a!), BigInt(b!)]
   return { expression: `${a}${operator}${b}`, value: String(operator === '*' ? left * right : left + right) }
 }
 
-/** What is answered without calculating: the first number of the question that is not the answer. */
+/** Answer without a calculation: the first number of the question that is not the right answer. */
 const guess = ({ question, answer }: QuickstartTask): string =>
   question.match(/\d+/g)!.find(number => number !== answer)!
 

@@ -1,8 +1,8 @@
 /**
- * quickstart: a model of under a million parameters learns to use Python, from random weights, in minutes on two cores.
+ * Recipe quickstart: a model of under a million parameters learns to use Python, from random weights, in minutes on two cores.
  *
- * Cold start on demonstrations of which many are bad on purpose, then GRPO-RoC with 2G = 16 → G = 8 (arXiv 2508.20722
- * §2.2.3, at small scale). What it shows: pass@1 up, failed tool calls in rewarded rollouts down.
+ * A cold start on demonstrations (many of them bad on purpose) comes first, then GRPO-RoC with 2G = 16 → G = 8 (arXiv 2508.20722
+ * §2.2.3, at small scale). The run shows pass@1 rising and failed tool calls in rewarded rollouts falling.
  */
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -15,7 +15,7 @@ import { withReasons } from './reasons'
 import { quickstartTask, type Split } from './tasks'
 
 const quickstartData = z.strictObject({
-  /** Demonstrations in which the model thinks aloud before each call and answer. */
+  /** Puts a thought before each call and answer of the demonstrations. */
   reasoning: z.boolean().default(false),
 })
 
@@ -44,11 +44,11 @@ export const quickstart = defineRecipe({
         num_key_value_heads: 4,
         max_position_embeddings: 320,
         tie_word_embeddings: true,
-        // Copying appears many times sooner than from the usual 0.02.
+        // With this the model learns to copy many times sooner than with the usual 0.02.
         initializer_range: 0.08,
       },
       vocabulary: 768,
-      // What every call and every answer is wrapped in: a token each, so that a turn is 20 tokens and not 50.
+      // One token for each part that every call and answer is wrapped in, so that a turn takes 20 tokens instead of 50.
       addedTokens: [
         '<tool_call>',
         '</tool_call>',
@@ -65,7 +65,7 @@ export const quickstart = defineRecipe({
       ],
       template: join(__dirname, '../templates/hermes.jinja'),
     },
-    // One torch thread: matrices this small gain little from two, and the tools need the other core.
+    // One torch thread: matrices of this size gain little from a second one, and the tools need the other core.
     engine: { kvTokens: 49_152, maxSequences: 128, threads: 1 },
     limits: { contextTokens: 320, responseTokens: 256, turns: 5, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },
@@ -73,7 +73,7 @@ export const quickstart = defineRecipe({
     selection: { keep: 8, refillShare: 0.5 },
     coldStart: { demonstrations: 20_000, learningRate: 3e-3, epochs: 1, batchSequences: 8, warmupShare: 0.05 },
     train: { steps: 16, learningRate: 1e-3, microBatchTokens: 16_384 },
-    // The temperature that the paper evaluates at (arXiv 2508.20722 §5.1).
+    // Temperature of the paper's evaluations (arXiv 2508.20722 §5.1).
     evaluation: { problems: 256, samples: 1, temperature: 0.6 },
   },
   tools: [pythonTool],

@@ -1,8 +1,8 @@
 /**
- * The same demonstrations with a model that thinks aloud: what a reasoning-heavy cold start imitates.
+ * Adds thoughts to demonstrations, for a reasoning-heavy cold start.
  *
- * in   a demonstration's messages and its task        out  the messages, each of the model's turns after a `<reason>`
- * Calls and answers are unchanged: what differs is only how much is written around them.
+ * in   a demonstration's messages and its task        out  the messages, with a `<reason>` before each turn of the model
+ * Invariant: calls and answers stay as they are; only text before them is added.
  */
 import type { ChatMessage } from '../../messages/facts'
 import type { QuickstartTask } from './tasks'

@@ -1,9 +1,9 @@
 /**
- * Problems of the quickstart: one multiplication and one more operation on integers, asked in words or in signs.
+ * Makes the quickstart's problems: one multiplication and one more operation on integers, asked in words or in signs.
  *
  * in   an index, a seed, a split        out  a question, the Python expression that answers it, the answer
- * A model of under a million parameters cannot multiply two-digit numbers in its head; it can learn to copy them into a call.
- * Invariant: pure. Whether three operands belong to `train` or `eval` is a hash of them, so none occur in both, in any order.
+ * A model of under a million parameters cannot multiply two-digit numbers by itself, but can learn to copy them into a call.
+ * Invariant: pure. A hash of the three operands decides their split, so no triple occurs in both splits, in any order.
  */
 import { pcg32 } from '../../kernels/random'
 import { deriveSeed } from '../../runtime/effects'
@@ -12,9 +12,9 @@ export type Split = 'train' | 'eval'
 
 export interface QuickstartTask {
   readonly question: string
-  /** Python, one line, on the operands as they stand in the question. */
+  /** One line of Python with the operands in the question's order. */
   readonly expression: string
-  /** The expression's value: an integer, not negative, in decimal. */
+  /** The expression's value: a non-negative integer in decimal. */
   readonly answer: string
 }
 
@@ -25,8 +25,8 @@ interface Form {
 }
 
 /**
- * Operands are a ≥ c > 0 and b > 0, so that no value is negative. Each operation is asked in two ways, and an expression
- * has its operands in the question's order: a model that begins from random weights learns such copying first.
+ * Forms of a question. Operands are a ≥ c > 0 and b > 0, so that no value is negative. Each operation is asked in two ways. An
+ * expression has its operands in the question's order, because a model with random weights learns such copying first.
  */
 const forms: readonly Form[] = [
   {
@@ -71,10 +71,10 @@ const forms: readonly Form[] = [
   },
 ]
 
-/** One in so many operand triples belongs to `eval`. */
+/** One in this many operand triples belongs to `eval`. */
 const evalOneIn = 8
 
-/** The problem with this index, any integer ≥ 0. Two indices may give the same problem; two splits never do. */
+/** The problem with this index (an integer ≥ 0). Two indices may give the same problem; two splits never do. */
 export function quickstartTask(index: number, seed: number, split: Split): QuickstartTask {
   const random = pcg32(deriveSeed('quickstart/task', seed, split, index))
   const between = (low: number, high: number) => BigInt(low + random.below(high - low + 1))
@@ -88,7 +88,7 @@ export function quickstartTask(index: number, seed: number, split: Split): Quick
   }
 }
 
-/** The split that operands belong to, whatever is asked about them and in whatever order. */
+/** The split of three operands, independent of their order and of the question. */
 export function splitOf(operands: readonly bigint[]): Split {
   const sorted = operands.map(Number).sort((x, y) => x - y)
   return deriveSeed('quickstart/split', sorted.join(' ')) % evalOneIn === 0 ? 'eval' : 'train'

@@ -1,6 +1,6 @@
 /**
- * The transformers configs of the models that the paper trains, as their owners publish them: what a dry run and its estimates
- * need, without the weights.
+ * transformers configs of the models that the paper trains, as their owners publish them. A dry run and its estimates need
+ * them in place of the weights.
  */
 
 /** Qwen/Qwen3-14B-Base. */

@@ -1,9 +1,9 @@
 /**
- * rstar2: the paper's recipe with its numbers (arXiv 2508.20722 §4, §5.1), for Qwen3-14B-Base on 64 GPUs; the same for 8; the
- * one for Qwen2.5-32B-Instruct; and the released settings, which differ (research of both: docs/recipes.md).
+ * Recipes rstar2…: the paper's numbers (arXiv 2508.20722 §4, §5.1) for Qwen3-14B-Base on 64 GPUs, the same for 8 GPUs, the paper's
+ * numbers for Qwen2.5-32B-Instruct, and the released code's settings, which differ (docs/recipes.md compares both).
  *
- * Non-reasoning SFT on a mixture of function calling, instruction following and chat, then three stages of GRPO-RoC. The files
- * are the user's: `troupe data` makes them of what is published.
+ * Non-reasoning SFT on a mixture of function calling, instruction following and chat comes first, then three stages of GRPO-RoC.
+ * `troupe data` makes the files that the recipes name from published sets.
  */
 import { join } from 'node:path'
 import type { Recipe, RecipeInput } from '../../config'
@@ -12,7 +12,7 @@ import { qwen3At14b, qwen25At32b } from './architectures'
 
 const template = join(__dirname, '../templates/hermes.jinja')
 
-/** §2.2: what the model is told before the tools, and before every problem. */
+/** System message before the tools, and prefix of every problem (§2.2). */
 const system = [
   'You solve problems for a user. Think about the problem first, inside <reason> and </reason>;',
   'then give the answer inside <answer> and </answer>. Calculate and check with the tool wherever that helps.',
@@ -42,10 +42,10 @@ const paper = {
   seed: 1,
   model: { from: 'directory', path: 'models/Qwen3-14B-Base', template, architecture: qwen3At14b },
   data: {
-    // `troupe data dapo`, `aops`, … into one file of integer answers; the paper's has 42K problems.
+    // One file of integer answers, made by `troupe data dapo`, `aops`, …; the paper's has 42K problems.
     file: 'data/rstar2.train.jsonl',
     evaluationFile: 'data/aime.jsonl',
-    // §4.1: 165K of function calling, 30K of instructions, 27K of chat.
+    // §4.1: 165K conversations of function calling, 30K of instruction following, 27K of chat.
     mixture: [
       { file: 'data/sft.toolace.jsonl', count: 11_000 },
       { file: 'data/sft.apigen-mt.jsonl', count: 5000 },
@@ -58,7 +58,7 @@ const paper = {
     prefix,
   },
   engine: { dtype: 'bfloat16', kvTokens: 524_288, maxSequences: 128 },
-  // Stage 1 has 8K; T is 10, in stage 3 it is 15 (§5.1).
+  // Stage 1 has 8K tokens. T (turns) is 10, and 15 in stage 3 (§5.1).
   limits: { contextTokens: 12_288, responseTokens: 12_288, turns: 10, callsPerTurn: 1, toolTimeoutMs: 4000 },
   rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 } },
   selection: { variant: 'paper', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
@@ -69,14 +69,14 @@ const paper = {
     epochs: 3,
     batchSequences: 128,
     warmupShare: 0.04,
-    // Conversations of the mixture bring their own tools.
+    // The mixture's conversations describe their own tools.
     toolsInPrompt: false,
   },
   train: {
     steps: 510,
     learningRate: 1e-6,
     warmupSteps: 20,
-    // eq. 6: divided by the group's tokens; no KL, no entropy term.
+    // eq. 6: divided by the group's tokens, without KL or entropy term.
     lossNorm: 'group-tokens',
     clipLow: 0.2,
     clipHigh: 0.28,
@@ -97,12 +97,12 @@ const paper = {
       updateReference: true,
     },
   ],
-  // §5.1: 30K tokens, at most 30 turns, temperature 0.6, the mean of 16. AIME 24 and 25 have 30 problems each.
+  // §5.1: 30K tokens, at most 30 turns, temperature 0.6, mean of 16 samples. AIME 24 and 25 have 30 problems each.
   evaluation: {
     ...{ problems: 60, samples: 16, temperature: 0.6, every: 50 },
     limits: { contextTokens: 32_768, responseTokens: 30_000, turns: 30 },
   },
-  // §5.3: after step 510 policy and reward collapsed.
+  // §5.3: policy and reward collapsed after step 510.
   alarms: [
     { name: 'entropy-collapse' },
     { name: 'reward-collapse' },
@@ -112,7 +112,7 @@ const paper = {
   hardware: mi300x,
 } as const satisfies RecipeInput
 
-/** As `paper`, on one machine. The batch is the paper's: a step takes as much longer as there are fewer GPUs. */
+/** `paper` on one machine. The batch is the paper's, so a step takes longer in proportion to the missing GPUs. */
 const on8Gpus = {
   ...paper,
   name: 'rstar2-8gpu',
@@ -120,7 +120,7 @@ const on8Gpus = {
   hardware: h100,
 } as const satisfies RecipeInput
 
-/** §5.2, table 3: stages 1 and 2, 700 steps, without SFT: the model follows instructions already. */
+/** §5.2, table 3: stages 1 and 2, 700 steps. No SFT, because the model already follows instructions. */
 const { coldStart: _sft, ...withoutSft } = paper
 const at32b = {
   ...withoutSft,
@@ -132,7 +132,7 @@ const at32b = {
   hardware: { ...mi300x, tensorParallel: 2 },
 } as const satisfies RecipeInput
 
-/** The public code's script for 8 GPUs: fewer prompts, 5 turns, short tool answers, its own selection, temperature 0. */
+/** Settings of the public code's script for 8 GPUs: fewer prompts, 5 turns, short tool answers, its own selection, temperature 0. */
 const release = {
   name: 'rstar2-release',
   seed: 1,
@@ -145,7 +145,7 @@ const release = {
   },
   rollout: { groupSize: 32, groupsPerStep: 128, sampling: { temperature: 1 } },
   selection: { variant: 'release', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
-  // The whole response is looked through.
+  // The released grader looks for the answer in the whole response.
   reward: { name: 'math', place: 'anywhere' },
   train: {
     ...{ steps: 200, learningRate: 1e-6, clipLow: 0.2, clipHigh: 0.28, lossNorm: 'batch-tokens', dualClip: 3 },

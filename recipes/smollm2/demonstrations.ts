@@ -1,9 +1,9 @@
 /**
- * Cold-start demonstrations for smollm2: format alone, on exercises (arXiv 2508.20722 §4.1, non-reasoning cold start).
+ * Makes cold-start demonstrations for smollm2: format alone, on exercises (arXiv 2508.20722 §4.1, non-reasoning cold start).
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, the answer
- * Some begin with a call that fails and is mended: the model has then seen what a failure looks like, and reinforcement
- * learning has something to bring down. Responses are what the real tool answers (a test compares).
+ * Some begin with a call that fails and is then repaired, so that the model has seen a failure and reinforcement learning has
+ * failed calls to reduce. Invariant: pure; the responses are the real tool's (a test compares).
  */
 import { pcg32 } from '../../kernels/random'
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'
@@ -13,7 +13,7 @@ import { deriveSeed } from '../../runtime/effects'
 import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type Exercise, exercise } from './exercises'
 
-/** Share of the demonstrations whose first call fails. */
+/** Share of demonstrations whose first call fails. */
 export const repairShare = 0.15
 
 export interface Demonstration {

@@ -1,7 +1,7 @@
 /**
- * smollm2: SmolLM2-135M-Instruct learns to solve reasoning-gym problems with Python.
+ * Recipe smollm2: SmolLM2-135M-Instruct learns to solve reasoning-gym problems with Python.
  *
- * A cold start on format alone, then GRPO-RoC on families of problems that were not demonstrated.
+ * A cold start teaches the format alone; then GRPO-RoC trains on families of problems that were not demonstrated.
  */
 import { join } from 'node:path'
 import { defineRecipe } from '../../config'
@@ -11,7 +11,7 @@ import { environmentData, environmentReward, environmentSource } from '../enviro
 import { demonstration } from './demonstrations'
 import { families } from './families'
 
-/** Instead of the tool's schema, which takes 250 tokens of every prompt: the cold start teaches the rest. */
+/** Stands in for the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the rest. */
 const system = `Calculate with ${pythonTool.name}. Then answer as <answer>\\boxed{N}</answer>.`
 
 export const smollm2 = defineRecipe({

@@ -72,7 +72,7 @@ test('parameters are those of the published models, and memory follows from them
   expect(of('rstar2', ['train.ranks=1', 'hardware.gpus=1']).faults[0]).toMatch(
     /the trainer needs \d+\.\d GiB of each GPU's 192/,
   )
-  expect(of('rstar2-8gpu', ['train.ranks=16']).faults).toContainEqual('train.ranks 16 are more than 8 GPUs')
+  expect(of('rstar2-8gpu', ['train.ranks=16']).faults).toContainEqual('train.ranks 16 exceeds hardware.gpus 8')
 })
 
 test('a step costs what the trainer computes: 6 a parameter and token, 2 for activations anew, 2 once for a reference', () => {
@@ -118,6 +118,6 @@ test('a model whose architecture nobody has said is refused, with what to write'
   const { code, stderr } = await start(['train', file, '--dry-run']).done
   expect(code).toBe(2)
   expect(stderr).toMatch(
-    /needs the model's architecture, and \/nowhere\/config\.json cannot be read[\s\S]*model\.architecture/,
+    /needs the model's architecture, but \/nowhere\/config\.json cannot be read[\s\S]*model\.architecture/,
   )
 })

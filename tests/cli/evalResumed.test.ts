@@ -76,10 +76,10 @@ test('a result of fewer problems than were asked says so and is no success; one 
   expect(part).toMatchObject({
     code: 1,
     stdout: expect.stringContaining('50.0 ± 0.0 %'),
-    stderr: expect.stringContaining('AIME 2024: of 2 problems 1 have an answer that was judged'),
+    stderr: expect.stringContaining('AIME 2024: only 1 of 2 problems have a judged answer'),
   })
   expect(part.stdout).toContain('(1 of 2 problems)')
-  expect(part.stderr).toContain('AIME 2024: of 2 problems 1 have an answer that was judged')
+  expect(part.stderr).toContain('AIME 2024: only 1 of 2 problems have a judged answer')
   expect(part.stderr).toContain('how answers were judged: no-answer 2, integer 1, math-verify-timeout 1')
   const markdown = readFileSync(file, 'utf8')
   expect(markdown).toMatch(/how answers were judged +\| no-answer 2, integer 1, math-verify-timeout 1 /)
@@ -111,14 +111,14 @@ test("a run is not taken for another benchmark's, and options that it was not be
     "run 'mine' was started with the recipe 'eval-aime24', but this command names 'eval-aime25'",
   )
   const dropped = await evaluate('aime24', '--resume', 'mine', '--samples', '8', '--model', model)
-  expect(dropped.stderr).toContain('--model, --samples cannot be said to an evaluation that goes on')
+  expect(dropped.stderr).toContain('--model, --samples cannot be combined with --resume')
   expect(dropped).toMatchObject({ code: 2, stdout: '' })
 
   await recorded('all-aime24', {})
   const again = ['--resume', 'all', '--data', data, '--model', model, '--report', join(directory, 'all.md')]
   const changed = await evaluate('all', ...again, '--samples', '8')
   expect(changed).toMatchObject({ code: 2, stdout: '' })
-  expect(changed.stderr).toContain('begun with other values than the options say: evaluation.samples=8')
+  expect(changed.stderr).toContain('started with other values than these options give: evaluation.samples=8')
   rmSync(join(data, 'aime25.jsonl'))
   expect(await evaluate('all', ...again, '--samples', '4')).toMatchObject({ code: 0 })
 })

@@ -80,7 +80,7 @@ test('every line is a row or is counted under one reason, and keeps its number',
     'no question': 1,
     'no answer': 1,
     'no final answer': 1,
-    'answer not an integer': 1,
+    'answer is not an integer': 1,
   })
 })
 
@@ -196,7 +196,7 @@ test('no question that may be evaluated on is trained on or demonstrated, in any
   const ofFile = planOf(many, respelled.slice(0, 50), options)
   expect(ofFile.evaluation).toHaveLength(50)
   expect(ofFile.train).toHaveLength(250)
-  expect(ofFile.dropped).toEqual({ 'also in the file for evaluation': 50 })
+  expect(ofFile.dropped).toEqual({ 'also in the evaluation file': 50 })
 })
 
 test('which rows are set aside does not change with the other rows, the seed, or the demonstrations', () => {

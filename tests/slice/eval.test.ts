@@ -168,9 +168,9 @@ test('eval all runs every benchmark whose file is there, judges each in its own 
     const { code, stdout, stderr } = await troupe([...args, ...how, '--run', 'r']).done
     // Of one of Arena-Hard's two problems no answer was judged.
     expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 1 })
-    expect(stderr).toContain('Arena-Hard: of 2 problems 1 have an answer that was judged')
+    expect(stderr).toContain('Arena-Hard: only 1 of 2 problems have a judged answer')
     expect(stderr).toContain('aime24: left out, no aime24.jsonl')
-    expect(stderr).toContain('answers without a reward, by why: (verifier.judge_refused 2)')
+    expect(stderr).toContain('answers without a reward, by reason: (verifier.judge_refused 2)')
     const lines = stdout
       .trim()
       .split('\n')

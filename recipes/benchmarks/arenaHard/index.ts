@@ -1,17 +1,17 @@
 /**
- * Arena-Hard (arXiv 2406.11939): a judge model compares an answer with a baseline's, in both orders.
+ * Arena-Hard (arXiv 2406.11939): a judge model compares an answer with the baseline's answer, in both orders.
  *
  * in   rows {question_id, turns}, the baseline's answers {question_id, choices}        out  problems; a reward from 0 to 1
- * The reward is the mean of the two games, 1 for a win, ½ for a tie, 0 for a loss; one that is decided strongly (>>) counts three
- * times, as in the benchmark's own table. A judge that gives no verdict is asked once more; then there is no reward, which is
- * counted by its reason.
+ * The reward is the mean of two games: 1 for a win, ½ for a tie, 0 for a loss. A strong verdict (>>) counts three times, as in
+ * the benchmark's own table. A judge that gives no verdict is asked once more; if it gives none again, the answer has no reward
+ * and is counted by that reason.
  */
 
 import type { RewardFunction } from '../../../config'
 import { withoutSpecialTokens } from '../../../kernels'
 import { TroupeError } from '../../../runtime/errors'
 import { parseConfig } from '../../../runtime/settings/resolveConfig'
-import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
+import { badRow, isObject, type Problems, problemCollector, rowsOf } from '../problem'
 import { type JudgeReply, judgeModel, judgeSchema } from './judge'
 
 export function parseArenaHard(text: string, baseline: string | undefined): Problems {
@@ -19,14 +19,15 @@ export function parseArenaHard(text: string, baseline: string | undefined): Prob
   const places = new Map<string, number>()
   for (const { row, place } of baseline === undefined ? [] : rowsOf(baseline)) {
     const id = isObject(row) ? idOf(row) : undefined
-    if (id === undefined) throw badRow(place, "of the baseline's answers has no question_id")
+    if (id === undefined) throw badRow(place, "the row of the baseline's answers has no question_id")
     const before = places.get(id)
-    if (before !== undefined) throw badRow(place, `of the baseline's answers: '${id}' stands at line ${before} already`)
+    if (before !== undefined)
+      throw badRow(place, `question_id '${id}' is already used at line ${before} of the baseline's answers`)
     places.set(id, place)
     const answer = answerOf(row)
     if (answer !== undefined) answers.set(id, answer)
   }
-  const { add, drop, result } = gathering()
+  const { add, drop, result } = problemCollector()
   for (const { row, place } of rowsOf(text)) {
     if (row === undefined) drop('not JSON')
     else if (!isObject(row)) drop('not an object')
@@ -34,9 +35,9 @@ export function parseArenaHard(text: string, baseline: string | undefined): Prob
       const id = idOf(row)
       const [first] = Array.isArray(row.turns) ? row.turns : []
       const question = typeof row.prompt === 'string' ? row.prompt : isObject(first) ? first.content : first
-      if (id === undefined) throw badRow(place, 'has no question_id')
+      if (id === undefined) throw badRow(place, 'the row has no question_id')
       if (typeof question !== 'string' || question.trim() === '') drop('no question')
-      else if (!answers.has(id)) drop('no answer of the baseline')
+      else if (!answers.has(id)) drop('the baseline has no answer to it')
       else
         add(
           { id, question, truth: answers.get(id)!, metadata: { category: String(row.category ?? row.cluster ?? '') } },
@@ -52,7 +53,7 @@ const idOf = (row: Readonly<Record<string, unknown>>) => {
   return typeof id === 'string' || typeof id === 'number' ? String(id) : undefined
 }
 
-/** Of `choices[0].turns[0].content`, or the last of `messages` (the second version's form). */
+/** Answer in `choices[0].turns[0].content`, or in the last of `messages` (the form of the benchmark's second version). */
 function answerOf(row: unknown): string | undefined {
   if (!isObject(row)) return undefined
   const [choice] = Array.isArray(row.choices) ? row.choices : []
@@ -79,15 +80,15 @@ const verdicts: Readonly<Record<string, { readonly value: number; readonly weigh
   'B>>A': { value: 0, weight: 3 },
 }
 
-/** The last verdict; undefined where there is none, or where there are two that differ. */
+/** The verdict of a judge's reply; undefined where the reply has none, or two that differ. */
 export function verdictIn(text: string): string | undefined {
-  const found = new Set([...text.matchAll(/\[\[([AB](?:>>|>|=|<<|<)[AB])\]\]/g)].map(match => turned(match[1]!)))
+  const found = new Set([...text.matchAll(/\[\[([AB](?:>>|>|=|<<|<)[AB])\]\]/g)].map(match => normalized(match[1]!)))
   const [only] = found
   return found.size === 1 && only !== undefined && verdicts[only] !== undefined ? only : undefined
 }
 
-/** `B<A` is `A>B`, `B=A` is `A=B`. */
-function turned(verdict: string): string {
+/** Normal form of a verdict: `B<A` becomes `A>B`, `B=A` becomes `A=B`. */
+function normalized(verdict: string): string {
   const said = /^([AB])(>>|>|=|<<|<)([AB])$/.exec(verdict)!
   if (said[2]!.startsWith('<')) return `${said[3]}${said[2]!.replaceAll('<', '>')}${said[1]}`
   return said[2] === '=' ? 'A=B' : verdict
@@ -126,7 +127,7 @@ export const arenaHardReward: RewardFunction = async ({ response, task }, { sign
     throw refused(reply!)
   }
   const [first, second] = await Promise.all([game(own, task.truth), game(task.truth, own)])
-  // In the second game the answer was B.
+  // In the second game the model's answer was B.
   const mirrored = { ...verdicts[second]!, value: 1 - verdicts[second]!.value }
   const games = [verdicts[first]!, mirrored]
   const weight = games.reduce((sum, one) => sum + one.weight, 0)
@@ -138,5 +139,7 @@ const refused = ({ text, refusal }: JudgeReply) =>
   new TroupeError(refusal === undefined ? 'verifier.no_verdict' : 'verifier.judge_refused', {
     boundary: 'verifier',
     retriable: false,
-    message: refusal ?? `the judge gave no verdict: ${JSON.stringify(text.slice(-120))}`,
+    message:
+      refusal ??
+      `the judge's reply ends without one of the verdicts [[A>>B]] … [[B>>A]]: ${JSON.stringify(text.slice(-120))}`,
   })

@@ -1,9 +1,9 @@
 /**
- * A judge model behind any OpenAI-compatible endpoint: a chat in, its text out.
+ * Asks a judge model behind an OpenAI-compatible endpoint.
  *
- * in   messages        out  what the model wrote
- * Invariant: at most `atOnce` requests are out; each has a deadline; what a busy server refuses is asked again, what it
- * refuses for good throws with its own words and never with the key.
+ * in   chat messages        out  the model's text
+ * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request that a busy server refuses is retried; a
+ * final refusal throws with the server's own words, and never with the key.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
@@ -13,18 +13,19 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import { resolveSecret, secretSchema } from '../../../runtime/secret'
 
 export const judgeSchema = z.strictObject({
-  /** Of the server, up to `/v1`. */
+  /** Base URL of the server, up to `/v1`. */
   url: z.string().regex(/^https?:\/\/[^@\s]+$/, 'an http or https URL without a password'),
   model: z.string().min(1),
   apiKey: secretSchema.optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.number().int().positive().default(4096),
   timeoutMs: z.number().int().positive().default(120_000),
+  /** Requests in flight at most. */
   atOnce: z.number().int().positive().default(8),
 })
 export type JudgeConfig = z.output<typeof judgeSchema>
 
-const tries = 4
+const maxTries = 4
 const replySchema = z.object({
   choices: z
     .array(z.object({ message: z.object({ content: z.string().nullish(), refusal: z.string().nullish() }) }))
@@ -33,7 +34,7 @@ const replySchema = z.object({
 
 export interface JudgeReply {
   readonly text: string
-  /** What the model said instead of answering. */
+  /** Text that the model gave in place of an answer, if it refused. */
   readonly refusal: string | undefined
 }
 
@@ -79,14 +80,18 @@ export function judgeModel(config: JudgeConfig) {
     })
     const body = await response.text()
     if (!response.ok)
-      throw failed(`the judge answers ${response.status}: ${body.slice(0, 200)}`, isBusy(response.status))
+      throw failed(
+        `the judge at ${base} answered HTTP ${response.status}: ${body.slice(0, 200)}`,
+        isBusy(response.status),
+      )
     const read = replySchema.safeParse(jsonOf(body))
-    if (!read.success) throw failed(`the judge's answer is no chat completion: ${body.slice(0, 200)}`, false)
+    if (!read.success)
+      throw failed(`the judge at ${base} did not answer with a chat completion: ${body.slice(0, 200)}`, false)
     const { content, refusal } = read.data.choices[0]!.message
     return { text: content ?? '', refusal: refusal ?? undefined }
   }
 
-  /** The wait for one of the `atOnce` lanes is put aside: all answers may be asked about at one time. */
+  /** The wait for one of the `atOnce` lanes does not count towards the reward's deadline (`aside`). */
   return async (
     messages: readonly ChatMessage[],
     { signal, aside }: Pick<RewardContext, 'signal' | 'aside'>,
@@ -102,8 +107,8 @@ export function judgeModel(config: JudgeConfig) {
           const error = asError(thrown)
           const final = error instanceof TroupeError && !error.retriable
           if (final) throw error
-          const why = late.aborted ? `it did not answer within ${config.timeoutMs} ms` : reasonOf(error)
-          if (attempt >= tries) throw failed(`the judge cannot be had: ${why}`, true)
+          const why = late.aborted ? `no answer within ${config.timeoutMs} ms` : reasonOf(error)
+          if (attempt >= maxTries) throw failed(`the judge at ${config.url} failed ${maxTries} times: ${why}`, true)
           await sleep(250 * 2 ** attempt, undefined, { signal })
         }
       }
@@ -130,5 +135,5 @@ const failed = (message: string, retriable: boolean) =>
     boundary: 'verifier',
     retriable,
     message,
-    hint: '--judge URL names an OpenAI-compatible server, --judge-model one of its models',
+    hint: 'check --judge URL (an OpenAI-compatible server) and --judge-model (one of its models)',
   })

@@ -1,17 +1,17 @@
 /**
- * Whether calls are those that were asked for, without making them (the Berkeley Function-Calling Leaderboard's AST check).
+ * Compares calls with the possible answers without making them: the AST check of the Berkeley Function-Calling Leaderboard.
  *
- * in   calls {name, arguments}, functions as they were described, possible answers        out  the first difference in words
- * Invariant: pure. A call matches where its name is right, no required argument is missing, none is unknown, and each value is of
- * its declared type and among the possible ones, or a variable, which is exactly one of them; `''` among these says that it may be
- * left out. Texts are compared without case, blanks and punctuation. Several calls match in any order, each once.
+ * in   calls {name, arguments}, the described functions, the possible answers        out  the first difference in words
+ * Invariant: pure. A call matches where its name is right, no required argument is missing, no argument is unknown, and each value
+ * has its declared type and is a possible one. A variable (a value of the answers' type instead) must equal an answer exactly. `''`
+ * among the answers makes an argument optional. Texts compare without case, blanks and punctuation; calls match in any order.
  */
 import { isDeepStrictEqual } from 'node:util'
 
 export interface FunctionCall {
   readonly name: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** The same for their types alone: a number that was written as a float, as `10.0`, is none that is whole. Default: `arguments`. */
+  /** The arguments for type checks only: a float that the model wrote as `10.0` is not an integer here. Default: `arguments`. */
   readonly typed?: Readonly<Record<string, unknown>>
 }
 
@@ -28,16 +28,16 @@ export interface FunctionDescription {
   }
 }
 
-/** `{name: {parameter: [values]}}`. */
+/** A right call, as `{name: {parameter: [possible values]}}`. */
 export type PossibleCall = Readonly<Record<string, Readonly<Record<string, readonly unknown[]>>>>
 
-/** Undefined where the calls are the ones wanted. */
+/** The first difference between the calls and the possible ones; undefined where they match. */
 export function callsFault(
   calls: readonly FunctionCall[],
   possible: readonly PossibleCall[],
   functions: readonly FunctionDescription[],
 ): string | undefined {
-  if (calls.length !== possible.length) return `${calls.length} calls where ${possible.length} were wanted`
+  if (calls.length !== possible.length) return `${calls.length} calls, expected ${possible.length}`
   const left = [...calls]
   let fault: string | undefined
   for (const wanted of possible) {
@@ -49,7 +49,7 @@ export function callsFault(
   return fault
 }
 
-/** Names with dots are no names for some models, which write `_` instead. */
+/** Name with `_` for `.`, which some models cannot write in a function's name. */
 const plainName = (name: string) => name.replaceAll('.', '_')
 
 function callFault(
@@ -58,27 +58,29 @@ function callFault(
   functions: readonly FunctionDescription[],
 ): string | undefined {
   const [name, values] = Object.entries(wanted)[0] ?? ['', {}]
-  if (plainName(call.name) !== plainName(name)) return `it calls ${call.name}, not ${name}`
+  if (plainName(call.name) !== plainName(name)) return `calls ${call.name}, expected ${name}`
   const described = functions.find(one => plainName(one.name) === plainName(name))
   const properties = described?.parameters?.properties ?? {}
   for (const required of described?.parameters?.required ?? []) {
-    if (!Object.hasOwn(call.arguments, required)) return `${name}: '${required}' is missing`
+    if (!Object.hasOwn(call.arguments, required)) return `${name}: required argument '${required}' is missing`
   }
   for (const [parameter, value] of Object.entries(call.arguments)) {
     const answers = Object.hasOwn(values, parameter) ? values[parameter] : undefined
-    if (answers === undefined || !Object.hasOwn(properties, parameter)) return `${name}: '${parameter}' was not wanted`
+    if (answers === undefined || !Object.hasOwn(properties, parameter))
+      return `${name}: unexpected argument '${parameter}'`
     const { type: declared, items } = properties[parameter]!
     const typed = call.typed?.[parameter] ?? value
     const possible = answers.find(answer => answer !== '')
     const isVariable = declared !== undefined && !isOfType(typed, declared)
-    if (isVariable && kindOf(typed) !== kindOf(possible)) return `${name}: '${parameter}' is no ${declared}`
+    if (isVariable && kindOf(typed) !== kindOf(possible)) return `${name}: '${parameter}' is not of type ${declared}`
     if (!isVariable && !areOfType(typed, items?.type, answers))
-      return `${name}: '${parameter}' is no ${declared} of ${items!.type}`
+      return `${name}: '${parameter}' is not an ${declared} of type ${items!.type}`
     if (!answers.some(answer => (isVariable ? isDeepStrictEqual(value, answer) : isSame(value, answer))))
-      return `${name}: '${parameter}' is ${JSON.stringify(value)?.slice(0, 80)}`
+      return `${name}: '${parameter}' has the wrong value ${JSON.stringify(value)?.slice(0, 80)}`
   }
   for (const [parameter, answers] of Object.entries(values)) {
-    if (!Object.hasOwn(call.arguments, parameter) && !answers.includes('')) return `${name}: '${parameter}' is missing`
+    if (!Object.hasOwn(call.arguments, parameter) && !answers.includes(''))
+      return `${name}: argument '${parameter}' is missing`
   }
   return undefined
 }
@@ -108,14 +110,14 @@ function isOfType(value: unknown, declared: string): boolean {
   }
 }
 
-/** What an array holds, or a variable of the type of what is possible there. */
+/** True where every item has the declared type, or the type of the items of a possible answer. */
 function areOfType(value: unknown, declared: string | undefined, answers: readonly unknown[]): boolean {
   if (!Array.isArray(value) || declared === undefined) return true
   const kinds = answers.flatMap(answer => (Array.isArray(answer) && answer.length > 0 ? [kindOf(answer[0])] : []))
   return value.every(one => isOfType(one, declared) || kinds.includes(kindOf(one)))
 }
 
-/** A value whose type is that of the possible answers, though not the declared one, is a variable's name to the leaderboard. */
+/** Type of a value. A value of the answers' type that is not of the declared one is a variable's name to the leaderboard. */
 const kindOf = (value: unknown) =>
   Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : value === null ? 'null' : typeof value
 
@@ -126,8 +128,8 @@ const plainText = (text: string) =>
     .replaceAll("'", '"')
 
 /**
- * In a dict, possible answers hold a list of values for each key; in an array, lists or values. Texts in a list within another, or
- * within a dict, have to be the very same.
+ * Compares a value with one possible answer. A dict's answer holds a list of values for each key; an array's holds lists or
+ * values. Texts in a list inside another list, or inside a dict, must be identical.
  */
 function isSame(value: unknown, answer: unknown): boolean {
   if (typeof value === 'string' && typeof answer === 'string') return plainText(value) === plainText(answer)

@@ -1,14 +1,13 @@
 /**
- * Whether calls give what the wanted ones give, by making both: the leaderboard's executable check, in the sandbox.
+ * Makes the model's calls and the expected calls, and compares their results: the leaderboard's executable check.
  *
- * in   calls of a model, wanted calls as Python text, the source of the functions        out  the first difference in words
- * Invariant: functions run in the sandbox, whoever wrote the calls; a wanted call that fails or hangs itself throws, which is no wrong
- * answer.
+ * in   the model's calls, the expected calls as Python text, the functions' source        out  the first difference in words
+ * Invariant: all functions run in the sandbox. An expected call that fails or hangs throws: it says nothing about the model.
  */
 import type { RewardContext } from '../../../config'
 import type { FunctionCall } from './astCheck'
 
-/** exact_match; structural_match: the same type and keys, or length; real_time_match: numbers within a fifth. */
+/** Compares by kind. exact_match: equal. structural_match: same type and keys, or length. real_time_match: numbers within 20 %. */
 const program = `
 import json, sys
 out, sys.stdout = sys.stdout, sys.stderr
@@ -43,7 +42,7 @@ for call in ask['calls']:
     except BaseException as error:
         fault = f"{call['name']} failed: {type(error).__name__}: {error}"; break
     try: found = next((at for at, one in enumerate(left) if same(got, one[0], one[1])), None)
-    except BaseException as error: found = None # what cannot be compared is not the same
+    except BaseException as error: found = None # values that cannot be compared differ
     if found is None:
         try: fault = f"{call['name']} gives {got!r:.80}"
         except BaseException: fault = f"{call['name']} gives another value"
@@ -59,20 +58,23 @@ export async function executedFault(
   source: string,
   python: RewardContext['python'],
 ): Promise<string | undefined> {
-  if (calls.length !== wanted.length) return `${calls.length} calls where ${wanted.length} were wanted`
+  if (calls.length !== wanted.length) return `${calls.length} calls, expected ${wanted.length}`
   const ask = { calls, wanted, kinds: wanted.map((_, at) => kinds[at] ?? 'exact_match'), source }
   const { status, stdout, stderr } = await python(program, `${JSON.stringify(ask)}\n`)
   const said = saidIn(stdout)
   if (status === 'timeout' && said.wanted !== undefined) return 'the calls ran out of time'
-  if (status === 'timeout') throw new Error('a wanted call runs out of time itself')
+  if (status === 'timeout')
+    throw new Error(
+      'an expected call (ground_truth) runs out of time itself; give the functions that the row was made with',
+    )
   if (status !== 'ok' && said.wanted !== undefined) return `the calls ended with '${status}'`
-  if (status !== 'ok') throw new Error(`the functions cannot be run: ${stderr.trim().split('\n').at(-1)}`)
-  if (said.broken !== undefined) throw new Error(`a wanted call fails itself: ${said.broken}`)
-  if (said.fault === undefined) throw new Error('the functions ended before there was a verdict')
+  if (status !== 'ok') throw new Error(`the file of data.functions cannot be run: ${stderr.trim().split('\n').at(-1)}`)
+  if (said.broken !== undefined) throw new Error(`an expected call (ground_truth) fails itself: ${said.broken}`)
+  if (said.fault === undefined) throw new Error('the functions of data.functions ended the process before the verdict')
   return said.fault ?? undefined
 }
 
-/** What the program said last. Functions that print do so elsewhere. */
+/** Last line of the program's output, as JSON. What the functions print goes to stderr. */
 function saidIn(stdout: string): {
   readonly wanted?: number
   readonly fault?: string | null

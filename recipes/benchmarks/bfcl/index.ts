@@ -1,36 +1,37 @@
 /**
- * BFCL v3, single turn: which functions a model calls, with which arguments, as the leaderboard's files publish it.
+ * BFCL v3, single turn: judges which functions a model calls with which arguments, on the leaderboard's own files.
  *
- * in   rows {id, question, function} and {id, ground_truth}        out  problems; a reward: 1 iff the calls are the wanted ones
- * Categories, by the id's beginning: simple, multiple, parallel, parallel_multiple (AST check), exec_… (executed), irrelevance
- * (no call is right).
- * Invariant: the functions stand in the prompt as the hermes template would put them, and nothing is executed while the model
- * writes; its first turn is judged.
+ * in   rows {id, question, function} and {id, ground_truth}        out  problems; a reward: 1 iff the calls are the expected ones
+ * The id's beginning names the category: simple, multiple, parallel, parallel_multiple (AST check), exec_… (executed), or
+ * irrelevance (right is to call nothing).
+ * Invariant: the prompt describes the functions as the hermes template does. The model's first turn is judged; nothing runs
+ * while the model writes.
  */
 import { readFile } from 'node:fs/promises'
 import type { RewardFunction } from '../../../config'
 import { parseToolCalls, withNumbers, withoutSpecialTokens } from '../../../kernels'
 import type { ChatMessage } from '../../../messages/facts'
-import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
+import { badRow, isObject, type Problems, problemCollector, rowsOf } from '../problem'
 import { callsFault, type FunctionCall, type FunctionDescription, type PossibleCall } from './astCheck'
 import { executedFault } from './execute'
 
-/** `answers`: the text of the file of possible answers, where the rows do not have their own. */
+/** `answers`: text of the file of possible answers, for rows without a ground_truth of their own. */
 export function parseBfcl(text: string, answers: string | undefined, functionsFile: string | undefined): Problems {
   const possible = new Map<string, unknown>()
   const places = new Map<string, number>()
   for (const { row, place } of answers === undefined ? [] : rowsOf(answers)) {
-    if (!isObject(row) || typeof row.id !== 'string') throw badRow(place, 'of the answers has no id')
+    if (!isObject(row) || typeof row.id !== 'string') throw badRow(place, 'the row of the answers file has no id')
     const before = places.get(row.id)
-    if (before !== undefined) throw badRow(place, `of the answers: id '${row.id}' stands at line ${before} already`)
+    if (before !== undefined)
+      throw badRow(place, `id '${row.id}' is already used at line ${before} of the answers file`)
     places.set(row.id, place)
     possible.set(row.id, row.ground_truth)
   }
-  const { add, drop, result } = gathering()
+  const { add, drop, result } = problemCollector()
   for (const { row, place } of rowsOf(text)) {
     if (row === undefined) drop('not JSON')
     else if (!isObject(row)) drop('not an object')
-    else if (typeof row.id !== 'string' || row.id === '') throw badRow(place, 'has no id')
+    else if (typeof row.id !== 'string' || row.id === '') throw badRow(place, 'the row has no id')
     else {
       const messages = messagesOf(row.question)
       const functions = Array.isArray(row.function) ? row.function : isObject(row.function) ? [row.function] : undefined
@@ -41,7 +42,7 @@ export function parseBfcl(text: string, answers: string | undefined, functionsFi
       else if (functions === undefined || !functions.every(isObject)) drop('no function')
       else if (!isIrrelevant && !Array.isArray(truth)) drop('no ground truth')
       else if (category.startsWith('exec') && functionsFile === undefined)
-        drop('executable, and no functions were given')
+        drop('executable category without --set data.functions=FILE')
       else {
         const kinds = row.execution_result_type ?? []
         const more = category.startsWith('exec') ? { kinds, functionsFile } : {}
@@ -53,7 +54,7 @@ export function parseBfcl(text: string, answers: string | undefined, functionsFi
   return result
 }
 
-/** The first turn. */
+/** Messages of the first turn. */
 function messagesOf(question: unknown): readonly ChatMessage[] | undefined {
   const turn = Array.isArray(question) && Array.isArray(question[0]) ? question[0] : question
   if (!Array.isArray(turn) || turn.length === 0) return undefined
@@ -84,7 +85,7 @@ interface Wanted {
   readonly functionsFile?: string
 }
 
-/** `10.0` is a float to the leaderboard, though JSON has but one kind of number: one half stands for it. */
+/** Parses JSON with 0.5 for every number like `10.0`: the leaderboard takes it for a float, which JSON.parse cannot show. */
 const typedJson = (text: string): unknown =>
   JSON.parse(withNumbers(text, digits => (/[.eE]/.test(digits) && Number.isInteger(Number(digits)) ? '0.5' : digits)))
 
@@ -108,12 +109,13 @@ export const bfclReward: RewardFunction = async ({ response, task }, { python })
     score: fault === undefined ? 1 : 0,
     answer,
     how: `bfcl-${category}`,
-    why: fault ?? 'as wanted',
+    why: fault ?? 'the calls are the expected ones',
   })
-  // A call that cannot be read is none that could be made.
-  if (category.includes('irrelevance')) return say(calls.length === 0 ? undefined : `it calls ${calls[0]!.name}`)
-  if (malformed !== undefined) return say(malformed.kind === 'malformed' ? malformed.error : 'a call cannot be read')
-  if (parsed.unclosed) return say('a call is not closed')
+  // A call that cannot be parsed counts as no call: it could not be made.
+  if (category.includes('irrelevance'))
+    return say(calls.length === 0 ? undefined : `calls ${calls[0]!.name}, expected no call`)
+  if (malformed !== undefined) return say(malformed.kind === 'malformed' ? malformed.error : 'a call cannot be parsed')
+  if (parsed.unclosed) return say('a <tool_call> is not closed')
   if (!category.startsWith('exec')) return say(callsFault(calls, wanted as readonly PossibleCall[], functions))
   return say(await executedFault(calls, wanted.map(String), kinds, await readFile(functionsFile!, 'utf8'), python))
 }

@@ -1,14 +1,14 @@
 /**
- * IFEval (arXiv 2311.07911): prompts with instructions that a program can check, as `input_data.jsonl` publishes them.
+ * IFEval (arXiv 2311.07911): prompts with instructions that a program can check, in the form of `input_data.jsonl`.
  *
- * in   rows {key, prompt, instruction_id_list, kwargs}        out  problems; a reward: 1 iff every instruction is followed
- * Invariant: the reward is the paper's strict prompt-level rule; which instructions were followed stands in the answer, a
- * digit each, so that the instruction-level rule can be computed from the log.
+ * in   rows {key, prompt, instruction_id_list, kwargs}        out  problems; a reward: 1 iff the response follows every instruction
+ * Invariant: the reward is the paper's strict prompt-level rule. The recorded answer has one digit for each instruction, 1 where
+ * it was followed, so that the instruction-level rule can be computed from the log.
  */
 
 import type { RewardFunction } from '../../../config'
 import { withoutSpecialTokens } from '../../../kernels'
-import { badRow, gathering, isObject, type Problems, rowsOf } from '../problem'
+import { badRow, isObject, type Problems, problemCollector, rowsOf } from '../problem'
 import { type Arguments, instructions } from './instructions'
 
 interface Asked {
@@ -17,18 +17,18 @@ interface Asked {
 }
 
 export function parseIfeval(text: string): Problems {
-  const { add, drop, result } = gathering()
+  const { add, drop, result } = problemCollector()
   for (const { row, place } of rowsOf(text)) {
     if (row === undefined) drop('not JSON')
     else if (!isObject(row)) drop('not an object')
     else if (typeof row.prompt !== 'string' || row.prompt.trim() === '') drop('no prompt')
     else {
       const { key, prompt, instruction_id_list: ids, kwargs } = row
-      if (typeof key !== 'number' && typeof key !== 'string') throw badRow(place, 'has no key')
+      if (typeof key !== 'number' && typeof key !== 'string') throw badRow(place, 'the row has no key')
       const faults = faultsOf(ids, kwargs)
       if (faults !== undefined) drop(faults)
       else {
-        // Published rows hold null for arguments that an instruction has not.
+        // Published rows hold null for arguments that the instruction does not take.
         const given = (kwargs as Arguments[]).map(args =>
           Object.fromEntries(Object.entries(args).filter(([, v]) => v !== null)),
         )
@@ -58,11 +58,11 @@ export const ifevalReward: RewardFunction = ({ response, task }) => {
     score: missed.length === 0 ? 1 : 0,
     answer: followed.map(one => (one ? '1' : '0')).join(''),
     how: 'ifeval-strict',
-    why: missed.length === 0 ? `all ${ids.length} followed` : `not followed: ${missed.join(', ')}`,
+    why: missed.length === 0 ? `all ${ids.length} instructions followed` : `not followed: ${missed.join(', ')}`,
   }
 }
 
-/** Of answers as the reward writes them: instructions followed, and all. */
+/** Counts the instructions that were followed, and all instructions, in answers as the reward records them. */
 export function instructionLevel(answers: readonly string[]): { readonly followed: number; readonly asked: number } {
   const all = answers.join('')
   return { followed: [...all].filter(one => one === '1').length, asked: all.length }

@@ -1,9 +1,9 @@
 /**
- * IFEval's instructions (arXiv 2311.07911, Table 1): each a rule that a program can check.
+ * Checks IFEval's 25 instructions (arXiv 2311.07911, Table 1), one rule for each instruction id.
  *
- * in   what was asked for (`kwargs` of a row), a response        out  whether it was followed
- * Invariant: strict: the response is taken as it stands. Pure; an argument that a rule needs and has not throws with its name.
- * Source: the paper's descriptions of the 25 instruction ids.
+ * in   the instruction's arguments (`kwargs` of a row), a response        out  true iff the response follows the instruction
+ * Invariant: pure, and strict: the response is taken as it stands. A missing argument throws with its name.
+ * Source: the paper's descriptions of the instructions.
  */
 import { isSurelyNot, languageOf, languages } from './language'
 import { countSentences } from './sentences'
@@ -14,21 +14,21 @@ type Rule = (response: string, args: Arguments, prompt: string) => boolean
 
 const numberOf = (args: Arguments, name: string): number => {
   const value = args[name]
-  if (typeof value !== 'number') throw new RangeError(`the instruction needs a number '${name}'`)
+  if (typeof value !== 'number') throw new RangeError(`an IFEval instruction needs the number '${name}' in its kwargs`)
   return value
 }
 const textOf = (args: Arguments, name: string): string => {
   const value = args[name]
-  if (typeof value !== 'string') throw new RangeError(`the instruction needs a text '${name}'`)
+  if (typeof value !== 'string') throw new RangeError(`an IFEval instruction needs the text '${name}' in its kwargs`)
   return value
 }
 const textsOf = (args: Arguments, name: string): readonly string[] => {
   const value = args[name]
-  if (!Array.isArray(value)) throw new RangeError(`the instruction needs a list '${name}'`)
+  if (!Array.isArray(value)) throw new RangeError(`an IFEval instruction needs the list '${name}' in its kwargs`)
   return value.map(String)
 }
 
-/** `less than` or `at least`, as the rows say it. */
+/** Compares a count with its bound by the row's relation: `less than`, or `at least` (the default). */
 function compared(count: number, args: Arguments, bound: string, relation = 'relation'): boolean {
   const limit = numberOf(args, bound)
   switch (args[relation] ?? 'at least') {
@@ -37,7 +37,7 @@ function compared(count: number, args: Arguments, bound: string, relation = 'rel
     case 'less than':
       return count < limit
     default:
-      throw new RangeError(`'${String(args[relation])}' is no relation: 'at least' or 'less than'`)
+      throw new RangeError(`'${relation}' is '${String(args[relation])}'; expected 'at least' or 'less than'`)
   }
 }
 
@@ -52,9 +52,9 @@ export const instructions: Readonly<Record<string, Rule>> = {
     compared(occurrences(text, textOf(args, 'letter')), args, 'let_frequency', 'let_relation'),
   'language:response_language': (text, args) => {
     const asked = textOf(args, 'language').trim().toLowerCase().split(/[-_]/)[0]!
-    if (!languages.has(asked)) throw new RangeError(`the language '${asked}' cannot be told from others`)
+    if (!languages.has(asked)) throw new RangeError(`the language '${asked}' cannot be detected`)
     const found = languageOf(text)
-    // Too short to tell: it counts as followed, as it does for the benchmark's owners.
+    // A text too short for detection counts as followed, as in the published checker.
     return found === undefined || found === asked
   },
   'length_constraints:number_sentences': (text, args) => compared(countSentences(text), args, 'num_sentences'),
@@ -62,7 +62,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'length_constraints:number_paragraphs': (text, args) =>
     starParagraphs(text)?.length === numberOf(args, 'num_paragraphs'),
   'length_constraints:nth_paragraph_first_word': (text, args) => {
-    // Empty ones are not counted, but have their place.
+    // Empty paragraphs do not count, but they keep their place.
     const paragraphs = text.split('\n\n')
     const count = paragraphs.filter(part => part.trim() !== '').length
     const nth = numberOf(args, 'nth_paragraph')
@@ -72,7 +72,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
     )
   },
   'detectable_content:number_placeholders': (text, args) =>
-    // From `[` to the next `]` of its line, or to the line's end, where there is none.
+    // A placeholder runs from `[` to the next `]` of its line. Matching to the line's end where there is none keeps this linear.
     (text.match(/\[[^\]\n]*\]?/g) ?? []).filter(found => found.endsWith(']')).length >=
     numberOf(args, 'num_placeholders'),
   'detectable_content:postscript': (text, args) => {
@@ -84,7 +84,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
     (text.match(/^\s*(?:\*[^*]|-).*$/gm)?.length ?? 0) === numberOf(args, 'num_bullets'),
   'detectable_format:constrained_response': text => options.some(option => text.includes(option)),
   'detectable_format:number_highlighted_sections': (text, args) => {
-    // The published checker finds `**a**` as two empty single ones, and `***a***` as one of each.
+    // As the published checker counts: `**a**` is one double highlight, `***a***` is a single and a double one.
     const single = (text.match(/\*[^\n*]*\*/g) ?? []).filter(m => /[^*\s]/.test(m))
     const double = (text.match(/\*\*[^\n*]*\*\*/g) ?? []).filter(m => /[^*\s]/.test(m))
     return single.length + double.length >= numberOf(args, 'num_highlights')
@@ -132,7 +132,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'punctuation:no_comma': text => !text.includes(','),
 }
 
-/** A short text, and one all in capitals, is taken for another language by detectors: these are asked about long ones in small letters. */
+/** Detectors mistake short texts and capitals for other languages, so only long texts are checked, in lower case. */
 const isEnglish = (text: string) =>
   (text.match(/\p{L}/gu) ?? []).every(letter => /\p{Script=Latin}/u.test(letter)) &&
   !isSurelyNot('en', text.toLowerCase())

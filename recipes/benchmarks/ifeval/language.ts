@@ -1,15 +1,15 @@
 /**
- * Which language a text is in, of those that IFEval asks for.
+ * Detects the language of a text, among those that IFEval asks for.
  *
  * in   a text        out  a two-letter code (ISO 639-1)
- * Invariant: pure. tinyld does not know five of IFEval's thirty languages: two have a script of their own, Marathi and Nepali
- * share one with Hindi, and franc, which knows Swahili, is weaker than tinyld at short texts of the others.
+ * Invariant: pure. Two detectors are needed: tinyld lacks five of IFEval's thirty languages. Two of the five have a script of
+ * their own, Marathi and Nepali share one with Hindi, and franc knows Swahili but is weaker than tinyld on short texts.
  */
 import { detect, supportedLanguages, toISO2 } from 'tinyld'
 
 type Franc = (text: string, options?: { readonly only?: readonly string[]; readonly minLength?: number }) => string
 
-/** Scripts of one language of those that are asked for. */
+/** Scripts that only one of IFEval's languages uses. */
 const scripts: readonly (readonly [RegExp, string])[] = [
   [/\p{Script=Gurmukhi}/gu, 'pa'],
   [/\p{Script=Malayalam}/gu, 'ml'],
@@ -17,17 +17,17 @@ const scripts: readonly (readonly [RegExp, string])[] = [
 const devanagari = /\p{Script=Devanagari}/gu
 const trigrams: Readonly<Record<string, string>> = { hin: 'hi', mar: 'mr', nep: 'ne' }
 
-/** Words that one of the three has, and the others have not: three trigrams of a short text say less. */
+/** Words that only one of the three languages has. They separate short texts better than trigrams do. */
 const markers: Readonly<Record<string, RegExp>> = {
   hi: /(?<!\p{L}|\p{M})(?:है|हैं|और|में|नहीं|था|थी|थे|का|की|के|को|से|हूँ|यह|वह)(?!\p{L}|\p{M})/gu,
   mr: /(?<!\p{L}|\p{M})(?:आहे|आहेत|आणि|नाही|होते|होता|मी|मला|आम्ही|हे|हा|ही|ते|च्या)(?!\p{L}|\p{M})|ळ/gu,
   ne: /(?<!\p{L}|\p{M})(?:छ|छन्|छु|छौं|छैन|र|हो|हुन्|गर्छ|यो|पनि|मा|लाई)(?!\p{L}|\p{M})|(?:हरू|हरु|लाई)/gu,
 }
 
-/** What Swahili is told from. Not from its neighbours, which nobody asks for, and a short text is taken for: tinyld has one. */
+/** Candidates for franc's Swahili check. Swahili's neighbours are left out: franc takes short Swahili texts for them. */
 const beside = ['swh', ...supportedLanguages.filter(one => one !== 'run')]
 
-/** What can be told from one another. */
+/** Languages that can be detected. */
 export const languages: ReadonlySet<string> = new Set([
   ...supportedLanguages.map(one => toISO2(one)),
   ...scripts.map(([, code]) => code),
@@ -35,7 +35,7 @@ export const languages: ReadonlySet<string> = new Set([
   'sw',
 ])
 
-/** Undefined for a text that is too short to tell. */
+/** Undefined for a text that is too short for detection. */
 export function languageOf(text: string): string | undefined {
   const letters = count(text, /\p{L}/gu)
   if (letters < 2) return undefined
@@ -45,15 +45,15 @@ export function languageOf(text: string): string | undefined {
   return franc()(text, { only: beside }) === 'swh' ? 'sw' : detect(text) || undefined
 }
 
-/** Words. Of nine hundred questions in English, cut to any length from here on, two were taken for another language. */
-const longEnough = 10
+/** Least number of words for detection: two of 900 English questions, cut to any length from this one on, were misdetected. */
+const minWords = 10
 
-/** A text of ten words or more whose halves are both in one other language: less is too often wrong. */
+/** True for a text of ten words or more whose halves are both in the same other language. Weaker evidence is too often wrong. */
 export function isSurelyNot(language: string, text: string): boolean {
   const words = text.split(/\s+/).filter(word => /\p{L}/u.test(word))
   const middle = words.length >> 1
   const [first, second] = [words.slice(0, middle), words.slice(middle)].map(half => languageOf(half.join(' ')))
-  return words.length >= longEnough && first !== undefined && first !== language && first === second
+  return words.length >= minWords && first !== undefined && first !== language && first === second
 }
 
 function indic(text: string): string | undefined {
@@ -63,7 +63,7 @@ function indic(text: string): string | undefined {
   return trigrams[franc()(text, { only: ['hin', 'mar', 'nep'], minLength: 1 })]
 }
 
-/** Loaded here: most rows name no language. */
+/** Loads franc at the first use, since most rows ask for no language. */
 const franc = () => require('franc') as Franc
 
 const count = (text: string, pattern: RegExp) => text.match(pattern)?.length ?? 0

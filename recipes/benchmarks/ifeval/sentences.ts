@@ -10,7 +10,7 @@
 /** A mark that may end a sentence: another mark follows it, or a blank and more text. */
 const candidates = /[.!?](?=[)";}\]*:@'({[!?‘’“”«»]|\s+\S)/g
 const closingMarks = /["')\]}‘’“”«»]+(?:\s+|(?=--)|$)/my
-/** What Punkt takes for the word before a full stop: no mark that can end a word is in it. */
+/** Word before a full stop, as Punkt delimits it: without any mark that can end a word. */
 const lastWord = /[^\s)";}\]*:@'({[!?‘’“”«»]*$/
 
 const abbreviation =

@@ -1,9 +1,9 @@
 /**
- * The sets of conversations that the paper's cold start is mixed from (arXiv 2508.20722 §4.1), as their owners publish them.
+ * Reads the conversation sets of the paper's cold start (arXiv 2508.20722 §4.1), in their owners' formats.
  *
  * in   a row        out  a conversation in our form: tools described in the system message, calls as `<tool_call>` JSON
- * Invariant: pure, and no row can make it throw. `broken` rows are not what the set's rows are; `other` ones are, and are not
- * wanted: they hold reasoning, or nothing to call.
+ * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form. `other` rows have it, but are not wanted:
+ * they hold reasoning, or no function to call.
  */
 import { printToolCall } from '../../../kernels/toolCalls/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'
@@ -29,7 +29,7 @@ const textOf = (value: unknown): string | undefined =>
 const isRow = (value: unknown): value is Row => typeof value === 'object' && value !== null && !Array.isArray(value)
 const rowsIn = (value: unknown): readonly Row[] => (Array.isArray(value) ? value.filter(isRow) : [])
 
-/** A system message with the tools, in the words of our hermes template. */
+/** A system message that describes the tools as our hermes template does. */
 export function withTools(given: string, tools: readonly unknown[]): Part {
   const lines = tools.map(tool =>
     JSON.stringify(isRow(tool) && 'function' in tool ? tool : { type: 'function', function: tool }),
@@ -46,7 +46,7 @@ export function withTools(given: string, tools: readonly unknown[]): Part {
 const callsOf = (calls: readonly { readonly name: string; readonly arguments: Row }[]): string =>
   calls.map(call => printToolCall(call.name, call.arguments)).join('\n')
 
-/** ToolACE: functions in the system message, calls as Python writes them. */
+/** ToolACE has functions in the system message and calls in Python's syntax. */
 function toolace(row: Row): Read {
   const [tools] = jsonValuesIn(textOf(row.system) ?? '', '[')
   if (!Array.isArray(tools) || tools.length === 0) return { other: 'no functions' }
@@ -61,7 +61,7 @@ function toolace(row: Row): Read {
   return conversation([withTools('', tools.map(withObjects)), ...parts])
 }
 
-/** ToolACE's schemas say dict where JSON schema says object. */
+/** Writes `object` for `dict`, which ToolACE's schemas say in its place. */
 function withObjects(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withObjects)
   if (!isRow(value)) return value
@@ -73,7 +73,7 @@ function withObjects(value: unknown): unknown {
   )
 }
 
-/** APIGen-MT: tools as JSON beside the conversation, calls and observations as parts of their own. */
+/** APIGen-MT has tools as JSON beside the conversation, and calls and observations as messages of their own. */
 function apigenMt(row: Row): Read {
   const tools = typeof row.tools === 'string' ? jsonValuesIn(row.tools, '[')[0] : row.tools
   if (!Array.isArray(tools) || tools.length === 0) return { other: 'no functions' }
@@ -92,7 +92,7 @@ function apigenMt(row: Row): Read {
 const isCall = (value: unknown): value is { name: string; arguments: Row } =>
   isRow(value) && typeof value.name === 'string' && isRow(value.arguments)
 
-/** Glaive: one text, marked by who speaks; arguments are JSON in single quotes. */
+/** Glaive has one text with a mark for each speaker; arguments are JSON in single quotes. */
 function glaive(row: Row): Read {
   const chat = textOf(row.chat)
   if (chat === undefined) return { broken: 'no chat' }
@@ -120,10 +120,10 @@ function glaiveCall(text: string): { name: string; arguments: Row } | undefined 
   return name !== undefined && isRow(args) ? { name, arguments: args } : undefined
 }
 
-/** Magicoder: a problem and its solution in Python become one call of our tool. */
+/** Magicoder has a problem and a solution in Python, which becomes one call of our tool. */
 function magicoder(row: Row): Read {
   const [problem, solution] = [textOf(row.problem), textOf(row.solution)]
-  if (problem === undefined || solution === undefined) return { broken: 'no problem or no solution' }
+  if (problem === undefined || solution === undefined) return { broken: 'no problem or solution' }
   if (row.lang !== undefined && row.lang !== 'python') return { other: 'another language' }
   const code = /```python\n([\s\S]*?)```/.exec(solution)?.[1]?.trimEnd()
   if (code === undefined || code === '') return { other: 'no Python code' }
@@ -134,12 +134,12 @@ function magicoder(row: Row): Read {
   ])
 }
 
-/** Tulu 3, instruction following: messages as they are. */
+/** Tulu 3 (instruction following) has messages in our form. */
 function tulu3If(row: Row): Read {
   return conversation(rowsIn(row.messages).map(partOf))
 }
 
-/** Llama-Nemotron, chat: an input, an output, and whether it reasons first. */
+/** Llama-Nemotron (chat) has an input, an output, and a flag for reasoning. */
 function nemotronChat(row: Row): Read {
   const output = textOf(row.output)
   if (output === undefined) return { broken: 'no output' }
@@ -159,9 +159,9 @@ function partOf({ role, content }: Row): Part | undefined {
     : undefined
 }
 
-/** From the system's or the user's first word to the assistant's last; what is out of order makes the row broken. */
+/** Joins messages up to the assistant's last one. Messages in an impossible order make the row broken. */
 function conversation(parts: readonly (Part | undefined)[]): Read {
-  if (parts.some(part => part === undefined)) return { broken: 'a message cannot be read' }
+  if (parts.some(part => part === undefined)) return { broken: 'a message cannot be parsed' }
   const said = (parts as readonly Part[]).filter(({ role, content }) => role !== 'system' || content !== '')
   const last = said.findLastIndex(({ role }) => role === 'assistant')
   const messages: Part[] = []

@@ -1,6 +1,11 @@
-/** JSON values inside a text: function lists in prompts. Never throws. */
+/**
+ * Finds JSON values inside a text, such as function lists in prompts.
+ *
+ * in   a text, the bracket that opens the first value        out  the values that follow one another from there on
+ * Invariant: pure and never throws; text after the last value is ignored.
+ */
 
-/** The values that stand one after the other from the first `open` on; what follows them is left alone. */
+/** Consecutive JSON values from the first `open` on; only blanks and commas may stand between them. */
 export function jsonValuesIn(text: string, open: '[' | '{'): readonly unknown[] {
   const values: unknown[] = []
   for (let begin = text.indexOf(open); begin >= 0; begin = nextOf(text, begin, open)) {
@@ -16,13 +21,13 @@ export function jsonValuesIn(text: string, open: '[' | '{'): readonly unknown[] 
   return values
 }
 
-/** Only blanks and commas may stand between two values. */
+/** Start of the next value; −1 where something other than blanks and commas comes first. */
 function nextOf(text: string, from: number, open: string): number {
   const found = /^[\s,]*/.exec(text.slice(from + 1))![0].length + from + 1
   return text[found] === open ? found : -1
 }
 
-/** Behind the bracket that closes the one at `begin`; −1 where none does. */
+/** Position after the bracket that closes the one at `begin`; −1 where none does. */
 function endOf(text: string, begin: number): number {
   let depth = 0
   let inText = false

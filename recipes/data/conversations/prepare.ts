@@ -1,8 +1,8 @@
 /**
- * From the rows of a published set to conversations for a cold start.
+ * Turns the rows of a published set into conversations for a cold start.
  *
- * in   rows        out  `{id, messages, source}` in an order by the seed, and what became of every row
- * Invariant: rows = kept + broken + dropped. Of equal conversations the first counts.
+ * in   rows        out  `{id, messages, source}` in an order by the seed, and the number of rows by outcome
+ * Invariant: rows = kept + broken + dropped. Of equal conversations the first is kept.
  */
 import { createHash } from 'node:crypto'
 import type { ChatMessage } from '../../../messages/facts'
@@ -33,7 +33,7 @@ export async function prepareConversations(
     const read = readRow(row, set)
     if ('messages' in read) {
       const digest = createHash('sha256').update(JSON.stringify(read.messages)).digest('hex').slice(0, 16)
-      if (found.has(digest)) counter.dropped('the same conversation as a row before')
+      if (found.has(digest)) counter.dropped('repeats the conversation of an earlier row')
       else found.set(digest, { id: `${set.name}-${digest}`, messages: read.messages, source: set.name })
     } else if ('other' in read) counter.dropped(read.other)
     else counter.broken(read.broken, place)

@@ -1,8 +1,8 @@
 /**
- * Calls as ToolACE writes them: `[Get Weather(city="Bonn", days=[1, 2]), now()]`.
+ * Parses calls in ToolACE's form: `[Get Weather(city="Bonn", days=[1, 2]), now()]`.
  *
- * in   a text        out  names and arguments, or undefined where the text is anything else
- * Invariant: never throws; values are Python's literals (text, numbers, True/False/None, lists, dicts) nested 32 deep at most.
+ * in   a text        out  names and arguments; undefined where the text has another form
+ * Invariant: never throws. Values are Python literals (text, numbers, True/False/None, lists, dicts), nested at most 32 deep.
  */
 
 export interface WrittenCall {
@@ -10,7 +10,7 @@ export interface WrittenCall {
   readonly arguments: Readonly<Record<string, unknown>>
 }
 
-const deepest = 32
+const maxDepth = 32
 const words: Readonly<Record<string, unknown>> = {
   True: true,
   False: false,
@@ -55,7 +55,7 @@ export function pythonCalls(text: string): readonly WrittenCall[] | undefined {
     at++
     return value
   }
-  /** Items up to `end`, between commas; one after the last item is allowed. */
+  /** Reads comma-separated items up to `end`; a comma after the last item is allowed. */
   const items = (end: string, item: () => void) => {
     for (blank(); source[at] !== end; blank()) {
       item()
@@ -67,7 +67,7 @@ export function pythonCalls(text: string): readonly WrittenCall[] | undefined {
   }
   const value = (depth: number): unknown => {
     blank()
-    if (depth > deepest) fail()
+    if (depth > maxDepth) fail()
     const char = source[at] ?? ''
     if (char === '"' || char === "'") return quoted()
     if (char === '[' || char === '(') {

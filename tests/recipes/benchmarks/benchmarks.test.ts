@@ -59,12 +59,12 @@ test('every row is a problem or counted under one reason', () => {
       { id: '7', question: '1+4', truth: '5' },
     ],
     dropped: {
-      'question of a row before': 1,
+      'repeats the question of an earlier row': 1,
       'not JSON': 1,
       'not an object': 1,
       'no problem': 1,
       'no answer': 1,
-      'answer not an integer': 1,
+      'answer is not an integer': 1,
     },
   })
 })
@@ -72,8 +72,8 @@ test('every row is a problem or counted under one reason', () => {
 test('an id that is there twice, or is missing where others have one, is refused with its line', () => {
   const row = (id: unknown, n: number) => JSON.stringify({ id, problem: `${n}+0`, answer: n })
   const read = (...lines: string[]) => parseProblems(lines.join('\n'), contest)
-  expect(() => read(row('a', 1), row('b', 2), '', row('a', 3))).toThrow("line 4: id 'a' stands at line 1 already")
-  expect(() => read(row('a', 1), row(undefined, 2))).toThrow('line 2: has no id, as line 1 has one')
+  expect(() => read(row('a', 1), row('b', 2), '', row('a', 3))).toThrow("line 4: id 'a' is already used at line 1")
+  expect(() => read(row('a', 1), row(undefined, 2))).toThrow('line 2: the row has no id, but line 1 has one')
   expect(read(row(undefined, 1), row(undefined, 2)).problems.map(({ id }) => id)).toEqual(['1', '2'])
 })
 

@@ -97,7 +97,7 @@ describe('GPQA', () => {
   })
 
   test('a Record ID twice, or none, is refused with its line', () => {
-    expect(() => parseGpqa(csv([head, row('a'), row('b'), row('a')]))).toThrow(/line \d+: id 'a' stands at line/)
+    expect(() => parseGpqa(csv([head, row('a'), row('b'), row('a')]))).toThrow(/line \d+: id 'a' is already used at line/)
     expect(() => parseGpqa(csv([head, row('')]))).toThrow('has no Record ID')
   })
 })
@@ -291,7 +291,7 @@ describe('IFEval', () => {
     const { problems } = parseIfeval(lines([row]))
     const judge = await judgeOf('ifeval')
     expect(await judge(problems[0]!, 'Some words of an answer.')).toMatchObject({
-      ...{ reward: null, why: expect.stringContaining("the language 'xx' cannot be told") },
+      ...{ reward: null, why: expect.stringContaining("the language 'xx' cannot be detected") },
     })
   })
 
@@ -317,8 +317,8 @@ describe('IFEval', () => {
     })
     expect(await judge(problems[0]!, '<|im_end|>')).toMatchObject({ reward: 0, answer: '00' })
     expect(instructionLevel(['11', '10', '00'])).toEqual({ followed: 3, asked: 6 })
-    expect(() => parseIfeval(lines([rows[0]!, rows[0]!]))).toThrow("line 2: id '1' stands at line 1 already")
-    expect(() => parseIfeval(lines([{ prompt: 'p' }]))).toThrow('line 1: has no key')
+    expect(() => parseIfeval(lines([rows[0]!, rows[0]!]))).toThrow("line 2: id '1' is already used at line 1")
+    expect(() => parseIfeval(lines([{ prompt: 'p' }]))).toThrow('line 1: the row has no key')
   })
 })
 
@@ -374,16 +374,16 @@ describe('BFCL', () => {
     for (const response of right)
       expect([response, await judge(simple, response)]).toMatchObject([response, { reward: 1 }])
     const wrong: readonly (readonly [string, string])[] = [
-      ['It is 50.', '0 calls where 1'],
-      [call('area', { base: 10, height: 5 }), 'it calls area'],
-      [call('geometry.area', { base: 10 }), "'height' is missing"],
-      [call('geometry.area', { base: 11, height: 5 }), "'base' is 11"],
-      [call('geometry.area', { base: '10', height: 5 }), "'base' is no integer"],
-      [call('geometry.area', { base: 10.5, height: 5 }), "'base' is no integer"],
-      [call('geometry.area', { base: 10, height: 5, colour: 'red' }), "'colour' was not wanted"],
-      [call('geometry.area', { base: 10, height: 5, tags: ['b', 'a'] }), "'tags' is"],
-      [call('geometry.area', { base: 10, height: 5, depth: 1 }), "'depth' was not wanted"], // an answer, not described
-      [right[0]! + right[0]!, '2 calls where 1'],
+      ['It is 50.', '0 calls, expected 1'],
+      [call('area', { base: 10, height: 5 }), 'calls area'],
+      [call('geometry.area', { base: 10 }), "required argument 'height' is missing"],
+      [call('geometry.area', { base: 11, height: 5 }), "'base' has the wrong value 11"],
+      [call('geometry.area', { base: '10', height: 5 }), "'base' is not of type integer"],
+      [call('geometry.area', { base: 10.5, height: 5 }), "'base' is not of type integer"],
+      [call('geometry.area', { base: 10, height: 5, colour: 'red' }), "unexpected argument 'colour'"],
+      [call('geometry.area', { base: 10, height: 5, tags: ['b', 'a'] }), "'tags' has the wrong value"],
+      [call('geometry.area', { base: 10, height: 5, depth: 1 }), "unexpected argument 'depth'"], // an answer, not described
+      [right[0]! + right[0]!, '2 calls, expected 1'],
       ['<tool_call>{"name": </tool_call>', 'decode'],
     ]
     for (const [response, why] of wrong) {
@@ -484,7 +484,7 @@ describe('BFCL', () => {
     ]
     const { problems } = parseBfcl(lines(rows), undefined, functions)
     expect(parseBfcl(lines(rows), undefined, undefined).dropped).toEqual({
-      'executable, and no functions were given': 3,
+      'executable category without --set data.functions=FILE': 3,
     })
     const judge = await judgeOf('bfcl')
     expect(await judge(problems[0]!, call('area', { base: 5, height: 10 }))).toMatchObject({ reward: 1 })
@@ -502,7 +502,7 @@ describe('BFCL', () => {
     })
     expect(await judge(problems[2]!, call('price', {}))).toMatchObject({
       reward: null,
-      why: expect.stringContaining('a wanted call fails'),
+      why: expect.stringContaining('an expected call (ground_truth) fails'),
     })
   })
 
@@ -528,18 +528,18 @@ describe('BFCL', () => {
     })
     expect(await judge(problems[1]!, call('loud', { n: 1 }))).toMatchObject({
       reward: null,
-      why: expect.stringContaining('a wanted call runs out of time'),
+      why: expect.stringContaining('an expected call (ground_truth) runs out of time'),
     })
   })
 
   test('ids that are missing or twice, in rows or in answers, are refused with their line', () => {
     expect(() => parseBfcl(lines([ask('irrelevance_0'), ask('irrelevance_0')]), undefined, undefined)).toThrow('line 2')
-    expect(() => parseBfcl(lines([{ ...ask('a'), id: undefined }]), undefined, undefined)).toThrow('line 1: has no id')
+    expect(() => parseBfcl(lines([{ ...ask('a'), id: undefined }]), undefined, undefined)).toThrow('line 1: the row has no id')
     const answers = [
       { id: 'a', ground_truth: [] },
       { id: 'a', ground_truth: [] },
     ]
-    expect(() => parseBfcl(lines([ask('a')]), lines(answers), undefined)).toThrow("line 2: of the answers: id 'a'")
+    expect(() => parseBfcl(lines([ask('a')]), lines(answers), undefined)).toThrow("line 2: id 'a' is already used at line 1 of the answers file")
     expect(parseBfcl(lines([ask('simple_0')]), undefined, undefined).dropped).toEqual({ 'no ground truth': 1 })
   })
 })
@@ -589,7 +589,7 @@ describe('Arena-Hard', () => {
     const read = await readProblems(benchmarks.get('arena-hard')!, join(directory, 'q.jsonl'), {
       answers: join(directory, 'b.jsonl'),
     })
-    expect(read.dropped).toEqual({ 'no answer of the baseline': 1 })
+    expect(read.dropped).toEqual({ 'the baseline has no answer to it': 1 })
     return read.problems[0]!
   }
   const judge = (more: object = {}) => judgeOf('arena-hard', { judge: { url, model: 'j', timeoutMs: 2000, ...more } })

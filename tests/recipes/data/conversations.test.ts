@@ -192,7 +192,7 @@ test('troupe data writes them, and a recipe mixes files by its seed, so many of 
     rows: 7,
     kept: 5,
     broken: { 'no answer': 1 },
-    dropped: { 'the same conversation as a row before': 1 },
+    dropped: { 'repeats the conversation of an earlier row': 1 },
   })
   const two = data('toolace', '--from', write('ace.json', [toolace]), '--out', 'ace.jsonl')
   expect(two).toMatchObject({ kept: 1 })

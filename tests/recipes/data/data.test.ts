@@ -100,10 +100,10 @@ test('dapo: integer answers stay, in whichever of its published forms; the rest 
     broken: { 'not JSON': 1, 'no prompt': 2 },
     brokenAt: ['dapo.jsonl:9', 'dapo.jsonl:10', 'dapo.jsonl:11'],
     dropped: {
-      'the same problem as a row before': 2,
-      'answer not an integer': 1,
+      'repeats the problem of an earlier row': 2,
+      'answer is not an integer': 1,
       'integer of more than 18 digits': 1,
-      'rows give the problem different answers': 1,
+      'rows with this problem have different answers': 1,
     },
   })
   expect(written('dapo.out')).toMatchObject([
@@ -173,7 +173,7 @@ test('openmath: a problem stays where 2 of 16 sampled answers match, be they a l
     'fewer than 2 of 16 sampled answers match': 2,
     'no sampled answers': 1,
     'problem_type is another': 1,
-    'the same problem as a row before': 1,
+    'repeats the problem of an earlier row': 1,
   })
 })
 
@@ -257,7 +257,7 @@ test('the whole of a set leaves nothing when it is decontaminated against itself
   const from = write('self.jsonl', [{ problem: 'a b c d e f g h i', answer: 1 }])
   const { code, stderr } = await data(['dapo', '--from', from, '--out', 'self.out', '--against', from])
   expect(code).toBe(2)
-  expect(stderr).toMatch(/none is left: 1 shares 8 words in a row/)
+  expect(stderr).toMatch(/none of 1 rows of .* is left: 1 shares 8 words in a row/)
   expect(existsSync(file('self.out'))).toBe(false)
 })
 
@@ -274,12 +274,12 @@ test('parquet is read row group by row group, and a torn one is refused', async 
     { name: 'solution', data: ['1', '2', '3', '4', '1/2'] },
   ])
   const report = await reportOf(['dapo', '--from', from, '--out', 'p.out', '--order', 'published'])
-  expect(report).toMatchObject({ rows: 5, kept: 4, dropped: { 'answer not an integer': 1 } })
+  expect(report).toMatchObject({ rows: 5, kept: 4, dropped: { 'answer is not an integer': 1 } })
   expect(written('p.out').map((row: { answer: string }) => row.answer)).toEqual(['1', '2', '3', '4'])
   const torn = file('torn.parquet')
   writeFileSync(torn, readFileSync(from).subarray(0, 100))
   const { code, stderr } = await data(['dapo', '--from', torn, '--out', 'q.out'])
-  expect([code, stderr]).toEqual([2, expect.stringContaining('torn.parquet is no whole parquet file')])
+  expect([code, stderr]).toEqual([2, expect.stringContaining('torn.parquet is not a whole parquet file')])
 })
 
 /** Plays the hub: a listing in pages, files behind a redirect. */
@@ -335,7 +335,7 @@ test('a hub that is not there, refuses, or has other files says so, and what to 
   const env = { HF_ENDPOINT: endpoint }
   expect((await data(['dapo', '--from', 'hub', '--out', 'n.out'], env)).stderr).toContain('data.hub_missing')
   expect((await data(['dapo', '--from', 'hub:gated/x', '--out', 'n.out'], env)).stderr).toMatch(
-    /refuses with HTTP 401[\s\S]*HF_TOKEN/,
+    /refused the request \(HTTP 401\)[\s\S]*HF_TOKEN/,
   )
 })
 
@@ -355,7 +355,7 @@ test('a hub that stops answering is given up after its deadline, a torn file is 
   await expect(hubFiles({ ...common, endpoint: at(silent), idleMs: 300 })).rejects.toMatchObject({
     code: 'data.hub_unreachable',
   })
-  await expect(hubFiles({ ...common, endpoint: at(torn) })).rejects.toThrow(/2 of 100 bytes came/)
+  await expect(hubFiles({ ...common, endpoint: at(torn) })).rejects.toThrow(/received 2 of 100 bytes/)
   expect(existsSync(file('cache/a/b/main/a.jsonl'))).toBe(false)
 })
 
@@ -396,7 +396,7 @@ test('a set of which too many rows are broken is refused, with the first places'
   const { code, stderr } = await data(['dapo', '--from', from, '--out', 'b.out'])
   expect(code).toBe(2)
   expect(stderr).toMatch(
-    /3 of 4 rows are broken: 2 not JSON, 1 no answer; the first at bad\.jsonl:2, bad\.jsonl:3, bad\.jsonl:4/,
+    /3 of 4 rows are broken: 2 not JSON, 1 no answer; the first are at bad\.jsonl:2, bad\.jsonl:3, bad\.jsonl:4/,
   )
 })
 
