@@ -97,7 +97,9 @@ describe('GPQA', () => {
   })
 
   test('a Record ID twice, or none, is refused with its line', () => {
-    expect(() => parseGpqa(csv([head, row('a'), row('b'), row('a')]))).toThrow(/line \d+: id 'a' is already used at line/)
+    expect(() => parseGpqa(csv([head, row('a'), row('b'), row('a')]))).toThrow(
+      /line \d+: id 'a' is already used at line/,
+    )
     expect(() => parseGpqa(csv([head, row('')]))).toThrow('has no Record ID')
   })
 })
@@ -534,12 +536,16 @@ describe('BFCL', () => {
 
   test('ids that are missing or twice, in rows or in answers, are refused with their line', () => {
     expect(() => parseBfcl(lines([ask('irrelevance_0'), ask('irrelevance_0')]), undefined, undefined)).toThrow('line 2')
-    expect(() => parseBfcl(lines([{ ...ask('a'), id: undefined }]), undefined, undefined)).toThrow('line 1: the row has no id')
+    expect(() => parseBfcl(lines([{ ...ask('a'), id: undefined }]), undefined, undefined)).toThrow(
+      'line 1: the row has no id',
+    )
     const answers = [
       { id: 'a', ground_truth: [] },
       { id: 'a', ground_truth: [] },
     ]
-    expect(() => parseBfcl(lines([ask('a')]), lines(answers), undefined)).toThrow("line 2: id 'a' is already used at line 1 of the answers file")
+    expect(() => parseBfcl(lines([ask('a')]), lines(answers), undefined)).toThrow(
+      "line 2: id 'a' is already used at line 1 of the answers file",
+    )
     expect(parseBfcl(lines([ask('simple_0')]), undefined, undefined).dropped).toEqual({ 'no ground truth': 1 })
   })
 })
