@@ -11,6 +11,8 @@ beforeEach(() => {
   home = mkdtempSync(join(tmpdir(), 'troupe-run-'))
   for (const folder of ['tests', 'node_modules/.bin', '.venv/bin']) mkdirSync(join(home, folder), { recursive: true })
   cpSync(join(root, 'tests/run.js'), join(home, 'tests/run.js'))
+  cpSync(join(root, 'tests/runner'), join(home, 'tests/runner'), { recursive: true })
+  writeFileSync(join(home, 'tests/some.test.ts'), '')
   runner('node_modules/.bin/biome', 'exit 0')
   runner('node_modules/.bin/tsc', 'exit 0')
   jestSays({ numPassedTests: 5, numFailedTests: 0, numPendingTests: 1, numTodoTests: 1, testResults: [] })
@@ -75,6 +77,11 @@ test('a runner that is not there, and one that finds no test, are failures', () 
   rmSync(join(home, '.venv/bin/python'))
   jestSays({ numPassedTests: 0, numFailedTests: 0, numPendingTests: 0, numTodoTests: 0, testResults: [] })
   expect(run()).toMatchObject({ code: 1, closing: '2 passed, 2 failed, 0 skipped' })
+})
+
+test('a suite without a test file is a failure, and its runner, which would then run every test, is not started', () => {
+  rmSync(join(home, 'tests/some.test.ts'))
+  expect(run('unit')).toMatchObject({ code: 1, closing: '0 passed, 1 failed, 0 skipped' })
 })
 
 test('an unknown suite is wrong usage', () => {
