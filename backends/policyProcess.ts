@@ -28,6 +28,8 @@ export interface PolicyProcessOptions {
   readonly options?: Readonly<Record<string, string | number | boolean | undefined>>
   readonly python?: string
   readonly startTimeoutMs?: number
+  /** Ends a process that is still starting. */
+  readonly signal?: AbortSignal
   readonly log?: { debug(fields: object, text: string): void }
 }
 
@@ -81,12 +83,17 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
     )
   })
   const cleaned = lost.then(() => rm(directory, { recursive: true, force: true }))
+  const kill = () => child.kill('SIGKILL')
+  if (options.signal?.aborted) kill()
+  options.signal?.addEventListener('abort', kill, { once: true })
   try {
     await ready(child, lost, serve, startTimeoutMs)
   } catch (thrown) {
-    child.kill('SIGKILL')
+    kill()
     await cleaned
     throw thrown
+  } finally {
+    options.signal?.removeEventListener('abort', kill)
   }
   // Only the first line is read, and a full pipe must not stop the process.
   child.stdout.resume()
@@ -149,15 +156,16 @@ async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, t
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.code.startsWith('process.start')) throw thrown
     const message = thrown instanceof Error ? thrown.message : String(thrown)
-    throw startError(serve, 'process.start_failed', message)
+    // A process that a signal ended said nothing against its model: it was killed, and another may be started.
+    throw startError(serve, 'process.start_failed', message, child.signalCode !== null)
   } finally {
     clearTimeout(timer)
     lines.close()
   }
 }
 
-function startError(serve: PolicyService, code: string, message: string): TroupeError {
-  const retriable = code === 'process.start_timeout'
+function startError(serve: PolicyService, code: string, message: string, wasKilled = false): TroupeError {
+  const retriable = wasKilled || code === 'process.start_timeout'
   return new TroupeError(code, { boundary: 'process', retriable, message: `the ${serve} process ${message}` })
 }
 

@@ -176,6 +176,26 @@ export interface LedgerStatus {
 /** Telemetry about one engine, about once a second. */
 export type EngineTelemetry = EngineStatus | LedgerStatus
 
+/** Supervision tree → readers of telemetry (`telemetry`): the state of one actor of a run's tree, when it has changed. */
+export interface ActorStatus {
+  readonly type: 'actor.status'
+  readonly at: number
+  /** Names from the tree's root: `root/inference/local-0`. */
+  readonly actor: string
+  /** supervisor, process (owns an outside process), behaviour (runs over the log), actor. */
+  readonly kind: string
+  /** given-up: its restarts were used up. resting: given up, and started again later while siblings do its work. */
+  readonly state: 'starting' | 'up' | 'restarting' | 'resting' | 'given-up' | 'stopped'
+  /** Restarts since the tree began. */
+  readonly restarts: number
+  /** The latest failure. */
+  readonly reason?: string
+  /** The tree: no two of a run share the id. Its process, by host name and process id. */
+  readonly tree: string
+  readonly host: string
+  readonly pid: number
+}
+
 /** Tool executor → readers of telemetry (`telemetry`): the state of its sandbox. */
 export interface SandboxStatus {
   readonly type: 'sandbox.status'
@@ -202,4 +222,5 @@ export type Command =
   | ControlRun
   | EngineStatus
   | LedgerStatus
+  | ActorStatus
   | SandboxStatus

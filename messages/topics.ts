@@ -118,6 +118,8 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
     case 'engine.status':
     case 'ledger.status':
       return { topic: 'telemetry', key: message.engine }
+    case 'actor.status':
+      return { topic: 'telemetry', key: message.actor }
     case 'sandbox.status':
       return { topic: 'telemetry', key: message.executor }
   }

@@ -8,7 +8,7 @@
 import { join } from 'node:path'
 import type { Message, TopicName } from '../messages'
 import { runId } from '../messages/ids'
-import { createActorSystem } from './actor/system'
+import { type ActorLife, type ActorRef, type ActorSpec, createActorSystem } from './actor/system'
 import { type BlobStore, memoryBlobs, openFileBlobs } from './bus/blobs'
 import type { Bus } from './bus/bus'
 import { openBus } from './bus/open'
@@ -38,13 +38,22 @@ export interface EmbedOptions {
   readonly log?: Log
   /** A host can go no further. Default: it is logged. */
   readonly onFailed?: (error: Error) => void
+  /** Gets every change in the life of every actor. */
+  readonly onLife?: (life: ActorLife) => void
 }
 
-/** A host's options, less what an embedding knows. The name is the behaviour's where none is given. */
+/** A host's options, without those that the embedding supplies. */
 export type HostSpec<S, I extends Message, R> = Omit<
   HostOptions<S, I, R>,
   'name' | 'journal' | 'system' | 'fx' | 'log' | 'onFailed'
-> & { readonly name?: string }
+> & {
+  /** Default: the behaviour's. */
+  readonly name?: string
+  /** The actor that the host's actor becomes a child of. Default: the top of the embedding. */
+  readonly under?: HostOptions<S, I, R>['system']
+  /** Takes the host's escalation. Default: the embedding's `onFailed`. */
+  readonly onFailed?: (error: Error) => void
+}
 
 export interface Embedded {
   readonly bus: Bus
@@ -53,6 +62,8 @@ export interface Embedded {
   readonly log: Log
   /** Starts a behaviour. Await its `live` before appending commands: those of earlier are not taken. */
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
+  /** Starts an actor at the top of the embedding; it ends with it. */
+  spawn<M>(spec: ActorSpec<M>): ActorRef<M>
   /** What stands in these topics, then what comes; `close` ends the loop. `from: 'latest'`: only what comes. */
   entries(topics: readonly TopicName[], from?: 'oldest' | 'latest'): AsyncGenerator<Entry, void, undefined>
   /** Again has no effect. Throws the first fault, after all is closed. */
@@ -82,15 +93,17 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
     name: run,
     log,
     ...(options.metrics === undefined ? {} : { metrics: options.metrics }),
+    ...(options.onLife === undefined ? {} : { onLife: options.onLife }),
     onDeadLetter: ({ actor, reason, error }) => log.debug({ actor, reason, err: error }, 'a message was not handled'),
   })
   const hosts = new Set<Host>()
   const aborter = new AbortController()
   let closing: Promise<void> | undefined
 
-  async function host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host> {
+  async function host<S, I extends Message, R>({ under = system, ...spec }: HostSpec<S, I, R>): Promise<Host> {
     if (closing !== undefined) throw closed(run)
-    const started = await startHost({ name: spec.behaviour.name, ...spec, journal, system, fx, log, onFailed })
+    const known = { name: spec.behaviour.name, onFailed }
+    const started = await startHost({ ...known, ...spec, journal, system: under, fx, log })
     if (closing !== undefined) {
       await started.close()
       throw closed(run)
@@ -124,6 +137,7 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
     fx,
     log,
     host,
+    spawn: spec => system.spawn(spec),
     entries(topics, from = 'oldest') {
       const feeds: readonly Feed[] = topics.map(topic => ({ topic, from }))
       return entriesOf(journal, feeds, `entries.${fx.unique()}`, aborter.signal)

@@ -35,8 +35,9 @@ export interface EnginesOptions extends Partial<OwnLog> {
 
 export interface PlannedEngine {
   readonly id: EngineId
-  start(): Promise<Engine>
-  /** Overrides of the restart policy. */
+  /** `signal` aborts when the engine is no longer wanted. */
+  start(signal?: AbortSignal): Promise<Engine>
+  /** Restart policy, where it is not that of a process of ours. */
   readonly restart?: Partial<RestartPolicy>
 }
 
@@ -53,17 +54,28 @@ const waitForServer: Partial<RestartPolicy> = {
   maxBackoffMs: 30_000,
 }
 
-/** Lists the engines, named `<name>-<k>`; default name: their kind. */
-export function engines(options: EnginesOptions, modelDirectory: string, name?: string): PlannedEngines {
+/**
+ * Plans the engines, named `<name>-<k>`, by default after their kind. `reader` reads the tokens of servers and files.
+ * Default: one that this function starts with the first engine that asks, and closes.
+ */
+export function engines(
+  options: EnginesOptions,
+  modelDirectory: string,
+  name?: string,
+  reader?: SharedRenderer,
+): PlannedEngines {
   const { config, log, startEngine } = options
   const { kind, count, urls } = config.engine
   const named = (k: number) => engineId(`${name ?? kind}-${k}`)
-  const counted = (start: (id: EngineId, modelDirectory: string) => Promise<Engine>) =>
-    Array.from({ length: count }, (_, k) => ({ id: named(k), start: () => start(named(k), modelDirectory) }))
+  type Start = (id: EngineId, modelDirectory: string, signal?: AbortSignal) => Promise<Engine>
+  const counted = (start: Start): readonly PlannedEngine[] =>
+    Array.from({ length: count }, (_, k) => ({
+      id: named(k),
+      start: signal => start(named(k), modelDirectory, signal),
+    }))
   const given = startEngine ?? (kind === 'local' ? localEngine(options) : undefined)
   if (given !== undefined) return { engines: counted(given), close: async () => {} }
-  /** Decodes the tokens of every engine; the first engine that needs it starts it. */
-  const renderer = sharedRenderer(() => startRenderer({ modelDirectory, log }))
+  const renderer = reader ?? sharedRenderer(() => startRenderer({ modelDirectory, log }))
   if (!isServer(config.engine)) {
     const ofFile = fileEngine(options, renderer)
     const close = async () => {
@@ -160,7 +172,8 @@ function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
 
 const localEngine =
   ({ config, log }: EnginesOptions) =>
-  (id: EngineId, modelDirectory: string): Promise<Engine> => {
+  (id: EngineId, modelDirectory: string, signal?: AbortSignal): Promise<Engine> => {
     const contextTokens = longestContext(config)
-    return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log })
+    const given = signal === undefined ? {} : { signal }
+    return startLocalEngine({ id, modelDirectory, ...config.engine, contextTokens, version: -1, log, ...given })
   }

@@ -2,12 +2,12 @@
  * One role of a run in a process of its own, on a bus that the run's processes share.
  *
  * in   a role, the run's recipe        out  that part of the run, until the run is over
- * Invariant: what exists once in a run (scheduler, learner) is begun by whoever has its seat, and the others stand by;
- * of everything else any number of processes take a share. The learner announces the run; nobody else makes its model.
+ * Invariant: a part that exists once in a run (scheduler, learner) is begun by the process that has its seat, and the others
+ * stand by; of every other part any number of processes take a share. The learner announces the run; no other role makes
+ * its model.
  */
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
-import { startRenderer } from '../../backends/renderer/rendererProcess'
 import { announce, checkCode, checkRecipe, checkTokenizer, endOf, startOf } from './announce'
 import { type ModelOnDisk, modelOf, modelThere } from './model'
 import { startCoordination } from './roles/coordination'
@@ -15,14 +15,15 @@ import { startInference } from './roles/inference'
 import { lead } from './roles/lead'
 import { startLearning } from './roles/learning'
 import { startScheduling } from './roles/scheduling'
-import { openRunScope, openScope, type Scope } from './roles/scope'
+import { openRunScope, openScope, type Root, type Scope } from './roles/scope'
 import { startTools } from './roles/tools'
 import { startVerification } from './roles/verification'
 import type { Role, Run, RunOptions } from './run'
+import { startSupervisedRenderer } from './supervisedRenderer'
 
-/** Resolves when the part runs, or stands by. For roles but `learner` the run has to be announced already. */
+/** Resolves when the part runs, or stands by. Every role but `learner` needs a run that is announced already. */
 export async function joinRun(options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> {
-  const { scope, journal, failed } = await openRunScope(options)
+  const { scope, root, journal, failed } = await openRunScope(options)
   const {
     fail,
     troupe: { fx },
@@ -33,7 +34,7 @@ export async function joinRun(options: RunOptions & { readonly role: Exclude<Rol
     const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
     scope.onClose(() => end.close())
     const finished = Promise.race([failed, end.finished])
-    if (!end.over) await take(options, scope)
+    if (!end.over) await take(options, scope, root)
     return { journal, finished, close: () => scope.close() }
   } catch (thrown) {
     await scope.close()
@@ -41,17 +42,23 @@ export async function joinRun(options: RunOptions & { readonly role: Exclude<Rol
   }
 }
 
-async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> }, scope: Scope): Promise<void> {
+async function take(
+  options: RunOptions & { readonly role: Exclude<Role, 'all'> },
+  scope: Scope,
+  root: Root,
+): Promise<void> {
   const { fx } = options
-  // Names of engines and executors stand in the log: no two processes have one, and a person sees where it ran.
+  if (options.role !== 'learner') root.status.start(scope.troupe.journal)
+  // Names of engines and executors stand in the log: two processes have different ones, and a reader sees the host.
   const name = `${hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-')}-${fx.unique().slice(0, 8)}`
   switch (options.role) {
     case 'learner': {
       let resumes = options.resume
       scope.onClose(
         await lead(options, 'learner', scope.fail, async (mayAct, again) => {
-          const part = openScope(options, scope.troupe, scope.fail, mayAct)
+          const part = openScope(options, scope.troupe, scope.fail, mayAct, root)
           if (await beginLearning(part, resumes, again)) resumes = false
+          root.status.start(scope.troupe.journal)
           return part
         }),
       )
@@ -60,7 +67,7 @@ async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> 
     case 'scheduler':
       scope.onClose(
         await lead(options, 'scheduler', scope.fail, async mayAct => {
-          const part = openScope(options, scope.troupe, scope.fail, mayAct)
+          const part = openScope(options, scope.troupe, scope.fail, mayAct, root)
           await startScheduling(part, { claims: true })
           return part
         }),
@@ -82,7 +89,7 @@ async function take(options: RunOptions & { readonly role: Exclude<Role, 'all'> 
   }
 }
 
-/** Announces the run where nobody has, then leads it from where its log ends. False: the seat was another's by then. */
+/** Announces the run where nobody has, then leads it from the log's end. False: another process had the seat by then. */
 async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
   const { options, troupe } = scope
   const { config, recipe, partitions = 1 } = options
@@ -116,11 +123,9 @@ async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => v
 
 async function rendererOf(
   scope: Scope,
-  { directory: modelDirectory, template }: ModelOnDisk,
+  model: ModelOnDisk,
 ): Promise<{ readonly renderer: Renderer; readonly digest: string; readonly stopTokens: readonly number[] }> {
-  const { log } = scope.options
-  const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
-  scope.onClose(() => renderer.close())
+  const renderer = await startSupervisedRenderer(await scope.under('coordination'), model)
   const { digest, stopTokens } = await renderer.describe()
   return { renderer, digest, stopTokens }
 }

@@ -1,28 +1,23 @@
 /**
- * Lifeline: keeps one outside process (an engine, a trainer) alive, and gives up when it dies too often.
+ * Lifeline: a process actor in an actor system of its own, for code that keeps one process alive outside a run's tree.
  *
  * in   how to start it        out  the process that lives now; calls when one came and when one went
- * Invariant: at most one lives at a time. Too many deaths in too short a time are a failure of the run, said once, with
- * the reason of the last one.
+ * Invariant: as for `processActor`. Deprecated: a run's processes stand in its tree (tree.ts).
  */
-
-import { defaultRestartPolicy, type Failures, onFailure, type RestartPolicy } from '../../runtime/actor/restartPolicy'
+import type { RestartPolicy } from '../../runtime/actor/restartPolicy'
+import { createActorSystem } from '../../runtime/actor/system'
 import type { Effects } from '../../runtime/effects'
-import { asError, TroupeError } from '../../runtime/errors'
+import { asError } from '../../runtime/errors'
+import { type Living, neverSucceeds, processActor } from './processActor'
 
-/** A process takes seconds to start: fewer tries, further apart, than for an actor. */
-const processPolicy: RestartPolicy = { ...defaultRestartPolicy, maxRestarts: 5, backoffMs: 250 }
-
-export interface Living {
-  readonly lost: Promise<Error>
-  close(): Promise<void>
-}
+export type { Living } from './processActor'
 
 export interface LifelineOptions<P extends Living> {
   readonly name: string
   readonly start: () => Promise<P>
   /** Runs after every start, before `current` resolves. */
   readonly onUp?: (process: P) => Promise<void>
+  /** Runs after every death and every start that failed. */
   readonly onDown?: (error: Error) => Promise<void>
   readonly onFailed: (error: Error) => void
   readonly fx: Effects
@@ -30,73 +25,39 @@ export interface LifelineOptions<P extends Living> {
 }
 
 export interface Lifeline<P extends Living> {
-  /** The process that lives, once there is one. */
+  /** Resolves with the process that lives, once there is one. */
   current(): Promise<P>
   close(): Promise<void>
 }
 
+/** @deprecated Start a process under a supervisor of the run's tree instead. */
 export function lifeline<P extends Living>(options: LifelineOptions<P>): Lifeline<P> {
-  const policy = { ...processPolicy, ...options.restart }
-  let deaths: Failures = []
-  let closing = false
-
-  async function up(): Promise<P> {
-    const process = await options.start()
-    try {
-      if (closing) throw closed(options.name)
-      await options.onUp?.(process)
-    } catch (thrown) {
-      await process.close() // or it would outlive everybody who knows of it
-      throw thrown
-    }
-    process.lost
-      .then(async error => {
-        if (closing) return
-        await process.close() // lost is not always dead: what cannot be reached keeps its memory until it is ended
-        await down(error)
-      })
-      .catch(thrown => options.onFailed(asError(thrown)))
-    return process
-  }
-
-  async function down(error: Error): Promise<void> {
-    if (closing) return
-    const verdict = onFailure(policy, deaths, options.fx.elapsed())
-    deaths = verdict.failures
-    await options.onDown?.(error)
-    if (verdict.do === 'escalate') {
-      options.onFailed(
-        new TroupeError('process.restarts_exceeded', {
-          boundary: 'process',
-          retriable: false,
-          message: `${options.name} died ${deaths.length} times within ${policy.withinMs} ms; last: ${error.message}`,
-          cause: error,
-        }),
-      )
-      return
-    }
-    living = new Promise(resolve => setTimeout(resolve, verdict.afterMs)).then(up)
-    living.catch(thrown => down(asError(thrown)).catch(again => options.onFailed(asError(again))))
-  }
-
-  let living = up()
-  // Not only to who asks for `current`: nobody asks for an engine, and its run would wait for ever.
-  living.catch(thrown => {
-    const error = asError(thrown)
-    if (closing) return
-    if (error instanceof TroupeError && !error.retriable) options.onFailed(error)
-    else down(error).catch(again => options.onFailed(asError(again)))
+  const { name, onUp, onDown = async () => {}, onFailed } = options
+  let wasUp = false
+  const child = processActor<P>({
+    ...{ name, restart: options.restart ?? {} },
+    async start() {
+      try {
+        return await options.start()
+      } catch (thrown) {
+        if (!neverSucceeds(asError(thrown), wasUp)) await onDown(asError(thrown))
+        throw thrown
+      }
+    },
+    async onUp(process) {
+      await onUp?.(process)
+      wasUp = true
+    },
+    onDown: async (_reason, error) => (error === undefined ? undefined : onDown(error)),
   })
-
+  const silent = { warn: () => {}, error: () => {} }
+  const system = createActorSystem({ name: 'lifeline', log: silent, onDeadLetter: () => {} })
+  system.spawn(child.make(onFailed))
   return {
-    current: () => living,
+    current: child.current,
     async close() {
-      closing = true
-      const process = await living.catch(() => undefined)
-      await process?.close()
+      child.end()
+      await system.stop()
     },
   }
 }
-
-const closed = (name: string) =>
-  new TroupeError('process.closed', { boundary: 'process', retriable: true, message: `${name} is no longer wanted` })

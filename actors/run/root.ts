@@ -1,18 +1,10 @@
 /**
- * The root: one run's supervision tree, wired. The only place, with cli/, where things are put together.
+ * A whole run in one process: the tree of tree.ts, grown in the order in which its parts need one another.
  *
- *   root ── engines (a process each) ── inference
- *        ├─ trainer (a process)      ── learner
- *        ├─ sandbox                  ── tool executor, verifier
- *        ├─ renderer (a process)     ── curriculum, coordinator
- *        └─ scheduler, dispatcher, evaluator, an owner (coordinator + grouper) a partition
- *
- * Each part is a role (roles/), here all in one process; `joinRun` starts one of them in a process of its own.
- * Invariant: everything that it starts ends with it, or with this process, whichever is first. Answerers are up before
- * askers, so that what a refold asks again is heard.
+ * in   a run's options        out  the run: its end, and how to end it early
+ * Invariant: everything that is started here ends with the run, or with this process, whichever is first. Answerers are up
+ * before askers, so that what a refold asks again is heard.
  */
-
-import { startRenderer } from '../../backends/renderer/rendererProcess'
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { announce, endOf } from './announce'
@@ -25,20 +17,20 @@ import { openRunScope } from './roles/scope'
 import { startTools } from './roles/tools'
 import { startVerification } from './roles/verification'
 import type { Run, RunOptions } from './run'
+import { startSupervisedRenderer } from './supervisedRenderer'
 
 export async function startRun(given: RunOptions): Promise<Run> {
   const options: RunOptions = { ...given, role: 'all' }
-  const { config, recipe, fx, log, partitions = 1 } = options
-  const { scope, journal, failed } = await openRunScope(options)
+  const { config, recipe, fx, partitions = 1 } = options
+  const { scope, root, journal, failed } = await openRunScope(options)
   const { fail } = scope
   try {
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
     const model = await modelOf(config, options.modelDirectory, demonstrations)
-    const { directory: modelDirectory, template } = model
-    const renderer = await startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log })
-    scope.onClose(() => renderer.close())
+    const renderer = await startSupervisedRenderer(await scope.under('coordination'), model)
     const { digest: tokenizerDigest, stopTokens } = await renderer.describe()
     await announce(journal, { ...options, partitions, tokenizerDigest })
+    root.status.start(journal)
     const { next: since } = await journal.offsets('runs', 0)
     const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
     scope.onClose(() => end.close())
@@ -57,7 +49,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
   }
 }
 
-/** What this process draws, finds out and trains from then on is heard by nobody: it would wait for ever. */
+/** After a takeover the log ignores what this process draws, finds out and trains; it would wait for ever. */
 function takenOver(run: RunId): TroupeError {
   return new TroupeError('bus.run_taken_over', {
     boundary: 'bus',

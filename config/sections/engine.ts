@@ -11,7 +11,7 @@ export const engineSection = z.strictObject({
   /**
    * URLs of servers, one engine each. The servers themselves decide the sizes and types that this section has for local engines.
    */
-  urls: z.array(z.string()).max(64).default([]),
+  urls: z.array(z.string()).max(1000).default([]),
   /** Reference to the server's --api-key. */
   apiKey: secretSchema.optional(),
   /** Model that an OpenAI-compatible server is asked for. Default: the first one that it lists. */
@@ -34,7 +34,7 @@ export const engineSection = z.strictObject({
    * recorded, simulated: time runs faster by this factor. Default: recorded turns come at once, simulated time is real.
    */
   speed: z.number().positive().optional(),
-  count: positive.max(64).default(1),
+  count: positive.max(1000).default(1),
   kvTokens: positive.default(65_536),
   blockTokens: positive.default(16),
   maxSequences: positive.default(64),

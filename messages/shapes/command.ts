@@ -105,6 +105,22 @@ export const commandShapes = {
     version: 1,
     fields: { at: 'number', engine: 'string', driftTokens: 'int', foreignTokens: 'int' },
   },
+  'actor.status': {
+    version: 1,
+    fields: {
+      at: 'number',
+      actor: 'string',
+      kind: 'string',
+      state: {
+        oneOf: { starting: true, up: true, restarting: true, resting: true, 'given-up': true, stopped: true },
+      },
+      restarts: 'int',
+      reason: { optional: 'string' },
+      tree: 'string',
+      host: 'string',
+      pid: 'int',
+    },
+  },
   'sandbox.status': {
     version: 1,
     fields: {

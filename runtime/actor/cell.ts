@@ -8,6 +8,7 @@
  * Over 250 lines: the states of one life, which lose their order when they are spread over files.
  */
 import { asError, TroupeError } from '../errors'
+import { within } from '../within'
 import { actorError } from './actorError'
 import { Family } from './family'
 import { type Envelope, Inbox } from './inbox'
@@ -387,15 +388,3 @@ export class Cell<M> implements ActorRef<M> {
 
 /** Errors that this file makes carry what was thrown as their cause; everything else that reaches nact is a defect. */
 const isOfActor = (thrown: unknown): boolean => thrown instanceof TroupeError && thrown.boundary === 'actor'
-
-async function within<T>(work: T | Promise<T>, deadlineMs: number, late: () => TroupeError): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(late()), deadlineMs)
-  })
-  try {
-    return await Promise.race([work, deadline])
-  } finally {
-    clearTimeout(timer)
-  }
-}

@@ -31,7 +31,8 @@ export interface HostOptions<S, I extends Message, R> {
   readonly name: string
   readonly behaviour: Behaviour<S, I, R>
   readonly journal: Journal
-  readonly system: ActorSystem
+  /** Spawns the host's actor: an actor system, or the actor that becomes its parent. */
+  readonly system: Pick<ActorSystem, 'spawn'>
   readonly fx: Effects
   readonly log: Log
   readonly feeds: readonly Feed[]
@@ -229,6 +230,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
 
   const ref: ActorRef<Mail> = await options.system.spawn<Mail>({
     name: options.name,
+    kind: 'behaviour',
     mailbox: { capacity: mailboxCapacity },
     async start() {
       for (const cell of cells.values()) if (cell.live) await emit(await revive(cell))

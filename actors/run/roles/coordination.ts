@@ -13,7 +13,8 @@ import type { Scope } from './scope'
 
 export async function startCoordination(scope: Scope, renderer: Renderer): Promise<void> {
   const { config, run, fx } = scope.options
-  await scope.host({
+  const branch = await scope.under('coordination')
+  await branch.host({
     behaviour: owner(
       coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
       grouper({ runSeed: config.seed, selection: selectionOf(config) }),

@@ -1,15 +1,17 @@
 /**
- * The role `inference`: engines, a process each, and the actors that drive them.
+ * The role `inference`: an actor an engine, which owns the engine's process and the behaviour that drives it.
  *
  * in   assignments, published weights        out  generated turns
- * Invariant: an engine that runs takes part, and whenever its process was started anew it joins as a new one.
+ * Invariant: an engine that runs takes part in the run; whenever its process was started anew it joins as a new one.
  */
 import type { Engine } from '../../../backends/engines/engine'
 import { engines, type PlannedEngine } from '../../inference/engines'
 import { type Joined, joinEngine } from '../../inference/joinEngine'
-import { lifeline } from '../lifeline'
 import type { ModelOnDisk } from '../model'
-import type { Scope } from './scope'
+import { type ProcessActor, processActor } from '../processActor'
+import { supervisedTokenReader } from '../supervisedRenderer'
+import { embeddedUnder } from '../supervisor'
+import type { Branch, Scope } from './scope'
 
 export interface InferenceOptions {
   readonly model: ModelOnDisk
@@ -18,46 +20,29 @@ export interface InferenceOptions {
 }
 
 export async function startInference(scope: Scope, { model, name }: InferenceOptions): Promise<void> {
-  const planned = engines(scope.options, model.directory, name)
-  scope.onClose(() => planned.close())
-  for (const engine of planned.engines) await startEngine(scope, engine)
+  const branch = await scope.under('inference')
+  const planned = engines(scope.options, model.directory, name, supervisedTokenReader(branch, model))
+  branch.onClose(() => planned.close())
+  await branch.processes(
+    'engine',
+    planned.engines.map(engine => engineActor(branch, engine)),
+  )
 }
 
-async function startEngine(scope: Scope, { id, start, restart = {} }: PlannedEngine): Promise<void> {
-  const { options, troupe, fail } = scope
-  const { log, fx } = options
+function engineActor({ options, troupe }: Branch, { id, start, restart = {} }: PlannedEngine): ProcessActor<Engine> {
   let joined: Joined | undefined
-  /** Coming and going follow one another. */
-  let before: Promise<void> = Promise.resolve()
-  const then = (work: () => Promise<void>): Promise<void> => {
-    const after = before.then(work)
-    before = after.catch(() => {})
-    return after
-  }
-  const leave = async (reason: string) => {
-    const left = joined
-    joined = undefined
-    await left?.leave(reason)
-  }
-
-  const engine = lifeline<Engine>({
-    name: id,
-    start,
-    restart,
-    onUp: started =>
-      then(async () => {
-        joined = await joinEngine(troupe, started, { keepKv: options.config.engine.keepKv, onFailed: fail })
-      }),
-    onDown: error => {
-      log.warn({ engine: id, err: error }, 'an engine went down')
-      return then(() => leave(error.message))
+  return processActor<Engine>({
+    ...{ name: id, start, restart },
+    async onUp(engine, context, onFailed) {
+      const own = embeddedUnder(troupe, context, onFailed)
+      joined = await joinEngine(own, engine, { keepKv: options.config.engine.keepKv, onFailed })
     },
-    onFailed: fail,
-    fx,
-  })
-  scope.onClose(async () => {
-    // Who ends a whole run needs to say no more; others go on without this engine.
-    await then(() => (options.role === 'all' ? (joined?.close() ?? Promise.resolve()) : leave('its process ends')))
-    await engine.close()
+    async onDown(reason, error) {
+      const left = joined
+      joined = undefined
+      // The end of a whole run needs no engine.left; the other processes of a run go on without this engine.
+      if (reason === 'stopped' && options.role === 'all') await left?.close()
+      else await left?.leave(error?.message ?? 'its process ends')
+    },
   })
 }

@@ -25,11 +25,11 @@ import { learnerKey, learnerPort } from '../../learning/learnerPort'
 import { claimLearning, whenReplaced } from '../../ownership/claimLearning'
 import { fenced } from '../../ownership/fencing'
 import { toolSchemas } from '../../tools/runTools'
-import { lifeline } from '../lifeline'
 import type { ModelOnDisk } from '../model'
+import { processActor } from '../processActor'
 import type { RunOptions } from '../run'
 import { type Begin, beginOf, followedFeeds, saidOf } from './followed'
-import type { Scope } from './scope'
+import type { Branch, Scope } from './scope'
 
 export interface LearningParts {
   readonly renderer: Renderer
@@ -45,7 +45,8 @@ const maxRejectedSteps = 3
 const lingerMs = 20
 
 export async function startLearning(scope: Scope, parts: LearningParts): Promise<void> {
-  const { options, troupe } = scope
+  const branch = await scope.under('learning')
+  const { options, troupe } = branch
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const schemas = await toolSchemas({ config, recipe, log: options.log })
@@ -53,13 +54,13 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   if (!(await scope.mayAct())) return
   const learnerEpoch = await claimLearning(journal, fx)
   if (parts.onReplaced !== undefined)
-    scope.onClose(await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
+    branch.onClose(await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
   const source = await recipe.tasks(config)
   if (Object.keys(source.dropped).length > 0)
     options.log.info({ dropped: source.dropped }, "rows of the recipe's data are left out")
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
   const begin = await beginOf(journal, learns, observesSteps(observed))
-  await scope.host({
+  await branch.host({
     behaviour: fenced(evaluator(config.selection), learnerEpoch),
     feeds: followedFeeds,
     begin,
@@ -73,16 +74,16 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
     ...{ run, steps, groupsPerStep, refillShare, maxStaleness, maxRejectedSteps, learns, evaluation },
     ...{ ...observed, positiveAbove },
   }
-  await scope.host({
+  await branch.host({
     behaviour: fenced(curriculum(plan), learnerEpoch),
     feeds: followedFeeds,
     begin,
     lingerMs,
-    perform: drawPort(source, parts.renderer, { ...drawOptions(scope, parts.stopTokens, schemas), learnerEpoch }, fx),
+    perform: drawPort(source, parts.renderer, { ...drawOptions(branch, parts.stopTokens, schemas), learnerEpoch }, fx),
     keyOf: drawKey,
   })
-  if (learns) await startTraining(scope, parts, { begin, schemas, learnerEpoch })
-  else if (!(await hasWeights(scope))) {
+  if (learns) await startTraining(branch, parts, { begin, schemas, learnerEpoch })
+  else if (!(await hasWeights(branch))) {
     const url = pathToFileURL(parts.model.directory).href
     const asItIs = { version: policyVersion(0), step: 0, url, digest: '', bytes: 0, epoch: learnerEpoch }
     await journal.append([{ type: 'weights.published', at: fx.now(), ...asItIs }])
@@ -101,28 +102,26 @@ interface Training {
 }
 
 async function startTraining(
-  scope: Scope,
+  branch: Branch,
   parts: LearningParts,
   { begin, schemas, learnerEpoch }: Training,
 ): Promise<void> {
-  const { options, troupe, fail } = scope
+  const { options, troupe } = branch
   const { config, fx, log, directory } = options
   const { renderer, model, demonstrations } = parts
   const { checkpointEvery, keepVersions } = config.train
-  const trainers = lifeline<Trainer>({
+  const trainers = processActor<Trainer>({
     name: 'trainer',
-    start: () => startTrainer({ modelDirectory: model.directory, ...trainerOptionsOf(config), log }),
-    onFailed: fail,
-    fx,
+    start: signal => startTrainer({ modelDirectory: model.directory, ...trainerOptionsOf(config), log, signal }),
   })
-  scope.onClose(() => trainers.close())
+  await branch.processes('trainer', [trainers])
   const { coldStart } = config
   const server =
     options.serveWeights === undefined
       ? undefined
       : await serveWeights({ root: directory, address: options.serveWeights })
-  if (server !== undefined) scope.onClose(() => server.close())
-  await scope.host({
+  if (server !== undefined) branch.onClose(() => server.close())
+  await branch.host({
     behaviour: fenced(
       learner({
         groupsPerStep: config.rollout.groupsPerStep,
@@ -152,7 +151,7 @@ async function startTraining(
               options: sftOptionsOf(coldStart, config.seed),
               examples: async () =>
                 fitting(
-                  scope,
+                  branch,
                   await renderer.conversations(await demonstrations(), demonstratedTools(options, schemas)),
                 ),
             },

@@ -1,24 +1,24 @@
 /**
  * The role `scheduler`: which engine generates which turn, which executor makes which tool call.
- * in   what coordinators ask, what engines and executors say of themselves        out  assignments
+ * in   turns and calls that coordinators ask for, states of engines and executors        out  assignments
  */
-
 import { scheduler } from '../../scheduling/scheduler'
 import { dispatcher } from '../../tools/dispatcher'
 import type { Scope } from './scope'
 
 export interface SchedulingOptions {
   /**
-   * Who takes over from another process says so once it hears: what was asked before, of the other, is asked again then.
-   * Where all of a run begins at once there is nothing to say.
+   * True where this process takes over from another: it writes `scheduler.claimed` once it hears, and coordinators ask again
+   * for what they had asked of the other. Not needed where the whole run begins at once.
    */
   readonly claims: boolean
 }
 
 export async function startScheduling(scope: Scope, { claims }: SchedulingOptions): Promise<void> {
   const { troupe, options } = scope
+  const branch = await scope.under('coordination')
   const hosts = [
-    await scope.host({
+    await branch.host({
       behaviour: scheduler(options.config.scheduler.policy),
       feeds: [
         { topic: 'runs', from: 'oldest' },
@@ -27,7 +27,7 @@ export async function startScheduling(scope: Scope, { claims }: SchedulingOption
         { topic: 'telemetry', from: 'latest' },
       ],
     }),
-    await scope.host({ behaviour: dispatcher(), feeds: [{ topic: 'tool-calls', from: 'latest' }] }),
+    await branch.host({ behaviour: dispatcher(), feeds: [{ topic: 'tool-calls', from: 'latest' }] }),
   ]
   if (!claims) return
   for (const host of hosts) await host.live

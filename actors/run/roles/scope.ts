@@ -1,26 +1,47 @@
 /**
- * Scope: what a role stands on while it is active, and what is closed when it is not any more.
+ * Scope: the part of a run that a process has: its hosts and processes under the supervisors of the tree, and their end.
  *
- * in   a run's options, an open embedding        out  hosts under groups of their own; what to close, the youngest first
- * Invariant: a host reads every partition of its feeds, whoever else runs the same behaviour, unless its spec says that the
+ * in   a run's options, an open embedding        out  hosts under groups of their own; what was started, ended from the leaves up
+ * Invariant: `close` ends the youngest first, each within the deadline of its supervisor, and supervisors after their
+ * children. A host reads every partition of its feeds, whoever else runs the same behaviour, unless its spec says that the
  * partitions are shared out: `owner`, or `shared`.
  */
 import type { Message } from '../../../messages'
 import { type Embedded, type HostSpec, openTroupe } from '../../../runtime/embed'
+import { TroupeError } from '../../../runtime/errors'
 import { firstFailure } from '../../../runtime/firstFailure'
 import type { Host } from '../../../runtime/host/host'
+import { within } from '../../../runtime/within'
+import type { Living, ProcessActor } from '../processActor'
 import type { RunOptions } from '../run'
+import { type Supervisor, supervise } from '../supervisor'
+import { type BranchName, type ProcessKind, rootPlan, tree } from '../tree'
+import { type TreeStatus, treeStatus } from '../treeStatus'
 
 export interface Scope {
   readonly options: RunOptions
   readonly troupe: Embedded
-  /** The tree can go no further. */
+  /** Ends the run: the tree can go no further. */
   readonly fail: (error: Error) => void
   /** Resolves with false when another process has taken over. */
   readonly mayAct: () => Promise<boolean>
+  /** Returns this supervisor's part of the scope; starts the supervisor where there is none yet. */
+  under(name: BranchName): Promise<Branch>
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
   onClose(closer: () => Promise<void>): void
   close(): Promise<void>
+}
+
+/** The part of a scope whose hosts and processes are children of one supervisor. */
+export interface Branch extends Scope {
+  /** Starts actors that own processes; they end together. Resolves before the processes are up. */
+  processes<P extends Living>(kind: ProcessKind, actors: readonly ProcessActor<P>[]): Promise<void>
+}
+
+/** The root of a process's tree. */
+export interface Root {
+  readonly supervisor: Supervisor
+  readonly status: TreeStatus
 }
 
 const always = async () => true
@@ -30,39 +51,92 @@ export function openScope(
   troupe: Embedded,
   fail: (error: Error) => void,
   mayAct: () => Promise<boolean> = always,
+  root?: Root,
 ): Scope {
-  const closers: (() => Promise<void>)[] = []
+  const { log } = options
+  const closers: { readonly close: () => Promise<void>; readonly withinMs: number }[] = []
+  const branches = new Map<BranchName, Promise<Branch>>()
   const guard = mayAct === always ? {} : { mayAct }
-  return {
-    options,
-    troupe,
-    fail,
-    mayAct,
-    async host(spec) {
-      const own =
-        spec.shared || spec.owner !== undefined ? {} : { group: `${spec.behaviour.name}.${troupe.fx.unique()}` }
-      const started = await troupe.host({ ...own, ...guard, ...spec })
-      closers.push(() => started.close())
-      return started
+
+  async function openBranch(name: BranchName): Promise<Branch> {
+    const supervisor = await supervise(root?.supervisor ?? troupe, {
+      plan: { name, childStopsWithinMs: tree[name].childStopsWithinMs },
+      escalate: error => (root === undefined ? fail(error) : root.supervisor.gaveUp(name, error)),
+      log,
+      ...(root === undefined ? {} : { onRest: root.status.onRest }),
+    })
+    const { childStopsWithinMs: withinMs } = supervisor.plan
+    closers.push({ close: () => supervisor.stop(), withinMs })
+    const plans: Readonly<Record<string, 'rest' | 'escalate'>> = tree[name].processes
+    return {
+      ...scope,
+      host: spec =>
+        host(
+          { under: supervisor, onFailed: error => supervisor.gaveUp(spec.behaviour.name, error), ...spec },
+          withinMs,
+        ),
+      onClose: close => void closers.push({ close, withinMs }),
+      async processes(kind, actors) {
+        const end = async (actor: { readonly name: string; end(): void }) => {
+          actor.end()
+          await supervisor.release(actor.name)
+        }
+        closers.push({ close: async () => void (await Promise.all(actors.map(end))), withinMs })
+        for (const { name, make } of actors) await supervisor.adopt({ name, make, whenGivenUp: plans[kind]! })
+      },
+    }
+  }
+
+  async function host<S, I extends Message, R>(spec: HostSpec<S, I, R>, withinMs: number): Promise<Host> {
+    const own = spec.shared || spec.owner !== undefined ? {} : { group: `${spec.behaviour.name}.${troupe.fx.unique()}` }
+    const started = await troupe.host({ ...own, ...guard, ...spec })
+    closers.push({ close: () => started.close(), withinMs })
+    return started
+  }
+
+  const { childStopsWithinMs: rootMs } = rootPlan
+  const scope: Scope = {
+    ...{ options, troupe, fail, mayAct },
+    under(name) {
+      const found = branches.get(name) ?? openBranch(name)
+      branches.set(name, found)
+      return found
     },
-    onClose(closer) {
-      closers.push(closer)
-    },
+    host: spec => host(spec, rootMs),
+    onClose: close => void closers.push({ close, withinMs: rootMs }),
     async close() {
-      for (const closer of closers.splice(0).reverse()) {
-        await closer().catch(thrown => options.log.warn({ err: thrown }, 'a part did not close cleanly'))
+      for (const { close, withinMs } of closers.splice(0).reverse()) {
+        const late = () => tooLong(withinMs)
+        await within(close(), withinMs, late).catch(err => log.warn({ err }, 'a part did not close cleanly'))
       }
+      branches.clear()
     },
   }
+  return scope
 }
 
-/** What a run, or one role of it, is begun on: an open embedding, closed with the scope, and the first fault of the tree. */
+const tooLong = (ms: number) =>
+  new TroupeError('actor.stop_timeout', {
+    boundary: 'actor',
+    retriable: false,
+    message: `a part of the run was still busy ${ms} ms after it had to end; the rest is ended without it`,
+  })
+
+/** Opens what a run, or one role of it, stands on: an embedding, the root of the tree, and the first failure that ends the run. */
 export async function openRunScope(options: RunOptions) {
   const { run, fx, log, bus, blobs, partitions = 1 } = options
   const { failed, fail } = firstFailure()
+  const status = treeStatus({ fx, log })
   const metrics = options.metrics === undefined ? {} : { metrics: options.metrics }
-  const troupe = await openTroupe({ bus, blobs, run, partitions, fx, log, onFailed: fail, ...metrics })
-  const scope = openScope(options, troupe, fail)
+  const troupe = await openTroupe({
+    ...{ bus, blobs, run, partitions, fx, log, onFailed: fail, onLife: status.onLife, ...metrics },
+  })
+  const supervisor = await supervise(troupe, { plan: rootPlan, escalate: fail, log })
+  status.start(troupe.journal)
+  const root: Root = { supervisor, status }
+  const scope = openScope(options, troupe, fail, undefined, root)
   scope.onClose(() => troupe.close())
-  return { scope, journal: troupe.journal, failed }
+  scope.onClose(() => status.close())
+  scope.onClose(() => supervisor.stop())
+  return { scope, root, journal: troupe.journal, failed }
 }

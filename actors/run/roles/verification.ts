@@ -1,8 +1,7 @@
 /**
  * The role `verifier`: graders for the answers of a run. Its processes share the partitions of `verifications`.
- * in   answers to judge        out  rewards, or why there is none
+ * in   answers to judge        out  rewards, or the reason why there is none
  */
-
 import { graderSandbox } from '../../verification/graderSandbox'
 import { openGraders } from '../../verification/graders'
 import { verifier } from '../../verification/verifier'
@@ -11,11 +10,12 @@ import type { Scope } from './scope'
 
 export async function startVerification(scope: Scope): Promise<void> {
   const { config, recipe, fx, log } = scope.options
+  const branch = await scope.under('coordination')
   const sandbox = graderSandbox()
-  scope.onClose(() => sandbox.close())
+  branch.onClose(() => sandbox.close())
   const graders = await openGraders({ config, sandbox, log, ...(recipe.rewards ? { rewards: recipe.rewards } : {}) })
-  scope.onClose(() => graders.close())
-  await scope.host({
+  branch.onClose(() => graders.close())
+  await branch.host({
     behaviour: verifier(),
     shared: true,
     feeds: [{ topic: 'verifications', from: 'latest' }],

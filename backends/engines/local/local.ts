@@ -84,7 +84,7 @@ const updateTimeoutMs = 600_000
 /** @throws TroupeError process.start_failed, process.start_timeout */
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
-  const { modelDirectory, python, startTimeoutMs, log, version, entropies } = options
+  const { modelDirectory, python, startTimeoutMs, signal, log, version, entropies } = options
   const process = await startPolicyProcess({
     serve: 'engine',
     modelDirectory,
@@ -104,6 +104,7 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     },
     ...(python === undefined ? {} : { python }),
     ...(startTimeoutMs === undefined ? {} : { startTimeoutMs }),
+    ...(signal === undefined ? {} : { signal }),
     ...(log === undefined ? {} : { log }),
   })
   const { client } = process

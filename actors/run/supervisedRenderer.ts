@@ -1,0 +1,86 @@
+/**
+ * A Renderer whose process stands in the tree: a call that loses its process is made again with the next one.
+ *
+ * in   the process actor of a renderer        out  the Renderer's calls
+ * Invariant: a call rejects because the template refuses it, because time ran out, or because the process was given up or
+ * stopped; never because one process died. Rendering has no effect, so a call may be repeated.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Renderer } from '../../backends/renderer/renderer'
+import { startRenderer } from '../../backends/renderer/rendererProcess'
+import { TroupeError } from '../../runtime/errors'
+import type { SharedRenderer } from '../inference/sharedRenderer'
+import type { ModelOnDisk } from './model'
+import { type ProcessActor, processActor } from './processActor'
+import type { Branch } from './roles/scope'
+
+type Started = Awaited<ReturnType<typeof startRenderer>>
+
+/** Tries with processes that die; the actor gives up long before. */
+const mostTries = 50
+/** The news of a death follows the broken connection. */
+const newsMs = 1000
+
+/** Starts the renderer of a model under the branch's supervisor. Rejects as its first start does. */
+export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk): Promise<Renderer> {
+  const actor = rendererActor('renderer', branch, model)
+  await branch.processes('renderer', [actor])
+  await actor.current()
+  const call = callerOf(actor)
+  return {
+    prompt: (messages, tools) => call(one => one.prompt(messages, tools)),
+    toolResponses: responses => call(one => one.toolResponses(responses)),
+    conversations: (conversations, tools) => call(one => one.conversations(conversations, tools)),
+    decode: tokens => call(one => one.decode(tokens)),
+    encode: text => call(one => one.encode(text)),
+    describe: () => call(one => one.describe()),
+    close: async () => {}, // its supervisor ends it
+  }
+}
+
+/** Reads and writes tokens for engines of the branch; its process starts with the first call. */
+export function supervisedTokenReader(branch: Branch, { directory }: Pick<ModelOnDisk, 'directory'>): SharedRenderer {
+  const actor = rendererActor('token-reader', branch, { directory })
+  const call = callerOf(actor)
+  let adopted: Promise<void> | undefined
+  const ready = async () => {
+    adopted ??= branch.processes('token-reader', [actor])
+    await adopted
+    await actor.current()
+  }
+  const ask = async <T>(use: (one: Started) => Promise<T>): Promise<T> => {
+    await ready()
+    return call(use)
+  }
+  return {
+    ready,
+    decode: tokens => ask(one => one.decode(tokens)),
+    encode: text => ask(one => one.encode(text)),
+    close: async () => {},
+  }
+}
+
+function rendererActor(
+  name: string,
+  { options: { log } }: Branch,
+  { directory: modelDirectory, template }: Pick<ModelOnDisk, 'directory'> & Partial<Pick<ModelOnDisk, 'template'>>,
+): ProcessActor<Started> {
+  const given: { readonly template?: string } = template === undefined ? {} : { template }
+  return processActor({ name, start: signal => startRenderer({ modelDirectory, ...given, log, signal }) })
+}
+
+const callerOf =
+  (actor: ProcessActor<Started>) =>
+  async <T>(use: (one: Started) => Promise<T>): Promise<T> => {
+    for (let tries = 1; ; tries++) {
+      const one = await actor.current()
+      try {
+        return await use(one)
+      } catch (thrown) {
+        if (!(thrown instanceof TroupeError) || thrown.code !== 'codec.lost' || tries >= mostTries) throw thrown
+        const waited = new AbortController()
+        await Promise.race([one.lost, sleep(newsMs, undefined, { signal: waited.signal }).catch(() => {})])
+        waited.abort()
+      }
+    }
+  }

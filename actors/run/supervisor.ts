@@ -1,0 +1,169 @@
+/**
+ * A supervisor: an actor that starts children, is told when one gives up, and lets it rest or escalates.
+ *
+ * in   children to adopt, children that gave up, ends of rests
+ * out  children started, again after a rest; an escalation to its own supervisor
+ * Invariant: one child's restart or rest leaves its siblings alone. Restarts with backoff are the child's own (its
+ * RestartPolicy); a supervisor acts when those are used up. It escalates once.
+ */
+
+import type { Message } from '../../messages'
+import type { ActorContext, ActorRef, ActorSpec, Reply } from '../../runtime/actor/system'
+import type { Embedded, HostSpec } from '../../runtime/embed'
+import { asError } from '../../runtime/errors'
+import type { Log } from '../../runtime/log'
+import { onGivenUp, type WhenGivenUp } from './escalation'
+
+/** A place in the tree where actors may be started: a supervisor, or an actor system. */
+export type Place = Pick<ActorContext, 'spawn'>
+
+/** The embedding with its hosts as children of `place`; `onFailed` takes their escalations. */
+export const embeddedUnder = (troupe: Embedded, place: Place, onFailed: (error: Error) => void): Embedded => ({
+  ...troupe,
+  host: <S, I extends Message, R>(spec: HostSpec<S, I, R>) => troupe.host({ ...spec, under: place, onFailed }),
+})
+
+export interface Child {
+  readonly name: string
+  readonly whenGivenUp: WhenGivenUp
+  /** Makes the child's actor, anew after each rest. `onGivenUp` takes the error that ended it. */
+  make(onGivenUp: (error: Error, isHopeless: boolean) => void): ActorSpec<never>
+}
+
+export interface SupervisorPlan {
+  readonly name: string
+  /** Deadline of each child's end, ms. After it the supervisor goes on to the next child. */
+  readonly childStopsWithinMs: number
+}
+
+export interface SupervisorOptions {
+  readonly plan: SupervisorPlan
+  /** Takes the escalation. */
+  readonly escalate: (error: Error) => void
+  readonly log: Log
+  /** A child rests: for whoever shows the tree. */
+  readonly onRest?: (path: string, error: Error) => void
+}
+
+export interface Supervisor extends Place {
+  readonly plan: SupervisorPlan
+  readonly path: string
+  /** Starts the child. Resolves when its actor exists, which may take long to be up. */
+  adopt(child: Child): Promise<void>
+  /** Reports a child that gave up and that `adopt` does not know: a host of a behaviour. */
+  gaveUp(name: string, error: Error): void
+  /** Ends one child, within the plan's deadline. */
+  release(name: string): Promise<void>
+  /** Ends all children, the youngest first, then the supervisor. */
+  stop(): Promise<void>
+}
+
+type Mail =
+  | { readonly kind: 'adopt'; readonly child: Child; readonly reply: Reply<void> }
+  | { readonly kind: 'gave-up'; readonly name: string; readonly error: Error; readonly isHopeless: boolean }
+  | { readonly kind: 'rested'; readonly name: string }
+
+interface Kept {
+  readonly child: Child
+  /** Undefined while the child rests. */
+  ref: ActorRef<never> | undefined
+  rests: number
+  timer?: NodeJS.Timeout
+}
+
+const adoptWithinMs = 60_000
+/** A supervisor's children are told and asked of one by one; more mail than this means that it hangs. */
+const mailboxCapacity = 4096
+
+export async function supervise(place: Place, options: SupervisorOptions): Promise<Supervisor> {
+  const { plan, escalate, log, onRest = () => {} } = options
+  const kept = new Map<string, Kept>()
+  let context: ActorContext | undefined
+  let hasEscalated = false
+
+  function start(one: Kept): void {
+    const { child } = one
+    const told = (error: Error, isHopeless: boolean) =>
+      void ref.tryTell({ kind: 'gave-up', name: child.name, error, isHopeless })
+    one.ref = context!.spawn(child.make(told))
+  }
+
+  const siblingsOf = (name: string): number =>
+    [...kept.values()].filter(
+      ({ child, ref }) => child.name !== name && child.whenGivenUp === 'rest' && ref !== undefined,
+    ).length
+
+  function onChildGivenUp({ name, error, isHopeless }: Extract<Mail, { kind: 'gave-up' }>): void {
+    if (hasEscalated) return
+    const one = kept.get(name)
+    const verdict = onGivenUp({
+      ...{ error, isHopeless, siblings: siblingsOf(name), rests: one?.rests ?? 0 },
+      plan: one?.child.whenGivenUp ?? 'escalate',
+    })
+    if (verdict.do === 'escalate' || one === undefined) {
+      hasEscalated = true
+      log.error({ supervisor: ref.path, child: name, err: error }, 'a child gave up, and nothing beside it can go on')
+      escalate(error)
+      return
+    }
+    const { afterMs } = verdict
+    log.warn({ supervisor: ref.path, child: name, err: error, afterMs }, 'a child gave up; others take its work')
+    onRest(`${ref.path}/${name}`, error)
+    one.ref = undefined
+    one.rests++
+    one.timer = setTimeout(() => ref.tryTell({ kind: 'rested', name }), afterMs).unref()
+  }
+
+  const ref: ActorRef<Mail> = place.spawn<Mail>({
+    name: plan.name,
+    kind: 'supervisor',
+    mailbox: { capacity: mailboxCapacity },
+    // A supervisor holds the only record of its children: a defect in it escalates, it does not begin anew.
+    restart: { maxRestarts: 0, attemptsPerMessage: 1 },
+    onEscalate: escalate,
+    start(given) {
+      context = given
+      return mail => {
+        switch (mail.kind) {
+          case 'adopt': {
+            const one: Kept = { child: mail.child, ref: undefined, rests: 0 }
+            try {
+              start(one)
+              kept.set(mail.child.name, one)
+              mail.reply.answer(undefined)
+            } catch (thrown) {
+              mail.reply.fail(asError(thrown))
+            }
+            return
+          }
+          case 'gave-up':
+            return onChildGivenUp(mail)
+          case 'rested': {
+            const one = kept.get(mail.name)
+            if (one !== undefined && one.ref === undefined && !hasEscalated) start(one)
+            return
+          }
+        }
+      }
+    },
+    beforeStop() {
+      for (const { timer } of kept.values()) clearTimeout(timer)
+    },
+  })
+  await ref.started
+
+  return {
+    plan,
+    path: ref.path,
+    spawn: spec => context!.spawn(spec),
+    adopt: child => ref.ask<void>(reply => ({ kind: 'adopt', child, reply }), { deadlineMs: adoptWithinMs }),
+    gaveUp: (name, error) => void ref.tryTell({ kind: 'gave-up', name, error, isHopeless: false }),
+    async release(name) {
+      const one = kept.get(name)
+      kept.delete(name)
+      clearTimeout(one?.timer)
+      await one?.ref?.stop({ deadlineMs: plan.childStopsWithinMs })
+    },
+    stop: () => ref.stop({ deadlineMs: plan.childStopsWithinMs }),
+  }
+}

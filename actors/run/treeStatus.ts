@@ -1,0 +1,82 @@
+/**
+ * The tree's state in the run's log: `actor.status` on `telemetry`, for `troupe doctor --tree` in any process.
+ *
+ * in   changes in the lives of a process's actors      out  one record for each actor that has changed, at most 4 times a second
+ * Invariant: the log ends with the latest state of every actor, unless the process was killed. A bus that fails costs
+ * records of this kind, never the run.
+ */
+import { hostname } from 'node:os'
+import type { ActorStatus } from '../../messages/commands'
+import type { ActorLife } from '../../runtime/actor/system'
+import type { Effects } from '../../runtime/effects'
+import type { Journal } from '../../runtime/journal/journal'
+import type { Log } from '../../runtime/log'
+
+export interface TreeStatus {
+  /** An actor of the process has changed. */
+  readonly onLife: (life: ActorLife) => void
+  /** A child that gave up rests. */
+  readonly onRest: (path: string, error: Error) => void
+  /** Writes from here on, what has happened before first. */
+  start(journal: Pick<Journal, 'append'>): void
+  /** Writes what is left. */
+  close(): Promise<void>
+}
+
+const flushEveryMs = 250
+const recordsPerAppend = 500
+const reasonChars = 500
+
+export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Log }): TreeStatus {
+  const own = { tree: fx.unique(), host: hostname(), pid: process.pid }
+  const latest = new Map<string, ActorStatus>()
+  const changed = new Set<string>()
+  /** Restarts of earlier actors of the same path: one that rested comes back as a new actor. */
+  const before = new Map<string, number>()
+  let journal: Pick<Journal, 'append'> | undefined
+  let timer: NodeJS.Timeout | undefined
+  let writing: Promise<void> = Promise.resolve()
+
+  function put(path: string, life: Pick<ActorStatus, 'kind' | 'state' | 'restarts'>, error: Error | undefined): void {
+    const actor = path.split('/').slice(2).join('/') // without the system's name, which is the run's
+    const last = latest.get(actor)
+    if (life.state === 'starting' && last?.state === 'resting') before.set(actor, last.restarts + 1)
+    const restarts = Math.max(life.restarts + (before.get(actor) ?? 0), 0)
+    const reason = error === undefined ? {} : { reason: error.message.slice(0, reasonChars) }
+    const { kind, state } = life
+    latest.set(actor, { type: 'actor.status', at: fx.now(), actor, kind, state, restarts, ...reason, ...own })
+    changed.add(actor)
+    if (journal !== undefined) timer ??= setTimeout(() => void flush(), flushEveryMs).unref()
+  }
+
+  function flush(): Promise<void> {
+    clearTimeout(timer)
+    timer = undefined
+    writing = writing.then(async () => {
+      const records = [...changed].map(actor => latest.get(actor)!)
+      changed.clear()
+      try {
+        for (let at = 0; at < records.length; at += recordsPerAppend) {
+          await journal?.append(records.slice(at, at + recordsPerAppend))
+        }
+      } catch (thrown) {
+        log.debug({ err: thrown }, 'the state of the supervision tree could not be written')
+      }
+    })
+    return writing
+  }
+
+  return {
+    onLife: life => put(life.path, life, life.error),
+    onRest: (path, error) =>
+      put(path, { kind: 'process', state: 'resting', restarts: latest.get(path)?.restarts ?? 0 }, error),
+    start(given) {
+      journal = given
+      void flush()
+    },
+    async close() {
+      await flush()
+      journal = undefined
+    },
+  }
+}
