@@ -45,6 +45,7 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
     const reason = error === undefined ? {} : { reason: error.message.slice(0, reasonChars) }
     const { kind, state } = life
     latest.set(actor, { type: 'actor.status', at: fx.now(), actor, kind, state, restarts, ...reason, ...own })
+    changed.delete(actor) // records stand in the order of the latest changes
     changed.add(actor)
     if (journal !== undefined) timer ??= setTimeout(() => void flush(), flushEveryMs).unref()
   }

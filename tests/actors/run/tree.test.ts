@@ -70,7 +70,9 @@ async function inferenceOf(count: number, startEngine: (id: EngineId) => Promise
   const states = async () => {
     const latest = new Map<string, ActorStatus>()
     for (const { message } of await journal.read('telemetry', 0, 0, 100_000)) {
-      if (message.type === 'actor.status') latest.set(message.actor, message)
+      if (message.type !== 'actor.status') continue
+      latest.delete(message.actor) // in the order of the latest changes
+      latest.set(message.actor, message)
     }
     return latest
   }
@@ -151,10 +153,11 @@ test('a shutdown goes from the leaves up: processes end before their supervisor,
 })
 
 test('a child that does not end is left behind at its deadline, and the rest is ended', async () => {
-  const hang = (id: EngineId): Engine => ({
-    ...processEngine(id, new Map()),
-    close: () => (id === 'e-0' ? new Promise(() => {}) : Promise.resolve()),
-  })
+  const hang = (id: EngineId): Engine => {
+    const engine = processEngine(id, new Map())
+    cleanups.push(engine.close)
+    return { ...engine, close: () => (id === 'e-0' ? new Promise(() => {}) : engine.close()) }
+  }
   const { close, facts, states } = await inferenceOf(2, async id => hang(id))
   await until(async () => (await facts('engine.joined')).length === 2)
   const before = performance.now()
