@@ -1,4 +1,6 @@
-/** `troupe doctor`: checks what works on this machine, by trying it. */
+/**
+ * `troupe doctor`: checks by trying which parts of Troupe work on this machine; with --tree, shows a run's supervision tree.
+ */
 import { execFileSync } from 'node:child_process'
 import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
@@ -10,7 +12,9 @@ import { asError } from '../runtime/errors'
 import { packageRoot, pythonPath } from '../runtime/python'
 import { openSandbox, probeLevels } from '../sandbox'
 import { painter } from './io/terminal'
+import { withBus, withDirectory } from './options/busOptions'
 import { smollm2Directory } from './setupCommand'
+import { printTree } from './supervisionTree'
 
 interface Check {
   readonly name: string
@@ -19,11 +23,14 @@ interface Check {
 }
 
 export function registerDoctor(program: Command): void {
-  program
+  const command = program
     .command('doctor')
-    .description('check what of this machine works')
-    .option('--json', 'a JSON line for each check')
-    .action(async (options: { json?: boolean }) => {
+    .description('check which parts of Troupe work on this machine, or show the supervision tree of a run')
+    .option('--json', 'a JSON line for each check, or for each tree')
+    .option('--tree <run>', "the run's supervision tree, from its log: states, restarts, reasons")
+  withDirectory(withBus(command)).action(
+    async ({ tree, ...options }: { json?: boolean; tree?: string; bus: string; dir?: string }) => {
+      if (tree !== undefined) return printTree({ ...options, tree })
       const paint = painter(process.stdout)
       let failed = 0
       for (const [name, run] of checks) {
@@ -35,7 +42,8 @@ export function registerDoctor(program: Command): void {
         )
       }
       process.exitCode = failed === 0 ? 0 : 1
-    })
+    },
+  )
 }
 
 async function attempt(name: string, run: () => Promise<string> | string): Promise<Check> {

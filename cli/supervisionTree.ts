@@ -1,0 +1,97 @@
+/**
+ * `troupe doctor --tree RUN`: the run's supervision tree with states, restarts and reasons.
+ *
+ * in   a run's log        out  a line an actor; with --json, a line a tree
+ * Invariant: reads alone. A tree whose process is gone is said to be so, and shown as it was last written.
+ */
+import { hostname } from 'node:os'
+import { openLog } from '../replay/log/recordedRun'
+import { type ActorNode, type SupervisionTree, supervisionTrees } from '../replay/log/supervisionTrees'
+import { TroupeError } from '../runtime/errors'
+import { duration, escapeForTerminal, painter } from './io/terminal'
+
+export interface TreeOptions {
+  readonly bus: string
+  readonly dir?: string
+  readonly tree: string
+  readonly json?: boolean
+}
+
+type Standing = 'running' | 'stopped' | 'gone' | 'on another host'
+
+export async function printTree({ tree: run, json, ...where }: TreeOptions): Promise<void> {
+  const recorded = await openLog({ ...where, run })
+  try {
+    const trees = await supervisionTrees(recorded)
+    if (trees.length === 0) {
+      throw new TroupeError('cli.no_tree', {
+        boundary: 'cli',
+        retriable: false,
+        message: `run '${recorded.run}' has written nothing about its supervision tree`,
+        hint: 'runs of Troupe 0.1 and earlier do not; `troupe replay verify` reads their logs',
+      })
+    }
+    const paint = painter(process.stdout)
+    for (const tree of trees) {
+      process.stdout.write(json ? `${JSON.stringify(jsonOf(tree))}\n` : `${textOf(tree, Date.now(), paint)}\n`)
+    }
+  } finally {
+    await recorded.close()
+  }
+}
+
+function standingOf({ isStopped, host, pid }: SupervisionTree): Standing {
+  if (isStopped) return 'stopped'
+  if (host !== hostname()) return 'on another host'
+  try {
+    process.kill(pid, 0)
+    return 'running'
+  } catch (thrown) {
+    return (thrown as NodeJS.ErrnoException).code === 'EPERM' ? 'running' : 'gone'
+  }
+}
+
+function jsonOf(tree: SupervisionTree) {
+  const actors = tree.actors.map(({ actor, kind, state, restarts, reason, at }) => ({
+    ...{ actor, kind, state, restarts, at },
+    ...(reason === undefined ? {} : { reason }),
+  }))
+  return { tree: tree.tree, host: tree.host, pid: tree.pid, process: standingOf(tree), at: tree.at, actors }
+}
+
+const standings: Readonly<Record<Standing, string>> = {
+  running: 'it runs',
+  stopped: 'it has stopped',
+  gone: 'it is gone, killed or crashed: these are the last states that it wrote',
+  'on another host': 'it runs, or ran, on another host',
+}
+
+/** The tree as text. `now`: ms since 1970. */
+export function textOf(tree: SupervisionTree, now: number, paint: ReturnType<typeof painter>): string {
+  const age = duration((now - tree.at) / 1000)
+  const head = `${tree.host}, process ${tree.pid}: ${standings[standingOf(tree)]}; last change ${age} ago`
+  const lines = linesOf(tree.root, '', '')
+  const width = Math.max(...lines.map(({ label }) => label.length))
+  return [
+    paint('bold', head),
+    ...lines.map(({ label, node: { status } }) => {
+      if (status === undefined) return label
+      const { kind, state, restarts, reason } = status
+      const colour = state === 'up' ? 'green' : state === 'stopped' ? 'dim' : 'yellow'
+      const line = `${label.padEnd(width)}  ${kind.padEnd(10)}  ${paint(colour, state.padEnd(10))}`
+      const times = restarts === 1 ? '1 restart' : `${restarts} restarts`
+      const why = reason === undefined ? '' : `: ${escapeForTerminal(reason.split('\n')[0]!)}`
+      return restarts === 0 && reason === undefined ? line.trimEnd() : `${line}  ${times}${why}`
+    }),
+  ].join('\n')
+}
+
+function linesOf(node: ActorNode, lead: string, below: string): { readonly label: string; readonly node: ActorNode }[] {
+  return [
+    { label: `${lead}${node.name}`, node },
+    ...node.children.flatMap((child, k) => {
+      const isLast = k === node.children.length - 1
+      return linesOf(child, `${below}${isLast ? '└─ ' : '├─ '}`, `${below}${isLast ? '   ' : '│  '}`)
+    }),
+  ]
+}

@@ -1,0 +1,69 @@
+/**
+ * The supervision trees of a run, as its log has them: one for each process that takes part.
+ *
+ * in   actor.status of `telemetry`, the run's latest start        out  trees of actors with their latest states
+ * Invariant: reads alone, so it works on another process's run, live or dead. Trees that wrote nothing since the run was
+ * last started or resumed are left out, unless there are no others.
+ */
+import type { ActorStatus } from '../../messages/commands'
+import { factsOf, type RecordedRun } from './recordedRun'
+
+export interface ActorNode {
+  readonly name: string
+  /** Undefined: the log has children of it, and nothing of itself. */
+  readonly status: ActorStatus | undefined
+  /** By name; numbers in names count as numbers. */
+  readonly children: readonly ActorNode[]
+}
+
+export interface SupervisionTree {
+  readonly tree: string
+  readonly host: string
+  readonly pid: number
+  /** The latest record, ms since 1970. */
+  readonly at: number
+  /** Every actor has stopped: the process ended the tree itself. */
+  readonly isStopped: boolean
+  readonly root: ActorNode
+  readonly actors: readonly ActorStatus[]
+}
+
+/** The latest trees first. */
+export async function supervisionTrees(recorded: RecordedRun): Promise<readonly SupervisionTree[]> {
+  const latest = new Map<string, ActorStatus>()
+  await recorded.scan(
+    'telemetry',
+    ({ message }) => {
+      if (message.type === 'actor.status') latest.set(`${message.tree} ${message.actor}`, message)
+    },
+    headers => headers.type === 'actor.status',
+  )
+  const begins = await factsOf(recorded, 'runs', ['run.started', 'run.resumed'])
+  return treesOf([...latest.values()], begins.at(-1)?.at ?? 0)
+}
+
+/** `records`: the latest of every actor. `since`: when the run was last started or resumed, ms since 1970. */
+export function treesOf(records: readonly ActorStatus[], since: number): readonly SupervisionTree[] {
+  const byTree = new Map<string, ActorStatus[]>()
+  for (const record of records) byTree.set(record.tree, [...(byTree.get(record.tree) ?? []), record])
+  const trees = [...byTree.values()].map(actors => {
+    const { tree, host, pid } = actors[0]!
+    return {
+      ...{ tree, host, pid, actors, root: nodeOf('root', 'root', actors) },
+      at: Math.max(...actors.map(({ at }) => at)),
+      isStopped: actors.every(({ state }) => state === 'stopped' || state === 'given-up'),
+    }
+  })
+  trees.sort((a, b) => b.at - a.at)
+  const current = trees.filter(({ at }) => at >= since)
+  return current.length > 0 ? current : trees.slice(0, 1)
+}
+
+function nodeOf(path: string, name: string, actors: readonly ActorStatus[]): ActorNode {
+  const below = actors.filter(({ actor }) => actor.startsWith(`${path}/`))
+  const names = new Set(below.map(({ actor }) => actor.slice(path.length + 1).split('/')[0]!))
+  const children = [...names]
+    .sort((a, b) => a.localeCompare(b, 'en', { numeric: true }))
+    .map(child => nodeOf(`${path}/${child}`, child, below))
+  return { name, status: actors.find(({ actor }) => actor === path), children }
+}
