@@ -4,6 +4,7 @@
  * in   words in lower case, a hyphen being a blank        out  the number as LaTeX; undefined where the words say none, or two
  * Invariant: exact (digits are shifted, never rounded), linear time, never throws.
  */
+import Fraction from 'fraction.js'
 
 const ones =
   'zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen'
@@ -148,11 +149,5 @@ function integerOf(words: readonly string[]): bigint | undefined {
 
 const isBelowHundred = (word: string | undefined) => word !== undefined && (smalls.get(word) ?? tens.get(word) ?? 0) > 0
 
-/** A decimal numeral times an integer, exactly. */
-function times(decimal: string, factor: bigint): string {
-  const sign = decimal.startsWith('-') ? '-' : ''
-  const [whole = '', after = ''] = decimal.replace(/^[+-]/, '').split('.')
-  const digits = String(BigInt(whole + after) * factor).padStart(after.length + 1, '0')
-  const point = digits.length - after.length
-  return `${sign}${digits.slice(0, point)}${after === '' ? '' : `.${digits.slice(point)}`}`
-}
+/** A decimal numeral times an integer, exactly: the product has no more decimal places than the numeral has characters. */
+const times = (decimal: string, factor: bigint): string => new Fraction(decimal).mul(factor).toString(decimal.length)

@@ -4,6 +4,8 @@
  * in   LaTeX        out  the same, `0.1\overline{6}`, `0.\bar 3`, `0.\dot{1}4\dot{2}` and `0.(3)` written as fractions
  * Invariant: exact, linear time, never throws.
  */
+import Fraction from 'fraction.js'
+
 const over = String.raw`\\(?:overline|bar)\s*(?:\{\s*\d+\s*\}|\d)`
 /** The first and the last digit of a period have the dots. */
 const dot = String.raw`\\dot\s*(?:\{\s*\d\s*\}|\d)`
@@ -21,15 +23,8 @@ export function withoutRepeating(text: string): string {
   })
 }
 
-/** `whole.some` and then `period` again and again. */
+/** The decimal `whole.some(period)` as a fraction in lowest terms, exactly. */
 function fractionOf(whole: string, some: string, period: string): string {
-  const over = BigInt(whole + some + period) - BigInt(whole + some)
-  const under = BigInt('9'.repeat(period.length) + '0'.repeat(some.length))
-  const by = divisor(over, under)
-  return under === by ? String(over / by) : `\\frac{${over / by}}{${under / by}}`
-}
-
-function divisor(a: bigint, b: bigint): bigint {
-  while (b !== 0n) [a, b] = [b, a % b]
-  return a
+  const { n, d } = new Fraction(`${whole}.${some}(${period})`)
+  return d === 1n ? `${n}` : `\\frac{${n}}{${d}}`
 }
