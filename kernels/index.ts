@@ -1,18 +1,53 @@
 /** What is computed, without clock, randomness or I/O: the public surface of the kernels. */
 
 export { FairQueue } from './fairQueue'
-export * from './grading/answer'
-export { countAnswerTags, lastAnswer } from './grading/answerTags'
-export { answerText, type TextPlace, withoutSpecialTokens } from './grading/answerText'
+export {
+  equalIgnoringBlanks,
+  /** @deprecated renamed to `equalIgnoringBlanks` */
+  equalIgnoringBlanks as areSameBesideBlanks,
+  hasAdjacentNumbers,
+  /** @deprecated renamed to `hasAdjacentNumbers` */
+  hasAdjacentNumbers as areSideBySide,
+} from './grading/adjacentNumbers'
+export {
+  type AnswerPlace,
+  answerText,
+  countAnswerTags,
+  extractAnswer,
+  lastAnswer,
+  type TextPlace,
+  withoutSpecialTokens,
+} from './grading/answerExtraction'
+export {
+  checkByArithmetic,
+  /** @deprecated renamed to `checkByArithmetic` */
+  checkByArithmetic as secondOpinion,
+  sameNumber,
+} from './grading/arithmeticCheck'
 export { type NamedChoice, namedChoice } from './grading/choiceAnswer'
 export { formatFault } from './grading/formatFault'
-export { inOneUnit } from './grading/inOneUnit'
-export { numericValue, sameNumber } from './grading/numericValue'
-export { sameBased } from './grading/sameBased'
-export { sameWords } from './grading/sameWords'
-export { secondOpinion } from './grading/secondOpinion'
-export { areSameBesideBlanks, areSideBySide } from './grading/sideBySide'
-export { inOneForm } from './grading/unicodeForms'
+export { normalizeInteger, sameInteger } from './grading/integers'
+export {
+  equalBasedNumerals,
+  /** @deprecated renamed to `equalBasedNumerals` */
+  equalBasedNumerals as sameBased,
+} from './grading/numeralBases'
+export { numericValue } from './grading/numericValue'
+export {
+  normalizeUnicode,
+  /** @deprecated renamed to `normalizeUnicode` */
+  normalizeUnicode as inOneForm,
+} from './grading/unicodeNormalization'
+export {
+  normalizeUnits,
+  /** @deprecated renamed to `normalizeUnits` */
+  normalizeUnits as inOneUnit,
+} from './grading/unitNormalization'
+export {
+  compareWords,
+  /** @deprecated renamed to `compareWords` */
+  compareWords as sameWords,
+} from './grading/wordComparison'
 export * from './packing'
 export { quantile } from './quantile'
 export * from './random'

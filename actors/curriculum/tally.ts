@@ -7,7 +7,7 @@
  * topics are read. Each rollout counts once.
  */
 import { Map as Persistent } from 'immutable'
-import { secondOpinion } from '../../kernels'
+import { checkByArithmetic } from '../../kernels'
 import type { Fact, Metrics, RewardAssigned } from '../../messages/facts'
 import { type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
 import { errorRateMetric } from './errorRate'
@@ -173,7 +173,7 @@ export function nextTally(
  * Verdict of plain arithmetic on an answer that the mathematics grader judged; undefined where arithmetic cannot tell.
  */
 export const opinionOn = ({ answer, how }: RewardAssigned, truth: string): boolean | undefined =>
-  how === 'integer' || how.startsWith('math-verify') ? secondOpinion(answer, truth) : undefined
+  how === 'integer' || how.startsWith('math-verify') ? checkByArithmetic(answer, truth) : undefined
 
 function withOpinion({ opinions, truths }: StepTally, fact: RewardAssigned): StepTally['opinions'] {
   const truth = truths.get(groupOf(fact.trajectory))

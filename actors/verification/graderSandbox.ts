@@ -1,19 +1,19 @@
 /**
- * The sandbox that math-verify runs in: the project's own Python, which has it, warm.
+ * Opens the sandbox for math-verify: the project's Python with math-verify preloaded.
  *
- * in   how many answers may be looked at at once        out  a sandbox for `answerGrader`
- * Invariant: it is opened by the first answer that needs it, since most truths are integers and a warm math-verify takes
- * a second and 80 MB; where opening fails, that call rejects and the next one tries again.
+ * in   the number of lanes        out  a sandbox for `answerGrader`
+ * Invariant: the first answer that needs math-verify opens the sandbox, since most truths are integers and a preloaded
+ * math-verify takes a second and 80 MB. If opening fails, that call rejects and the next call tries again.
  */
 import { pythonPath } from '../../runtime/python'
 import { openSandbox, type Sandbox } from '../../sandbox'
 
-/** One that takes math-verify to its deadline holds up its own lane alone. */
+/** Default number of lanes. A pair that runs until its deadline occupies one lane only. */
 export const graderLanes = 4
 
 export type GraderSandbox = Pick<Sandbox, 'run' | 'lanes' | 'close'>
 
-/** `run` rejects as `openSandbox` does, and with a TroupeError where the Python environment is not set up. */
+/** `run` rejects as `openSandbox` does, and with TroupeError process.no_python if Python is not set up. */
 export function graderSandbox(lanes: number = graderLanes): GraderSandbox {
   let opening: Promise<Sandbox> | undefined
   const open = async () => openSandbox({ lanes, python: pythonPath(), preload: ['math_verify'] })

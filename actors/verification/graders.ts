@@ -1,9 +1,9 @@
 /**
- * The graders of a run, by the names of their rewards: the built-in ones and those that the recipe brings.
+ * Opens the graders of a run: one for each built-in reward and for each reward of the recipe.
  *
- * in   the recipe and its `reward` section        out  a grader a name; the empty name is the section's own
- * Invariant: what a user's function does is data. One that raises, hangs, dies or says no number gives no reward, and the
- * first time that it fails in some way is logged; so is the first time that a grader is itself broken.
+ * in   the recipe and its `reward` section        out  graders by the name of the reward; '' is the section's own reward
+ * Invariant: a failure of a user's function is data. A function that raises, hangs, dies or returns no number gives no reward.
+ * The first failure of each kind is logged, and so is the first failure of a broken grader.
  */
 import { closest } from 'fastest-levenshtein'
 import type { RewardProcesses } from '../../backends/reward/rewardProcess'
@@ -50,13 +50,13 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
     byName.set('python', pythonGrader(processes, reward))
   }
   if (weights !== undefined) byName.set('weighted', weightedGrader(weights, byName))
-  const told = new Set<string>()
-  for (const [name, grader] of byName) byName.set(name, telling(name, grader, told, log))
+  const logged = new Set<string>()
+  for (const [name, grader] of byName) byName.set(name, loggingFailures(name, grader, logged, log))
   byName.set('', byName.get(reward.name)!)
   return { byName, close: async () => processes?.close() }
 }
 
-/** Loaded here: most runs have none. */
+/** Starts the processes of a Python reward. The module is loaded here, since most runs have no Python reward. */
 function startPython(reward: RewardConfig, log: GradersOptions['log']): Promise<RewardProcesses> {
   const { startRewardProcesses } =
     require('../../backends/reward/rewardProcess') as typeof import('../../backends/reward/rewardProcess')
@@ -106,7 +106,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       signal.throwIfAborted()
       if (late.signal.aborted) return { reward: null, how: 'timeout', why: `no score within ${timeoutMs} ms` }
       const error = asError(thrown)
-      // A TroupeError names what went wrong: a judge that refuses is counted apart from one that is not there.
+      // A TroupeError's code is the kind of failure: a judge that refuses is counted apart from one that is unreachable.
       const coded = error instanceof TroupeError
       const why = coded ? error.message : `${error.name}: ${error.message}`
       return { reward: null, how: coded ? error.code : 'raised', why: why.slice(0, 500) }
@@ -116,7 +116,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
   }
 }
 
-/** Its clock stands while the sandbox works, which has a deadline of its own and opens at the first call, and in queues. */
+/** Makes a deadline that can be paused: in queues, and while the sandbox works, which has a deadline of its own. */
 function stoppableDeadline(timeoutMs: number) {
   const aborter = new AbortController()
   let leftMs = timeoutMs
@@ -151,7 +151,7 @@ function gradeOf(name: string, given: unknown, answer: string): Grade {
   return { reward: score, answer: text(whole.answer, answer), how: text(whole.how, name), ...said }
 }
 
-/** The weighted sum of what the parts say; one that can say nothing leaves the whole unsaid. */
+/** Sums the rewards of the parts by weight. If one part has no reward, the sum has none. */
 function weightedGrader(weights: Readonly<Record<string, number>>, byName: ReadonlyMap<string, Grader>): Grader {
   const parts = Object.entries(weights).map(([name, weight]) => ({ name, weight, grader: byName.get(name)! }))
   return async (ask, signal) => {
@@ -171,21 +171,22 @@ function weightedGrader(weights: Readonly<Record<string, number>>, byName: Reado
   }
 }
 
-function telling(name: string, grader: Grader, told: Set<string>, log: GradersOptions['log']): Grader {
-  const tell = (task: string, how: string, why: string) => {
-    if (told.has(`${name} ${how}`)) return
-    told.add(`${name} ${how}`)
-    log?.warn({ reward: name, task, how, why }, 'a reward could not be had')
+/** Logs the first failure of each kind. */
+function loggingFailures(name: string, grader: Grader, logged: Set<string>, log: GradersOptions['log']): Grader {
+  const warn = (task: string, how: string, why: string) => {
+    if (logged.has(`${name} ${how}`)) return
+    logged.add(`${name} ${how}`)
+    log?.warn({ reward: name, task, how, why }, 'the grader gave no reward')
   }
   return async (ask, signal) => {
     try {
       const grade = await grader(ask, signal)
-      if (grade.reward === null) tell(ask.task.id, grade.how, grade.why)
+      if (grade.reward === null) warn(ask.task.id, grade.how, grade.why)
       return grade
     } catch (thrown) {
-      // It is asked again: the log tells of the last try alone.
+      // The port asks again, and the run's log gets the last failure only: this line is the only trace of the first.
       const error = asError(thrown)
-      if (!signal.aborted) tell(ask.task.id, error instanceof TroupeError ? error.code : error.name, error.message)
+      if (!signal.aborted) warn(ask.task.id, error instanceof TroupeError ? error.code : error.name, error.message)
       throw thrown
     }
   }
@@ -198,5 +199,5 @@ const unknownReward = (name: string, known: readonly string[]) =>
     boundary: 'config',
     retriable: false,
     message: `there is no reward '${name}'; did you mean '${closest(name, [...known])}'?`,
-    hint: `rewards: ${known.join(', ')}; a recipe brings others as \`rewards\``,
+    hint: `known rewards: ${known.join(', ')}; a recipe adds others as \`rewards\``,
   })

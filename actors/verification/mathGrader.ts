@@ -1,7 +1,8 @@
 /**
- * The grader for answers in `\boxed{}`: reward 1 iff the answer is equivalent to the truth, else 0 (DESIGN §6).
+ * Grades answers in `\boxed{}`: reward 1 if and only if the answer is equivalent to the truth, else 0.
  *
- * in   a response and the truth        out  the reward, what was taken as the answer, which rule decided
+ * in   a response and the truth        out  the reward, the extracted answer, the rule that decided, and why
+ * Invariant: a response without a box has reward 0; only a broken grader rejects.
  */
 import { type AnswerPlace, extractAnswer } from '../../kernels'
 import type { Sandbox } from '../../sandbox'
@@ -12,7 +13,7 @@ export interface MathGraderOptions extends AnswerGraderOptions {
   readonly place: AnswerPlace
 }
 
-/** The sandbox's interpreter must have math-verify. */
+/** @param sandbox its Python must have math-verify */
 export function mathGrader(
   sandbox: Pick<Sandbox, 'run' | 'lanes'>,
   { place, ...options }: MathGraderOptions,
@@ -21,7 +22,12 @@ export function mathGrader(
   return async ({ response, truth }, signal) => {
     const answer = extractAnswer(response, place)
     if (answer === null)
-      return { reward: 0, answer: '', how: 'no-answer', why: 'there is no \\boxed{} where it has to stand' }
+      return {
+        reward: 0,
+        answer: '',
+        how: 'no-answer',
+        why: 'the response has no \\boxed{} in the place that reward.place names',
+      }
     const { correct, how, why } = await grade({ answer, truth }, signal)
     return { reward: correct ? 1 : 0, answer, how, why }
   }

@@ -1,16 +1,17 @@
 /**
- * Graders that need nothing but the text: `choice`, `exact` and `format`.
+ * Graders that need only the text: `choice`, `exact` and `format`.
  *
- * in   a response, its task, where the answer stands        out  0 or 1, and why
- * Invariant: pure; every response has a verdict.
+ * in   a response, its task, and where an answer counts        out  reward 0 or 1, and why
+ * Invariant: pure; every response has a verdict. A truth that names no choice throws config.bad_truth.
  */
-import { answerText, formatFault, inOneForm, namedChoice, normalizeInteger, type TextPlace } from '../../kernels'
+import { answerText, formatFault, namedChoice, normalizeInteger, normalizeUnicode, type TextPlace } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import type { Graded, Grader } from './verifierPort'
 
+const noAnswer = 'the response has no answer in the place that reward.place names'
 const wrong = (how: string, why: string, answer = ''): Graded => ({ reward: 0, answer, how, why })
 
-/** The truth is a letter; `metadata.choices` may hold the texts, A first. Four choices where nothing says how many. */
+/** Compares choices. The truth is a letter; `metadata.choices` may hold the choices' texts, A first. Default: four choices. */
 export function choiceGrader(place: TextPlace): Grader {
   return async ({ response, truth, task }) => {
     const choices = textsOf(task.metadata?.choices)
@@ -18,33 +19,38 @@ export function choiceGrader(place: TextPlace): Grader {
     const right = namedChoice(truth, Math.max(count, 2), choices)
     if (!('letter' in right)) throw badTruth(task.id, truth)
     const answer = answerText(response, place)
-    if (answer === null || answer === '') return wrong('no-answer', 'there is no answer where it has to stand')
+    if (answer === null || answer === '') return wrong('no-answer', noAnswer)
     const named = namedChoice(answer, Math.max(count, 2), choices)
     if (!('letter' in named)) {
-      const why = named.fault === 'several' ? 'it names more than one choice' : 'it names no choice'
+      const why = named.fault === 'several' ? 'the answer names more than one choice' : 'the answer names no choice'
       return wrong(named.fault === 'several' ? 'several-choices' : 'no-choice', why, answer)
     }
     const reward = named.letter === right.letter ? 1 : 0
-    return { reward, answer: named.letter, how: 'choice', why: `it names ${named.letter}, right is ${right.letter}` }
+    return {
+      reward,
+      answer: named.letter,
+      how: 'choice',
+      why: `the answer names ${named.letter}, the truth is ${right.letter}`,
+    }
   }
 }
 
-/** Equal as text, blanks and Unicode forms aside, or as integers. */
+/** Compares the answer and the truth as text, ignoring blanks and Unicode forms, and as integers. */
 export function exactGrader(place: TextPlace): Grader {
   return async ({ response, truth }) => {
     const answer = answerText(response, place)
-    if (answer === null || answer === '') return wrong('no-answer', 'there is no answer where it has to stand')
-    const same = plain(answer) === plain(truth) || isSameInteger(answer, truth)
-    return { reward: same ? 1 : 0, answer, how: 'exact', why: same ? 'the same text' : 'another text' }
+    if (answer === null || answer === '') return wrong('no-answer', noAnswer)
+    const same = normalized(answer) === normalized(truth) || isSameInteger(answer, truth)
+    return { reward: same ? 1 : 0, answer, how: 'exact', why: same ? 'the same text' : 'a different text' }
   }
 }
 
 export const formatGrader: Grader = async ({ response }) => {
   const fault = formatFault(response)
-  return { reward: fault === undefined ? 1 : 0, answer: '', how: 'format', why: fault ?? 'as it was asked for' }
+  return { reward: fault === undefined ? 1 : 0, answer: '', how: 'format', why: fault ?? 'the form is as required' }
 }
 
-const plain = (text: string) => inOneForm(text).replace(/\s+/g, ' ').trim()
+const normalized = (text: string) => normalizeUnicode(text).replace(/\s+/g, ' ').trim()
 
 function isSameInteger(answer: string, truth: string): boolean {
   const integer = normalizeInteger(answer)
@@ -58,6 +64,6 @@ const badTruth = (task: string, truth: string) =>
   new TroupeError('config.bad_truth', {
     boundary: 'config',
     retriable: false,
-    message: `the truth of task ${task} is '${truth.slice(0, 80)}', which names no choice`,
-    hint: "the reward 'choice' needs a letter as truth, within the choices",
+    message: `task ${task} has the truth '${truth.slice(0, 80)}', which names no choice`,
+    hint: "the reward 'choice' needs one letter as truth, within the task's choices",
   })

@@ -1,10 +1,10 @@
 /**
- * The graders' side of the verifier.
+ * Connects the verifier to its graders.
  *
  * in   answer.verify        out  reward.assigned | reward.failed
- * Invariant: the grader decides, within its own deadline, and says by which rule. One that says that it cannot decide leaves
- * the rollout without a reward, which is no zero and stands in the log; one that breaks is asked again, and after the last try
- * the log says so too.
+ * Invariant: the grader decides within its own deadline and names the rule. If it cannot decide, the rollout gets no reward:
+ * that is not a zero, and the log says why. A grader that throws is asked up to three times; after the last try the log
+ * gets reward.failed as well.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -16,17 +16,17 @@ import type { Port } from '../../runtime/host/host'
 
 export interface Graded {
   readonly reward: number
-  /** What was taken as the answer; empty when there was none. */
+  /** The extracted answer; '' if there is none. */
   readonly answer: string
-  /** Which rule decided. */
+  /** Rule that decided. */
   readonly how: string
   readonly why?: string
 }
 
-/** No reward can be had, however often it is asked. */
+/** A grade without a reward. Asking again would not help. */
 export interface Ungraded {
   readonly reward: null
-  /** What went wrong, in a word. */
+  /** Kind of failure, in one word. */
   readonly how: string
   readonly why: string
 }
@@ -39,22 +39,22 @@ export interface GraderAsk {
   readonly task: Task
 }
 
-/** Judges a response. Rejects when it could not decide, and is asked again. */
+/** Judges a response. If it rejects, the port asks it again. */
 export type Grader = (ask: GraderAsk, signal: AbortSignal) => Promise<Grade>
 
-/** Before the second try and the third: what broke (a sandbox that is opened anew, a full queue) may be back by then. */
-const pausesMs = [200, 1000]
+/** Pauses before the second and the third try: a sandbox may have been reopened by then, or a full queue drained. */
+const retryPausesMs = [200, 1000]
 
 export const verifierKey = (ask: VerifyAnswer): string => `${ask.trajectory}#${ask.attempt}`
 
-/** Answers the behaviour's requests with the graders given by the name of the reward. */
+/** Sends each request to the grader of the reward that it names. */
 export function verifierPort(graders: ReadonlyMap<string, Grader>, fx: Effects): Port<VerifyAnswer> {
   return async (ask, signal) => {
     const grader = graders.get(ask.reward)
-    if (grader === undefined) throw unknown(ask.reward, [...graders.keys()])
+    if (grader === undefined) throw unknownReward(ask, [...graders.keys()])
     const { trajectory, attempt, response, truth } = ask
     const task = ask.task ?? { id: taskId(''), messages: [], truth, reward: ask.reward }
-    const grade = await persistently(() => grader({ response, truth, task }, signal), signal)
+    const grade = await withRetries(() => grader({ response, truth, task }, signal), signal)
     if (grade === undefined) return undefined
     const common = { at: fx.now(), trajectory, attempt }
     if (grade.reward === null) {
@@ -67,13 +67,13 @@ export function verifierPort(graders: ReadonlyMap<string, Grader>, fx: Effects):
   }
 }
 
-/** Undefined when it was called off: whoever takes over is asked. */
-async function persistently(judge: () => Promise<Grade>, signal: AbortSignal): Promise<Grade | undefined> {
+/** Retries a grader that throws. Returns undefined after an abort: the next owner of the partition asks again. */
+async function withRetries(judge: () => Promise<Grade>, signal: AbortSignal): Promise<Grade | undefined> {
   for (let attempt = 0; ; attempt++) {
     try {
       return await judge()
     } catch (thrown) {
-      const pauseMs = pausesMs[attempt]
+      const pauseMs = retryPausesMs[attempt]
       if (signal.aborted) return undefined
       if (pauseMs === undefined) return ungraded(asError(thrown))
       await sleep(pauseMs, undefined, { signal }).catch(() => {})
@@ -88,10 +88,10 @@ const ungraded = (error: Error): Ungraded => ({
   why: error.message.slice(0, 500),
 })
 
-const unknown = (name: string, known: readonly string[]) =>
+const unknownReward = ({ task, trajectory, reward }: VerifyAnswer, known: readonly string[]) =>
   new TroupeError('config.unknown_reward', {
     boundary: 'config',
     retriable: false,
-    message: `a task names the reward '${name}', which there is not`,
-    hint: `rewards: ${known.filter(one => one !== '').join(', ')}; a recipe brings others as \`rewards\``,
+    message: `task ${task?.id ?? trajectory} asks for the reward '${reward}', which does not exist`,
+    hint: `known rewards: ${known.filter(one => one !== '').join(', ')}; a recipe adds others as \`rewards\``,
   })

@@ -1,17 +1,17 @@
 /**
- * `troupe grade --jsonl`: the grader alone, one answer per line (DESIGN §9; line.ts has the format).
+ * `troupe grade --jsonl`: runs the math grader alone, one answer a line. line.ts has the format of the lines.
  *
  * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also
- *      {second, differ}: the verdict of arithmetic alone, null where it cannot tell
- * Invariant: every line that was read is answered, unless the reader of stdout goes away. At most `maxOpen` answers and
- * `maxOpenBytes` of them are held; stdin is not read beyond them. Answers that need no math-verify start no Python.
+ *      {second, differ}: the verdict of arithmetic alone, null if undecidable
+ * Invariant: every line read gets an answer, unless the reader of stdout goes away. Backpressure: at most `maxOpen` answers
+ * and `maxOpenBytes` of them are open, and stdin is not read beyond them. Answers that need no math-verify start no Python.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { type AnswerGrader, answerGrader } from '../../actors/verification/answerGrader'
 import { graderLanes, graderSandbox } from '../../actors/verification/graderSandbox'
-import { secondOpinion } from '../../kernels'
+import { checkByArithmetic } from '../../kernels'
 import { asError } from '../../runtime/errors'
 import { underSignals, whileWritable } from '../io/lineCommand'
 import { readLines } from '../io/readLines'
@@ -30,23 +30,20 @@ const maxLineBytes = 4 * 1024 * 1024
 const maxOpen = 1024
 const maxOpenBytes = 64 * 1024 * 1024
 
-/** Adds the command. Its action sets `process.exitCode` if that is not 0. */
+/** Adds the command. Its action sets `process.exitCode` unless the exit code is 0. */
 export function registerGrade(program: Command): void {
   program
     .command('grade')
     .description('compare answers with the truth: JSON lines in, JSON lines out in the same order')
     .requiredOption('--jsonl', 'read {id?, answer, truth} lines from stdin')
     .addOption(
-      new Option('--place <place>', 'where the answer stands in `answer`')
+      new Option('--place <place>', 'where to find the answer in `answer`')
         .choices(['as-given', 'answer-tag', 'anywhere'])
-        .default('as-given', 'as-given: the whole text, or its last answer tag, or its last box'),
+        .default('as-given', 'as-given: its last answer tag and of that the last box; without them the whole text'),
     )
-    .option(
-      '--second',
-      'a second opinion, by arithmetic, beside each verdict; where they differ, the truth may be wrong',
-    )
-    .option('--lanes <n>', 'answers that math-verify judges in parallel', wholeNumber(1, 4096), graderLanes)
-    .option('--timeout-ms <ms>', 'deadline of one answer', wholeNumber(1, 3_600_000), 4000)
+    .option('--second', 'check each verdict by arithmetic as well; where the two differ, the truth may be wrong')
+    .option('--lanes <n>', 'answers that math-verify decides at once', wholeNumber(1, 4096), graderLanes)
+    .option('--timeout-ms <ms>', 'deadline of math-verify for one answer', wholeNumber(1, 3_600_000), 4000)
     .action(async (options: GradeOptions) => {
       const code = await gradeUnderSignals(options)
       if (code !== 0) process.exitCode = code
@@ -62,8 +59,7 @@ async function gradeUnderSignals(options: GradeOptions): Promise<number> {
       const counted = await gradeLines(grade, process.stdin, process.stdout, options.place, abort, { second })
       process.stderr.write(`graded ${counted.right + counted.wrong}: ${counted.right} right, ${counted.wrong} wrong`)
       process.stderr.write(counted.ungraded === 0 ? '\n' : `; ${counted.ungraded} lines were not graded\n`)
-      if (second)
-        process.stderr.write(`the second grader settled ${counted.settled}, and differs in ${counted.differ}\n`)
+      if (second) process.stderr.write(`arithmetic decided ${counted.decided}, and differs in ${counted.differ}\n`)
     })
   } finally {
     await sandbox.close()
@@ -73,16 +69,16 @@ async function gradeUnderSignals(options: GradeOptions): Promise<number> {
 export interface Graded {
   readonly right: number
   readonly wrong: number
-  /** Broken lines, and answers that a broken grader could not judge. */
+  /** Lines that cannot be parsed, and answers that a broken grader could not decide. */
   readonly ungraded: number
-  /** Lines that the second grader could settle, and those on which it contradicts the first. */
-  readonly settled: number
+  /** Lines that arithmetic could decide, and those where it contradicts the grader. */
+  readonly decided: number
   readonly differ: number
 }
 
 /**
- * Answers lines until the input ends or is destroyed.
- * @param abort ends it without the open answers; it also fires when the reader closes the output
+ * Grades lines until the input ends or is destroyed.
+ * @param abort aborts the open answers as well; it is also triggered when the reader of the output closes it
  */
 export async function gradeLines(
   grade: AnswerGrader,
@@ -93,8 +89,8 @@ export async function gradeLines(
   { second = false } = {},
 ): Promise<Graded> {
   const { signal } = abort
-  const counts = { right: 0, wrong: 0, ungraded: 0, settled: 0, differ: 0 }
-  /** Open answers in the order of the lines. */
+  const counts = { right: 0, wrong: 0, ungraded: 0, decided: 0, differ: 0 }
+  /** Open answers, in the order of the lines. */
   const open: { readonly bytes: number; readonly answer: Promise<string> }[] = []
   let openBytes = 0
   async function answerTo(text: string): Promise<string> {
@@ -112,8 +108,8 @@ export async function gradeLines(
       const verdict = await grade({ answer, truth }, signal)
       counts[verdict.correct ? 'right' : 'wrong']++
       if (!second) return verdictLine(id, verdict)
-      const byArithmetic = secondOpinion(answer, truth) ?? null
-      if (byArithmetic !== null) counts.settled++
+      const byArithmetic = checkByArithmetic(answer, truth) ?? null
+      if (byArithmetic !== null) counts.decided++
       if (byArithmetic !== null && byArithmetic !== verdict.correct) counts.differ++
       return verdictLine(id, verdict, byArithmetic)
     } catch (thrown) {
@@ -123,11 +119,11 @@ export async function gradeLines(
   }
   let writing: Promise<void> | undefined
   let onWritten: () => void = () => {}
-  /** Writes one answer at a time, each as soon as it and those before it are settled. */
+  /** Writes answers one at a time, each as soon as it and all before it are decided. */
   async function writeAll(): Promise<void> {
     for (let first = open[0]; first !== undefined; first = open[0]) {
       const line = await first.answer
-      // Aborted: nobody reads it any more.
+      // After an abort nobody reads the output any more.
       if (!signal.aborted && !output.write(line)) await once(output, 'drain', { signal }).catch(() => undefined)
       open.shift()
       openBytes -= first.bytes
@@ -159,6 +155,6 @@ export async function gradeLines(
 
 const where: Readonly<Record<GradePlace, string>> = {
   'as-given': '',
-  'answer-tag': 'in its last answer tag',
-  anywhere: 'in it',
+  'answer-tag': 'in the last answer tag',
+  anywhere: 'in the answer',
 }

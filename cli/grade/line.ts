@@ -1,9 +1,9 @@
 /**
- * Format of one line of `grade --jsonl`, in and out (DESIGN §9).
+ * Parses the input lines of `grade --jsonl` and prints its output lines.
  *
- * in   a line of text, or a verdict      out  an answer and a truth, or the reason why the line has none; a line to print
- * Invariant: every line gets an answer, whatever it holds, with the line's own id if it has one. Unknown fields are ignored,
- * so that rows of a data set can be graded as they are.
+ * in   a line of text, or a verdict      out  an answer and a truth, or why the line has none; a line to print
+ * Invariant: every input line gets an output line, with the line's own id if it has one. Unknown fields are ignored, so
+ * that rows of a data set can be graded unchanged.
  */
 import { distance } from 'fastest-levenshtein'
 import type { Verdict } from '../../actors/verification/answerGrader'
@@ -12,12 +12,12 @@ import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export type GradeLineId = string | number | undefined
 
-/** as-given: the last answer tag's content, if there is one, and of that the last box's, if there is one. */
+/** as-given: the text of the last answer tag, else the whole text; and of that the last box, if it has one. */
 export type GradePlace = AnswerPlace | 'as-given'
 
 export interface GradeLine {
   readonly id: GradeLineId
-  /** null: a required box is missing. */
+  /** null if the required box is missing. */
   readonly answer: string | null
   readonly truth: string
 }
@@ -27,8 +27,8 @@ export interface BadGradeLine {
   readonly reason: string
 }
 
-/** Largest edit distance at which a name counts as a misspelling of the missing one. */
-const near = 2
+/** Greatest edit distance between a missing field and the field that the line may mean instead. */
+const maxDistance = 2
 
 export function parseGradeLine(line: string, place: GradePlace): GradeLine | BadGradeLine {
   let value: unknown
@@ -69,15 +69,15 @@ function answerIn(text: string, place: GradePlace): string | null {
 const kindOf = (value: unknown) => (value === null ? 'null' : Array.isArray(value) ? 'an array' : `a ${typeof value}`)
 
 function misspelt(wanted: string, names: readonly string[]): string {
-  const found = names.find(name => distance(name.toLowerCase(), wanted) <= near)
+  const found = names.find(name => distance(name.toLowerCase(), wanted) <= maxDistance)
   return found === undefined ? '' : `; is ${JSON.stringify(found)} meant?`
 }
 
-/** `second`: the verdict of another grader, null where it cannot tell. */
+/** @param second the verdict of arithmetic, null if undecidable */
 export const verdictLine = (id: GradeLineId, { correct, how, why }: Verdict, second?: boolean | null): string =>
   printed(id, correct, how, why, second === undefined ? {} : { second, differ: second !== null && second !== correct })
 
-/** The answer to a line without a verdict. `correct` is null, because the answer is not known to be wrong. */
+/** Prints the output for a line without a verdict. `correct` is null, since the answer is not wrong. */
 export const ungradedLine = (id: GradeLineId, how: 'rejected' | 'failed', why: string): string =>
   printed(id, null, how, why)
 

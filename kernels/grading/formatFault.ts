@@ -1,13 +1,12 @@
 /**
- * Whether a response has the form that it was asked for: its calls can be read, and it ends with one answer.
+ * Checks the form of a response: every tool call can be parsed, and the response ends with exactly one answer.
  *
- * in   the text of the model's turns        out  the first thing that is wrong, in words; undefined where nothing is
- * Invariant: linear time, never throws. It looks at the form alone, never at whether the answer is right.
+ * in   the text of the model's turns        out  the first fault, in words; undefined if there is none
+ * Invariant: linear time, never throws. The check ignores whether the answer is right.
  */
 
 import { parseToolCalls } from '../toolCalls/toolCalls'
-import { answerClose, answerOpen, countAnswerTags, lastAnswer } from './answerTags'
-import { withoutSpecialTokens } from './answerText'
+import { answerClose, answerOpen, countAnswerTags, lastAnswer, withoutSpecialTokens } from './answerExtraction'
 
 export function formatFault(response: string): string | undefined {
   const text = withoutSpecialTokens(response)

@@ -1,8 +1,8 @@
 /**
- * Numbers that English says: `twenty-one`, `two and a half`, `five point two`, `5 million`, `seven hundredths`, `3 dozen`.
+ * Parses English number words: `twenty-one`, `two and a half`, `five point two`, `5 million`, `seven hundredths`, `3 dozen`.
  *
- * in   words in lower case, a hyphen being a blank        out  the number as LaTeX; undefined where the words say none, or two
- * Invariant: exact (digits are shifted, never rounded), linear time, never throws.
+ * in   words in lower case, split at blanks and hyphens        out  the number as LaTeX; undefined if the words are not exactly one number
+ * Invariant: exact (decimals are never rounded), linear time, never throws.
  */
 import Fraction from 'fraction.js'
 
@@ -17,7 +17,7 @@ const scales = new Map<string, bigint>(
     .split(' ')
     .map((word, at) => [word, 1000n ** BigInt(at + 1)]),
 )
-/** What a number in digits may be followed by. */
+/** Words that multiply the number before them. */
 const multiples = new Map<string, bigint>([...scales, ['hundred', 100n], ['dozen', 12n]])
 const irregular = new Map([
   ['half', 2],
@@ -36,17 +36,17 @@ const parts = new Map<string, number>([
   ...irregular,
 ])
 
-/** No word of a number, a scale or a part of one is a unit. */
-export const saysNumber = (word: string): boolean =>
+/** Says whether a word is part of a number (`seven`, `thousands`, `hundredths`), and so cannot be a unit. */
+export const isNumberWord = (word: string): boolean =>
   [word, word.replace(/e?s$/, ''), word.replace(/s$/, '')].some(
     one => smalls.has(one) || tens.has(one) || multiples.has(one) || parts.has(one),
   )
 
-/** The number that words or digits say, all of them. */
-export function numberOf(words: readonly string[]): string | undefined {
+/** Parses all of the words as one number, in words or in digits. */
+export function parseNumberWords(words: readonly string[]): string | undefined {
   const [first, ...rest] = words
   if (first === 'minus' || first === 'negative') {
-    const value = rest[0] === 'minus' || rest[0] === 'negative' ? undefined : numberOf(rest)
+    const value = rest[0] === 'minus' || rest[0] === 'negative' ? undefined : parseNumberWords(rest)
     return value === undefined || /^[+-]/.test(value) ? undefined : `-${value}`
   }
   const and = words.lastIndexOf('and')
@@ -65,19 +65,19 @@ export function numberOf(words: readonly string[]): string | undefined {
   return and < 0 && part !== undefined ? part : decimalOf(words)
 }
 
-/** A whole number in digits or words, with what follows a point, times a scale. */
+/** Parses an integer or a decimal, in digits or in words, with an optional scale: `5.2 million`. */
 function decimalOf(words: readonly string[]): string | undefined {
   const last = multiples.get(words.at(-1)?.replace(/s$/, '') ?? '')
   if (words.length > 1 && last !== undefined) {
-    const before = digitsOf(words.slice(0, -1)) ?? pointed(words.slice(0, -1))
+    const before = digitsOf(words.slice(0, -1)) ?? decimalInWords(words.slice(0, -1))
     if (before !== undefined) return times(before, last)
-    // A hundred thousand, two dozen: the whole, or what the scale is taken of.
+    // Two dozen, a dozen. Other scales after words, as in `a hundred thousand`, belong to integerOf.
     if (words.at(-1) === 'dozen' || words.at(-1) === 'dozens') {
       const dozens = /^an?$/.test(words[0]!) && words.length === 2 ? 1n : integerOf(words.slice(0, -1))
       return dozens === undefined ? undefined : times(String(dozens), 12n)
     }
   }
-  return digitsOf(words) ?? pointed(words) ?? integerOf(words)?.toString()
+  return digitsOf(words) ?? decimalInWords(words) ?? integerOf(words)?.toString()
 }
 
 const digitsOf = (words: readonly string[]): string | undefined =>
@@ -85,8 +85,8 @@ const digitsOf = (words: readonly string[]): string | undefined =>
     ? words[0]!.replaceAll(',', '').replace(/\.$/, '')
     : undefined
 
-/** five point two five */
-function pointed(words: readonly string[]): string | undefined {
+/** Parses a decimal in words: `five point two five`. */
+function decimalInWords(words: readonly string[]): string | undefined {
   const at = words.indexOf('point')
   if (at < 0) return undefined
   const whole = at === 0 ? 0n : integerOf(words.slice(0, at))
@@ -95,7 +95,10 @@ function pointed(words: readonly string[]): string | undefined {
   return `${whole}.${digits.join('')}`
 }
 
-/** a half, three quarters, 7 hundredths. A singular counts one, or is a slip (`two third`); `twenty third` is a place in a row. */
+/**
+ * Parses a fraction: `a half`, `three quarters`, `7 hundredths`. A singular denominator means one part, or is a slip of
+ * the pen in a proper fraction of tenths or larger parts (`two third`); `twenty third` is an ordinal.
+ */
 function fractionOf(words: readonly string[]): string | undefined {
   const last = words.at(-1) ?? ''
   const digits = /^(\d{1,15})\/(\d{1,15})$/.exec(words.length === 1 ? last : '')
@@ -112,7 +115,7 @@ function fractionOf(words: readonly string[]): string | undefined {
   return `\\frac{${over}}{${under}}`
 }
 
-/** The integer that English words say; undefined where they say none. */
+/** Parses an integer in English words; undefined if they are none. */
 function integerOf(words: readonly string[]): bigint | undefined {
   const said = /^an?$/.test(words[0] ?? '') && words.length > 1 ? ['one', ...words.slice(1)] : words
   if (said !== words && words[1] !== 'hundred' && words[1] !== 'dozen' && !scales.has(words[1]!)) return undefined
@@ -122,15 +125,15 @@ function integerOf(words: readonly string[]): bigint | undefined {
   let lastScale: bigint | undefined
   for (const [at, word] of said.entries()) {
     if (word === 'and') {
-      // Only after hundreds and thousands, and before what is added to them.
-      if (at === 0 || (last !== 100 && last !== Number.POSITIVE_INFINITY) || !isBelowHundred(said[at + 1]))
+      // `and` is allowed only after hundreds or a scale, and before a number from 1 to 99.
+      if (at === 0 || (last !== 100 && last !== Number.POSITIVE_INFINITY) || !isFrom1To99(said[at + 1]))
         return undefined
       continue
     }
     const small = smalls.get(word) ?? tens.get(word)
     const scale = scales.get(word)
     if (small !== undefined) {
-      // `five six` is no number, `twenty six` is one; and nothing follows a zero.
+      // `five six` is no number, `twenty six` is one; zero stands alone.
       if (last < 20 || (last < 100 && (small >= 10 || small === 0)) || (at > 0 && small === 0)) return undefined
       group += small
       last = small
@@ -147,7 +150,7 @@ function integerOf(words: readonly string[]): bigint | undefined {
   return said.length === 0 ? undefined : total + BigInt(group)
 }
 
-const isBelowHundred = (word: string | undefined) => word !== undefined && (smalls.get(word) ?? tens.get(word) ?? 0) > 0
+const isFrom1To99 = (word: string | undefined) => word !== undefined && (smalls.get(word) ?? tens.get(word) ?? 0) > 0
 
-/** A decimal numeral times an integer, exactly: the product has no more decimal places than the numeral has characters. */
+/** Multiplies exactly: the product has no more decimal places than the numeral has characters. */
 const times = (decimal: string, factor: bigint): string => new Fraction(decimal).mul(factor).toString(decimal.length)

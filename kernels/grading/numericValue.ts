@@ -1,49 +1,33 @@
 /**
- * The number that a LaTeX expression is, computed here: a second opinion about answers, which owes nothing to sympy.
+ * Evaluates a LaTeX expression to a double by recursive descent, without sympy.
  *
- * in   an expression of numbers, fractions, roots, powers, π, e, trigonometry, factorials        out  its value; undefined where it
- * has a variable, is a list, or cannot be read
- * Invariant: linear time in the text, bounded depth, never throws; nothing that would overflow is a number.
+ * in   an expression of numbers, fractions, roots, powers, π, e, trigonometric functions, factorials, binomials
+ * out  its value; undefined if it has a variable, is a list, or cannot be parsed
+ * Invariant: linear time in the text, bounded depth, never throws; a value that overflows is undefined.
  */
 
-import { sameInteger } from './answer'
+const maxChars = 2000
+const maxDepth = 60
 
-const longest = 2000
-const deepest = 60
-
-/** Two answers as numbers; undefined unless both are numbers, and where a double cannot tell them apart. */
-export function sameNumber(a: string, b: string): boolean | undefined {
-  const integers = sameInteger(a, b)
-  if (integers !== undefined) return integers
-  const left = numericValue(a)
-  const right = numericValue(b)
-  if (left === undefined || right === undefined) return undefined
-  if (Math.abs(left - right) > 1e-9 * Math.max(1, Math.abs(left), Math.abs(right))) return false
-  const isExact = left === right && Math.abs(left) <= Number.MAX_SAFE_INTEGER && ![a, b].some(text => rounds.test(text))
-  return isExact || undefined
-}
-
-/** More digits than a double surely keeps. */
-const rounds = /\d[\d.]{15}/
-
+/** Evaluates LaTeX of up to 2,000 characters and a depth of 60. */
 export function numericValue(text: string): number | undefined {
-  if (text.length > longest) return undefined
+  if (text.length > maxChars) return undefined
   try {
     const clean = cleaned(text)
-    // `2 1` is two numbers, not their product.
+    // `2 1` is two numbers, not a product.
     if (/\d[ \n]+[\d.]/.test(clean)) return undefined
-    const reader = new Reader(clean)
-    const value = reader.sum(0)
-    return reader.isAtEnd() && Number.isFinite(value) ? value : undefined
+    const parser = new Parser(clean)
+    const value = parser.sum(0)
+    return parser.isAtEnd() && Number.isFinite(value) ? value : undefined
   } catch (thrown) {
-    if (thrown === unreadable) return undefined
+    if (thrown === unparsable) return undefined
     throw thrown
   }
 }
 
-const unreadable = Symbol('unreadable')
+const unparsable = Symbol('unparsable')
 const fail = (): never => {
-  throw unreadable
+  throw unparsable
 }
 
 function cleaned(text: string): string {
@@ -56,7 +40,7 @@ function cleaned(text: string): string {
       .replace(/(\d),(?=\d{3}(?!\d))/g, '$1')
       .replace(/\\text\s*\{[^{}]*\}\s*$/, '')
       .replace(/\^\s*\{?\s*\\circ\s*\}?|\\degree\b/g, '°')
-      // A mixed number is a sum.
+      // A mixed number is a sum: `3\frac12` is 3 + ½.
       .replace(/(?<![\d.^A-Za-z]\s*)(\d{1,15})\s*\\frac\s*(\{\d{1,15}\}|\d)\s*(\{\d{1,15}\}|\d)/g, '($1+\\frac$2$3)')
       .trim()
   )
@@ -73,19 +57,19 @@ const functions: Readonly<Record<string, (x: number) => number>> = {
   arctan: Math.atan,
 }
 
-class Reader {
+class Parser {
   #at = 0
-  /** Of how many trigonometric functions it reads the argument: there a degree is π/180, and elsewhere a unit. */
+  /** Trigonometric functions around the current position. In their arguments `°` is π/180, elsewhere it is a unit. */
   #angles = 0
   constructor(private readonly text: string) {}
 
   isAtEnd(): boolean {
-    this.#blanks()
+    this.#skipBlanks()
     return this.#at >= this.text.length
   }
 
   sum(depth: number): number {
-    if (depth > deepest) return fail()
+    if (depth > maxDepth) return fail()
     let value = this.#product(depth)
     for (;;) {
       if (this.#take('+')) value += this.#product(depth)
@@ -99,13 +83,13 @@ class Reader {
     for (;;) {
       if (this.#take('\\cdot') || this.#take('\\times') || this.#take('*')) value *= this.#signed(depth)
       else if (this.#take('\\div') || this.#take('/')) value /= this.#signed(depth)
-      else if (this.#beginsFactor()) value *= this.#power(depth)
+      else if (this.#startsFactor()) value *= this.#power(depth)
       else return value
     }
   }
 
   #signed(depth: number): number {
-    if (depth > deepest) return fail()
+    if (depth > maxDepth) return fail()
     if (this.#take('-')) return -this.#signed(depth + 1)
     if (this.#take('+')) return this.#signed(depth + 1)
     return this.#power(depth)
@@ -123,8 +107,8 @@ class Reader {
   }
 
   #atom(depth: number): number {
-    if (depth > deepest) return fail()
-    this.#blanks()
+    if (depth > maxDepth) return fail()
+    this.#skipBlanks()
     const digits = /^(?:\d+(?:\.\d*)?|\.\d+)/.exec(this.text.slice(this.#at, this.#at + 400))
     if (digits) {
       this.#at += digits[0].length
@@ -152,11 +136,11 @@ class Reader {
     return this.#take('e') ? Math.E : fail()
   }
 
-  /** `{…}`, or the next digit or command. */
+  /** Parses an argument: `{…}`, or the next digit or command. */
   #argument(depth: number): number {
-    if (depth > deepest) return fail()
+    if (depth > maxDepth) return fail()
     if (this.#take('{')) return this.#until('}', depth)
-    this.#blanks()
+    this.#skipBlanks()
     const digit = /^\d/.exec(this.text.slice(this.#at, this.#at + 1))
     if (!digit) return this.#atom(depth + 1)
     this.#at++
@@ -168,24 +152,24 @@ class Reader {
     return this.#take(close) ? value : fail()
   }
 
-  #beginsFactor(): boolean {
-    this.#blanks()
+  #startsFactor(): boolean {
+    this.#skipBlanks()
     return /^(?:[\d.([{πe]|\\(?:frac|sqrt|pi|binom|sin|cos|tan|ln|exp|arcsin|arccos|arctan)\b)/.test(
       this.text.slice(this.#at, this.#at + 10),
     )
   }
 
   #take(token: string): boolean {
-    this.#blanks()
+    this.#skipBlanks()
     if (!this.text.startsWith(token, this.#at)) return false
     const after = this.text[this.#at + token.length]
-    // A command ends where its letters end, and a name is no run of factors.
+    // A letter that follows would make it another command or name.
     if (/[A-Za-z]$/.test(token) && after !== undefined && /[A-Za-z]/.test(after)) return false
     this.#at += token.length
     return true
   }
 
-  #blanks(): void {
+  #skipBlanks(): void {
     while (this.text[this.#at] === ' ' || this.text[this.#at] === '\n') this.#at++
   }
 }

@@ -6,7 +6,7 @@
  * Either all rows have an id of their own or none has: an id that occurs twice, or is missing, throws with its line. Without
  * ids, a problem's id is the place of its row.
  */
-import { normalizeInteger } from '../../kernels/grading/answer'
+import { normalizeInteger } from '../../kernels/grading/integers'
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { badRow, isObject, type Problem, type Problems, problemCollector, rowsOf } from './problem'
 

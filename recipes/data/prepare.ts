@@ -6,7 +6,7 @@
  * place in the shuffle is a hash of seed and problem, so it does not depend on the other problems.
  */
 import { createHash } from 'node:crypto'
-import { normalizeInteger, sameInteger } from '../../kernels/grading/answer'
+import { normalizeInteger, sameInteger } from '../../kernels/grading/integers'
 import { deriveSeed } from '../../runtime/effects'
 import { type Decontaminator, wordsOf } from './decontaminate'
 import { type PublishedProblem, problemOf, sampledIn } from './problemOf'

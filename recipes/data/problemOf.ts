@@ -5,7 +5,8 @@
  * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form; `other` rows have it, but the set's
  * declaration filters them out.
  */
-import { extractAnswer, normalizeInteger } from '../../kernels/grading/answer'
+import { extractAnswer } from '../../kernels/grading/answerExtraction'
+import { normalizeInteger } from '../../kernels/grading/integers'
 import type { ProblemSet } from './sets'
 
 export interface PublishedProblem {

@@ -5,7 +5,7 @@
  * in   the text of a JSONL file       out  rows with an integer answer; the number of dropped lines, by reason
  * Invariant: pure; no line makes it throw. Each line is a row or counted once under one reason.
  */
-import { normalizeInteger } from '../../kernels/grading/answer'
+import { normalizeInteger } from '../../kernels/grading/integers'
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 

@@ -277,7 +277,7 @@ describe('built in', () => {
   test('exact: equal but for blanks and Unicode forms', async () => {
     const exact = (await gradersOf({ name: 'exact', place: 'response' })).get('')
     expect(await judged(exact, ' a  b\n<|im_end|>', 'a b')).toMatchObject({ reward: 1 })
-    expect(await judged(exact, 'A b', 'a b')).toMatchObject({ reward: 0, why: 'another text' })
+    expect(await judged(exact, 'A b', 'a b')).toMatchObject({ reward: 0, why: 'a different text' })
     expect(await judged(exact, '1,000', '1000')).toMatchObject({ reward: 1 })
     for (const [answer, truth] of [
       ['ＡＢ\u3000ｃ', 'AB c'],
@@ -351,7 +351,7 @@ test('a grader that is itself broken is asked again; after the last try there is
     })
   }
   expect(warn.mock.calls).toEqual([
-    [{ reward: 'math', task: 't1', how: 'sandbox.no_python', why: 'there is no Python' }, 'a reward could not be had'],
+    [{ reward: 'math', task: 't1', how: 'sandbox.no_python', why: 'there is no Python' }, 'the grader gave no reward'],
   ])
 })
 

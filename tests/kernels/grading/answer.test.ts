@@ -1,7 +1,7 @@
 /** Answers are taken from where the paper says, and integers compared whatever their dress. */
 import fc from 'fast-check'
-import { extractAnswer, normalizeInteger, sameInteger } from '../../../kernels/grading/answer'
-import { countAnswerTags } from '../../../kernels/grading/answerTags'
+import { countAnswerTags, extractAnswer } from '../../../kernels/grading/answerExtraction'
+import { normalizeInteger, sameInteger } from '../../../kernels/grading/integers'
 
 test('answer tags are counted as pairs', () => {
   expect(countAnswerTags('no tag')).toBe(0)

@@ -1,23 +1,24 @@
 /**
- * Whether two answers are the same words, or the same formula but for case, which math-verify would not notice.
+ * Compares two answers of at most 200 characters as words. math-verify ignores case even in products (`AB` and `ab`).
  *
  * in   two answers        out  true: the same words; false: formulas that differ in the case of a product; undefined: neither
- * Invariant: linear time, never throws. Case counts for nothing in words only: in what stands in \text{}, and in what reads like
- * a word beside nothing but words. It is held against an answer only where the letters can be no word.
+ * Case is ignored in words only: inside \text{}, and in letters that look like a word where nothing but words surrounds them.
+ * Different case makes an answer wrong only where the letters cannot be a word.
+ * Invariant: linear time, never throws.
  */
-import { longestPlain } from './plainAnswer'
-import { isLikeWord } from './unitNames'
+import { maxQuantityChars } from './quantityParser'
+import { looksLikeWord } from './unitParser'
 
-export function sameWords(a: string, b: string): boolean | undefined {
-  if (a.length > longestPlain || b.length > longestPlain) return undefined
-  const [left, right] = [plain(a), plain(b)]
+export function compareWords(a: string, b: string): boolean | undefined {
+  if (a.length > maxQuantityChars || b.length > maxQuantityChars) return undefined
+  const [left, right] = [withoutTextCommands(a), withoutTextCommands(b)]
   if (left.text.toLowerCase() !== right.text.toLowerCase()) return undefined
   const runs = left.text.split(letters)
   const others = right.text.split(letters)
   const isFormula = /[^\p{L}\p{N}' .:-]/u.test(left.text)
   const differing = runs.flatMap((run, at) => (run === others[at] ? [] : [at]))
   const isText = (at: number) => left.inText.has(at) || right.inText.has(at)
-  /** A digit makes a formula of the letters at it. */
+  /** Letters beside a digit are a formula. */
   const isAtDigit = (at: number) => /\p{N}$/u.test(runs[at - 1] ?? '') || /^\p{N}/u.test(runs[at + 1] ?? '')
   const folds = (at: number) =>
     isText(at) ? runs[at]!.length > 1 : !isFormula && !isAtDigit(at) && mayFold(runs[at]!, others[at]!)
@@ -36,17 +37,20 @@ const letters = /(\p{L}+)/u
 const short = new Set('yes no odd all one two six ten red or and is of to in at am pm'.split(' '))
 const isShort = (word: string) => short.has(word.toLowerCase())
 
-/** `East`, `east` and `EAST`; not `abc`, nor `eAst`. */
-const isCased = (word: string) => /^(?:\p{Lu}?\p{Ll}+|\p{Lu}+)$/u.test(word) && (isShort(word) || isLikeWord(word))
+/** Accepts `East`, `east` and `EAST`; not `abc`, nor `eAst`. */
+const isCased = (word: string) => /^(?:\p{Lu}?\p{Ll}+|\p{Lu}+)$/u.test(word) && (isShort(word) || looksLikeWord(word))
 
-/** Three capitals may be points. */
+/** Says whether two words may differ in case only. Three capitals may be points, so they may not. */
 const mayFold = (a: string, b: string) =>
   isCased(a) && isCased(b) && (isShort(a) || a.length > 3 || ![a, b].some(word => /^\p{Lu}+$/u.test(word)))
 
 const [opened, closed] = ['\ue000', '\ue001']
 
-/** Without commands that only set text, blanks and commas as one blank; and which runs of letters, by their place in a split, are set as text. */
-function plain(answer: string): { readonly text: string; readonly inText: ReadonlySet<number> } {
+/**
+ * Removes \text{} and its like, and joins blanks and commas into one blank.
+ * @returns the text, and which runs of letters stood inside \text{}, by their index in `text.split(letters)`
+ */
+function withoutTextCommands(answer: string): { readonly text: string; readonly inText: ReadonlySet<number> } {
   const marked = answer
     .replaceAll(opened, '')
     .replaceAll(closed, '')

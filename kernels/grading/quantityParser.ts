@@ -1,21 +1,21 @@
 /**
- * Answers in plain words, as math-verify would read them: `twenty-one`, `18 dollars`, `3 1/2 cups`, `1.5e3`, `√2`, `€18`.
+ * Parses an answer into a value and a unit: `twenty-one`, `18 dollars`, `3 1/2 cups`, `1.5e3`, `√2`, `€18`.
  *
- * in   an answer        out  the same as LaTeX, and the unit that stands after it or before it
- * Invariant: linear time, never throws. What is not one of these comes back as it was.
+ * in   an answer        out  its value as LaTeX that math-verify can parse, and the unit before or after it
+ * Invariant: linear time, never throws. An answer of another form, or of more than 200 characters, is returned unchanged.
  */
-import { numberOf } from './numberWords'
-import { withoutRepeating } from './repeatingDecimal'
-import { inOneForm } from './unicodeForms'
-import { unitOf } from './unitNames'
+import { parseNumberWords } from './numberWords'
+import { repeatingToFractions } from './repeatingDecimal'
+import { normalizeUnicode } from './unicodeNormalization'
+import { parseUnit } from './unitParser'
 
-export const longestPlain = 200
+export const maxQuantityChars = 200
 
-export interface PlainAnswer {
+export interface Quantity {
   readonly value: string
-  /** '' is a unit that nothing is known of; undefined is none. */
+  /** '' stands for a unit without meaning (`units`); undefined for no unit. */
   readonly unit: string | undefined
-  /** The unit is a letter that may as well be a variable: `4s`, `2\pi h`; not `4 s`, nor `4\text{ s}`. */
+  /** The unit is a letter that may be a variable as well: `4s`, `2\pi h`; not `4 s`, nor `4\text{ s}`. */
   readonly isLetter?: boolean
 }
 
@@ -37,18 +37,18 @@ const signs: Readonly<Record<string, string>> = {
   '’': "'",
   µ: 'μ',
 }
-const raised = '⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ'
-const lowered = '₀₁₂₃₄₅₆₇₈₉₊₋₍₎'
+const superscripts = '⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ'
+const subscripts = '₀₁₂₃₄₅₆₇₈₉₊₋₍₎'
 
-/** Unicode's ways to write a formula, as LaTeX. */
-function inLatex(text: string): string {
+/** Writes Unicode's fractions, powers, roots and signs as LaTeX. */
+function unicodeToLatex(text: string): string {
   if (/^[\x20-\x7e]*$/.test(text)) return text
-  return inOneForm(text)
+  return normalizeUnicode(text)
     .replace(/(?:\d[\u0304\u0305])+/g, run => `\\overline{${run.replace(/\D/g, '')}}`)
     .replace(/(\d)\u0307/g, '\\dot{$1}')
     .replace(/[¼-¾⅐-⅞]/g, c => c.normalize('NFKD').replace(/(\d+)\u2044(\d+)/, '\\frac{$1}{$2}'))
-    .replace(new RegExp(`[${raised}]+`, 'g'), run => `^{${run.normalize('NFKC').replaceAll('−', '-')}}`)
-    .replace(new RegExp(`[${lowered}]+`, 'g'), run => `_{${run.normalize('NFKC').replaceAll('−', '-')}}`)
+    .replace(new RegExp(`[${superscripts}]+`, 'g'), run => `^{${run.normalize('NFKC').replaceAll('−', '-')}}`)
+    .replace(new RegExp(`[${subscripts}]+`, 'g'), run => `_{${run.normalize('NFKC').replaceAll('−', '-')}}`)
     .replace(/([√∛])\s*(?:(\d+(?:\.\d+)?|[A-Za-zπ])|\(([^()]*)\)|\{([^{}]*)\})/g, (_, sign, plain, round, curly) => {
       return `\\sqrt${sign === '√' ? '' : '[3]'}{${plain ?? round ?? curly}}`
     })
@@ -68,40 +68,40 @@ const blank = String.raw`(?:\s|~|\\[ ,;:!])`
 const amount = new RegExp(
   String.raw`^(?:[\d.,^{}()+*/-]|${blank}|\\(?:[dt]?frac|sqrt|pi|infty|cdot|times|left|right)(?![A-Za-z]))+`,
 )
-const grouped = new RegExp(String.raw`^[+-]?[1-9]\d{0,2}(?:(?:${blank}|\{,\})\d{3})+(?:\.\d+)?$`)
+const digitGroups = new RegExp(String.raw`^[+-]?[1-9]\d{0,2}(?:(?:${blank}|\{,\})\d{3})+(?:\.\d+)?$`)
 const between = new RegExp(`${blank}|\\{,\\}`, 'g')
-/** A text in a formula that ends it, as plain text. */
-const texted = /\\(?:text|textrm|mathrm|mbox|rm)\s*\{([^{}]*)\}/g
+/** Text inside a formula. */
+const textCommand = /\\(?:text|textrm|mathrm|mbox|rm)\s*\{([^{}]*)\}/g
 
-/** What a variable may follow after a blank. A mixed number is none. */
+/** Values that a variable may follow after a blank: fractions, roots and multiples of π, but not mixed numbers. */
 const isFactor = /^(?![+-]?\d+\s*(?:\d+\s*\/|\\[dt]?frac)).*(?:\\(?:pi|[dt]?frac|sqrt)|\/)/
 
-/** `x = 5` is 5 to math-verify. */
-export const named = /^\s*[A-Za-z](?:_\{?\w{1,9}\}?)?\s*=\s*/
+/** The `x =` before a value. math-verify takes `x = 5` as 5. */
+export const variablePrefix = /^\s*[A-Za-z](?:_\{?\w{1,9}\}?)?\s*=\s*/
 
-export function plainAnswer(answer: string): PlainAnswer {
+export function parseQuantity(answer: string): Quantity {
   const bare = answer.trim()
-  if (bare === '' || bare.length > longestPlain) return { value: answer, unit: undefined }
-  const text = withoutRepeating(inLatex(bare))
-  const name = named.exec(text)?.[0] ?? ''
-  const amount = amountOf(text.slice(name.length))
+  if (bare === '' || bare.length > maxQuantityChars) return { value: answer, unit: undefined }
+  const text = repeatingToFractions(unicodeToLatex(bare))
+  const name = variablePrefix.exec(text)?.[0] ?? ''
+  const amount = valueAndUnit(text.slice(name.length))
   return { ...amount, value: `${name}${amount.value}` }
 }
 
-function amountOf(text: string): PlainAnswer {
+function valueAndUnit(text: string): Quantity {
   const inner = /^\\(?:text|mathrm|mbox)\s*\{([^{}]*)\}\.?$/.exec(text)?.[1]
-  if (inner !== undefined) return withTail(inner.trim(), '') ?? { value: text, unit: undefined }
+  if (inner !== undefined) return valueWithTail(inner.trim(), '') ?? { value: text, unit: undefined }
   const paid = /^([+-]?)\s*(?:US)?\\?([$€£¥₹])\s*(?=[\d.])|^([+-]?)\s*\\(pounds)\s*(?=\d)/.exec(text)
   const found =
     paid === null
-      ? withTail(text, '')
-      : withTail(`${paid[1] ?? paid[3]}${text.slice(paid[0].length)}`, currencies[paid[2] ?? '£']!)
-  return found ?? formed(text, undefined)
+      ? valueWithTail(text, '')
+      : valueWithTail(`${paid[1] ?? paid[3]}${text.slice(paid[0].length)}`, currencies[paid[2] ?? '£']!)
+  return found ?? normalizeDigits(text, undefined)
 }
 
-/** @param money  the currency that stands before the number, or nothing */
-function withTail(text: string, money: string): PlainAnswer | undefined {
-  const worded = inWords(text, money)
+/** @param money currency before the number; '' for none */
+function valueWithTail(text: string, money: string): Quantity | undefined {
+  const worded = valueInWords(text, money)
   if (worded !== undefined) return worded
   const head = amount.exec(text)?.[0]
   if (head === undefined) return undefined
@@ -114,22 +114,24 @@ function withTail(text: string, money: string): PlainAnswer | undefined {
   const rest = text.slice(split)
   const tail = rest
     .replace(/\^\{?\\circ\}?|\\degree\b/g, '°')
-    .replace(texted, ' $1 ')
+    .replace(textCommand, ' $1 ')
     .replace(new RegExp(blank, 'g'), ' ')
-  if (tail.trim() === '') return money === '' ? formed(value, undefined) : formed(value, unitOf(money))
+  if (tail.trim() === '')
+    return money === '' ? normalizeDigits(value, undefined) : normalizeDigits(value, parseUnit(money))
   if (!/\d/.test(value) && !/\\(?:pi|infty)$/.test(value)) return undefined
   if (!/(?:[\d.)}]|\\pi|\\infty)$/.test(value)) return undefined
   const isText = /^\\(?:text|mathrm|mbox|rm)/.test(rest) || rest.startsWith('^')
-  // In `5 + 3 m` the letter may be a variable.
+  // The letter in `5 + 3 m` may be a variable.
   if (!isText && /[+-]/.test(value.slice(1).replace(/\([^()]*\)|\{[^{}]*\}/g, ''))) return undefined
   const words = withMoney(money, tail)
-  if (/^\s*(?:percent|per cent)\s*$/.test(words)) return { value: `${formed(value, '').value}\\%`, unit: undefined }
-  const unit = unitOf(words, { isAttached: isAttached && !isText, isOne: value === '1' })
+  if (/^\s*(?:percent|per cent)\s*$/.test(words))
+    return { value: `${normalizeDigits(value, '').value}\\%`, unit: undefined }
+  const unit = parseUnit(words, { isAttached: isAttached && !isText, isOne: value === '1' })
   const isLetter = !isText && /^\s*[A-Za-z](?:\^\{?-?\d\}?)?$/.test(tail) && (isAttached || isFactor.test(value))
-  if (unit !== undefined) return { ...formed(value, unit), isLetter }
-  // math-verify would leave `\text{ squared}` out, and `\text{ million}`.
+  if (unit !== undefined) return { ...normalizeDigits(value, unit), isLetter }
+  // math-verify ignores `\text{ squared}` and `\text{ million}`.
   return isText && !/[\\^]/.test(tail)
-    ? (inWords(`${value}${tail}`.replace(/\s+/g, ' '), money) ?? { value: value + tail, unit: undefined })
+    ? (valueInWords(`${value}${tail}`.replace(/\s+/g, ' '), money) ?? { value: value + tail, unit: undefined })
     : undefined
 }
 
@@ -138,31 +140,31 @@ const withMoney = (money: string, tail: string) =>
     ? tail
     : `${money} ${tail}`
 
-/** Numbers in words and in plain digits, with the words that follow them: the longest number counts. */
-function inWords(text: string, money: string): PlainAnswer | undefined {
+/** Parses a number in words or digits and the unit after it. The longest number wins. */
+function valueInWords(text: string, money: string): Quantity | undefined {
   const said = text.replace(/(?<=[A-Za-z])-(?=[A-Za-z])/g, ' ').replace(/(?<=[A-Za-z])\.$/, '')
   const tokens = said.split(/\s+/)
   if (tokens.length > 30 || !/[A-Za-z]/.test(said)) return undefined
   const words = tokens.map(token => token.toLowerCase())
   for (let taken = Math.min(words.length, 16); taken > 0; taken--) {
-    const value = numberOf(words.slice(0, taken))
+    const value = parseNumberWords(words.slice(0, taken))
     if (value === undefined) continue
     const tail = tokens
       .slice(taken)
       .join(' ')
       .replace(/^(?:of )?an? (?=[a-z]{3})/, '')
-    if (tail === '') return { value, unit: money === '' ? undefined : unitOf(money) }
+    if (tail === '') return { value, unit: money === '' ? undefined : parseUnit(money) }
     if (/^(?:percent|per cent)$/.test(tail)) return { value: `${value}\\%`, unit: undefined }
-    const unit = unitOf(withMoney(money, tail), { isOne: value === '1' })
+    const unit = parseUnit(withMoney(money, tail), { isOne: value === '1' })
     return unit === undefined ? undefined : { value, unit }
   }
   return undefined
 }
 
-/** An amount without words: digits in groups, mixed numbers, powers of ten. */
-function formed(text: string, unit: string | undefined): PlainAnswer {
-  const digits = grouped.test(text) ? text.replace(between, '') : text
-  const mix = numberOf(digits.replace(/\s*\/\s*/, '/').split(/\s+/))
+/** Normalises a value without words: digits in groups, mixed numbers, powers of ten. */
+function normalizeDigits(text: string, unit: string | undefined): Quantity {
+  const digits = digitGroups.test(text) ? text.replace(between, '') : text
+  const mix = parseNumberWords(digits.replace(/\s*\/\s*/, '/').split(/\s+/))
   if (mix !== undefined) return { value: mix, unit }
   const scientific = /^([+-]?\d+(?:\.\d+)?)[eE]([+-]?\d{1,4})$/.exec(digits)
   if (scientific !== null) return { value: `${scientific[1]}\\times 10^{${Number(scientific[2])}}`, unit }

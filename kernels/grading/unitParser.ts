@@ -1,12 +1,12 @@
 /**
- * Which words after a number are its unit: measures by a list, and things that are counted by their plural.
+ * Parses the unit after a number: measures come from a list, counted things are recognised by their plural.
  *
- * in   what follows a number        out  its unit, the same for `m/s` and `meters per second`; '' for `units`; undefined where it is none
- * A noun that is not listed must be a plural: words that change a value (`squared`, `factorial`, `repeating`) have hardly ever one,
- * and those that look like one (`plus`, `times`, `hundredths`) are known. What is not surely a unit is none.
+ * in   the text after a number        out  its unit, the same for `m/s` and `meters per second`; '' for `units`; undefined for no unit
+ * A noun that is not listed must be a plural. Words that change a value (`squared`, `factorial`, `repeating`) hardly ever have
+ * a plural, and those that look like one (`plus`, `times`, `hundredths`) are listed. In doubt a text is no unit.
  * Invariant: linear time, never throws.
  */
-import { saysNumber } from './numberWords'
+import { isNumberWord } from './numberWords'
 
 const pairsOf = (text: string) => text.split(/\s+/).map(pair => pair.split(':') as [string, string])
 const setOf = (text: string) => new Set(text.split(/\s+/))
@@ -26,7 +26,7 @@ const symbols = new Map([
   ...pairsOf('rad:radian deg:degree °:degree K:kelvin mph:mile/hour kph:kilometer/hour kmh:kilometer/hour KB:kilobyte'),
   ...pairsOf('USD:dollar EUR:euro GBP:pound ¢:cent €:euro £:pound'),
 ])
-/** Measures by name, and plurals without an s; other names are known by their plural. */
+/** Names of measures. Any other noun is recognised by its plural. */
 const names = new Set([
   ...[...symbols.values()].filter(name => !name.includes('/')),
   ...setOf(
@@ -39,43 +39,46 @@ const aliases = new Map([
     'people:person men:man women:woman children:child teeth:tooth mice:mouse geese:goose sheep:sheep fish:fish',
   ),
 ])
-/** At a number without a blank they are variables as well. */
-const doubtful = setOf('nm ms mo pt mi in')
+/** Symbols that may be products of variables when no blank separates them from the number. */
+const ambiguousAttached = setOf('nm ms mo pt mi in')
 const shortAttached = setOf('m g s h L °  € £ ¢')
-/** Plurals, or like plurals, that change a value or begin a formula. */
-const noNouns = setOf(
+/** Words that look like plurals, but change a value or begin a formula. */
+const notNouns = setOf(
   'plus minus times ones tens scores percents percentages is has was its this thus equals exceeds divides cos abs sines cosines tangents logs ' +
     'factorials negatives inverses reciprocals repeats recurs does always googols googol lakhs crores myriads powers exponents modulos',
 )
-/** Words that stand in no unit. */
-const noWords = setOf(
+/** Words that no unit contains. */
+const notInUnits = setOf(
   'than or and but not mod modulo divided multiplied by to from if when where squared cubed factorial percent root sqrt log ln sin cos tan sec csc cot ' +
     'exp lim max gcd lcm det pi base binary octal hex hexadecimal repeating recurring between about pm negative approximately inverse',
 )
-/** What may follow a unit and says nothing. */
-const endings = /(?<=\s)(?:each|in total|total|altogether|left|remaining|long|wide|tall|high|deep|old|away|apart)$/
+/** Words after a unit that add no meaning. */
+const fillers = /(?<=\s)(?:each|in total|total|altogether|left|remaining|long|wide|tall|high|deep|old|away|apart)$/
 const ordinal = /[a-z]{2}ths?$/
-const noOrdinal = /^(?:month|path|length|depth|width|bath|truth|mouth|youth|tooth)s?$/
+const ordinalLookalike = /^(?:month|path|length|depth|width|bath|truth|mouth|youth|tooth)s?$/
 
-/** @param isOne  the number is 1, so that a noun is a singular; @param isAttached  there is no blank before the tail */
-export function unitOf(tail: string, { isAttached = false, isOne = false } = {}): string | undefined {
+/**
+ * @param isOne the number is 1, so that a noun may be singular
+ * @param isAttached no blank separates the tail from the number
+ */
+export function parseUnit(tail: string, { isAttached = false, isOne = false } = {}): string | undefined {
   const text = tail
     .trim()
     .replace(/\.$/, '')
     .replace(/(?:°|\bdegrees?)\s*(?:C\b|celsius)/gi, 'celsius')
     .replace(/(?:°|\bdegrees?)\s*(?:F\b|fahrenheit)/gi, 'fahrenheit')
-    .replace(endings, '')
+    .replace(fillers, '')
     .trim()
   const words = text.match(/[A-Za-zμΩ'-]+|[°¢€£/*]|\^\{?-?\d\}?|\\cdot/g)
   if (words === null || words.length > 8 || words.join('') !== text.replace(/\s+/g, '')) return undefined
   const [first] = words as [string]
-  if (isAttached && (first.length === 1 ? !shortAttached.has(first) : doubtful.has(first))) return undefined
+  if (isAttached && (first.length === 1 ? !shortAttached.has(first) : ambiguousAttached.has(first))) return undefined
   const measure = measureOf(words)
   if (measure !== undefined || (isAttached && first.length < 4)) return measure
   return countOf(words, isOne)
 }
 
-/** Products and quotients of measures, as powers of their names. */
+/** Parses products and quotients of measures into powers of their names: `kg m/s^2` is `kilogram meter second^-2`. */
 function measureOf(words: readonly string[]): string | undefined {
   const powers = new Map<string, number>()
   const raise = (name: string, by: number) => powers.set(name, (powers.get(name) ?? 0) + by)
@@ -108,7 +111,7 @@ function measureOf(words: readonly string[]): string | undefined {
   return found.map(([name, n]) => (n === 1 ? name : `${name}^${n}`)).join(' ')
 }
 
-/** A measure's name, whatever its number and spelling. */
+/** Returns the name of a measure in any spelling, singular or plural. */
 function nameOf(word: string): string | undefined {
   for (const one of [word, singular(word)]) {
     const name = one.replace(/(?:metre|litre|gramme|amp|pence|feet)$/, end => aliases.get(end)!)
@@ -123,25 +126,28 @@ const singular = (word: string) =>
     .replace(/(?<=ch|sh|ss|x)es$/, '')
     .replace(/(?<![sui])s$/, '')
 
-/** Things that are counted, after adjectives: `different ways`; and what they are counted by: `apples per child`. */
+/** Parses counted things, with adjectives (`different ways`) or a divisor (`apples per child`). */
 function countOf(words: readonly string[], isOne: boolean): string | undefined {
   const lower = words.map(word => word.toLowerCase())
   const by = lower.findIndex(word => word === 'per' || word === '/')
   const over = by < 0 ? lower : lower.slice(0, by)
   const head = over.at(-1)
-  // A single letter is a variable, and a capital in the middle a product of them.
+  // A single letter is a variable; a capital inside a word makes it a product of variables.
   if (!words.every(word => /^(?:[A-Za-z][a-z'-]+|[aA]|\/)$/.test(word))) return undefined
-  if (head === undefined || lower.some(word => noWords.has(word) || saysNumber(word))) return undefined
-  if (over.some(word => noNouns.has(word) || (ordinal.test(word) && !noOrdinal.test(word)))) return undefined
+  if (head === undefined || lower.some(word => notInUnits.has(word) || isNumberWord(word))) return undefined
+  if (over.some(word => notNouns.has(word) || (ordinal.test(word) && !ordinalLookalike.test(word)))) return undefined
   const noun = nameOf(head) ?? aliases.get(head) ?? singular(head)
   const isPlural = noun !== head || names.has(noun) || aliases.has(head)
-  if (noun.length < 3 || !(isPlural || (isOne && isLikeWord(head)))) return undefined
+  if (noun.length < 3 || !(isPlural || (isOne && looksLikeWord(head)))) return undefined
   const under = by < 0 ? '' : `/${singular(lower.at(-1)!)}`
   return by >= 0 && by === lower.length - 1 ? undefined : `${noun}${under}`
 }
 
-/** Not a product of variables: three letters or more, a vowel, and, where they are few, no neighbours of the alphabet that are none in short words. */
-export function isLikeWord(letters: string): boolean {
+/**
+ * Says whether letters look like a word rather than a product of variables: three or more letters, a vowel, no run through
+ * the alphabet (`abc`), and in words of up to four letters none of the pairs that such words hardly ever have (`xz`).
+ */
+export function looksLikeWord(letters: string): boolean {
   const word = letters.toLowerCase()
   const isRun = [...word].every(
     (c, at) =>

@@ -1,12 +1,13 @@
 /**
- * An answer without what only closes its sentence or sets it: a final mark, blanks, `$…$`, `\(…\)`, `**…**`, `\bf`; and `**` as a power.
+ * Strips from an answer what carries no meaning: a final punctuation mark, blanks, `$…$`, `\(…\)`, `**…**`, `\bf`.
+ * Also writes Python's power `2**10` as LaTeX.
  *
- * in   an answer        out  the same answer
- * Invariant: linear time, never throws. Nothing that could be a part of the value goes: `5..` and `1, 2, …` stay.
+ * in   an answer        out  the same answer without markup; unchanged if it is longer than 10,000 characters
+ * Invariant: linear time, never throws. Whatever could be a part of the value stays, such as `5..` and `1, 2, …`.
  */
-const longest = 10_000
-/** Commands that set, and say nothing. */
-const silent = /\\(?:hspace|phantom)\*?\s*\{[^{}]*\}|\\(?:bf|displaystyle|textstyle|checkmark|blacksquare)(?![A-Za-z])/g
+const maxChars = 10_000
+/** Commands that change only how a formula looks. */
+const layout = /\\(?:hspace|phantom)\*?\s*\{[^{}]*\}|\\(?:bf|displaystyle|textstyle|checkmark|blacksquare)(?![A-Za-z])/g
 const blankEnd = /(?:\s|~|\\[ ,;:!]|\\q?quad|\\)$/
 const mark = /(?:(?<![.,;:\\]|\\right\s?)[.,;:]|\\text\s*\{\s*[.,;:]\s*\})$/
 const wrapped = [
@@ -17,28 +18,28 @@ const wrapped = [
   /^\\left\s*\.((?:(?!\\right)[\s\S])*)\\right\s*\.$/,
 ]
 
-export function tidied(text: string): string {
-  if (text.length > longest) return text
+export function stripMarkup(text: string): string {
+  if (text.length > maxChars) return text
   let inner = text
-    .replace(silent, ' ')
+    .replace(layout, ' ')
     .replace(/^\s*=(?!=)/, '')
     .trim()
   for (let before = ''; before !== inner; ) {
     before = inner
-    inner = withoutEnd(inner)
+    inner = withoutFinalMark(inner)
     const found = wrapped.map(wrap => wrap.exec(inner)?.[1]).find(one => one !== undefined)
     if (found !== undefined && !/\\[()[\]]/.test(found)) inner = found.trim()
   }
   return inner.includes('**') ? inner.replace(power, inBraces) : inner
 }
 
-function withoutEnd(text: string): string {
-  const rest = withoutBlanks(text)
+function withoutFinalMark(text: string): string {
+  const rest = withoutFinalBlanks(text)
   const found = mark.exec(rest.slice(-40))
-  return found === null ? rest : withoutBlanks(rest.slice(0, -found[0].length))
+  return found === null ? rest : withoutFinalBlanks(rest.slice(0, -found[0].length))
 }
 
-function withoutBlanks(text: string): string {
+function withoutFinalBlanks(text: string): string {
   let end = text.length
   for (;;) {
     const found = blankEnd.exec(text.slice(Math.max(0, end - 8), end))
@@ -47,7 +48,7 @@ function withoutBlanks(text: string): string {
   }
 }
 
-/** Python's `2**10`: in LaTeX a power has one digit, or braces. */
+/** Matches Python's `2**10`. The replacement has braces, since a LaTeX power without braces takes one digit only. */
 const power =
   /(?<=[\w)}\]])(\s?)\*\*\1(-?\d+(?:\.\d+)?|[A-Za-z](?![A-Za-z])|-?\([^()]*\)|\{[^{}]*\}|\\[A-Za-z]+|(?=[\w(\\{-]))/g
 const inBraces = (_: string, _blank: string, raised: string) =>

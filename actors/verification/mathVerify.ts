@@ -1,0 +1,230 @@
+/**
+ * Batches questions to math-verify, which runs in a sandbox.
+ *
+ * in   an answer and the truth, normalised        out  math-verify's verdict
+ * Waiting pairs go to one process together, since starting a process costs more than a pair. A pair that holds up its batch
+ * is put to math-verify again, alone, under its own deadline.
+ * Invariant: every pair has a verdict within its deadline and its memory (math-verify hangs on towers of powers, and eats
+ * memory); a pair that cannot be decided is wrong and the verdict says so. Only a broken math-verify rejects.
+ */
+import { TroupeError } from '../../runtime/errors'
+import type { RunResult, Sandbox } from '../../sandbox'
+
+/** Rules under which math-verify decides, or fails to decide. */
+export type MathVerifyRule = 'math-verify' | 'math-verify-timeout' | 'math-verify-killed' | 'math-verify-error'
+
+export interface MathVerdict {
+  readonly correct: boolean
+  readonly how: MathVerifyRule
+  readonly why: string
+}
+
+export interface MathVerifyOptions {
+  /** Deadline of math-verify for one answer. */
+  readonly timeoutMs: number
+  /** Address space of math-verify's process, MiB. Default 1024. */
+  readonly memoryMb?: number
+  /** Answers that may wait for the sandbox; one more is refused with verifier.overloaded. Default 65,536. */
+  readonly maxWaiting?: number
+}
+
+/** @throws TroupeError verifier.overloaded, verifier.failed */
+export type MathVerify = (answer: string, truth: string, signal?: AbortSignal) => Promise<MathVerdict>
+
+/**
+ * Reads the questions as one line of JSON from standard input, the only untrusted input, and prints one line for each pair
+ * as soon as it is decided. Parsed expressions are kept until the end, since an expression can hang in its destructor, too.
+ * Garbage collection is off: it would free little and cost 3 % of the time.
+ */
+const program = String.raw`
+import gc, json, os, re, sys
+from math_verify import LatexExtractionConfig, parse, verify
+gc.disable()
+kept = []
+latex = [LatexExtractionConfig()]
+# In a text that is no formula math-verify takes any number as the value: accept only words beside a single number.
+number = r'-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|-?\.\d+'
+words = r'(?:\\(?:text|textbf|mathrm|mbox)\{|(?<![^\W\d_])[^\W\d_]{2,}(?![^\W\d_])|[\s:!?"}]|(?<!\.)\.(?!\.))*'
+worded = re.compile(words + r'(?<![^\W_])(?:' + number + r')(?![^\W_])' + words)
+def read(text):
+    if worded.fullmatch(text): return parse('$' + text + '$', parsing_timeout=None)
+    return parse('$' + text + '$', latex, parsing_timeout=None)
+for ask in json.loads(sys.stdin.readline()):
+    try:
+        truth, answer = pair = [read(ask[name]) for name in ('truth', 'answer')]
+        kept.append(pair)
+        same = bool(truth) and bool(answer) and bool(verify(truth, answer, timeout_seconds=None))
+        said = [same, bool(truth), bool(answer)]
+    except Exception as error:
+        said = (type(error).__name__ + ': ' + str(error))[:200]
+    print(json.dumps(said), flush=True)
+os._exit(0)
+`
+
+const maxBatch = 32
+const maxBatchChars = 20_000
+/** Deadline of a batch of n, ms. A pair takes 7 ms on average, the first pair of its kind 100 ms. */
+const batchDeadlineMs = (n: number) => 500 + 60 * n
+
+interface Waiting {
+  readonly answer: string
+  readonly truth: string
+  readonly alone: boolean
+  readonly signal: AbortSignal | undefined
+  readonly resolve: (verdict: MathVerdict) => void
+  readonly reject: (error: unknown) => void
+}
+
+export function mathVerify(
+  sandbox: Pick<Sandbox, 'run' | 'lanes'>,
+  { timeoutMs, memoryMb = 1024, maxWaiting = 65_536 }: MathVerifyOptions,
+): MathVerify {
+  /** Small enough that the sandbox's own queue, which is shorter than ours, never refuses a batch. */
+  const maxRunning = 2 * sandbox.lanes
+  const waiting: Waiting[] = []
+  let running = 0
+
+  function startBatches(): void {
+    while (running < maxRunning && waiting.length > 0) {
+      const batch = takeBatch()
+      if (batch.length === 0) continue
+      running++
+      void decide(batch)
+        .catch(thrown => {
+          for (const pair of batch) pair.reject(thrown)
+        })
+        .finally(() => {
+          running--
+          startBatches()
+        })
+    }
+  }
+
+  /** Takes the pairs that wait longest, but no more than one lane's share, so that no lane is idle at the end. */
+  function takeBatch(): Waiting[] {
+    const most = Math.min(maxBatch, Math.ceil(waiting.length / sandbox.lanes))
+    const taken: Waiting[] = []
+    for (let chars = 0; taken.length < most; ) {
+      const next = waiting[0]
+      if (next === undefined) break
+      chars += next.answer.length + next.truth.length
+      if (taken.length > 0 && (next.alone || chars > maxBatchChars)) break
+      waiting.shift()
+      if (next.signal?.aborted) next.reject(next.signal.reason)
+      else taken.push(next)
+      if (next.alone) break
+    }
+    return taken
+  }
+
+  async function decide(batch: readonly Waiting[]): Promise<void> {
+    const [first] = batch
+    const single = batch.length === 1
+    const stdin = `${JSON.stringify(batch.map(({ answer, truth }) => ({ answer, truth })))}\n`
+    const deadlineMs = single ? timeoutMs : Math.min(timeoutMs, batchDeadlineMs(batch.length))
+    const request = { id: 'grade', code: program, stdin, timeoutMs: deadlineMs, memoryMb }
+    const result = await sandbox.run(request, single ? first!.signal : undefined)
+    const lines = text(result.stdout).split('\n').slice(0, -1)
+    const decided = Math.min(lines.length, batch.length)
+    for (let at = 0; at < decided; at++) batch[at]!.resolve(verdictOf(lines[at]!))
+    if (decided === batch.length) return
+    if (isBroken(result)) throw failed(result)
+    if (single) return first!.resolve(undecided(result, timeoutMs))
+    const [stuck, ...rest] = batch.slice(decided)
+    waiting.unshift({ ...stuck!, alone: true }, ...rest)
+  }
+
+  return (answer, truth, signal) => {
+    if (running >= maxRunning && waiting.length >= maxWaiting) throw overloaded(waiting.length)
+    return new Promise((resolve, reject) => {
+      waiting.push({ answer: inMathMode(answer), truth: inMathMode(truth), alone: false, signal, resolve, reject })
+      startBatches()
+    })
+  }
+}
+
+/** Prepares LaTeX for `$…$`: a line break or a `$` would end the formula, and braces around all of it would make it a set. */
+function inMathMode(text: string): string {
+  let inner = text.replace(/\s+/g, ' ').trim()
+  for (let before = ''; before !== inner; ) {
+    before = inner
+    inner = (/^\$+([^$]*)\$+$/.exec(inner)?.[1] ?? withoutBraces(inner)).trim()
+  }
+  return inner.replace(lastLetters, '{$1}').replace(loneI, ' i ').trim()
+}
+
+/**
+ * Letters at the end. Units have been removed before, but math-verify would take some letters for one: `2ab` would be 2, and
+ * `x + 2s` would be x + 2. Braces prevent that.
+ */
+const lastLetters = /(?<=[\d}\s])(?<!\\(?!pi\b)[A-Za-z]{1,20}\s?)(?!i$)([A-Za-z]{1,4})$/
+/** The imaginary unit. math-verify recognises it only between blanks, so both texts get the blanks. */
+const loneI = /(?<=\d)i(?![A-Za-z])|(?<![A-Za-z\\_^])i(?=\d)/g
+
+/** Removes the braces of `{…}`, a TeX group without meaning, if they belong together. */
+function withoutBraces(text: string): string {
+  if (!text.startsWith('{') || !text.endsWith('}')) return text
+  let depth = 0
+  for (let at = 0; at < text.length - 1; at++) {
+    if (text[at] === '\\') at++
+    else if (text[at] === '{') depth++
+    else if (text[at] === '}' && --depth === 0) return text
+  }
+  return depth === 1 && text.at(-2) !== '\\' ? text.slice(1, -1) : text
+}
+
+/** Parses the program's line about one pair. */
+function verdictOf(line: string): MathVerdict {
+  const printed = JSON.parse(line) as string | readonly [boolean, boolean, boolean]
+  if (typeof printed === 'string')
+    return { correct: false, how: 'math-verify-error', why: `math-verify failed: ${printed}` }
+  const [correct, truth, answer] = printed
+  const why = correct
+    ? 'math-verify finds them equal'
+    : !truth
+      ? 'math-verify cannot parse the truth'
+      : answer
+        ? 'math-verify finds them different'
+        : 'math-verify cannot parse the answer'
+  return { correct, how: 'math-verify', why }
+}
+
+/** Makes the verdict on a pair whose process ended without a line. */
+function undecided(result: RunResult, timeoutMs: number): MathVerdict {
+  const wrong = { correct: false } as const
+  switch (result.status) {
+    case 'timeout':
+      return { ...wrong, how: 'math-verify-timeout', why: `math-verify did not decide within ${timeoutMs} ms` }
+    case 'killed':
+      return { ...wrong, how: 'math-verify-killed', why: `math-verify was ended by ${result.signal}` }
+    default:
+      return { ...wrong, how: 'math-verify-error', why: `math-verify failed: ${lastLine(result.stderr)}` }
+  }
+}
+
+const isBroken = (result: RunResult) =>
+  result.status === 'rejected' ||
+  result.status === 'ok' ||
+  (result.status === 'error' && brokenGrader.test(text(result.stderr)))
+
+/** Error of a math-verify that is not installed or unusable. No answer causes it, since the import comes first. */
+const brokenGrader = /^(ModuleNotFoundError|ImportError)\b/m
+const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
+const lastLine = (bytes: Uint8Array) => text(bytes).trim().split('\n').at(-1)!.slice(0, 200)
+
+const overloaded = (n: number) =>
+  new TroupeError('verifier.overloaded', {
+    boundary: 'verifier',
+    retriable: true,
+    message: `math-verify's queue is full: ${n} answers wait already`,
+    hint: 'ask again once some are decided, or give the grader more lanes',
+  })
+
+function failed(result: RunResult): TroupeError {
+  return new TroupeError('verifier.failed', {
+    boundary: 'verifier',
+    retriable: true,
+    message: `math-verify ended with ${result.status}: ${result.reason ?? lastLine(result.stderr)}`,
+    hint: '`npm run setup` installs math-verify into the Python environment that it runs in',
+  })
+}

@@ -1,0 +1,43 @@
+/**
+ * Checks an answer by floating-point arithmetic, independently of sympy and within microseconds.
+ *
+ * in   an answer and the truth, as LaTeX or in plain words        out  whether both are one number; undefined if undecidable
+ * Where this check contradicts the grader, either the truth is wrong or the grader is mistaken.
+ * `50 %` equals both 50 and ½, as it does for math-verify.
+ */
+import { extractAnswer } from './answerExtraction'
+import { sameInteger } from './integers'
+import { numericValue } from './numericValue'
+import { normalizeUnits } from './unitNormalization'
+
+/** Says whether the answer equals the truth as a number, percentages and units considered; undefined if undecidable. */
+export function checkByArithmetic(answer: string, truth: string): boolean | undefined {
+  const pair = normalizeUnits(answer, extractAnswer(truth, 'anywhere') ?? truth)
+  const same = sameNumber(pair.answer, pair.truth)
+  if (same === undefined) return undefined
+  if (pair.units !== undefined) return false
+  return (
+    same ||
+    (hasPercent(pair.answer) !== hasPercent(pair.truth) &&
+      sameNumber(withoutPercent(pair.answer), withoutPercent(pair.truth)) === true)
+  )
+}
+
+/** Compares two answers as numbers; undefined unless both are numbers, and where a double cannot tell them apart. */
+export function sameNumber(a: string, b: string): boolean | undefined {
+  const integers = sameInteger(a, b)
+  if (integers !== undefined) return integers
+  const left = numericValue(a)
+  const right = numericValue(b)
+  if (left === undefined || right === undefined) return undefined
+  if (Math.abs(left - right) > 1e-9 * Math.max(1, Math.abs(left), Math.abs(right))) return false
+  const isExact =
+    left === right && Math.abs(left) <= Number.MAX_SAFE_INTEGER && ![a, b].some(text => manyDigits.test(text))
+  return isExact || undefined
+}
+
+/** Matches sixteen digits in a row: a double may round them. */
+const manyDigits = /\d[\d.]{15}/
+const percent = /\s*\\?%\s*\$?$/
+const hasPercent = (text: string) => percent.test(text)
+const withoutPercent = (text: string) => text.replace(percent, '')
