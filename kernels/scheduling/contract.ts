@@ -1,63 +1,66 @@
 /**
- * What a scheduler is told and what it decides: the contract between the kernel, the scheduler actor and the simulator.
- * Times are ms of any one clock, lengths are tokens.
+ * Contract of a scheduler, between the kernel, the scheduler actor and the simulator.
+ *
+ * in   engines and turns, as events        out  decisions: turns to start, KV to evict, turns that fit no engine
+ * Times are in ms of any one clock; lengths are in tokens.
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import type { GrowthOptions } from './groupLengths'
-import type { EngineSpec, KvReport, Ledger, LedgerOptions } from './ledger'
+import type { EngineSpec, KvReport } from './kvAccount'
+import type { Ledger, LedgerOptions } from './ledger'
 import type { PolicyOptions } from './policy'
 
 export type PolicyName = 'static' | 'static-async' | 'least-requests' | 'kv-headroom'
 
 export interface SchedulerOptions extends Partial<PolicyOptions>, LedgerOptions, GrowthOptions {}
 
-/** A turn that is asked for. */
+/** A request for one turn. */
 export interface TurnAsk {
   readonly trajectory: TrajectoryId
   readonly group: GroupId
-  /** 0-based: a scheduler that has just started takes a later turn for one of a trajectory that has begun. */
+  /** 0-based. A scheduler that has just started takes a trajectory with a later turn as begun. */
   readonly turn: number
   readonly contextTokens: number
   readonly promptTokens: number
   readonly boundTokens: number
   readonly order: number
-  /** The engine that holds its KV, if one is known: believed when the scheduler does not know better. */
+  /** Engine that holds the trajectory's KV, if known. Used unless the scheduler knows better. */
   readonly engine: EngineId | null
 }
 
 export interface TurnAssignment {
   readonly trajectory: TrajectoryId
   readonly engine: EngineId
-  /** Start order: the request's priority. */
+  /** Start order, which becomes the request's priority. */
   readonly order: number
-  /** The trajectory was on this engine before and has moved. */
+  /** Engine from which the trajectory has moved; null if it has not. */
   readonly movedFrom: EngineId | null
 }
 
 export interface SchedulerDecision {
   readonly assignments: readonly TurnAssignment[]
-  /** KV to drop: of trajectories that moved or were released. */
+  /** KV to drop: trajectories that moved or were released. */
   readonly evictions: readonly { readonly trajectory: TrajectoryId; readonly engine: EngineId }[]
-  /** Turns whose context no engine that is here could take, even empty. They are no longer queued. */
+  /** Turns whose context no joined engine could take, even an empty one. They are no longer queued. */
   readonly unfit: readonly TrajectoryId[]
 }
 
 export interface Scheduler {
   readonly policy: PolicyName
   readonly ledger: Ledger
-  /** Turns that wait, for an engine of theirs or any. */
+  /** Number of turns that wait, for their own engine or for any. */
   readonly waitingTurns: number
   engineJoined(spec: EngineSpec): void
-  /** Returns the trajectories whose turn was running there: those are to be asked again. */
+  /** Returns the trajectories whose turn was running there; the caller must ask for these turns again. */
   engineLeft(engine: EngineId): readonly TrajectoryId[]
   engineStatus(status: KvReport & { readonly engine: EngineId }): void
-  /** Asked again, a turn keeps its place; asked while it runs, its generation is taken for lost. */
+  /** Requests a turn. A repeated request keeps its place in the queue; a request for a running turn means that its generation is lost. */
   turnAsked(ask: TurnAsk): void
-  /** A turn that runs already, found after a restart. Its engine must have joined, else it is taken as asked. */
+  /** Records a turn found running after a restart. If its engine has not joined, the turn counts as asked. */
   turnRunning(ask: TurnAsk, engine: EngineId): void
-  /** The turn ended, completed or interrupted, with `contextTokens` before and in it. */
+  /** Records that a turn ended, completed or interrupted. @param contextTokens tokens of the context including the turn */
   turnEnded(trajectory: TrajectoryId, contextTokens: number, nowMs: number): void
-  /** The trajectory is over. `counts`: its length says something about its group's. Default true. */
+  /** Records that a trajectory is over. @param counts its length says something about its group's lengths. Default true. */
   trajectoryReleased(trajectory: TrajectoryId, counts?: boolean): void
   decide(nowMs: number): SchedulerDecision
 }

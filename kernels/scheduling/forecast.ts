@@ -1,38 +1,39 @@
 /**
- * What the trajectories of an engine are expected to hold of its KV, now and as they grow: some end on the way and give
- * back what they held, so that the sum of what each may grow to is far more than there ever is at once.
+ * Forecasts the KV that an engine's trajectories will hold, now and while they grow.
  *
- * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the most at any time ahead
- * Invariant: sums equal what a recount gives, at the latest a second after anything has grown; none is negative.
+ * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the expected peak
+ * Some trajectories end on the way and free their KV, so the peak is far below the sum of what each may grow to.
+ * Invariant: sums equal a recount, at most one second after anything has grown; none is negative.
  */
 import type { GroupId } from '../../messages/ids'
-import type { EngineSpec } from './ledger'
+import type { EngineSpec } from './kvAccount'
 import type { LengthModel } from './lengthModel'
 
-/** Growth ahead, as shares of the longest budget that is known. */
+/** Points of future growth at which demand is computed, as shares of the longest known budget. */
 const horizons = [0, 1 / 32, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4] as const
+/** Age after which the sums are counted anew. */
 const staleMs = 1000
-/** Weight of the latest turn in the estimate of how fast an engine's sequences grow. */
-const newest = 0.1
+/** EWMA weight of the latest turn in an engine's decoding speed. */
+const latestWeight = 0.1
 
-/** What of a trajectory counts. */
+/** Fields of a trajectory that the forecast reads. */
 export interface Growing {
   readonly group: GroupId
   readonly promptTokens: number
   readonly boundTokens: number
   readonly contextTokens: number
   readonly phase: string
-  /** When its turn began, or its tool. */
+  /** Time at which its turn or its tool call began. */
   readonly sinceMs: number
 }
 
 interface Counted {
-  /** At each horizon. */
+  /** Expected own tokens at each horizon. */
   readonly tokens: Float64Array
   readonly sharedTokens: number
 }
 
-/** A group's prompt, and how many share it here. */
+/** A group's prompt on this engine, and how many members share it. */
 interface HeldPrompt {
   readonly tokens: number
   holders: number
@@ -43,32 +44,32 @@ export class Forecast<T extends Growing> {
   private readonly prompts = new Map<GroupId, HeldPrompt>()
   private readonly sums = new Float64Array(horizons.length)
   private promptTokens = 0
-  /** The largest of the sums; −1 where they have changed since. */
+  /** Largest of the sums; −1 if it must be computed anew. */
   private peak = -1
   private countedMs = Number.NEGATIVE_INFINITY
-  /** Of a sequence while it runs, tokens a ms. 0 until a turn has ended. */
+  /** Tokens per ms of a running sequence. 0 until a turn has ended. */
   private speed = 0
 
   constructor(
     private readonly spec: EngineSpec,
     private readonly lengths: LengthModel,
     private readonly toolHalfLifeMs: number,
-    /** The longest budget after a prompt that is known, tokens. */
+    /** Longest known budget after a prompt, tokens. */
     private readonly longestBudget: () => number,
   ) {}
 
-  /** What is thought to be held now. */
+  /** Returns the tokens that are probably held now. */
   heldTokens(nowMs: number): number {
     this.recount(nowMs)
     return this.sums[0]! + this.promptTokens
   }
 
-  /** That, with one more, as it is now. */
+  /** Returns `heldTokens` plus one more trajectory at its present length. */
   heldTokensWith(one: T, nowMs: number): number {
-    return this.heldTokens(nowMs) + one.contextTokens + this.ownLess(one) + this.newPromptTokens(one)
+    return this.heldTokens(nowMs) + one.contextTokens + this.ownOffset(one) + this.newPromptTokens(one)
   }
 
-  /** The most that is expected to be held at once until all that are here have ended. */
+  /** Returns the expected peak until all trajectories on this engine have ended. */
   peakTokens(nowMs: number): number {
     this.recount(nowMs)
     if (this.peak < 0) {
@@ -78,7 +79,7 @@ export class Forecast<T extends Growing> {
     return this.peak + this.promptTokens
   }
 
-  /** That, with one more, of which `expected` is expected. */
+  /** Returns the expected peak with one more trajectory, whose own expectation is `expected`. */
   peakTokensWith(one: T, expected: Float64Array, nowMs: number): number {
     this.recount(nowMs)
     let most = 0
@@ -89,19 +90,19 @@ export class Forecast<T extends Growing> {
     return most + this.promptTokens + this.newPromptTokens(one)
   }
 
-  /** What a trajectory that is about to begin is expected to hold at each horizon; the same where `ownLess` is. */
+  /** Returns what a trajectory about to start is expected to hold at each horizon. Equal on engines with equal `ownOffset`. */
   expected(one: T): Float64Array {
     const tokens = new Float64Array(horizons.length)
-    this.expect(tokens, one, this.ownLess(one), 0, 1)
+    this.expect(tokens, one, this.ownOffset(one), 0, 1)
     return tokens
   }
 
-  /** Its own part less its context: it has the prompt with others, and half a block on average is taken and not used. */
-  ownLess(one: T): number {
+  /** Returns own tokens minus context tokens: half a block on average is allocated but unused, and the prompt is shared. */
+  ownOffset(one: T): number {
     return this.spec.blockTokens / 2 - (this.counted.get(one)?.sharedTokens ?? this.shared(one))
   }
 
-  /** It is here, or something of it has changed. */
+  /** Adds a trajectory, or updates one that has changed. */
   put(one: T, nowMs: number): void {
     let counted = this.counted.get(one)
     if (counted === undefined) {
@@ -112,7 +113,7 @@ export class Forecast<T extends Growing> {
     this.count(one, counted, nowMs)
   }
 
-  /** It is here no longer. */
+  /** Removes a trajectory. */
   take(one: T): void {
     const counted = this.counted.get(one)
     if (counted === undefined) return
@@ -121,28 +122,28 @@ export class Forecast<T extends Growing> {
     this.holdPrompt(one.group, counted.sharedTokens, -1)
   }
 
-  /** A turn took so long for so many tokens. */
+  /** Observes the speed of a turn that has ended. */
   grew(tokens: number, ms: number): void {
     if (tokens < 2 || !(ms > 0)) return
     const speed = tokens / ms
-    this.speed = this.speed === 0 ? speed : this.speed + newest * (speed - this.speed)
+    this.speed = this.speed === 0 ? speed : this.speed + latestWeight * (speed - this.speed)
   }
 
   private count(one: T, counted: Counted, nowMs: number): void {
-    const ownLess = this.spec.blockTokens / 2 - counted.sharedTokens
+    const ownOffset = this.spec.blockTokens / 2 - counted.sharedTokens
     const sinceMs = Math.max(0, nowMs - one.sinceMs)
     if (one.phase === 'running') {
       const most = Math.max(1, one.boundTokens - one.contextTokens)
-      this.expect(counted.tokens, one, ownLess, Math.min(most, sinceMs * this.speed), 1)
+      this.expect(counted.tokens, one, ownOffset, Math.min(most, sinceMs * this.speed), 1)
     } else {
-      // What rests in a tool may be evicted: the longer it rests, the less it is counted on.
-      this.expect(counted.tokens, one, ownLess, 0, one.phase === 'tool' ? 2 ** (-sinceMs / this.toolHalfLifeMs) : 1)
+      // KV in a tool may be evicted: its weight decays with the time in the tool.
+      this.expect(counted.tokens, one, ownOffset, 0, one.phase === 'tool' ? 2 ** (-sinceMs / this.toolHalfLifeMs) : 1)
     }
     this.add(counted, 1)
   }
 
-  /** What a trajectory that has `grown` since it was last heard of is expected to hold at each horizon, its own part. */
-  private expect(into: Float64Array, one: T, ownLess: number, grown: number, weight: number): void {
+  /** Computes a trajectory's expected own tokens at each horizon. @param grown tokens since its length was last reported */
+  private expect(into: Float64Array, one: T, ownOffset: number, grown: number, weight: number): void {
     const { lengths } = this
     const budget = Math.max(1, one.boundTokens - one.promptTokens)
     const left = Math.max(0, one.boundTokens - one.contextTokens - grown)
@@ -150,7 +151,7 @@ export class Forecast<T extends Growing> {
     const longest = this.longestBudget()
     const before = lengths.cumulative(share)
     const survival = lengths.survivalOf(one.group)
-    const own = one.contextTokens + grown + ownLess
+    const own = one.contextTokens + grown + ownOffset
     into[0] = weight * own
     for (let k = 1; k < horizons.length; k++) {
       const more = horizons[k]! * longest
@@ -159,7 +160,7 @@ export class Forecast<T extends Growing> {
     }
   }
 
-  /** A group has one prompt an engine, as in the ledger; a member with another length does not share it. */
+  /** Returns the shared part of a prompt, as in kvAccount.ts: one prompt per group; another length is not shared. */
   private shared({ group, promptTokens }: T): number {
     const { prefixSharing, blockTokens } = this.spec
     if (!prefixSharing) return 0

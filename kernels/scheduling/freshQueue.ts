@@ -1,22 +1,23 @@
 /**
- * Trajectories that have not begun, in the order in which a policy wants to begin them.
+ * Queues the trajectories that have not begun, in the order in which the policy begins them.
  *
- * oldest: by start order. longest: a few of each group first, to learn how long its members become; then those of the
- * groups that seem to become longest, so that the end of a step is not spent waiting for them.
- * Invariant: one that has waited much longer than trajectories live goes ahead of all, so that none waits for ever.
+ * in   members that are pushed and removed, what is learnt about lengths        out  the member that begins next
+ * oldest: by start order. longest: first a few members of each group, to learn how long its members become; then members of
+ * the groups that seem to become longest, so that a step does not end by waiting for them.
+ * Invariant: no starvation. A member that has waited 20 times as long as trajectories live goes ahead of all others.
  */
 import type { GroupId } from '../../messages/ids'
+import { type Member, oldestFirst } from './engineState'
 import { Heap, type HeapItem } from './heap'
 import type { LengthModel } from './lengthModel'
 import type { StartOrder } from './policy'
-import { type Member, oldestFirst } from './seat'
 
-/** Members of a group that begin before any is preferred for its length. */
+/** Members of each group that begin before groups are ordered by length. */
 const probes = 4
-/** How many lives of a trajectory one may wait before it goes ahead. */
+/** Longest wait in mean lifetimes of a trajectory, before a member goes ahead of all others. */
 const patienceLives = 20
 
-interface Waiting extends HeapItem {
+interface WaitingGroup extends HeapItem {
   readonly group: GroupId
   readonly members: Heap<Member>
   begun: number
@@ -25,22 +26,23 @@ interface Waiting extends HeapItem {
 
 interface Place extends HeapItem {
   readonly member: Member
-  /** When it was first looked at as one that waits. */
+  /** Time of the first `peek` while this member waited. */
   sinceMs: number
 }
 
-const probed = ({ begun }: Waiting): number => (begun < probes ? 0 : 1)
+/** 0 while a group is being probed, then 1. */
+const probed = ({ begun }: WaitingGroup): number => (begun < probes ? 0 : 1)
 
 export class FreshQueue {
-  private readonly groups = new Map<GroupId, Waiting>()
-  private readonly byGroup = new Heap<Waiting>(
+  private readonly groups = new Map<GroupId, WaitingGroup>()
+  private readonly byGroup = new Heap<WaitingGroup>(
     (a, b) => probed(a) - probed(b) || a.factor - b.factor || oldestFirst(a.members.peek()!, b.members.peek()!),
   )
   private readonly places = new Map<Member, Place>()
   private readonly byAge = new Heap<Place>((a, b) => oldestFirst(a.member, b.member))
   private unseen: Place[] = []
-  private livesMs = 0
-  private lives = 0
+  private lifetimesMs = 0
+  private ended = 0
 
   constructor(
     private readonly order: StartOrder,
@@ -51,12 +53,12 @@ export class FreshQueue {
     return this.places.size
   }
 
-  /** One that has waited longer goes ahead. Infinity before a trajectory has ended. */
+  /** Wait after which a member goes ahead of all others. Infinity before any trajectory has ended. */
   get patienceMs(): number {
-    return this.lives === 0 ? Number.POSITIVE_INFINITY : (patienceLives * this.livesMs) / this.lives
+    return this.ended === 0 ? Number.POSITIVE_INFINITY : (patienceLives * this.lifetimesMs) / this.ended
   }
 
-  /** The one that is to begin next. */
+  /** Returns the member that begins next. */
   peek(nowMs: number): Member | undefined {
     for (const place of this.unseen) place.sinceMs = nowMs
     if (this.unseen.length > 0) this.unseen = []
@@ -85,7 +87,7 @@ export class FreshQueue {
     this.byGroup.push(group)
   }
 
-  /** Takes one out: it begins, or is gone. */
+  /** Removes a member that begins or is over. */
   remove(member: Member): void {
     this.byAge.remove(this.places.get(member)!)
     this.places.delete(member)
@@ -97,8 +99,8 @@ export class FreshQueue {
     else this.groups.delete(member.group)
   }
 
-  /** A group's lengths are known better. */
-  learnt(group: GroupId): void {
+  /** Reorders a group after its lengths have become better known. */
+  groupLearnt(group: GroupId): void {
     const waiting = this.groups.get(group)
     if (waiting === undefined || this.order === 'oldest') return
     this.byGroup.remove(waiting)
@@ -106,9 +108,9 @@ export class FreshQueue {
     this.byGroup.push(waiting)
   }
 
-  /** A trajectory lived so long, from its beginning to its end. */
-  lived(ms: number): void {
-    this.livesMs += ms
-    this.lives++
+  /** Observes a trajectory's lifetime, from its first turn to its end. */
+  trajectoryEnded(lifetimeMs: number): void {
+    this.lifetimesMs += lifetimeMs
+    this.ended++
   }
 }

@@ -1,17 +1,17 @@
 /**
- * What a trajectory will grow to, guessed from the lengths of its group.
+ * Estimates a trajectory's final length from the lengths of its group.
  *
  * in   lengths of members as they run and finish        out  a quantile of the final length, given the present one
- * Those that finish first are the short ones, so a quantile of finished lengths alone would be too small: members that
- * still run count as "longer than now" (the product-limit estimate; Kaplan and Meier, 1958).
- * Invariant: a guess lies between the present length and the bound. A group is forgotten with its last member.
+ * Short members finish first, so a quantile of finished lengths alone would be too small. Running members count as
+ * "longer than now" (right-censored; product-limit estimate, Kaplan and Meier, 1958).
+ * Invariant: an estimate lies between the present length and the bound. A group is removed with its last member.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 
 export interface GrowthOptions {
-  /** Share of members that should end within the guess; null: always the bound. Default 0.9. */
+  /** Share of members that should end within the estimate; null: always the bound. Default 0.9. */
   readonly quantile?: number | null
-  /** Finished members of a group before its lengths are believed. Default 4. */
+  /** Finished members of a group before its lengths are used. Default 4. */
   readonly minFinished?: number
 }
 
@@ -30,11 +30,11 @@ export class GroupLengths {
     this.quantile = options.quantile === undefined ? 0.9 : options.quantile
     this.minFinished = options.minFinished ?? 4
     if (this.quantile !== null && !(this.quantile > 0 && this.quantile < 1)) {
-      throw new RangeError(`a quantile of ${this.quantile}: it lies between 0 and 1`)
+      throw new RangeError(`quantile is ${this.quantile}, expected a number between 0 and 1, or null`)
     }
   }
 
-  /** A member is known, or has grown. Prompt and response together, tokens. */
+  /** Records a member's present length: prompt and response together, tokens. */
   observe(group: GroupId, trajectory: TrajectoryId, tokens: number): void {
     let known = this.groups.get(group)
     if (known === undefined) {
@@ -44,7 +44,7 @@ export class GroupLengths {
     known.live.set(trajectory, tokens)
   }
 
-  /** A member ended with the length last observed; `counts` is false where that says nothing (it failed). */
+  /** Records that a member ended with the length last observed. @param counts false if that length says nothing (it failed) */
   finish(group: GroupId, trajectory: TrajectoryId, counts = true): void {
     const known = this.groups.get(group)
     const tokens = known?.live.get(trajectory)
@@ -58,7 +58,7 @@ export class GroupLengths {
     }
   }
 
-  /** What a member of `tokens` may still grow to. */
+  /** Returns what a member of `tokens` may still grow to. */
   estimate(group: GroupId, trajectory: TrajectoryId, tokens: number, boundTokens: number): number {
     const bound = Math.max(tokens, boundTokens)
     const known = this.groups.get(group)

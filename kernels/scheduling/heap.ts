@@ -1,9 +1,12 @@
 /**
- * A binary heap whose items can be taken out from the middle: each knows its place.
- * The least by `compare` comes first; `compare` must order any two different items, so that the order is never chance.
+ * A binary heap that can remove items from its middle, since each item knows its index.
+ *
+ * in   items and their order        out  the least item by `compare`, first
+ * Invariant: `compare` orders any two different items, so the order never depends on insertion. Push, pop and remove are
+ * O(log n).
  */
 export interface HeapItem {
-  /** Place in the heap that holds the item, −1 outside. Written by the heap alone. */
+  /** Index in the heap that holds the item, −1 outside. Only the heap writes it. */
   heapIndex: number
 }
 
@@ -31,7 +34,7 @@ export class Heap<T extends HeapItem> {
     return first
   }
 
-  /** Throws RangeError for an item that is not in this heap. */
+  /** @throws RangeError on an item that is not in this heap */
   remove(item: T): void {
     const at = item.heapIndex
     if (this.items[at] !== item) throw new RangeError('the item is not in this heap')
@@ -42,7 +45,7 @@ export class Heap<T extends HeapItem> {
     if (last.heapIndex === at) this.down(last, at)
   }
 
-  /** All items, in no order that means anything. */
+  /** All items, in no particular order. */
   values(): IterableIterator<T> {
     return this.items.values()
   }

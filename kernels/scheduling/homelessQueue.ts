@@ -1,12 +1,13 @@
 /**
- * Trajectories that have begun and have no engine: theirs has left, or they were paused.
+ * Queues the trajectories that have begun and have no engine, because it left or because they were paused.
  *
- * Those of lost engines go first, then those that have had least, so that all get on at about one speed.
- * Invariant: one that was paused longer ago than trajectories wait goes ahead of all, so that a stream of younger ones holds
- * none back for ever. Only differences of times count: a clock may show a date.
+ * in   members that are pushed and removed        out  the member that continues next
+ * Members of lost engines go first, then those with the fewest tokens after the prompt, so that all progress at a similar speed.
+ * Invariant: no starvation. A member that has been paused for longer than `patienceMs` goes ahead of all others. Only
+ * differences of times count, so any clock will do.
  */
+import { type Member, oldestFirst } from './engineState'
 import { Heap, type HeapItem } from './heap'
-import { type Member, oldestFirst } from './seat'
 
 interface Pause extends HeapItem {
   readonly member: Member
@@ -22,7 +23,7 @@ export class HomelessQueue {
     return this.byRank.size
   }
 
-  /** The one that is to go on next. */
+  /** Returns the member that continues next. */
   peek(nowMs: number, patienceMs: number): Member | undefined {
     const oldest = this.byAge.peek()
     return oldest !== undefined && nowMs - oldest.sinceMs > patienceMs ? oldest.member : this.byRank.peek()

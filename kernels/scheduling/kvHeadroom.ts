@@ -1,13 +1,13 @@
 /**
- * `kv-headroom`, the default: what all placed trajectories are expected to hold at once has to fit an engine's KV before
- * another begins there (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, for trajectories in place of requests).
+ * Policy `kv-headroom`, the default: a trajectory begins on an engine only if the expected peak of all its trajectories fits
+ * the engine's KV (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, but for trajectories instead of requests).
  *
- * - A turn of a placed trajectory goes ahead of those that have not begun, on its engine, where its prefix is.
- * - Where it finds no KV it is paused: it gives up its place and goes on where there is room, those that have had least
- *   first. So all get on at about one speed, and the long ones, which nobody can tell beforehand, do not come last.
- * - Of those that have not begun, the groups that seem to become longest go first, after a few of each group.
- * - A trajectory moves between two turns only: when it was paused, or its engine's load is above another's by a margin.
- * - An engine on which nothing runs takes the first that waits, however large: nothing waits for ever, and no KV idles.
+ * - The next turn of a placed trajectory goes ahead of trajectories that have not begun, on its engine, which has its prefix.
+ * - If that turn finds no KV, its trajectory is paused: it leaves its engine and continues where there is room, trajectories
+ *   with the fewest tokens first. So all progress at a similar speed, and long ones, which cannot be predicted, do not come last.
+ * - Among trajectories that have not begun, a few of each group go first, then the groups that seem to become longest.
+ * - A trajectory moves only between two turns: after a pause, or if its engine's load is above another's by a margin.
+ * - An engine without a running turn takes the first waiting one of any size, so nothing starves and no KV idles.
  */
 import {
   type EngineView,
@@ -20,16 +20,16 @@ import {
   type WaitingTurn,
 } from './policy'
 
-/** A turn that goes on may use this much of the reserve, so that the next to begin does not pause it at once. */
+/** Share of the reserve that stays free of continuing turns too. They may use the rest, so that the next start does not pause them at once. */
 const reserveOfTurns = 0.5
-/** Of the margin: engines with next to nothing on them are about equally fast. */
+/** Lower bound of the load in the margin: almost empty engines are about equally fast. */
 const leastMargin = 0.1
 /**
- * Trajectories of one turn cannot be paused, but an engine that is full preempts the newest, which has little to lose:
- * where nearly all turns are the last of theirs, so much more is begun.
+ * Added overcommit if every turn is the last of its trajectory. Such trajectories cannot be paused, but a full engine
+ * preempts the newest one, which has little to lose.
  */
 const singleTurnOvercommit = 3
-/** And so much before any has ended, where all would then be under way: a few that are left over come last. */
+/** Overcommit before any turn has ended, if all waiting trajectories can begin with it: otherwise a few would come last. */
 const lastOvercommit = 1.5
 
 export const kvHeadroom: Policy = {
@@ -39,15 +39,15 @@ export const kvHeadroom: Policy = {
   next(view) {
     for (const engine of view.engines) {
       if (engine.head === undefined) continue
-      const step = goOn(view, engine, engine.head)
+      const step = continueTurn(view, engine, engine.head)
       if (step) return step
     }
     return begin(view)
   },
 }
 
-/** The next turn of a trajectory that is placed on `engine`. */
-function goOn(view: SchedulerView, engine: EngineView, turn: WaitingTurn): Step | null {
+/** Decides on the next turn of a trajectory that is placed on `engine`. */
+function continueTurn(view: SchedulerView, engine: EngineView, turn: WaitingTurn): Step | null {
   const load = loadOf(view, engine)
   const margin = marginOf(view, load)
   if (load >= margin) {
@@ -61,11 +61,11 @@ function goOn(view: SchedulerView, engine: EngineView, turn: WaitingTurn): Step 
   if (engine.running === 0 || held <= roundedCapacity(engine) - reserve) {
     return { kind: 'start', turn, engine: engine.spec.engine }
   }
-  // Where growth was reserved in full, those ahead of it will end before long.
+  // Without forecasts, growth was reserved in full: trajectories ahead of this one will end before long.
   return view.forecasts ? { kind: 'pause', turn } : null
 }
 
-/** The first turn of a trajectory, or the next one of a trajectory that has no engine. */
+/** Decides on the first turn of a trajectory, or the next turn of a trajectory without an engine. */
 function begin(view: SchedulerView): Step | null {
   const turn = nextToBegin(view)
   if (turn === undefined) return null
@@ -77,7 +77,7 @@ function begin(view: SchedulerView): Step | null {
   return engine ? { kind: 'start', turn, engine: engine.spec.engine } : null
 }
 
-/** Those that have lost their engine, then fresh ones, then paused ones; but a paused one that has waited too long goes ahead. */
+/** Prefers trajectories that lost their engine, then those that have not begun, then paused ones. A paused one that has waited too long goes first. */
 function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): WaitingTurn | undefined {
   if (homeless === undefined || fresh === undefined) return homeless ?? fresh
   const { pausedMs } = homeless
@@ -85,8 +85,10 @@ function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): Wai
 }
 
 /**
- * Of the engines whose KV, times `most`, holds what all their trajectories and this one are expected to need, the one that
- * is least loaded with it: whose load is at most `maxLoad` without it and below `belowLoad` with it.
+ * Returns the engine with the lowest load after the turn's trajectory is added; null if no engine has room.
+ *
+ * An engine has room if its demand with the trajectory is at most `most` times its KV without the reserve, its load without
+ * the trajectory is at most `maxLoad`, and its load with it is below `belowLoad`.
  */
 function roomiest(
   view: SchedulerView,
@@ -100,7 +102,7 @@ function roomiest(
   const nothingIsKnown = turn === view.fresh && view.forecasts && view.lastTurnShare === 0
   const limit = nothingIsKnown ? Math.max(most, lastOvercommit) : most
   for (const engine of view.engines) {
-    // A turn that waits here has begun: it goes ahead.
+    // The turn that waits here belongs to a trajectory that has begun: it goes ahead.
     if (engine.head !== undefined || !hasSlot(engine)) continue
     const { kvTokens } = engine.spec
     const room = roundedCapacity(engine) - reserveOf(view, engine)
@@ -116,11 +118,11 @@ function roomiest(
   return best
 }
 
-/** Whether an engine's share of all that have not begun may begin at once, if each adds so much to what is taken. */
+/** Says whether an engine's share of all fresh trajectories fits at once, if each adds `added` tokens to `taken`. */
 const allMayBegin = (view: SchedulerView, taken: number, added: number, room: number): boolean =>
   taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit
 
-/** With bounds nothing is ever preempted: what rests in a tool keeps its KV. */
+/** Says whether an engine has nothing to do. Without forecasts, trajectories in a tool keep their KV and so count. */
 const isIdle = ({ forecasts }: SchedulerView, { running, waiting, inTool }: EngineView): boolean =>
   running === 0 && waiting === 0 && (forecasts || inTool === 0)
 
@@ -128,13 +130,13 @@ const loadOf = (view: SchedulerView, engine: EngineView): number =>
   (view.demandTokens(engine) + engine.foreignTokens) / engine.spec.kvTokens
 
 /**
- * How far below this load another engine's must be for a trajectory to move: a share of the KV where that is scarce, else of
- * the load itself, since a step takes the longer the more KV it reads, whatever is free.
+ * Returns how far below this load another engine's load must be for a trajectory to move. The margin is a share of the
+ * load, at most of a full KV: an engine's step takes the longer the more KV it reads, however much is free.
  */
 const marginOf = ({ options }: SchedulerView, load: number): number =>
   options.repinMargin * Math.min(1, Math.max(leastMargin, load))
 
-/** Without priorities the engine's victim may be an old trajectory: stay further away from preemption. */
+/** Returns the KV to keep free. Without priorities a preemption may hit an old trajectory, so the reserve is larger. */
 const reserveOf = (view: SchedulerView, engine: EngineView): number => {
   const { reserveShare, reserveShareWithoutPriority } = view.options
   return engine.spec.kvTokens * (engine.spec.prioritySign === 0 ? reserveShareWithoutPriority : reserveShare)

@@ -1,6 +1,7 @@
 /**
- * `least-requests`: a trajectory goes to the engine with the fewest requests in flight and stays there for ever, as verl
- * routes (its server manager, read 2026). Knows nothing of KV, never rebalances.
+ * Policy `least-requests`: places a trajectory on the engine with the fewest requests in flight, where it stays for good.
+ *
+ * verl routes like this (its server manager, read in 2026). The policy ignores KV and never rebalances.
  */
 import { fits, least, type Policy } from './policy'
 import { startPlaced } from './staticAsync'

@@ -1,45 +1,46 @@
 /**
- * How long rollouts become, learnt while they run: how likely one ends at each length, for all and for each group.
+ * Learns how long rollouts become while they run: the hazard of ending at each length, for all rollouts and for each group.
  *
- * in   lengths of rollouts as they grow and end        out  the chance to be still running so many tokens later
- * Those that end first are the short ones, so lengths of ended rollouts alone would mislead: every rollout counts for each
- * stretch of its budget that it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958).
- * A group's members are alike: its hazard is the common one times a factor with a gamma prior (Clayton, 1978).
- * Before anything is known, a rollout is as likely to end in any stretch of its budget as in any other.
+ * in   lengths of rollouts as they grow and end        out  the probability that a rollout still runs some tokens later
+ * Short rollouts end first, so ended rollouts alone would mislead. Every rollout counts in each stretch of its budget that
+ * it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958).
+ * Members of a group are alike: the group's hazard is the common one times a factor with a gamma prior (Clayton, 1978).
+ * The prior for the common hazard: a rollout is equally likely to end in any stretch of its budget.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 
+/** Equal parts of a budget. */
 const stretches = 32
-/** Rollouts that the assumption about lengths weighs as much as, and ends of a group that its factor of one does. */
+/** Weight of the priors: of the common hazard, in rollouts; of a group's factor of 1, in ends. */
 const priorRollouts = 4
 const priorEnds = 2
-/** Observed ends after which older ones count half: the model that writes them changes. */
-const memory = 4096
+/** Ends after which all counts are halved, since the policy that writes the rollouts changes. */
+const maxEnds = 4096
 
-interface Seen {
+interface Observed {
   readonly group: GroupId
-  /** Share of its budget that it is known to have passed. */
+  /** Share of its budget that the rollout is known to have passed. */
   passed: number
 }
 
 interface Group {
   members: number
   ends: number
-  /** Ends that the common hazard would have let expect. */
+  /** Ends that the common hazard predicts. */
   expected: number
 }
 
 export class LengthModel {
   private readonly ends = new Float64Array(stretches)
   private readonly exposure = new Float64Array(stretches)
-  /** [stretches + 1] the common hazard, summed up to the beginning of each stretch. */
+  /** [stretches + 1] Common hazard, cumulated up to the start of each stretch. */
   private readonly summed = new Float64Array(stretches + 1)
   private readonly groups = new Map<GroupId, Group>()
-  private readonly rollouts = new Map<TrajectoryId, Seen>()
+  private readonly rollouts = new Map<TrajectoryId, Observed>()
   private total = 0
   private stale = true
 
-  /** A rollout has used so much of its budget of tokens after the prompt. */
+  /** Records the share of its budget, tokens after the prompt, that a rollout has used. */
   observe(group: GroupId, trajectory: TrajectoryId, share: number): void {
     let seen = this.rollouts.get(trajectory)
     if (seen === undefined) {
@@ -59,31 +60,31 @@ export class LengthModel {
     this.stale = true
   }
 
-  /** It is over, with the length last observed. `counts` is false where that says nothing. */
+  /** Records that a rollout ended with the length last observed. @param counts false if that length says nothing (it failed) */
   finish(trajectory: TrajectoryId, counts: boolean): void {
     const seen = this.rollouts.get(trajectory)
     if (seen === undefined) return
     this.rollouts.delete(trajectory)
     const group = this.groups.get(seen.group)!
     group.members--
-    // One that used its whole budget did not end by itself: it has passed every stretch, which is counted already.
+    // A rollout that used its whole budget did not end by itself. Its exposure in every stretch has been counted.
     if (counts && seen.passed < 1) {
       this.ends[Math.floor(seen.passed * stretches)]!++
       group.ends++
       this.total++
       this.stale = true
-      if (this.total > memory) this.forgetHalf()
+      if (this.total > maxEnds) this.forgetHalf()
     }
     if (group.members === 0) this.groups.delete(seen.group)
   }
 
-  /** How much likelier to end than others a group's members are, at any length: below 1 for the long ones. */
+  /** Returns a group's hazard relative to the common one: below 1 for a group of long rollouts. */
   factor(group: GroupId): number {
     const known = this.groups.get(group)
     return known === undefined ? 1 : (known.ends + priorEnds) / (known.expected + priorEnds)
   }
 
-  /** The chance that a member of the group passes so much of the common hazard: its factor is not known for sure. */
+  /** Returns the probability that a member survives a cumulative common hazard, integrated over the group's uncertain factor. */
   survivalOf(group: GroupId): (hazard: number) => number {
     const known = this.groups.get(group)
     const ends = (known?.ends ?? 0) + priorEnds
@@ -91,7 +92,7 @@ export class LengthModel {
     return hazard => (expected / (expected + hazard)) ** ends
   }
 
-  /** The common hazard summed over a budget's first `share`. At its end every rollout is over, whatever this says. */
+  /** Returns the common hazard cumulated over a budget's first `share`. At share 1 every rollout is over, whatever this returns. */
   cumulative(share: number): number {
     if (this.stale) this.sum()
     if (share >= 1) return this.summed[stretches]!
@@ -104,7 +105,7 @@ export class LengthModel {
   private sum(): void {
     this.stale = false
     for (let i = 0; i < stretches; i++) {
-      // Of rollouts equally likely to end anywhere, 1 in (n − i) of those that reach stretch i end there.
+      // If a rollout is equally likely to end in any stretch, 1 of (n − i) that reach stretch i ends in it.
       const assumed = (stretches - i - 0.5) / stretches
       const ends = this.ends[i]! + priorRollouts / stretches
       this.summed[i + 1] = this.summed[i]! + ends / (this.exposure[i]! + priorRollouts * assumed)

@@ -1,22 +1,21 @@
 /**
- * A scheduler without an actor around it: the queues, the ledger, and a policy that is asked step by step.
+ * Implements a scheduler as plain state, without an actor: events change it, and a policy is asked step by step.
  *
- * in   engines that come, go and report; turns that are asked for, end, and trajectories that are released
- * out  `decide(nowMs)`: which turns start where, whose KV is dropped, which turns fit no engine
- * Invariant: the same calls give the same decisions; an engine never runs more than its maxSequences; messages that come
- * twice or late change nothing. It changes only itself; a simulator drives it exactly as the scheduler actor does.
+ * in   engines that join, leave and report; turns that are asked for, start and end; trajectories that are released
+ * out  `decide(nowMs)`: which turns start where, whose KV is evicted, which turns fit no engine
+ * The scheduler actor and the simulator drive it in the same way.
+ * Invariant: the same calls give the same decisions; an engine never runs more than its maxSequences; events that come
+ * twice or late change nothing.
  */
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 import type { PolicyName, Scheduler, SchedulerDecision, SchedulerOptions, TurnAsk, TurnAssignment } from './contract'
-import { FreshQueue } from './freshQueue'
-import { Heap } from './heap'
-import { HomelessQueue } from './homelessQueue'
+import type { Member, StateView } from './engineState'
+import type { EngineSpec, KvReport } from './kvAccount'
 import { kvHeadroom } from './kvHeadroom'
 import { leastRequests } from './leastRequests'
-import { type EngineSpec, type KvReport, Ledger } from './ledger'
-import { Outlook } from './outlook'
-import { fits, type Policy, type PolicyOptions, type SchedulerView, type Step, type WaitingTurn } from './policy'
-import { type Member, oldestFirst, type Seat, Seen } from './seat'
+import type { Ledger } from './ledger'
+import { Placement } from './placement'
+import type { Policy, PolicyOptions, SchedulerView, Step, WaitingTurn } from './policy'
 import { staticPolicy } from './static'
 import { staticAsync } from './staticAsync'
 
@@ -34,7 +33,7 @@ const defaults: PolicyOptions = {
   reserveShareWithoutPriority: 0.1,
 }
 
-/** Throws RangeError on an unknown policy or an option out of range. */
+/** @throws RangeError on an unknown policy or an option out of range */
 export function createScheduler(policy: PolicyName, options: SchedulerOptions = {}): Scheduler {
   if (!Object.hasOwn(policies, policy)) {
     throw new RangeError(`no scheduling policy '${policy}'; there are ${Object.keys(policies).join(', ')}`)
@@ -43,30 +42,19 @@ export function createScheduler(policy: PolicyName, options: SchedulerOptions = 
 }
 
 class PolicyScheduler implements Scheduler, SchedulerView {
-  readonly ledger: Ledger
   readonly options: PolicyOptions
-  nowMs = 0
-  engines: readonly Seen[] = []
-  private readonly rule: Policy
-  private readonly outlook: Outlook
-  private readonly seats = new Map<EngineId, Seat>()
-  private readonly members = new Map<TrajectoryId, Member>()
-  private readonly freshQueue: FreshQueue
-  private readonly homelessQueue = new HomelessQueue()
-  private evictions: { trajectory: TrajectoryId; engine: EngineId }[] = []
+  private readonly placement: Placement
 
   constructor(
     readonly policy: PolicyName,
     options: SchedulerOptions,
   ) {
-    this.rule = policies[policy]
-    this.ledger = new Ledger(options)
-    this.outlook = new Outlook(this.ledger, options)
-    this.freshQueue = new FreshQueue(this.rule.startOrder ?? 'oldest', this.outlook.lives)
+    this.placement = new Placement(policies[policy], options)
+    const { forecasts } = this.placement.demand
     this.options = {
       repinMargin: options.repinMargin ?? defaults.repinMargin,
-      overcommit: options.overcommit ?? (this.outlook.forecasts ? defaults.overcommit : 1),
-      reserveShare: options.reserveShare ?? (this.outlook.forecasts ? defaults.reserveShare : 0),
+      overcommit: options.overcommit ?? (forecasts ? defaults.overcommit : 1),
+      reserveShare: options.reserveShare ?? (forecasts ? defaults.reserveShare : 0),
       reserveShareWithoutPriority: options.reserveShareWithoutPriority ?? defaults.reserveShareWithoutPriority,
     }
     for (const [name, value] of Object.entries(this.options)) {
@@ -76,314 +64,181 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     }
   }
 
-  // ---- the view ----
+  // The policy's view.
+
+  get nowMs(): number {
+    return this.placement.nowMs
+  }
+
+  get engines(): readonly StateView[] {
+    return this.placement.engines
+  }
 
   get homeless(): WaitingTurn | undefined {
-    return this.homelessQueue.peek(this.nowMs, this.patienceMs)
+    return this.placement.firstHomeless()
   }
 
   get fresh(): WaitingTurn | undefined {
-    return this.freshQueue.peek(this.nowMs)
+    return this.placement.freshQueue.peek(this.nowMs)
   }
 
   get freshCount(): number {
-    return this.freshQueue.size
+    return this.placement.freshQueue.size
   }
 
   get patienceMs(): number {
-    return this.freshQueue.patienceMs
+    return this.placement.freshQueue.patienceMs
   }
 
   get forecasts(): boolean {
-    return this.outlook.forecasts
+    return this.placement.demand.forecasts
   }
 
   get lastTurnShare(): number {
-    return this.outlook.lastTurnShare
+    return this.placement.demand.lastTurnShare
   }
 
-  demandTokens(engine: Seen): number {
-    return this.outlook.demandTokens(engine, this.nowMs)
+  demandTokens(engine: StateView): number {
+    return this.placement.demand.demandTokens(engine, this.nowMs)
   }
 
-  demandTokensWith(engine: Seen, turn: WaitingTurn): number {
-    return this.outlook.demandTokensWith(engine, this.members.get(turn.trajectory)!, this.nowMs)
+  demandTokensWith(engine: StateView, turn: WaitingTurn): number {
+    return this.placement.demand.demandTokensWith(engine, this.memberOf(turn), this.nowMs)
   }
 
-  heldTokensWith(engine: Seen, turn: WaitingTurn): number {
-    return this.outlook.heldTokensWith(engine, this.members.get(turn.trajectory)!, this.nowMs)
+  heldTokensWith(engine: StateView, turn: WaitingTurn): number {
+    return this.placement.demand.heldTokensWith(engine, this.memberOf(turn), this.nowMs)
   }
 
-  // ---- events ----
+  // Events.
+
+  get ledger(): Ledger {
+    return this.placement.ledger
+  }
 
   get waitingTurns(): number {
-    let waiting = this.freshQueue.size + this.homelessQueue.size
-    for (const seat of this.seats.values()) waiting += seat.queue.size
+    const { freshQueue, homelessQueue, states } = this.placement
+    let waiting = freshQueue.size + homelessQueue.size
+    for (const state of states.values()) waiting += state.queue.size
     return waiting
   }
 
   engineJoined(spec: EngineSpec): void {
-    if (this.seats.has(spec.engine)) this.engineLeft(spec.engine)
-    this.ledger.join(spec)
-    // Shares are equal from here on; the newcomer does not make up for what it missed.
-    for (const seat of this.seats.values()) seat.placed = 0
-    const forecast = this.outlook.newForecast(spec)
-    this.seats.set(spec.engine, { queue: new Heap(oldestFirst), forecast, placed: 0, wave: 0 })
-    this.look()
+    this.placement.leave(spec.engine)
+    this.placement.join(spec)
   }
 
   engineLeft(engine: EngineId): readonly TrajectoryId[] {
-    const seat = this.seats.get(engine)
-    if (seat === undefined) return []
-    this.seats.delete(engine)
-    const wereRunning: TrajectoryId[] = []
-    for (const trajectory of this.ledger.leave(engine)) {
-      const member = this.members.get(trajectory)!
-      member.engine = null
-      if (member.phase === 'placed') {
-        seat.queue.remove(member)
-        this.enqueue(member, 'homeless')
-      } else {
-        if (member.phase === 'running') wereRunning.push(trajectory)
-        member.phase = 'lost'
-      }
-    }
-    this.evictions = this.evictions.filter(one => one.engine !== engine)
-    this.look()
-    return wereRunning
+    return this.placement.leave(engine)
   }
 
   engineStatus(status: KvReport & { readonly engine: EngineId }): void {
-    if (this.seats.has(status.engine)) this.ledger.correct(status.engine, status)
+    if (this.placement.states.has(status.engine)) this.ledger.correct(status.engine, status)
   }
 
   turnAsked(ask: TurnAsk): void {
-    const member = this.members.get(ask.trajectory) ?? this.newMember(ask)
+    const { members, states, demand } = this.placement
+    const member = members.get(ask.trajectory) ?? this.placement.add(ask)
     member.contextTokens = ask.contextTokens
     member.boundTokens = ask.boundTokens
-    this.learn(member)
+    this.placement.learn(member)
     switch (member.phase) {
       case 'fresh':
       case 'homeless':
         return
       case 'placed':
-        this.ledger.grow(member.trajectory, { needTokens: this.outlook.needTokens(member) })
+        this.ledger.grow(member.trajectory, { needTokens: demand.needTokens(member) })
         return
       case 'lost':
-        this.enqueue(member, 'homeless')
+        this.placement.enqueue(member, 'homeless')
         return
       case 'running':
       case 'tool':
-        this.ledger.return(member.trajectory, this.outlook.needTokens(member))
-        this.enqueue(member, 'placed')
-        this.seats.get(member.engine!)!.forecast.put(member, this.nowMs)
+        this.ledger.return(member.trajectory, demand.needTokens(member))
+        this.placement.enqueue(member, 'placed')
+        states.get(member.engine!)!.forecast.put(member, this.nowMs)
     }
   }
 
   turnRunning(ask: TurnAsk, engine: EngineId): void {
     this.turnAsked({ ...ask, engine })
-    const member = this.members.get(ask.trajectory)
-    if (member?.phase === 'placed' && member.engine === engine) this.start(member, engine)
+    const member = this.placement.members.get(ask.trajectory)
+    if (member?.phase === 'placed' && member.engine === engine) this.placement.start(member, engine)
   }
 
   turnEnded(trajectory: TrajectoryId, contextTokens: number, nowMs: number): void {
-    const member = this.members.get(trajectory)
+    const { members, states, demand } = this.placement
+    const member = members.get(trajectory)
     if (member?.phase !== 'running') return
-    const { forecast } = this.seats.get(member.engine!)!
-    this.outlook.turnEnded()
+    const { forecast } = states.get(member.engine!)!
+    demand.turnEnded()
     forecast.grew(contextTokens - member.contextTokens, nowMs - member.sinceMs)
     member.phase = 'tool'
     member.sinceMs = nowMs
     member.contextTokens = contextTokens
-    this.nowMs = nowMs
-    this.learn(member)
+    this.placement.nowMs = nowMs
+    this.placement.learn(member)
     forecast.put(member, nowMs)
     this.ledger.toTool(trajectory, contextTokens, nowMs)
-    this.ledger.grow(trajectory, { needTokens: this.outlook.needTokens(member) })
+    this.ledger.grow(trajectory, { needTokens: demand.needTokens(member) })
   }
 
   trajectoryReleased(trajectory: TrajectoryId, counts = true): void {
-    const member = this.members.get(trajectory)
+    const { members, freshQueue, demand } = this.placement
+    const member = members.get(trajectory)
     if (member === undefined) return
-    this.queueOf(member)?.remove(member)
-    const holding = this.ledger.holding(trajectory)
-    const engine = holding !== undefined && holding.tokens > 0 ? holding.engine : member.lastEngine
-    if (engine !== null && this.seats.has(engine)) this.evictions.push({ trajectory, engine })
-    this.ledger.release(trajectory)
-    if (member.engine !== null) this.seats.get(member.engine)!.forecast.take(member)
-    if (counts && member.begunMs !== null) this.freshQueue.lived(this.nowMs - member.begunMs)
-    this.outlook.lifeEnded(member.group, trajectory, counts, member.begunMs !== null)
-    this.freshQueue.learnt(member.group)
-    this.members.delete(trajectory)
+    this.placement.release(member)
+    if (counts && member.begunMs !== null) freshQueue.trajectoryEnded(this.nowMs - member.begunMs)
+    demand.trajectoryEnded(member.group, trajectory, counts, member.begunMs !== null)
+    freshQueue.groupLearnt(member.group)
   }
 
   decide(nowMs: number): SchedulerDecision {
-    this.nowMs = nowMs
-    this.outlook.decides()
+    this.placement.nowMs = nowMs
+    this.placement.demand.beginDecision()
     const assignments: TurnAssignment[] = []
     const unfit: TrajectoryId[] = []
     if (this.engines.length > 0) {
       for (;;) {
-        this.takeOutUnfit(unfit)
-        const step = this.rule.next(this)
+        unfit.push(...this.placement.takeUnfit())
+        const step = policies[this.policy].next(this)
         if (step === null) break
         this.carryOut(step, assignments)
       }
     }
-    const evictions = this.evictions
-    this.evictions = []
-    return { assignments, evictions, unfit }
-  }
-
-  // ---- what it does to itself ----
-
-  private newMember(ask: TurnAsk): Member {
-    const { trajectory, group, order, contextTokens, promptTokens, boundTokens } = ask
-    const member: Member = {
-      trajectory,
-      group,
-      order,
-      contextTokens,
-      promptTokens,
-      boundTokens,
-      engine: null,
-      lastEngine: null,
-      pausedMs: null,
-      wave: 0,
-      rank: 0,
-      phase: 'lost',
-      sinceMs: this.nowMs,
-      begunMs: null,
-      heapIndex: -1,
-    }
-    this.members.set(trajectory, member)
-    if (ask.engine !== null && this.seats.has(ask.engine)) {
-      this.put(member, ask.engine, contextTokens)
-      member.phase = 'tool'
-    } else if (ask.turn === 0 && contextTokens <= promptTokens) this.enqueue(member, 'fresh')
-    return member
+    return { assignments, evictions: this.placement.takeEvictions(), unfit }
   }
 
   private carryOut(step: Step, assignments: TurnAssignment[]): void {
-    // A view's turns are the scheduler's own members.
-    const member = this.members.get(step.turn.trajectory)!
-    this.queueOf(member)!.remove(member)
+    const { placement, ledger } = this
+    const member = this.memberOf(step.turn)
+    const { trajectory, order } = member
+    placement.dequeue(member)
     if (step.kind === 'pause') {
-      this.leaveEngine(member)
+      placement.takeOff(member)
       member.pausedMs = this.nowMs
-      this.enqueue(member, 'homeless')
+      placement.enqueue(member, 'homeless')
       return
     }
     const from = member.engine ?? member.lastEngine
     const moves = from !== null && from !== step.engine
-    if (
-      moves &&
-      this.seats.has(from) &&
-      (member.engine === null || this.ledger.holding(member.trajectory)!.tokens > 0)
-    ) {
-      this.evictions.push({ trajectory: member.trajectory, engine: from })
-    }
+    const hasKv = member.engine === null || ledger.holding(trajectory)!.tokens > 0
+    if (moves && placement.states.has(from) && hasKv) placement.evict(trajectory, from)
     if (member.engine !== step.engine) {
-      if (member.engine !== null) this.leaveEngine(member)
-      this.put(member, step.engine, 0)
+      if (member.engine !== null) placement.takeOff(member)
+      placement.put(member, step.engine, 0)
     }
     if (step.kind === 'place') {
-      this.enqueue(member, 'placed')
+      placement.enqueue(member, 'placed')
       return
     }
-    if (step.opensWave) this.seats.get(step.engine)!.wave = member.wave
-    this.start(member, step.engine)
-    assignments.push({
-      trajectory: member.trajectory,
-      engine: step.engine,
-      order: member.order,
-      movedFrom: moves ? from : null,
-    })
+    if (step.opensWave) placement.states.get(step.engine)!.wave = member.wave
+    placement.start(member, step.engine)
+    assignments.push({ trajectory, engine: step.engine, order, movedFrom: moves ? from : null })
   }
 
-  /** It is on no engine any more, and may come back to the one it was on. */
-  private leaveEngine(member: Member): void {
-    const engine = member.engine!
-    member.lastEngine = this.ledger.holding(member.trajectory)!.tokens > 0 ? engine : null
-    this.ledger.release(member.trajectory)
-    this.seats.get(engine)!.forecast.take(member)
-    member.engine = null
-  }
-
-  private put(member: Member, engine: EngineId, heldTokens: number): void {
-    const { trajectory, group, promptTokens } = member
-    const needTokens = this.outlook.needTokens(member)
-    this.ledger.admit({ trajectory, group, engine, promptTokens, needTokens, heldTokens })
-    const seat = this.seats.get(engine)!
-    seat.placed++
-    member.engine = engine
-    seat.forecast.put(member, this.nowMs)
-  }
-
-  private start(member: Member, engine: EngineId): void {
-    if (member.heapIndex >= 0) this.queueOf(member)!.remove(member)
-    this.ledger.run(member.trajectory, member.contextTokens)
-    member.engine = engine
-    member.phase = 'running'
-    member.sinceMs = this.nowMs
-    member.begunMs ??= this.nowMs
-    member.lastEngine = null
-    member.pausedMs = null
-    this.seats.get(engine)!.forecast.put(member, this.nowMs)
-  }
-
-  private learn(member: Member): void {
-    this.outlook.learn(member)
-    this.freshQueue.learnt(member.group)
-  }
-
-  private enqueue(member: Member, phase: 'fresh' | 'homeless' | 'placed'): void {
-    member.phase = phase
-    const seat = phase === 'placed' ? this.seats.get(member.engine!)! : undefined
-    member.wave = seat !== undefined && this.rule.barrier ? seat.wave + 1 : 0
-    this.queueOf(member)!.push(member)
-  }
-
-  private queueOf(member: Member): Pick<Heap<Member>, 'push' | 'remove'> | undefined {
-    switch (member.phase) {
-      case 'fresh':
-        return this.freshQueue
-      case 'homeless':
-        return this.homelessQueue
-      case 'placed':
-        return this.seats.get(member.engine!)!.queue
-      default:
-        return undefined
-    }
-  }
-
-  /** Heads that no engine could take leave their queue; a placed one that only its own engine cannot take looks anew. */
-  private takeOutUnfit(unfit: TrajectoryId[]): void {
-    const fitsSome = (member: Member): boolean => this.engines.some(engine => fits(engine, member))
-    for (const engine of this.engines) {
-      let head = engine.seat.queue.peek()
-      while (head !== undefined && !fits(engine, head)) {
-        engine.seat.queue.remove(head)
-        this.evictions.push({ trajectory: head.trajectory, engine: engine.spec.engine })
-        this.ledger.release(head.trajectory)
-        engine.seat.forecast.take(head)
-        head.engine = null
-        this.enqueue(head, 'homeless')
-        head = engine.seat.queue.peek()
-      }
-    }
-    const takeOut = (queue: Pick<Heap<Member>, 'remove'>, peek: () => Member | undefined): void => {
-      for (let head = peek(); head !== undefined && !fitsSome(head); head = peek()) {
-        queue.remove(head)
-        head.phase = 'lost'
-        unfit.push(head.trajectory)
-      }
-    }
-    takeOut(this.homelessQueue, () => this.homelessQueue.peek(this.nowMs, this.patienceMs))
-    takeOut(this.freshQueue, () => this.freshQueue.peek(this.nowMs))
-  }
-
-  private look(): void {
-    this.engines = this.ledger.engines.map(account => new Seen(account, this.seats.get(account.spec.engine)!))
+  /** Returns the member behind a turn that a policy's view has shown. */
+  private memberOf(turn: WaitingTurn): Member {
+    return this.placement.members.get(turn.trajectory)!
   }
 }

@@ -1,11 +1,12 @@
 /**
- * `static`: the paper's baseline (arXiv 2508.20722 §3.2). Every engine gets an equal share of the trajectories and keeps
- * it; its turns run in waves: the next wave starts when all of the last one have ended and their tools have answered.
- * Knows nothing of KV: what does not fit is preempted by the engine.
+ * Policy `static`: the paper's baseline (arXiv 2508.20722 §3.2). Every engine gets and keeps an equal share of trajectories.
+ *
+ * Turns run in waves: a wave starts when all turns of the wave before have ended and their tools have answered.
+ * The policy ignores KV: the engine preempts what does not fit.
  */
 import { type EngineView, fits, hasSlot, least, type Policy, type SchedulerView, type Step } from './policy'
 
-/** Puts the oldest turn without a place on the engine that was given the fewest, in the long run equal shares. */
+/** Places the oldest turn without an engine on the engine with the fewest placements. Shares become equal in the long run. */
 export function placeEqually(view: SchedulerView): Step | null {
   const turn = view.homeless ?? view.fresh
   if (turn === undefined) return null

@@ -1,11 +1,12 @@
 /**
- * `static-async`: equal shares as in `static`, without its barrier: each turn starts as soon as its tool has answered.
- * It tells what of a scheduler's gain comes from asynchronous tools alone.
+ * Policy `static-async`: equal shares as in `static`, but without its barrier: a turn starts as soon as its tool has answered.
+ *
+ * Comparing it with `static` shows how much of a scheduler's gain comes from asynchronous tools alone.
  */
 import { hasSlot, type Policy, type SchedulerView, type Step } from './policy'
 import { placeEqually } from './static'
 
-/** Starts the oldest turn that waits on an engine with a free sequence. */
+/** Starts the oldest waiting turn of the first engine with a free sequence. */
 export function startPlaced(view: SchedulerView): Step | null {
   for (const engine of view.engines) {
     if (engine.head !== undefined && hasSlot(engine)) {

@@ -1,6 +1,7 @@
 /** The KV ledger against a recount from scratch after every operation, and the rules of DESIGN §7 on small cases. */
 import fc from 'fast-check'
-import { type EngineSpec, type Holding, Ledger } from '../../../kernels/scheduling/ledger'
+import type { EngineSpec, Holding } from '../../../kernels/scheduling/kvAccount'
+import { Ledger } from '../../../kernels/scheduling/ledger'
 import { engineId, type GroupId, groupId, trajectoryId } from '../../../messages/ids'
 
 const spec = (name: string, rest: Partial<EngineSpec> = {}): EngineSpec => ({

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import type { PolicyName, Scheduler, SchedulerOptions, TurnAsk } from '../../../kernels/scheduling/contract'
 import { GroupLengths } from '../../../kernels/scheduling/groupLengths'
 import { Heap, type HeapItem } from '../../../kernels/scheduling/heap'
-import type { EngineSpec } from '../../../kernels/scheduling/ledger'
+import type { EngineSpec } from '../../../kernels/scheduling/kvAccount'
 import { createScheduler, policies } from '../../../kernels/scheduling/scheduler'
 import { type EngineId, engineId, groupId, partsOf, type TrajectoryId, trajectoryId } from '../../../messages/ids'
 
@@ -488,5 +488,5 @@ test('an unknown policy and options out of range are refused by name', () => {
     "no scheduling policy 'fifo'; there are static, static-async",
   )
   expect(() => createScheduler('static', { repinMargin: 3 })).toThrow('repinMargin is a share')
-  expect(() => createScheduler('static', { quantile: 1 })).toThrow('a quantile of 1')
+  expect(() => createScheduler('static', { quantile: 1 })).toThrow('quantile is 1')
 })

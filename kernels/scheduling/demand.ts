@@ -1,0 +1,111 @@
+/**
+ * Estimates the demand for KV: how long trajectories become, and how many tokens each engine's trajectories will hold.
+ *
+ * in   trajectories that are asked for, grow and end        out  tokens, for a policy's view
+ * By default demand is the peak that is expected to be held at once (forecast.ts, lengthModel.ts). If the options give a
+ * quantile, or null for the bound, demand is the sum of what each trajectory may grow to (the ledger's commitments).
+ */
+import type { GroupId, TrajectoryId } from '../../messages/ids'
+import type { SchedulerOptions } from './contract'
+import type { Member, StateView } from './engineState'
+import { Forecast } from './forecast'
+import { GroupLengths } from './groupLengths'
+import type { EngineSpec } from './kvAccount'
+import type { Ledger } from './ledger'
+import { LengthModel } from './lengthModel'
+
+export class Demand {
+  readonly lengthModel = new LengthModel()
+  /** Demand is the expected peak; false: the sum of commitments. */
+  readonly forecasts: boolean
+  /** Longest budget after a prompt that was asked for, tokens. */
+  private longestBudget = 1
+  private readonly groupLengths: GroupLengths
+  private readonly toolHalfLifeMs: number
+  /** Expected tokens of `expectedOf`, by the difference between its own tokens and its context (`ownOffset`). */
+  private readonly expected = new Map<number, Float64Array>()
+  private expectedOf: Member | null = null
+  private turnsEnded = 0
+  private livesEnded = 0
+
+  constructor(
+    private readonly ledger: Ledger,
+    options: SchedulerOptions,
+  ) {
+    this.groupLengths = new GroupLengths(options)
+    this.forecasts = options.quantile === undefined
+    this.toolHalfLifeMs = options.toolHalfLifeMs ?? 10_000
+  }
+
+  newForecast(spec: EngineSpec): Forecast<Member> {
+    return new Forecast<Member>(spec, this.lengthModel, this.toolHalfLifeMs, () => this.longestBudget)
+  }
+
+  /** Share of ended turns that were the last of their trajectory. 0 before any turn has ended. */
+  get lastTurnShare(): number {
+    return this.turnsEnded === 0 ? 0 : this.livesEnded / this.turnsEnded
+  }
+
+  /** Observes a member's present length. */
+  learn({ group, trajectory, contextTokens, promptTokens, boundTokens }: Member): void {
+    const budget = boundTokens - promptTokens
+    this.longestBudget = Math.max(this.longestBudget, budget)
+    this.groupLengths.observe(group, trajectory, contextTokens)
+    this.lengthModel.observe(group, trajectory, (contextTokens - promptTokens) / Math.max(1, budget))
+  }
+
+  turnEnded(): void {
+    this.turnsEnded++
+  }
+
+  /** @param counts false if the trajectory's length says nothing, since it failed */
+  trajectoryEnded(group: GroupId, trajectory: TrajectoryId, counts: boolean, hadBegun: boolean): void {
+    this.groupLengths.finish(group, trajectory, counts)
+    this.lengthModel.finish(trajectory, counts)
+    if (counts && hadBegun) this.livesEnded++
+  }
+
+  /** Returns what a trajectory may grow to in total, by its group's lengths or its bound. */
+  needTokens({ group, trajectory, contextTokens, boundTokens }: Member): number {
+    return this.groupLengths.estimate(group, trajectory, contextTokens, boundTokens)
+  }
+
+  demandTokens({ state, account }: StateView, nowMs: number): number {
+    return this.forecasts ? state.forecast.peakTokens(nowMs) : this.ledger.committedTokens(account, nowMs)
+  }
+
+  demandTokensWith(engine: StateView, member: Member, nowMs: number): number {
+    if (this.forecasts) {
+      return engine.state.forecast.peakTokensWith(member, this.expectedTokens(engine, member), nowMs)
+    }
+    const { group, promptTokens } = member
+    const added = this.ledger.addedTokens(engine.account, group, promptTokens, this.needTokens(member))
+    return this.demandTokens(engine, nowMs) + added
+  }
+
+  heldTokensWith({ state, account }: StateView, member: Member, nowMs: number): number {
+    if (this.forecasts) return state.forecast.heldTokensWith(member, nowMs)
+    const isHere = member.engine === account.spec.engine
+    const starts = isHere ? this.ledger.startTokens(member.trajectory, member.contextTokens) : 0
+    return account.referencedTokens + starts + account.spec.blockTokens
+  }
+
+  /** Clears the cache of expected tokens: lengths may have been learnt since the last decision. */
+  beginDecision(): void {
+    this.expectedOf = null
+  }
+
+  private expectedTokens({ state }: StateView, member: Member): Float64Array {
+    if (this.expectedOf !== member) {
+      this.expectedOf = member
+      this.expected.clear()
+    }
+    const offset = state.forecast.ownOffset(member)
+    let tokens = this.expected.get(offset)
+    if (tokens === undefined) {
+      tokens = state.forecast.expected(member)
+      this.expected.set(offset, tokens)
+    }
+    return tokens
+  }
+}
