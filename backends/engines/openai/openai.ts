@@ -6,46 +6,33 @@
  * and it takes no weights. A turn that stopped gets a stop token of the recipe at its end, which such servers leave out.
  * Source: OpenAI's API reference, "Create completion".
  */
-import type { EngineId } from '../../../messages/ids'
 import { policyVersion } from '../../../messages/ids'
-import { type Effects, systemEffects } from '../../../runtime/effects'
+import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
-import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
+import type { EngineCapabilities, Generation } from '../engine'
 import type { ServerExpectation } from '../server/expectation'
-import { type ServerHealthOptions, serverHealth } from '../server/health'
+import { serverHealth } from '../server/health'
 import { type ServerHttp, serverHttp } from '../server/http'
+import { checkContext, generateMs, modelCards } from '../server/probe'
 import { garbage, objectOf } from '../server/reply'
 import { refused } from '../server/request'
 import { ServerRequests } from '../server/requests'
 import type { ServerRun } from '../server/run'
 import { unfitServer } from '../server/tokenizer'
+import type { ServerEngine, ServerEngineOptions } from '../server/traits'
 import { completionOf, openaiBody } from './completion'
 
-export interface OpenaiEngineOptions {
-  readonly id: EngineId
-  /** http://HOST:PORT, or https, with or without /v1 at its end. */
-  readonly url: string
-  readonly expected: ServerExpectation
+/** `url` may have /v1 at its end. */
+export interface OpenaiEngineOptions extends ServerEngineOptions {
   /** Encodes text with the tokenizer of the run's model. */
   readonly encode: (text: string) => Promise<Int32Array>
   /** Model name in requests. Default: the first one that the server lists. */
   readonly model?: string
-  readonly token?: string
-  readonly stallMs?: number
-  readonly firstTokenMs?: number
-  readonly health?: ServerHealthOptions
-  readonly fx?: Effects
 }
 
-export interface OpenaiEngine extends Engine {
-  /**
-   * The same as `generate`, with our reading of each piece of text as it comes; joined, these need not be the answer's tokens.
-   */
-  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
-}
+/** `stream` hands over our reading of each piece of text as it comes; joined, these need not be the answer's tokens. */
+export type OpenaiEngine = ServerEngine
 
-const askMs = 30_000
-const generateMs = 120_000
 const tooLong = /context length|max_model_len|too long/i
 
 /**
@@ -148,8 +135,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
 /** Checks the model's name, and a completion of one token from it. */
 async function probe(http: ServerHttp, expected: ServerExpectation, wish: string | undefined) {
   const { url } = http
-  const { data } = objectOf(url, '/v1/models', await http.get('/v1/models', askMs))
-  const cards = (Array.isArray(data) ? data : []) as { id?: unknown; max_model_len?: unknown }[]
+  const cards = await modelCards(http)
   const names = cards.map(card => card?.id).filter(name => typeof name === 'string')
   const model = wish ?? names[0]
   if (model === undefined) throw garbage(url, '/v1/models names no model')
@@ -159,10 +145,7 @@ async function probe(http: ServerHttp, expected: ServerExpectation, wish: string
     throw unfitServer(server, `it has no model '${model}', but ${names.join(', ')}`, 'name one of these')
   const told = card.max_model_len
   const contextTokens = typeof told === 'number' && Number.isInteger(told) ? told : expected.contextTokens
-  if (contextTokens < expected.contextTokens) {
-    const differs = `its contexts have at most ${contextTokens} tokens, the recipe's limits.contextTokens is ${expected.contextTokens}`
-    throw unfitServer(server, differs, 'start it with a longer context, or lower limits.contextTokens')
-  }
+  checkContext(server, contextTokens, expected, 'start it with a longer context')
   const one = { model, prompt: 'a', max_tokens: 1, temperature: 1, top_p: 1, n: 1, stream: false }
   const reply = await http.post('/v1/completions', one, generateMs)
   if (reply.status === 404 || reply.status === 405) {

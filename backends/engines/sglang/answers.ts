@@ -15,7 +15,7 @@ import type { ServerRequests } from '../server/requests'
 import type { ServerRun } from '../server/run'
 import { generateBody, pieceOfEvent, refusedBySglang } from './generate'
 import type { SglangPolicy } from './policy'
-import type { SglangTraits } from './probe'
+import type { SglangTraits } from './traits'
 
 export interface SglangAnswerOptions {
   readonly requests: ServerRequests

@@ -12,7 +12,7 @@ import type { TroupeError } from '../../../runtime/errors'
 import { checkSampled } from '../checkSampled'
 import { countOf, type EventError, eventErrorOf, eventOf, garbage } from '../server/reply'
 import { refused } from '../server/request'
-import type { SglangTraits } from './probe'
+import type { SglangTraits } from './traits'
 
 export interface SglangLeg {
   /** No id of a running request may begin with another's: the server aborts by prefix. */

@@ -11,7 +11,7 @@ import { servedWeights } from '../../weights/servedWeights'
 import type { Engine } from '../engine'
 import { garbage } from '../server/reply'
 import type { ServerRequests } from '../server/requests'
-import type { SglangTraits } from './probe'
+import type { SglangTraits } from './traits'
 import { releaseSglang, resumeSglang, type SglangPause, updateSglang } from './weights'
 
 export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 'sleep' | 'wake'>> {

@@ -1,56 +1,34 @@
 /**
- * What an SGLang server can do, found out by asking it: nothing is taken from its version number.
+ * Finds out what an SGLang server can do by asking it; nothing is concluded from its version number.
  *
- * in   a server, and what the run expects of it        out  traits; or a refusal that says what differs
- * Invariant: no question here can change or harm what the server does for others: it is never paused, and no id outside
- * its vocabulary is sent, which would end a server on a GPU. Only one that stands still is told to go on. A server that a run cannot be trained on is refused before its
- * first turn.
+ * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
+ * Invariant: no question here changes or harms what the server does for others. It is never paused, and resumed only if it stands
+ * still. No token id outside its vocabulary is sent, since that would end a server on a GPU. A server that a run cannot be
+ * trained on is refused before its first turn.
  * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of sgl-project/sglang.
  */
 import type { ServerExpectation } from '../server/expectation'
 import type { ServerHttp } from '../server/http'
+import {
+  askMs,
+  checkContext,
+  detokenized,
+  generateMs,
+  givesProcessedLogprobs,
+  modelCards,
+  modelHint,
+  rawLogprobs,
+} from '../server/probe'
 import { garbage, isMissing, isTaken, messageOf, objectOf, type Reply } from '../server/reply'
 import { checkTokenizer, unfitServer } from '../server/tokenizer'
 import { sglangLoads } from './loads'
+import type { SglangTraits } from './traits'
 import { goOn } from './weights'
 
-export interface SglangTraits {
-  readonly version: string
-  readonly servedName: string
-  readonly kvTokens: number
-  /** Tokens a page. */
-  readonly blockTokens: number
-  readonly prefixSharing: boolean
-  /** One more than the longest prompt: SGLang keeps some tokens of --context-length for itself. */
-  readonly contextTokens: number
-  readonly maxSequences: number
-  /**
-   * How the server reads `priority`: -1 the largest value waits longest and makes room first, 1 the smallest, 0 it was not
-   * started to look at it. What it takes back when KV runs out is chosen by the tokens generated so far, whatever the priority.
-   */
-  readonly prioritySign: -1 | 0 | 1
-  /** Logprobs come after the temperature. */
-  readonly processedLogprobs: boolean
-  /** Pause, new weights from a directory, continue; and answers name the weights that sampled them. */
-  readonly takesWeights: boolean
-  /** What the server calls the weights that it was started with. */
-  readonly weightLabel: string
-  /** Answers say from which token on which weights sampled: a pause need not end what runs. */
-  readonly tellsSpans: boolean
-  /** A seed decides the tokens: --enable-deterministic-inference. */
-  readonly takesSeed: boolean
-  readonly takesStreamInterval: boolean
-  /** Memory can be given back: --enable-memory-saver. */
-  readonly sleeps: boolean
-}
-
-const askMs = 30_000
-/** Then the server may be paused. */
+/** Longest wait for a generation before the server is taken to be paused. */
 const stillMs = 1000
-/** Of --context-length, for itself: scheduler.py, max_req_input_len. */
+/** Tokens of --context-length that SGLang keeps for itself: scheduler.py, max_req_input_len. */
 const keptTokens = 6
-/** A first generation may compile and warm up. */
-const generateMs = 120_000
 
 /** @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
 export async function probeSglang(http: ServerHttp, expected: ServerExpectation): Promise<SglangTraits> {
@@ -59,19 +37,19 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
   const model = await eitherOf(http, '/model_info', '/get_model_info')
   if (model.is_generation === false) throw unfit(url, 'its model generates no text', "start it with the run's model")
   const { servedName, contextTokens } = await contextOf(http, info)
-  if (contextTokens < expected.contextTokens) {
-    const differs = `its contexts have at most ${contextTokens} tokens, the recipe's limits.contextTokens is ${expected.contextTokens}`
-    throw unfit(
-      url,
-      differs,
-      'start it with a longer --context-length (SGLang keeps some of it), or lower limits.contextTokens',
-    )
-  }
+  checkContext(
+    nameOf(url),
+    contextTokens,
+    expected,
+    'start it with a longer --context-length (SGLang keeps some of it)',
+  )
   checkPreferred(url, info.preferred_sampling_params)
   if (expected.trained) await awaken(http)
   await checkVocabulary(http, expected.vocabulary)
   if (info.skip_tokenizer_init !== true) {
-    await checkTokenizer(`SGLang server at ${url}`, expected, ids => detokenized(http, ids))
+    await checkTokenizer(nameOf(url), expected, ids =>
+      detokenized(http, { tokens: Array.from(ids), skip_special_tokens: false }, 'text'),
+    )
   }
   const takesStreamInterval =
     info.incremental_streaming_output !== true && (await askWith(http, { stream_interval: 1 })).takes
@@ -79,8 +57,7 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
   const tellsSpans = Array.isArray(meta.weight_versions)
   const takesWeights = typeof meta.weight_version === 'string' && (await hasWeightEndpoints(http))
   if (expected.trained && !processedLogprobs) {
-    const differs = 'its logprobs are not those of the distribution that it samples from'
-    throw unfit(url, differs, 'start it without SGLANG_RETURN_ORIGINAL_LOGPROB in its environment')
+    throw unfit(url, rawLogprobs, 'start it without SGLANG_RETURN_ORIGINAL_LOGPROB in its environment')
   }
   if (expected.trained && !takesWeights) {
     const differs =
@@ -117,7 +94,7 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
 const wholeNumber = (value: unknown): number | undefined =>
   typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : undefined
 
-/** Endpoints have lost the `get_` of older servers. */
+/** Newer servers dropped the `get_` of these paths. */
 async function eitherOf(http: ServerHttp, path: string, older: string): Promise<Readonly<Record<string, unknown>>> {
   const reply = await http.get(path, askMs)
   return reply.status === 404
@@ -126,8 +103,7 @@ async function eitherOf(http: ServerHttp, path: string, older: string): Promise<
 }
 
 async function contextOf(http: ServerHttp, info: Readonly<Record<string, unknown>>) {
-  const { data } = objectOf(http.url, '/v1/models', await http.get('/v1/models', askMs))
-  const [card] = (Array.isArray(data) ? data : []) as { id?: unknown; max_model_len?: unknown }[]
+  const [card] = await modelCards(http)
   const length = wholeNumber(card?.max_model_len)
   if (typeof card?.id !== 'string' || length === undefined) {
     throw garbage(http.url, '/v1/models names no model with a max_model_len')
@@ -137,7 +113,7 @@ async function contextOf(http: ServerHttp, info: Readonly<Record<string, unknown
   return { servedName: card.id, contextTokens: Math.min(length, longest) }
 }
 
-/** What a request leaves out is taken from --preferred-sampling-params. All that we know of is said in each request. */
+/** The server takes what a request leaves out from --preferred-sampling-params; a request states every parameter that we know. */
 function checkPreferred(url: string, preferred: unknown): void {
   const fields = typeof preferred === 'object' && preferred !== null ? Object.keys(preferred) : []
   const said = new Set(
@@ -152,28 +128,21 @@ function checkPreferred(url: string, preferred: unknown): void {
 }
 
 /**
- * A bias on id -1 is refused with the ids that there are, and where it is not checked it falls on the last one and changes
- * nothing. An id beyond the vocabulary would be a memory error on a GPU.
+ * Asks for a bias of 0 on token id -1. A server that checks ids refuses it and names the range of ids; one that does not applies
+ * it to the last id, which changes nothing. An id beyond the vocabulary would be a memory error on a GPU.
  */
 async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<void> {
   const { takes, text } = await askWith(http, { logit_bias: { '-1': 0 } })
   const last = /\[0, (\d+)\]/.exec(takes ? '' : messageOf(text))?.[1]
   if (last === undefined || Number(last) + 1 === vocabulary) return
   const differs = `its vocabulary has ${Number(last) + 1} ids, the model's has ${vocabulary}`
-  const hint = "start it with the run's model: what stands in the recipe's model.path, or was made for the run"
-  throw unfit(http.url, differs, hint)
-}
-
-async function detokenized(http: ServerHttp, ids: Int32Array): Promise<string | undefined> {
-  const reply = await http.post('/detokenize', { tokens: Array.from(ids), skip_special_tokens: false }, askMs)
-  if (isMissing(reply) || !isTaken(http.url, '/detokenize', reply)) return undefined
-  const { text } = objectOf(http.url, '/detokenize', reply)
-  return typeof text === 'string' ? text : undefined
+  throw unfit(http.url, differs, modelHint)
 }
 
 /**
- * Whoever died while it gave the server weights left it paused: it answers no generation, and nothing tells. To go on
- * changes nothing where it is not paused, but slow. Only who gives it weights may say that nobody else is just doing so.
+ * Resumes a server that answers no generation within a second: a run that died while it changed the weights left it paused, and
+ * no endpoint reports that. Resuming changes nothing if the server is only slow. Only a run that trains may do it: it gives the
+ * weights, so no other run does.
  */
 async function awaken(http: ServerHttp): Promise<void> {
   const timer = setTimeout(() => void goOn(http).catch(() => {}), stillMs) // the generation itself will tell
@@ -186,29 +155,19 @@ async function awaken(http: ServerHttp): Promise<void> {
 
 type Meta = Readonly<Record<string, unknown>>
 
-/** At a temperature of T the differences between two tokens' logprobs are 1/T times those at 1. Raw ones do not change. */
+/** The metadata is that of the last answer. */
 async function logprobsOf(http: ServerHttp): Promise<{ processedLogprobs: boolean; meta: Meta }> {
-  const cold = 0.25
   let meta: Meta = {}
-  const at = async (temperature: number) => {
+  const processedLogprobs = await givesProcessedLogprobs(http.url, async temperature => {
     const { meta_info } = objectOf(http.url, '/generate', await ask(http, { temperature }))
     meta = (meta_info ?? {}) as Meta
     const first = (meta.output_top_logprobs as unknown[] | undefined)?.[0] as [number, number, unknown][] | undefined
     return (first ?? []).map(([logprob, token]) => [token, logprob] as const)
-  }
-  const warm = await at(1)
-  const frozen = new Map(await at(cold))
-  const common = warm.filter(([token]) => frozen.has(token)).sort((a, b) => b[1] - a[1])
-  const [first, last] = [common[0], common.at(-1)]
-  if (first === undefined || last === undefined || first[1] - last[1] < 1e-3) {
-    throw garbage(http.url, 'it gives no logprobs of the likeliest tokens')
-  }
-  const stretch = (frozen.get(first[0])! - frozen.get(last[0])!) / (first[1] - last[1])
-  // In bfloat16 two runs differ by a little.
-  return { processedLogprobs: Math.abs(stretch * cold - 1) < 0.2, meta }
+  })
+  return { processedLogprobs, meta }
 }
 
-/** None of these is called: what takes POST alone says so when it is asked by GET, an update without a path is refused. */
+/** Looks for the endpoints without using them: a POST-only endpoint refuses GET with 405, an update without a path is refused. */
 async function hasWeightEndpoints(http: ServerHttp): Promise<boolean> {
   const path = '/update_weights_from_disk'
   const update = await http.post(path, {}, askMs)
@@ -224,7 +183,7 @@ async function takesPost(http: ServerHttp, path: string): Promise<boolean> {
   return true
 }
 
-/** Asks with a field that an older server may not know: that one fails at it (500), again and again, and at it alone. */
+/** Asks with a field that an older server may not know. Such a server fails at it (500) every time, and at nothing else. */
 async function askWith(http: ServerHttp, field: object): Promise<{ readonly takes: boolean; readonly text: string }> {
   let reply = await ask(http, field)
   if (reply.status === 500) {
@@ -256,4 +215,6 @@ const ask = (http: ServerHttp, sampling: object): Promise<Reply> =>
     generateMs,
   )
 
-const unfit = (url: string, differs: string, hint: string) => unfitServer(`SGLang server at ${url}`, differs, hint)
+const nameOf = (url: string) => `SGLang server at ${url}`
+
+const unfit = (url: string, differs: string, hint: string) => unfitServer(nameOf(url), differs, hint)

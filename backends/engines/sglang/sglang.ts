@@ -6,43 +6,27 @@
  * `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights that this
  * engine did not give it are an error. It was only ever tested against a strict stand-in of ours, never against a real SGLang.
  */
-import type { EngineId } from '../../../messages/ids'
-import { type Effects, systemEffects } from '../../../runtime/effects'
+import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
-import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
-import type { ServerExpectation } from '../server/expectation'
-import { type ServerHealthOptions, serverHealth } from '../server/health'
+import type { EngineCapabilities } from '../engine'
+import { serverHealth } from '../server/health'
 import { serverHttp } from '../server/http'
 import { ServerRequests } from '../server/requests'
+import { capabilitiesOf, type ServerEngine, type ServerEngineOptions } from '../server/traits'
 import { sglangAnswers } from './answers'
 import { sglangLoads } from './loads'
 import { sglangPolicy } from './policy'
-import { probeSglang, type SglangTraits } from './probe'
+import { probeSglang } from './probe'
+import type { SglangTraits } from './traits'
 import type { SglangPause } from './weights'
 
-export interface SglangEngineOptions {
-  readonly id: EngineId
-  /** http://HOST:PORT, or https. */
-  readonly url: string
-  readonly expected: ServerExpectation
-  /** The value of the server's --api-key. */
-  readonly token?: string
-  /**
-   * How the server is paused for new weights. Default `abort`; the others need a server that reports spans of weights.
-   */
+export interface SglangEngineOptions extends ServerEngineOptions {
+  /** How the server is paused for new weights. Default `abort`; the others need a server that reports spans of weights. */
   readonly pause?: SglangPause
-  /** A turn that has begun fails after this long without a token. Default 120 s, not counted while weights change. */
-  readonly stallMs?: number
-  /** Longest wait of a turn for its first token. Default 600 s. */
-  readonly firstTokenMs?: number
-  readonly health?: ServerHealthOptions
-  readonly fx?: Effects
 }
 
-export interface SglangEngine extends Engine {
+export interface SglangEngine extends ServerEngine {
   readonly traits: SglangTraits
-  /** The same as `generate`, handing over tokens as they come. */
-  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
   sleep(): Promise<void>
   wake(): Promise<void>
 }
@@ -61,13 +45,7 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
   }
   const capabilities: EngineCapabilities = {
     kind: 'sglang',
-    model: traits.servedName,
-    kvTokens: traits.kvTokens,
-    blockTokens: traits.blockTokens,
-    maxSequences: traits.maxSequences,
-    contextTokens: traits.contextTokens,
-    vocabulary: expected.vocabulary,
-    prefixSharing: traits.prefixSharing,
+    ...capabilitiesOf(traits, expected),
     // When KV runs out, it preempts the request with the fewest generated tokens, whatever the priority.
     prioritySign: 0,
     trainable: traits.processedLogprobs && traits.takesWeights,

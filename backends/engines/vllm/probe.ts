@@ -1,13 +1,23 @@
 /**
- * What a vLLM server can do, found out by asking it: nothing is taken from its version number.
+ * Finds out what a vLLM server can do by asking it; nothing is concluded from its version number.
  *
- * in   a server, and what the run expects of it        out  traits; or a refusal that says what differs
+ * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
  * Invariant: a server that a run cannot be trained on is refused before its first turn: another vocabulary, another
  * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights,
- * tokens without their ids. One that was left paused, by who died while it gave it weights, goes on.
+ * tokens without their ids. A server that was left paused, by a run that died while it changed the weights, is resumed.
  */
 import { TroupeError } from '../../../runtime/errors'
 import type { ServerHttp } from '../server/http'
+import {
+  askMs,
+  checkContext,
+  detokenized,
+  generateMs,
+  givesProcessedLogprobs,
+  modelCards,
+  modelHint,
+  rawLogprobs,
+} from '../server/probe'
 import {
   completionEventOf,
   garbage,
@@ -26,32 +36,26 @@ import { vllmMetrics } from './metrics'
 import type { VllmExpectation, VllmTraits } from './traits'
 import { resume } from './weights'
 
-const askMs = 30_000
-/** A first generation compiles and warms up. */
-const generateMs = 120_000
-
 /** @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
 export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Promise<VllmTraits> {
   const { url } = http
   const version = String(objectOf(url, '/version', await http.get('/version', askMs)).version ?? '')
   const { servedName, contextTokens } = await modelOf(http)
-  if (contextTokens < expected.contextTokens) {
-    const differs = `its contexts have at most ${contextTokens} tokens, the recipe's limits.contextTokens is ${expected.contextTokens}`
-    throw unfit(url, differs, 'start it with a longer --max-model-len, or lower limits.contextTokens')
-  }
+  checkContext(nameOf(url), contextTokens, expected, 'start it with a longer --max-model-len')
   const metrics = await http.get('/metrics', askMs)
   if (metrics.status !== 200) throw unanswered(url, '/metrics', metrics)
   const { kvTokens, blockTokens, prefixCaching } = vllmMetrics(url, metrics.text)
   const development = await vllmDevelopment(http)
   if (development.isPaused) await goOn(http, expected.trained)
   await checkVocabulary(http, servedName, expected.vocabulary)
-  await checkTokenizer(`vLLM server at ${url}`, expected, ids => detokenized(http, servedName, ids))
-  const processedLogprobs = await givesProcessedLogprobs(http, servedName)
+  await checkTokenizer(nameOf(url), expected, ids =>
+    detokenized(http, { model: servedName, tokens: Array.from(ids) }, 'prompt'),
+  )
+  const processedLogprobs = await givesProcessedLogprobs(url, temperature => likeliest(http, servedName, temperature))
   const { takesWeights, packsHeads, device, maxSequences, adapters } = development
   const takesAdapters = expected.adapterRank !== undefined && adapters !== null && (await loadsAdapters(http))
   if (expected.trained && !processedLogprobs) {
-    const differs = 'its logprobs are not those of the distribution that it samples from'
-    throw unfit(url, differs, 'start it with --logprobs-mode processed_logprobs')
+    throw unfit(url, rawLogprobs, 'start it with --logprobs-mode processed_logprobs')
   }
   if (takesAdapters && (adapters?.max_lora_rank ?? Infinity) < expected.adapterRank) {
     const differs = `its adapters have at most rank ${adapters?.max_lora_rank}, the recipe's train.lora.rank is ${expected.adapterRank}`
@@ -84,7 +88,7 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   return traits
 }
 
-/** A paused server answers no generation. Only who gives it weights may say that nobody else is just doing so. */
+/** Resumes a paused server, which answers no generation. Only a run that trains may: it gives the weights, so no other run does. */
 async function goOn(http: ServerHttp, trained: boolean): Promise<void> {
   if (trained) return resume(http)
   throw new TroupeError('engine.failed', {
@@ -96,61 +100,34 @@ async function goOn(http: ServerHttp, trained: boolean): Promise<void> {
 }
 
 async function modelOf(http: ServerHttp): Promise<{ servedName: string; contextTokens: number }> {
-  const { data } = objectOf(http.url, '/v1/models', await http.get('/v1/models', askMs))
-  const models = (Array.isArray(data) ? data : []) as { id?: unknown; parent?: unknown; max_model_len?: unknown }[]
-  const model = models.find(({ parent }) => parent === null || parent === undefined) // others are adapters
+  const model = (await modelCards(http)).find(({ parent }) => parent === null || parent === undefined) // others are adapters
   if (typeof model?.id !== 'string' || typeof model.max_model_len !== 'number') {
     throw garbage(http.url, '/v1/models names no model with a max_model_len')
   }
   return { servedName: model.id, contextTokens: model.max_model_len }
 }
 
-/** The last id of ours is taken, the next one is refused. */
+/** Checks that the server takes the model's last token id and refuses the next one. */
 async function checkVocabulary(http: ServerHttp, model: string, vocabulary: number): Promise<void> {
   const takes = (reply: Reply) => isTaken(http.url, '/v1/completions', reply)
   const last = await complete(http, model, { prompt: [vocabulary - 1] })
-  const hint = "start it with the run's model: what stands in the recipe's model.path, or was made for the run"
   if (!takes(last)) {
-    throw unfit(http.url, `it refuses token id ${vocabulary - 1}, the model's last: ${messageOf(last.text)}`, hint)
+    throw unfit(http.url, `it refuses token id ${vocabulary - 1}, the model's last: ${messageOf(last.text)}`, modelHint)
   }
   if (takes(await complete(http, model, { prompt: [vocabulary] }))) {
-    throw unfit(http.url, `its vocabulary is larger than the model's ${vocabulary}: it takes id ${vocabulary}`, hint)
+    throw unfit(
+      http.url,
+      `its vocabulary is larger than the model's ${vocabulary}: it takes id ${vocabulary}`,
+      modelHint,
+    )
   }
 }
 
-async function detokenized(http: ServerHttp, model: string, ids: Int32Array): Promise<string | undefined> {
-  const reply = await http.post('/detokenize', { model, tokens: Array.from(ids) }, askMs)
-  if (isMissing(reply) || !isTaken(http.url, '/detokenize', reply)) return undefined
-  const { prompt } = objectOf(http.url, '/detokenize', reply)
-  return typeof prompt === 'string' ? prompt : undefined
-}
-
-/**
- * At a temperature of T the differences between two tokens' logprobs are 1/T times those at 1, and they stay logprobs:
- * together not above 1. Raw logprobs do not change; logits do, but are no logprobs.
- */
-async function givesProcessedLogprobs(http: ServerHttp, model: string): Promise<boolean> {
-  const cold = 0.25
-  const at = async (temperature: number) => {
-    const asked = { prompt: [0, 1, 2, 3], temperature, logprobs: 5, return_tokens_as_token_ids: true }
-    const reply = objectOf(http.url, '/v1/completions', await complete(http, model, asked))
-    const [choice] = (reply.choices ?? []) as { logprobs?: { top_logprobs?: Record<string, number>[] } }[]
-    return Object.entries(choice?.logprobs?.top_logprobs?.[0] ?? {})
-  }
-  const warm = await at(1)
-  const frozen = new Map(await at(cold))
-  const common = warm.filter(([token]) => frozen.has(token)).sort((a, b) => b[1] - a[1])
-  const [first, last] = [common[0], common.at(-1)]
-  if (first === undefined || last === undefined || first[1] - last[1] < 1e-3) {
-    throw garbage(http.url, 'it gives no logprobs of the likeliest tokens')
-  }
-  const stretch = (frozen.get(first[0])! - frozen.get(last[0])!) / (first[1] - last[1])
-  const mass = (entries: Iterable<readonly [string, number]>) =>
-    [...entries].reduce((sum, [, logprob]) => sum + Math.exp(logprob), 0)
-  // In bfloat16 two runs differ by a little.
-  return (
-    Math.abs(stretch * cold - 1) < 0.2 && mass(warm) < 1.01 && mass(frozen) < 1.01 && mass(frozen) > mass(warm) - 0.01
-  )
+async function likeliest(http: ServerHttp, model: string, temperature: number) {
+  const asked = { prompt: [0, 1, 2, 3], temperature, logprobs: 5, return_tokens_as_token_ids: true }
+  const reply = objectOf(http.url, '/v1/completions', await complete(http, model, asked))
+  const [choice] = (reply.choices ?? []) as { logprobs?: { top_logprobs?: Record<string, number>[] } }[]
+  return Object.entries(choice?.logprobs?.top_logprobs?.[0] ?? {})
 }
 
 async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> {
@@ -158,7 +135,7 @@ async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> 
   return isTaken(http.url, '/v1/completions', reply) ? -1 : 0
 }
 
-/** A token as a turn asks for it, with its id and its logprob: a server, or a proxy before it, may drop what it does not know. */
+/** Asks for a token as a turn does, with its id and its logprob: a server, or a proxy before it, may drop fields that it does not know. */
 async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
   const { url } = http
   const path = '/v1/completions'
@@ -180,7 +157,7 @@ async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
   if (!isTold) throw unfit(url, 'its answers have no token_ids with a logprob each', hint)
 }
 
-/** Asked for adapters without a name, a server that loads none has no such endpoint. */
+/** Asks for adapters without a name: a server that loads none has no such endpoint. */
 async function loadsAdapters(http: ServerHttp): Promise<boolean> {
   const reply = await http.post(loadPath, { lora_name: '', lora_path: '' }, askMs)
   return !isMissing(reply) && !isTaken(http.url, loadPath, reply)
@@ -189,4 +166,6 @@ async function loadsAdapters(http: ServerHttp): Promise<boolean> {
 const complete = (http: ServerHttp, model: string, body: object) =>
   http.post('/v1/completions', { model, max_tokens: 1, temperature: 1, top_p: 1, top_k: 0, ...body }, generateMs)
 
-const unfit = (url: string, differs: string, hint: string) => unfitServer(`vLLM server at ${url}`, differs, hint)
+const nameOf = (url: string) => `vLLM server at ${url}`
+
+const unfit = (url: string, differs: string, hint: string) => unfitServer(nameOf(url), differs, hint)

@@ -7,18 +7,18 @@
  * is paused, after every earlier token has arrived; with adapters, if the server takes them, between two requests.
  * vLLM does not report preemptions of one request (its status has their sum), nor KV that is only cached.
  */
-import type { EngineId } from '../../../messages/ids'
 import { type PolicyVersion, policyVersion } from '../../../messages/ids'
-import { type Effects, systemEffects } from '../../../runtime/effects'
+import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
 import { servedWeights } from '../../weights/servedWeights'
-import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '../engine'
-import { type ServerHealthOptions, serverHealth } from '../server/health'
+import type { EngineCapabilities, Generation } from '../engine'
+import { serverHealth } from '../server/health'
 import { serverHttp } from '../server/http'
 import { unanswered } from '../server/reply'
 import { refused } from '../server/request'
 import { ServerRequests } from '../server/requests'
 import type { ServerRun } from '../server/run'
+import { capabilitiesOf, type ServerEngine, type ServerEngineOptions } from '../server/traits'
 import { vllmAdapters } from './adapters'
 import { completionBody, pieceOf } from './completion'
 import { vllmMetrics } from './metrics'
@@ -26,25 +26,10 @@ import { probeVllm } from './probe'
 import type { VllmExpectation, VllmTraits } from './traits'
 import { updateVllm } from './weights'
 
-export interface VllmEngineOptions {
-  readonly id: EngineId
-  /** http://HOST:PORT, or https. */
-  readonly url: string
-  readonly expected: VllmExpectation
-  /** The value of the server's --api-key. */
-  readonly token?: string
-  /** A turn that has begun fails after this long without a token. Default 120 s, not counted while weights change. */
-  readonly stallMs?: number
-  /** Longest wait of a turn for its first token. Default 600 s. */
-  readonly firstTokenMs?: number
-  readonly health?: ServerHealthOptions
-  readonly fx?: Effects
-}
+export type VllmEngineOptions = ServerEngineOptions<VllmExpectation>
 
-export interface VllmEngine extends Engine {
+export interface VllmEngine extends ServerEngine {
   readonly traits: VllmTraits
-  /** The same as `generate`, handing over tokens as they come. */
-  stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
 }
 
 const statusMs = 30_000
@@ -60,13 +45,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   })
   const capabilities: EngineCapabilities = {
     kind: 'vllm',
-    model: traits.servedName,
-    kvTokens: traits.kvTokens,
-    blockTokens: traits.blockTokens,
-    maxSequences: traits.maxSequences,
-    contextTokens: traits.contextTokens,
-    vocabulary: expected.vocabulary,
-    prefixSharing: traits.prefixSharing,
+    ...capabilitiesOf(traits, expected),
     prioritySign: traits.prioritySign,
     trainable: traits.processedLogprobs && (traits.takesWeights || traits.takesAdapters),
     deterministic: false,
