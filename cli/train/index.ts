@@ -16,7 +16,7 @@ import { engineOverrides } from '../../config/engineAddress'
 import { loadRecipe } from '../../recipes/load/loadRecipe'
 import { progress, summaryOf } from '../../replay/learning/progress'
 import { type Take, watchRun } from '../../replay/log/watchRun'
-import { holdRun } from '../../runtime/bus/hold'
+import { lockRun } from '../../runtime/bus/runLock'
 import { collectedVersions } from '../../runtime/collectedVersions'
 import { systemEffects } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
@@ -176,7 +176,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     return {
       config,
       partitions: options.partitions ?? partitions ?? (role === 'all' ? 1 : sharedPartitions),
-      hold: isShared(options) && role === 'all' ? await holdRun(context.bus, context.run, lose) : undefined,
+      hold: isShared(options) && role === 'all' ? await lockRun(context.bus, context.run, lose) : undefined,
     }
   }
   const { config, partitions, hold } = await opening().catch(async thrown => {

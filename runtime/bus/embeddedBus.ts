@@ -7,14 +7,14 @@ import type { Bus, NewRecord, TopicConfig } from './bus'
 import { checkGroup, checkRecord, checkTopicConfig } from './busChecks'
 import { busErrors } from './busErrors'
 import { ConsumerGroups } from './groups'
-import type { Log, PlacedRecord } from './log'
+import type { PartitionedLog, PlacedRecord } from './partitionedLog'
 import { partitionOf } from './partitioner'
 
 const defaultReadRecords = 512
 /** Bounds what one read returns, whatever `max` says; one record may exceed it. */
 const maxReadBytes = 16 * 1024 * 1024
 
-export function embeddedBus(log: Log): Bus {
+export function embeddedBus(log: PartitionedLog): Bus {
   const groups = new ConsumerGroups(log)
   let closing: Promise<void> | undefined
   /** One createTopics at a time: two that ask for the same topic must not both find it missing. */

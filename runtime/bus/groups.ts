@@ -10,8 +10,8 @@ import { asError, TroupeError } from '../errors'
 import { assignPartitions, keyOf, type TopicPartition } from './assignment'
 import type { BatchHandler, Position, SubscribeOptions, Subscription } from './bus'
 import { busErrors } from './busErrors'
-import type { Log } from './log'
-import { PartitionPump } from './pump'
+import { PartitionDelivery } from './partitionDelivery'
+import type { PartitionedLog } from './partitionedLog'
 
 const defaultMaxBatch = 512
 /** Bounds what one handler call holds, whatever maxBatch says; one record may exceed it. */
@@ -29,7 +29,7 @@ interface Owned {
   readonly at: TopicPartition
   readonly member: Member
   /** Undefined until onAssigned has answered. */
-  pump: PartitionPump | undefined
+  delivery: PartitionDelivery | undefined
 }
 
 let memberIds = 0
@@ -43,11 +43,11 @@ class Group {
 
   constructor(
     private readonly name: string,
-    private readonly log: Log,
+    private readonly log: PartitionedLog,
   ) {}
 
   wake(key: string): void {
-    this.owned.get(key)?.pump?.wake()
+    this.owned.get(key)?.delivery?.wake()
   }
 
   async join(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
@@ -57,15 +57,15 @@ class Group {
     if (this.members.size === 0) this.begins.clear()
     this.members.set(member.id, member)
     await this.rebalance()
-    const pumpOf = (topic: string, partition: number): PartitionPump | undefined => {
+    const deliveryOf = (topic: string, partition: number): PartitionDelivery | undefined => {
       const owned = this.owned.get(keyOf(topic, partition))
-      return owned?.member === member ? owned.pump : undefined
+      return owned?.member === member ? owned.delivery : undefined
     }
     return {
       commit: position => this.commit(member, position),
       holds: (topic, partition) => this.owned.get(keyOf(topic, partition))?.member === member,
-      pause: (topic, partition) => pumpOf(topic, partition)?.pause(),
-      resume: (topic, partition) => pumpOf(topic, partition)?.resume(),
+      pause: (topic, partition) => deliveryOf(topic, partition)?.pause(),
+      resume: (topic, partition) => deliveryOf(topic, partition)?.resume(),
       close: () => this.leave(member),
     }
   }
@@ -115,7 +115,7 @@ class Group {
     const owned = this.owned.get(key)
     if (owned?.member.id === target?.owner) return
     if (owned) {
-      await owned.pump?.stop()
+      await owned.delivery?.stop()
       try {
         await owned.member.options.onRevoked?.(owned.at)
       } catch (thrown) {
@@ -128,7 +128,7 @@ class Group {
   }
 
   private async give(key: string, at: TopicPartition, member: Member): Promise<void> {
-    const owned: Owned = { at, member, pump: undefined }
+    const owned: Owned = { at, member, delivery: undefined }
     this.owned.set(key, owned)
     try {
       const usual = this.beginOf(key, at, member)
@@ -136,14 +136,14 @@ class Group {
       const { oldest, next } = this.log.offsets(at.topic, at.partition)
       if (begin > next) throw busErrors.offsetOutOfRange(at.topic, at.partition, begin, oldest, next)
       const maxBatch = member.options.maxBatch ?? defaultMaxBatch
-      owned.pump = new PartitionPump({
+      owned.delivery = new PartitionDelivery({
         begin,
         lingerMs: member.options.lingerMs ?? 0,
         read: offset => this.log.read(at.topic, at.partition, offset, maxBatch, maxBatchBytes),
         handler: member.handler,
         onFailure: thrown => this.fail(member, this.coded(thrown, at)),
       })
-      owned.pump.wake()
+      owned.delivery.wake()
     } catch (thrown) {
       this.fail(member, this.coded(thrown, at))
     }
@@ -170,7 +170,7 @@ export class ConsumerGroups {
 
   private listening = false
 
-  constructor(private readonly log: Log) {}
+  constructor(private readonly log: PartitionedLog) {}
 
   async subscribe(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
     for (const topic of options.topics) if (!this.log.topic(topic)) throw busErrors.topicUnknown(topic)

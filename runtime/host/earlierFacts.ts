@@ -10,7 +10,7 @@ import type { CurriculumClaimed, RolloutRequested } from '../../messages/facts'
 import type { TopicName } from '../../messages/topics'
 import type { Journal } from '../journal/journal'
 
-export interface SaidBefore {
+export interface EarlierFacts {
   /** Offset of the owner's claim; -1 without. */
   readonly owner: number
   /** Epoch of the curriculum; -1 without. */
@@ -22,12 +22,12 @@ export interface SaidBefore {
 /** Records looked through at once. */
 const searchRecords = 4096
 
-export async function saidBefore(
+export async function earlierFacts(
   journal: Journal,
   topic: TopicName,
   partition: number,
   begin: number,
-): Promise<SaidBefore> {
+): Promise<EarlierFacts> {
   const { oldest } = await journal.offsets(topic, partition)
   let owner = -1
   let curriculum = -1

@@ -14,7 +14,7 @@ import { asError } from '../errors'
 import type { Entry, Feed, Journal } from '../journal/journal'
 import type { Log } from '../log'
 import type { Behaviour, Decision, Origin } from './behaviour'
-import { saidBefore } from './earlierFacts'
+import { earlierFacts } from './earlierFacts'
 
 export interface Place {
   readonly topic: TopicName
@@ -144,7 +144,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
 
   /** A refold that begins in the middle of a partition needs the claims under which its first facts were said. */
   async function foldClaimsBefore(cell: Cell<S>, { topic, partition, begin }: Place): Promise<void> {
-    const { owner, curriculum, highestOrder } = await saidBefore(journal, topic, partition, begin)
+    const { owner, curriculum, highestOrder } = await earlierFacts(journal, topic, partition, begin)
     if (curriculum >= 0) {
       const claimed = { at: 0, partition, owner: '', learnerEpoch: epoch(curriculum) }
       const origin = { topic, partition, offset: begin - 1 }

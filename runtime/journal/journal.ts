@@ -16,10 +16,10 @@ import {
   topics,
 } from '../../messages'
 import type { RunId } from '../../messages/ids'
+import { awaitOffset, type Bounds } from '../bus/awaitOffset'
 import type { BlobStore } from '../bus/blobs'
 import type { Bus, BusRecord, NewRecord, Position, Subscription } from '../bus/bus'
 import { busErrors } from '../bus/busErrors'
-import { type Bounds, untilItReaches } from '../bus/shortLog'
 import { asError, TroupeError } from '../errors'
 
 const previewBytes = 256
@@ -171,7 +171,7 @@ export function openJournal(
     const { next } = await bus.offsets(topic, partition)
     if (next < to) {
       const tooShort = ({ oldest, next }: Bounds) => busErrors.offsetOutOfRange(topic, partition, to, oldest, next)
-      await untilItReaches(to, () => bus.offsets(topic, partition), tooShort)
+      await awaitOffset(to, () => bus.offsets(topic, partition), tooShort)
     }
     return await read()
   }

@@ -9,9 +9,9 @@ import { join } from 'node:path'
 import { Kafka, logLevel } from 'kafkajs'
 import { runId } from '../../messages/ids'
 import { type Bus, type BusRecord, type NewRecord, openBus, type Subscription } from '../../runtime/bus'
-import { holdRun } from '../../runtime/bus/hold'
 import { parseKafkaAddress } from '../../runtime/bus/kafka/address'
 import { createKafkaClient } from '../../runtime/bus/kafka/client'
+import { lockRun } from '../../runtime/bus/runLock'
 import { codeOf, gate, record, textOf } from '../runtime/bus/contract'
 import { type KafkaServers, startKafka } from '../support/kafka'
 import { until } from '../support/until'
@@ -320,9 +320,9 @@ test('an owner that is stopped and wakes up hands nothing more out, cannot commi
 
 test('a process that was stopped for longer than a session learns that it lost the run it drives', async () => {
   const script = `
-    const { openBus } = require('./runtime/bus'), { holdRun } = require('./runtime/bus/hold')
+    const { openBus } = require('./runtime/bus'), { lockRun } = require('./runtime/bus/runLock')
     void openBus(${JSON.stringify(address('&sessionTimeoutMs=1500'))}).then(async bus => {
-      await holdRun(bus, 'r', error => console.log(error.code))
+      await lockRun(bus, 'r', error => console.log(error.code))
       console.log('holds')
     })`
   const child = spawn(process.execPath, ['-r', 'ts-node/register/transpile-only', '-e', script], {
@@ -336,10 +336,10 @@ test('a process that was stopped for longer than a session learns that it lost t
   })
   await until(() => said.includes('holds'), 20_000)
   const bus = await open('&sessionTimeoutMs=1500')
-  const refused = await holdRun(bus, runId('r'), fail).catch(thrown => thrown)
+  const refused = await lockRun(bus, runId('r'), fail).catch(thrown => thrown)
   expect(refused).toMatchObject({ code: 'bus.run_held' })
   child.kill('SIGSTOP')
-  const mine = await holdRun(bus, runId('r'), fail)
+  const mine = await lockRun(bus, runId('r'), fail)
   child.kill('SIGCONT')
   await until(() => said.includes('bus.run_lost'), 20_000)
   await mine.release()

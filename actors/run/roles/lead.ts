@@ -5,7 +5,7 @@
  * Invariant: a part is begun only after the one before it, in this process, has ended; while the seat is in doubt the part
  * says nothing (`mayAct`).
  */
-import { openSeat, type SeatName } from '../../../runtime/bus/seat'
+import { type ElectedRole, joinElection } from '../../../runtime/bus/leaderElection'
 import { asError } from '../../../runtime/errors'
 import type { RunOptions } from '../run'
 import type { Scope } from './scope'
@@ -16,7 +16,7 @@ export type Begin = (mayAct: () => Promise<boolean>, again: () => void) => Promi
 /** Resolves once this process sits or stands by; what it resolves with ends both. */
 export async function lead(
   options: RunOptions,
-  seatName: SeatName,
+  seatName: ElectedRole,
   fail: (error: Error) => void,
   begin: Begin,
 ): Promise<() => Promise<void>> {
@@ -27,8 +27,8 @@ export async function lead(
   const inTurn = (work: () => Promise<void>) => {
     turn = turn.then(work).catch(thrown => fail(asError(thrown)))
   }
-  let seated: (seat: Awaited<ReturnType<typeof openSeat>>) => void = () => {}
-  const opened = new Promise<Awaited<ReturnType<typeof openSeat>>>(resolve => {
+  let seated: (seat: Awaited<ReturnType<typeof joinElection>>) => void = () => {}
+  const opened = new Promise<Awaited<ReturnType<typeof joinElection>>>(resolve => {
     seated = resolve
   })
   const end = async () => {
@@ -38,20 +38,20 @@ export async function lead(
   }
   const again = () =>
     inTurn(async () => {
-      const { proven } = await opened
-      if (!ours || active === undefined || !(await proven())) return
+      const { confirmLeader } = await opened
+      if (!ours || active === undefined || !(await confirmLeader())) return
       log.warn({ run, part: seatName }, 'another process claimed this part without its seat; it is begun anew')
       await end()
-      active = await begin(proven, again)
+      active = await begin(confirmLeader, again)
     })
-  const seat = await openSeat(bus, run, seatName, {
-    onTaken: () => {
+  const seat = await joinElection(bus, run, seatName, {
+    onElected: () => {
       ours = true
       inTurn(async () => {
         if (!ours) return // lost again while the one before was ended
-        const { proven } = await opened
+        const { confirmLeader } = await opened
         options.onStanding?.('active')
-        active = await begin(proven, again)
+        active = await begin(confirmLeader, again)
       })
     },
     onLost: () => {

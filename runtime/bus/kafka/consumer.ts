@@ -10,7 +10,7 @@ import { asError, TroupeError } from '../../errors'
 import { keyOf, type TopicPartition } from '../assignment'
 import type { BatchHandler, BusRecord, Position, SubscribeOptions, Subscription } from '../bus'
 import { busErrors } from '../busErrors'
-import { PartitionPump } from '../pump'
+import { PartitionDelivery } from '../partitionDelivery'
 import type { KafkaClient } from './client'
 import { rootOf } from './errors'
 import { KafkaMember } from './member'
@@ -39,7 +39,7 @@ interface Held {
   /** As on the wire. */
   readonly at: TopicPartition
   letGo: boolean
-  pump: PartitionPump | undefined
+  delivery: PartitionDelivery | undefined
   cursor: Cursor | undefined
   buffer: BusRecord[]
   bytes: number
@@ -101,11 +101,11 @@ export class KafkaConsumer {
       },
       pause: (topic, partition) => {
         this.paused.add(key(topic, partition))
-        this.held.get(key(topic, partition))?.pump?.pause()
+        this.held.get(key(topic, partition))?.delivery?.pause()
       },
       resume: (topic, partition) => {
         this.paused.delete(key(topic, partition))
-        this.held.get(key(topic, partition))?.pump?.resume()
+        this.held.get(key(topic, partition))?.delivery?.resume()
       },
       close: () => this.close(),
     }
@@ -158,9 +158,9 @@ export class KafkaConsumer {
     held.cursor?.remove()
     const going = (async () => {
       await held.ready
-      await held.pump?.stop()
+      await held.delivery?.stop()
       try {
-        if (held.pump) await this.options.onRevoked?.(this.named(held.at))
+        if (held.delivery) await this.options.onRevoked?.(this.named(held.at))
       } catch (thrown) {
         this.fail(this.coded(thrown, held.at))
       }
@@ -183,7 +183,7 @@ export class KafkaConsumer {
     const held: Held = {
       at,
       letGo: false,
-      pump: undefined,
+      delivery: undefined,
       cursor: undefined,
       buffer: [],
       bytes: 0,
@@ -207,15 +207,15 @@ export class KafkaConsumer {
     const usual = await this.beginOf(held)
     const begin = (await this.options.onAssigned?.(this.named(held.at))) ?? usual
     const maxBatch = this.options.maxBatch ?? defaultMaxBatch
-    const pump = new PartitionPump({
+    const delivery = new PartitionDelivery({
       begin,
       lingerMs: this.options.lingerMs ?? 0,
       read: () => this.take(held, maxBatch),
       handler: this.handler,
       onFailure: thrown => this.fail(this.coded(thrown, held.at)),
     })
-    held.pump = pump
-    if (this.paused.has(key)) pump.pause()
+    held.delivery = delivery
+    if (this.paused.has(key)) delivery.pause()
     held.end = Math.max(held.end, begin)
     held.cursor = this.context.tail.add({
       topic,
@@ -247,14 +247,14 @@ export class KafkaConsumer {
     held.buffer.push(...records)
     for (const { value } of records) held.bytes += value.length
     held.end = Math.max(held.end, records.at(-1)!.offset + 1)
-    held.pump?.wake()
+    held.delivery?.wake()
     return held.bytes < highWaterBytes && held.buffer.length < highWaterRecords
   }
 
   private take(held: Held, maxBatch: number): readonly BusRecord[] {
     if (!this.member.isCurrent()) {
       // Until the group says again that the partition is ours; what was buffered is handed out then, or never.
-      if (held.buffer.length > 0 && !held.letGo) setTimeout(() => held.pump?.wake(), 50).unref()
+      if (held.buffer.length > 0 && !held.letGo) setTimeout(() => held.delivery?.wake(), 50).unref()
       return []
     }
     let bytes = 0

@@ -12,7 +12,7 @@ import { systemEffects } from '../../effects'
 import { TroupeError } from '../../errors'
 import type { Position } from '../bus'
 import { busErrors } from '../busErrors'
-import type { PlacedRecord } from '../log'
+import type { PlacedRecord } from '../partitionedLog'
 import type { KafkaClient, KafkaCluster } from './client'
 import { kafkaError, passesByItself } from './errors'
 

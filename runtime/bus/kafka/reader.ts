@@ -8,9 +8,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../effects'
 import type { TroupeError } from '../../errors'
+import type { Bounds } from '../awaitOffset'
 import type { BusRecord } from '../bus'
 import { busErrors } from '../busErrors'
-import type { Bounds } from '../shortLog'
 import {
   asLeader,
   type FetchedPartition,

@@ -10,9 +10,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../effects'
+import { awaitOffset } from '../awaitOffset'
 import type { BusRecord } from '../bus'
 import { busErrors } from '../busErrors'
-import { untilItReaches } from '../shortLog'
 import { asLeader, type KafkaClient, type KafkaCluster } from './client'
 import { kafkaError, passesByItself } from './errors'
 import { type KafkaReader, partitionFetchBytes } from './reader'
@@ -115,9 +115,7 @@ export class KafkaTail {
       await reader.cluster.refreshMetadata().catch(() => {}) // the request says what is wrong
       return await reader.offsets(topic, partition, this.stalledAt(place))
     }
-    await untilItReaches(next, bounds, ({ oldest, next: end }) =>
-      reader.outOfRange(topic, partition, next, oldest, end),
-    )
+    await awaitOffset(next, bounds, ({ oldest, next: end }) => reader.outOfRange(topic, partition, next, oldest, end))
   }
 
   private give(place: Place, records: readonly BusRecord[]): void {

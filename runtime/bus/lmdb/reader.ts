@@ -6,14 +6,14 @@
  */
 import type { BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
-import type { Log } from '../log'
+import type { PartitionedLog } from '../partitionedLog'
 import { lmdbErrors } from './errors'
 import { boundsOf, committedKey, readRecords, type Store, type StoredTopic, storedTopics, topicKey } from './store'
 
 /** How stale a tail may be. A look costs one search in the tree for each partition of the topics in use. */
 const pollMs = 20
 
-export class LmdbReader implements Log {
+export class LmdbReader implements PartitionedLog {
   readonly kind = 'lmdb'
   private readonly known = new Map<string, StoredTopic>()
   private readonly seen = new Map<number, number>()

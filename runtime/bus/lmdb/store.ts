@@ -12,7 +12,7 @@ import { dirname, join } from 'node:path'
 import type { Database, RootDatabase } from 'lmdb'
 import { TroupeError } from '../../errors'
 import type { BusRecord, TopicConfig } from '../bus'
-import { decodeChunk } from '../chunk'
+import { decodeChunk } from './chunk'
 import { inspectDataFile, lmdbErrors, requireLocalDisk, writeError } from './errors'
 
 export interface Store {

@@ -9,10 +9,10 @@ import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
 import type { BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
-import { ChunkWriter, chunkTimestamp, type StampedRecord } from '../chunk'
-import { beat, type Holder, heartbeatMs, lives, thisProcess } from '../lease'
-import type { Log, PlacedRecord } from '../log'
+import type { PartitionedLog, PlacedRecord } from '../partitionedLog'
+import { ChunkWriter, chunkTimestamp, type StampedRecord } from './chunk'
 import { lmdbErrors, writeError } from './errors'
+import { beat, type Holder, heartbeatMs, lives, thisProcess } from './lease'
 import {
   boundsOf,
   chunksFrom,
@@ -69,7 +69,7 @@ const trimEveryMs = 60_000
 /** Chunks dropped from a partition at once, so that a trim stays short; the next one goes on. */
 const trimChunks = 256
 
-export class LmdbWriter implements Log {
+export class LmdbWriter implements PartitionedLog {
   readonly kind = 'lmdb'
   private readonly byName = new Map<string, Topic>()
   private readonly commits = new Map<string, number>()

@@ -9,7 +9,7 @@ import { type Effects, systemEffects } from '../../effects'
 import type { Bus, BusRecord, Position, TopicConfig } from '../bus'
 import { busErrors } from '../busErrors'
 import { embeddedBus } from '../embeddedBus'
-import type { Log, PlacedRecord } from '../log'
+import type { PartitionedLog, PlacedRecord } from '../partitionedLog'
 
 interface Partition {
   oldest: number
@@ -33,7 +33,7 @@ export function openMemoryBus(options: MemoryBusOptions = {}): Bus {
   return embeddedBus(new MemoryLog(options.effects ?? systemEffects))
 }
 
-class MemoryLog implements Log {
+class MemoryLog implements PartitionedLog {
   readonly kind = 'memory'
   private readonly byName = new Map<string, Topic>()
   private readonly commits = new Map<string, number>()

@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { type BusRecord, murmur2, partitionOf } from '../../../runtime/bus'
 import { assignPartitions } from '../../../runtime/bus/assignment'
-import { ChunkWriter, decodeChunk } from '../../../runtime/bus/chunk'
+import { ChunkWriter, decodeChunk } from '../../../runtime/bus/lmdb/chunk'
 import { codeOf, record } from './contract'
 
 test('murmur2 gives the values that Kafka tests its own with', () => {

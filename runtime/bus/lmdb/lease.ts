@@ -7,7 +7,7 @@
  */
 import { readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { systemEffects } from '../effects'
+import { systemEffects } from '../../effects'
 
 export interface Holder {
   readonly pid: number

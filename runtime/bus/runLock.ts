@@ -8,17 +8,17 @@
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../errors'
 import type { Bus } from './bus'
-import { openSeat, type Seat, type SeatName } from './seat'
+import { type ElectedRole, type Election, joinElection } from './leaderElection'
 
-export interface Hold {
+export interface RunLock {
   release(): Promise<void>
 }
 
-const seats: readonly SeatName[] = ['learner', 'scheduler']
+const seats: readonly ElectedRole[] = ['learner', 'scheduler']
 
 /** @throws TroupeError bus.run_held, or what keeps this process from having a seat at all: bus.denied and the like */
-export async function holdRun(bus: Bus, run: RunId, onLost: (error: Error) => void): Promise<Hold> {
-  const taken: Seat[] = []
+export async function lockRun(bus: Bus, run: RunId, onLost: (error: Error) => void): Promise<RunLock> {
+  const taken: Election[] = []
   let isHeld = false
   let fault: Error | undefined
   const onError = (error: Error): void => {
@@ -29,9 +29,9 @@ export async function holdRun(bus: Bus, run: RunId, onLost: (error: Error) => vo
     for (const seat of taken.splice(0)) await seat.release()
   }
   for (const name of seats) {
-    const seat = await openSeat(bus, run, name, { onTaken: () => {}, onLost: () => onError(lost(run)), onError })
+    const seat = await joinElection(bus, run, name, { onElected: () => {}, onLost: () => onError(lost(run)), onError })
     taken.push(seat)
-    if (fault === undefined && seat.isOurs()) continue
+    if (fault === undefined && seat.isLeader()) continue
     await release()
     throw fault ?? held(run)
   }

@@ -18,7 +18,7 @@ const shortMs = 5000
 const askEveryMs = 250
 
 /** Resolves when the partition holds everything before `to`; rejects with `tooShort` when it goes on ending before that. */
-export async function untilItReaches(
+export async function awaitOffset(
   to: number,
   bounds: () => Promise<Bounds>,
   tooShort: (bounds: Bounds) => TroupeError,

@@ -6,13 +6,13 @@
  */
 import type { BatchHandler, BusRecord } from './bus'
 
-export interface PumpOptions {
+export interface DeliveryOptions {
   readonly begin: number
   /** At least so long between two handler calls; records that come meanwhile go together. */
   readonly lingerMs: number
   readonly read: (offset: number) => readonly BusRecord[]
   readonly handler: BatchHandler
-  /** Called once, when reading or the handler throws; the pump has stopped by then. */
+  /** Called once, when reading or the handler throws; the delivery has stopped by then. */
   readonly onFailure: (thrown: unknown) => void
 }
 
@@ -20,14 +20,14 @@ export interface PumpOptions {
 const nextTurn = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
 const sleep = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
 
-export class PartitionPump {
+export class PartitionDelivery {
   private offset: number
   private busy = false
   private paused = false
   private stopped = false
   private idle: Promise<void> = Promise.resolve()
 
-  constructor(private readonly options: PumpOptions) {
+  constructor(private readonly options: DeliveryOptions) {
     this.offset = options.begin
   }
 

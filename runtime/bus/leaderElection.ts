@@ -2,8 +2,8 @@
  * A seat: a part of a run that one process has at a time. Who owns the single partition of the seat's topic in the seat's
  * group sits; the other members stand by, and one of them is given the seat when the group has missed its owner.
  *
- * in   a bus, a run, which part      out  onTaken when the seat is ours, onLost when it is not any more
- * Invariant: `isOurs` is false from the moment at which the group may have given the seat away; who was stopped for longer
+ * in   a bus, a run, which part      out  onElected when the seat is ours, onLost when it is not any more
+ * Invariant: `isLeader` is false from the moment at which the group may have given the seat away; who was stopped for longer
  * than a session and wakes up is told so before it is told anything else.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,27 +12,32 @@ import type { RunId } from '../../messages/ids'
 import type { Bus, Subscription } from './bus'
 
 /** The parts, by the topic whose owner has them. */
-export type SeatName = 'learner' | 'scheduler'
+export type ElectedRole = 'learner' | 'scheduler'
 
 const topicOf = { learner: topics.learner, scheduler: topics.turns } as const
 const askAgainMs = 20
 
-export interface SeatOptions {
-  readonly onTaken: () => void
+export interface ElectionOptions {
+  readonly onElected: () => void
   /** Not after `release`. */
   readonly onLost: () => void
   readonly onError: (error: Error) => void
 }
 
-export interface Seat {
-  isOurs(): boolean
+export interface Election {
+  isLeader(): boolean
   /** True as soon as the seat is known to be ours; false when it is another's. A seat in doubt is waited for. */
-  proven(): Promise<boolean>
+  confirmLeader(): Promise<boolean>
   release(): Promise<void>
 }
 
 /** Resolves when the group has settled: the seat is taken by then, or this process stands by. */
-export async function openSeat(bus: Bus, run: RunId, name: SeatName, options: SeatOptions): Promise<Seat> {
+export async function joinElection(
+  bus: Bus,
+  run: RunId,
+  name: ElectedRole,
+  options: ElectionOptions,
+): Promise<Election> {
   const { name: topicName, retentionMs } = topicOf[name]
   const topic = topicOnBus(run, topicName)
   await bus.createTopics([{ topic, partitions: 1, retentionMs }])
@@ -45,7 +50,7 @@ export async function openSeat(bus: Bus, run: RunId, name: SeatName, options: Se
       from: 'latest',
       onAssigned: async () => {
         given = true
-        options.onTaken()
+        options.onElected()
         return undefined
       },
       onRevoked: async () => {
@@ -57,12 +62,12 @@ export async function openSeat(bus: Bus, run: RunId, name: SeatName, options: Se
     async () => {},
   )
   member.pause(topic, 0) // the seat is wanted, not the records
-  const isOurs = () => given && !released && member.holds(topic, 0)
+  const isLeader = () => given && !released && member.holds(topic, 0)
   return {
-    isOurs,
-    async proven() {
+    isLeader,
+    async confirmLeader() {
       while (given && !released) {
-        if (isOurs()) return true
+        if (isLeader()) return true
         await sleep(askAgainMs)
       }
       return false

@@ -11,7 +11,7 @@ export interface PlacedRecord extends NewRecord {
   readonly partition: number
 }
 
-export interface Log {
+export interface PartitionedLog {
   readonly kind: Bus['kind']
   topic(name: string): TopicConfig | undefined
   topics(): readonly TopicConfig[]

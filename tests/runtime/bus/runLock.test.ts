@@ -1,8 +1,8 @@
 /** One process a run: a second one is refused by name, and takes over once the first has let go. */
 import { runId } from '../../../messages/ids'
 import { type Bus, openMemoryBus } from '../../../runtime/bus'
-import { holdRun } from '../../../runtime/bus/hold'
-import { openSeat } from '../../../runtime/bus/seat'
+import { joinElection } from '../../../runtime/bus/leaderElection'
+import { lockRun } from '../../../runtime/bus/runLock'
 import { TroupeError } from '../../../runtime/errors'
 
 test('a run is held once; who lets go makes room; other runs are not concerned', async () => {
@@ -10,12 +10,12 @@ test('a run is held once; who lets go makes room; other runs are not concerned',
   const fail = (error: Error): void => {
     throw error
   }
-  const first = await holdRun(bus, runId('r'), fail)
-  const refused = await holdRun(bus, runId('r'), fail).catch(thrown => thrown)
+  const first = await lockRun(bus, runId('r'), fail)
+  const refused = await lockRun(bus, runId('r'), fail).catch(thrown => thrown)
   expect(refused).toMatchObject({ code: 'bus.run_held', message: expect.stringContaining("'r'") })
-  const other = await holdRun(bus, runId('s'), fail)
+  const other = await lockRun(bus, runId('s'), fail)
   await first.release()
-  const second = await holdRun(bus, runId('r'), fail)
+  const second = await lockRun(bus, runId('r'), fail)
   await second.release()
   await other.release()
   await bus.close()
@@ -26,25 +26,25 @@ test('a seat has one owner; who stands by is given it when the owner goes, and a
   const run = runId('r')
   const said: string[] = []
   const sit = (name: string) =>
-    openSeat(bus, run, 'learner', {
-      onTaken: () => said.push(`${name} taken`),
+    joinElection(bus, run, 'learner', {
+      onElected: () => said.push(`${name} taken`),
       onLost: () => said.push(`${name} lost`),
       onError: error => said.push(error.message),
     })
   const first = await sit('first')
   const second = await sit('second')
-  expect([first.isOurs(), second.isOurs(), await first.proven(), await second.proven()]).toEqual([
+  expect([first.isLeader(), second.isLeader(), await first.confirmLeader(), await second.confirmLeader()]).toEqual([
     true,
     false,
     true,
     false,
   ])
-  await expect(holdRun(bus, run, () => {})).rejects.toMatchObject({ code: 'bus.run_held' })
+  await expect(lockRun(bus, run, () => {})).rejects.toMatchObject({ code: 'bus.run_held' })
   await first.release()
-  expect([first.isOurs(), second.isOurs()]).toEqual([false, true])
+  expect([first.isLeader(), second.isLeader()]).toEqual([false, true])
   expect(said).toEqual(['first taken', 'second taken'])
   await second.release()
-  await (await holdRun(bus, run, () => {})).release()
+  await (await lockRun(bus, run, () => {})).release()
   await bus.close()
 })
 
@@ -63,10 +63,10 @@ test('who may have no seat at all is told why, and not that another process driv
       },
     }
     const lost: Error[] = []
-    await expect(holdRun(bus, runId('r'), error => lost.push(error))).rejects.toBe(denied)
+    await expect(lockRun(bus, runId('r'), error => lost.push(error))).rejects.toBe(denied)
     expect(lost).toEqual([])
   }
   // Nothing was kept of it.
-  await (await holdRun(inner, runId('r'), () => {})).release()
+  await (await lockRun(inner, runId('r'), () => {})).release()
   await inner.close()
 })

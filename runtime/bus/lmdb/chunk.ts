@@ -8,10 +8,10 @@
  * Invariant: a chunk that decodes holds what was encoded; any other bytes throw `bus.corrupt`.
  */
 import { crc32 } from 'node:zlib'
-import { TroupeError } from '../errors'
-import type { BusRecord } from './bus'
+import { TroupeError } from '../../errors'
+import type { BusRecord } from '../bus'
+import type { PlacedRecord } from '../partitionedLog'
 import { HeaderReader } from './headerReader'
-import type { PlacedRecord } from './log'
 
 const version = 1
 const headBytes = 17
