@@ -11,7 +11,8 @@ import type { Bus } from './bus/bus'
 import { parseKafkaAddress } from './bus/kafka/address'
 import { openBus } from './bus/open'
 import { asError, TroupeError } from './errors'
-import { type Journal, openJournal } from './journal/journal'
+import type { Journal } from './journal/journal'
+import { openJournal } from './journal/openJournal'
 import { type RunDirectory, runDirectory, runsOf } from './runDirectory'
 
 export interface RunContext {

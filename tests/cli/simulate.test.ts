@@ -11,7 +11,7 @@ import { engineId, epoch, groupId, runId, trajectoryId } from '../../messages/id
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openMemoryBus } from '../../runtime/bus/memory/memoryBus'
 import { openBus } from '../../runtime/bus/open'
-import { openJournal } from '../../runtime/journal/journal'
+import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
 import { troupe } from '../support/cli'
 import { completed, requested } from '../support/facts'

@@ -6,7 +6,7 @@ import { openRecording, RecordedTurns, recordedEngine } from '../../backends/eng
 import { engineId, groupId, runId, trajectoryId } from '../../messages/ids'
 import { openFileBlobs } from '../../runtime/bus/blobs'
 import { openBus } from '../../runtime/bus/open'
-import { openJournal } from '../../runtime/journal/journal'
+import { openJournal } from '../../runtime/journal/openJournal'
 import { createLog } from '../../runtime/log'
 import { runDirectory } from '../../runtime/runDirectory'
 import { requestOn } from '../backends/engines/contract'

@@ -7,7 +7,7 @@ import { runId } from '../../messages/ids'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
 import type { TroupeError } from '../../runtime/errors'
-import { openJournal } from '../../runtime/journal/journal'
+import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
 
 export interface Finished {

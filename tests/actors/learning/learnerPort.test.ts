@@ -8,7 +8,7 @@ import { memoryBlobs } from '../../../runtime/bus/blobs'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
-import { openJournal } from '../../../runtime/journal/journal'
+import { openJournal } from '../../../runtime/journal/openJournal'
 import { createLog } from '../../../runtime/log'
 import { completed, requested } from '../../support/facts'
 

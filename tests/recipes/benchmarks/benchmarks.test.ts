@@ -13,7 +13,7 @@ import { loadRecipe } from '../../../recipes/load/loadRecipe'
 import { parseProblemRows } from '../../../recipes/problems/rows'
 import { memoryBlobs } from '../../../runtime/bus/blobs'
 import { openMemoryBus } from '../../../runtime/bus/memory/memoryBus'
-import { openJournal } from '../../../runtime/journal/journal'
+import { openJournal } from '../../../runtime/journal/openJournal'
 import { requested } from '../../support/facts'
 
 const data = join(__dirname, '../../../../shared/data/math')

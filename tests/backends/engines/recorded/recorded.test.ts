@@ -9,7 +9,7 @@ import { engineId, epoch, groupId, policyVersion, runId, trajectoryId } from '..
 import { memoryBlobs } from '../../../../runtime/bus/blobs'
 import { openBus } from '../../../../runtime/bus/open'
 import type { TroupeError } from '../../../../runtime/errors'
-import { openJournal } from '../../../../runtime/journal/journal'
+import { openJournal } from '../../../../runtime/journal/openJournal'
 import { createLog } from '../../../../runtime/log'
 import { runDirectory } from '../../../../runtime/runDirectory'
 import { hashForward, textOf, vocabulary, weightsOf, writeWeights } from '../../../support/hashModel'
