@@ -9,7 +9,7 @@ import { runId } from '../../messages/ids'
 import { treesOf } from '../../replay/log/supervisionTrees'
 import { memoryBlobs } from '../../runtime/bus/blobs'
 import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
-import { openJournal } from '../../runtime/journal/journal'
+import { openJournal } from '../../runtime/journal/openJournal'
 import { runDirectory } from '../../runtime/runDirectory'
 import { troupe } from '../support/cli'
 
