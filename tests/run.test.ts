@@ -11,7 +11,10 @@ beforeEach(() => {
   home = mkdtempSync(join(tmpdir(), 'troupe-run-'))
   for (const folder of ['tests', 'node_modules/.bin', '.venv/bin']) mkdirSync(join(home, folder), { recursive: true })
   cpSync(join(root, 'tests/run.js'), join(home, 'tests/run.js'))
-  cpSync(join(root, 'tests/runner'), join(home, 'tests/runner'), { recursive: true })
+  cpSync(join(root, 'tests/runner'), join(home, 'tests/runner'), {
+    recursive: true,
+    filter: file => !file.endsWith('.test.ts'),
+  })
   writeFileSync(join(home, 'tests/some.test.ts'), '')
   runner('node_modules/.bin/biome', 'exit 0')
   runner('node_modules/.bin/tsc', 'exit 0')

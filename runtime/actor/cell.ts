@@ -5,7 +5,7 @@
  * out  calls of the handler, one at a time; dead letters; an escalation
  * Invariant: at most one of `start`, a handler and a hook runs at any time, across restarts too. A message that was
  * accepted is handled, or is a dead letter. Nothing here rejects unheard or throws into nact.
- * Over 250 lines: the states of one life, which lose their order when they are spread over files.
+ * The file is longer than 320 lines because the states of one life lose their order when they are spread over files.
  */
 import { asError, TroupeError } from '../errors'
 import { within } from '../within'

@@ -10,7 +10,7 @@ const path = require('node:path')
 const { posix } = path
 const { filesBelow, isPythonTest, isTest } = require('./files')
 
-const isSource = file => /\.([cm]?[jt]s|py|yml|json)$/.test(file)
+const isSource = file => /\.([cm]?[jt]s|py|c|h|yml|json)$/.test(file)
 /** Files whose change can alter the result of any test. */
 const decidesAll =
   /^(package(-lock)?\.json|tsconfig.*\.json|jest\.config\.cjs|\.npmrc|policy\/(pytest\.ini|requirements.*\.txt|.*conftest\.py))$/
@@ -49,8 +49,11 @@ function filesByFolder(files) {
   return folders
 }
 
-/** Every string that names one of our files, from the file's own folder or from the root. */
+/** Every string that names one of our files or folders, from the file's own folder or from the root. */
 function* stringUses(sources, folders, file, text) {
+  for (const [, named] of text.matchAll(/__dirname,\s*['"]([\w-]+)['"]/g)) {
+    yield* folders.get(posix.join(posix.dirname(file), named)) ?? []
+  }
   for (const [, named] of text.matchAll(/(?<=['"`])((?:\.{0,2}\/)?[\w@-][\w./@-]*|(?:\.\.\/)+[\w./@-]+)(?=['"`])/g)) {
     const isRelative = named.startsWith('.')
     if (!isRelative && !/[./]/.test(named)) continue

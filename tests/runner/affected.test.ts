@@ -32,6 +32,10 @@ const sources = new Map(
     'cli/bin.js': "require('./main')",
     'cli/main.ts': "const a = () => require('../kernels') as typeof import('../kernels')",
     'deploy/server.txt': '',
+    'sandbox/shim/shim.c': '#include "cells.h"',
+    'sandbox/shim/cells.h': '',
+    'sandbox/compile.js': "const SOURCES = path.join(__dirname, 'shim')",
+    'tests/f.test.ts': "require('../sandbox/compile')",
     'docs/a.md': '',
     'tests/support/cli.ts': "const bin = join(__dirname, '../../cli/bin.js')",
     'tests/support/child.ts': "import '../../kernels/a'",
@@ -60,6 +64,7 @@ test('a test that changed runs itself; a test of a changed file counts the files
 test('a test uses what it starts as a process, what its scripts require, and the files that it reads', () => {
   expect(touched('cli/main.ts')).toEqual({ 'tests/b.test.ts': 3, 'tests/d.test.ts': 1 })
   expect(touched('tests/support/child.ts')).toEqual({ 'tests/c.test.ts': 1 })
+  expect(touched('sandbox/shim/cells.h')).toEqual({ 'tests/f.test.ts': 2 })
   expect(touched('kernels/table.csv')).toEqual({ 'tests/e.test.ts': 1 })
 })
 
@@ -86,7 +91,7 @@ test('in this project, a kernel reaches its own test first, and the sandbox’s 
   const { tests, unknown } = affectedTests(ours, ['kernels/selection/roc.ts'])
   expect(inOrder([...tests.keys()], tests, {})[0]).toBe('tests/kernels/selection/roc.test.ts')
   expect(unknown).toEqual([])
-  const shim = affectedTests(ours, ['sandbox/zygote/shim.c'])
+  const shim = affectedTests(ours, ['sandbox/zygote/shim/shim.c'])
   expect(shim.tests.has('tests/sandbox/zygote.test.ts')).toBe(true)
   const losses = [...ours.keys()].filter(file => file.startsWith('policy/troupe_policy/trainer/losses/'))
   expect(affectedTests(ours, losses).tests.has('policy/tests/trainer/test_losses.py')).toBe(true)

@@ -5,6 +5,7 @@
  * Invariants: a partition's handler calls follow one another; it is let go only after the one that runs and onRevoked have
  * ended; its buffer is bounded, and not fed above the high-water mark until it has sunk below the low one. A member that
  * was not heard within the session hands nothing out: its partitions may be another's.
+ * The file is longer than 320 lines because set-up, buffer and release of a partition share one state and one order.
  */
 import { asError, TroupeError } from '../../errors'
 import { keyOf, type TopicPartition } from '../assignment'

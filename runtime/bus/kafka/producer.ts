@@ -5,6 +5,7 @@
  * Invariants: one batch of a partition is on its way at a time, so its records stand in the order of the calls, and those
  * of one call side by side. A batch whose fate is unknown is sent again under the same sequence number; given up, it is
  * an error, and the producer is replaced, because kafkajs would use that number again and the broker drop what has it.
+ * The file is longer than 320 lines because the order of batches and the replacement of a producer share one state.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Message, Producer, RecordMetadata } from 'kafkajs'

@@ -4,6 +4,7 @@
  * in   appends, commits, topics, trims       out  one lmdb transaction after the other, each holding all that waited
  * Invariants: offsets are given out inside the transaction that stores them, so a failed one leaves no gap; every
  * transaction is conditional on our lease, so a writer that was taken over writes nothing; what waits is bounded.
+ * The file is longer than 320 lines because appends, commits and trims share the state of one transaction.
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
