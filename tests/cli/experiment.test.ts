@@ -47,7 +47,7 @@ test('a report has its text, its figures and its pictures, and no valid call cou
 test('an experiment that there is not is refused, and those that there are are named', async () => {
   const { code, stderr } = await troupe(['experiment', 'roc-ablaton']).done
   expect(code).toBe(2)
-  expect(stderr).toMatch(/no experiment 'roc-ablaton'[\s\S]*roc-ablation/)
+  expect(stderr).toMatch(/no experiment is named 'roc-ablaton'[\s\S]*roc-ablation/)
 }, 60_000)
 
 test('what cannot come to anything is refused before it is measured: a place that cannot be written, seeds of what has none', async () => {
@@ -93,7 +93,7 @@ test('an arm that was cut off is known for what it is: not begun, to go on, or o
   const cut = changed({ ...history, run: runId('cut') }, message => (isEnd(message) ? null : message))
   await saveHistory(arms, cut)
   expect(await recordedArm(bus, 'cut')).toEqual({ state: 'begun' })
-  await expect(trainedRun('cut', recipe, arms)).rejects.toThrow('from another recipe')
+  await expect(trainedRun('cut', recipe, arms)).rejects.toThrow('a run of another recipe')
 
   // It went on an hour later, for a minute: the hour was nobody's work.
   const last = Math.max(...cut.records.map(({ message }) => ('at' in message ? (message.at as number) : 0)))

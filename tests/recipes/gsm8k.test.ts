@@ -273,7 +273,7 @@ describe('the recipe', () => {
     [
       'more than a fifth of the rows cannot be used',
       () => ({ file: file('bad.jsonl', [...good.slice(0, 7), 'no', line('q', '#### 1.5')]) }),
-      /2 of 9 rows cannot be used: 1 not JSON, 1 answer not an integer/,
+      /2 of 9 rows cannot be used: 1 not JSON, 1 answer is not an integer/,
     ],
     ['too few rows are set aside', () => ({ file: file('short.jsonl', good.slice(0, 8)) }), /asks for 4 rows/],
     [

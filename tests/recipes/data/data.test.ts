@@ -172,7 +172,7 @@ test('openmath: a problem stays where 2 of 16 sampled answers match, be they a l
   expect(dropped).toEqual({
     'fewer than 2 of 16 sampled answers match': 2,
     'no sampled answers': 1,
-    'problem_type is another': 1,
+    'problem_type is another kind': 1,
     'repeats the problem of an earlier row': 1,
   })
 })
@@ -366,7 +366,7 @@ test.each<[string, readonly string[], RegExp]>([
   [
     'an agreement of more than all',
     ['openmath', '--from', 'x', '--out', 'o', '--agreement', '17/16'],
-    /no n\/m with n ≤ m/,
+    /--agreement 17\/16 must be n\/m with n ≤ m/,
   ],
   [
     'a split that is not there',
@@ -385,7 +385,7 @@ test('an --out that cannot be written is refused as wrong usage, and leaves noth
   const { code, stderr } = await data(['dapo', '--from', from, '--out', 'taken'])
   expect([code, stderr]).toEqual([
     2,
-    expect.stringMatching(/taken cannot be written: .*\n.*hint: name another place\n.*cli\.cannot_write/),
+    expect.stringMatching(/taken cannot be written: .*\n.*hint: name another path\n.*cli\.cannot_write/),
   ])
   expect(stderr).not.toMatch(/^\s+at /m)
   expect(existsSync(file('taken.part'))).toBe(false)

@@ -129,7 +129,7 @@ test.each<[string, string, RegExp]>([
     'extends: quickstart\nselection: {keep: 4}\ndown_sample_to_n: 5',
     /means selection\.keep, which is said as well/,
   ],
-  ['no map', '- a\n- b', /holds a list and no map/],
+  ['no map', '- a\n- b', /expected a map of sections, found a list/],
   ['no YAML', 'a: [1, 2\nb: {', /:.*line \d+/],
   ['a file that extends itself', 'extends: bad.yaml', /extends itself/],
 ])('%s is refused with its place', (_title, text, expected) => {
