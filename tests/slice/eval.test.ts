@@ -47,7 +47,7 @@ test('an evaluation that is killed goes on, generates no finished turn again, an
     10,
   )
   first.process.kill('SIGKILL')
-  expect((await first.done).stderr).toContain('left out: 1 rows: not JSON')
+  expect((await first.done).stderr).toContain('1 rows dropped: not JSON')
   before = await messagesOf(bus, 'r', 'trajectories')
   expect(before.filter(f => f.type === 'rollout.finished').length).toBeLessThan(384) // it did not end by itself
 
@@ -169,7 +169,7 @@ test('eval all runs every benchmark whose file is there, judges each in its own 
     // Of one of Arena-Hard's two problems no answer was judged.
     expect({ code, stderr: stderr.slice(-2000) }).toMatchObject({ code: 1 })
     expect(stderr).toContain('Arena-Hard: only 1 of 2 problems have a judged answer')
-    expect(stderr).toContain('aime24: left out, no aime24.jsonl')
+    expect(stderr).toContain('aime24: skipped, no aime24.jsonl')
     expect(stderr).toContain('answers without a reward, by reason: (verifier.judge_refused 2)')
     const lines = stdout
       .trim()
