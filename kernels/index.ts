@@ -48,7 +48,6 @@ export {
   /** @deprecated renamed to `compareWords` */
   compareWords as sameWords,
 } from './grading/wordComparison'
-export * from './packing'
 export { quantile } from './quantile'
 export * from './random'
 export * from './scheduling/contract'

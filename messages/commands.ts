@@ -196,18 +196,6 @@ export interface ActorStatus {
   readonly pid: number
 }
 
-/** Tool executor → readers of telemetry (`telemetry`): the state of its sandbox. */
-export interface SandboxStatus {
-  readonly type: 'sandbox.status'
-  readonly at: number
-  readonly executor: string
-  readonly level: string
-  readonly running: number
-  readonly queued: number
-  readonly calls: number
-  readonly failures: number
-}
-
 export type Command =
   | GenerateTurn
   | ReleaseTrajectory
@@ -223,4 +211,3 @@ export type Command =
   | EngineStatus
   | LedgerStatus
   | ActorStatus
-  | SandboxStatus

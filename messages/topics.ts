@@ -120,7 +120,5 @@ export function routeOf(message: Message, run: RunId): { readonly topic: TopicNa
       return { topic: 'telemetry', key: message.engine }
     case 'actor.status':
       return { topic: 'telemetry', key: message.actor }
-    case 'sandbox.status':
-      return { topic: 'telemetry', key: message.executor }
   }
 }

@@ -19,7 +19,7 @@ export {
   recipeSchema,
   type TaskSource,
 } from '../config'
-export { answerInstruction, problemsData, problemsRecipe } from './problems'
+export { problemsData, problemsRecipe } from './problems'
 
 export const recipes: ReadonlyMap<string, Recipe> = new Map([
   ['quickstart', quickstart],

@@ -17,9 +17,8 @@ const mayImport: Readonly<Record<string, readonly string[]>> = {
   kernels: ['messages'],
   sandbox: [],
   ...Object.fromEntries(floors.slice(3).map(house => [house, below(house)])),
-  dashboard: floors,
   // `troupe bench` runs what stands in bench/, which a package does not carry.
-  cli: [...floors, 'dashboard', 'bench'],
+  cli: [...floors, 'bench'],
 }
 const unruled = new Set(['tests', 'bench', 'examples', 'entries'])
 
@@ -204,7 +203,7 @@ test.each<[string, Record<string, string>, RegExp]>([
     { 'sandbox/a.ts': "import { b } from '../messages'" },
     /sandbox imports \.\.\/messages/,
   ],
-  ['a dashboard that imports the cli', { 'dashboard/a.ts': "const x = require('../cli/x')" }, /dashboard imports/],
+  ['a replay that imports the cli', { 'replay/a.ts': "const x = require('../cli/x')" }, /replay imports/],
   ['an import of the root', { 'actors/a.ts': "import { b } from '../index'" }, /actors imports \.\.\/index/],
   ['an import by import()', { 'messages/a.ts': "await import('../kernels/roc')" }, /messages imports/],
   ['a folder without a floor', { 'utils/a.ts': '' }, /stands on no floor/],
@@ -252,7 +251,7 @@ test('what is allowed is not reported', () => {
       "import { createHash } from 'node:crypto'\nimport type { Id } from '../messages'\n// Date.now() in a comment\nconst s = 'Math.random()'",
     'runtime/effects.ts': 'export const now = () => Date.now()',
     'runtime/actor/system.ts': "import { start } from 'nact'\nsetTimeout(f, 1)",
-    'cli/main.ts': "import '../dashboard/server'\nDate.now()",
+    'cli/main.ts': "import '../replay/run'\nDate.now()",
     'index.ts': "export * from './messages'",
     'tests/a.test.ts': "import '../cli/main'\nMath.random()",
     'actors/a.ts': 'const at = new Date(fact.at)',

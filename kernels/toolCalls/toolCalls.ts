@@ -1,7 +1,7 @@
 /**
  * Tool calls in the hermes format: `<tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>`.
  *
- * in   what the model wrote in one turn, as text or as token ids        out  its calls in order, well-formed or not
+ * in   what the model wrote in one turn        out  its calls in order, well-formed or not
  * Invariant: never throws, in time linear in the text. A span ends at the first closing tag that is not inside a JSON
  * string; a tag that is never closed is no call. An opening tag inside a span makes it malformed.
  */
@@ -12,7 +12,7 @@ import { malformedCallText, unknownToolText } from './toolText'
 const openTag = '<tool_call>'
 const closeTag = '</tool_call>'
 
-/** `start` and `end` are where the call stands, tags included: characters of the text, or tokens. */
+/** `start` and `end` are where the call stands in the text, tags included: characters. */
 export type ParsedCall =
   | {
       readonly kind: 'call'
@@ -64,55 +64,6 @@ export function parseToolCalls(text: string): ParsedCalls {
     from = close + closeTag.length
     calls.push({ ...parsed, start, end: from })
   }
-}
-
-/** The tokens of one tag. Tokenisers for tool use have one special token for each; others may need several. */
-export interface ToolCallTags {
-  readonly open: readonly number[]
-  readonly close: readonly number[]
-}
-
-/** Token positions: the call with its tags is [start, end), what is between them [bodyStart, bodyEnd). */
-export interface ToolCallSpan {
-  readonly start: number
-  readonly bodyStart: number
-  readonly bodyEnd: number
-  readonly end: number
-}
-
-/** Where calls stand in a turn's token ids. A span ends at the first closing tag after its opening one. */
-export function findToolCallSpans(
-  tokens: Int32Array | readonly number[],
-  openIds: readonly number[],
-  closeIds: readonly number[],
-): { readonly spans: readonly ToolCallSpan[]; readonly unclosed: boolean } {
-  if (openIds.length === 0 || closeIds.length === 0) throw new RangeError('a tool call tag of no tokens')
-  const spans: ToolCallSpan[] = []
-  let from = 0
-  for (;;) {
-    const start = indexOfRun(tokens, openIds, from)
-    if (start < 0) return { spans, unclosed: false }
-    const bodyStart = start + openIds.length
-    const bodyEnd = indexOfRun(tokens, closeIds, bodyStart)
-    if (bodyEnd < 0) return { spans, unclosed: true }
-    from = bodyEnd + closeIds.length
-    spans.push({ start, bodyStart, bodyEnd, end: from })
-  }
-}
-
-/** As `parseToolCalls`, with spans found by token ids; `decode` gives the text of the tokens between two tags. */
-export function parseToolCallTokens(
-  tokens: Int32Array,
-  tags: ToolCallTags,
-  decode: (tokens: Int32Array) => string,
-): ParsedCalls {
-  const { spans, unclosed } = findToolCallSpans(tokens, tags.open, tags.close)
-  const calls = spans.map(({ start, bodyStart, bodyEnd, end }) => ({
-    ...parseCall(decode(tokens.subarray(bodyStart, bodyEnd))),
-    start,
-    end,
-  }))
-  return { calls, unclosed }
 }
 
 /** A call as the model would write it: for demonstrations and tests. */
@@ -202,13 +153,4 @@ function closeOutsideStrings(text: string, body: number, budget: number): { at: 
     else if (!quoted && code === 0x3c && text.startsWith(closeTag, at)) return { at, read: at - body }
   }
   return { at: -1, read: stop - body }
-}
-
-function indexOfRun(tokens: Int32Array | readonly number[], run: readonly number[], from: number): number {
-  for (let at = from; at + run.length <= tokens.length; at++) {
-    let same = 0
-    while (same < run.length && tokens[at + same] === run[same]) same++
-    if (same === run.length) return at
-  }
-  return -1
 }

@@ -121,16 +121,4 @@ export const commandShapes = {
       pid: 'int',
     },
   },
-  'sandbox.status': {
-    version: 1,
-    fields: {
-      at: 'number',
-      executor: 'string',
-      level: 'string',
-      running: 'int',
-      queued: 'int',
-      calls: 'int',
-      failures: 'int',
-    },
-  },
 } as const satisfies ShapesOf<Command['type']>

@@ -38,9 +38,6 @@ export const problemsData = z.strictObject({
 
 type ProblemsData = z.output<typeof problemsData>
 
-/** Instruction for the model, for rewards that look for `<answer>\boxed{…}</answer>`. */
-export const answerInstruction = 'End with <answer>\\boxed{RESULT}</answer>.'
-
 /** A recipe whose tasks are the rows of files. `tools`: default Python. */
 export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[] = [pythonTool]): Recipe {
   return {

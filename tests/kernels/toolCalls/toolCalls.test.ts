@@ -1,14 +1,7 @@
-/** The hermes parser on well-formed, broken and hostile text, and on token ids. */
+/** The hermes parser on well-formed, broken and hostile text. */
 import fc from 'fast-check'
 import { jsonFault } from '../../../kernels/toolCalls/jsonFault'
-import {
-  findToolCallSpans,
-  type ParsedCall,
-  parseToolCalls,
-  parseToolCallTokens,
-  printToolCall,
-  resolveCalls,
-} from '../../../kernels/toolCalls/toolCalls'
+import { parseToolCalls, printToolCall, resolveCalls } from '../../../kernels/toolCalls/toolCalls'
 
 const malformedText = (body: string): string => {
   const { calls } = parseToolCalls(`<tool_call>${body}</tool_call>`)
@@ -186,35 +179,9 @@ test('unknown tools and malformed calls are refused with a text, calls over the 
   expect(resolveCalls(calls, ['python'], 1).dropped).toHaveLength(3)
 })
 
-test('spans are found by token ids, with tags of one token or of several', () => {
-  const tokens = Int32Array.from([5, 100, 7, 8, 101, 9, 100, 101, 101, 100, 3])
-  expect(findToolCallSpans(tokens, [100], [101])).toEqual({
-    spans: [
-      { start: 1, bodyStart: 2, bodyEnd: 4, end: 5 },
-      { start: 6, bodyStart: 7, bodyEnd: 7, end: 8 },
-    ],
-    unclosed: true,
-  })
-  expect(findToolCallSpans([1, 1, 2, 9, 3, 3, 4], [1, 2], [3, 4])).toEqual({
-    spans: [{ start: 1, bodyStart: 3, bodyEnd: 5, end: 7 }],
-    unclosed: false,
-  })
-  expect(() => findToolCallSpans([1], [], [2])).toThrow(RangeError)
-})
-
-test('token ids give the same calls as their text', () => {
-  const open = 1_000_001
-  const close = 1_000_002
-  const decode = (tokens: Int32Array): string => String.fromCharCode(...tokens)
-  const encode = (text: string): number[] =>
-    text.split(/(<\/?tool_call>)/).flatMap(part => {
-      if (part === '<tool_call>') return [open]
-      return part === '</tool_call>' ? [close] : [...part].map(c => c.charCodeAt(0))
-    })
+test('a good call, a broken one and one that is never closed are each read from one text', () => {
   const text = `Let us see. ${printToolCall('f', { a: [1, 2] })} and <tool_call>{"name": </tool_call> and <tool_call>`
-  const strip = ({ start: _start, end: _end, ...rest }: ParsedCall) => rest
-  const byTokens = parseToolCallTokens(Int32Array.from(encode(text)), { open: [open], close: [close] }, decode)
-  const byText = parseToolCalls(text)
-  expect(byTokens.calls.map(strip)).toEqual(byText.calls.map(strip))
-  expect(byTokens.unclosed).toBe(true)
+  const { calls, unclosed } = parseToolCalls(text)
+  expect(calls).toMatchObject([{ kind: 'call', name: 'f', arguments: { a: [1, 2] } }, { kind: 'malformed' }])
+  expect(unclosed).toBe(true)
 })
