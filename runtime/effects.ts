@@ -1,6 +1,6 @@
 /**
- * Time, randomness and ids: the only file that asks for them. Behaviours get an `Effects`, so that a replay can answer.
- * Invariant: a value that matters for a decision stands in a fact; what is drawn here may differ in a replay.
+ * Time, randomness and ids: the only source of them. Behaviours get an `Effects`, so that a replay can provide its own.
+ * Invariant: a value that matters for a decision is recorded in a fact; values from here may differ in a replay.
  */
 import { createHash, randomUUID } from 'node:crypto'
 
@@ -9,7 +9,7 @@ export interface Effects {
   now(): number
   /** Monotonic ms, for durations. */
   elapsed(): number
-  /** A name that no other call returns. */
+  /** A unique name. */
   unique(): string
 }
 
@@ -19,7 +19,7 @@ export const systemEffects: Effects = {
   unique: () => randomUUID(),
 }
 
-/** Effects for tests: a clock that only moves when told, ids that count. */
+/** Effects for tests: a clock that moves by `advance` only, ids that count. */
 export function manualEffects(start = 0): Effects & { advance(ms: number): void } {
   let time = start
   let ids = 0
@@ -33,7 +33,7 @@ export function manualEffects(start = 0): Effects & { advance(ms: number): void 
   }
 }
 
-/** A seed in [0, 2^31) that depends on nothing but its parts: the run's seed, and where in the run it is used. */
+/** A seed in [0, 2^31) that depends only on its parts: the run's seed, and its use in the run. */
 export function deriveSeed(...parts: readonly (string | number)[]): number {
   return createHash('sha256').update(parts.join('\u0000')).digest().readUInt32LE(0) & 0x7fffffff
 }

@@ -1,9 +1,9 @@
 /**
- * What an actor needs to live in someone's process: a bus, a journal on it, an actor system; opened and closed as one.
+ * Embeds actors in another program: opens a bus, a journal and an actor system, and closes them as one.
  *
  * in   an address or an open bus, a run's name          out  a journal to append to and to follow, hosts of behaviours
- * Invariant: `close` ends hosts before what they stand on, the youngest first, and the bus last and only where it was
- * opened here; nothing that was opened keeps the process alive after it.
+ * Invariant: `close` ends the hosts first, the youngest first, and the bus last, where it was opened here. Nothing that was
+ * opened keeps the process alive afterwards.
  */
 import { join } from 'node:path'
 import type { Message, TopicName } from '../messages'
@@ -22,22 +22,22 @@ import { createLog, type Log } from './log'
 import type { MetricsRegistry } from './metrics'
 
 export interface EmbedOptions {
-  /** `memory:`, `lmdb:DIRECTORY`, or a bus that is open already, which stays the caller's to close. */
+  /** `memory:`, `lmdb:DIRECTORY`, or an open bus, which the caller closes. */
   readonly bus: string | Bus
-  /** Names the topics, `troupe.<run>.<topic>`, and the consumer groups. */
+  /** Name of the run. It is part of the names of topics, `troupe.<run>.<topic>`, and of consumer groups. */
   readonly run: string
-  /** Topics of the caller's own, by what they are to Troupe. Those that exist are taken as they are. */
+  /** Names on the bus for topics that the caller created. Existing topics are not changed. */
   readonly topics?: TopicsOnBus
-  /** Of topics that are created and not single. Default 1. */
+  /** Partitions of new topics that are not single. Default 1. */
   readonly partitions?: number
-  /** For what is larger than a record. Default: beside the log, or in memory; an open durable bus needs one given. */
+  /** Store for values larger than a record. Default: beside the log, or in memory; required for an open durable bus. */
   readonly blobs?: BlobStore
   readonly fx?: Effects
-  /** Gets the actors' metrics: mailbox depths, waits, handling times, restarts, dead letters. */
+  /** Receives the actors' metrics: mailbox depths, waits, handling times, restarts, dead letters. */
   readonly metrics?: MetricsRegistry
   /** Default: warnings and errors on stderr. */
   readonly log?: Log
-  /** A host can go no further. Default: it is logged. */
+  /** Called when a host is given up. Default: the error is logged. */
   readonly onFailed?: (error: Error) => void
   /** Gets every change in the life of every actor. */
   readonly onLife?: (life: ActorLife) => void
@@ -61,19 +61,19 @@ export interface Embedded {
   readonly journal: Journal
   readonly fx: Effects
   readonly log: Log
-  /** Starts a behaviour. Await its `live` before appending commands: those of earlier are not taken. */
+  /** Starts a behaviour. Await its `live` before appending commands: earlier commands are ignored. */
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
   /** Starts an actor at the top of the embedding; it ends with it. */
   spawn<M>(spec: ActorSpec<M>): ActorRef<M>
-  /** What stands in these topics, then what comes; `close` ends the loop. `from: 'latest'`: only what comes. */
+  /** Recorded entries of these topics, then new ones; with 'latest' only new ones. `close` ends the loop. */
   entries(topics: readonly TopicName[], from?: 'oldest' | 'latest'): AsyncGenerator<Entry, void, undefined>
-  /** Again has no effect. Throws the first fault, after all is closed. */
+  /** Closes everything, once; then throws the first error, if there was one. */
   close(options?: CloseOptions): Promise<void>
 }
 
 /**
- * Throws what `openBus` throws, `config.no_blobs`, `config.topic_unknown`, `config.topics_collide`, and
- * `bus.topic_mismatch` where a topic that must be a single partition has several.
+ * @throws TroupeError those of `openBus`; config.no_blobs, config.topic_unknown, config.topics_collide;
+ * bus.topic_mismatch where a topic that must have a single partition has several
  */
 export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const run = runId(options.run)
@@ -158,8 +158,8 @@ async function blobsOf(bus: string | Bus): Promise<BlobStore> {
   throw new TroupeError('config.no_blobs', {
     boundary: 'config',
     retriable: false,
-    message: `a ${bus.kind} bus outlives the process, and what is larger than a record would not`,
-    hint: 'give `blobs: await openFileBlobs(DIRECTORY)` beside the bus',
+    message: `a ${bus.kind} bus needs a durable blob store: values larger than a record would be lost with the process`,
+    hint: 'pass `blobs: await openFileBlobs(DIRECTORY)` with the bus',
   })
 }
 
@@ -167,5 +167,5 @@ const closed = (run: string) =>
   new TroupeError('actor.closed', {
     boundary: 'actor',
     retriable: false,
-    message: `'${run}' is closed, or about to be`,
+    message: `the embedding of run '${run}' is closed or closing`,
   })

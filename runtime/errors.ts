@@ -1,7 +1,9 @@
 /**
- * Errors that a program and a person can act on: a code, the boundary that was crossed, whether to try again, a hint.
- * Everything thrown across a module of Troupe is one of these; a foreign error stands in `cause`.
+ * TroupeError: an error that a program and a person can act on, with a code, a boundary, `retriable` and a hint.
+ * Every error thrown across a module of Troupe is one; an error of another package is its `cause`.
  */
+
+/** The part of the system where the error arose. */
 export type Boundary =
   | 'config'
   | 'bus'
@@ -16,10 +18,10 @@ export type Boundary =
 
 export interface ErrorDetails {
   readonly boundary: Boundary
-  /** Whether the same call may succeed later without anything being changed. */
+  /** True where the same call may succeed later with nothing changed. */
   readonly retriable: boolean
   readonly message: string
-  /** What to do about it. */
+  /** The next step for a person. */
   readonly hint?: string
   readonly cause?: unknown
 }
@@ -41,7 +43,7 @@ export class TroupeError extends Error {
   }
 }
 
-/** The error as something with a message, whatever was thrown. */
+/** Converts any thrown value to an Error. */
 export function asError(thrown: unknown): Error {
   return thrown instanceof Error ? thrown : new Error(String(thrown))
 }

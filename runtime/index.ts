@@ -1,6 +1,6 @@
 /**
- * The public surface of the runtime: bus, journal, host, actors, effects (`troupe/runtime`).
- * Heavy packages (lmdb, nact, pino, prom-client) load at their first use, so that one piece does not cost the others.
+ * Public surface of `troupe/runtime`: bus, journal, host, actors, effects.
+ * Heavy packages (lmdb, nact, pino, prom-client) load at their first use, so that each part costs only its own.
  */
 export { defaultRestartPolicy, type RestartPolicy } from './actor/restartPolicy'
 export * from './actor/system'

@@ -1,9 +1,9 @@
 /**
- * Logs, on stderr: stdout belongs to data. The only file that imports pino, which loads at the first log.
+ * Logs to stderr, since stdout carries data. The only file that imports pino, which loads at the first log.
  *
- * in   fields and a text          out  JSON lines; on a terminal one readable line each
- * Invariant: what looks like a secret is never written, wherever it stands in the fields. What a model or a tool wrote
- * cannot move the cursor: control characters are escaped.
+ * in   fields and a text          out  a JSON line; on a terminal a readable line
+ * Invariant: a field whose name looks like a secret's is redacted at any depth. Text of a model or a tool cannot move the
+ * cursor: control characters are escaped.
  *
  * TROUPE_LOG sets the level: trace, debug, info (default), warn, error, silent.
  */
@@ -16,13 +16,13 @@ export interface Log {
   info(fields: object, text: string): void
   warn(fields: object, text: string): void
   error(fields: object, text: string): void
-  /** The same log with these fields in every line. */
+  /** A log with these fields in every line. */
   child(fields: object): Log
 }
 
 export interface LogOptions {
   readonly level?: string
-  /** Readable lines instead of JSON. Default: whether stderr is a terminal. */
+  /** Readable lines instead of JSON. Default: true where stderr is a terminal. */
   readonly pretty?: boolean
   readonly write?: (line: string) => void
 }
@@ -48,7 +48,7 @@ export function createLog(name: string, options: LogOptions = {}): Log {
     stream,
   )
   if (!levels.includes(asked)) {
-    logger.warn({ asked }, `TROUPE_LOG is none of ${levels.join(', ')}: info is used`)
+    logger.warn({ asked }, `TROUPE_LOG must be one of ${levels.join(', ')}; info is used`)
   }
   return adapt(logger)
 }
@@ -64,7 +64,7 @@ function adapt(logger: Logger): Log {
   }
 }
 
-/** The value with secrets gone and errors as plain fields; cut below `maxDepth`, which also ends a cycle. */
+/** Copies a value with secrets redacted and errors as plain fields, down to `maxDepth`, which also ends cycles. */
 function redact(value: unknown, depth: number): unknown {
   if (typeof value !== 'object' || value === null) return value
   if (depth >= maxDepth) return '[…]'
@@ -73,7 +73,7 @@ function redact(value: unknown, depth: number): unknown {
   if (value instanceof Error) return redact(errorFields(value), depth)
   const shown: Record<string, unknown> = {}
   for (const [key, one] of Object.entries(value)) {
-    // A reference to a secret ({env: NAME}) may be seen; the names of numbers (maxTokens) are no secrets either.
+    // Only strings are redacted: a reference to a secret ({env: NAME}) and numbers (maxTokens) may be shown.
     const hidden = secret.test(key) && typeof one === 'string'
     shown[key] = hidden ? '[redacted]' : redact(one, depth + 1)
   }
@@ -82,11 +82,11 @@ function redact(value: unknown, depth: number): unknown {
 
 function errorFields(error: Error): object {
   const { name, message, stack, cause } = error
-  // The stack that matters is that of the first cause.
+  // Only the stack of the first cause is logged.
   return { ...error, name, message, ...(cause === undefined ? { stack } : { cause }) }
 }
 
-/** `12:30:05 WARN actor failed and restarts  actor=/run/grouper  err: what (code)`, from a line of JSON. */
+/** Converts a JSON line to `12:30:05 WARN actor failed and restarts  actor=/run/grouper  err: message (code)`. */
 function readable(line: string): string {
   const { level, time, name, msg, pid, err, ...fields } = JSON.parse(line) as Record<string, unknown>
   const clock = new Date(Number(time)).toISOString().slice(11, 19)

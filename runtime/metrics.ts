@@ -1,10 +1,10 @@
 /**
- * Metrics: numbers about the running process, as Prometheus reads them. The only file that imports prom-client, which
- * loads when a registry is made and not before.
+ * Metrics of the running process in Prometheus's format. The only file that imports prom-client, which loads with the
+ * first registry.
  *
- * in   counts and durations by name and labels          out  `render()`: the text of a scrape
- * Invariant: a name is registered once; asked for again it is the same series. Labels are few: actors, engines, reasons,
- * never trajectories.
+ * in   counts and durations, by name and labels          out  `render()`: the text of a scrape
+ * Invariant: a name is registered once; a second registration returns the same series. Labels have few values: actors,
+ * engines, reasons, never trajectories.
  */
 import type { Registry } from 'prom-client'
 
@@ -22,6 +22,7 @@ export interface Histogram {
   observe(labels: Labels, value: number): void
 }
 
+/** Value of a gauge at a scrape. */
 export interface Reading {
   readonly labels: Labels
   readonly value: number
@@ -29,12 +30,12 @@ export interface Reading {
 
 export interface MetricsRegistry {
   counter(name: string, help: string, labels?: readonly string[]): Counter
-  /** With `read`, its readings replace all values at every scrape. */
+  /** @param read called at every scrape; its readings replace all values */
   gauge(name: string, help: string, labels?: readonly string[], read?: () => readonly Reading[]): Gauge
   histogram(name: string, help: string, labels: readonly string[], buckets: readonly number[]): Histogram
-  /** The process's own: CPU, memory, event loop delay. */
+  /** Registers metrics of the process: CPU, memory, event loop delay. */
   processMetrics(): void
-  /** Text exposition format, and its content type. */
+  /** The metrics in text exposition format. */
   render(): Promise<string>
   readonly contentType: string
 }

@@ -1,8 +1,9 @@
 /**
- * Which member of a consumer group owns which partition. Pure.
+ * Assigns partitions to the members of a consumer group. Pure.
  *
- * Invariants: every partition of a topic goes to exactly one of its subscribers; their shares of a topic differ by at
- * most one; a partition moves only when balance asks for it, because each move costs its new owner a refold.
+ * in   members with their topics, partition counts, current owners      out  an owner for each partition
+ * Invariants: every partition of a topic goes to exactly one of its subscribers. Their shares of a topic differ by at most
+ * one. A partition moves only where balance requires it, since each move costs its new owner a refold.
  */
 export interface GroupMember {
   readonly id: number
@@ -17,8 +18,10 @@ export interface TopicPartition {
 export const keyOf = (topic: string, partition: number): string => `${topic}/${partition}`
 
 /**
- * `current` maps partition keys to the id of their owner; members are in the order in which they joined. Partitions
- * without an owner are dealt round robin to whoever has the fewest of that topic, then the fewest in all.
+ * Partitions without an owner go one by one to the subscriber with the fewest partitions of that topic, then the fewest
+ * in all.
+ * @param members in the order in which they joined
+ * @param current owner's id by partition key
  */
 export function assignPartitions(
   members: readonly GroupMember[],

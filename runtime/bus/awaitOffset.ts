@@ -1,9 +1,9 @@
 /**
- * A partition that ends before an offset which it is known to have had: a broker that led until now and has not heard yet
- * that it does no longer, or a log that was cut short or made anew.
+ * Waits for a partition that ends below an offset which it is known to have had. The cause is a broker that does not know
+ * yet that it lost its leadership, or a log that was truncated or created anew.
  *
- * in   where the partition ends, asked again and again      out  that it reaches so far, or an error
- * Invariant: it is waited for as long as brokers take to hear of one another, and never taken for the end of what there is.
+ * in   the partition's bounds, polled every 250 ms      out  resolves once it reaches the offset; rejects after 5 s
+ * Invariant: such an end is never taken for the end of the partition.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../effects'
@@ -14,19 +14,19 @@ export interface Bounds {
   readonly next: number
 }
 
-const shortMs = 5000
-const askEveryMs = 250
+const timeoutMs = 5000
+const pollMs = 250
 
-/** Resolves when the partition holds everything before `to`; rejects with `tooShort` when it goes on ending before that. */
+/** Resolves when the partition has every offset below `to`; rejects with `tooShort` where it still ends below that after 5 s. */
 export async function awaitOffset(
   to: number,
   bounds: () => Promise<Bounds>,
   tooShort: (bounds: Bounds) => TroupeError,
 ): Promise<void> {
   for (const begun = systemEffects.elapsed(); ; ) {
-    await sleep(askEveryMs)
+    await sleep(pollMs)
     const found = await bounds()
     if (found.next >= to) return
-    if (systemEffects.elapsed() - begun >= shortMs) throw tooShort(found)
+    if (systemEffects.elapsed() - begun >= timeoutMs) throw tooShort(found)
   }
 }

@@ -1,8 +1,8 @@
 /**
- * Large bytes by their content: what does not fit a record lies here, and the record holds the digest.
+ * The blob store: bytes addressed by their digest. A value too large for a record lies here, and the record has the digest.
  *
  * in   bytes      out  their sha256; later the same bytes
- * Invariants: what `put` resolved is on disk; what `get` returns has the digest that was asked for, or it throws.
+ * Invariants: bytes whose `put` resolved are on disk; `get` returns bytes with the requested digest, or throws.
  */
 import { createHash } from 'node:crypto'
 import { constants } from 'node:fs'
@@ -18,9 +18,9 @@ export interface BlobReference {
 }
 
 export interface BlobStore {
-  /** Stores bytes once, however often they come. Throws `blob.disk_full`, `blob.write_failed`. */
+  /** Stores bytes, once for each digest. @throws TroupeError blob.disk_full, blob.write_failed */
   put(bytes: Uint8Array): Promise<BlobReference>
-  /** A copy that the receiver owns. Throws `blob.missing`, `blob.corrupt`, `blob.digest_invalid`. */
+  /** A copy that the receiver owns. @throws TroupeError blob.missing, blob.corrupt, blob.digest_invalid */
   get(sha256: string): Promise<Uint8Array>
   has(sha256: string): Promise<boolean>
 }
@@ -45,8 +45,8 @@ export function memoryBlobs(): BlobStore {
 }
 
 /**
- * Blobs as files `<first two digits>/<the other digits>`: written aside, synced, renamed, so a name never lies.
- * For reading nothing is made or checked: a directory that is not there has no blob.
+ * A blob store in files `<first two digits>/<other digits>`: each is written under another name, synced and renamed, so
+ * that a file is complete. In mode 'read' the directory need not exist; it has no blobs then.
  */
 export async function openFileBlobs(directory: string, mode: 'write' | 'read' = 'write'): Promise<BlobStore> {
   if (mode === 'write') {
@@ -96,7 +96,7 @@ async function write(root: string, path: string, bytes: Uint8Array): Promise<voi
     await rm(aside, { force: true })
     throw thrown
   }
-  // The names too: the file in its folder, and the folder, which may be new, in the root.
+  // Sync the names too: of the file in its folder, and of the folder, which may be new.
   for (const directory of [folder, root]) {
     const handle = await open(directory, 'r')
     try {
@@ -109,13 +109,13 @@ async function write(root: string, path: string, bytes: Uint8Array): Promise<voi
 
 const digest = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
-/** A digest becomes part of a path: anything else is refused before it is used as one. */
+/** Checks a digest, since it becomes part of a path. */
 function checked(sha256: string): string {
   if (/^[0-9a-f]{64}$/.test(sha256)) return sha256
   throw new TroupeError('blob.digest_invalid', {
     boundary: 'bus',
     retriable: false,
-    message: `${JSON.stringify(sha256.slice(0, 80))} is not a sha256 digest in lower-case hex`,
+    message: `${JSON.stringify(sha256.slice(0, 80))} is no digest of a blob, expected sha256 in lower-case hex`,
   })
 }
 
@@ -123,7 +123,7 @@ function missing(sha256: string, cause?: unknown): TroupeError {
   return new TroupeError('blob.missing', {
     boundary: 'bus',
     retriable: false,
-    message: `there is no blob ${sha256}`,
+    message: `the blob store has no blob ${sha256}`,
     hint: 'copy the blob directory together with the log that refers to it',
     cause,
   })
@@ -133,8 +133,8 @@ function corrupt(sha256: string, found: string): TroupeError {
   return new TroupeError('blob.corrupt', {
     boundary: 'bus',
     retriable: false,
-    message: `blob ${sha256} holds bytes whose digest is ${found}`,
-    hint: 'the file was changed or cut off; restore it from a copy',
+    message: `the blob ${sha256} has bytes with the digest ${found}`,
+    hint: 'the file was changed or truncated: restore it from a copy',
   })
 }
 
@@ -147,7 +147,9 @@ async function writing(directory: string, act: () => Promise<void>): Promise<voi
     throw new TroupeError(full ? 'blob.disk_full' : 'blob.write_failed', {
       boundary: 'bus',
       retriable: full,
-      message: full ? `no space is left for blobs in ${directory}` : `blobs cannot be written in ${directory}`,
+      message: full
+        ? `the disk has no space left for blobs in ${directory}`
+        : `blobs cannot be written in ${directory}`,
       ...(full ? { hint: 'free space and try again' } : {}),
       cause,
     })

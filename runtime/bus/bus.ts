@@ -1,18 +1,20 @@
 /**
- * The bus: topics of ordered, durable records, with Kafka's semantics whatever stands behind it.
+ * The bus: topics of ordered, durable records, with Kafka's semantics on every driver.
  *
- * in   records to append          out  the same records, in order within a partition, as often as anyone reads them
- * Invariant: a record whose append resolved is there after a crash, at the offset that was returned; offsets of a
- * partition grow by one and never change. Delivery to a consumer is at least once.
+ * in   records to append          out  the same records, in order within a partition, as often as they are read
+ * Invariant: a record whose append resolved survives a crash, at the offset that was returned. Offsets of a partition grow
+ * by one and never change. Delivery to a consumer is at least once.
  */
+
+/** A topic to create, or one that exists. */
 export interface TopicConfig {
   readonly topic: string
   readonly partitions: number
-  /** ms; null keeps for ever. */
+  /** Time for which records are kept; null keeps them for ever. */
   readonly retentionMs: number | null
 }
 
-/** A record to append. Its partition follows from the key, unless it is given. */
+/** A record to append. Without `partition`, the key determines its partition. */
 export interface NewRecord {
   readonly topic: string
   readonly key: string
@@ -21,11 +23,12 @@ export interface NewRecord {
   readonly partition?: number
 }
 
+/** A record as it is read. */
 export interface BusRecord {
   readonly topic: string
   readonly partition: number
   readonly offset: number
-  /** ms since 1970, when it was appended. */
+  /** Time of the append, ms since 1970. */
   readonly timestamp: number
   readonly key: string
   readonly headers: Readonly<Record<string, string>>
@@ -33,6 +36,7 @@ export interface BusRecord {
   readonly value: Uint8Array
 }
 
+/** Place of a record in the log. */
 export interface Position {
   readonly topic: string
   readonly partition: number
@@ -41,47 +45,48 @@ export interface Position {
 
 export interface SubscribeOptions {
   readonly topics: readonly string[]
-  /** Members of one group share the partitions; every partition has one of them. */
+  /** Members of a group share the partitions; each partition belongs to one member. */
   readonly group: string
-  /** Where to begin in a partition for which the group has committed nothing. */
+  /** Beginning in a partition without a committed offset of the group. */
   readonly from: 'earliest' | 'latest'
-  /** Most records handed over at once. Default 512. */
+  /** Upper bound on the records of a batch. Default 512. */
   readonly maxBatch?: number
-  /** At least so long between two batches of a partition, ms: for those to whom fewer calls are worth more. Default 0. */
+  /** Least time between two batches of a partition, for a consumer that prefers fewer, larger batches. Default 0. */
   readonly lingerMs?: number
   /** Called before the first record of a newly owned partition; may return the offset to begin at instead. */
   readonly onAssigned?: (partition: { topic: string; partition: number }) => Promise<number | undefined>
-  /** Called when a partition goes to another member. */
+  /** Called when a partition moves to another member. */
   readonly onRevoked?: (partition: { topic: string; partition: number }) => Promise<void>
-  /** A consumer that can go no further says so here, once, and stops. */
+  /** Called once, when the consumer fails and stops. */
   readonly onError: (error: Error) => void
 }
 
-/** Records of one partition, in order. The next batch of that partition comes when this has resolved (back-pressure). */
+/** Handles records of one partition, in order. The next batch of that partition follows once it resolves (backpressure). */
 export type BatchHandler = (records: readonly BusRecord[]) => Promise<void>
 
 export interface Subscription {
-  /** The group begins at `offset` next time: everything before it is done. */
+  /** Commits an offset: the group begins there next time, since every record before it is done. */
   commit(position: Position): Promise<void>
-  /** Whether a partition is surely this member's now: false as soon as the group may have given it to another. */
+  /** True while the partition certainly belongs to this member; false as soon as the group may have reassigned it. */
   holds(topic: string, partition: number): boolean
   pause(topic: string, partition: number): void
   resume(topic: string, partition: number): void
-  /** Ends after the handler that runs. */
+  /** Ends once the running handler has. */
   close(): Promise<void>
 }
 
 export interface Bus {
   readonly kind: 'memory' | 'lmdb' | 'kafka'
-  /** Creates what is missing. Throws `bus.topic_mismatch` when a topic exists with other partitions. */
+  /** Creates missing topics. @throws TroupeError bus.topic_mismatch where one exists with another number of partitions */
   createTopics(configs: readonly TopicConfig[]): Promise<void>
   listTopics(): Promise<readonly TopicConfig[]>
-  /** Appends all in the given order; resolves with their positions once they are durable. Atomic on memory and lmdb. */
+  /** Appends records in the given order. Resolves with their positions once they are durable. Atomic on memory and lmdb. */
   append(records: readonly NewRecord[]): Promise<readonly Position[]>
-  /** Up to `max` records from `offset` on; empty at the end. Throws `bus.offset_out_of_range` before the oldest. */
+  /** Up to `max` records from `offset` on; empty at the end. @throws TroupeError bus.offset_out_of_range below the oldest */
   read(topic: string, partition: number, offset: number, max?: number): Promise<readonly BusRecord[]>
-  /** Oldest offset and the one that the next record will get. */
+  /** The oldest offset, and that of the next record. */
   offsets(topic: string, partition: number): Promise<{ readonly oldest: number; readonly next: number }>
+  /** The group's committed offset; undefined where it has committed none. */
   committed(group: string, topic: string, partition: number): Promise<number | undefined>
   subscribe(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription>
   close(): Promise<void>

@@ -1,6 +1,7 @@
 /**
- * What every driver refuses before it does anything: bad topic settings, records over the limit, names of groups.
+ * Checks of arguments, common to all drivers: topic settings, sizes of records, names of groups.
  *
+ * in   arguments of a call      out  nothing, or a TroupeError
  * Invariant: pure; a call that is refused here has changed nothing.
  */
 import type { NewRecord, TopicConfig } from './bus'
@@ -18,9 +19,9 @@ export function checkRecord(record: NewRecord): void {
     headers++
   }
   if (headers > maxHeaders) {
-    throw busErrors.recordInvalid(record.topic, `${headers} headers; at most ${maxHeaders} are taken`)
+    throw busErrors.recordInvalid(record.topic, `it has ${headers} headers, expected at most ${maxHeaders}`)
   }
-  // A UTF-16 unit is at most three bytes of UTF-8: only a record near the limit is measured.
+  // A UTF-16 unit has at most three bytes of UTF-8, so only a record near the limit must be measured.
   if (record.value.length + 3 * characters <= maxRecordBytes) return
   let bytes = record.value.length + Buffer.byteLength(record.key)
   for (const [name, value] of Object.entries(record.headers))
@@ -31,13 +32,13 @@ export function checkRecord(record: NewRecord): void {
 /** @throws TroupeError bus.topic_invalid */
 export function checkTopicConfig({ topic, partitions, retentionMs }: TopicConfig): void {
   if (!/^[A-Za-z0-9._-]{1,249}$/.test(topic)) {
-    throw busErrors.topicInvalid(topic, 'a name has 1 to 249 letters, digits, dots, dashes or underscores')
+    throw busErrors.topicInvalid(topic, 'expected a name of 1 to 249 letters, digits, dots, dashes or underscores')
   }
   if (!Number.isInteger(partitions) || partitions < 1 || partitions > maxPartitions) {
-    throw busErrors.topicInvalid(topic, `${partitions} partitions; 1 to ${maxPartitions} are possible`)
+    throw busErrors.topicInvalid(topic, `${partitions} partitions, expected 1 to ${maxPartitions}`)
   }
   if (retentionMs !== null && !(retentionMs >= 0)) {
-    throw busErrors.topicInvalid(topic, `a retention of ${retentionMs} ms`)
+    throw busErrors.topicInvalid(topic, `a retention of ${retentionMs} ms, expected 0 or more, or null`)
   }
 }
 

@@ -1,36 +1,34 @@
-/**
- * The errors of the bus, one constructor a code, so that every driver says the same thing in the same words.
- */
+/** The errors of the bus: a constructor for each code, so that every driver reports a fault in the same words. */
 import { TroupeError } from '../errors'
 
-/** Most bytes of key, headers and value of one record. Kafka's default limit is 1 MiB; this leaves room for framing. */
+/** Upper bound on the bytes of a record's key, headers and value. Kafka's default is 1 MiB; this leaves room for framing. */
 export const maxRecordBytes = 900 * 1024
 
 const holds = (oldest: number, next: number): string =>
-  next > oldest ? `holds offsets ${oldest} to ${next - 1}` : `holds nothing, and its end is at offset ${next}`
+  next > oldest ? `has offsets ${oldest} to ${next - 1}` : `is empty and ends at offset ${next}`
 
 export const busErrors = {
   topicUnknown: (topic: string): TroupeError =>
     new TroupeError('bus.topic_unknown', {
       boundary: 'bus',
       retriable: false,
-      message: `there is no topic ${topic}`,
-      hint: 'create it with createTopics; names carry the run: troupe.<run>.<topic>',
+      message: `the bus has no topic ${topic}`,
+      hint: 'check the name, troupe.<run>.<topic>, or create the topic with createTopics',
     }),
 
   partitionUnknown: (topic: string, partition: number, partitions: number): TroupeError =>
     new TroupeError('bus.partition_unknown', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${topic} has partitions 0 to ${partitions - 1}, not ${partition}`,
+      message: `topic ${topic} has no partition ${partition}, expected 0 to ${partitions - 1}`,
     }),
 
   topicMismatch: (topic: string, has: number, asked: number): TroupeError =>
     new TroupeError('bus.topic_mismatch', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${topic} has ${has} partitions, ${asked} were asked for`,
-      hint: 'the partition count of a topic never changes; use a new run or the count it has',
+      message: `topic ${topic} has ${has} partitions, expected ${asked}`,
+      hint: `the partition count of a topic never changes: start a new run, or use ${has} partitions`,
     }),
 
   topicInvalid: (topic: string, why: string): TroupeError =>
@@ -44,7 +42,7 @@ export const busErrors = {
     new TroupeError('bus.record_too_large', {
       boundary: 'bus',
       retriable: false,
-      message: `a record of ${bytes} bytes for topic ${topic}; at most ${maxRecordBytes} are taken`,
+      message: `a record for topic ${topic} has ${bytes} bytes, expected at most ${maxRecordBytes}`,
       hint: 'put large fields into the blob store and refer to them by digest',
     }),
 
@@ -59,25 +57,25 @@ export const busErrors = {
     new TroupeError('bus.group_invalid', {
       boundary: 'bus',
       retriable: false,
-      message: `group ${JSON.stringify(group)}: a name has 1 to 249 characters`,
+      message: `group ${JSON.stringify(group)}: expected a name of 1 to 249 characters`,
     }),
 
   offsetOutOfRange: (topic: string, partition: number, offset: number, oldest: number, next: number): TroupeError =>
     new TroupeError('bus.offset_out_of_range', {
       boundary: 'bus',
       retriable: false,
-      message: `${topic}/${partition} ${holds(oldest, next)}; ${offset} was asked for`,
+      message: `${topic}/${partition} ${holds(oldest, next)}, so offset ${offset} is out of range`,
       hint:
         offset > next
-          ? 'the log was cut short or made anew since that offset was known: start a new run, or set the offset of the group with kafka-consumer-groups.sh --reset-offsets'
-          : 'records of command topics are dropped after their retention; begin at the oldest offset',
+          ? 'the log was truncated or created anew since that offset was known: start a new run, or set the offset of the group with kafka-consumer-groups.sh --reset-offsets'
+          : 'begin at the oldest offset: records of command topics are dropped after their retention',
     }),
 
   notOwned: (group: string, topic: string, partition: number): TroupeError =>
     new TroupeError('bus.partition_not_owned', {
       boundary: 'bus',
       retriable: false,
-      message: `this member of group ${group} does not own ${topic}/${partition}, so it cannot commit there`,
+      message: `this member of group ${group} cannot commit on ${topic}/${partition}: another member owns it`,
     }),
 
   handlerFailed: (topic: string, partition: number, cause: Error): TroupeError =>
@@ -92,17 +90,17 @@ export const busErrors = {
     new TroupeError('bus.read_only', {
       boundary: 'bus',
       retriable: false,
-      message: 'this bus was opened to read: it appends nothing and makes no topics',
+      message: 'this bus was opened for reading: it cannot append or create topics',
     }),
 
   closed: (): TroupeError =>
-    new TroupeError('bus.closed', { boundary: 'bus', retriable: false, message: 'this bus has been closed' }),
+    new TroupeError('bus.closed', { boundary: 'bus', retriable: false, message: 'the bus is closed' }),
 
   overloaded: (waitingBytes: number): TroupeError =>
     new TroupeError('bus.overloaded', {
       boundary: 'bus',
       retriable: true,
-      message: `${waitingBytes} bytes already wait to be written`,
-      hint: 'await append before appending more',
+      message: `${waitingBytes} bytes wait to be written: the bus accepts no more for now`,
+      hint: 'await the append calls before appending more',
     }),
 } as const

@@ -1,7 +1,8 @@
 /**
- * A Bus over a log of this process: checks what is asked, places records by key, and leaves the rest to the log.
+ * Makes a Bus of an embedded log: checks arguments, chooses partitions by key, runs consumer groups.
  *
- * Invariant: a call that is refused has changed nothing; after `close` every call is refused with `bus.closed`.
+ * in   a PartitionedLog      out  a Bus
+ * Invariant: a refused call has changed nothing; after `close` every call is refused with `bus.closed`.
  */
 import type { Bus, NewRecord, TopicConfig } from './bus'
 import { checkGroup, checkRecord, checkTopicConfig } from './busChecks'
@@ -11,13 +12,13 @@ import type { PartitionedLog, PlacedRecord } from './partitionedLog'
 import { partitionOf } from './partitioner'
 
 const defaultReadRecords = 512
-/** Bounds what one read returns, whatever `max` says; one record may exceed it. */
+/** Upper bound on the bytes of one read, whatever `max` says; a single record may exceed it. */
 const maxReadBytes = 16 * 1024 * 1024
 
 export function embeddedBus(log: PartitionedLog): Bus {
   const groups = new ConsumerGroups(log)
   let closing: Promise<void> | undefined
-  /** One createTopics at a time: two that ask for the same topic must not both find it missing. */
+  /** One createTopics at a time: two calls must not both find the same topic missing. */
   let creating: Promise<void> = Promise.resolve()
 
   const open = (): void => {

@@ -1,8 +1,8 @@
 /**
- * Consumer groups over an embedded log: members share partitions, partitions move when members come and go.
+ * Consumer groups over an embedded log: members share partitions; partitions move when members join or leave.
  *
  * in   subscribe, close, growth of partitions      out  batches to handlers, onAssigned, onRevoked, onError
- * Invariants: a partition has one owner; it moves only after its owner's running handler and onRevoked have ended; a new
+ * Invariants: a partition has one owner, and moves only after its owner's running handler and onRevoked have ended. A new
  * owner begins at the committed offset, or where the group began in this process. A rebalance waits for the handlers of
  * the partitions that move, so a handler must not await a subscribe or a close of its own group.
  */
@@ -14,7 +14,7 @@ import { PartitionDelivery } from './partitionDelivery'
 import type { PartitionedLog } from './partitionedLog'
 
 const defaultMaxBatch = 512
-/** Bounds what one handler call holds, whatever maxBatch says; one record may exceed it. */
+/** Upper bound on the bytes of a batch, whatever maxBatch says; a single record may exceed it. */
 const maxBatchBytes = 4 * 1024 * 1024
 
 interface Member {
@@ -28,7 +28,7 @@ interface Member {
 interface Owned {
   readonly at: TopicPartition
   readonly member: Member
-  /** Undefined until onAssigned has answered. */
+  /** Undefined until onAssigned has resolved. */
   delivery: PartitionDelivery | undefined
 }
 
@@ -37,7 +37,7 @@ let memberIds = 0
 class Group {
   private readonly members = new Map<number, Member>()
   private readonly owned = new Map<string, Owned>()
-  /** Where the group began in partitions for which it has committed nothing: a move must not skip records. */
+  /** Beginnings in partitions without a committed offset: a move must not skip records. */
   private readonly begins = new Map<string, number>()
   private rebalanced: Promise<void> = Promise.resolve()
 
@@ -53,7 +53,7 @@ class Group {
   async join(options: SubscribeOptions, handler: BatchHandler): Promise<Subscription> {
     const topics = [...new Set(options.topics)]
     const member: Member = { id: memberIds++, topics, options, handler, failed: false }
-    // A group whose last member left has forgotten where it began: the next one begins as its options say.
+    // A group without members has no beginnings: its next member begins as its options say.
     if (this.members.size === 0) this.begins.clear()
     this.members.set(member.id, member)
     await this.rebalance()
@@ -84,7 +84,7 @@ class Group {
     if (member.failed) return
     member.failed = true
     void this.leave(member)
-    // In a job of its own, so that an onError that throws is an uncaught exception and not a broken rebalance.
+    // In a microtask, so that an onError that throws is an uncaught exception and does not break the rebalance.
     queueMicrotask(() => member.options.onError(error))
   }
 
@@ -100,7 +100,7 @@ class Group {
     await this.log.commit(this.name, position)
   }
 
-  /** One at a time; each sees the members as they are when it begins. */
+  /** Rebalances run one after the other; each sees the members at its start. */
   private rebalance(): Promise<void> {
     this.rebalanced = this.rebalanced.then(async () => {
       const current = new Map([...this.owned].map(([key, owned]) => [key, owned.member.id]))
@@ -119,15 +119,15 @@ class Group {
       try {
         await owned.member.options.onRevoked?.(owned.at)
       } catch (thrown) {
-        this.fail(owned.member, this.coded(thrown, owned.at))
+        this.fail(owned.member, this.withCode(thrown, owned.at))
       }
       this.owned.delete(key)
     }
     const member = target && this.members.get(target.owner)
-    if (target && member) await this.give(key, target.at, member)
+    if (target && member) await this.assign(key, target.at, member)
   }
 
-  private async give(key: string, at: TopicPartition, member: Member): Promise<void> {
+  private async assign(key: string, at: TopicPartition, member: Member): Promise<void> {
     const owned: Owned = { at, member, delivery: undefined }
     this.owned.set(key, owned)
     try {
@@ -141,25 +141,25 @@ class Group {
         lingerMs: member.options.lingerMs ?? 0,
         read: offset => this.log.read(at.topic, at.partition, offset, maxBatch, maxBatchBytes),
         handler: member.handler,
-        onFailure: thrown => this.fail(member, this.coded(thrown, at)),
+        onFailure: thrown => this.fail(member, this.withCode(thrown, at)),
       })
       owned.delivery.wake()
     } catch (thrown) {
-      this.fail(member, this.coded(thrown, at))
+      this.fail(member, this.withCode(thrown, at))
     }
   }
 
   private beginOf(key: string, { topic, partition }: TopicPartition, member: Member): number {
     const { oldest, next } = this.log.offsets(topic, partition)
     const committed = this.log.committed(this.name, topic, partition)
-    // What was dropped by retention since the commit cannot be read again: go on with the oldest that is left.
+    // Retention may have dropped records since the commit: the oldest record left is next.
     if (committed !== undefined) return Math.max(committed, oldest)
     const began = this.begins.get(key) ?? (member.options.from === 'earliest' ? oldest : next)
     this.begins.set(key, began)
     return Math.max(began, oldest)
   }
 
-  private coded(thrown: unknown, at: TopicPartition): TroupeError {
+  private withCode(thrown: unknown, at: TopicPartition): TroupeError {
     return thrown instanceof TroupeError ? thrown : busErrors.handlerFailed(at.topic, at.partition, asError(thrown))
   }
 }
@@ -189,7 +189,7 @@ export class ConsumerGroups {
     this.groups.clear()
   }
 
-  /** Several appends of one turn wake a partition once, in a turn of its own: handlers never starve the event loop. */
+  /** Several appends in a turn of the event loop wake a partition once, in the next turn, so that handlers do not starve I/O. */
   private wake(key: string): void {
     if (this.grown.size === 0) setImmediate(() => this.flush())
     this.grown.add(key)

@@ -1,4 +1,4 @@
-/** The bus as others use it. Drivers are opened by address; what stands behind them is not exported. */
+/** Public surface of the bus. Drivers are opened by address; their parts are not exported. */
 export { type BlobStore, memoryBlobs, openFileBlobs } from './blobs'
 export type * from './bus'
 export { maxRecordBytes } from './busErrors'

@@ -1,37 +1,38 @@
 /**
- * A seat: a part of a run that one process has at a time. Who owns the single partition of the seat's topic in the seat's
- * group sits; the other members stand by, and one of them is given the seat when the group has missed its owner.
+ * Leader election for a role that one process of a run has at a time. The leader is the member that owns the single
+ * partition of the role's topic in the role's consumer group. The other members stand by; when the group misses the
+ * leader's heartbeats, it gives the partition to one of them.
  *
- * in   a bus, a run, which part      out  onElected when the seat is ours, onLost when it is not any more
- * Invariant: `isLeader` is false from the moment at which the group may have given the seat away; who was stopped for longer
- * than a session and wakes up is told so before it is told anything else.
+ * in   a bus, a run, a role      out  onElected when this process becomes the leader, onLost when it no longer is
+ * Invariant: `isLeader` is false from the moment at which the group may have elected another. A process that was stopped
+ * for longer than a session gets `onLost` before anything else when it continues.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { topicOnBus, topics } from '../../messages'
 import type { RunId } from '../../messages/ids'
 import type { Bus, Subscription } from './bus'
 
-/** The parts, by the topic whose owner has them. */
+/** Elected roles, by the topic whose partition decides. */
 export type ElectedRole = 'learner' | 'scheduler'
 
 const topicOf = { learner: topics.learner, scheduler: topics.turns } as const
-const askAgainMs = 20
+const pollMs = 20
 
 export interface ElectionOptions {
   readonly onElected: () => void
-  /** Not after `release`. */
+  /** Not called after `release`. */
   readonly onLost: () => void
   readonly onError: (error: Error) => void
 }
 
 export interface Election {
   isLeader(): boolean
-  /** True as soon as the seat is known to be ours; false when it is another's. A seat in doubt is waited for. */
+  /** Resolves with true once this process certainly leads, with false where another does; it waits while that is in doubt. */
   confirmLeader(): Promise<boolean>
   release(): Promise<void>
 }
 
-/** Resolves when the group has settled: the seat is taken by then, or this process stands by. */
+/** Joins the election; resolves when the group has settled, so that this process leads or stands by. */
 export async function joinElection(
   bus: Bus,
   run: RunId,
@@ -41,7 +42,7 @@ export async function joinElection(
   const { name: topicName, retentionMs } = topicOf[name]
   const topic = topicOnBus(run, topicName)
   await bus.createTopics([{ topic, partitions: 1, retentionMs }])
-  let given = false
+  let isElected = false
   let released = false
   const member: Subscription = await bus.subscribe(
     {
@@ -49,26 +50,26 @@ export async function joinElection(
       group: `troupe.${run}.seat.${name}`,
       from: 'latest',
       onAssigned: async () => {
-        given = true
+        isElected = true
         options.onElected()
         return undefined
       },
       onRevoked: async () => {
-        given = false
+        isElected = false
         if (!released) options.onLost()
       },
       onError: options.onError,
     },
     async () => {},
   )
-  member.pause(topic, 0) // the seat is wanted, not the records
-  const isLeader = () => given && !released && member.holds(topic, 0)
+  member.pause(topic, 0) // only the ownership counts, not the records
+  const isLeader = () => isElected && !released && member.holds(topic, 0)
   return {
     isLeader,
     async confirmLeader() {
-      while (given && !released) {
+      while (isElected && !released) {
         if (isLeader()) return true
-        await sleep(askAgainMs)
+        await sleep(pollMs)
       }
       return false
     },

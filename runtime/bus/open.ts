@@ -1,7 +1,7 @@
 /**
- * A bus from its address, as `--bus` and TROUPE_BUS give it.
+ * Opens a bus by its address, as in `--bus` and TROUPE_BUS.
  *
- * in   memory: | lmdb:DIRECTORY | kafka://HOST:PORT[,…]      out  an open Bus, or `bus.address_invalid` that names what there is
+ * in   memory: | lmdb:DIRECTORY | kafka://HOST:PORT[,…]      out  an open Bus, or `bus.address_invalid` with the known forms
  */
 import type { Effects } from '../effects'
 import { TroupeError } from '../errors'
@@ -12,7 +12,7 @@ import { openLmdbBus } from './lmdb/lmdbBus'
 import { openMemoryBus } from './memory/memoryBus'
 
 export interface OpenBusOptions {
-  /** Default 'write'. A memory bus has no other processes, and ignores it. */
+  /** Default 'write'. A memory bus ignores it, since no other process can open it. */
   readonly mode?: 'write' | 'read'
   readonly effects?: Pick<Effects, 'now'>
 }
@@ -30,12 +30,12 @@ export async function openBus(address: string, options: OpenBusOptions = {}): Pr
   throw new TroupeError('bus.address_invalid', {
     boundary: 'bus',
     retriable: false,
-    message: `${JSON.stringify(address)} is no address of a bus`,
+    message: `${JSON.stringify(address)} is not the address of a bus`,
     hint: 'use memory:, lmdb:DIRECTORY or kafka://HOST:PORT',
   })
 }
 
-/** Groups may still commit where they are: that is theirs, and no record of the run. */
+/** Refuses appends and new topics. Groups may still commit offsets, which are no records of the run. */
 function readOnly(bus: Bus): Bus {
   const refused = async (): Promise<never> => {
     throw busErrors.readOnly()

@@ -1,22 +1,22 @@
 /**
- * Hands the records of one owned partition to a handler, batch after batch.
+ * Delivers the records of one owned partition to a handler, batch after batch.
  *
- * in   wakes, pause, resume, stop       out  handler calls, each after the one before has resolved
- * Invariant: at most one handler call of this partition runs; after `stop` has resolved none will.
+ * in   wake, pause, resume, stop       out  handler calls, each after the one before has resolved
+ * Invariant: at most one handler call of the partition runs at a time; none runs after `stop` has resolved.
  */
 import type { BatchHandler, BusRecord } from './bus'
 
 export interface DeliveryOptions {
   readonly begin: number
-  /** At least so long between two handler calls; records that come meanwhile go together. */
+  /** Least time between two handler calls; records that arrive meanwhile form one batch. */
   readonly lingerMs: number
   readonly read: (offset: number) => readonly BusRecord[]
   readonly handler: BatchHandler
-  /** Called once, when reading or the handler throws; the delivery has stopped by then. */
+  /** Called once, when a read or the handler throws; the delivery has stopped then. */
   readonly onFailure: (thrown: unknown) => void
 }
 
-/** Ends the current turn of the event loop, so that a long replay leaves room for I/O and timers. */
+/** Ends the current turn of the event loop, so that I/O and timers run during a long replay. */
 const nextTurn = (): Promise<void> => new Promise(resolve => setImmediate(resolve))
 const sleep = (ms: number): Promise<void> => new Promise(resolve => setTimeout(resolve, ms))
 
@@ -31,7 +31,7 @@ export class PartitionDelivery {
     this.offset = options.begin
   }
 
-  /** There may be records. */
+  /** Checks for records. */
   wake(): void {
     if (this.busy || this.paused || this.stopped) return
     this.busy = true
@@ -47,7 +47,7 @@ export class PartitionDelivery {
     this.wake()
   }
 
-  /** Resolves when the handler that runs has ended. */
+  /** Resolves when the running handler has ended. */
   stop(): Promise<void> {
     this.stopped = true
     return this.idle
@@ -67,7 +67,7 @@ export class PartitionDelivery {
       this.stopped = true
       this.options.onFailure(thrown)
     } finally {
-      // In the same turn as the empty read: a wake that comes later starts a new run.
+      // In the same turn as the empty read, so that a later wake starts a new run.
       this.busy = false
     }
   }

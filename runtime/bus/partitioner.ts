@@ -1,8 +1,8 @@
 /**
- * From a key to its partition, as Kafka's default partitioner does it: murmur2 of the key's UTF-8 bytes, sign bit
- * dropped, modulo the partition count.
+ * Chooses the partition of a key as Kafka's default partitioner does: murmur2 of the key's UTF-8 bytes, sign bit dropped,
+ * modulo the partition count.
  *
- * Invariant: a key goes to the same partition on every driver, so that a log can be moved to Kafka and keep its order.
+ * Invariant: a key has the same partition on every driver, so that a log can be moved to Kafka and keep its order.
  * Source: the hash is Austin Appleby's MurmurHash2 with Kafka's seed 0x9747b28c.
  */
 const seed = 0x9747b28c

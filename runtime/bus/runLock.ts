@@ -1,9 +1,9 @@
 /**
- * A run held by one process that does everything: it has every seat of the run at once, or is refused.
+ * The lock on a run for a process that does everything: it leads every elected role of the run, or is refused.
  *
- * in   a bus and a run      out  the hold, or `bus.run_held` where another process has a seat
- * Invariant: two processes never both hold a run for longer than a group's session: who was silent for so long, because it
- * hung or was stopped, is told that it lost the hold as soon as it is heard again.
+ * in   a bus and a run      out  the lock, or `bus.run_held` where another process leads a role
+ * Invariant: two processes never hold a run for longer than a group's session. A process that was silent for that long,
+ * because it hung or was stopped, gets `onLost` as soon as it reaches the group again.
  */
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../errors'
@@ -14,11 +14,11 @@ export interface RunLock {
   release(): Promise<void>
 }
 
-const seats: readonly ElectedRole[] = ['learner', 'scheduler']
+const electedRoles: readonly ElectedRole[] = ['learner', 'scheduler']
 
-/** @throws TroupeError bus.run_held, or what keeps this process from having a seat at all: bus.denied and the like */
+/** @throws TroupeError bus.run_held; or the error that keeps this process out of the election: bus.denied, … */
 export async function lockRun(bus: Bus, run: RunId, onLost: (error: Error) => void): Promise<RunLock> {
-  const taken: Election[] = []
+  const elections: Election[] = []
   let isHeld = false
   let fault: Error | undefined
   const onError = (error: Error): void => {
@@ -26,12 +26,16 @@ export async function lockRun(bus: Bus, run: RunId, onLost: (error: Error) => vo
     else fault ??= error
   }
   const release = async (): Promise<void> => {
-    for (const seat of taken.splice(0)) await seat.release()
+    for (const election of elections.splice(0)) await election.release()
   }
-  for (const name of seats) {
-    const seat = await joinElection(bus, run, name, { onElected: () => {}, onLost: () => onError(lost(run)), onError })
-    taken.push(seat)
-    if (fault === undefined && seat.isLeader()) continue
+  for (const name of electedRoles) {
+    const election = await joinElection(bus, run, name, {
+      onElected: () => {},
+      onLost: () => onError(lost(run)),
+      onError,
+    })
+    elections.push(election)
+    if (fault === undefined && election.isLeader()) continue
     await release()
     throw fault ?? held(run)
   }
@@ -44,7 +48,7 @@ function held(run: RunId): TroupeError {
     boundary: 'bus',
     retriable: true,
     message: `another process drives the run '${run}'`,
-    hint: 'end that one first; one that was killed holds a run until its session ends (sessionTimeoutMs, 10 s). To share the work of a run: --role',
+    hint: 'end that process first; one that was killed holds the run until its session ends (sessionTimeoutMs, 10 s). To share the work of a run, start roles with --role',
   })
 }
 
@@ -52,7 +56,7 @@ function lost(run: RunId): TroupeError {
   return new TroupeError('bus.run_lost', {
     boundary: 'bus',
     retriable: true,
-    message: `this process was silent for so long that another may drive the run '${run}' by now`,
-    hint: 'look whether another process runs it; go on with --resume where none does',
+    message: `this process lost the run '${run}': it was silent for longer than its session, so another process may drive it`,
+    hint: 'check whether another process drives the run; if none does, continue with --resume',
   })
 }

@@ -1,26 +1,27 @@
 /**
- * A behaviour: what an actor is, without any plumbing (DESIGN §3).
+ * A behaviour: the protocol of an actor as pure functions, without any plumbing (DESIGN §3). The host runs it.
  *
- * in   facts, as they come off the log, and inputs (commands for it, ticks)     out  facts to append, commands to send
- * Invariant: state changes only through `evolve`, and only by facts in the log's order; so the refold of any prefix of a
- * history is the state that the live actor had there. `decide` is given the state *after* the input, when it is a fact,
- * and `undefined` for `before` when the fact was ignored.
+ * in   facts, in the log's order, and inputs (commands for it, ticks)     out  facts to append, commands to send, requests
+ * Invariant: the state changes only through `evolve`, only by facts, in the log's order. So the refold of any prefix of a
+ * history equals the state that the live actor had there. `decide` gets the state after the fact was folded.
  */
 import type { Command } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
 import type { Effects } from '../effects'
 
-/** Where a record stood, and the epoch of its partition. */
+/** Place of a record in the log. */
 export interface Origin {
   readonly topic: string
   readonly partition: number
   readonly offset: number
 }
 
+/** Input at regular intervals, for deadlines. */
 export interface Tick {
   readonly type: 'tick'
 }
 
+/** Messages that a behaviour decides to append. */
 export interface Decision {
   readonly facts: readonly Fact[]
   readonly commands: readonly Command[]
@@ -29,26 +30,26 @@ export interface Decision {
 export const nothing: Decision = { facts: [], commands: [] }
 
 /**
- * S: the state; F: facts that it folds; I: commands it is sent; R: requests to ports of its own process (an engine, the
- * renderer), answered by facts or inputs.
+ * S: the state. I: commands that it receives. R: requests to ports of its own process (an engine, the renderer); their
+ * answers are facts or inputs.
  */
 export interface Behaviour<S, I = never, R = never> {
   readonly name: string
   initial(): S
-  /** Folds one fact. Returns the same object when the fact is not of interest, or not accepted. */
+  /** Folds one fact. Returns the same object for a fact that does not concern it or does not count. */
   evolve(state: S, fact: Fact, origin: Origin): S
   /**
-   * What to do about an input. A fact that `evolve` did not accept never gets here. Left out by a behaviour that decides by
-   * its state alone: then `pending` is asked when the state has moved and everything that it said itself is folded.
+   * Decides about an input. It is not called for a fact that `evolve` ignored. A behaviour that decides by its state alone
+   * has no `decide`: then `pending` is called when the state has changed and all its own facts are folded.
    */
   decide?(state: S, input: Fact | I | Tick, fx: Effects): Decision & { readonly requests?: readonly R[] }
-  /** A fold begins behind requests that it does not see: none with a start order up to `highestOrder` is a new one. */
+  /** Tells a fold that begins in the middle of a partition: requests with a start order up to `highestOrder` were made before. */
   asked?(state: S, highestOrder: number): S
-  /** After a refold: what was asked and has no answer. */
+  /** After a refold: the messages and requests that have no answer yet. */
   pending(state: S, fx: Effects): Decision & { readonly requests?: readonly R[] }
 }
 
-/** A behaviour that decides about every input. */
+/** A behaviour with `decide`. */
 export interface Reactive<S, I = never, R = never> extends Behaviour<S, I, R> {
   decide: NonNullable<Behaviour<S, I, R>['decide']>
 }

@@ -1,25 +1,25 @@
 /**
- * What a fold that begins in the middle of a partition has to know of what stands before: under whose claims its first facts
- * were said, and which rollouts were asked for already.
+ * Facts before the beginning of a fold that starts in the middle of a partition: the claims in force there, and the
+ * rollouts requested so far.
  *
- * in   a partition, where the fold begins      out  the latest claims, the highest start order that counts
- * Invariant: it is read backwards only as far as it takes. Every decision names its owner's claim, and every request its
- * curriculum's, so that the claims themselves need not be found; those of a log in which nobody claims name none.
+ * in   a partition, the offset where the fold begins      out  the latest claims, the highest start order that counts
+ * Invariant: the partition is read backwards only as far as needed. Every decision names its owner's claim, and every
+ * request its curriculum's, so that the claims themselves need not be found. A log without claims has none to name.
  */
 import type { CurriculumClaimed, RolloutRequested } from '../../messages/facts'
 import type { TopicName } from '../../messages/topics'
 import type { Journal } from '../journal/journal'
 
 export interface EarlierFacts {
-  /** Offset of the owner's claim; -1 without. */
+  /** Offset of the owner's claim; -1 where there is none. */
   readonly owner: number
-  /** Epoch of the curriculum; -1 without. */
+  /** Epoch of the curriculum; -1 where there is none. */
   readonly curriculum: number
-  /** Of the requests that count; -1 where there is none. */
+  /** Highest start order of the requests that count; -1 where there is none. */
   readonly highestOrder: number
 }
 
-/** Records looked through at once. */
+/** Records of one backward step. */
 const searchRecords = 4096
 
 export async function earlierFacts(
@@ -49,10 +49,10 @@ export async function earlierFacts(
   return { owner, curriculum, highestOrder }
 }
 
-/** Those of a curriculum that was replaced by then do not count: a later one may ask for others under the same orders. */
+/** Requests of a replaced curriculum do not count: its successor may request other rollouts under the same orders. */
 function highestOf(asked: readonly (RolloutRequested | CurriculumClaimed)[]): number {
   const claimed = asked.findIndex(({ type }) => type === 'curriculum.claimed')
-  // Whoever asks here before the first claim had claimed before; of several the latest.
+  // A curriculum that requests before the first claim found here claimed earlier; of several the latest counts.
   const unclaimed = claimed < 0 ? asked : asked.slice(0, claimed)
   let curriculum = Math.max(-1, ...unclaimed.map(({ learnerEpoch }) => learnerEpoch ?? -1))
   let highest = -1

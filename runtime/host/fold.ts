@@ -1,9 +1,9 @@
 /**
- * How a host comes to its behaviour's state: what is folded of which partition, live and again after a restart.
+ * The fold of a host: computes the behaviour's state from each partition, live and again after a restart.
  *
- * in   entries, in the log's order        out  states; what the behaviour decides once it is live
+ * in   entries, in the log's order        out  states; the behaviour's decisions, once it is live
  * Invariant: each fact is folded once, and nothing is decided before a partition's live point. A message that crashes the
- * actor again and again goes to the dead letters, and refolds leave it out from then on.
+ * actor three times goes to the dead letters, and later refolds skip it.
  */
 import type { Message, TopicName } from '../../messages'
 import type { Fact } from '../../messages/facts'
@@ -16,27 +16,29 @@ import type { Log } from '../log'
 import type { Behaviour, Decision, Origin } from './behaviour'
 import { earlierFacts } from './earlierFacts'
 
+/** A partition that a host folds. */
 export interface Place {
   readonly topic: TopicName
   readonly partition: number
-  /** Where this host's fold began. */
+  /** Offset where this host's fold began. */
   readonly begin: number
-  /** The next offset to take. Before it nothing is decided; it outlives restarts, so that a refold ends there. */
+  /** Next offset to fold. Before it nothing is decided. It survives restarts, so that a refold ends there. */
   next: number
 }
 
+/** A state and the partitions that it is folded from. */
 export interface Cell<S> {
-  /** In the order of the feeds: a refold reads one topic after the other, and states do not depend on more than that. */
+  /** In the order of the feeds: a refold reads one topic after the other, and states depend only on the order within a topic. */
   readonly places: Map<string, Place>
   state: S
   live: boolean
-  /** Delivered and not taken yet, in each partition's order. It outlives restarts: what follows one that crashes is not lost. */
-  readonly held: Entry[]
-  /** What is pending is to be asked, for a behaviour that decides by its state alone. */
+  /** Entries delivered and not folded yet, in each partition's order. They survive restarts, so that none is lost after a crash. */
+  readonly delivered: Entry[]
+  /** For a behaviour that decides by its state alone: `pending` must be called. */
   due: boolean
 }
 
-export const newCell = <S>(state: S): Cell<S> => ({ places: new Map(), state, live: false, held: [], due: false })
+export const newCell = <S>(state: S): Cell<S> => ({ places: new Map(), state, live: false, delivered: [], due: false })
 
 export type Decided<R> = Decision & { readonly requests?: readonly R[] }
 
@@ -66,16 +68,16 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     return cell.state !== before
   }
 
-  /** Folds what a live cell was handed; what follows from it is added to `decisions`. */
+  /** Folds the delivered entries of a live cell, and adds the decisions about them. */
   async function take(cell: Cell<S>, decisions: Decided<R>[]): Promise<void> {
     let taken = 0
     try {
-      for (const entry of cell.held) {
+      for (const entry of cell.delivered) {
         await takeOne(cell, entry, decisions)
         taken++
       }
     } finally {
-      cell.held.splice(0, taken)
+      cell.delivered.splice(0, taken)
     }
   }
 
@@ -88,23 +90,26 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
       if (moves && behaviour.decide === undefined) cell.due = true
       else if (moves) decisions.push(behaviour.decide!(cell.state, message as Fact | I, fx))
     } catch (thrown) {
-      await survive(entry, asError(thrown))
+      await countCrash(entry, asError(thrown))
     }
     place.next = entry.offset + 1
   }
 
   const entryName = (entry: Entry) => `${placeKey(entry.topic, entry.partition)}@${entry.offset}`
 
-  /** A message may crash its actor twice; the third time it goes to the dead letters and the actor goes on. */
-  async function survive(entry: Entry, error: Error): Promise<void> {
+  /** Rethrows the error of a message that crashed its actor once or twice. The third time the message goes to the dead letters. */
+  async function countCrash(entry: Entry, error: Error): Promise<void> {
     const count = (crashes.get(entryName(entry)) ?? 0) + 1
     crashes.set(entryName(entry), count)
     if (count < maxCrashes) throw error
-    log.error({ err: error, entry: entryName(entry) }, `${options.name} gave a message up`)
+    log.error(
+      { err: error, entry: entryName(entry) },
+      `${options.name} crashed three times on a message, which went to dead-letters`,
+    )
     await journal.refuse(entry, error)
   }
 
-  /** Folds everything before the live point and decides nothing, then asks what has no answer. */
+  /** Folds everything before the live point without deciding, then asks the behaviour what is pending. */
   async function refold(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     cell.state = behaviour.initial()
     for (const feed of options.feeds) {
@@ -112,8 +117,8 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
         if (options.owner !== undefined || options.begin !== undefined) await foldClaimsBefore(cell, place)
         for await (const entries of journal.readTo(place.topic, place.partition, place.begin, place.next)) {
           for (const entry of entries) {
-            const givenUp = (crashes.get(entryName(entry)) ?? 0) >= maxCrashes
-            if (isFact(entry.message) && !givenUp) fold(cell, entry, entry.message)
+            const isRefused = (crashes.get(entryName(entry)) ?? 0) >= maxCrashes
+            if (isFact(entry.message) && !isRefused) fold(cell, entry, entry.message)
           }
         }
       }
@@ -123,8 +128,8 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   }
 
   /**
-   * A live cell after a failure: what it had folded, then what it was handed since. Where a behaviour decides by its state
-   * alone, all that is in the log comes before: what it had to say may stand there in part, and what it says next depends on it.
+   * Restores a live cell after a crash: folds what it had folded, then the entries delivered since. A behaviour that decides
+   * by its state alone first folds the log to its end: a part of its last decision may be there, and the next depends on it.
    */
   async function revive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]
@@ -136,13 +141,13 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
   async function readOn(cell: Cell<S>, place: Place, decisions: Decided<R>[]): Promise<void> {
     const { next } = await journal.offsets(place.topic, place.partition)
     for await (const entries of journal.readTo(place.topic, place.partition, place.next, next)) {
-      cell.held.push(...entries)
+      cell.delivered.push(...entries)
       await take(cell, decisions)
     }
-    place.next = Math.max(place.next, next) // the last ones may be records that could not be read
+    place.next = Math.max(place.next, next) // the last records may be unreadable
   }
 
-  /** A refold that begins in the middle of a partition needs the claims under which its first facts were said. */
+  /** Folds the claims in force where a refold begins in the middle of a partition. */
   async function foldClaimsBefore(cell: Cell<S>, { topic, partition, begin }: Place): Promise<void> {
     const { owner, curriculum, highestOrder } = await earlierFacts(journal, topic, partition, begin)
     if (curriculum >= 0) {
@@ -156,7 +161,7 @@ export function hostFold<S, I extends Message, R>(options: HostFoldOptions<S, I,
     if (entry?.message.type === 'partition.claimed') fold(cell, entry, entry.message)
   }
 
-  /** Every partition is there: from now on it decides, first about what came meanwhile. */
+  /** Starts deciding, once all partitions are assigned: first about the entries delivered meanwhile. */
   async function goLive(cell: Cell<S>): Promise<readonly Decided<R>[]> {
     const decisions = [...(await refold(cell))]
     cell.live = true

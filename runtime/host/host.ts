@@ -2,9 +2,9 @@
  * The host: runs a behaviour as an actor over the journal. The reader of a behaviour need not know this file.
  *
  * in   facts and commands of the feeds, ticks         out  the facts and commands that the behaviour decides, appended
- * Invariant: facts are folded in the log's order and each once; decisions are taken only from the live point on, which is
- * the offset of the claim (owners of partitions) or the log's end at the start. A behaviour without `decide` is asked what is pending only
- * when all that it said is folded, so that it says nothing twice.
+ * Invariant: each fact is folded once, in the log's order. Decisions are taken only from the live point on: the offset of
+ * the claim for an owner of partitions, else the log's end at the start. `pending` of a behaviour without `decide` is
+ * called only when all its own facts are folded, so that it says nothing twice.
  */
 
 import { type Message, routeOf, type TopicName } from '../../messages'
@@ -19,12 +19,13 @@ import type { Behaviour, Decision } from './behaviour'
 import { type Cell, type Decided, hostFold, newCell, type Place, placeKey } from './fold'
 import { hostRequests } from './requests'
 
+/** Answer of a port: messages to append. */
 export interface Answer extends Decision {
-  /** Appended once the facts are durable: what must not stand in the log without them. */
+  /** Facts appended once the others are durable, since they must not be in the log without them. */
   readonly after?: readonly Fact[]
 }
 
-/** Runs a request of a behaviour. What it resolves with is appended; what it rejects with restarts the actor. */
+/** Runs a request of a behaviour. Its answer is appended; its rejection restarts the actor. */
 export type Port<R> = (request: R, signal: AbortSignal) => Promise<Answer | undefined>
 
 export interface HostOptions<S, I extends Message, R> {
@@ -36,52 +37,52 @@ export interface HostOptions<S, I extends Message, R> {
   readonly fx: Effects
   readonly log: Log
   readonly feeds: readonly Feed[]
-  /** Consumer group; hosts of one group share the partitions. Default: the name. */
+  /** Consumer group; hosts of a group share the partitions. Default: the name. */
   readonly group?: string
   /**
-   * Other hosts of the group take their share of the partitions, and this one answers for those it has, keeping no state
-   * that needs the rest. Default: this host is alone in its group, and reads all partitions without a gap.
+   * True where several hosts share the group's partitions, and the state of this one needs only its own. Default: this host
+   * is alone in its group, and reads all partitions without a gap.
    */
   readonly shared?: boolean
-  /** One state for each partition of the only feed, claimed by this owner, instead of one for all. */
+  /** Name of the owner. With it, each partition of the only feed has a state of its own, and is claimed first. */
   readonly owner?: string
   readonly perform?: Port<R>
-  /** Two requests with one key are the same request. */
+  /** Requests with equal keys are the same request. */
   readonly keyOf?: (request: R) => string
   readonly tickMs?: number
   /**
-   * At least so long between two batches of a partition, ms: for who only counts what others do, and would be woken for
-   * every record. Default 0.
+   * Least time between two batches of a partition, for a behaviour that only counts and would be woken for every record.
+   * Default 0.
    */
   readonly lingerMs?: number
-  /** Before it a refold needs nothing of a feed that is followed from the oldest. Default: all is needed. */
+  /** Offset from which a refold of a feed that is followed from the oldest must read. Default: the oldest. */
   readonly begin?: (topic: TopicName, partition: number) => number
-  /** Offset from which a refold must begin to find everything that is open; committed at every tick. */
+  /** Offset from which a refold must begin to see everything that is open. It is committed at every tick. */
   readonly oldestOpen?: (state: S) => number | undefined
   readonly restart?: Partial<RestartPolicy>
   /**
-   * Asked before anything is appended: resolves with true once this process is known to be the one that may, with false
-   * when another has taken over, and then what was to be said is dropped. Default: it may.
+   * Called before each append. Resolves with true once this process certainly leads its role, with false where another
+   * process has taken over; then the messages are dropped. Default: true.
    */
   readonly mayAct?: () => Promise<boolean>
-  /** The actor was restarted too often: it is gone. */
+  /** Called when the actor was restarted too often and is given up. */
   readonly onFailed: (error: Error) => void
 }
 
 export interface Host {
-  /** Resolves when every partition was folded to the live point and what was pending was asked again; rejects when it will not be. */
+  /** Resolves when every partition is folded to its live point and pending requests are asked again; rejects where that fails. */
   readonly live: Promise<void>
-  /** Takes no more. Requests that run are aborted, after `drainMs` where that is given. */
+  /** Stops the actor. Running requests are aborted, after `drainMs` where that is given. */
   close(options?: CloseOptions): Promise<void>
 }
 
 export interface CloseOptions {
-  /** How long requests that run may take to end by themselves, ms. Default 0. */
+  /** Time in which running requests may end by themselves. Default 0. */
   readonly drainMs?: number
 }
 
 type Mail =
-  | { readonly kind: 'entries'; readonly entries: readonly Entry[]; held: boolean }
+  | { readonly kind: 'entries'; readonly entries: readonly Entry[]; isQueued: boolean }
   | { readonly kind: 'assigned' }
   | { readonly kind: 'tick' }
   | { readonly kind: 'answered' }
@@ -95,15 +96,15 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const cells = new Map<string, Cell<S>>()
   const committed = new Map<Place, number>()
   let commits = true
-  /** The furthest fact of this host's own in every partition. It outlives restarts. */
-  const said = new Map<string, number>()
+  /** Highest offset of this host's own messages by partition. It survives restarts. */
+  const ownOffsets = new Map<string, number>()
   let markLive: () => void = () => {}
   let neverLive: (why: Error) => void = () => {}
   const live = new Promise<void>((resolve, reject) => {
     markLive = resolve
     neverLive = reject
   })
-  live.catch(() => {}) // for who waits for it
+  live.catch(() => {}) // whoever awaits `live` gets the rejection
   function giveUp(error: Error): void {
     neverLive(error)
     options.onFailed(error)
@@ -124,18 +125,18 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   const ports = hostRequests<R, Answer>({
     perform: options.perform,
     keyOf: options.keyOf ?? (asked => JSON.stringify(asked)),
-    // An append over several partitions may stand in part.
+    // An append over several partitions may be in the log in part.
     async answered({ facts, commands, after = [] }) {
-      await say([...facts, ...commands])
-      await say(after)
+      await appendOwn([...facts, ...commands])
+      await appendOwn(after)
     },
     async failed(error) {
-      // What can never succeed is said at once, not after ten restarts.
+      // A permanent error is reported at once, not after ten restarts.
       if (error instanceof TroupeError && !error.retriable) giveUp(error)
       else await ref.tell({ kind: 'failed', error, reported: false }, { deadlineMs: tellDeadlineMs })
     },
     over() {
-      // Its answer may have been folded before it was over, when it could not be asked again.
+      // Its answer may have been folded before the request was over, when it could not be asked again.
       for (const cell of cells.values()) cell.due = true
       ref.tryTell({ kind: 'answered' })
     },
@@ -143,23 +144,23 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     log,
   })
 
-  async function say(messages: readonly Message[]): Promise<void> {
+  async function appendOwn(messages: readonly Message[]): Promise<void> {
     if (messages.length === 0) return
     if (options.mayAct !== undefined && !(await options.mayAct())) {
-      log.warn({ actor: options.name, messages: messages.length }, 'not said: another process has taken over')
+      log.warn({ actor: options.name, messages: messages.length }, 'messages dropped: another process has taken over')
       return
     }
     const positions = await journal.append(messages)
     positions.forEach(({ partition, offset }, k) => {
       const key = placeKey(routeOf(messages[k]!, journal.run).topic, partition)
-      said.set(key, Math.max(said.get(key) ?? -1, offset))
+      ownOffsets.set(key, Math.max(ownOffsets.get(key) ?? -1, offset))
     })
   }
 
-  const isBehind = (cell: Cell<S>) => [...cell.places].some(([key, { next }]) => (said.get(key) ?? -1) >= next)
+  const isBehind = (cell: Cell<S>) => [...cell.places].some(([key, { next }]) => (ownOffsets.get(key) ?? -1) >= next)
 
-  /** What a behaviour that decides by its state alone has to say now. */
-  function settle(): Decided<R>[] {
+  /** Decisions of a behaviour that decides by its state alone. */
+  function decidePending(): Decided<R>[] {
     if (behaviour.decide !== undefined) return []
     const settled = [...cells.values()].filter(cell => cell.live && cell.due && !isBehind(cell))
     for (const cell of settled) cell.due = false
@@ -167,12 +168,12 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
   }
 
   async function emit(decisions: readonly Decided<R>[]): Promise<void> {
-    // Facts first: on a bus without transactions a command must not overtake the fact that it follows from.
+    // Facts first: without transactions a command must not overtake the fact that it follows from.
     const facts = decisions.flatMap(d => d.facts)
     const commands = decisions.flatMap(d => d.commands)
-    await say([...facts, ...commands])
+    await appendOwn([...facts, ...commands])
     const requests = decisions.flatMap(d => d.requests ?? [])
-    // By its state alone: as long as that lacks what was just said, what it asks for may be out of date.
+    // A behaviour that decides by its state alone: until its own facts are folded, its requests may be out of date.
     if (behaviour.decide !== undefined || ![...cells.values()].some(isBehind)) requests.forEach(ports.ask)
     else for (const cell of cells.values()) cell.due = true
   }
@@ -181,11 +182,11 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     const decisions: Decided<R>[] = []
     switch (mail.kind) {
       case 'entries': {
-        // All of one partition, and so of one cell.
+        // All entries are of one partition, and so of one cell.
         const { topic, partition } = mail.entries[0]!
         const cell = cells.get(cellKey(topic, partition))
-        if (!mail.held) cell?.held.push(...mail.entries)
-        mail.held = true
+        if (!mail.isQueued) cell?.delivered.push(...mail.entries)
+        mail.isQueued = true
         if (cell?.live) await take(cell, decisions)
         break
       }
@@ -206,7 +207,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         mail.reported = true
         throw mail.error
     }
-    await emit([...decisions, ...settle()])
+    await emit([...decisions, ...decidePending()])
     if (cells.size > 0 && [...cells.values()].every(c => c.live)) markLive()
   }
 
@@ -221,7 +222,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
         committed.set(place, offset)
         commits = true
       } catch (thrown) {
-        // Its partition is another's by now, or the next tick commits it. At worst a resume reads more: no reason to ask anybody again.
+        // Another member owns the partition by now, or the next tick commits. At worst a resume reads more records.
         if (commits) log.warn({ actor: options.name, ...place, err: thrown }, 'an offset could not be committed')
         commits = false
       }
@@ -234,18 +235,18 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
     mailbox: { capacity: mailboxCapacity },
     async start() {
       for (const cell of cells.values()) if (cell.live) await emit(await revive(cell))
-      await emit(settle())
+      await emit(decidePending())
       return handle
     },
     onEscalate: giveUp,
-    // Which message crashes it is counted entry by entry; the mail that brought it is never put aside.
+    // fold.ts counts crashes for each entry; the mail with the entry is never dropped.
     restart: { attemptsPerMessage: Number.POSITIVE_INFINITY, ...options.restart },
   })
 
   async function assigned(topic: TopicName, partition: number): Promise<number> {
     const feed = options.feeds.find(f => f.topic === topic)!
     const key = cellKey(topic, partition)
-    // One that the group had given up, and that comes back: what was said meanwhile is not to be missed.
+    // A partition that the group took away and gives back: entries appended meanwhile must not be missed.
     const known = isShared ? undefined : cells.get(key)?.places.get(placeKey(topic, partition))
     const { oldest, next } = await journal.offsets(topic, partition)
     if (known !== undefined) return Math.max(known.next, oldest)
@@ -276,7 +277,7 @@ export async function startHost<S, I extends Message, R>(options: HostOptions<S,
       },
       onError: giveUp,
     },
-    entries => ref.tell({ kind: 'entries', entries, held: false }, { deadlineMs: tellDeadlineMs }),
+    entries => ref.tell({ kind: 'entries', entries, isQueued: false }, { deadlineMs: tellDeadlineMs }),
   )
   const ticking = setInterval(() => ref.tryTell({ kind: 'tick' }), options.tickMs ?? 250)
 

@@ -1,9 +1,9 @@
 /**
- * The requests of a behaviour to its port: they run beside the actor.
+ * Requests of a behaviour to its port, which run beside the actor.
  *
- * in   requests        out  what they resolve with; why one failed
- * Invariant: one at a time for each key, and they go on over the actor's restart. Those that run when the host closes are
- * aborted and waited for.
+ * in   requests        out  their answers, or errors
+ * Invariant: one request runs at a time for each key. Requests continue over a restart of the actor. When the host closes,
+ * running ones are aborted and awaited.
  */
 import { setMaxListeners } from 'node:events'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -12,13 +12,13 @@ import type { Log } from '../log'
 
 export interface HostRequestsOptions<R, A> {
   readonly perform: ((request: R, signal: AbortSignal) => Promise<A | undefined>) | undefined
-  /** Two requests with one key are the same request. */
+  /** Requests with equal keys are the same request. */
   readonly keyOf: (request: R) => string
   readonly answered: (answer: A) => Promise<void>
   readonly failed: (error: Error) => Promise<void>
-  /** Answered or failed, it may be asked again. */
+  /** Called when a request has been answered or has failed, so that it may be made again. */
   readonly over: () => void
-  /** Why requests are aborted in the end. */
+  /** Reason of the abort when the host closes. */
   readonly closing: Error
   readonly log: Log
 }
@@ -27,7 +27,7 @@ export function hostRequests<R, A>(options: HostRequestsOptions<R, A>) {
   const { perform, keyOf, answered, failed, over, closing, log } = options
   const running = new Map<string, Promise<void>>()
   const aborter = new AbortController()
-  setMaxListeners(0, aborter.signal) // every request of this host listens to it
+  setMaxListeners(0, aborter.signal) // every request of the host listens to the signal
 
   return {
     ask(asked: R): void {
@@ -42,12 +42,12 @@ export function hostRequests<R, A>(options: HostRequestsOptions<R, A>) {
           forget()
           await failed(asError(thrown))
         })
-        .catch(thrown => log.error({ err: asError(thrown), key }, 'a failed request could not be reported'))
+        .catch(thrown => log.error({ err: asError(thrown), key }, 'the failure of a request could not be reported'))
         .finally(() => {
           forget()
           over()
         })
-      // While a failure is reported the same may be asked again: that one is not to be forgotten.
+      // The same request may be made again while its failure is reported: the new one must stay registered.
       const forget = () => {
         if (running.get(key) === work) running.delete(key)
       }

@@ -1,9 +1,9 @@
 /**
- * Topics as something to loop over, for code that is no actor.
+ * Topics as an async iterable, for code outside actors.
  *
- * in   feeds of a journal          out  their entries, in order within a partition, until the loop ends or the signal
- * Invariant: a batch is handed over when the one before it was consumed (back-pressure), and a loop that is left, by
- * `break` or by an error, leaves nothing behind.
+ * in   feeds of a journal          out  their entries, in order within a partition, until the loop ends or the signal fires
+ * Invariant: a batch is delivered once the one before it is consumed (backpressure). A loop that ends by `break` or by an
+ * error releases everything.
  */
 import type { Entry, Feed, Journal } from './journal'
 
@@ -12,7 +12,10 @@ interface Batch {
   readonly consumed: () => void
 }
 
-/** `group` is that of this loop alone. Ends without an error when the signal fires; throws what ends the feeds. */
+/**
+ * Ends without an error when the signal fires; throws the error that ends a feed.
+ * @param group a consumer group of this loop alone
+ */
 export async function* entriesOf(
   journal: Journal,
   feeds: readonly Feed[],
@@ -57,7 +60,7 @@ export async function* entriesOf(
   } finally {
     ended = true
     signal.removeEventListener('abort', onAbort)
-    // Closing waits for the handlers that run, and those wait for their batches.
+    // close waits for running handlers, and those wait for their batches to be consumed.
     for (const batch of batches.splice(0)) batch.consumed()
     await following.close()
   }

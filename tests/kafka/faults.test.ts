@@ -155,7 +155,7 @@ test('a topic of three copies of which one is enough is refused, with the comman
   const bus = await open()
   const error = await bus.createTopics([{ topic: 't', partitions: 1, retentionMs: null }]).catch(thrown => thrown)
   expect(error).toMatchObject({ code: 'bus.topic_mismatch', retriable: false })
-  expect(error.message).toContain('min.insync.replicas=1, 2 is wanted')
+  expect(error.message).toContain('min.insync.replicas=1, expected 2')
   expect(error.hint).toContain(`--entity-name ${topic} --add-config min.insync.replicas=2`)
 })
 

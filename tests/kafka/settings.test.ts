@@ -33,11 +33,11 @@ const faultOf = (opening: Promise<Bus>): Promise<TroupeError> =>
   )
 
 test.each([
-  ['kafka://localhost', "'localhost' is not HOST:PORT"],
-  ['kafka://a:9092,b', "'b' is not HOST:PORT"],
+  ['kafka://localhost', "expected HOST:PORT, found 'localhost'"],
+  ['kafka://a:9092,b', "expected HOST:PORT, found 'b'"],
   ['kafka://a:99999', 'not HOST:PORT'],
-  ['kafka:a:9092', 'not of the form'],
-  ['kafka://me:hunter2@a:9092', 'credentials do not belong'],
+  ['kafka:a:9092', 'expected kafka://HOST:PORT'],
+  ['kafka://me:hunter2@a:9092', 'must hold no credentials'],
 ])('the address %s is refused by name', (address, said) => {
   const parse = () => parseKafkaAddress(address, {})
   expect(parse).toThrow(
@@ -129,7 +129,7 @@ describe('topics', () => {
       const error = await bus.createTopics([{ topic, partitions: 1, retentionMs: null }]).catch(thrown => thrown)
       await bus.close()
       expect(error).toMatchObject({ code: 'bus.topic_mismatch', retriable: false })
-      expect(error.message).toContain(`topic ${topic} has ${name}=${value}, ${wanted} is wanted`)
+      expect(error.message).toContain(`topic ${topic} has ${name}=${value}, expected ${wanted}`)
       expect(error.hint).toContain(`--entity-name ${topic} --add-config ${name}=${wanted}`)
     },
   )

@@ -377,7 +377,7 @@ test('a group that got further than its log now reaches is refused, instead of s
   expect(errors).toMatchObject([
     { code: 'bus.offset_out_of_range', hint: expect.stringContaining('--reset-offsets'), retriable: false },
   ])
-  expect(errors[0]!.message).toContain('t/0 holds offsets 0 to 0; 50 was asked for')
+  expect(errors[0]!.message).toContain('t/0 has offsets 0 to 0, so offset 50 is out of range')
 })
 
 test('a consumer whose log is made anew under it ends with an error that says where it was', async () => {
@@ -398,7 +398,7 @@ test('a consumer whose log is made anew under it ends with an error that says wh
   await admin.disconnect()
   await until(() => errors.length > 0, 30_000)
   expect(errors).toMatchObject([{ code: 'bus.offset_out_of_range' }])
-  expect(errors[0]!.message).toContain('t/0 holds nothing, and its end is at offset 0; 5 was asked for')
+  expect(errors[0]!.message).toContain('t/0 is empty and ends at offset 0, so offset 5 is out of range')
 })
 
 test('a slow consumer whose next record is dropped ends with an error that says where it was', async () => {

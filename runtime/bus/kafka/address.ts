@@ -1,9 +1,10 @@
 /**
- * A Kafka cluster's address and settings: `kafka://HOST:PORT[,HOST:PORT…][?setting=value&…]`.
+ * Parses the address of a Kafka cluster, with settings: `kafka://HOST:PORT[,HOST:PORT…][?setting=value&…]`.
  *
  * in   the address; a YAML or JSON file that `?config=FILE` or TROUPE_KAFKA names      out  checked settings
- * Settings of the address win over the file's. Secrets are references: `sasl.password.env=NAME`, `tls.key.file=PATH`.
- * Invariant: what this returns holds no secret's value; every unknown or wrong setting is named in one error.
+ * Settings in the address take precedence over the file's. Secrets are references: `sasl.password.env=NAME`,
+ * `tls.key.file=PATH`.
+ * Invariant: the result holds no secret's value; one error names all unknown and wrong settings.
  */
 import { readFileSync } from 'node:fs'
 import { parse as parseYaml } from 'yaml'
@@ -13,13 +14,13 @@ import { secretSchema } from '../../secret'
 import { type PlainObject, resolveConfig } from '../../settings/resolveConfig'
 
 const tlsSchema = z.strictObject({
-  /** PEM file of the authorities to trust; without it, Node's. */
+  /** PEM file of the authorities to trust. Default: Node's. */
   ca: z.string().min(1).optional(),
-  /** PEM file of the client's certificate, and its key. */
+  /** PEM file of the client's certificate, and a reference to its key. */
   cert: z.string().min(1).optional(),
   key: secretSchema.optional(),
   passphrase: secretSchema.optional(),
-  /** The name to expect in the broker's certificate, where it is not the host's. */
+  /** Name expected in the broker's certificate, where it is not the host's. */
   serverName: z.string().min(1).optional(),
 })
 
@@ -30,7 +31,7 @@ const saslSchema = z.strictObject({
 })
 
 const kafkaSettingsSchema = z.strictObject({
-  /** Put before every topic's and group's name. */
+  /** Prefix of every topic's and group's name. */
   prefix: z
     .string()
     .regex(/^[A-Za-z0-9._-]*$/)
@@ -39,24 +40,24 @@ const kafkaSettingsSchema = z.strictObject({
   tls: z.union([z.boolean(), tlsSchema]).default(false),
   sasl: saslSchema.optional(),
   compression: z.enum(['none', 'gzip', 'zstd']).default('none'),
-  /** Copies of each partition of a new topic; default: 3, or as many brokers as there are. */
+  /** Replicas of each partition of a new topic. Default: 3, or the number of brokers where there are fewer. */
   replication: z.number().int().min(1).max(32_767).optional(),
-  /** Directory of the blob store that all processes of a run share. */
+  /** Directory of the blob store, shared by all processes of a run. */
   blobs: z.string().min(1).optional(),
-  /** Least time between two produce requests of a partition, ms: what comes meanwhile goes together. */
+  /** Least time between two produce requests of a partition; records that arrive meanwhile form one batch. */
   lingerMs: z.number().min(0).max(1000).default(3),
-  /** How long an append is tried again before it is given up, ms. */
+  /** Time for which an append is retried before it fails. */
   deliveryTimeoutMs: z.number().min(1000).default(120_000),
-  /** A member of a group that was silent for so long is dead, ms. Brokers take 6,000 to 1,800,000 unless set otherwise. */
+  /** A group member without a heartbeat for this time loses its partitions. Brokers accept 6,000 to 1,800,000 ms by default. */
   sessionTimeoutMs: z.number().min(1000).default(10_000),
-  /** How long a consumer goes on without an answer from the partition's leader before it says so, ms. */
+  /** Time without an answer from a partition's leader after which a consumer fails. */
   stallTimeoutMs: z.number().min(1000).default(60_000),
 })
 
 export type KafkaSettings = Readonly<z.output<typeof kafkaSettingsSchema>>
 
 export interface KafkaAddress {
-  /** HOST:PORT of each. */
+  /** HOST:PORT of each broker. */
   readonly brokers: readonly string[]
   readonly settings: KafkaSettings
 }
@@ -64,7 +65,7 @@ export interface KafkaAddress {
 /** @throws TroupeError bus.address_invalid, config.invalid, config.no_kafka_file */
 export function parseKafkaAddress(address: string, env: NodeJS.ProcessEnv = process.env): KafkaAddress {
   const match = /^kafka:\/\/([^/?#]+)\/?(?:\?(.*))?$/.exec(address)
-  if (!match) throw invalid(address, 'it is not of the form kafka://HOST:PORT[,HOST:PORT…][?setting=value&…]')
+  if (!match) throw invalid(address, 'expected kafka://HOST:PORT[,HOST:PORT…][?setting=value&…]')
   const brokers = match[1]!.split(',').map(host => checkedBroker(address, host))
   const query = [...new URLSearchParams(match[2] ?? '')]
   const file = query.find(([name]) => name === 'config')?.[1] ?? env.TROUPE_KAFKA
@@ -77,11 +78,10 @@ export function parseKafkaAddress(address: string, env: NodeJS.ProcessEnv = proc
 }
 
 function checkedBroker(address: string, broker: string): string {
-  if (broker.includes('@'))
-    throw invalid(address, 'credentials do not belong into an address: use sasl.password.env=NAME')
+  if (broker.includes('@')) throw invalid(address, 'an address must hold no credentials: use sasl.password.env=NAME')
   const match = /^(\[[0-9a-fA-F:.]+\]|[^:\s]+):(\d{1,5})$/.exec(broker)
   const port = Number(match?.[2])
-  if (!match || port < 1 || port > 65_535) throw invalid(address, `'${broker}' is not HOST:PORT`)
+  if (!match || port < 1 || port > 65_535) throw invalid(address, `expected HOST:PORT, found '${broker}'`)
   return broker
 }
 
@@ -99,13 +99,13 @@ function unreadable(file: string, cause: unknown): TroupeError {
   return new TroupeError('config.no_kafka_file', {
     boundary: 'config',
     retriable: false,
-    message: `the file ${file} with Kafka settings cannot be read, or holds no settings`,
+    message: `the Kafka settings in ${file} cannot be read, or the file holds none`,
     hint: 'write YAML such as `sasl: {mechanism: scram-sha-512, username: troupe, password: {env: KAFKA_PASSWORD}}`',
     cause,
   })
 }
 
-/** Without what somebody may have put there by mistake. */
+/** The address without credentials and settings, which somebody may have put there by mistake. */
 const hidden = (address: string): string => address.replace(/\/\/[^@/]*@/, '//…@').replace(/\?.*$/, '')
 
 function invalid(address: string, why: string): TroupeError {
@@ -113,6 +113,6 @@ function invalid(address: string, why: string): TroupeError {
     boundary: 'config',
     retriable: false,
     message: `${JSON.stringify(hidden(address))}: ${why}`,
-    hint: 'for example kafka://127.0.0.1:9092, or kafka://a:9093,b:9093?tls=true',
+    hint: 'write for example kafka://127.0.0.1:9092, or kafka://a:9093,b:9093?tls=true',
   })
 }

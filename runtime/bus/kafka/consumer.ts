@@ -1,11 +1,10 @@
 /**
- * A subscription on Kafka: partitions that the group gives this member are set up, pumped to the handler, let go.
+ * A subscription on Kafka: starts delivery of each partition that the group assigns, and releases revoked ones.
  *
  * in   assignments of the group, records of the tail      out  batches to the handler, onAssigned, onRevoked, onError
- * Invariants: a partition's handler calls follow one another; it is let go only after the one that runs and onRevoked have
- * ended; its buffer is bounded, and not fed above the high-water mark until it has sunk below the low one. A member that
- * was not heard within the session hands nothing out: its partitions may be another's.
- * The file is longer than 320 lines because set-up, buffer and release of a partition share one state and one order.
+ * Invariants: a partition has one handler call at a time, and is released only after that call and onRevoked have ended.
+ * Its buffer is bounded (partitionBuffer.ts). A member whose last heartbeat is older than the session delivers nothing,
+ * since its partitions may belong to another member.
  */
 import { asError, TroupeError } from '../../errors'
 import { keyOf, type TopicPartition } from '../assignment'
@@ -15,44 +14,41 @@ import { PartitionDelivery } from '../partitionDelivery'
 import type { KafkaClient } from './client'
 import { rootOf } from './errors'
 import { KafkaMember } from './member'
+import { PartitionBuffer } from './partitionBuffer'
 import type { KafkaReader } from './reader'
 import type { Cursor, KafkaTail } from './tail'
 
 const defaultMaxBatch = 512
-/** Bounds what one handler call holds, whatever maxBatch says; one record may exceed it. */
-const maxBatchBytes = 4 * 1024 * 1024
-/** Of a partition's buffer; what one answer brings may exceed it. */
-const highWaterBytes = 4 * 1024 * 1024
-const highWaterRecords = 4096
 
 export interface ConsumerContext {
   readonly client: KafkaClient
   readonly reader: KafkaReader
   readonly tail: KafkaTail
-  /** Names on the wire carry the prefix. */
+  /** Names on the wire have the prefix. */
   readonly toWire: (name: string) => string
   readonly fromWire: (name: string) => string
-  /** Of a topic on the wire. */
+  /** Partitions of a topic, by its name on the wire. */
   readonly partitionsOf: (topic: string) => Promise<number>
 }
 
-interface Held {
-  /** As on the wire. */
+/** A partition that this member owns, or is releasing. */
+interface OwnedPartition {
+  /** Names as on the wire. */
   readonly at: TopicPartition
-  letGo: boolean
+  /** It is being released, and still counts as held. */
+  isReleasing: boolean
   delivery: PartitionDelivery | undefined
   cursor: Cursor | undefined
-  buffer: BusRecord[]
-  bytes: number
-  /** The highest offset known to follow a record: what may be committed without asking. */
-  end: number
+  readonly buffer: PartitionBuffer
+  /** Resolves when its delivery has started. */
   ready: Promise<void>
 }
 
 export class KafkaConsumer {
-  private readonly held = new Map<string, Held>()
-  private readonly going = new Map<string, Promise<void>>()
-  /** Paused by the user before the partition was set up, too. */
+  private readonly held = new Map<string, OwnedPartition>()
+  /** Partitions that are being released. */
+  private readonly releasing = new Map<string, Promise<void>>()
+  /** Partitions that the caller paused, also before their delivery has started. */
   private readonly paused = new Set<string>()
   private readonly group: string
   private member!: KafkaMember
@@ -98,7 +94,7 @@ export class KafkaConsumer {
       commit: position => this.commit(position),
       holds: (topic, partition) => {
         const held = this.held.get(key(topic, partition))
-        return held !== undefined && !held.letGo && this.closing === undefined && this.member.isCurrent()
+        return held !== undefined && !held.isReleasing && this.closing === undefined && this.member.isCurrent()
       },
       pause: (topic, partition) => {
         this.paused.add(key(topic, partition))
@@ -115,13 +111,13 @@ export class KafkaConsumer {
   close(): Promise<void> {
     this.closing ??= (async () => {
       this.settle()
-      await this.letAllGo()
+      await this.releaseAll()
       await this.member.close()
     })()
     return this.closing
   }
 
-  /** Says so once, gives everything back, and leaves the group. */
+  /** Reports the error once, releases every partition and leaves the group. */
   private fail(error: TroupeError): void {
     if (this.failed || this.closing) return
     this.failed = true
@@ -129,7 +125,7 @@ export class KafkaConsumer {
     void this.close()
   }
 
-  private coded(thrown: unknown, { topic, partition }: TopicPartition): TroupeError {
+  private withCode(thrown: unknown, { topic, partition }: TopicPartition): TroupeError {
     if (thrown instanceof TroupeError) return thrown
     return busErrors.handlerFailed(this.context.fromWire(topic), partition, asError(thrown))
   }
@@ -137,73 +133,71 @@ export class KafkaConsumer {
   private async assigned(partitions: readonly TopicPartition[], settled: boolean): Promise<void> {
     const mine = new Map(partitions.map(at => [keyOf(at.topic, at.partition), at]))
     for (const [key, held] of this.held) {
-      if (!mine.has(key) && !held.letGo) void this.letGo(key, held).then(() => this.member.rejoin())
+      if (!mine.has(key) && !held.isReleasing) void this.releasePartition(key, held).then(() => this.member.rejoin())
     }
-    for (const [key, at] of mine) if (!this.held.has(key)) this.setUp(key, at)
-    // What is given back while it is being let go comes again with the next dealing.
+    for (const [key, at] of mine) if (!this.held.has(key)) this.own(key, at)
+    // A partition that is assigned while it is being released comes again with the next assignment.
     const ready = [...mine.keys()].map(key => this.held.get(key)?.ready)
     await Promise.all(ready)
     if (settled) this.settle()
   }
 
   private lost(): void {
-    for (const [key, held] of this.held) void this.letGo(key, held)
-    // They are not claimed: who claims what another holds already would only keep it from going on.
+    for (const [key, held] of this.held) void this.releasePartition(key, held)
+    // They are not claimed again: a claim would only block the member that owns them now.
     this.held.clear()
   }
 
-  /** Resolves when its handler and onRevoked have ended; until then it is held. */
-  private letGo(key: string, held: Held): Promise<void> {
-    if (held.letGo) return this.going.get(key) ?? Promise.resolve()
-    held.letGo = true
+  /** Releases a partition; resolves when its handler and onRevoked have ended. Until then it counts as held. */
+  private releasePartition(key: string, held: OwnedPartition): Promise<void> {
+    if (held.isReleasing) return this.releasing.get(key) ?? Promise.resolve()
+    held.isReleasing = true
     held.cursor?.remove()
-    const going = (async () => {
+    const release = (async () => {
       await held.ready
       await held.delivery?.stop()
       try {
         if (held.delivery) await this.options.onRevoked?.(this.named(held.at))
       } catch (thrown) {
-        this.fail(this.coded(thrown, held.at))
+        this.fail(this.withCode(thrown, held.at))
       }
-      held.buffer = []
+      held.buffer.clear()
       if (this.held.get(key) === held) this.held.delete(key)
     })().finally(() => {
-      if (this.going.get(key) === going) this.going.delete(key)
+      if (this.releasing.get(key) === release) this.releasing.delete(key)
     })
-    this.going.set(key, going)
-    return going
+    this.releasing.set(key, release)
+    return release
   }
 
-  private async letAllGo(): Promise<void> {
-    for (const [key, held] of this.held) void this.letGo(key, held)
-    await Promise.all(this.going.values())
+  private async releaseAll(): Promise<void> {
+    for (const [key, held] of this.held) void this.releasePartition(key, held)
+    await Promise.all(this.releasing.values())
   }
 
-  private setUp(key: string, at: TopicPartition): void {
-    const before = this.going.get(key)
-    const held: Held = {
+  private own(key: string, at: TopicPartition): void {
+    const before = this.releasing.get(key)
+    const held: OwnedPartition = {
       at,
-      letGo: false,
+      isReleasing: false,
       delivery: undefined,
       cursor: undefined,
-      buffer: [],
-      bytes: 0,
-      end: 0,
+      buffer: new PartitionBuffer(),
       ready: Promise.resolve(),
     }
     this.held.set(key, held)
     held.ready = (async () => {
-      await before // lost to the group and given back while its handler still ran
-      if (this.closing || held.letGo) return
+      await before // an earlier ownership may still be running its handler
+      if (this.closing || held.isReleasing) return
       try {
-        await this.begin(key, held)
+        await this.startDelivery(key, held)
       } catch (thrown) {
-        this.fail(this.coded(thrown, at))
+        this.fail(this.withCode(thrown, at))
       }
     })()
   }
 
-  private async begin(key: string, held: Held): Promise<void> {
+  private async startDelivery(key: string, held: OwnedPartition): Promise<void> {
     const { topic, partition } = held.at
     const usual = await this.beginOf(held)
     const begin = (await this.options.onAssigned?.(this.named(held.at))) ?? usual
@@ -213,24 +207,24 @@ export class KafkaConsumer {
       lingerMs: this.options.lingerMs ?? 0,
       read: () => this.take(held, maxBatch),
       handler: this.handler,
-      onFailure: thrown => this.fail(this.coded(thrown, held.at)),
+      onFailure: thrown => this.fail(this.withCode(thrown, held.at)),
     })
     held.delivery = delivery
     if (this.paused.has(key)) delivery.pause()
-    held.end = Math.max(held.end, begin)
+    held.buffer.end = Math.max(held.buffer.end, begin)
     held.cursor = this.context.tail.add({
       topic,
       partition,
       begin,
       take: records => this.buffer(held, records),
-      onFailure: thrown => this.fail(this.coded(thrown, held.at)),
+      onFailure: thrown => this.fail(this.withCode(thrown, held.at)),
     })
-    if (held.letGo) held.cursor.remove()
+    if (held.isReleasing) held.cursor.remove()
     else held.cursor.wake()
   }
 
-  /** Where the group got to, else where it begins; never before the oldest record that is left. */
-  private async beginOf({ at: { topic, partition } }: Held): Promise<number> {
+  /** The committed offset, else the one that the options say; never below the oldest record. */
+  private async beginOf({ at: { topic, partition } }: OwnedPartition): Promise<number> {
     const [{ oldest, next }, committed] = await Promise.all([
       this.context.reader.offsets(topic, partition),
       this.context.reader.committed(this.group, topic, partition),
@@ -238,33 +232,26 @@ export class KafkaConsumer {
     if (committed !== undefined) return Math.max(committed, oldest)
     const begin = this.options.from === 'earliest' ? oldest : next
     if (this.options.from === 'latest') {
-      // Said to the group at once: a partition that moves before anything is committed must not skip what came meanwhile.
-      await this.commitAs(topic, partition, begin).catch(() => {}) // moving already: the next owner says it
+      // Committed at once: a partition that moves before the first commit must not skip records appended meanwhile.
+      await this.commitAs(topic, partition, begin).catch(() => {}) // the partition moves already: its next owner commits
     }
     return begin
   }
 
-  private buffer(held: Held, records: readonly BusRecord[]): boolean {
-    held.buffer.push(...records)
-    for (const { value } of records) held.bytes += value.length
-    held.end = Math.max(held.end, records.at(-1)!.offset + 1)
+  private buffer(held: OwnedPartition, records: readonly BusRecord[]): boolean {
+    const hasRoom = held.buffer.add(records)
     held.delivery?.wake()
-    return held.bytes < highWaterBytes && held.buffer.length < highWaterRecords
+    return hasRoom
   }
 
-  private take(held: Held, maxBatch: number): readonly BusRecord[] {
+  private take(held: OwnedPartition, maxBatch: number): readonly BusRecord[] {
     if (!this.member.isCurrent()) {
-      // Until the group says again that the partition is ours; what was buffered is handed out then, or never.
-      if (held.buffer.length > 0 && !held.letGo) setTimeout(() => held.delivery?.wake(), 50).unref()
+      // Buffered records are delivered once the group confirms this member again, or never.
+      if (!held.buffer.isEmpty && !held.isReleasing) setTimeout(() => held.delivery?.wake(), 50).unref()
       return []
     }
-    let bytes = 0
-    let count = 0
-    while (count < held.buffer.length && count < maxBatch && bytes < maxBatchBytes)
-      bytes += held.buffer[count++]!.value.length
-    const taken = held.buffer.splice(0, count)
-    held.bytes -= bytes
-    if (held.bytes <= highWaterBytes / 2 && held.buffer.length <= highWaterRecords / 2) held.cursor?.wake()
+    const taken = held.buffer.take(maxBatch)
+    if (held.buffer.isLow) held.cursor?.wake()
     return taken
   }
 
@@ -272,9 +259,9 @@ export class KafkaConsumer {
     const wire = this.context.toWire(topic)
     const held = this.held.get(keyOf(wire, partition))
     if (!held || this.closing) throw busErrors.notOwned(this.options.group, topic, partition)
-    if (!Number.isInteger(offset) || offset < 0 || offset > held.end) {
+    if (!Number.isInteger(offset) || offset < 0 || offset > held.buffer.end) {
       const { oldest, next } = await this.context.reader.offsets(wire, partition)
-      held.end = Math.max(held.end, next)
+      held.buffer.end = Math.max(held.buffer.end, next)
       if (!Number.isInteger(offset) || offset < 0 || offset > next) {
         throw busErrors.offsetOutOfRange(topic, partition, offset, oldest, next)
       }
@@ -288,7 +275,7 @@ export class KafkaConsumer {
     }
   }
 
-  /** A group that is being dealt anew is asked again: the partition is held until this member lets it go. */
+  /** Retries while the group rebalances: the partition belongs to this member until it releases it. */
   private async commitAs(topic: string, partition: number, offset: number): Promise<void> {
     const { reader } = this.context
     await reader.retrying(`committing ${topic}/${partition}`, async () => {
@@ -304,7 +291,7 @@ export class KafkaConsumer {
       } catch (thrown) {
         const isMoving =
           rootOf(thrown).type === 'REBALANCE_IN_PROGRESS' || generation !== this.member.identity().generation
-        throw isMoving ? stillDealing(thrown) : thrown
+        throw isMoving ? rebalancing(thrown) : thrown
       }
     })
   }
@@ -314,12 +301,12 @@ export class KafkaConsumer {
   }
 }
 
-function stillDealing(cause: unknown): TroupeError {
+function rebalancing(cause: unknown): TroupeError {
   return new TroupeError('bus.group_dealing', {
     boundary: 'bus',
     retriable: true,
-    message: 'the group deals its partitions anew, and took no commit meanwhile',
-    hint: 'a member that does not answer holds it up until its session ends',
+    message: 'the group rebalances its partitions and accepted no commit meanwhile',
+    hint: 'wait: a member that does not answer delays the rebalance until its session ends',
     cause,
   })
 }

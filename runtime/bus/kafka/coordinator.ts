@@ -1,17 +1,17 @@
 /**
- * The broker that keeps a group: its members and its offsets.
+ * Finds the coordinator of a consumer group: the broker that keeps its members and offsets.
  *
- * in   a group, the brokers that are known      out  its coordinator
- * Invariant: a broker that refuses to say is heard. kafkajs's own look-up passes over every answer but the one it wants, so
- * that a user without rights on groups would wait for a broker that has answered.
+ * in   a group, the known brokers      out  the coordinator
+ * Invariant: a refusal is reported at once. kafkajs's own look-up ignores every answer except success, so that a user
+ * without rights on groups would wait although a broker has answered.
  */
 import { TroupeError } from '../../errors'
-import type { KafkaBroker, KafkaCluster } from './client'
 import { passesByItself } from './errors'
+import type { KafkaBroker, KafkaCluster } from './protocol'
 
 const coordinatorOfGroup = 0
 
-/** Asks those first that are connected. Rejects with kafkajs's error, of the last one where all have faults that pass. */
+/** Asks connected brokers first. Rejects with kafkajs's error: the first permanent one, else the last one. */
 export async function findCoordinator(cluster: KafkaCluster, groupId: string): Promise<KafkaBroker> {
   const { brokers } = cluster.brokerPool
   const isAway = (nodeId: string) => (brokers[nodeId]?.isConnected() ? 0 : 1)
@@ -33,7 +33,7 @@ function noBroker(): TroupeError {
   return new TroupeError('bus.unreachable', {
     boundary: 'bus',
     retriable: true,
-    message: 'no broker is known that could say who keeps a group',
+    message: 'no broker is known that could name the coordinator of a group',
     hint: 'check that the brokers run',
   })
 }

@@ -1,16 +1,16 @@
 /**
- * What kafkajs throws, as errors of the bus: a code, whether to try again, and what to do.
+ * Converts kafkajs's errors to errors of the bus: a code, `retriable`, and a hint.
  *
- * in   an error of kafkajs      out  a TroupeError, or whether it passes by itself
+ * in   an error of kafkajs      out  a TroupeError; or true where the fault is transient
  */
 import { asError, TroupeError } from '../../errors'
 
 interface KafkaFault {
   readonly name: string
   readonly message: string
-  /** Of a protocol error: TOPIC_AUTHORIZATION_FAILED and the like. */
+  /** Type of a protocol error, such as TOPIC_AUTHORIZATION_FAILED. */
   readonly type?: string
-  /** Of a connection error: ECONNREFUSED and the like. */
+  /** Code of a connection error, such as ECONNREFUSED. */
   readonly code?: string | number
   readonly retriable?: boolean
   readonly cause?: unknown
@@ -25,7 +25,7 @@ const connectionFaults = new Set([
   'KafkaJSLockTimeout',
 ])
 const staleFaults = new Set(['KafkaJSMetadataNotLoaded', 'KafkaJSTopicMetadataNotLoaded'])
-const passing = new Set([
+const transientTypes = new Set([
   'UNKNOWN_TOPIC_OR_PARTITION',
   'LEADER_NOT_AVAILABLE',
   'NOT_LEADER_FOR_PARTITION',
@@ -48,7 +48,7 @@ const passing = new Set([
 const tlsCodes = /^(ERR_TLS|ERR_SSL|DEPTH_ZERO|UNABLE_TO_|SELF_SIGNED|CERT_|EPROTO)/
 const tlsWords = /self[- ]signed certificate|unable to (?:verify|get)|wrong version number|certificate|alert number/i
 
-/** The error that stands behind kafkajs's wrappers. */
+/** The error inside kafkajs's wrappers. */
 export function rootOf(thrown: unknown): KafkaFault {
   let error = asError(thrown) as KafkaFault
   for (let depth = 0; depth < 5; depth++) {
@@ -64,11 +64,11 @@ export function rootOf(thrown: unknown): KafkaFault {
   return error
 }
 
-/** Whether the same request may succeed soon: a broker went, a leader moved, a coordinator loads. */
+/** True where the same request may succeed soon: a broker went away, a leader moved, a coordinator loads. */
 export function passesByItself(thrown: unknown): boolean {
   if (thrown instanceof TroupeError) return thrown.retriable
   const error = rootOf(thrown)
-  if (error.type !== undefined && passing.has(error.type)) return true
+  if (error.type !== undefined && transientTypes.has(error.type)) return true
   if (isTls(error)) return false
   return connectionFaults.has(error.name) || staleFaults.has(error.name)
 }
@@ -76,7 +76,7 @@ export function passesByItself(thrown: unknown): boolean {
 const isTls = ({ code, message }: KafkaFault): boolean =>
   (typeof code === 'string' && tlsCodes.test(code)) || tlsWords.test(message)
 
-/** The bus's error for what kafkajs threw; `doing` says what was tried. */
+/** The bus's error for an error of kafkajs. @param doing the operation that failed, for the message */
 export function kafkaError(thrown: unknown, doing: string, brokers: readonly string[]): TroupeError {
   if (thrown instanceof TroupeError) return thrown
   const error = rootOf(thrown)
@@ -84,45 +84,45 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
   const make = (code: string, retriable: boolean, message: string, hint: string): TroupeError =>
     new TroupeError(code, { boundary: 'bus', retriable, message, hint, cause: thrown })
   if (error.name === 'KafkaJSSASLAuthenticationError' || error.type === 'SASL_AUTHENTICATION_FAILED') {
-    const hint = 'check sasl.username and what sasl.password refers to'
+    const hint = 'check sasl.username and the secret that sasl.password refers to'
     return make('bus.denied', false, `${at} refused the credentials (${doing}): ${error.message}`, hint)
   }
   if (error.type?.endsWith('_AUTHORIZATION_FAILED')) {
     const hint =
-      'this user needs Create, Describe, DescribeConfigs, Read and Write on the topics, and Read on the groups'
-    return make('bus.denied', false, `${at} does not permit it (${doing}): ${error.type}`, hint)
+      'grant this user Create, Describe, DescribeConfigs, Read and Write on the topics, and Read on the groups'
+    return make('bus.denied', false, `${at} denied the request (${doing}): ${error.type}`, hint)
   }
   if (isTls(error)) {
-    const hint = 'tls=true for a TLS listener, none for a plain one; tls.ca names the PEM file of its authority'
+    const hint = 'set tls=true for a TLS listener only; name the PEM file of its authority in tls.ca'
     return make('bus.tls_failed', false, `no TLS connection to ${at} (${doing}): ${error.message}`, hint)
   }
   if (error.type === 'NOT_ENOUGH_REPLICAS' || error.type === 'NOT_ENOUGH_REPLICAS_AFTER_APPEND') {
-    const hint = 'start the brokers that are down: a partition takes records once min.insync.replicas of them are back'
+    const hint =
+      'start the brokers that are down: a partition accepts records once min.insync.replicas of its brokers are back'
     return make('bus.not_enough_replicas', true, `too few replicas are in sync (${doing})`, hint)
   }
   if (error.type === 'INVALID_REPLICATION_FACTOR') {
-    const hint = 'start more brokers, or ask for fewer copies: ?replication=1'
-    return make('bus.topic_invalid', false, `replication is more than there are brokers (${doing})`, hint)
+    const hint = 'start more brokers, or ask for fewer replicas: ?replication=1'
+    return make('bus.topic_invalid', false, `the topic asks for more replicas than there are brokers (${doing})`, hint)
   }
   if (error.type === 'MESSAGE_TOO_LARGE' || error.type === 'RECORD_LIST_TOO_LARGE') {
     const hint = 'raise max.message.bytes of the topic to 1048588 or more'
-    return make('bus.record_too_large', false, `the broker takes smaller records only (${doing})`, hint)
+    return make('bus.record_too_large', false, `the record is larger than the broker accepts (${doing})`, hint)
   }
   if (error.name === 'KafkaJSNotImplemented') {
     const hint =
-      'for zstd read it under Node 22.15 or newer, or npm install @mongodb-js/zstd@1.2.2; troupe itself writes gzip or none unless it is asked for zstd'
+      'for zstd use Node 22.15 or newer, or npm install @mongodb-js/zstd@1.2.2; troupe writes zstd only where compression=zstd is set'
     return make(
       'bus.codec_missing',
       false,
-      `records are compressed with a codec that is not here: ${error.message}`,
+      `records are compressed with a codec that this machine lacks: ${error.message}`,
       hint,
     )
   }
   if (connectionFaults.has(error.name) || error.name === 'KafkaJSMetadataNotLoaded') {
-    const hint =
-      'check that the broker runs, that the address is the one it advertises, and whether it wants TLS or SASL'
+    const hint = 'check that the broker runs, that it advertises this address, and whether it requires TLS or SASL'
     return make('bus.unreachable', true, `no broker answers at ${at} (${doing}): ${error.message}`, hint)
   }
   const what = error.type === undefined ? error.message : `${error.type}: ${error.message}`
-  return make('bus.kafka_failed', passesByItself(thrown), `${doing}: ${what}`, "see the broker's own log")
+  return make('bus.kafka_failed', passesByItself(thrown), `${doing}: ${what}`, "look into the broker's log")
 }

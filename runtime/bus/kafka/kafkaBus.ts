@@ -1,10 +1,10 @@
 /**
- * The bus on Apache Kafka, by kafkajs: one process or many, on as many hosts as there are.
+ * The bus on Apache Kafka, through kafkajs: for one process or many, on any number of hosts.
  *
- * in   `kafka://HOST:PORT[,…]` and settings      out  a Bus whose acknowledged records are on all replicas in sync
- * Invariants: as bus.ts says, but an append over several partitions is not atomic: what was refused by a broker may stand
- * there in part, and is to be appended again under the same ids. Offsets of a partition grow by one, since nobody writes
- * transactions to it.
+ * in   `kafka://HOST:PORT[,…]` and settings      out  a Bus whose acknowledged records are on all in-sync replicas
+ * Invariants: those of bus.ts, except that an append over several partitions is not atomic: where it fails, a part of it
+ * may have been appended, and the caller appends it again under the same ids. Offsets of a partition grow by one, since
+ * nobody writes transactions to it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Bus, BusRecord, NewRecord, Subscription } from '../bus'
@@ -22,13 +22,13 @@ import { KafkaTail } from './tail'
 import { KafkaTopics } from './topics'
 
 const defaultReadRecords = 512
-/** Bounds what one read returns, whatever `max` says; one answer of a broker may exceed it. */
+/** Upper bound on the bytes of one read, whatever `max` says; one answer of a broker may exceed it. */
 const maxReadBytes = 16 * 1024 * 1024
 const disconnectMs = 3000
 
 /**
- * Connects; throws where no broker answers: `bus.unreachable`, `bus.denied`, `bus.tls_failed`, `bus.address_invalid`,
- * `config.invalid`, `bus.codec_missing`.
+ * Connects to the cluster.
+ * @throws TroupeError bus.unreachable, bus.denied, bus.tls_failed, bus.address_invalid, config.invalid, bus.codec_missing
  */
 export async function openKafkaBus(address: string): Promise<Bus> {
   const { brokers, settings } = parseKafkaAddress(address)
@@ -55,10 +55,10 @@ export async function openKafkaBus(address: string): Promise<Bus> {
   const partitionsOf = (topic: string): Promise<number> => topics.partitionsOf(topic)
   const context: ConsumerContext = { client, reader, tail, toWire, fromWire, partitionsOf }
   const consumers = new Set<KafkaConsumer>()
-  /** Appends that wait for a topic's partition count to become known. */
+  /** Appends that wait until the partition count of a topic is known. */
   let learning = 0
   let learned: Promise<unknown> = Promise.resolve()
-  /** One createTopics at a time: two that ask for the same topic must not both find it missing. */
+  /** One createTopics at a time: two calls must not both find the same topic missing. */
   let creating: Promise<void> = Promise.resolve()
   let closing: Promise<void> | undefined
 
@@ -101,7 +101,7 @@ export async function openKafkaBus(address: string): Promise<Bus> {
       if (records.length === 0) return []
       const unknown = records.map(({ topic }) => toWire(topic)).filter(topic => topics.known(topic) === undefined)
       if (unknown.length === 0 && learning === 0) return await producer.append(records.map(place))
-      // Copied now, because they are sent later; behind those that wait for the same, so that the order of calls holds.
+      // Copied now, because they are sent later, behind earlier appends that wait too, so that the order of calls holds.
       const copies = records.map(record => ({ ...record, headers: { ...record.headers }, value: record.value.slice() }))
       learning++
       const sent = learned
@@ -170,7 +170,7 @@ export async function openKafkaBus(address: string): Promise<Bus> {
   return bus
 }
 
-/** A broker that hangs must not keep a bus from closing. */
+/** Bounds the time to close: a broker may hang. */
 async function inTime(ending: Promise<unknown>): Promise<void> {
   const late = new AbortController()
   await Promise.race([ending, sleep(disconnectMs, undefined, { signal: late.signal }).catch(() => {})])

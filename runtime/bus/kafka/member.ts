@@ -1,45 +1,47 @@
 /**
- * A member of a consumer group: joins, heartbeats, joins again when the group changes. Kafka's classic protocol, and on it
- * cooperative handing over: what a member holds it names when it joins, and keeps until it has let go of it.
+ * A member of a consumer group: joins, sends heartbeats, joins again when the group changes. It uses Kafka's classic
+ * protocol with cooperative rebalancing: a member names the partitions that it holds when it joins, and keeps them until
+ * it has released them.
  *
- * in   which topics, what is held      out  which partitions are this member's now; that it was thrown out; why it ended
- * Invariants: heartbeats go on whatever handlers do. A partition that is to move is given to nobody until who holds it has
- * let go and joined again. After `close`, or after `onLost`, nothing that was held may be used.
+ * in   topics, the partitions held      out  the partitions assigned; loss of the membership; the error that ended it
+ * Invariants: heartbeats continue whatever the handlers do. A partition that moves is assigned to nobody until its holder
+ * has released it and joined again. After `close` or `onLost` no partition held before may be used.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../effects'
 import { asError, TroupeError } from '../../errors'
 import { assignPartitions, type TopicPartition } from '../assignment'
-import type { JoinedGroup, KafkaBroker, KafkaClient, KafkaCluster } from './client'
+import type { KafkaClient } from './client'
 import { findCoordinator } from './coordinator'
 import { kafkaError, passesByItself, rootOf } from './errors'
+import type { JoinedGroup, KafkaBroker, KafkaCluster } from './protocol'
 
 const protocolName = 'troupe-cooperative'
 const heartbeatsPerSession = 12
 const maxHeartbeatMs = 1000
-/** How long the others wait for a member that does not join again. It never waits for handlers to do so. */
+/** Time that a rebalance waits for a member to join again. A member joins without waiting for its handlers. */
 const rebalanceTimeoutMs = 15_000
 
 export interface MemberOptions {
   readonly client: KafkaClient
   readonly group: string
-  /** As on the wire. */
+  /** Names as on the wire. */
   readonly topics: readonly string[]
   readonly partitionsOf: (topic: string) => Promise<number>
-  /** Keys of the partitions that this member has not let go of. */
+  /** Keys of the partitions that this member has not released. */
   readonly held: () => Iterable<string>
-  /** `settled`: no partition of the group waits for somebody to let go. */
+  /** @param settled no partition of the group waits for its holder to release it */
   readonly onAssigned: (partitions: readonly TopicPartition[], settled: boolean) => void
-  /** The group went on without this member: whatever it held may be another's already. */
+  /** The group went on without this member: its partitions may belong to another one already. */
   readonly onLost: () => void
-  /** It can go no further. */
+  /** The member ended with this error. */
   readonly onError: (error: TroupeError) => void
 }
 
-/** What a member says when it joins. */
+/** The claim that a member sends when it joins: the partitions that it holds. */
 interface Claim {
   readonly held: readonly string[]
-  /** Of the assignment under which it holds them: of two who claim a partition, the later one has it. */
+  /** Generation of the assignment under which it holds them. Of two claims on a partition, the later generation wins. */
   readonly generation: number
 }
 
@@ -51,8 +53,8 @@ export class KafkaMember {
   private closed = false
   private joinAgain = false
   private coordinator: KafkaBroker | undefined
-  /** When the coordinator last answered. */
-  private beatAt = systemEffects.elapsed()
+  /** Time of the coordinator's last answer. */
+  private heardAt = systemEffects.elapsed()
   private wakeUp: () => void = () => {}
   private readonly ended: Promise<void>
 
@@ -61,24 +63,24 @@ export class KafkaMember {
     this.ended = this.run()
   }
 
-  /** What a commit must carry, for the coordinator to know who commits. */
+  /** Identity for commits: the coordinator refuses commits of others. */
   identity(): { readonly memberId: string; readonly generation: number } {
     return { memberId: this.memberId, generation: this.generation }
   }
 
-  /** Whether the group cannot have given this member's partitions away yet: it was heard within the session. */
+  /** True while the group cannot have reassigned this member's partitions: the last heartbeat is within the session. */
   isCurrent(): boolean {
     if (this.closed || this.heldSince < 0) return false
-    return systemEffects.elapsed() - this.beatAt < this.options.client.settings.sessionTimeoutMs
+    return systemEffects.elapsed() - this.heardAt < this.options.client.settings.sessionTimeoutMs
   }
 
-  /** What is held has changed: the group deals anew. */
+  /** Joins again, since the partitions held have changed: the group rebalances. */
   rejoin(): void {
     this.joinAgain = true
     this.wakeUp()
   }
 
-  /** Leaves the group, so that the others need not wait for the session to end. */
+  /** Leaves the group, so that other members need not wait for the session to end. */
   async close(): Promise<void> {
     this.closed = true
     this.wakeUp()
@@ -91,10 +93,10 @@ export class KafkaMember {
         try {
           await this.join()
           pauseMs = 50
-          await this.beat()
+          await this.sendHeartbeats()
         } catch (thrown) {
-          this.judge(thrown)
-          await this.rest(pauseMs)
+          this.handleFault(thrown)
+          await this.pause(pauseMs)
           pauseMs = Math.min(pauseMs * 2, 1000)
         }
       }
@@ -113,8 +115,7 @@ export class KafkaMember {
     const { coordinator } = this
     this.joinAgain = false
     const claim: Claim = { held: [...held()], generation: this.heldSince }
-    const { AssignerProtocol } = require('kafkajs') as typeof import('kafkajs')
-    const { MemberMetadata, MemberAssignment } = AssignerProtocol
+    const { MemberMetadata, MemberAssignment } = client.groupProtocol
     const userData = Buffer.from(JSON.stringify(claim))
     const metadata = MemberMetadata.encode({ version: 0, topics: [...topics], userData })
     const joined = await coordinator.joinGroup({
@@ -126,16 +127,16 @@ export class KafkaMember {
     })
     this.memberId = joined.memberId
     this.generation = joined.generationId
-    this.beatAt = systemEffects.elapsed()
+    this.heardAt = systemEffects.elapsed()
     const isLeader = joined.leaderId === joined.memberId
     const { memberAssignment } = await coordinator.syncGroup({
       groupId: group,
       generationId: joined.generationId,
       memberId: joined.memberId,
-      groupAssignment: isLeader ? await this.deal(joined) : [],
+      groupAssignment: isLeader ? await this.assign(joined) : [],
     })
     this.heldSince = joined.generationId
-    this.beatAt = systemEffects.elapsed()
+    this.heardAt = systemEffects.elapsed()
     const decoded = MemberAssignment.decode(memberAssignment)
     const mine = Object.entries(decoded?.assignment ?? {}).flatMap(([topic, partitions]) =>
       partitions.map(partition => ({ topic, partition })),
@@ -144,11 +145,11 @@ export class KafkaMember {
     if (!this.closed) this.options.onAssigned(mine, settled)
   }
 
-  /** The leader's part: who gets what. A partition that another member still holds goes to nobody this time. */
-  private async deal({ members }: JoinedGroup): Promise<{ memberId: string; memberAssignment: Buffer }[]> {
-    const { AssignerProtocol } = require('kafkajs') as typeof import('kafkajs')
+  /** The group leader's assignment. A partition that another member still holds is assigned to nobody this time. */
+  private async assign({ members }: JoinedGroup): Promise<{ memberId: string; memberAssignment: Buffer }[]> {
+    const { MemberMetadata, MemberAssignment } = this.options.client.groupProtocol
     const known = members.map(({ memberId, memberMetadata }, id) => {
-      const { topics, userData } = AssignerProtocol.MemberMetadata.decode(memberMetadata)!
+      const { topics, userData } = MemberMetadata.decode(memberMetadata)!
       return { id, memberId, topics, claim: claimOf(userData) }
     })
     const holder = new Map<string, { id: number; generation: number }>()
@@ -173,27 +174,27 @@ export class KafkaMember {
     const userData = Buffer.from(settled ? 'settled' : '')
     return known.map(({ id, memberId }) => ({
       memberId,
-      memberAssignment: AssignerProtocol.MemberAssignment.encode({ version: 0, assignment: shares[id]!, userData }),
+      memberAssignment: MemberAssignment.encode({ version: 0, assignment: shares[id]!, userData }),
     }))
   }
 
-  /** Until the group changes; throws when it does, or when it cannot be told. */
-  private async beat(): Promise<void> {
+  /** Sends heartbeats until the member must join again; throws when the group changes, or when the coordinator fails. */
+  private async sendHeartbeats(): Promise<void> {
     const { group, client } = this.options
     const everyMs = Math.min(maxHeartbeatMs, client.settings.sessionTimeoutMs / heartbeatsPerSession)
     while (!this.closed && !this.joinAgain) {
-      await this.rest(everyMs)
+      await this.pause(everyMs)
       if (this.closed || this.joinAgain) return
       await this.coordinator!.heartbeat({ groupId: group, groupGenerationId: this.generation, memberId: this.memberId })
-      this.beatAt = systemEffects.elapsed()
+      this.heardAt = systemEffects.elapsed()
     }
   }
 
-  /** What follows from a fault: join again, as a new member where the group has forgotten this one; or throw it. */
-  private judge(thrown: unknown): void {
+  /** Decides about a fault: join again, as a new member where the group has dropped this one; or rethrow it. */
+  private handleFault(thrown: unknown): void {
     const { type } = rootOf(thrown)
     if (type === 'REBALANCE_IN_PROGRESS') {
-      this.beatAt = systemEffects.elapsed() // the coordinator knows us
+      this.heardAt = systemEffects.elapsed() // the coordinator knows this member
       return
     }
     if (type === 'ILLEGAL_GENERATION' || type === 'UNKNOWN_MEMBER_ID') {
@@ -203,11 +204,11 @@ export class KafkaMember {
     }
     if (type === 'INCONSISTENT_GROUP_PROTOCOL') throw foreignMembers(this.options.group)
     if (!passesByItself(thrown)) throw thrown
-    const silentMs = systemEffects.elapsed() - this.beatAt
+    const silentMs = systemEffects.elapsed() - this.heardAt
     this.coordinator = undefined
     if (silentMs > this.options.client.settings.sessionTimeoutMs) this.lose()
     if (silentMs > this.options.client.settings.stallTimeoutMs) throw thrown
-    void this.cluster.refreshMetadata().catch(() => {}) // the next try says what is wrong
+    void this.cluster.refreshMetadata().catch(() => {}) // the next attempt reports the fault
   }
 
   private lose(): void {
@@ -224,13 +225,13 @@ export class KafkaMember {
         await coordinator.leaveGroup({ groupId: group, memberId: this.memberId })
       }
     } catch {
-      // It did not answer: the session's end says the same.
+      // The coordinator did not answer; it drops the member when the session ends.
     }
     await this.cluster.disconnect().catch(() => {})
   }
 
-  /** Sleeps, unless something is to be done before. */
-  private async rest(ms: number): Promise<void> {
+  /** Sleeps, unless the member must close or join again. */
+  private async pause(ms: number): Promise<void> {
     if (this.closed || this.joinAgain) return
     const waking = new AbortController()
     this.wakeUp = () => waking.abort()
@@ -247,7 +248,7 @@ function claimOf(userData: Buffer): Claim {
     throw new TroupeError('bus.group_foreign', {
       boundary: 'bus',
       retriable: false,
-      message: `a member of the group says what this version does not understand: ${asError(thrown).message}`,
+      message: `a member of the group sent a claim that this version cannot read: ${asError(thrown).message}`,
       hint: 'run one version of Troupe in all processes of a run',
     })
   }
@@ -257,7 +258,7 @@ function foreignMembers(group: string): TroupeError {
   return new TroupeError('bus.group_foreign', {
     boundary: 'bus',
     retriable: false,
-    message: `the group ${group} has members that are not Troupe's`,
+    message: `the group ${group} has members of another program`,
     hint: 'give the run another name, or end the consumers that use this group',
   })
 }

@@ -1,66 +1,43 @@
 /**
- * Appends to Kafka in batches: records that come while a batch of their partition is on its way go together in the next.
+ * Appends to Kafka in batches: records that arrive while a batch of their partition is in flight form the next batch.
  *
- * in   placed records      out  their positions, once all replicas in sync have them
- * Invariants: one batch of a partition is on its way at a time, so its records stand in the order of the calls, and those
- * of one call side by side. A batch whose fate is unknown is sent again under the same sequence number; given up, it is
- * an error, and the producer is replaced, because kafkajs would use that number again and the broker drop what has it.
- * The file is longer than 320 lines because the order of batches and the replacement of a producer share one state.
+ * in   placed records      out  their positions, once all in-sync replicas have them
+ * Invariants: a partition has one batch in flight, so that its records keep the order of the calls, and the records of one
+ * call are consecutive. A batch without an answer is sent again under the same sequence number. If it is given up, the
+ * call fails and the producer is replaced: kafkajs would use that number again, and the broker would drop the next batch.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Message, Producer, RecordMetadata } from 'kafkajs'
+import type { Producer, RecordMetadata } from 'kafkajs'
 import { systemEffects } from '../../effects'
-import { TroupeError } from '../../errors'
 import type { Position } from '../bus'
 import { busErrors } from '../busErrors'
 import type { PlacedRecord } from '../partitionedLog'
-import type { KafkaClient, KafkaCluster } from './client'
+import type { KafkaClient } from './client'
 import { kafkaError, passesByItself } from './errors'
+import {
+  type Batch,
+  type Call,
+  type Item,
+  messageOf,
+  namesOf,
+  type Queue,
+  requestsOf,
+  sizeOf,
+  takeBatch,
+  unanswered,
+} from './produceBatch'
+import type { KafkaCluster } from './protocol'
 
-/** Of one partition in one request: a topic takes batches up to 1,048,588 bytes unless it is set otherwise. */
-const batchBytes = 1_000_000
-/** Of one request. */
-const requestBytes = 8 * 1024 * 1024
-/** What may wait; more is refused, not held. */
+/** Upper bound on waiting bytes; above it `append` is refused. */
 const maxWaitingBytes = 64 * 1024 * 1024
-/** Of a record besides key, headers and value, and of each header: lengths, offset, time. */
-const recordOverhead = 24
-const headerOverhead = 8
 const closeDeadlineMs = 15_000
-/** How long a leader waits for its followers. */
+/** Time that a leader waits for its followers. */
 const ackTimeoutMs = 10_000
-/** A request that took longer met a broker that went: leaders are looked up anew. */
+/** A slower request suggests that a broker went away: leaders are looked up anew. */
 const slowMs = 1000
 const maxPauseMs = 1000
 
 type Connecting = () => Promise<Producer>
-
-interface Call {
-  readonly positions: Position[]
-  open: number
-  readonly resolve: (positions: readonly Position[]) => void
-  readonly reject: (error: Error) => void
-}
-
-interface Item {
-  readonly call: Call
-  readonly index: number
-  readonly message: Message
-  readonly bytes: number
-}
-
-interface Queue {
-  readonly topic: string
-  readonly partition: number
-  readonly waiting: Item[]
-  busy: boolean
-  sentAt: number
-}
-
-interface Batch {
-  readonly queue: Queue
-  readonly items: readonly Item[]
-}
 
 export class KafkaProducer {
   private readonly queues = new Map<string, Queue>()
@@ -71,12 +48,15 @@ export class KafkaProducer {
 
   constructor(
     private readonly client: KafkaClient,
-    /** Says who leads a partition. */
+    /** Tells the leader of a partition. */
     private readonly cluster: KafkaCluster,
     private readonly nameOf: (topicOnWire: string) => string,
   ) {}
 
-  /** Topics are named as on the wire. Throws bus.overloaded, bus.unreachable, bus.not_enough_replicas and the like. */
+  /**
+   * Appends records, whose topics have their names on the wire.
+   * @throws TroupeError bus.overloaded, bus.unreachable, bus.not_enough_replicas, bus.append_unanswered, …
+   */
   append(records: readonly PlacedRecord[]): Promise<readonly Position[]> {
     if (this.waitingBytes > maxWaitingBytes) throw busErrors.overloaded(this.waitingBytes)
     return new Promise((resolve, reject) => {
@@ -90,7 +70,7 @@ export class KafkaProducer {
     })
   }
 
-  /** After what was appended before; what no broker takes within the deadline is given up with `bus.closed`. */
+  /** Sends the records that wait, then closes. Records that no broker takes in 15 s fail with `bus.closed`. */
   async close(): Promise<void> {
     const late = new AbortController()
     await Promise.race([this.drained(), sleep(closeDeadlineMs, undefined, { signal: late.signal }).catch(() => {})])
@@ -101,7 +81,7 @@ export class KafkaProducer {
     this.producer = undefined
     if (!producer) return
     if (this.sending.size === 0) await disconnect(producer)
-    else void disconnect(producer) // it waits for an answer that may never come
+    else void disconnect(producer) // it would wait for an answer that may never come
   }
 
   private async drained(): Promise<void> {
@@ -121,7 +101,7 @@ export class KafkaProducer {
     return queue
   }
 
-  /** At the end of this turn for who has rested longer than the linger, else when that is over. */
+  /** Schedules the next flush: at once for a partition whose linger time has passed, else when it passes. */
   private schedule(): void {
     if (this.timer) return
     this.timer = setTimeout(() => {
@@ -149,14 +129,14 @@ export class KafkaProducer {
         left = true
         continue
       }
-      const batch = { queue, items: cut(queue.waiting) }
+      const batch = { queue, items: takeBatch(queue.waiting) }
       queue.busy = true
       const leader = this.leaderOf(queue)
       const batches = byLeader.get(leader)
       if (batches) batches.push(batch)
       else byLeader.set(leader, [batch])
     }
-    // A call of kafkajs for each broker: it sends twice to one broker when another one of the same call fails.
+    // One call of kafkajs for each broker: when one broker of a call fails, it sends to the others twice.
     for (const batches of byLeader.values()) for (const request of requestsOf(batches)) this.start(request)
     if (left) this.schedule()
   }
@@ -166,7 +146,7 @@ export class KafkaProducer {
       const found = this.cluster.findTopicPartitionMetadata(topic).find(one => one.partitionId === partition)
       return found?.leader ?? -1
     } catch {
-      return -1 // not known yet; kafkajs finds it
+      return -1 // not known yet; kafkajs looks it up
     }
   }
 
@@ -193,11 +173,11 @@ export class KafkaProducer {
     for (let pauseMs = 20; left.length > 0; pauseMs = Math.min(pauseMs * 2, maxPauseMs)) {
       try {
         const answers = await this.inTime(this.sendOnce(producer, left), left, end - systemEffects.elapsed())
-        // When a partition's leader moves to a broker that has answered already, kafkajs drops it without a word.
+        // kafkajs silently drops a partition whose leader moves to a broker that has answered already.
         left = left.filter(batch => !this.settle(batch, answers))
         if (left.length > 0) throw unanswered(left, this.nameOf)
       } catch (thrown) {
-        // kafkajs gives up at the first connection that is refused. The same producer again: the same sequence numbers.
+        // kafkajs gives up at the first refused connection. The same producer keeps the sequence numbers.
         if (passesByItself(thrown) && systemEffects.elapsed() + pauseMs < end) {
           await sleep(pauseMs)
           continue
@@ -223,7 +203,7 @@ export class KafkaProducer {
     })
   }
 
-  /** kafkajs counts its tries, each of which may take long. What it still does after the deadline is at least once. */
+  /** Bounds a request in time, since kafkajs only counts its retries. A late success makes delivery at least once. */
   private async inTime<T>(sent: Promise<T>, batches: readonly Batch[], ms: number): Promise<T> {
     const done = new AbortController()
     const late = sleep(Math.max(0, ms), undefined, { signal: done.signal }).then(() => {
@@ -250,7 +230,7 @@ export class KafkaProducer {
     return true
   }
 
-  /** The producer in use, which connects when it is first asked, and again where that failed. */
+  /** The current producer. It connects at its first use, and again where that failed. */
   private connected(): Connecting {
     if (this.producer) return this.producer
     const made = this.client.producer()
@@ -268,7 +248,7 @@ export class KafkaProducer {
   private replace(): void {
     const old = this.producer
     this.producer = undefined
-    // Other batches may be on their way with it: it is left to end by itself.
+    // Other batches may be in flight with it: it is closed once they have ended.
     void Promise.allSettled([...this.sending]).then(() => old && disconnect(old))
   }
 }
@@ -278,56 +258,3 @@ const disconnect = (producer: Connecting): Promise<void> =>
     connected => connected.disconnect(),
     () => {},
   )
-
-/** From the front, as much as a batch holds; at least one. */
-function cut(waiting: Item[]): readonly Item[] {
-  let bytes = 0
-  let count = 0
-  for (const item of waiting) {
-    if (count > 0 && bytes + item.bytes > batchBytes) break
-    bytes += item.bytes
-    count++
-  }
-  return waiting.splice(0, count)
-}
-
-function requestsOf(batches: readonly Batch[]): readonly (readonly Batch[])[] {
-  const requests: Batch[][] = []
-  let bytes = Number.POSITIVE_INFINITY
-  for (const batch of batches) {
-    const size = batch.items.reduce((sum, item) => sum + item.bytes, 0)
-    if (bytes + size > requestBytes) {
-      requests.push([])
-      bytes = 0
-    }
-    requests.at(-1)!.push(batch)
-    bytes += size
-  }
-  return requests
-}
-
-/** A copy: whoever appended may change the bytes before they are sent. */
-const messageOf = ({ key, headers, value, partition }: PlacedRecord): Message => ({
-  key,
-  partition,
-  headers: { ...headers },
-  value: Buffer.from(value),
-})
-
-function sizeOf({ key, headers, value }: PlacedRecord): number {
-  let bytes = recordOverhead + Buffer.byteLength(key) + value.length
-  for (const name in headers) bytes += headerOverhead + Buffer.byteLength(name) + Buffer.byteLength(headers[name]!)
-  return bytes
-}
-
-const namesOf = (batches: readonly Batch[], nameOf: (topic: string) => string): string =>
-  batches.map(({ queue }) => `${nameOf(queue.topic)}/${queue.partition}`).join(', ')
-
-function unanswered(batches: readonly Batch[], nameOf: (topic: string) => string): TroupeError {
-  return new TroupeError('bus.append_unanswered', {
-    boundary: 'bus',
-    retriable: true,
-    message: `no broker said what became of the records for ${namesOf(batches, nameOf)}`,
-    hint: 'they may be there or not: append them again under the same ids',
-  })
-}

@@ -1,9 +1,9 @@
 /**
- * Reads partitions by hand: records from an offset, oldest and next offset, what a group has committed.
+ * Reads single partitions: records from an offset, the oldest and next offset, a group's committed offset.
  *
  * in   topic, partition, offset      out  records of that partition, in order
- * Invariant: a request that fails because a broker went or a leader moved is asked again until its deadline; whatever
- * else goes wrong is an error of the bus at once. Records are copies that the receiver owns.
+ * Invariant: a request that fails because a broker went away or a leader moved is retried until its deadline; any other
+ * fault is an error of the bus at once. Records are copies that the receiver owns.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../effects'
@@ -11,18 +11,12 @@ import type { TroupeError } from '../../errors'
 import type { Bounds } from '../awaitOffset'
 import type { BusRecord } from '../bus'
 import { busErrors } from '../busErrors'
-import {
-  asLeader,
-  type FetchedPartition,
-  type FetchedRecord,
-  type KafkaBroker,
-  type KafkaClient,
-  type KafkaCluster,
-} from './client'
+import type { KafkaClient } from './client'
 import { findCoordinator } from './coordinator'
 import { kafkaError, passesByItself, rootOf } from './errors'
+import { asLeader, type FetchedPartition, type FetchedRecord, type KafkaBroker, type KafkaCluster } from './protocol'
 
-/** Over the largest batch that a topic takes unless it is set otherwise (1,048,588), so that one always fits. */
+/** Larger than the largest batch that a topic accepts by default (1,048,588 bytes), so that one always fits. */
 export const partitionFetchBytes = 2 * 1024 * 1024
 const answerBytes = 16 * 1024 * 1024
 const deadlineMs = 30_000
@@ -31,7 +25,7 @@ const nextTimestamp = -1
 
 export interface Fetched {
   readonly records: readonly BusRecord[]
-  /** The offset that the next record of the partition will get; below the offset that was asked for where it is beyond. */
+  /** Offset of the partition's next record. It is below the requested offset where that is past the end. */
   readonly end: number
 }
 
@@ -45,14 +39,15 @@ export class KafkaReader {
     private readonly nameOf: (topicOnWire: string) => string,
   ) {}
 
-  /** Asks nothing again: whoever waits for an answer gets the last error. */
+  /** Stops retries: pending requests fail with their last error. */
   close(): void {
     this.closed = true
   }
 
   /**
-   * One request: what is there from `offset` on, at most about `partitionFetchBytes`. `until`: the deadline, as `elapsed`.
-   * @throws TroupeError bus.offset_out_of_range before the oldest
+   * One request for the records from `offset` on, about `partitionFetchBytes` at most.
+   * @param until the deadline, on the clock of `elapsed`
+   * @throws TroupeError bus.offset_out_of_range below the oldest offset
    */
   async fetch(topic: string, partition: number, offset: number, until?: number): Promise<Fetched> {
     const ask = async (broker: KafkaBroker): Promise<Fetched> => {
@@ -81,7 +76,7 @@ export class KafkaReader {
     return busErrors.offsetOutOfRange(this.nameOf(topic), partition, offset, oldest, next)
   }
 
-  /** A fetch's answer from `from` on: batches begin before the offset that was asked for. */
+  /** Converts a fetch's answer, from `from` on: a batch may begin before the requested offset. */
   decoded(topic: string, { partition, messages, highWatermark }: FetchedPartition, from: number): Fetched {
     const name = this.nameOf(topic)
     const records: BusRecord[] = []
@@ -99,14 +94,14 @@ export class KafkaReader {
         const { responses } = await broker.listOffsets({ replicaId: -1, isolationLevel: 0, topics })
         return Number(responses[0]!.partitions[0]!.offset)
       }
-      return this.onLeader(`asking for offsets of ${topic}/${partition}`, topic, partition, ask, until)
+      return this.onLeader(`reading the offsets of ${topic}/${partition}`, topic, partition, ask, until)
     }
     const [oldest, next] = await Promise.all([at(oldestTimestamp), at(nextTimestamp)])
     return { oldest, next }
   }
 
   async committed(groupId: string, topic: string, partition: number): Promise<number | undefined> {
-    const { responses } = await this.retrying(`asking what ${groupId} has committed`, async () => {
+    const { responses } = await this.retrying(`reading the committed offset of ${groupId}`, async () => {
       const coordinator = await this.coordinatorOf(groupId)
       return await coordinator.offsetFetch({ groupId, topics: [{ topic, partitions: [{ partition }] }] })
     })
@@ -114,7 +109,7 @@ export class KafkaReader {
     return offset < 0 ? undefined : offset
   }
 
-  /** The broker that keeps the group's offsets; looked up once, and again after a fault. */
+  /** The group's coordinator, looked up once, and again after a fault. */
   coordinatorOf(groupId: string): Promise<KafkaBroker> {
     let found = this.coordinators.get(groupId)
     if (!found) {
@@ -125,7 +120,7 @@ export class KafkaReader {
     return found
   }
 
-  /** Runs `act` on the partition's leader, wherever that is by then. */
+  /** Runs `act` on the partition's current leader. */
   async onLeader<T>(
     doing: string,
     topic: string,
@@ -141,7 +136,7 @@ export class KafkaReader {
     return await this.retrying(doing, ask, until)
   }
 
-  /** Asks again, with growing pauses, while the fault is one that passes, `until` its deadline; throws a TroupeError. */
+  /** Retries transient faults with growing pauses until the deadline. @throws TroupeError */
   async retrying<T>(doing: string, act: () => Promise<T>, until = systemEffects.elapsed() + deadlineMs): Promise<T> {
     if (this.closed) throw busErrors.closed()
     for (let pauseMs = 20; ; pauseMs = Math.min(pauseMs * 2, 1000)) {
@@ -155,7 +150,7 @@ export class KafkaReader {
         await sleep(Math.min(pauseMs, leftMs))
         if (this.closed) throw busErrors.closed()
         this.coordinators.clear()
-        await this.cluster.refreshMetadata().catch(() => {}) // the next try says what is wrong
+        await this.cluster.refreshMetadata().catch(() => {}) // the next attempt reports the fault
       }
     }
   }
@@ -165,7 +160,7 @@ function toRecord(topic: string, partition: number, offset: number, message: Fet
   const headers: Record<string, string> = {}
   for (const name of Object.keys(message.headers)) {
     const value = message.headers[name]
-    // kafkajs makes a list of a header named like a member of every object; ours stands last in it.
+    // kafkajs makes a list of a header that is named like a member of Object; the record's own value is last.
     const bytes = Array.isArray(value) ? value.at(-1) : value
     const text = bytes === null || bytes === undefined ? '' : (bytes as Buffer).toString()
     if (name === '__proto__')

@@ -1,35 +1,35 @@
 /**
- * Feeds the partitions that this process follows: one long poll a broker for all of them, however many follow each.
+ * Follows partitions: one long poll for each broker serves all cursors on its partitions.
  *
  * in   cursors, each with an offset and room for records      out  records to the cursors, in order
- * Invariants: a cursor gets every record from its offset on, once; one that has no room is not asked for until it wakes.
- * A cursor that had no answer from its leader for `stallTimeoutMs` fails instead of waiting in silence, and so does one
- * that is beyond the end of its partition.
+ * Invariants: a cursor gets every record from its offset on, once. A cursor without room is left out until it wakes. A
+ * cursor fails where its leader does not answer for `stallTimeoutMs`, or where its offset stays past the partition's end.
  *
- * A cursor that is behind catches up with requests of its own; at the end of its partition it joins the long poll.
+ * A cursor that lags catches up with requests of its own; at the end of its partition it joins the long poll.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../effects'
 import { awaitOffset } from '../awaitOffset'
 import type { BusRecord } from '../bus'
 import { busErrors } from '../busErrors'
-import { asLeader, type KafkaClient, type KafkaCluster } from './client'
+import type { KafkaClient } from './client'
 import { kafkaError, passesByItself } from './errors'
+import { asLeader, type KafkaCluster } from './protocol'
 import { type KafkaReader, partitionFetchBytes } from './reader'
 
-/** What a new cursor may wait at most until the poll that runs has ended. */
+/** Longest wait of a poll, and so of a new cursor until the running poll has ended. */
 const maxWaitMs = 100
 const answerBytes = 16 * 1024 * 1024
 const maxPauseMs = 1000
 
 export interface CursorOptions {
-  /** As on the wire. */
+  /** Name on the wire. */
   readonly topic: string
   readonly partition: number
   readonly begin: number
-  /** Takes records; whether there is room for more. */
+  /** Takes records. False where there is no room for more. */
   readonly take: (records: readonly BusRecord[]) => boolean
-  /** Called once; nothing is taken afterwards. */
+  /** Called once; no records follow. */
   readonly onFailure: (thrown: unknown) => void
 }
 
@@ -39,15 +39,15 @@ export interface Cursor {
   remove(): void
 }
 
-interface Place extends CursorOptions {
+interface Follower extends CursorOptions {
   next: number
-  /** resting: no room; behind: catches up; following: in the long poll. */
-  state: 'resting' | 'behind' | 'following' | 'gone'
+  /** paused: no room. behind: catching up. following: in the long poll. gone: removed or failed. */
+  state: 'paused' | 'behind' | 'following' | 'gone'
   answeredAt: number
 }
 
 export class KafkaTail {
-  private readonly places = new Set<Place>()
+  private readonly followers = new Set<Follower>()
   private readonly polling = new Map<number, Promise<void>>()
   private readonly catching = new Set<Promise<void>>()
   private readonly topics = new Set<string>()
@@ -61,84 +61,84 @@ export class KafkaTail {
   ) {}
 
   add(options: CursorOptions): Cursor {
-    const place: Place = { ...options, next: options.begin, state: 'resting', answeredAt: systemEffects.elapsed() }
-    this.places.add(place)
+    const follower: Follower = { ...options, next: options.begin, state: 'paused', answeredAt: systemEffects.elapsed() }
+    this.followers.add(follower)
     return {
       wake: () => {
-        if (place.state !== 'resting') return
-        place.state = 'behind'
-        place.answeredAt = systemEffects.elapsed()
-        this.beginCatchUp(place)
+        if (follower.state !== 'paused') return
+        follower.state = 'behind'
+        follower.answeredAt = systemEffects.elapsed()
+        this.beginCatchUp(follower)
       },
       remove: () => {
-        place.state = 'gone'
-        this.places.delete(place)
+        follower.state = 'gone'
+        this.followers.delete(follower)
       },
     }
   }
 
   async close(): Promise<void> {
     this.closed = true
-    for (const place of this.places) place.state = 'gone'
-    this.places.clear()
+    for (const follower of this.followers) follower.state = 'gone'
+    this.followers.clear()
     await Promise.all([...this.polling.values(), ...this.catching])
   }
 
-  private async catchUp(place: Place): Promise<void> {
+  private async catchUp(follower: Follower): Promise<void> {
     try {
-      while (place.state === 'behind') {
-        const { topic, partition, next } = place
-        const { records, end } = await this.reader.fetch(topic, partition, next, this.stalledAt(place))
-        if (end < place.next) {
-          place.answeredAt = systemEffects.elapsed()
-          await this.untilItReaches(place)
+      while (follower.state === 'behind') {
+        const { topic, partition, next } = follower
+        const { records, end } = await this.reader.fetch(topic, partition, next, this.stalledAt(follower))
+        if (end < follower.next) {
+          follower.answeredAt = systemEffects.elapsed()
+          await this.awaitEnd(follower)
           continue
         }
-        this.give(place, records)
-        // Without a record below the end there is nothing to catch up with: control records, or a gap.
-        if (place.state === 'behind' && (place.next >= end || records.length === 0)) {
-          place.state = 'following'
-          await this.follow(place)
+        this.deliver(follower, records)
+        // No record below the end: only control records or a gap are left.
+        if (follower.state === 'behind' && (follower.next >= end || records.length === 0)) {
+          follower.state = 'following'
+          await this.follow(follower)
         }
       }
     } catch (thrown) {
-      this.fail(place, thrown)
+      this.fail(follower, thrown)
     }
   }
 
-  /** @throws TroupeError bus.offset_out_of_range where the partition goes on ending before the cursor */
-  private async untilItReaches(place: Place): Promise<void> {
+  /** @throws TroupeError bus.offset_out_of_range where the partition's end stays below the cursor for 5 s */
+  private async awaitEnd(follower: Follower): Promise<void> {
     const { reader } = this
-    const { topic, partition, next } = place
+    const { topic, partition, next } = follower
     const bounds = async () => {
-      if (place.state === 'gone') throw busErrors.closed() // nobody hears of it
-      await reader.cluster.refreshMetadata().catch(() => {}) // the request says what is wrong
-      return await reader.offsets(topic, partition, this.stalledAt(place))
+      if (follower.state === 'gone') throw busErrors.closed() // the cursor is gone, so nobody gets this error
+      await reader.cluster.refreshMetadata().catch(() => {}) // the request reports the fault
+      return await reader.offsets(topic, partition, this.stalledAt(follower))
     }
     await awaitOffset(next, bounds, ({ oldest, next: end }) => reader.outOfRange(topic, partition, next, oldest, end))
   }
 
-  private give(place: Place, records: readonly BusRecord[]): void {
-    place.answeredAt = systemEffects.elapsed()
+  private deliver(follower: Follower, records: readonly BusRecord[]): void {
+    follower.answeredAt = systemEffects.elapsed()
     const last = records.at(-1)
-    if (!last || place.state === 'gone') return
-    place.next = last.offset + 1
-    if (!place.take(records) && place.state !== ('gone' as Place['state'])) place.state = 'resting'
+    if (!last || follower.state === 'gone') return
+    follower.next = last.offset + 1
+    if (!follower.take(records) && follower.state !== ('gone' as Follower['state'])) follower.state = 'paused'
   }
 
-  private fail(place: Place, thrown: unknown): void {
-    if (place.state === 'gone') return
-    place.state = 'gone'
-    this.places.delete(place)
-    place.onFailure(thrown)
+  private fail(follower: Follower, thrown: unknown): void {
+    if (follower.state === 'gone') return
+    follower.state = 'gone'
+    this.followers.delete(follower)
+    follower.onFailure(thrown)
   }
 
   /** Makes sure that a poll runs on each broker that leads a followed partition. */
-  private async follow(place: Place): Promise<void> {
-    const { topic } = place
+  private async follow(follower: Follower): Promise<void> {
+    const { topic } = follower
     if (!this.topics.has(topic)) {
       const add = () => this.cluster.addMultipleTargetTopics([topic])
-      await this.reader.retrying(`following ${topic}`, add, this.stalledAt(place))
+      await this.reader.retrying(`following ${topic}`, add, this.stalledAt(follower))
       this.topics.add(topic)
     }
     this.pollAll()
@@ -149,50 +149,50 @@ export class KafkaTail {
       if (this.closed || this.polling.has(leader)) continue
       const running = this.poll(leader).finally(() => {
         this.polling.delete(leader)
-        // Who came, or whose leader moved here, while the poll was ending.
+        // Cursors that joined, or whose leader moved here, while the poll was ending.
         if (!this.closed && this.byLeader().has(leader)) this.pollAll()
       })
       this.polling.set(leader, running)
     }
   }
 
-  /** The places that follow, by the broker that leads their partition; -1 where none does now. */
-  private byLeader(): Map<number, Place[]> {
-    const found = new Map<number, Place[]>()
-    for (const place of this.places) {
-      if (place.state !== 'following') continue
-      const partitions = this.cluster.findTopicPartitionMetadata(place.topic)
-      const leader = partitions.find(one => one.partitionId === place.partition)?.leader ?? -1
+  /** Followers by the broker that leads their partition; -1 where it has no leader now. */
+  private byLeader(): Map<number, Follower[]> {
+    const found = new Map<number, Follower[]>()
+    for (const follower of this.followers) {
+      if (follower.state !== 'following') continue
+      const partitions = this.cluster.findTopicPartitionMetadata(follower.topic)
+      const leader = partitions.find(one => one.partitionId === follower.partition)?.leader ?? -1
       const list = found.get(leader)
-      if (list) list.push(place)
-      else found.set(leader, [place])
+      if (list) list.push(follower)
+      else found.set(leader, [follower])
     }
     return found
   }
 
   private async poll(leader: number): Promise<void> {
     for (let pauseMs = 20; !this.closed; ) {
-      const places = this.byLeader().get(leader)
-      if (!places) return
+      const followers = this.byLeader().get(leader)
+      if (!followers) return
       try {
-        await this.pollOnce(leader, places)
+        await this.pollOnce(leader, followers)
         pauseMs = 20
       } catch (thrown) {
         if (this.closed) return
-        if (!passesByItself(thrown)) this.single(places)
-        this.failStalled(places, thrown)
+        if (!passesByItself(thrown)) this.requestAlone(followers)
+        this.failStalled(followers, thrown)
         await sleep(pauseMs)
         pauseMs = Math.min(pauseMs * 2, maxPauseMs)
-        await this.cluster.refreshMetadata().catch(() => {}) // the next poll says what is wrong
+        await this.cluster.refreshMetadata().catch(() => {}) // the next poll reports the fault
         this.pollAll()
       }
     }
   }
 
-  private async pollOnce(leader: number, places: readonly Place[]): Promise<void> {
+  private async pollOnce(leader: number, followers: readonly Follower[]): Promise<void> {
     const broker = asLeader(await this.cluster.findBroker({ nodeId: leader }))
     const from = new Map<string, Map<number, number>>()
-    for (const { topic, partition, next } of places) {
+    for (const { topic, partition, next } of followers) {
       const partitions = from.get(topic) ?? new Map<number, number>()
       from.set(topic, partitions.set(partition, Math.min(next, partitions.get(partition) ?? next)))
     }
@@ -214,37 +214,37 @@ export class KafkaTail {
     })
     for (const { topicName, partitions } of answer.responses) {
       for (const fetched of partitions) {
-        for (const place of places) {
-          if (place.topic !== topicName || place.partition !== fetched.partition) continue
-          if (place.state !== 'following') continue
-          this.give(place, this.reader.decoded(topicName, fetched, place.next).records)
+        for (const follower of followers) {
+          if (follower.topic !== topicName || follower.partition !== fetched.partition) continue
+          if (follower.state !== 'following') continue
+          this.deliver(follower, this.reader.decoded(topicName, fetched, follower.next).records)
         }
       }
     }
   }
 
-  /** kafkajs does not say which partition of a request was at fault: each is asked alone. */
-  private single(places: readonly Place[]): void {
-    for (const place of places.filter(({ state }) => state === 'following')) {
-      place.state = 'behind'
-      this.beginCatchUp(place) // not awaited: one that is at fault takes seconds, and the others follow again at once
+  /** Requests each partition alone, since kafkajs does not tell which partition of a request failed. */
+  private requestAlone(followers: readonly Follower[]): void {
+    for (const follower of followers.filter(({ state }) => state === 'following')) {
+      follower.state = 'behind'
+      this.beginCatchUp(follower) // not awaited: a failing one takes seconds, and the others follow again at once
     }
   }
 
-  private beginCatchUp(place: Place): void {
-    const running = this.catchUp(place).finally(() => this.catching.delete(running))
+  private beginCatchUp(follower: Follower): void {
+    const running = this.catchUp(follower).finally(() => this.catching.delete(running))
     this.catching.add(running)
   }
 
-  /** When a place fails that is not answered before. */
-  private stalledAt({ answeredAt }: Place): number {
+  /** Deadline of a follower: it fails without an answer by then. */
+  private stalledAt({ answeredAt }: Follower): number {
     return answeredAt + this.client.settings.stallTimeoutMs
   }
 
-  private failStalled(places: readonly Place[], thrown: unknown): void {
-    for (const place of places) {
-      if (systemEffects.elapsed() < this.stalledAt(place)) continue
-      this.fail(place, kafkaError(thrown, `following ${place.topic}/${place.partition}`, this.client.brokers))
+  private failStalled(followers: readonly Follower[], thrown: unknown): void {
+    for (const follower of followers) {
+      if (systemEffects.elapsed() < this.stalledAt(follower)) continue
+      this.fail(follower, kafkaError(thrown, `following ${follower.topic}/${follower.partition}`, this.client.brokers))
     }
   }
 }

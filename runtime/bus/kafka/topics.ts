@@ -1,9 +1,9 @@
 /**
- * Topics of a cluster: makes those that are missing, refuses those with settings that would lose or reorder records.
+ * The topics of a run on a Kafka cluster: creates missing ones, refuses existing ones that would lose or reorder records.
  *
- * in   the topics that a run wants      out  topics with as many partitions, kept as long as was asked
- * Invariant: a topic that exists is never changed. What is refused is named: topic, setting, found, wanted, and the
- * command that mends it. Time in records is the broker's, so that a client's clock cannot make them old.
+ * in   the topics that a run needs      out  topics with those partitions and that retention
+ * Invariant: an existing topic is never changed. A refusal names the topic, the setting, the found and the wanted value,
+ * and the command that changes it. Records get the broker's time, so that a wrong client clock cannot expire them.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Admin, ITopicConfig } from 'kafkajs'
@@ -11,25 +11,26 @@ import { TroupeError } from '../../errors'
 import type { TopicConfig } from '../bus'
 import { checkTopicConfig } from '../busChecks'
 import { busErrors } from '../busErrors'
-import type { KafkaClient, KafkaCluster } from './client'
+import type { KafkaClient } from './client'
 import { kafkaError } from './errors'
+import type { KafkaCluster } from './protocol'
 
 const topicResource = 2
 const usualReplication = 3
-/** A broker that was asked before it heard of a new topic. */
+/** Look-ups of a new topic: the broker that answers may not know it yet. */
 const settleTries = 20
 const settlePauseMs = 50
 const createTimeoutMs = 20_000
 const metadataAttempts = 20
 const metadataPauseMs = 250
-/** What a batch of the producer needs at least. */
+/** Least max.message.bytes for a batch of the producer. */
 const minMessageBytes = 1_048_588
 
 type Settings = ReadonlyMap<string, string>
 
 interface Shape {
   readonly partitions: number
-  /** Of the partition that has the fewest. */
+  /** Replicas of the partition that has the fewest. */
   readonly replicas: number
 }
 
@@ -45,7 +46,7 @@ export class KafkaTopics {
     private readonly fromWire: (topic: string) => string,
   ) {}
 
-  /** As partitionsOf, where that is known already. */
+  /** Partitions of a topic, where they are known already. */
   known(topic: string): number | undefined {
     return this.counts.get(topic)
   }
@@ -55,7 +56,7 @@ export class KafkaTopics {
     const known = this.counts.get(topic)
     if (known !== undefined) return known
     const { brokers, topics } = await this.lookUp()
-    // With several brokers, the one that answered may not have heard of a topic that another has just made.
+    // With several brokers, the one that answers may not know a topic that another one has just created.
     for (let tries = brokers > 1 ? settleTries : 1; !topics.has(topic) && tries > 1; tries--) {
       await sleep(settlePauseMs)
       for (const [name, shape] of (await this.lookUp()).topics) topics.set(name, shape)
@@ -102,7 +103,7 @@ export class KafkaTopics {
         waitForLeaders: true,
         timeout: createTimeoutMs,
       })
-      // Another process made them meanwhile: they must be what we would have made.
+      // Another process created them meanwhile: they must have the settings that we need.
       if (!made) await this.check(missing)
     } catch (thrown) {
       throw kafkaError(thrown, 'creating topics', this.client.brokers)
@@ -162,7 +163,7 @@ export class KafkaTopics {
     return new TroupeError('bus.topic_mismatch', {
       boundary: 'bus',
       retriable: false,
-      message: `topic ${topic} has ${setting}=${found}, ${wanted} is wanted: records of a run would be lost`,
+      message: `topic ${topic} has ${setting}=${found}, expected ${wanted}: otherwise records of a run would be lost`,
       hint: `kafka-configs.sh --bootstrap-server ${server} ${change}`,
     })
   }
@@ -182,7 +183,7 @@ export class KafkaTopics {
     }
   }
 
-  /** kafkajs gives null where every broker that it knows failed to answer, as while one is started again. */
+  /** Retries where kafkajs returns null: no known broker answered, for example while one restarts. */
   private async metadata() {
     for (let attempt = 0; attempt < metadataAttempts; attempt++) {
       const found = (await this.cluster.metadata({ topics: [] })) as Awaited<
@@ -231,7 +232,7 @@ export class KafkaTopics {
   }
 }
 
-/** How many replicas must have a record before it counts: of one or two copies, a broker that is down must not stop a run. */
+/** Replicas that must have a record before it is acknowledged. With one or two replicas a broker that is down must not stop a run. */
 const inSyncOf = (replicas: number): number => (replicas >= usualReplication ? 2 : 1)
 
 function retentionOf(settings: Settings): number | null {

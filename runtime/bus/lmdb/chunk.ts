@@ -1,7 +1,7 @@
 /**
- * The stored form of consecutive records of one partition: what one group commit wrote there, up to 32 KiB.
+ * The stored form of consecutive records of one partition: those of one group commit, up to 32 KiB.
  *
- * One put a chunk instead of one a record is what makes the log cheap: fewer B-tree inserts and full pages.
+ * A put for each chunk instead of each record makes the log cheap: fewer B-tree inserts, and full pages.
  * Layout, little-endian: u8 version, u32 crc32 of all that follows, f64 timestamp ms, u32 count; then for each record
  * u32 bytes that follow, u24 bytes of strings, varint ms since the chunk's timestamp, u8 header count, varint lengths of the
  * key and of each header's name and value in UTF-16 units, the strings as one UTF-8 text, the value.
@@ -15,10 +15,10 @@ import { HeaderReader } from './headerReader'
 
 const version = 1
 const headBytes = 17
-/** Eight pages of lmdb less their one page header, so that a full chunk leaves no page half empty. */
+/** Eight pages of lmdb less one page header, so that a full chunk leaves no page half empty. */
 const fullBytes = 8 * 4096 - 24
 
-/** The arena between commits; one that had to hold more is given back. */
+/** Size of the arena between commits. A larger one is freed. */
 const keptBytes = 4 * 1024 * 1024
 
 /** A record with the time of its append, ms since 1970. */
@@ -27,7 +27,7 @@ export interface StampedRecord {
   readonly timestamp: number
 }
 
-/** Most bytes that `record` takes in a chunk. */
+/** Upper bound on the bytes of `record` in a chunk. */
 function bound(record: PlacedRecord): number {
   let characters = record.key.length
   let strings = 1
@@ -38,18 +38,18 @@ function bound(record: PlacedRecord): number {
   return 20 + 5 * strings + 3 * characters + record.value.length
 }
 
-/** Encodes chunks one behind the other into memory of its own, which is used again after `reset`. */
+/** Encodes chunks one after the other into its own memory, which is reused after `reset`. */
 export class ChunkWriter {
   private arena = Buffer.allocUnsafeSlow(keptBytes)
   private at = 0
 
-  /** What was encoded before may be overwritten from now on. */
+  /** Allows earlier chunks to be overwritten. */
   reset(): void {
     this.at = 0
     if (this.arena.length > keptBytes) this.arena = Buffer.allocUnsafeSlow(keptBytes)
   }
 
-  /** Encodes as many of `records` from `from` on as fit a chunk, at least one. */
+  /** Encodes as many of `records`, from index `from` on, as fit a chunk, at least one. */
   encode(records: readonly StampedRecord[], from: number): { readonly bytes: Buffer; readonly count: number } {
     const start = this.at
     const timestamp = records[from]!.timestamp
@@ -75,7 +75,7 @@ export class ChunkWriter {
     return { bytes, count }
   }
 
-  /** Starts a new arena: the old one lives on in the chunks that were cut from it. */
+  /** Starts a new arena; chunks keep the old one alive. */
   private grow(start: number, most: number): void {
     this.at = 0
     if (start === 0 || headBytes + most > this.arena.length) {
@@ -120,17 +120,18 @@ export class ChunkWriter {
 }
 
 const headerReader = new HeaderReader()
-/** Lengths of the names and values of the record that is being decoded. */
+/** Lengths of the header names and values of the record that is being decoded. */
 const lengths: number[] = []
 
-/** When the first record of a chunk was appended, ms since 1970. */
+/** Time at which the first record of a chunk was appended, ms since 1970. */
 export function chunkTimestamp(chunk: Buffer): number {
   return chunk.readDoubleLE(5)
 }
 
 /**
- * Decodes the records of a chunk from offset `from` on, at most `max`, into `out`; returns how many bytes of values these
- * hold. `last` is the offset of the chunk's last record. Values are views into `chunk`, which the caller must own.
+ * Decodes the records of a chunk from offset `from` on, at most `max`, into `out`. Returns the bytes of their values.
+ * Values are views into `chunk`, which the caller must own.
+ * @param last offset of the chunk's last record
  */
 export function decodeChunk(
   chunk: Buffer,
@@ -145,8 +146,8 @@ export function decodeChunk(
     throw new TroupeError('bus.corrupt', {
       boundary: 'bus',
       retriable: false,
-      message: `the records of ${topic}/${partition} up to offset ${last} do not have their checksum`,
-      hint: 'the disk or a copy of the directory lost bytes; restore the directory from a whole copy',
+      message: `the records of ${topic}/${partition} up to offset ${last} do not match their checksum`,
+      hint: 'the disk or a copy of the directory lost bytes: restore the directory from an intact copy',
     })
   }
   const base = chunkTimestamp(chunk)

@@ -1,12 +1,14 @@
 /**
- * What can be wrong with a directory of a log, and the refusals to open it: found before lmdb maps the file, because a
- * mapped file that is too short or not its own ends the process with a signal instead of an error.
+ * Errors of a log directory, and the checks before it is opened. They run before lmdb maps the file: mapping a file that
+ * is too short or not lmdb's would end the process with a signal instead of an error.
+ *
+ * in   a directory, an error of lmdb      out  a TroupeError, or the facts about the data file
  */
 import { closeSync, existsSync, fstatSync, openSync, readSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { TroupeError } from '../../errors'
 
-/** statfs(2) types on which neither locks nor mapped files of another machine can be trusted. */
+/** statfs(2) types of network file systems: locks and mapped files of another machine are unreliable there. */
 const networkFileSystems: Readonly<Record<number, string>> = {
   26985: 'NFS',
   20859: 'SMB',
@@ -22,7 +24,7 @@ const networkFileSystems: Readonly<Record<number, string>> = {
 }
 
 const magic = 0xbeefc0de
-/** Behind the page header, in bytes. */
+/** Offset of the magic number, after the page header. */
 const magicAt = 24
 
 export const lmdbErrors = {
@@ -31,15 +33,15 @@ export const lmdbErrors = {
       boundary: 'bus',
       retriable: false,
       message: `${directory} holds no log of Troupe: ${why}`,
-      hint: 'name the directory of a run, or an empty one to begin in',
+      hint: 'name the directory of a run, or an empty one for a new log',
     }),
 
   torn: (directory: string, cause?: unknown): TroupeError =>
     new TroupeError('bus.torn', {
       boundary: 'bus',
       retriable: false,
-      message: `the log in ${directory} is shorter than it says, or its pages do not fit together`,
-      hint: 'a copy was cut off: copy the directory again while no run writes it',
+      message: `the log in ${directory} is damaged: it is shorter than its header says, or pages are inconsistent`,
+      hint: 'copy the directory again, in full, while no run writes it',
       cause,
     }),
 
@@ -47,7 +49,7 @@ export const lmdbErrors = {
     new TroupeError('bus.locked', {
       boundary: 'bus',
       retriable: true,
-      message: `process ${pid} writes the log in ${directory}; a log has one writer`,
+      message: `the log in ${directory} has a writer already, process ${pid}`,
       hint: 'stop that process, or open the log for reading',
     }),
 
@@ -55,21 +57,22 @@ export const lmdbErrors = {
     new TroupeError('bus.fenced', {
       boundary: 'bus',
       retriable: false,
-      message: `another process has taken over the log in ${directory}; nothing of this append was written`,
+      message: `another process has taken over the log in ${directory}; this append was not written`,
+      hint: 'stop one of the two processes, then open the log again',
     }),
 
   readOnly: (directory: string): TroupeError =>
     new TroupeError('bus.read_only', {
       boundary: 'bus',
       retriable: false,
-      message: `the log in ${directory} was opened for reading`,
+      message: `the log in ${directory} was opened for reading, so it cannot be written`,
     }),
 
   diskFull: (directory: string, cause: unknown): TroupeError =>
     new TroupeError('bus.disk_full', {
       boundary: 'bus',
       retriable: true,
-      message: `no space is left for the log in ${directory}; this append was not written, those before it were`,
+      message: `the disk has no space left for the log in ${directory}; this append was not written, earlier ones were`,
       hint: 'free space and append again',
       cause,
     }),
@@ -78,21 +81,21 @@ export const lmdbErrors = {
     new TroupeError('bus.write_stalled', {
       boundary: 'bus',
       retriable: false,
-      message: `the log in ${directory} did not take a write within ${timeoutMs} ms; whether it did later is not known`,
-      hint: 'look at the disk, and for a process that holds the log; then open the log again',
+      message: `a write to the log in ${directory} did not end within ${timeoutMs} ms; it may or may not have been written`,
+      hint: 'check the disk, and whether another process holds the log; then open the log again',
     }),
 
   broken: (directory: string, cause: unknown): TroupeError =>
     new TroupeError('bus.write_failed', {
       boundary: 'bus',
       retriable: false,
-      message: `the log in ${directory} could not be written; what was acknowledged before is there`,
-      hint: 'see the cause; open the log again once it is mended',
+      message: `the log in ${directory} could not be written; acknowledged appends are safe`,
+      hint: 'remove the cause, then open the log again',
       cause,
     }),
 }
 
-/** Throws `bus.network_file_system` where `directory` is not on a disk of this machine. */
+/** @throws TroupeError bus.network_file_system where `directory` is not on a disk of this machine */
 export function requireLocalDisk(
   directory: string,
   typeOf: (path: string) => number = path => statfsSync(path).type,
@@ -109,11 +112,11 @@ export function requireLocalDisk(
 
 export interface DataFile {
   readonly bytes: number
-  /** What its newer meta page says. The file may be shorter, because lmdb leaves unused pages at the end unwritten. */
+  /** Size according to the newer meta page. The file may be shorter: lmdb leaves unused pages at the end unwritten. */
   readonly wantedBytes: number
 }
 
-/** Reads the two meta pages of the data file, if there is one. Throws `bus.not_a_log` where it is not lmdb's. */
+/** Reads the two meta pages of the data file, where it exists. @throws TroupeError bus.not_a_log where it is not lmdb's */
 export function inspectDataFile(directory: string): DataFile | undefined {
   const path = join(directory, 'data.mdb')
   if (!existsSync(path)) return undefined
@@ -146,14 +149,14 @@ export function inspectDataFile(directory: string): DataFile | undefined {
 const outOfSpace = new Set<unknown>(['ENOSPC', 'EDQUOT', 'EFBIG', 27 /* EFBIG */, 28 /* ENOSPC */, 122 /* EDQUOT */])
 const probeBytes = 1024 * 1024
 
-/** The error of a failed write. One that was cut short by a full disk or a quota comes out of lmdb as EIO (5). */
+/** The error of a failed write. lmdb reports a write that was cut short by a full disk or a quota as EIO (5). */
 export function writeError(directory: string, cause: unknown): TroupeError {
   const code = (cause as { code?: unknown } | undefined)?.code
   const full = outOfSpace.has(code) || (code === 5 && outOfSpace.has(probe(directory)))
   return full ? lmdbErrors.diskFull(directory, cause) : lmdbErrors.broken(directory, cause)
 }
 
-/** The code of the error that a write of ordinary size into `directory` meets now, if it meets one. */
+/** Tries a write of 1 MiB in `directory`. Returns the code of its error, if it fails. */
 function probe(directory: string): unknown {
   const path = join(directory, `.probe-${process.pid}`)
   try {

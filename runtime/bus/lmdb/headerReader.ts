@@ -1,8 +1,9 @@
 /**
- * Headers out of the text they are stored in, made cheap by what records have in common: neighbours mostly carry the same
- * names and many of the same values, so an object that fits is copied and only what differs is cut out and set.
+ * Decodes record headers. Consecutive records mostly have the same header names and many equal values, so the previous
+ * object is copied and only the values that differ are decoded.
  *
- * Invariant: what is returned is a fresh object that nobody else holds, equal to what was stored.
+ * in   the stored text and the lengths of names and values      out  headers
+ * Invariant: each result is a new object that nobody else holds, equal to the stored headers.
  */
 export class HeaderReader {
   private names: string[] = []
@@ -10,7 +11,10 @@ export class HeaderReader {
   /** Holds `names` and `values`; never handed out. */
   private last: Record<string, string> = {}
 
-  /** `lengths` are those of name, value, name, value…, in UTF-16 units; the first name begins at `cut`. */
+  /**
+   * @param cut start of the first name
+   * @param lengths of name, value, name, value, …, in UTF-16 units
+   */
   read(text: string, cut: number, lengths: readonly number[], count: number): Record<string, string> {
     if (count !== this.names.length || !this.sameNames(text, cut, lengths)) this.begin(text, cut, lengths, count)
     let at = cut
@@ -51,7 +55,7 @@ export class HeaderReader {
       const value = text.substring(end, at)
       this.names.push(name)
       this.values.push(value)
-      // Defined, not assigned: `__proto__` is a name like any other.
+      // Defined, not assigned, so that `__proto__` is a name like any other.
       Object.defineProperty(this.last, name, { value, enumerable: true, configurable: true, writable: true })
     }
   }

@@ -1,8 +1,8 @@
 /**
- * The directory of a log as lmdb sees it: what is stored where, and how records are found again.
+ * The layout of a log directory in lmdb: its tables and keys, and how records are found.
  *
  * Two tables. `troupe.records`: (u32 partition id, u48 offset of the last record) big-endian → a chunk, so that the first
- * key at or behind an offset is the chunk that holds it. `troupe.meta`: JSON under `format`, `writer`, `topic:NAME`,
+ * key at or after an offset is that of the chunk with this offset. `troupe.meta`: JSON under `format`, `writer`, `topic:NAME`,
  * `oldest:PARTITION-ID`, `committed:[group,topic,partition]`.
  * Invariant: lmdb runs with `overlappingSync: false`: a write promise resolves after fdatasync of the pages and an
  * O_DSYNC write of the meta page (checked with strace: one fdatasync a commit), so resolved means on disk.
@@ -45,7 +45,7 @@ export function recordKey(partitionId: number, offset: number): Buffer {
 
 export const offsetOf = (key: Buffer): number => key.readUIntBE(4, 6)
 
-/** `isWritten` says of a directory whose file is short whether a living writer vouches for it. */
+/** @param isWritten true where a living writer has the directory, so that its short file is not damage */
 export function openStore(directory: string, mode: 'write' | 'read', isWritten: () => boolean): Store {
   if (mode === 'write') attempt(directory, () => mkdirSync(directory, { recursive: true }))
   else if (!inspectDataFile(directory)) throw lmdbErrors.notALog(directory, 'there is no data.mdb')
@@ -53,8 +53,8 @@ export function openStore(directory: string, mode: 'write' | 'read', isWritten: 
   const file = inspectDataFile(directory)
   const short = file !== undefined && file.bytes < file.wantedBytes
   if (short) {
-    // lmdb may leave unused pages at the end unwritten, or the file was cut off. A mapped page that is missing would end
-    // the process; a page of zeros is an error that lmdb reports.
+    // Either lmdb left unused pages at the end unwritten, or the file was cut off. A missing page of the mapping would end
+    // the process with a signal; a page of zeros is an error that lmdb reports.
     if (mode === 'write') attempt(directory, () => truncateSync(join(directory, 'data.mdb'), file.wantedBytes))
     else if (!isWritten()) throw lmdbErrors.torn(directory)
   }
@@ -69,14 +69,14 @@ export function openStore(directory: string, mode: 'write' | 'read', isWritten: 
 }
 
 function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): Store {
-  // Loaded when it is needed: a memory bus works where lmdb's native part does not.
+  // Loaded at the first use: a memory bus works also where lmdb's native part does not.
   const lmdb = require('lmdb') as typeof import('lmdb')
   const root = lmdb.open<Buffer, string>({
     path: directory,
     noSubdir: false,
     encoding: 'binary',
     overlappingSync: false,
-    // With its batches by event turn, lmdb leaves a rejected promise to nobody when a commit fails.
+    // With batches by event turn, lmdb leaves a rejected promise unhandled when a commit fails.
     eventTurnBatching: false,
     readOnly: mode === 'read',
   })
@@ -93,7 +93,7 @@ function openTables(directory: string, mode: 'write' | 'read', fresh: boolean): 
       syncDirectory(directory)
       syncDirectory(dirname(directory))
     } else if (found?.name !== format.name || found.version > format.version) {
-      throw lmdbErrors.notALog(directory, `its format is ${JSON.stringify(found)}, known is ${JSON.stringify(format)}`)
+      throw lmdbErrors.notALog(directory, `its format is ${JSON.stringify(found)}, expected ${JSON.stringify(format)}`)
     }
     return { directory, root, records, meta }
   } catch (thrown) {
@@ -108,7 +108,7 @@ export function storedTopics(store: Store): StoredTopic[] {
   return topics
 }
 
-/** Oldest and next offset of a partition, as the current read transaction sees it. */
+/** Oldest and next offset of a partition in the current read transaction. */
 export function boundsOf(store: Store, partitionId: number): { oldest: number; next: number } {
   const oldest = (store.meta.get(oldestKey(partitionId)) as number | undefined) ?? 0
   const start = recordKey(partitionId, lastOffset)
@@ -118,7 +118,7 @@ export function boundsOf(store: Store, partitionId: number): { oldest: number; n
   return { oldest, next: oldest }
 }
 
-/** The chunks of a partition from the one that holds `offset` on; each is copied out of the map. */
+/** Chunks of a partition, from the one with `offset` on; each is a copy. */
 export function chunksFrom(
   store: Store,
   partitionId: number,
@@ -148,7 +148,7 @@ export function readRecords(
   })
 }
 
-/** Reads everything once. Throws `bus.torn` where something is missing. */
+/** Reads all records once. @throws TroupeError bus.torn where one is missing or damaged */
 function checkAll(store: Store): void {
   try {
     for (const topic of storedTopics(store)) {

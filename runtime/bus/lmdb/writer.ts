@@ -1,10 +1,10 @@
 /**
- * The writer of a log: gathers what is asked at the same time into one transaction, and answers when it is on disk.
+ * The writer of a log: group commit. It puts all waiting work into one transaction and answers once that is on disk.
  *
- * in   appends, commits, topics, trims       out  one lmdb transaction after the other, each holding all that waited
- * Invariants: offsets are given out inside the transaction that stores them, so a failed one leaves no gap; every
- * transaction is conditional on our lease, so a writer that was taken over writes nothing; what waits is bounded.
- * The file is longer than 320 lines because appends, commits and trims share the state of one transaction.
+ * in   appends, commits, new topics, trims       out  lmdb transactions, one after the other
+ * Invariants: offsets are assigned inside the transaction that stores them, so that a failed one leaves no gap. Every
+ * transaction is conditional on this process's lease, so that a writer that was taken over writes nothing. Waiting work is
+ * bounded.
  */
 import type { Effects } from '../../effects'
 import { TroupeError } from '../../errors'
@@ -13,7 +13,7 @@ import { busErrors } from '../busErrors'
 import type { PartitionedLog, PlacedRecord } from '../partitionedLog'
 import { ChunkWriter, chunkTimestamp, type StampedRecord } from './chunk'
 import { lmdbErrors, writeError } from './errors'
-import { beat, type Holder, heartbeatMs, lives, thisProcess } from './lease'
+import { beat, heartbeatMs } from './holder'
 import {
   boundsOf,
   chunksFrom,
@@ -27,6 +27,7 @@ import {
   storedTopics,
   topicKey,
 } from './store'
+import { causeOf, releaseLease, takeLease } from './writerLease'
 
 interface Partition {
   readonly topic: string
@@ -34,7 +35,7 @@ interface Partition {
   readonly id: number
   oldest: number
   next: number
-  /** Records of the transaction that is being put together. */
+  /** Records of the transaction that is being built. */
   staged: StampedRecord[]
 }
 
@@ -44,7 +45,7 @@ interface Topic {
   readonly partitions: readonly Partition[]
 }
 
-/** What waits for a transaction: `stage` adds to it, then either `done` or `fail` is called. */
+/** Work that waits for a transaction: `stage` adds its writes, then `done` or `fail` is called. */
 interface Work {
   readonly bytes: number
   stage(): void
@@ -55,8 +56,9 @@ interface Work {
 export interface LmdbWriterOptions {
   readonly effects: Pick<Effects, 'now'>
   readonly writeTimeoutMs: number
-  /** The lease that this process left behind, if any, is its own. */
+  /** True where this process left a lease behind that it may take again. */
   readonly ownsLease: boolean
+  /** @param released false where the lease stays behind */
   readonly onClosed: (released: boolean) => void
 }
 
@@ -67,7 +69,7 @@ type Write =
 const maxWaitingBytes = 256 * 1024 * 1024
 const maxTransactionBytes = 16 * 1024 * 1024
 const trimEveryMs = 60_000
-/** Chunks dropped from a partition at once, so that a trim stays short; the next one goes on. */
+/** Upper bound on the chunks that one trim drops from a partition, so that it stays short; the next trim continues. */
 const trimChunks = 256
 
 export class LmdbWriter implements PartitionedLog {
@@ -167,23 +169,11 @@ export class LmdbWriter implements PartitionedLog {
   async close(): Promise<void> {
     while (this.running) await this.running
     clearInterval(this.heartbeat)
-    const released = await this.release()
-    // After a stall lmdb would wait for the write that does not end; the process may end without closing.
+    const released = this.broken === undefined && (await releaseLease(this.store, this.epoch))
+    // After a stall lmdb would wait for the write that hangs. The process may end without closing.
     if (this.broken?.code === 'bus.write_stalled') void this.store.root.close()
     else await this.store.root.close()
     this.options.onClosed(released)
-  }
-
-  /** Without room for it the lease stays behind: it counts for nothing once this process has ended. */
-  private async release(): Promise<boolean> {
-    if (this.broken) return false
-    const { meta } = this.store
-    try {
-      return await meta.ifVersion('writer', this.epoch, () => void meta.put('writer', null, this.epoch))
-    } catch (thrown) {
-      await causeOf(thrown)
-      return false
-    }
   }
 
   private add(stored: StoredTopic): void {
@@ -211,11 +201,11 @@ export class LmdbWriter implements PartitionedLog {
     })
   }
 
-  /** Writes until nothing waits. Those who are answered may ask again before the next transaction is put together. */
+  /** Runs transactions until no work waits. Callers that were answered may add work before the next transaction. */
   private async run(): Promise<void> {
     await endOfTurn()
     while (this.waiting.length > 0) {
-      const works = this.take()
+      const works = this.takeWork()
       const error = await this.transaction(works)
       const grown = [...this.dirty]
       this.dirty.clear()
@@ -234,7 +224,7 @@ export class LmdbWriter implements PartitionedLog {
     this.running = undefined
   }
 
-  private take(): Work[] {
+  private takeWork(): Work[] {
     let bytes = 0
     let count = 0
     while (count < this.waiting.length && (count === 0 || bytes + this.waiting[count]!.bytes <= maxTransactionBytes)) {
@@ -244,7 +234,7 @@ export class LmdbWriter implements PartitionedLog {
     return this.waiting.splice(0, count)
   }
 
-  /** Encodes first and hands over then: lmdb commits what a callback had put before it threw. */
+  /** Encodes before it calls lmdb, which commits the writes that a callback made before it threw. */
   private async transaction(works: readonly Work[]): Promise<TroupeError | undefined> {
     const { meta, records, directory } = this.store
     try {
@@ -291,7 +281,7 @@ export class LmdbWriter implements PartitionedLog {
     }
   }
 
-  /** Drops the oldest chunks of topics with a retention. What cannot be dropped now is dropped next time. */
+  /** Drops expired chunks of topics with a retention. A chunk that cannot be dropped now is dropped next time. */
   private trim(): void {
     const now = this.options.effects.now()
     this.trimmedAt = now
@@ -317,30 +307,10 @@ export class LmdbWriter implements PartitionedLog {
       () => {
         partition.oldest = oldest
       },
-      () => {}, // a full or failing disk: the appends that wait say so themselves
+      () => {}, // a full or failing disk: waiting appends report it
     )
   }
 }
 
-/** Makes this process the writer, in one transaction, and returns the epoch that every later one is conditional on. */
-function takeLease({ meta, directory }: Store, ownsLease: boolean): number {
-  return meta.transactionSync(() => {
-    const me = thisProcess()
-    const entry = meta.getEntry('writer')
-    const holder = entry?.value as Holder | null | undefined
-    const mine = holder?.pid === me.pid && holder.startTime === me.startTime && ownsLease
-    if (holder && !mine && lives(holder, directory, me)) throw lmdbErrors.locked(directory, holder.pid)
-    const epoch = (entry?.version ?? 0) + 1
-    void meta.put('writer', me, epoch)
-    return epoch
-  })
-}
-
-/** What was behind a rejected write of lmdb, which tells only that the commit failed. */
-async function causeOf(thrown: unknown): Promise<unknown> {
-  const { commitError } = thrown as { commitError?: Promise<never> }
-  return commitError ? await commitError.catch(cause => cause) : thrown
-}
-
-/** After all promise callbacks of this turn of the event loop, so that they share a transaction. */
+/** Resolves after all promise callbacks of this turn of the event loop, so that their work shares a transaction. */
 const endOfTurn = (): Promise<void> => new Promise(resolve => queueMicrotask(() => process.nextTick(resolve)))

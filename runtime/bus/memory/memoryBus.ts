@@ -1,9 +1,9 @@
 /**
- * The bus in memory: for tests, and for runs that nobody will want back.
+ * The bus in memory: for tests, and for runs that need not survive the process.
  *
- * Invariant: the same semantics as the durable drivers, with the life of the process as the meaning of durable. Records
- * are copied in and copied out, so no two holders share bytes. It keeps all that retention does not drop: its size is
- * what was appended.
+ * in   records      out  a Bus with the semantics of the durable drivers, except that records last as long as the process
+ * Invariant: records are copied in and out, so that no two holders share bytes. It keeps every record that retention does
+ * not drop, so its size grows with the appends.
  */
 import { type Effects, systemEffects } from '../../effects'
 import type { Bus, BusRecord, Position, TopicConfig } from '../bus'
@@ -21,11 +21,11 @@ interface Topic {
   readonly partitions: readonly Partition[]
 }
 
-/** Records of command topics are dropped this many at a time, when at least as many are over age. */
+/** Expired records of command topics are dropped in groups of this size. */
 const trimAtOnce = 1024
 
 export interface MemoryBusOptions {
-  /** The clock of timestamps and retention. */
+  /** Clock of timestamps and retention. */
   readonly effects?: Pick<Effects, 'now'>
 }
 

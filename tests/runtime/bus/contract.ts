@@ -332,7 +332,7 @@ export function busContract(driver: BusDriver): void {
       await consume({ onAssigned: async () => 7, onError: error => errors.push(error) }, [])
       await until(() => errors.length === 1, 'the error was reported')
       expect(errors).toMatchObject([{ code: 'bus.offset_out_of_range', hint: expect.stringContaining('cut short') }])
-      expect(errors[0]!.message).toContain('t/0 holds offsets 0 to 1; 7 was asked for')
+      expect(errors[0]!.message).toContain('t/0 has offsets 0 to 1, so offset 7 is out of range')
     })
 
     test('two groups each see everything', async () => {

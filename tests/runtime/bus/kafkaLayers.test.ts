@@ -1,6 +1,7 @@
 /** What the layers of the Kafka driver do about a broker's faults, by a cluster that has them; tests/kafka has a real one. */
-import type { KafkaBroker, KafkaClient, KafkaCluster } from '../../../runtime/bus/kafka/client'
+import type { KafkaClient } from '../../../runtime/bus/kafka/client'
 import { findCoordinator } from '../../../runtime/bus/kafka/coordinator'
+import type { KafkaBroker, KafkaCluster } from '../../../runtime/bus/kafka/protocol'
 import { KafkaReader } from '../../../runtime/bus/kafka/reader'
 import { KafkaTail } from '../../../runtime/bus/kafka/tail'
 import { until } from '../../support/until'

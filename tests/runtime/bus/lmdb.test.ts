@@ -16,7 +16,7 @@ import { join } from 'node:path'
 import { open as openLmdb } from 'lmdb'
 import { type Bus, openBus, openLmdbBus } from '../../../runtime/bus'
 import { requireLocalDisk } from '../../../runtime/bus/lmdb/errors'
-import { lives, startTimeOf, thisProcess } from '../../../runtime/bus/lmdb/lease'
+import { lives, startTimeOf, thisProcess } from '../../../runtime/bus/lmdb/holder'
 import { manualEffects } from '../../../runtime/effects'
 import { busContract, codeOf, record, textOf, until } from './contract'
 

@@ -182,6 +182,6 @@ test('a log is read to its end though a broker does not know of it yet; one that
   }
   await expect(beyond()).rejects.toMatchObject({
     code: 'bus.offset_out_of_range',
-    message: expect.stringContaining('holds offsets 0 to 2; 5 was asked for'),
+    message: expect.stringContaining('has offsets 0 to 2, so offset 5 is out of range'),
   })
 }, 30_000)

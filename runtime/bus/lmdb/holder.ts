@@ -1,9 +1,9 @@
 /**
- * Who writes a log: a process, named so that a later one can tell whether it still lives.
+ * Identity and liveness of the process that holds a log.
  *
- * in   the holder that the log names     out  whether it lives; who we are
- * Invariant: a pid alone proves nothing, since pids are used again: boot, start time and pid namespace go with it. A
- * holder in another namespace (a container beside ours) cannot be looked up; it lives while it touches its heartbeat.
+ * in   the holder named in the log     out  true where it lives; the identity of this process
+ * Invariant: a pid alone proves nothing, since pids are reused: boot id, start time and pid namespace belong to it. A
+ * holder in another namespace (another container) cannot be looked up; it lives while its heartbeat file is fresh.
  */
 import { readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,7 +19,7 @@ export interface Holder {
 
 const heartbeatFile = 'writer.heartbeat'
 export const heartbeatMs = 3_000
-/** A heartbeat older than this belongs to nobody that lives. */
+/** A holder with an older heartbeat is dead. */
 const heartbeatDeadMs = 15_000
 
 export function thisProcess(): Holder {
@@ -31,7 +31,7 @@ export function thisProcess(): Holder {
   }
 }
 
-/** Whether `holder` still runs. `directory` is where its heartbeat is. */
+/** True where `holder` still runs. @param directory has its heartbeat file */
 export function lives(holder: Holder, directory: string, me: Holder = thisProcess()): boolean {
   if (holder.boot !== me.boot) return false
   if (holder.namespace !== me.namespace) return hasHeartbeat(directory)
@@ -39,25 +39,25 @@ export function lives(holder: Holder, directory: string, me: Holder = thisProces
   return attempt(() => process.kill(holder.pid, 0)) === true
 }
 
-/** Whether some writer of `directory` said lately that it lives. */
+/** True where a writer of `directory` has sent a heartbeat in the last 15 s. */
 export function hasHeartbeat(directory: string): boolean {
   const beat = attempt(() => statSync(join(directory, heartbeatFile)).mtimeMs)
   return beat !== null && systemEffects.now() - beat < heartbeatDeadMs
 }
 
-/** Says that this process lives, to those who cannot look it up. */
+/** Sends a heartbeat, for processes that cannot look this one up. */
 export function beat(directory: string): void {
   const path = join(directory, heartbeatFile)
   const now = new Date(systemEffects.now())
-  // A full disk must not end the writer here: its appends say so, and the fence holds without a heartbeat.
+  // A full disk must not end the writer here: its appends report it, and the fence works without a heartbeat.
   if (attempt(() => utimesSync(path, now, now) ?? true) === null) attempt(() => writeFileSync(path, ''))
 }
 
-/** When a process started, or null when it is gone or only waits to be reaped. */
+/** Start time of a process; null where it is gone, or dead and not reaped. */
 export function startTimeOf(pid: number): string | null {
   const stat = attempt(() => readFileSync(`/proc/${pid}/stat`, 'utf8'))
   if (stat === null) return null
-  // The command name stands in parentheses and may hold spaces and parentheses: fields count from behind the last one.
+  // The command name is in parentheses and may hold spaces and parentheses: fields count from the last one on.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   return fields[0] === 'Z' || fields[0] === 'X' ? null : (fields[19] ?? null)
 }

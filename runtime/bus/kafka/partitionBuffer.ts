@@ -1,0 +1,52 @@
+/**
+ * PartitionBuffer: records of one partition that were fetched and not handled yet.
+ *
+ * in   fetched records      out  batches for the handler
+ * Invariant: above the high-water mark `add` asks for a pause, until `take` has brought the buffer below half of it.
+ */
+import type { BusRecord } from '../bus'
+
+/** Upper bound on the bytes of a batch; a single record may exceed it. */
+const maxBatchBytes = 4 * 1024 * 1024
+/** High-water marks of a buffer; one fetch may exceed them. */
+const highWaterBytes = 4 * 1024 * 1024
+const highWaterRecords = 4096
+
+export class PartitionBuffer {
+  /** Highest offset known to follow a record: a commit up to it needs no look-up. */
+  end = 0
+  private records: BusRecord[] = []
+  private bytes = 0
+
+  get isEmpty(): boolean {
+    return this.records.length === 0
+  }
+
+  /** True while half of the room is free, so that fetching can go on. */
+  get isLow(): boolean {
+    return this.bytes <= highWaterBytes / 2 && this.records.length <= highWaterRecords / 2
+  }
+
+  /** Adds records. False where there is no room for more. */
+  add(records: readonly BusRecord[]): boolean {
+    this.records.push(...records)
+    for (const { value } of records) this.bytes += value.length
+    this.end = Math.max(this.end, records.at(-1)!.offset + 1)
+    return this.bytes < highWaterBytes && this.records.length < highWaterRecords
+  }
+
+  /** Takes the next batch of at most `maxRecords`. */
+  take(maxRecords: number): readonly BusRecord[] {
+    let bytes = 0
+    let count = 0
+    while (count < this.records.length && count < maxRecords && bytes < maxBatchBytes)
+      bytes += this.records[count++]!.value.length
+    this.bytes -= bytes
+    return this.records.splice(0, count)
+  }
+
+  clear(): void {
+    this.records = []
+    this.bytes = 0
+  }
+}

@@ -1,0 +1,42 @@
+/**
+ * The writer's lease on a log: an entry of the log itself that names the process which may write.
+ *
+ * in   a store      out  the epoch on which every transaction of this writer is conditional
+ * Invariant: each taking raises the epoch, so that a writer that was taken over writes nothing more.
+ */
+import { lmdbErrors } from './errors'
+import { type Holder, lives, thisProcess } from './holder'
+import type { Store } from './store'
+
+/**
+ * Makes this process the writer, in one transaction. Returns the new epoch.
+ * @throws TroupeError bus.locked where another living process is the writer
+ */
+export function takeLease({ meta, directory }: Store, ownsLease: boolean): number {
+  return meta.transactionSync(() => {
+    const me = thisProcess()
+    const entry = meta.getEntry('writer')
+    const holder = entry?.value as Holder | null | undefined
+    const mine = holder?.pid === me.pid && holder.startTime === me.startTime && ownsLease
+    if (holder && !mine && lives(holder, directory, me)) throw lmdbErrors.locked(directory, holder.pid)
+    const epoch = (entry?.version ?? 0) + 1
+    void meta.put('writer', me, epoch)
+    return epoch
+  })
+}
+
+/** Gives the lease back. False where the disk has no room for that: the lease expires when this process ends. */
+export async function releaseLease({ meta }: Store, epoch: number): Promise<boolean> {
+  try {
+    return await meta.ifVersion('writer', epoch, () => void meta.put('writer', null, epoch))
+  } catch (thrown) {
+    await causeOf(thrown)
+    return false
+  }
+}
+
+/** The cause of a rejected write: lmdb's own error says only that the commit failed. */
+export async function causeOf(thrown: unknown): Promise<unknown> {
+  const { commitError } = thrown as { commitError?: Promise<never> }
+  return commitError ? await commitError.catch(cause => cause) : thrown
+}
