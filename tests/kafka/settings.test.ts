@@ -35,7 +35,7 @@ const faultOf = (opening: Promise<Bus>): Promise<TroupeError> =>
 test.each([
   ['kafka://localhost', "expected HOST:PORT, found 'localhost'"],
   ['kafka://a:9092,b', "expected HOST:PORT, found 'b'"],
-  ['kafka://a:99999', 'not HOST:PORT'],
+  ['kafka://a:99999', 'expected HOST:PORT'],
   ['kafka:a:9092', 'expected kafka://HOST:PORT'],
   ['kafka://me:hunter2@a:9092', 'must hold no credentials'],
 ])('the address %s is refused by name', (address, said) => {

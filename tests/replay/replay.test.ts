@@ -291,7 +291,7 @@ test('show takes the decision that counts, and leaves out what a former owner sa
 })
 
 test.each([
-  ['.troupe', /"\.troupe" is not the address of a bus/],
+  ['.troupe', /"\.troupe" is no address of a bus/],
   ['memory:', /gone with the process that had it/],
 ])('a bus that holds no run to look at is refused as such: %s', async (address, said) => {
   const { code, stderr } = await replay('ls', '--bus', address)

@@ -49,7 +49,7 @@ export const lmdbErrors = {
     new TroupeError('bus.locked', {
       boundary: 'bus',
       retriable: true,
-      message: `the log in ${directory} has a writer already, process ${pid}`,
+      message: `process ${pid} writes the log in ${directory}, and a log has one writer`,
       hint: 'stop that process, or open the log for reading',
     }),
 

@@ -331,7 +331,7 @@ export function busContract(driver: BusDriver): void {
       const errors: Error[] = []
       await consume({ onAssigned: async () => 7, onError: error => errors.push(error) }, [])
       await until(() => errors.length === 1, 'the error was reported')
-      expect(errors).toMatchObject([{ code: 'bus.offset_out_of_range', hint: expect.stringContaining('cut short') }])
+      expect(errors).toMatchObject([{ code: 'bus.offset_out_of_range', hint: expect.stringContaining('truncated') }])
       expect(errors[0]!.message).toContain('t/0 has offsets 0 to 1, so offset 7 is out of range')
     })
 
