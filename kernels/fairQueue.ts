@@ -1,14 +1,14 @@
 /**
- * A queue that is fair between clients: it serves them in turn, each client's own items in their order.
+ * A round-robin queue that is fair between clients: it serves clients in turn, and each client's items in order.
  *
- * in   items, each of a client        out  items, one of each client that waits, round after round
- * Invariant: an item waits for at most one item of every other client for each of its own client's before it; what was
- * put first goes before all. Every operation takes constant time, but `clear`, which looks at what was put first.
+ * in   items with their client        out  items, one per waiting client in each round
+ * Invariant: for each item ahead of it from its own client, an item waits for at most one item of every other client. Items
+ * pushed first go before all others. Every operation is O(1), but `clear`, which is O(items pushed first).
  */
 export class FairQueue<T> {
-  /** In the order in which clients are served; a client that was served goes to the end. None is empty. */
+  /** Clients in the order in which they are served; a served client moves to the end. No set is empty. */
   readonly #clients = new Map<string, Set<T>>()
-  /** With the client of each. */
+  /** Items pushed first, with their client. */
   readonly #first = new Map<T, string>()
   #waiting = 0
 
@@ -23,12 +23,12 @@ export class FairQueue<T> {
     this.#waiting++
   }
 
-  /** For what had its turn already and comes back: it goes before all clients, behind what was put first earlier. */
+  /** Puts back an item that had its turn already: before all clients, after items pushed first earlier. */
   pushFirst(client: string, item: T): void {
     this.#first.set(item, client)
   }
 
-  /** What `take` would return. */
+  /** Returns what `take` would return. */
   peek(): T | undefined {
     for (const item of this.#first.keys()) return item
     for (const items of this.#clients.values()) for (const item of items) return item
@@ -52,7 +52,7 @@ export class FairQueue<T> {
     return undefined
   }
 
-  /** Takes one item away; false where it does not wait. */
+  /** Removes an item. Returns false if it is not waiting. */
   remove(client: string, item: T): boolean {
     if (this.#first.delete(item)) return true
     const items = this.#clients.get(client)
@@ -62,7 +62,7 @@ export class FairQueue<T> {
     return true
   }
 
-  /** Takes all of a client's items away and returns them. */
+  /** Removes and returns all of a client's items. */
   clear(client: string): readonly T[] {
     const first = [...this.#first].filter(([, of]) => of === client).map(([item]) => item)
     for (const item of first) this.#first.delete(item)

@@ -1,27 +1,27 @@
 /**
- * A small random generator with a published specification, so that a recorded seed gives the same draws anywhere.
+ * Generates random numbers by a published specification, so that a recorded seed gives the same draws anywhere.
  *
  * in   a uint32 seed            out  uniform numbers, samples without replacement
  * The generator is PCG32 (XSH-RR 64/32; M. E. O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good
  * Algorithms for Random Number Generation", 2014), seeded by its `srandom(seed, 54)`. Facts name it by `generatorName`.
  */
 
-/** What facts write as `generator`. It fixes the stream (54), the float and the order of draws of this file. */
+/** Name in facts' `generator` field. It stands for this file's stream (54), floats and order of draws. */
 export const generatorName = 'pcg32'
 
 export interface Random {
-  /** The next output, an integer in [0, 2^32). */
+  /** Returns the next output, an integer in [0, 2^32). */
   uint32(): number
-  /** Uniform in [0, 1) with 53 random bits, from two outputs: ((a >>> 5)·2^26 + (b >>> 6)) / 2^53. */
+  /** Returns a uniform number in [0, 1) with 53 random bits, from two outputs: ((a >>> 5)·2^26 + (b >>> 6)) / 2^53. */
   uniform(): number
-  /** Uniform integer in [0, n), without bias: outputs below 2^32 mod n are thrown away. Throws RangeError for n < 1. */
+  /** Returns a uniform integer in [0, n) without bias: outputs below 2^32 mod n are discarded. @throws RangeError for n < 1 */
   below(n: number): number
 }
 
 const mask64 = (1n << 64n) - 1n
 const multiplier = 6364136223846793005n
 
-/** A generator seeded with `seed` in [0, 2^32), on `stream`. Throws RangeError on any other seed. */
+/** Creates a generator seeded with `seed` in [0, 2^32) on `stream`. @throws RangeError on any other seed */
 export function pcg32(seed: number, stream = 54): Random {
   if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
     throw new RangeError(`a seed is an integer in [0, 2^32), not ${seed}`)
@@ -42,7 +42,8 @@ export function pcg32(seed: number, stream = 54): Random {
     uint32,
     uniform: () => ((uint32() >>> 5) * 0x4000000 + (uint32() >>> 6)) / 0x20000000000000,
     below(n) {
-      if (!Number.isInteger(n) || n < 1 || n > 0x100000000) throw new RangeError(`no integer is below ${n}`)
+      if (!Number.isInteger(n) || n < 1 || n > 0x100000000)
+        throw new RangeError(`below(${n}): n must be an integer from 1 to 2^32`)
       const threshold = 0x100000000 % n
       for (;;) {
         const drawn = uint32()
@@ -53,10 +54,10 @@ export function pcg32(seed: number, stream = 54): Random {
 }
 
 /**
- * Draws `count` of `items` without replacement, each draw with probability weight / (weights of those left): successive
- * draws, one `uniform` each, over the items in the order given. Result in the order drawn.
- *
- * Weights are positive and finite; throws RangeError otherwise, and when fewer than `count` items are there.
+ * Draws `count` of `items` without replacement. Each draw takes one `uniform` and picks an item with probability weight /
+ * (sum of the remaining weights), over the items in the given order.
+ * @returns the items in the order in which they were drawn
+ * @throws RangeError on a weight that is not positive and finite, or if there are fewer than `count` items
  */
 export function sampleWeighted<T>(
   random: Random,
@@ -67,11 +68,12 @@ export function sampleWeighted<T>(
   checkCount(items, count)
   const left = items.map(item => ({ item, weight: weightOf(item) }))
   for (const { weight } of left) {
-    if (!(weight > 0 && Number.isFinite(weight))) throw new RangeError(`a sampling weight of ${weight}`)
+    if (!(weight > 0 && Number.isFinite(weight)))
+      throw new RangeError(`a sampling weight is ${weight}, expected a positive finite number`)
   }
   const drawn: T[] = []
   while (drawn.length < count) {
-    // Summed anew each time: a running difference would lose small weights beside large ones.
+    // Sums anew for each draw: a running difference would lose small weights beside large ones.
     const total = left.reduce((sum, entry) => sum + entry.weight, 0)
     let remaining = random.uniform() * total
     let chosen = left.length - 1
@@ -87,7 +89,7 @@ export function sampleWeighted<T>(
   return drawn
 }
 
-/** Draws `count` of `items` without replacement, all sets alike: a partial Fisher-Yates shuffle, one `below` a draw. */
+/** Draws `count` of `items` without replacement, all subsets equally likely: a partial Fisher-Yates shuffle, one `below` per draw. */
 export function sampleUniform<T>(random: Random, items: readonly T[], count: number): readonly T[] {
   checkCount(items, count)
   const left = [...items]

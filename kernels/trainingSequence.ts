@@ -1,39 +1,39 @@
 /**
- * One trajectory's training sequence, put together from its facts: what the engine sampled is what is trained on.
+ * Assembles a trajectory's training sequence from its facts, so that training uses exactly the tokens that were sampled.
  *
  * in   the facts of a trajectory, in the log's order        out  tokens, mask, logprobs and policy versions, aligned
- * Invariant: nothing is tokenised or guessed here; a length that does not add up is an error, never repaired.
+ * Invariant: nothing is tokenised or guessed. Lengths that do not add up are an error, never repaired.
  */
 import type { ContextAppended, PolicySegment, TrajectoryFact, TurnCompleted, TurnInterrupted } from '../messages/facts'
 import type { TrajectoryId } from '../messages/ids'
 
-/** All arrays have the length of `tokens`. */
+/** A training sequence. All arrays have the length of `tokens`. */
 export interface AssembledSequence {
   readonly trajectory: TrajectoryId
   readonly tokens: Int32Array
-  /** 1 where the model sampled the token, 0 for prompt, template and tool tokens. */
+  /** 1 for tokens that the model sampled, 0 for prompt, template and tool tokens. */
   readonly mask: Uint8Array
-  /** Natural log under the engine's sampling distribution; 0 where the mask is 0. */
+  /** Natural log-probability under the engine's sampling distribution; 0 where the mask is 0. */
   readonly engineLogprobs: Float32Array
-  /** Policy that sampled the token; −1 where the mask is 0. */
+  /** Policy version that sampled the token; −1 where the mask is 0. */
   readonly versions: Int32Array
   readonly promptTokens: number
   readonly sampledTokens: number
   readonly turns: number
-  /** Smallest of `versions` over sampled tokens: staleness is counted from it. null when nothing was sampled. */
+  /** Smallest version over sampled tokens, from which staleness is counted; null if nothing was sampled. */
   readonly oldestVersion: number | null
 }
 
 type Piece = TurnCompleted | TurnInterrupted
 
 /**
- * Joins the prompt (mask 0), each turn's sampled tokens (mask 1; what interrupted attempts had comes first), and what
- * was appended between turns (mask 0).
+ * Joins the prompt (mask 0), each turn's sampled tokens (mask 1; tokens of interrupted attempts first), and the tokens
+ * appended between turns (mask 0).
  *
- * The log may repeat facts: a second answer to one attempt, and a second appendix to one turn, are passed over. Where
- * `turn.asked` facts are among them, an answer to any but the attempt last asked is passed over too, and the asked
- * context length is compared. Facts of other trajectories and other types are ignored. Decisions of a former owner of
- * the partition are the caller's to leave out. Throws RangeError that names the trajectory, turn and lengths.
+ * Ignores repeated facts: a second answer to one attempt, a second append to one turn. If the facts include `turn.asked`,
+ * also ignores answers to any attempt but the last one asked, and checks the asked context length. Ignores facts of other
+ * trajectories and other types. The caller must leave out decisions of a former owner of the partition.
+ * @throws RangeError that names the trajectory, the turn and the lengths
  */
 export function assembleSequence(facts: Iterable<TrajectoryFact>): AssembledSequence {
   let builder: Builder | undefined
@@ -55,16 +55,15 @@ export function assembleSequence(facts: Iterable<TrajectoryFact>): AssembledSequ
       }
     }
   }
-  if (builder === undefined)
-    throw new RangeError('no rollout.requested among the facts: there is no prompt to begin with')
+  if (builder === undefined) throw new RangeError('the facts have no rollout.requested, so the prompt is unknown')
   return builder.build()
 }
 
 interface Part {
   readonly tokens: Int32Array
-  /** null: not sampled. */
+  /** Fact that the tokens come from; null for tokens that were not sampled. */
   readonly sampled: Piece | null
-  /** Where the piece begins in its turn. */
+  /** Index of the piece's first token in its turn. */
   readonly offset: number
 }
 
@@ -73,7 +72,7 @@ class Builder {
   private length: number
   private turn = 0
   private turnTokens = 0
-  /** The turn is being generated, is done, or its tool responses have been appended. */
+  /** open: the turn is being generated. done: it is completed. appended: its tool responses are appended. */
   private phase: 'open' | 'done' | 'appended' = 'open'
   private askedAttempt: number | null = null
   private readonly answered = new Set<string>()
@@ -154,7 +153,7 @@ class Builder {
     return { trajectory, tokens, mask, engineLogprobs, versions, promptTokens, sampledTokens, turns, oldestVersion }
   }
 
-  /** Segments relative to the piece. Those of a resumed turn may count from the turn's start instead. */
+  /** Returns a piece's segments relative to its start. Segments of a resumed turn may count from the turn's start. */
   private segments(piece: Piece, offset: number): readonly PolicySegment[] {
     const filled = piece.segments.filter(segment => segment.end > segment.start)
     const shift = filled[0]?.start === offset ? offset : 0

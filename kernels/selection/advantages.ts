@@ -1,25 +1,25 @@
 /**
- * Group-relative advantages (DESIGN §6; arXiv 2508.20722 eq. 2, over the kept members as in §2.2.3).
+ * Computes group-relative advantages (arXiv 2508.20722 eq. 2, over the kept members as in §2.2.3).
  *
  * in   rewards of a group's kept members        out  one advantage each, in the same order
- * Invariant: members that teach nothing get exactly 0: a group of one, and a group whose rewards are all equal.
+ * Invariant: without a learning signal, in a group of one or with all rewards equal, every advantage is exactly 0.
  */
 
 const epsilon = 1e-6
 
-/** none: Dr.GRPO (2503.20783 §3): a group that is nearly solved or hopeless weighs no more than one in between. */
+/** none: as in Dr.GRPO (arXiv 2503.20783 §3), so that a nearly solved or nearly hopeless group weighs no more than others. */
 export type AdvantageScale = 'std' | 'none'
 
 /**
- * (r − mean) / (std + 1e-6), std unbiased (n − 1); r − mean without a scale. Throws RangeError on a reward that is not
- * finite.
+ * Returns (r − mean) / (std + 1e-6) with the unbiased std (n − 1); with scale `none` r − mean.
+ * @throws RangeError on a reward that is not finite
  */
 export function advantages(rewards: readonly number[], scaledBy: AdvantageScale = 'std'): readonly number[] {
   const n = rewards.length
   for (const reward of rewards) {
-    if (!Number.isFinite(reward)) throw new RangeError(`a reward of ${reward}`)
+    if (!Number.isFinite(reward)) throw new RangeError(`a reward is ${reward}, expected a finite number`)
   }
-  // Compared exactly: the rounding error of a mean would otherwise be divided by 1e-6.
+  // Compares exactly: otherwise the mean's rounding error would be divided by 1e-6.
   if (n < 2 || rewards.every(reward => reward === rewards[0])) return rewards.map(() => 0)
   const mean = rewards.reduce((sum, reward) => sum + reward, 0) / n
   if (scaledBy === 'none') return rewards.map(reward => reward - mean)

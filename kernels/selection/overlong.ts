@@ -1,20 +1,20 @@
 /**
- * DAPO's soft punishment of long answers (arXiv 2503.14476 eq. 13).
+ * Computes DAPO's soft overlong punishment (arXiv 2503.14476 eq. 13).
  *
- * in   how many tokens the model wrote, and how many it may       out  what is added to the reward, from −penalty to 0
- * Invariant: it falls with the length and nothing jumps: an answer that just fits is punished as one that just does not.
+ * in   the number of sampled tokens, and its limit       out  a term for the reward, from −penalty to 0
+ * Invariant: the term is continuous and never rises with the length, so the limit itself makes no jump.
  */
 
 export interface OverlongOptions {
-  /** L_max: the tokens that a response may have. */
+  /** L_max: most tokens of a response. */
   readonly maxTokens: number
-  /** L_cache: over the last so many of them the punishment grows. */
+  /** L_cache: the punishment grows over this many tokens before L_max. */
   readonly bufferTokens: number
-  /** At maxTokens and beyond. Default 1. */
+  /** Punishment at maxTokens and beyond. Default 1. */
   readonly penalty?: number
 }
 
-/** As a rollout is punished that may have `responseTokens`; 0: it says no limit, and what the options say holds. */
+/** Returns options whose limit is `responseTokens`, the rollout's own limit; 0 means no own limit and returns the options as they are. */
 export function overlongWithin<T extends { readonly overlong?: OverlongOptions }>(
   options: T,
   responseTokens: number,
@@ -25,11 +25,13 @@ export function overlongWithin<T extends { readonly overlong?: OverlongOptions }
   return { ...options, overlong: { ...overlong, bufferTokens, maxTokens: responseTokens } }
 }
 
-/** 0 up to maxTokens − bufferTokens, then falling linearly to −penalty. Throws RangeError on options without meaning. */
+/** Returns 0 up to maxTokens − bufferTokens, then falls linearly to −penalty. @throws RangeError on options out of range */
 export function overlongPunishment(tokens: number, options: OverlongOptions): number {
   const { maxTokens, bufferTokens, penalty = 1 } = options
   if (!(bufferTokens > 0 && bufferTokens <= maxTokens && penalty >= 0)) {
-    throw new RangeError(`a buffer of ${bufferTokens} of ${maxTokens} tokens with a penalty of ${penalty}`)
+    throw new RangeError(
+      `overlong: expected 0 < bufferTokens ≤ maxTokens and penalty ≥ 0, got ${bufferTokens}, ${maxTokens} and ${penalty}`,
+    )
   }
   const over = tokens - (maxTokens - bufferTokens)
   return over <= 0 ? 0 : -penalty * Math.min(1, over / bufferTokens)

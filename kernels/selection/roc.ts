@@ -1,9 +1,9 @@
 /**
- * Resample on correct (RoC): which G of a group's 2G rollouts are trained on (DESIGN §6, arXiv 2508.20722 §2.2.3 eq. 4-5).
+ * Resamples on correct (RoC): chooses G of a group's 2G rollouts for training (arXiv 2508.20722 §2.2.3 eq. 4-5).
  *
- * in   a group's rewarded members, and how to choose        out  rejected with the reason | kept whole | exactly G kept
- * Invariant: members are taken by index, so the order in which they finished changes nothing; a seed decides the rest.
- * The result holds every number that the choice was made from.
+ * in   a group's rewarded members, and options        out  rejected with a reason | kept whole | exactly G kept
+ * Invariant: the choice depends on member indices and the seed, never on the order in which members finished. The result
+ * contains every number that the choice was made from.
  */
 
 import { generatorName, pcg32, sampleUniform, sampleWeighted } from '../random'
@@ -14,40 +14,40 @@ export interface GroupMember {
   readonly member: number
   readonly reward: number
   readonly toolCalls: number
-  /** Calls whose recorded status is not `ok`. */
+  /** Number of calls whose recorded status is not `ok`. */
   readonly toolErrors: number
-  /** Pairs of answer tags in the response (`countAnswerTags`). */
+  /** Number of pairs of answer tags in the response (`countAnswerTags`). */
   readonly answerTags: number
-  /** Generations of the rollout. */
+  /** Number of generations in the rollout. */
   readonly turns: number
-  /** Tokens that the model sampled; `overlong` needs it. */
+  /** Number of tokens that the model sampled. `overlong` needs it. */
   readonly sampledTokens?: number
 }
 
-/** none: no RoC; G of the rewarded members, uniformly by seed, so that a run without RoC has batches of the same size. */
+/** none: G of the rewarded members, uniformly by seed, so that a run without RoC has batches of the same size. */
 export type SelectionVariant = 'paper' | 'release' | 'none'
 
 export interface SelectionOptions {
   readonly variant: SelectionVariant
-  /** G. */
+  /** G, the number of members to keep. */
   readonly keep: number
   /** Seed of the draws, a uint32. `release` draws nothing. */
   readonly seed: number
-  /** Floors of the two sides, default 2; 0 or -1 turns one off. */
+  /** Least number of kept negatives and positives. Default 2; 0 or -1 turns a floor off. */
   readonly minNegative?: number
   readonly minPositive?: number
   /** Reject a group whose rewards are all equal. Default true. */
   readonly rejectEqual?: boolean
-  /** A reward above this is a positive, any other a negative. Default 0. Advantages are of the rewards themselves. */
+  /** A member with a reward above this is a positive, any other a negative. Default 0. Advantages use the rewards themselves. */
   readonly positiveAbove?: number
-  /** Added to a penalty before it is inverted. Default 1e-6. */
+  /** Term added to a penalty before it is inverted to a weight. Default 1e-6. */
   readonly epsilon?: number
-  /** Whether p_err and p_format are part of the penalty. Default true. */
+  /** Include p_err and p_format in the penalty. Default true. */
   readonly errorRatio?: boolean
   readonly answerFormat?: boolean
-  /** Default std. */
+  /** Scale of the advantages. Default std. */
   readonly advantage?: AdvantageScale
-  /** Added to the reward before the advantages are taken; who is positive is decided by the reward alone. */
+  /** Punishment of long rollouts, added to the reward for the advantages. The reward alone decides who is a positive. */
   readonly overlong?: OverlongOptions
 }
 
@@ -56,16 +56,16 @@ export interface WeighedMember {
   readonly reward: number
   readonly errorPenalty: number
   readonly formatPenalty: number
-  /** The sum of those two that are switched on. */
+  /** Sum of the two penalties that the options include. */
   readonly penalty: number
 }
 
 export interface SelectedMember extends WeighedMember {
-  /** Over the kept members. */
+  /** Advantage among the kept members. */
   readonly advantage: number
 }
 
-/** How many of each side there were and were kept, and the weights that positives were drawn with. */
+/** Numbers behind a selection: members and kept members of both sides, and the sampling weights of the positives. */
 export interface SelectionExplained {
   readonly variant: SelectionVariant
   readonly generator: string
@@ -74,10 +74,10 @@ export interface SelectionExplained {
   readonly meanReward: number
   readonly positives: number
   readonly negatives: number
-  /** k1 and k0; null where the group was not divided (rejected, whole, variant none). */
+  /** k1 and k0; null if the group was not divided (rejected, whole, variant none). */
   readonly keptPositives: number | null
   readonly keptNegatives: number | null
-  /** By member index: sampling weight of the positives (paper), else null. */
+  /** Members by index. `weight` is the sampling weight of positives (variant paper), else null. */
   readonly members: readonly (WeighedMember & { readonly weight: number | null; readonly kept: boolean })[]
 }
 
@@ -89,7 +89,7 @@ export type Selection =
     }
   | {
       readonly kind: 'whole'
-      /** exactly-keep: there were G. below-floors: both sides would fall below their floor. */
+      /** exactly-keep: G members were rewarded. below-floors: both sides would fall below their floor. */
       readonly reason: 'exactly-keep' | 'below-floors'
       readonly kept: readonly SelectedMember[]
       readonly dropped: readonly WeighedMember[]
@@ -102,17 +102,17 @@ export type Selection =
       readonly explain: SelectionExplained
     }
 
-/** p_err: 0.5 without tool calls, else failed calls / calls. */
+/** Returns p_err: 0.5 without tool calls, else failed calls / calls. */
 export function errorPenalty(toolErrors: number, toolCalls: number): number {
   return toolCalls === 0 ? 0.5 : toolErrors / toolCalls
 }
 
-/** p_format: 1 without an answer tag, else min(1, (tags − 1) / turns). No turns at all count as no format. */
+/** Returns p_format: 1 without answer tags or without turns, else min(1, (tags − 1) / turns). */
 export function formatPenalty(answerTags: number, turns: number): number {
   return answerTags === 0 || turns === 0 ? 1 : Math.min(1, (answerTags - 1) / turns)
 }
 
-/** Numerator / denominator of non-negative integers, rounded to the nearest integer, halves to the even one. */
+/** Divides non-negative integers and rounds to the nearest integer, halves to even. */
 export function roundHalfEven(numerator: number, denominator: number): number {
   const floor = Math.floor(numerator / denominator)
   const twice = 2 * (numerator - floor * denominator)
@@ -121,8 +121,9 @@ export function roundHalfEven(numerator: number, denominator: number): number {
 }
 
 /**
- * k0 negatives and k1 positives of a group of `positives + negatives` ≥ G, k0 + k1 = G; null: both sides are below their
- * floor, keep the whole group. Floors are clipped to what is there; where both cannot be met, the positives' is.
+ * Returns how many negatives (k0) and positives (k1) to keep, k0 + k1 = G, of a group with positives + negatives ≥ G; null
+ * if both sides are below their floor and the whole group is kept. Floors are clipped to the members present; if both
+ * cannot be met, the positives' floor is.
  */
 export function selectionCounts(
   variant: 'paper' | 'release',
@@ -151,10 +152,11 @@ export function selectionCounts(
 }
 
 /**
- * Decides about one group. `members` are those with a reward, in any order.
+ * Selects from one group.
  *
- * Draws: positives first, then negatives, both over ascending member index (random.ts says how).
- * Throws RangeError on a member twice, counts that contradict each other, a reward that is not finite, keep < 1.
+ * Draws positives first, then negatives, both over ascending member index (random.ts specifies the draws).
+ * @param members the group's members with a reward, in any order
+ * @throws RangeError on a duplicate member, contradictory counts, a reward that is not finite, or keep < 1
  */
 export function selectGroup(members: readonly GroupMember[], options: SelectionOptions): Selection {
   const keep = options.keep
@@ -218,11 +220,12 @@ export function selectGroup(members: readonly GroupMember[], options: SelectionO
 function weigh(members: readonly GroupMember[], options: SelectionOptions): readonly WeighedMember[] {
   const sorted = [...members].sort((a, b) => a.member - b.member)
   return sorted.map((one, i) => {
-    if (sorted[i - 1]?.member === one.member) throw new RangeError(`member ${one.member} is there twice`)
-    if (!Number.isFinite(one.reward)) throw new RangeError(`member ${one.member} has a reward of ${one.reward}`)
+    if (sorted[i - 1]?.member === one.member) throw new RangeError(`member ${one.member} occurs twice`)
+    if (!Number.isFinite(one.reward))
+      throw new RangeError(`member ${one.member} has the reward ${one.reward}, expected a finite number`)
     for (const name of ['member', 'toolCalls', 'toolErrors', 'answerTags', 'turns'] as const) {
       if (!Number.isInteger(one[name]) || one[name] < 0) {
-        throw new RangeError(`member ${one.member}: ${name} is ${one[name]}, not a count`)
+        throw new RangeError(`member ${one.member}: ${name} is ${one[name]}, expected a whole number from 0`)
       }
     }
     if (one.toolErrors > one.toolCalls) {
@@ -240,7 +243,7 @@ function weigh(members: readonly GroupMember[], options: SelectionOptions): read
   })
 }
 
-/** Lowest penalty first; equal ones by index, since the sort is stable. */
+/** Sorts by penalty, lowest first; equal penalties by index, since the sort is stable. */
 const byPenalty = (members: readonly WeighedMember[]): readonly WeighedMember[] =>
   [...members].sort((a, b) => a.penalty - b.penalty)
 

@@ -1,11 +1,11 @@
 /**
- * Fits the times of an engine's steps to turns that were generated on it, though no step was recorded.
+ * Fits an engine's step times to measured turns. No single step needs to be recorded.
  *
- * in   turns with their beginning, first token, end and lengths, of one engine or several alike        out  stepMs, and the error
- * The turns are replayed on the engine as it is thought to be (replayTurns.ts): that says what was computed while each waited
- * for its first token and while it wrote the others. Its times are then a sum of those amounts, and the coefficients follow by
- * least squares, none negative; with them the turns are replayed again. Where the product with the weights turns from a floor
- * into a slope is tried at several sizes of a step. `decodeBase` and `prefillBase` cannot be told from the rest, and are 0.
+ * in   turns with their start, first token, end and lengths, of one engine or several equal ones        out  stepMs, and the error
+ * Each round replays the turns on an engine with the coefficients found so far (replayTurns.ts), which gives the work done
+ * before and after each turn's first token. Measured times are sums of that work, so non-negative least squares gives the
+ * next coefficients. The dense part of a step has a floor and then a slope; several step sizes are tried for the knee
+ * between them. `decodeBase` and `prefillBase` cannot be separated from the other coefficients and are 0.
  */
 import type { PrefillShape, StepMs } from './engineModel'
 import { leastSquares, type Row } from './leastSquares'
@@ -18,35 +18,35 @@ export interface MeasuredTurn extends ReplayedTurn {
 
 export interface Calibration {
   readonly stepMs: StepMs
-  /** Turns that were fitted. */
+  /** Number of turns in the fit. */
   readonly turns: number
-  /** Sum of |replayed − measured| over that of the measured: of turns' times for further tokens, and for the first one. */
+  /** Σ|replayed − measured| / Σ measured, for the times after the first token and the times to it. */
   readonly decodeError: number
   readonly firstTokenError: number
 }
 
-/** Fewer turns with two tokens or more say too little. */
+/** Least number of turns of two tokens or more. */
 export const leastTurns = 20
-/** Of a longer run the beginning is fitted: a replay is done some hundred times. */
+/** Most turns in a fit: the first ones of a longer run. A fit replays them about a hundred times. */
 const mostTurns = 4000
-/** Tokens of a step at which its dense part turns from a floor into a slope; 0: it has no floor. */
+/** Step sizes in tokens at which the dense part may change from a floor to a slope; 0: no floor. */
 const knees = [0, 8, 16, 32, 64, 128, 256, 512]
-/** Replays after which the coefficients hardly move. */
+/** Rounds after which the coefficients hardly change. */
 const rounds = 12
-/** In medians: a difference beyond that is far off. */
-const farOff = 4
-/** A knee is believed when it takes away this share of the error without one. */
+/** A difference beyond this multiple of the median counts as an outlier. */
+const outlier = 4
+/** Share of the error that a knee must remove to be accepted. */
 const leastGain = 0.02
 
 /**
- * @param maxBatchTokens what a step computed at most
- * @throws RangeError where there are too few turns
+ * @param maxBatchTokens most tokens of one step
+ * @throws RangeError on too few turns
  */
 export function calibrate(turns: readonly MeasuredTurn[], maxBatchTokens = 8192): Calibration {
   const engines = enginesOf(turns)
   const long = engines.flat().filter(isLong).length
   if (long < leastTurns) {
-    throw new RangeError(`${long} turns of two tokens or more were measured; ${leastTurns} are the least to fit`)
+    throw new RangeError(`${long} turns of two tokens or more were measured; a fit needs at least ${leastTurns}`)
   }
   const [plain, ...curved] = knees.map(knee => fitted(engines, maxBatchTokens, knee))
   const best = curved.reduce((one, other) => (other.error < one.error ? other : one), {
@@ -56,7 +56,7 @@ export function calibrate(turns: readonly MeasuredTurn[], maxBatchTokens = 8192)
   return { stepMs: best.stepMs, turns: engines.flat().length, ...best.errors }
 }
 
-/** Each one's turns by their beginning. */
+/** Groups the turns by engine, each engine's turns in the order of their start. */
 function enginesOf(turns: readonly MeasuredTurn[]): readonly (readonly MeasuredTurn[])[] {
   const byEngine = new Map<string, MeasuredTurn[]>()
   for (const turn of [...turns].sort((a, b) => a.startedMs - b.startedMs).slice(0, mostTurns)) {
@@ -77,8 +77,8 @@ interface Fit {
 }
 
 /**
- * Steps, their dense part, decoding sequences, what those attend to, prefilled tokens, pairs of one and an older one, and
- * decoding sequences beside prompts.
+ * Returns the work of a step: [steps, dense part, decoding sequences, KV tokens that they attend to, prefilled tokens, pairs
+ * of a prefilled and an older token, decoding sequences beside prompts].
  */
 function workWith(knee: number) {
   return (decodes: number, kvTokens: number, chunks: readonly PrefillShape[]): Float64Array => {
@@ -133,9 +133,9 @@ function fitted(engines: readonly (readonly MeasuredTurn[])[], maxBatchTokens: n
 }
 
 /**
- * A difference weighs 1 / (its time in the replay): then what is fitted sums to what was measured. Relative to the measured
- * times, the shortest of them would draw the fit to themselves. What is off by far more than most is of something else that
- * the machine did then, and weighs the less the further it is off.
+ * Weighs each difference by 1 / (its replayed time), so that fitted times sum to the measured ones. Weights relative to the
+ * measured times would let the shortest turns dominate. Outliers come from other work of the machine: their weight falls
+ * with their distance.
  */
 function weightsOf(rows: readonly Row[], found: readonly number[]): readonly number[] {
   const timed = rows.map(({ x, y }) => {
@@ -144,13 +144,13 @@ function weightsOf(rows: readonly Row[], found: readonly number[]): readonly num
     return { weight, off: Math.abs(ms - y) * Math.sqrt(weight) }
   })
   const offs = timed.map(({ off }) => off).sort((a, b) => a - b)
-  const far = Math.max(1e-6, farOff * offs[offs.length >> 1]!)
+  const far = Math.max(1e-6, outlier * offs[offs.length >> 1]!)
   return timed.map(({ weight, off }) => weight * Math.min(1, far / off))
 }
 
 type Coefficients = readonly [number, number, number, number, number, number, number]
 
-/** A step lasts what a token does on average, and a token of a prompt a tenth of it. */
+/** Guesses that a step lasts as long as a token on average, and a prompt token a tenth of that. */
 function firstGuess(engines: readonly (readonly MeasuredTurn[])[]): Coefficients {
   const long = engines.flat().filter(isLong)
   const ms = long.reduce((sum, turn) => sum + turn.endedMs - turn.firstTokenMs, 0)

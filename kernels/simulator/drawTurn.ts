@@ -1,16 +1,16 @@
 /**
- * What a simulated engine says: tokens of no meaning, of a plausible length, with their true log-probabilities.
+ * Draws a turn of a simulated engine: meaningless tokens of a plausible length, with their true log-probabilities.
  *
- * in   a seed, a context, the tokens that end a turn        out  tokens, logprobs, and whether one of those ended it
- * Token n of a turn ends it with probability h(n): the hazard of a lognormal length with the given median and sigma 0.8. It is
- * then one of the stop tokens, all alike; else one of the vocabulary, all alike, which a stop token may be too. So a stop token
- * has p = h/stops + (1 − h)/vocabulary, any other (1 − h)/vocabulary. Without stop tokens h is 0: the turn goes on.
- * Temperature, top-p, top-k and min-p change nothing; at temperature 0 the seed counts for nothing.
- * Invariant: the tokens follow from seed and context; those of a turn that is resumed go on where it was.
+ * in   a seed, a context, the stop tokens        out  tokens, logprobs, and whether a stop token ended the turn
+ * Token n ends the turn with probability h(n), the hazard of a lognormal length with the given median and sigma 0.8. The
+ * token is then uniform over the stop tokens, else uniform over the vocabulary, which includes them. So a stop token has
+ * p = h/stops + (1 − h)/vocabulary, any other (1 − h)/vocabulary. Without stop tokens h is 0.
+ * Temperature, top-p, top-k and min-p have no effect; at temperature 0 the seed has none either.
+ * Invariant: seed and context determine the tokens; a resumed turn continues with the tokens that it would have had.
  */
 export interface TurnToDraw {
   readonly seed: number
-  /** With the tokens at its end that were drawn for this turn before. */
+  /** Tokens before the turn, then the tokens drawn for this turn so far (`resumedTokens`). */
   readonly context: Int32Array
   readonly resumedTokens: number
   readonly maxTokens: number
@@ -24,10 +24,10 @@ export interface DrawnTurn {
   readonly finish: 'stop' | 'length'
 }
 
-/** Sigma of the logarithm of lengths. */
+/** Sigma of the lengths' logarithm. */
 const spread = 0.8
 
-/** @param medianTokens of a turn's length */
+/** @param medianTokens median length of a turn */
 export function turnDrawer(vocabulary: number, medianTokens: number): (turn: TurnToDraw) => DrawnTurn {
   const hazards: number[] = []
   const hazard = (length: number): number => (hazards[length] ??= hazardOf(length, medianTokens))
@@ -36,7 +36,7 @@ export function turnDrawer(vocabulary: number, medianTokens: number): (turn: Tur
     const stops = [...new Set(stopTokens)].filter(token => token >= 0 && token < vocabulary)
     const begin = hashOf(context.subarray(0, context.length - resumedTokens))
     const key = mixed(begin ^ mixed(temperature === 0 ? 0 : seed))
-    /** In [0, 1), by its number: two a token, whatever comes of them. */
+    /** Uniform in [0, 1) by index. Each token uses two, whatever their outcome. */
     const uniform = (number: number) => mixed(key + Math.imul(number + 1, golden)) / 2 ** 32
     const tokens = new Int32Array(maxTokens)
     const logprobs = new Float32Array(maxTokens)
@@ -55,7 +55,7 @@ export function turnDrawer(vocabulary: number, medianTokens: number): (turn: Tur
   }
 }
 
-/** Probability that a turn which has `length` tokens ends with the next one. */
+/** Returns the probability that a turn of `length` tokens ends with the next token. */
 function hazardOf(length: number, medianTokens: number): number {
   const longer = (tokens: number) =>
     tokens === 0 ? 1 : erfc(Math.log(tokens / medianTokens) / (spread * Math.SQRT2)) / 2
@@ -67,7 +67,7 @@ const erfcSeries = [
   ...[-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223],
 ]
 
-/** 1 − erf(x), to 1.2e-7 of its value (Numerical Recipes, 2nd edition, §6.2, erfcc). */
+/** Returns 1 − erf(x), with a relative error below 1.2e-7 (Numerical Recipes, 2nd edition, §6.2, erfcc). */
 function erfc(x: number): number {
   const t = 1 / (1 + Math.abs(x) / 2)
   const series = erfcSeries.reduce((sum, coefficient) => sum * t + coefficient, 0)
@@ -75,13 +75,13 @@ function erfc(x: number): number {
   return x >= 0 ? tail : 2 - tail
 }
 
-/** FNV-1a over the ids. */
+/** Hashes token ids with FNV-1a. */
 const hashOf = (tokens: Int32Array): number =>
   tokens.reduce((hash, token) => Math.imul(hash ^ token, 0x01000193), 0x811c9dc5 | 0)
 
 const golden = 0x9e3779b9
 
-/** The finaliser of MurmurHash3 (A. Appleby): a uint32, each bit of which every bit of `x` may turn. */
+/** Mixes a uint32 with the finaliser of MurmurHash3 (A. Appleby): every input bit affects every output bit. */
 function mixed(x: number): number {
   let h = x | 0
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b)

@@ -1,15 +1,15 @@
 /**
- * An engine as the simulator knows it: its sizes, whose scheduling rules it follows, and how long a step lasts (DESIGN §9).
+ * Models an engine for the simulator: its sizes, its family's scheduling rules, and the duration of a step.
  *
- * in   what one iteration computes: decoding sequences with their keys and values, chunks of prompts      out  ms
- * One step over n scheduled tokens, d of them decodes:
+ * in   the work of one step: decoding sequences with their keys and values, chunks of prompts      out  ms
+ * A step over n scheduled tokens, d of them decodes, lasts
  * `overhead + hypot(denseFloor, densePerToken·n) + [d > 0: decodeBase + decodePerSequence·d + decodePerKvToken·ΣKV]
  *  + Σ chunks of q tokens on k cached (prefillPerToken·q + prefillPerPair·q·(k + q/2))
  *  + [d = 0: prefillBase] + [d > 0 and there are chunks: mixedPerSequence·d]`.
- * ΣKV is what the decoding tokens attend to: everything before each of them, and itself.
+ * ΣKV counts the tokens that the decoding tokens attend to: everything before each of them, and the token itself.
  */
 
-/** Coefficients in ms, ms a token, ms a sequence, ms a pair of a new and an older token. */
+/** Coefficients in ms, ms per token, ms per sequence, ms per pair of a new and an older token. */
 export interface StepMs {
   readonly overhead: number
   readonly denseFloor: number
@@ -20,40 +20,40 @@ export interface StepMs {
   readonly prefillBase: number
   readonly prefillPerToken: number
   readonly prefillPerPair: number
-  /** Of each decoding sequence, in a step that computes prompts beside it. Default 0. */
+  /** Added per decoding sequence in a step that also computes prompts. Default 0. */
   readonly mixedPerSequence?: number | undefined
 }
 
 export const familyNames = ['vllm', 'sglang'] as const
-/** Whose rules of admission, batching and preemption an engine follows. */
+/** Inference server whose rules of admission, batching and preemption an engine follows. */
 export type EngineFamily = (typeof familyNames)[number]
 
 /** The content of an engine model file. */
 export interface EngineModel {
   readonly name: string
   readonly family: EngineFamily
-  /** Room for keys and values; what is left over from whole blocks is not used. */
+  /** Room for keys and values, in tokens. Only whole blocks are used. */
   readonly kvTokens: number
   readonly blockTokens: number
-  /** Sequences that run at once. */
+  /** Most sequences that run at once. */
   readonly maxSequences: number
-  /** Tokens that one step computes at most: its chunks of prompts and, but for SGLang, a token for every decode. */
+  /** Most tokens of one step: chunks of prompts and, except for SGLang, one token per decode. */
   readonly maxBatchTokens: number
   /** One copy of a group's prompt serves all its members. */
   readonly prefixSharing: boolean
   readonly stepMs: StepMs
 }
 
-/** q tokens of a prompt behind k that are there already. */
+/** A chunk of q prompt tokens after k cached tokens. */
 export interface PrefillShape {
   readonly cachedTokens: number
   readonly tokens: number
 }
 
-/** Keys and values in whole blocks. */
+/** Returns the number of whole KV blocks. */
 export const capacityBlocks = (model: EngineModel): number => Math.floor(model.kvTokens / model.blockTokens)
 
-/** How long one step lasts, ms. */
+/** Returns the duration of one step, ms. */
 export function stepMs(
   { stepMs: c }: EngineModel,
   decodes: number,
@@ -72,7 +72,10 @@ export function stepMs(
   return c.overhead + dense + attention + prefill
 }
 
-/** How long `steps` pure decode steps last, ms; `kvTokens` is what the first attends to, and each sequence grows by one a step. */
+/**
+ * Returns the duration of `steps` pure decode steps, ms.
+ * @param kvTokens tokens that the first step attends to; each sequence grows by one token per step
+ */
 export function decodeStepsMs(model: EngineModel, decodes: number, kvTokens: number, steps: number): number {
   const growth = (model.stepMs.decodePerKvToken * decodes * steps * (steps - 1)) / 2
   return steps * stepMs(model, decodes, kvTokens, []) + growth

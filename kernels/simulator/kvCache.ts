@@ -1,29 +1,30 @@
 /**
- * The KV cache of a simulated engine, counted in blocks: what running sequences refer to, what is only kept, what is free.
+ * Simulates an engine's KV cache in blocks: referenced by running sequences, kept for later, or free.
  *
- * in   sequences that are opened, grow and are closed        out  whether there is room, and what of a prefix is there
- * Invariant: referenced + kept + free = capacity, none negative. Kept blocks are evicted in the order in which they were
- * closed, a prefix from its end. A group's prompt is one entry that all its members refer to, in whole blocks.
+ * in   sequences that are opened, grow and are closed        out  whether there is room, and how much of a prefix is cached
+ * A group's prompt is one entry of whole blocks, shared by its members.
+ * Invariant: referenced + kept + free = capacity, none negative. Kept blocks are evicted least recently closed first, a
+ * prefix from its end.
  */
 import { capacityBlocks, type EngineModel } from './engineModel'
 
-/** What a sequence holds. Written by the cache alone. */
+/** Blocks of a sequence. Only the cache writes them. */
 export interface Hold {
   readonly trajectory: string
   readonly group: string
   readonly promptTokens: number
-  /** Blocks of the group's prompt at its beginning that it refers to. */
+  /** Blocks of the group's prompt that the sequence references. */
   sharedBlocks: number
   ownBlocks: number
-  /** It computes the group's prompt for all: its first blocks become the shared ones. */
+  /** The sequence computes the group's prompt for all members: its first blocks become the shared ones. */
   builds: boolean
 }
 
-/** Blocks that may be evicted: a trajectory's own between its turns, or a prompt that no running sequence refers to. */
+/** Evictable blocks: a trajectory's own blocks between turns, or a prompt that no running sequence references. */
 interface Kept {
   readonly owner: Map<string, Kept>
   readonly key: string
-  /** Blocks of the prompt that come before these. */
+  /** Number of the prompt's blocks before these. */
   readonly behind: number
   blocks: number
 }
@@ -39,7 +40,7 @@ export class KvCache {
   readonly blockTokens: number
   referencedBlocks = 0
   keptBlocks = 0
-  /** What opened contexts found there, tokens. */
+  /** Tokens that opened contexts found in the cache. */
   foundTokens = 0
   private readonly sharing: boolean
   private readonly prompts = new Map<string, Kept>()
@@ -53,7 +54,7 @@ export class KvCache {
     this.sharing = model.prefixSharing
   }
 
-  /** Free ones and those that may be evicted. */
+  /** Free and evictable blocks. */
   get availableBlocks(): number {
     return this.blocks - this.referencedBlocks
   }
@@ -62,26 +63,26 @@ export class KvCache {
     return this.referencedBlocks * this.blockTokens
   }
 
-  /** Tokens in front of a context of `tokens` that are there. At least one is left to compute. */
+  /** Returns how many leading tokens of a context are cached. At least one token is left to compute. */
   cachedTokens(hold: Hold, tokens: number): number {
-    return this.look(hold, tokens).blocks * this.blockTokens
+    return this.find(hold, tokens).blocks * this.blockTokens
   }
 
-  /** Whether a context of `tokens` could be opened and computed as a whole. */
+  /** Says whether a context of `tokens` could be opened and computed completely. */
   hasRoomFor(hold: Hold, tokens: number): boolean {
     return this.missingBlocks(hold, tokens) <= this.availableBlocks
   }
 
-  /** Blocks that opening a context of `tokens` takes out of the available ones, for what is there and what is not. */
+  /** Returns how many available blocks a context of `tokens` takes, for its cached part and the rest. */
   missingBlocks(hold: Hold, tokens: number): number {
-    const { prompt, shared } = this.look(hold, tokens)
+    const { prompt, shared } = this.find(hold, tokens)
     const referenced = prompt !== undefined && prompt.references > 0 ? shared : 0
     return this.blocksOf(tokens) - referenced
   }
 
-  /** Takes what is there of a context of `tokens`; returns how many tokens that is. */
+  /** References the cached part of a context. Returns its number of tokens. */
   open(hold: Hold, tokens: number): number {
-    const { prompt, shared, own, blocks } = this.look(hold, tokens)
+    const { prompt, shared, own, blocks } = this.find(hold, tokens)
     if (own !== undefined) this.drop(own)
     if (shared > 0) this.refer(prompt!)
     hold.sharedBlocks = shared
@@ -93,7 +94,7 @@ export class KvCache {
     return blocks * this.blockTokens
   }
 
-  /** Makes room for the first `tokens` of a sequence; false, and nothing changed, where there is none. */
+  /** Allocates blocks for the first `tokens` of a sequence. Returns false, and changes nothing, if there is no room. */
   grow(hold: Hold, tokens: number): boolean {
     const more = this.blocksOf(tokens) - hold.sharedBlocks - hold.ownBlocks
     if (more <= 0) return true
@@ -102,7 +103,7 @@ export class KvCache {
     return true
   }
 
-  /** The sequence no longer runs. Whole blocks of its first `keepTokens` are kept until others need the room. */
+  /** Closes a sequence. Whole blocks of its first `keepTokens` stay cached until they are evicted. */
   close(hold: Hold, keepTokens: number): void {
     const whole = Math.floor(keepTokens / this.blockTokens)
     const blocks = Math.min(Math.max(0, whole - hold.sharedBlocks), hold.ownBlocks)
@@ -123,8 +124,8 @@ export class KvCache {
     hold.builds = false
   }
 
-  /** Forgets all that is kept: weights have changed. */
-  forget(): void {
+  /** Drops all kept blocks, since new weights make them useless. */
+  clear(): void {
     for (const kept of [...this.evictable]) this.drop(kept)
   }
 
@@ -132,17 +133,17 @@ export class KvCache {
     return Math.ceil(tokens / this.blockTokens)
   }
 
-  /** Blocks of the prompt that every member finds: the block of its last token is computed again by each. */
+  /** Returns the prompt's sharable blocks. Each member computes the block of the prompt's last token itself. */
   private wholeBlocks({ promptTokens }: Hold): number {
     return Math.floor((promptTokens - 1) / this.blockTokens)
   }
 
-  private look(hold: Hold, tokens: number) {
+  private find(hold: Hold, tokens: number) {
     const most = Math.floor((tokens - 1) / this.blockTokens)
     const found = this.sharing ? (this.prompts.get(hold.group) as Prompt | undefined) : undefined
     const prompt = found?.tokens === hold.promptTokens ? found : undefined
     const own = this.trajectories.get(hold.trajectory)
-    // Own blocks are worth something only behind all of the prompt that they were computed behind.
+    // Own blocks are useful only if all prompt blocks before them are still cached.
     if (own !== undefined && own.behind <= (prompt?.blocks ?? 0) && own.behind + own.blocks > 0 && own.behind <= most) {
       return { prompt, shared: own.behind, own, blocks: Math.min(most, own.behind + own.blocks) }
     }
@@ -175,7 +176,7 @@ export class KvCache {
     const whole = this.wholeBlocks(hold)
     const common = Math.min(more, whole - prompt.blocks)
     if (common > 0) {
-      // Its first block makes the builder one of those that refer to the prompt.
+      // With its first block the builder becomes one of the prompt's references.
       if (hold.sharedBlocks === 0) prompt.references++
       prompt.blocks += common
       hold.sharedBlocks += common

@@ -1,17 +1,18 @@
 /**
- * Non-negative least squares, exactly, for a handful of coefficients.
+ * Solves non-negative least squares exactly, for up to about ten coefficients.
  *
- * in   rows of what is added up and the sum that was measured, a weight for each        out  coefficients, none negative
- * Of every subset of the coefficients the unconstrained solution is taken, and of those without a negative one the best.
+ * in   rows of terms and their measured sum, with a weight each        out  coefficients, none negative
+ * Solves the unconstrained problem for each of the 2^n subsets of coefficients, and returns the best solution without a
+ * negative coefficient.
  */
 
-/** `x` [coefficients], `y` what the row came to. */
+/** x: [coefficients] terms; y: their measured sum. */
 export interface Row {
   readonly x: ArrayLike<number>
   readonly y: number
 }
 
-/** @param weights [rows] of the squared errors */
+/** @param weights [rows] weights of the squared errors */
 export function leastSquares(rows: readonly Row[], weights: readonly number[]): readonly number[] {
   const size = rows[0]!.x.length
   const scale = Array.from({ length: size }, (_, i) => rows.reduce((most, { x }) => Math.max(most, x[i]!), 1e-300))
@@ -46,7 +47,7 @@ export function leastSquares(rows: readonly Row[], weights: readonly number[]): 
   return best
 }
 
-/** Gaussian elimination with pivots; null for a matrix that is (nearly) singular. */
+/** Solves a linear system by Gaussian elimination with partial pivoting; null for a (nearly) singular matrix. */
 function solve(matrix: readonly (readonly number[])[], right: readonly number[]): readonly number[] | null {
   const n = right.length
   const largest = matrix.reduce((most, row, i) => Math.max(most, row[i]!), 0)

@@ -1,8 +1,8 @@
 /**
- * The loads that scheduling policies are compared on: one that is looked at closely, and a sweep around it. Their seeds
- * stand here. kv-headroom was tuned on the base load before the sweep's seeds were fixed, and on the sweep after.
+ * Defines the loads on which scheduling policies are compared: a base load and a sweep around it, with fixed seeds.
  *
- * The engine is a Qwen3-14B on an H100, from the tables of AIConfigurator for vLLM 0.24 (Apache-2.0), fitted by us.
+ * kv-headroom was tuned on the base load before the sweep's seeds were fixed, and on the sweep afterwards.
+ * The engine is a Qwen3-14B on an H100, fitted to the tables of AIConfigurator for vLLM 0.24 (Apache-2.0).
  */
 import type { EngineModel } from './engineModel'
 import type { TracedTrajectory } from './trace'
@@ -45,7 +45,7 @@ function load(name: string, engines: number, kvTokens: number, shape: Partial<Wo
 
 export const baseLoad = (engines = 64, seed = 1): Load => load('base', engines, h100.kvTokens, {}, seed)
 
-/** KV from scarce to plentiful, lengths alike and unlike, quick and slow tools, few and many turns. */
+/** Varies KV from scarce to plentiful, the spread of lengths, fast and slow tools, few and many turns: 32 loads. */
 export function* sweepLoads(engines: number): Generator<Load> {
   let seed = 100
   for (const kvTokens of [134_000, 268_000, 402_000, 1_072_000]) {

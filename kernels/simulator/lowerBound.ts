@@ -1,11 +1,11 @@
 /**
- * No scheduler could be done sooner: two bounds on the makespan of a load, of which the larger counts.
+ * Computes a lower bound on the makespan of a load under any scheduler: the larger of two bounds.
  *
- * in   a trace, an engine model, how many engines        out  ms
- * 1. The longest chain: a trajectory alone on an engine, which keeps all of it between turns.
- * 2. The work: every step's time is dealt to the tokens that it computes. A decoding sequence carries its own terms, and of
- *    the step's fixed cost the larger of two shares that add up to no more than one over any batch that fits: one in
- *    `maxSequences`, or its own tokens' share of the KV. hypot(f, x) ≥ a·f + b·x for a² + b² = 1 splits the dense part.
+ * in   a trace, an engine model, the number of engines        out  ms
+ * 1. Longest chain: a trajectory alone on an engine that caches all of it between turns.
+ * 2. Total work: a step's time is divided among the tokens that it computes. A decoding sequence bears its own terms, and a
+ *    share of the step's fixed cost: 1/`maxSequences`, or its own tokens' share of the KV, whichever is larger in total. Over
+ *    any batch that fits, each kind of share sums to at most one. hypot(f, x) ≥ a·f + b·x for a² + b² = 1 splits the dense part.
  */
 import { capacityBlocks, decodeStepsMs, type EngineModel, stepMs } from './engineModel'
 import { firstArrivalMs, type TracedTrajectory } from './trace'
@@ -23,17 +23,17 @@ export function lowerBoundMs(trace: readonly TracedTrajectory[], model: EngineMo
   return { chainMs, workMs, ms: Math.max(chainMs, workMs) }
 }
 
-/** A trajectory from its arrival to its end on an engine of its own, with everything of earlier turns cached. */
+/** Returns the time from a trajectory's arrival to its end on an engine of its own, with all earlier turns cached. */
 function aloneMs({ promptTokens, turns }: TracedTrajectory, model: EngineModel): number {
   let context = promptTokens
   let cached = 0
   let ms = 0
   turns.forEach(({ newTokens, toolMs, toolTokens }, i) => {
-    // Prompts of others may be there before; no prefill is shorter than that of one token.
+    // Another member may have computed the prompt. Even then at least one token is prefilled.
     const tokens = i === 0 && model.prefixSharing ? 1 : context - cached
     for (let done = 0; done < tokens; done += model.maxBatchTokens) {
       const chunk = Math.min(model.maxBatchTokens, tokens - done)
-      // Beside decodes of others a step has no `prefillBase`.
+      // A step with decodes of other sequences has no `prefillBase`.
       ms += stepMs(model, 0, 0, [{ cachedTokens: context - tokens + done, tokens: chunk }]) - model.stepMs.prefillBase
     }
     if (newTokens > 1) ms += decodeStepsMs(model, 1, context + 1, newTokens - 1)
@@ -48,7 +48,7 @@ const angles = Array.from({ length: 19 }, (_, i) => (i * Math.PI) / 36)
 
 function leastWorkMs(trace: readonly TracedTrajectory[], model: EngineModel): number {
   const { family, stepMs: c, maxSequences, maxBatchTokens, prefixSharing, blockTokens } = model
-  // SGLang decodes all that runs, whatever a step's budget of tokens is.
+  // SGLang decodes all running sequences, whatever a step's token budget is.
   const most = family === 'vllm' ? Math.min(maxSequences, maxBatchTokens) : maxSequences
   const room = capacityBlocks(model) * blockTokens
   const sums = { decodes: 0, attended: 0, own: 0, prefilled: 0, pairs: 0 }

@@ -1,15 +1,15 @@
 /**
- * Turns once more on an engine of given step times, each beginning when it did: what was computed in each one's time.
+ * Replays measured turns on an engine with given step times, and records the work done during each turn.
  *
- * in   turns of one engine with their beginning and lengths, how long a step lasts        out  for each the work in its two spans
- * Invariant: a step has all sequences that decode and what fits of the prompts, in the order in which they really gave their
- * first tokens; a turn that comes in the middle of a step waits for its end. What was in the cache is as it was measured:
- * memory is not simulated; at least a token is computed.
+ * in   turns of one engine with their start and lengths, the duration of a step        out  per turn, the work before and after its first token
+ * Turns start when they did. Cached tokens are as measured: memory is not simulated, and at least one token is computed.
+ * Invariant: a step has all decoding sequences, and as many prompt tokens as fit, in the measured order of first tokens. A
+ * turn that arrives during a step waits for its end.
  */
 import type { PrefillShape } from './engineModel'
 
 export interface ReplayedTurn {
-  /** When the engine was given it; the step that was under way is part of its wait. */
+  /** Time of the request; its wait includes the rest of the step then running. */
   readonly startedMs: number
   readonly firstTokenMs: number
   readonly contextTokens: number
@@ -17,13 +17,13 @@ export interface ReplayedTurn {
   readonly newTokens: number
 }
 
-/** What one step computes, as the numbers that its time is a sum over. */
+/** Returns the work of one step: the terms that its duration is a sum of. */
 export type StepWork = (decodes: number, kvTokens: number, chunks: readonly PrefillShape[]) => Float64Array
 
 export interface ReplayedWork {
-  /** From its beginning to its first token, with the rest of the step that was under way. */
+  /** Work from the start to the first token, including the rest of the step then running. */
   readonly first: Float64Array
-  /** From that to its last token. */
+  /** Work from the first token to the last. */
   readonly further: Float64Array
 }
 
@@ -31,12 +31,12 @@ interface Sequence {
   readonly turn: number
   computed: number
   left: number
-  /** All work up to its beginning, and up to its first token. */
+  /** Total work of the engine up to the turn's start, and up to its first token. */
   readonly before: Float64Array
   first: Float64Array
 }
 
-/** @param turns in the order of their beginning; @returns [turn] */
+/** @param turns in the order of their start; @returns the work per turn, in the same order */
 export function replayTurns(
   turns: readonly ReplayedTurn[],
   maxBatchTokens: number,

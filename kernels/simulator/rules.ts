@@ -1,35 +1,35 @@
 /**
- * What the scheduling rules of an engine family have in common: what they see, and how far pure decoding may run ahead.
+ * Defines the scheduling rules of an engine family, and what all families share: preemption and runs of decode steps.
  *
- * in   the sequences that wait and run, the cache        out  the batch of the next step
- * Invariant: a batch is made from what a real engine knows; `newTokens` of a request ends decoding and nothing else.
+ * in   waiting and running sequences, the cache        out  the batch of the next step
+ * Invariant: rules use only what a real engine knows. A request's `newTokens` ends its decoding and affects nothing else.
  */
 import type { EngineModel } from './engineModel'
 import type { KvCache } from './kvCache'
 import type { Batch, Sequence } from './sequence'
 
-/** An engine's state as its rules see and change it. */
+/** State of an engine that its rules read and change. */
 export interface EngineState {
   readonly model: EngineModel
   readonly cache: KvCache
-  /** In the order in which they are looked at. */
+  /** In the order of admission. */
   readonly waiting: Sequence[]
-  /** In the order of their admission. */
+  /** In the order in which they were admitted. */
   readonly running: Sequence[]
-  /** Requests are admitted and preempted by their order rather than by their arrival. */
+  /** true: requests are admitted and preempted by their priority, else by their arrival. */
   readonly priority: boolean
 }
 
 export interface EngineRules {
-  /** Puts an arriving request in its place among those that wait. */
+  /** Inserts a request into the waiting queue. */
   enqueue(sequence: Sequence): void
-  /** Admits and preempts; null where nothing can run. */
+  /** Admits and preempts, and returns the next batch; null if nothing can run. */
   next(): Batch | null
-  /** A step of it is over: so many decode steps were done. */
-  stepped(decodeSteps: number): void
+  /** Records that a batch ended after `decodeSteps` decode steps. */
+  batchEnded(decodeSteps: number): void
 }
 
-/** Takes a sequence off the engine's running ones; all is to be computed again but what the cache keeps. */
+/** Preempts a running sequence. It must be computed again, except for what the cache keeps. */
 export function preempt(state: EngineState, sequence: Sequence, keepTokens: number): void {
   state.running.splice(state.running.indexOf(sequence), 1)
   state.cache.close(sequence, keepTokens)
@@ -38,18 +38,18 @@ export function preempt(state: EngineState, sequence: Sequence, keepTokens: numb
   sequence.preemptions++
 }
 
-/** How many steps the decodes may do before one of them ends or the cache has no block left; the first has its memory. */
+/** Returns how many steps the decodes can take until one ends or the cache is full. The first step's memory is allocated already. */
 export function decodeSteps(cache: KvCache, decodes: readonly Sequence[]): number {
   let most = Number.POSITIVE_INFINITY
   for (const { request, generated } of decodes) most = Math.min(most, request.newTokens - generated)
   return Math.min(most, stepsUntilFull(cache, decodes))
 }
 
-/** Steps that there are blocks for, the present one included, whose blocks are taken. */
+/** Returns the number of steps that blocks allow, including the present one, whose blocks are allocated. */
 function stepsUntilFull(cache: KvCache, decodes: readonly Sequence[]): number {
   const slack = slackOf(cache, decodes)
   const { blockTokens, availableBlocks } = cache
-  // In `blockTokens` steps every sequence takes one block.
+  // Every sequence takes one block per `blockTokens` steps.
   const periods = Math.floor(availableBlocks / decodes.length)
   let left = availableBlocks - periods * decodes.length
   let steps = periods * blockTokens
@@ -61,7 +61,7 @@ function stepsUntilFull(cache: KvCache, decodes: readonly Sequence[]): number {
   return steps + 1
 }
 
-/** [blockTokens] how many sequences have room for so many tokens beyond the present step's. */
+/** Returns [blockTokens]: entry n counts the sequences whose last block has room for n more tokens after the present step. */
 export function slackOf({ blockTokens }: KvCache, decodes: readonly Sequence[]): Int32Array {
   const slack = new Int32Array(blockTokens)
   for (const { sharedBlocks, ownBlocks, computed } of decodes) {

@@ -1,10 +1,11 @@
 /**
- * A turn on a simulated engine: what is to be computed, what is, and when it began and ended.
- * `computed` counts tokens whose keys and values are in the cache; the token sampled last never is until the next step.
+ * Defines a turn on a simulated engine: the request, its progress, and a batch of such sequences.
+ *
+ * `computed` counts tokens whose keys and values are cached. The last sampled token is computed in the next step.
  */
 import type { Hold } from './kvCache'
 
-/** What a trajectory had computed before, on any engine: computing it again is what preemption and eviction cost. */
+/** Longest context that a trajectory has had computed on any engine. Computing it again is the cost of preemption and eviction. */
 export interface History {
   computedTokens: number
 }
@@ -15,11 +16,11 @@ export interface TurnRequest {
   readonly turn: number
   readonly promptTokens: number
   readonly contextTokens: number
-  /** Tokens that it will sample, which no rule of an engine may look at. */
+  /** Tokens that the turn will sample. Scheduling rules must not read this. */
   readonly newTokens: number
-  /** Tokens that it may sample, which rules may look at. */
+  /** Most tokens that the turn may sample. Scheduling rules may read this. */
   readonly maxNewTokens: number
-  /** Smaller goes first and is preempted last, where priorities count. */
+  /** Priority: a smaller one goes first and is preempted last, on engines with priorities. */
   readonly order: number
   readonly history: History
 }
@@ -31,8 +32,9 @@ export interface Sequence extends Hold {
   computed: number
   generated: number
   decoding: boolean
-  /** When its first step began, and what of its context was there; −1 before. */
+  /** Start of its first step; −1 before. */
   startedMs: number
+  /** Tokens of its context that were cached at the start. */
   cachedTokens: number
   firstTokenMs: number
   preemptions: number
@@ -59,16 +61,16 @@ export function newSequence(request: TurnRequest, arrival: number): Sequence {
   }
 }
 
-/** Tokens known so far: the context and what was sampled. */
+/** Returns the number of known tokens: the context plus the sampled tokens. */
 export const knownTokens = ({ request, generated }: Sequence): number => request.contextTokens + generated
 
-/** A part of a prompt (or of what is computed again) in one step. */
+/** Tokens of a prompt, or of a preempted context, that one step computes. */
 export interface Chunk {
   readonly sequence: Sequence
   readonly tokens: number
 }
 
-/** One step of an engine, its memory taken already; the decodes may go on for `steps` such steps. */
+/** One step of an engine with its memory allocated. Its decodes can continue for `steps` such steps. */
 export interface Batch {
   readonly chunks: readonly Chunk[]
   readonly decodes: readonly Sequence[]

@@ -1,12 +1,13 @@
 /**
- * SGLang's scheduler (its defaults, read 2026): prompts before decodes, each in steps of their own.
+ * Simulates SGLang's scheduler (its defaults, read in 2026): prompts before decodes, in separate steps.
  *
- * - Admission in order of arrival: what a request is to compute and may write (at most 4096 of it) must be less than what
- *   is available, less an estimate of what running requests will write: the same, times a ratio.
- * - The ratio begins at 0.7, falls to a seventh of that over 600 decode steps, and begins anew when the engine is idle.
- * - A decode step without memory retracts those that have written least (of these the longest prompt) until it has it; they
- *   go to the end of the queue, keep their prompt in the prefix cache, and the ratio rises to what was written so far.
- * - The prompt that fills a step's budget goes on in the next one.
+ * - Admission in order of arrival: the tokens that a request must compute and may write (counted up to 4096) must be fewer
+ *   than the available tokens minus the estimate for running requests, which is what they may write times a ratio.
+ * - The ratio starts at 0.7, falls to 14 % of that over 600 decode steps, and is reset when the engine is idle.
+ * - A decode step without memory retracts the requests that have written least (among equals the longest prompt first)
+ *   until it has memory. They go to the end of the queue, their prompts stay in the prefix cache, and the ratio rises to
+ *   what has been written so far.
+ * - A prompt that fills a step's budget continues in the next step.
  */
 import { decodeSteps, type EngineRules, type EngineState, preempt, slackOf } from './rules'
 import { type Batch, type Chunk, knownTokens, type Sequence } from './sequence'
@@ -15,7 +16,7 @@ const clippedNewTokens = 4096
 const firstRatio = 0.7
 const leastRatio = firstRatio * 0.14
 const decayPerStep = (firstRatio - leastRatio) / 600
-/** Steps of each remaining request that the ratio after a retraction provides for. */
+/** Decode steps per remaining request for which the ratio after a retraction leaves room. */
 const retractSteps = 20
 
 export function sglangRules(state: EngineState): EngineRules {
@@ -26,7 +27,7 @@ export function sglangRules(state: EngineState): EngineRules {
   const clipped = (sequence: Sequence): number => Math.min(mayWrite(sequence), clippedNewTokens)
   const paged = (tokens: number): number => Math.ceil(tokens / cache.blockTokens) * cache.blockTokens
 
-  /** What a request is counted with when it asks to be admitted. */
+  /** Returns the tokens that admission counts for a request. */
   function demand(sequence: Sequence): number {
     const known = knownTokens(sequence)
     return paged(known - cache.cachedTokens(sequence, known)) + clipped(sequence)
@@ -49,13 +50,13 @@ export function sglangRules(state: EngineState): EngineRules {
       running.push(head)
       chunks.push({ sequence: head, tokens })
       budget -= tokens
-      // One that goes on in the next step is the last of this one.
+      // A prompt that continues in the next step is the last of this one.
       if (head.computed + tokens < known) return
       promised += clipped(head)
     }
   }
 
-  /** Takes the memory for one more token of every running sequence. */
+  /** Allocates memory for one more token of every running sequence; retracts sequences until there is enough. */
   function makeRoom(): void {
     const missing = () => running.filter(one => (one.sharedBlocks + one.ownBlocks) * cache.blockTokens <= one.computed)
     let retracted = false
@@ -78,7 +79,7 @@ export function sglangRules(state: EngineState): EngineRules {
     for (const sequence of running) {
       if (sequence.decoding) continue
       const tokens = Math.min(knownTokens(sequence) - sequence.computed, model.maxBatchTokens)
-      // Nothing was decoded since it was admitted, so the room that it was admitted for is still there.
+      // Nothing was decoded since its admission, so its memory is still available.
       cache.grow(sequence, sequence.computed + tokens)
       chunks.push({ sequence, tokens })
     }
@@ -91,14 +92,14 @@ export function sglangRules(state: EngineState): EngineRules {
     return { chunks, decodes, steps: waiting.length === 0 ? most : stepsUntilAdmission(decodes, most) }
   }
 
-  /** While decoding, memory shrinks and the ratio falls: the first step before which the head of the queue may be let in. */
+  /** Returns the first step before which the head of the queue may be admitted. While decoding, free memory and the ratio both fall. */
   function stepsUntilAdmission(decodes: readonly Sequence[], most: number): number {
     if (running.length >= model.maxSequences) return most
     const head = waiting[0]!
     const needed = demand(head)
     const slack = slackOf(cache, decodes)
     const growing = decodes.filter(one => mayWrite(one) <= clippedNewTokens).length
-    // From where another one may write no more than what is looked at, the estimate falls faster.
+    // Once another request may write less than 4096 tokens, the estimate falls faster.
     const longer = decodes.map(one => mayWrite(one) - clippedNewTokens).filter(steps => steps > 0)
     const last = Math.min(most, ...longer)
     let free = cache.availableBlocks
@@ -115,13 +116,13 @@ export function sglangRules(state: EngineState): EngineRules {
   return {
     enqueue: sequence => waiting.push(sequence),
     next,
-    stepped: steps => {
+    batchEnded: steps => {
       ratio = Math.max(leastRatio, ratio - steps * decayPerStep)
     },
   }
 }
 
-/** Whether `one` is retracted before `other`: it has written less, or as much behind a longer prompt. */
+/** Says whether `one` is retracted before `other`: it has written less, or as much after a longer prompt. */
 function goesBefore(one: Sequence, other: Sequence): boolean {
   if (one.generated !== other.generated) return one.generated < other.generated
   if (one.request.contextTokens !== other.request.contextTokens) {

@@ -1,10 +1,9 @@
 /**
- * A fleet of simulated engines under the scheduler that also runs live: no copy of a policy, the same calls in the same
- * order as the scheduler actor makes them.
+ * Simulates a fleet of engines under the same scheduler code that runs live, called as the scheduler actor calls it.
  *
- * in   a trace, an engine model, how many engines, a policy        out  what a real run of it would have measured
- * Invariant: no clock, no chance: time is the simulation's, and the same input gives the same result. Whatever happens at
- * one time is told to the scheduler before it decides, and its decisions reach the engines before their next step.
+ * in   a trace, an engine model, a number of engines, a policy        out  the measurements that a real run would have made
+ * Invariant: deterministic, with simulated time only. The scheduler gets all events of one time before it decides, and the
+ * engines get its decisions before their next step.
  */
 import { type EngineId, engineId, type GroupId, type TrajectoryId } from '../../messages/ids'
 import type { PolicyName, Scheduler, SchedulerOptions, TurnAssignment } from '../scheduling/contract'
@@ -22,24 +21,23 @@ export interface SimulationOptions {
   readonly policy: PolicyName
   readonly scheduler?: SchedulerOptions
   /**
-   * Requests carry the start order of their trajectory as their priority, and the engines heed it. Default: as the live
-   * system would for this family and policy, that is kv-headroom on vLLM; the other policies have their engines' queues
-   * in order of arrival, as the systems that they are taken from.
+   * Engines use the start order of a request's trajectory as its priority. Default: true for kv-headroom on vLLM, as in the
+   * live system, else false. Engines of the other policies queue in order of arrival, as the systems behind them do.
    */
   readonly priority?: boolean
-  /** What a recipe would let a context grow to, tokens. Default: the longest of the trace. */
+  /** Longest context that a recipe would allow, tokens. Default: the longest of the trace. */
   readonly boundTokens?: number
-  /** Engines report their KV this often. Default 1 s; 0: never. */
+  /** Period of the engines' KV reports. Default 1 s; 0: never. */
   readonly statusMs?: number
-  /** New weights come this often, pause every engine for so long, and make what is kept useless. Default: never. */
+  /** Period of new weights, which pause every engine and clear its cache of closed sequences. Default: never. */
   readonly weights?: { readonly everyMs: number; readonly pauseMs: number }
-  /** Takes every step by itself, for checking that taking many as one changes nothing. */
+  /** Simulates every step separately, for tests that merging steps changes nothing. */
   readonly stepwise?: boolean
-  /** Sees every call of the scheduler, before it is made; for comparing with a live one. */
+  /** Receives every call to the scheduler before it is made, for comparison with a live scheduler. */
   readonly observe?: (event: SchedulerEvent) => void
 }
 
-/** Times are from the first arrival on. */
+/** A call to the scheduler. Times count from the first arrival. */
 export type SchedulerEvent =
   | { readonly kind: 'asked'; readonly atMs: number; readonly trajectory: string; readonly turn: number }
   | ({ readonly kind: 'ended'; readonly atMs: number; readonly trajectory: string; readonly turn: number } & EndedTurn)
@@ -65,19 +63,19 @@ interface Event extends HeapItem {
   readonly happens: () => unknown
 }
 
-/** Happens again and again, whatever else does. */
+/** A periodic event. */
 interface Clock {
   readonly periodMs: number
   readonly happens: () => void
   nextMs: number
 }
 
-/** More often than this nothing is reported and no weights come: such a period was not meant in ms. */
+/** Least period of reports and weights. A shorter one was probably not meant in ms. */
 const shortestPeriodMs = 1
 
 const soonest = (a: Event, b: Event): number => a.atMs - b.atMs || a.number - b.number
 
-/** @throws RangeError on a trace that the engine cannot hold, or options that are none. */
+/** @throws RangeError on a trace that the engine cannot hold, or an option out of range */
 export function simulate(trace: readonly TracedTrajectory[], options: SimulationOptions) {
   const fault = traceFault(trace, options.model) ?? optionFault(trace, options)
   if (fault !== null) throw new RangeError(fault)
@@ -89,9 +87,9 @@ class Simulation {
   private readonly engines = new Map<EngineId, SimulatedEngine>()
   private readonly rollouts = new Map<string, Rollout>()
   private readonly events = new Heap<Event>(soonest)
-  /** The end of each engine's batch. */
+  /** Event at the end of each engine's batch. */
   private readonly ends = new Map<EngineId, Event>()
-  /** Engines whose batch is over, or that were given something. */
+  /** Engines whose batch has ended, or that got a request. */
   private readonly changed = new Set<EngineId>()
   private readonly pausedUntil = new Map<EngineId, number>()
   private readonly tally: Tally
@@ -102,7 +100,7 @@ class Simulation {
   private readonly clocks: Clock[] = []
   private open: number
   /** Turns that were asked for and have not ended. */
-  private turnsOut = 0
+  private openTurns = 0
 
   constructor(
     trace: readonly TracedTrajectory[],
@@ -122,7 +120,7 @@ class Simulation {
       const { trajectoryId, promptTokens, arrivalMs } = traced
       const rollout = { traced, order, history, turn: 0, contextTokens: promptTokens, askedMs: 0, engine: null }
       this.rollouts.set(trajectoryId, rollout)
-      // From the first arrival on: small numbers, so that a short step is not lost in the sum with a date.
+      // Times count from the first arrival: added to a date, a short step would be lost to rounding.
       this.at(arrivalMs - firstMs, () => this.ask(rollout))
     })
     for (let i = 0; i < options.engines; i++) this.join(engineId(`engine-${i}`))
@@ -131,17 +129,18 @@ class Simulation {
   run() {
     const { statusMs = 1000, weights } = this.options
     if (statusMs > 0) this.every(statusMs, () => this.report())
-    if (weights) this.every(weights.everyMs, () => this.takeWeights(weights.pauseMs))
+    if (weights) this.every(weights.everyMs, () => this.updateWeights(weights.pauseMs))
     for (let next = this.events.peek(); next !== undefined && this.open > 0; next = this.events.peek()) {
-      if (this.turnsOut === 0) this.skipTo(next.atMs)
+      if (this.openTurns === 0) this.skipTo(next.atMs)
       this.nowMs = this.clocks.reduce((soonestMs, { nextMs }) => Math.min(soonestMs, nextMs), next.atMs)
       for (const clock of this.clocks) this.tick(clock)
       while (this.events.peek()?.atMs === this.nowMs) this.events.pop()!.happens()
       this.decide()
-      for (const engine of this.changed) this.look(engine)
+      for (const engine of this.changed) this.schedule(engine)
       this.changed.clear()
     }
-    if (this.open > 0) throw new Error(`${this.open} trajectories wait for ever`)
+    if (this.open > 0)
+      throw new Error(`the simulation stopped: no event is left, and ${this.open} trajectories still wait`)
     return this.tally.result(this.options.policy, [...this.engines.values()], this.nowMs)
   }
 
@@ -178,20 +177,20 @@ class Simulation {
     clock.nextMs += clock.periodMs
   }
 
-  /** While no turn is out, each tick of a clock says what the one before said: the last one before `atMs` is enough. */
+  /** Skips ticks while no turn is open, since each would repeat the one before: only the last tick before `atMs` is needed. */
   private skipTo(atMs: number): void {
     for (const clock of this.clocks) {
       clock.nextMs += Math.max(0, Math.floor((atMs - clock.nextMs) / clock.periodMs)) * clock.periodMs
     }
   }
 
-  /** Lets an engine see what has come for it, and books the end of its batch. */
-  private look(engine: EngineId): void {
+  /** Lets an engine schedule its requests, and sets the event at the end of its batch. */
+  private schedule(engine: EngineId): void {
     const simulated = this.engines.get(engine)!
     const paused = this.pausedUntil.get(engine) ?? 0
     const before = this.ends.get(engine)
     if (before === undefined && paused > this.nowMs) return
-    simulated.look(this.nowMs)
+    simulated.schedule(this.nowMs)
     const { endMs } = simulated
     if (before !== undefined) {
       if (before.atMs === endMs) return
@@ -214,7 +213,7 @@ class Simulation {
   private ask(rollout: Rollout): void {
     const { traced, turn, order, contextTokens } = rollout
     rollout.askedMs = this.nowMs
-    this.turnsOut++
+    this.openTurns++
     this.options.observe?.({ kind: 'asked', atMs: this.nowMs, trajectory: traced.trajectoryId, turn })
     this.scheduler.turnAsked({
       trajectory: traced.trajectoryId as TrajectoryId,
@@ -233,7 +232,7 @@ class Simulation {
     const rollout = this.rollouts.get(request.trajectory)!
     const { traced, turn } = rollout
     const trajectory = traced.trajectoryId as TrajectoryId
-    this.turnsOut--
+    this.openTurns--
     this.tally.turn(request, rollout.askedMs, firstTokenMs, this.nowMs)
     this.options.observe?.({ kind: 'ended', atMs: this.nowMs, trajectory, turn, ...ended })
     rollout.contextTokens += request.newTokens
@@ -253,7 +252,7 @@ class Simulation {
 
   private decide(): void {
     const { assignments, unfit } = this.scheduler.decide(this.nowMs)
-    if (unfit.length > 0) throw new Error(`the scheduler takes ${unfit[0]} for one that no engine could hold`)
+    if (unfit.length > 0) throw new Error(`the scheduler reports that ${unfit[0]} fits no engine`)
     if (assignments.length > 0) this.options.observe?.({ kind: 'decided', atMs: this.nowMs, assignments })
     for (const { trajectory, engine, order, movedFrom } of assignments) {
       const rollout = this.rollouts.get(trajectory)!
@@ -283,13 +282,13 @@ class Simulation {
     }
   }
 
-  /** Every engine ends its step, waits, and goes on; what its sequences have computed stays, as vLLM's pause with mode keep. */
-  private takeWeights(pauseMs: number): void {
+  /** Pauses every engine after its present step. Running sequences keep their KV, as in vLLM's pause with mode keep. */
+  private updateWeights(pauseMs: number): void {
     for (const [engine, simulated] of this.engines) {
-      if (this.ends.has(engine)) this.look(engine)
+      if (this.ends.has(engine)) this.schedule(engine)
       const from = this.ends.get(engine)?.atMs ?? this.nowMs
       this.pausedUntil.set(engine, from + pauseMs)
-      simulated.forget()
+      simulated.clearCache()
       this.at(from + pauseMs, () => this.changed.add(engine))
     }
   }
@@ -297,12 +296,12 @@ class Simulation {
 
 function optionFault(trace: readonly TracedTrajectory[], options: SimulationOptions): string | null {
   const { engines, boundTokens, statusMs = 1000, weights } = options
-  if (!Number.isInteger(engines) || engines < 1) return `${engines} engines: a whole number from 1`
+  if (!Number.isInteger(engines) || engines < 1) return `engines is ${engines}, expected a whole number from 1`
   if (statusMs !== 0 && !(statusMs >= shortestPeriodMs)) {
-    return `statusMs is ${statusMs}: 0 for never, or ms from ${shortestPeriodMs}`
+    return `statusMs is ${statusMs}, expected ms from ${shortestPeriodMs}, or 0 for never`
   }
   if (weights && !(weights.everyMs >= shortestPeriodMs && weights.pauseMs >= 0)) {
-    return `weights come every ${weights.everyMs} ms and pause ${weights.pauseMs} ms: ms from ${shortestPeriodMs}, and from 0`
+    return `weights come every ${weights.everyMs} ms and pause ${weights.pauseMs} ms: expected a period from ${shortestPeriodMs} ms and a pause from 0 ms`
   }
   if (weights && weights.pauseMs >= weights.everyMs) {
     return `weights come every ${weights.everyMs} ms and pause the engines for ${weights.pauseMs} ms: no engine would ever go on; the pause must be shorter`

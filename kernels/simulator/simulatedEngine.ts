@@ -1,9 +1,9 @@
 /**
- * A simulated engine: requests in, steps of its family's rules, ended turns out.
+ * Simulates one engine: it runs batches by its family's scheduling rules.
  *
- * in   requests, and the time up to which its present batch goes        out  what ended, and when its next batch is done
- * Invariant: a batch that has begun is done to the end of a step; a request that comes meanwhile is looked at then. Steps
- * that only decode are taken as one, in closed form, and cut short where something comes.
+ * in   requests, and the present time        out  turns that ended, and the end of the present batch
+ * Consecutive steps that only decode are one batch, computed in closed form; a request that arrives cuts it short.
+ * Invariant: a batch always ends at the end of a step, and a request that arrives during a step is scheduled after it.
  */
 import { decodeStepsMs, type EngineModel, stepMs } from './engineModel'
 import { KvCache } from './kvCache'
@@ -14,8 +14,9 @@ import { vllmRules } from './vllmRules'
 
 export interface EndedTurn {
   readonly request: TurnRequest
-  /** When its first step began, and what of its context was found there. */
+  /** Start of its first step. */
   readonly startedMs: number
+  /** Tokens of its context that were cached at the start. */
   readonly cachedTokens: number
   readonly firstTokenMs: number
   readonly preemptions: number
@@ -27,12 +28,12 @@ export interface EngineTally {
   busyMs: number
   steps: number
   preemptions: number
-  /** Computed in chunks, tokens; how many of them had been computed before. */
+  /** Tokens computed in chunks, and how many of them had been computed before. */
   prefilledTokens: number
   recomputedTokens: number
   generatedTokens: number
   peakKvTokens: number
-  /** Running sequences and referenced tokens, times ms. */
+  /** Integrals over time: running sequences × ms, referenced tokens × ms. */
   runningMs: number
   kvTokenMs: number
 }
@@ -42,7 +43,7 @@ const rulesOf: Readonly<Record<EngineModel['family'], (state: EngineState) => En
   sglang: sglangRules,
 }
 
-/** Tokens that the decodes of a batch attend to in its first step, themselves included. */
+/** Returns the tokens that a batch's decodes attend to in its first step, including themselves. */
 const attended = ({ decodes }: Batch): number => decodes.reduce((sum, { computed }) => sum + computed + 1, 0)
 
 export class SimulatedEngine {
@@ -69,7 +70,7 @@ export class SimulatedEngine {
   constructor(
     readonly model: EngineModel,
     priority: boolean,
-    /** Take steps that only decode one by one: slower, and the same result. */
+    /** Simulates decode steps one by one: slower, with the same result. */
     private readonly stepwise = false,
   ) {
     this.cache = new KvCache(model)
@@ -85,27 +86,27 @@ export class SimulatedEngine {
     return this.state.waiting.length
   }
 
-  /** Of sequences that ended and of those that did not. */
+  /** Preemptions of ended and of present sequences. */
   get preemptions(): number {
     return this.sequences().reduce((sum, one) => sum + one.preemptions, this.tally.preemptions)
   }
 
-  /** A batch is under way. */
+  /** A batch is running. */
   get isBusy(): boolean {
     return this.batch !== null
   }
 
-  /** When the present batch is done; Infinity while nothing runs. */
+  /** End of the present batch; Infinity while nothing runs. */
   get endMs(): number {
-    return this.batch === null ? Number.POSITIVE_INFINITY : this.beganMs + this.lasts(this.steps)
+    return this.batch === null ? Number.POSITIVE_INFINITY : this.beganMs + this.durationMs(this.steps)
   }
 
   submit(request: TurnRequest): void {
     this.rules.enqueue(newSequence(request, this.arrivals++))
   }
 
-  /** Begins a batch where none is under way; one that is ends with the step that is under way at `nowMs`. */
-  look(nowMs: number): void {
+  /** Starts a batch if none is running. A running batch will end with its step at `nowMs`. */
+  schedule(nowMs: number): void {
     if (this.batch !== null) {
       this.cut(nowMs)
       return
@@ -113,7 +114,9 @@ export class SimulatedEngine {
     if (this.state.running.length + this.state.waiting.length === 0) return
     this.batch = this.rules.next()
     if (this.batch === null) {
-      throw new Error(`engine ${this.model.name} has ${this.state.waiting.length} requests waiting and can run none`)
+      throw new Error(
+        `engine ${this.model.name} has ${this.state.waiting.length} waiting requests and can run none of them`,
+      )
     }
     this.beganMs = nowMs
     for (const { sequence } of this.batch.chunks) {
@@ -125,7 +128,7 @@ export class SimulatedEngine {
     this.kvTokens = attended(this.batch)
   }
 
-  /** Ends the present batch at `nowMs`, its end. Returns the turns that ended with it. */
+  /** Ends the present batch; `nowMs` must be its end. Returns the turns that ended with it. */
   finish(nowMs: number): readonly EndedTurn[] {
     const batch = this.batch!
     this.batch = null
@@ -141,17 +144,17 @@ export class SimulatedEngine {
       sequence.computed += this.steps
       sequence.generated += this.steps
       sequence.request.history.computedTokens = Math.max(sequence.request.history.computedTokens, sequence.computed)
-      // The blocks of the first step were taken when it was planned, those of the others were seen to be there.
+      // The first step's blocks were allocated with the batch. Blocks for the other steps were counted as available then.
       cache.grow(sequence, sequence.computed)
     }
     tally.generatedTokens += batch.decodes.length * this.steps
     tally.kvTokenMs += (lasted * (before + cache.referencedTokens)) / 2
     tally.peakKvTokens = Math.max(tally.peakKvTokens, cache.referencedTokens)
-    this.rules.stepped(batch.decodes.length > 0 ? this.steps : 0)
+    this.rules.batchEnded(batch.decodes.length > 0 ? this.steps : 0)
     return this.takeEnded(batch)
   }
 
-  /** What its running sequences refer to in the step that is under way. */
+  /** Returns the tokens that running sequences reference in the present step. */
   referencedTokens(nowMs: number): number {
     const { batch, cache } = this
     if (batch === null || this.steps === 1) return cache.referencedTokens
@@ -162,22 +165,23 @@ export class SimulatedEngine {
     return blocks * blockTokens
   }
 
-  /** How far a request is that has not ended, as of the last batch that ended. */
+  /** Returns the progress of an open request, as of the last batch that ended. */
   progressOf(request: TurnRequest): Progress | undefined {
     return this.sequences().find(one => one.request === request)
   }
 
   /**
-   * Takes a request off between two batches; what was computed of it is kept as that of one that ended.
-   * @throws Error in the middle of a batch
+   * Removes a request between two batches. Its computed blocks stay cached, like those of an ended request.
+   * @throws Error while a batch is running
    */
   withdraw(request: TurnRequest): void {
-    if (this.batch !== null) throw new Error(`engine ${this.model.name} is in the middle of a batch`)
+    if (this.batch !== null)
+      throw new Error(`engine ${this.model.name} cannot withdraw a request while a batch is running`)
     for (const list of [this.state.running, this.state.waiting]) {
       const at = list.findIndex(one => one.request === request)
       if (at < 0) continue
       const [sequence] = list.splice(at, 1) as [Sequence]
-      // One that waits holds nothing.
+      // A waiting request holds no blocks.
       if (list === this.state.running) this.cache.close(sequence, sequence.computed)
       this.tally.preemptions += sequence.preemptions
     }
@@ -187,9 +191,9 @@ export class SimulatedEngine {
     return [...this.state.running, ...this.state.waiting]
   }
 
-  /** Weights have changed: what is kept is of no use any more. */
-  forget(): void {
-    this.cache.forget()
+  /** Drops the cache of closed sequences, since new weights make it useless. */
+  clearCache(): void {
+    this.cache.clear()
   }
 
   private computed(sequence: Sequence, tokens: number, nowMs: number): void {
@@ -223,24 +227,25 @@ export class SimulatedEngine {
     return ended
   }
 
-  /** The batch ends with the first step that ends at `nowMs` or later. */
+  /** Ends the batch with its first step that ends at `nowMs` or later. */
   private cut(nowMs: number): void {
     this.steps = this.stepAt(nowMs)
   }
 
-  /** The step that is under way, or ends, at `nowMs`; the last one after that. From 1. */
+  /** Returns the step (from 1) that runs or ends at `nowMs`; after the batch, its last step. */
   private stepAt(nowMs: number): number {
     let low = 1
     let high = this.steps
     while (low < high) {
       const middle = (low + high) >> 1
-      if (this.beganMs + this.lasts(middle) >= nowMs) high = middle
+      if (this.beganMs + this.durationMs(middle) >= nowMs) high = middle
       else low = middle + 1
     }
     return low
   }
 
-  private lasts(steps: number): number {
+  /** Returns the duration of the batch's first `steps` steps, ms. */
+  private durationMs(steps: number): number {
     const batch = this.batch!
     if (steps > 1) return decodeStepsMs(this.model, batch.decodes.length, this.kvTokens, steps)
     const chunks = batch.chunks.map(({ sequence, tokens }) => ({ cachedTokens: sequence.computed, tokens }))

@@ -1,6 +1,8 @@
 /**
- * What a simulation measured: counted turn by turn, summed over the engines at its end.
- * Invariant: times are ms of the simulation, shares lie between 0 and 1, means of nothing are 0.
+ * Collects a simulation's measurements, turn by turn, and sums them over the engines at the end.
+ *
+ * in   starts and ends of turns, the engines' own tallies        out  a SimulationResult
+ * Invariant: times are in simulated ms, shares are between 0 and 1, and the mean of nothing is 0.
  */
 import type { PolicyName } from '../scheduling/contract'
 import type { TurnRequest } from './sequence'
@@ -11,32 +13,32 @@ export interface SimulationResult {
   readonly engines: number
   readonly trajectories: number
   readonly turns: number
-  /** From the first arrival to the last token. */
+  /** Time from the first arrival to the last token. */
   readonly makespanMs: number
-  /** A turn's first token, from when the turn was asked for: the scheduler's queue, the engine's and the prompt. */
+  /** Mean time from the request of a turn to its first token: the scheduler's queue, the engine's queue and the prompt. */
   readonly ttftMsMean: number
-  /** A turn's further tokens, from the first to the last, of turns with more than one. */
+  /** Mean time per token after the first, over turns with more than one token. */
   readonly tpotMsMean: number
-  /** From when a turn was asked for to when an engine had it. */
+  /** Mean time from the request of a turn to its assignment to an engine. */
   readonly queueMsMean: number
   readonly preemptions: number
   /** Tokens whose keys and values were computed again. */
   readonly recomputedTokens: number
   readonly generatedTokens: number
   readonly prefilledTokens: number
-  /** Tokens of contexts that were found in the caches. */
+  /** Context tokens that were found in the caches. */
   readonly cachedTokens: number
-  /** Turns that were generated on another engine than the one before. */
+  /** Turns that ran on another engine than the turn before. */
   readonly moves: number
   /** Share of the engines' time in which no step ran. */
   readonly idleShare: number
-  /** The most that an engine's running sequences referred to at once, as a share of its KV; the mean over time and engines. */
+  /** Tokens that running sequences reference, as a share of KV: the peak of any engine, and the mean over time and engines. */
   readonly kvPeakShare: number
   readonly kvMeanShare: number
-  /** Sequences in a step, on average over the time in which steps ran. */
+  /** Mean number of sequences in a step, weighted by the step's duration. */
   readonly runningMean: number
   readonly steps: number
-  /** Generated ones, of all engines. */
+  /** Generated tokens per second of all engines together. */
   readonly tokensPerSecond: number
 }
 

@@ -1,11 +1,12 @@
 /**
- * vLLM's scheduler (V1, read 2026): decodes and begun prompts first, then waiting requests in order of arrival (or of
- * priority), all within one budget of tokens a step.
+ * Simulates vLLM's scheduler (V1, read in 2026): decodes and started prompts first, then waiting requests in order of
+ * arrival (or priority), all within one token budget per step.
  *
- * - A sequence that finds no block preempts the newest running one, or the one of the largest priority, until it has it.
- * - A preempted sequence goes to the head of those that wait and is computed again, but for blocks that are still there.
- * - A request is admitted when its whole context fits; what it will write is never reserved.
- * - In a step that preempted, none is admitted.
+ * - A sequence without a free block preempts the newest running one, or the one with the largest priority value, until it
+ *   has a block.
+ * - A preempted sequence goes to the head of the queue and is computed again, except for blocks that are still cached.
+ * - A request is admitted if its whole context fits. Tokens that it will write are never reserved.
+ * - A step that preempted admits nothing.
  */
 import { decodeSteps, type EngineRules, type EngineState, preempt } from './rules'
 import { type Batch, type Chunk, knownTokens, type Sequence } from './sequence'
@@ -13,7 +14,7 @@ import { type Batch, type Chunk, knownTokens, type Sequence } from './sequence'
 export function vllmRules(state: EngineState): EngineRules {
   const { model, cache, waiting, running, priority } = state
 
-  /** Larger is preempted sooner, and admitted later. */
+  /** Says whether `a` is preempted before `b`, and admitted after it. */
   const isAfter = (a: Sequence, b: Sequence): boolean =>
     a.request.order > b.request.order || (a.request.order === b.request.order && a.arrival > b.arrival)
 
@@ -74,10 +75,10 @@ export function vllmRules(state: EngineState): EngineRules {
       if (sequence.decoding) decodes.push(sequence)
       else chunks.push({ sequence, tokens: count })
     }
-    // What waits now is blocked until a sequence ends: decoding alone never makes room.
+    // Waiting requests are blocked until a sequence ends, since decoding never frees memory.
     const alone = chunks.length === 0 && decodes.length === running.length && !preempted
     return { chunks, decodes, steps: alone ? decodeSteps(cache, decodes) : 1 }
   }
 
-  return { enqueue, next, stepped: () => undefined }
+  return { enqueue, next, batchEnded: () => undefined }
 }

@@ -1,10 +1,10 @@
 /**
- * Loads like those of agentic rollouts, drawn from a seed: groups that share a prompt, turns with tools in between.
+ * Draws loads like those of agentic rollouts: groups that share a prompt, and turns with tools between them.
  *
  * in   a shape and a seed        out  a trace
- * A trajectory's sampled tokens are lognormal about its group's mean, which is lognormal about the load's; they are dealt
- * to its turns unevenly. A trajectory that would outgrow the cap is cut there, as a recipe's limit would.
- * Invariant: a trace follows from its shape and seed; a trajectory's draws do not depend on how many others there are.
+ * A trajectory's number of sampled tokens is lognormal around its group's mean, which is lognormal around the load's mean.
+ * Its turns get unequal parts. A trajectory is cut at the cap, as a recipe's limit would cut it.
+ * Invariant: shape and seed determine the trace, and a trajectory's draws do not depend on how many others there are.
  */
 import { pcg32, type Random } from '../random'
 import type { TracedTrajectory, TracedTurn } from './trace'
@@ -12,25 +12,25 @@ import type { TracedTrajectory, TracedTurn } from './trace'
 export interface WorkloadShape {
   readonly groups: number
   readonly groupSize: number
-  /** Bounds of the uniform number of prompt tokens, of a group. */
+  /** Bounds of a group's number of prompt tokens, which is uniform. */
   readonly promptTokens: readonly [number, number]
-  /** Mean of the sampled tokens of a trajectory before the cap, and the spread (sigma of the logarithm). */
+  /** Mean number of sampled tokens of a trajectory before the cap, and its spread (sigma of the logarithm). */
   readonly meanTokens: number
   readonly spread: number
-  /** Share of the logarithm's variance that is the group's: how alike its members are. */
+  /** Share of the logarithm's variance that members of a group have in common. */
   readonly groupShare: number
-  /** Prompt, sampled and tool tokens together. */
+  /** Longest trajectory: prompt, sampled and tool tokens together. */
   readonly capTokens: number
   readonly turns: readonly [number, number]
-  /** Mean of the tools' lognormal latency, and its spread. */
+  /** Mean of the lognormal tool latency, and its spread. */
   readonly toolMs: number
   readonly toolSpread: number
   readonly toolTokens: readonly [number, number]
-  /** All arrive within this time, groups in order. */
+  /** Time within which all groups arrive, in order. */
   readonly arrivalMs: number
 }
 
-/** Groups of 32, 4K tokens on average, at most 8K, 1–10 turns, tools of 0.3 s with a tail. */
+/** Groups of 32; 4K sampled tokens on average, at most 8K in total; 1–10 turns; tools of 0.3 s with a tail. */
 export const baseShape: WorkloadShape = {
   groups: 512,
   groupSize: 32,
@@ -46,14 +46,14 @@ export const baseShape: WorkloadShape = {
   arrivalMs: 0,
 }
 
-/** Standard normal (Box and Muller, 1958). */
+/** Draws from the standard normal distribution (Box and Muller, 1958). */
 function normal(random: Random): number {
   return Math.sqrt(-2 * Math.log(1 - random.uniform())) * Math.cos(2 * Math.PI * random.uniform())
 }
 
 const between = (random: Random, [low, high]: readonly [number, number]): number => low + random.below(high - low + 1)
 
-/** exp of a normal with this mean and spread, so that the lognormal's mean is `mean`. */
+/** Transforms a standard normal `z` into a lognormal with this mean and spread. */
 const lognormal = (mean: number, spread: number, z: number): number =>
   mean * Math.exp(spread * z - (spread * spread) / 2)
 

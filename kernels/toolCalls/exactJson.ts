@@ -1,22 +1,22 @@
 /**
- * JSON.parse that keeps the digits: a number of more than a double holds comes out as its text.
+ * Parses JSON without losing digits: a number that a double would round becomes a string of its digits.
  *
- * in   a text of JSON        out  its value, as JSON.parse gives it but for those numbers
- * Node 20 does not show a reviver the text of a number, so these are put into quotes before.
- * Invariant: linear time. A number that a double holds exactly, or to the last of its digits, is a number as ever.
+ * in   JSON text        out  its value as JSON.parse returns it, except for those numbers
+ * JSON.parse of Node 20 does not pass a number's text to its reviver, so such numbers are put in quotes first.
+ * Invariant: linear time. A number that a double holds exactly, or to its last digit, stays a number.
  */
 
-/** @throws SyntaxError as JSON.parse does */
+/** @throws SyntaxError like JSON.parse */
 export function parseExactJson(text: string): unknown {
   const value: unknown = JSON.parse(text)
   return mayLose.test(text) ? JSON.parse(withNumbers(text, digits => (isKept(digits) ? digits : `"${digits}"`))) : value
 }
 
-/** Sixteen digits in a row or around a point, or an exponent: fifteen are never lost. */
+/** Matches sixteen digits in a row or around a point, or an exponent. A double keeps any fifteen digits. */
 const mayLose = /\d[\d.]{15}|\d[eE][+-]?\d/
 const number = /-?\d[\d.eE+-]*/y
 
-/** A text that is JSON with other numbers, or whatever else stands for them. */
+/** Replaces every number outside strings in valid JSON text. */
 export function withNumbers(text: string, replace: (digits: string) => string): string {
   const pieces: string[] = []
   let from = 0
@@ -48,7 +48,7 @@ function isKept(digits: string): boolean {
   )
 }
 
-/** Of a text that is JSON: where the string that begins at `start` has its closing quote. */
+/** Returns the index of the closing quote of the string that starts at `start`, in valid JSON text. */
 function endOfString(text: string, start: number): number {
   for (let at = start + 1; ; at++) {
     at = text.indexOf('"', at)

@@ -1,12 +1,12 @@
 /**
- * Says where a text stops being JSON, in words of our own: engines of JavaScript word their errors differently from one
- * version to the next, and this text goes into facts that are replayed.
+ * Finds the first fault of a JSON text, in words that never change: they go into facts that are replayed, while the messages
+ * of JSON.parse differ between versions of JavaScript engines.
  *
- * in   a text       out  null where it is JSON and not too deep, else what is wrong and at which character (0-based)
- * One pass, no recursion: neither length nor nesting of a hostile text can exhaust the stack.
+ * in   a text       out  null if it is JSON and not too deep, else the fault and its character (0-based)
+ * Invariant: one pass, no recursion: neither the length nor the nesting of a hostile text can exhaust the stack.
  */
 
-/** Deeper values are refused: code after us may recurse over them. */
+/** Deepest nesting. Deeper values are refused, since callers may recurse over them. */
 const maxDepth = 64
 
 type Expecting = 'value' | 'value or ]' | 'key' | 'key or }' | ':' | ', or ]' | ', or }' | 'end'
@@ -25,7 +25,7 @@ const words: Readonly<Record<Expecting, string>> = {
 const space = new Set([' ', '\n', '\r', '\t'])
 const atom = /true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y
 
-/** The first fault of a JSON text, as `expected , or } at character 12`. */
+/** Returns the first fault, such as `expected , or } at character 12`, or null. */
 export function jsonFault(text: string): string | null {
   const open: ('{' | '[')[] = []
   let expecting: Expecting = 'value'
@@ -97,7 +97,7 @@ export function jsonFault(text: string): string | null {
   }
 }
 
-/** Where the string that begins at `start` ends (after its quote), or its fault. */
+/** Returns the index after the closing quote of the string that starts at `start`, or the string's fault. */
 function stringEnd(text: string, start: number): number | string {
   for (let at = start + 1; at < text.length; at++) {
     const code = text.charCodeAt(at)

@@ -1,9 +1,10 @@
 /**
- * Tool calls in the hermes format: `<tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>`.
+ * Parses tool calls in the hermes format: `<tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>`.
  *
- * in   what the model wrote in one turn        out  its calls in order, well-formed or not
- * Invariant: never throws, in time linear in the text. A span ends at the first closing tag that is not inside a JSON
- * string; a tag that is never closed is no call. An opening tag inside a span makes it malformed.
+ * in   the text of one turn        out  its calls in order, well-formed or malformed
+ * A span ends at the first closing tag outside JSON strings. An opening tag without a closing one is no call; an opening
+ * tag inside a span makes it malformed.
+ * Invariant: never throws on any text; linear time in the text.
  */
 import type { ToolStatus } from '../../messages/facts'
 import { jsonFault } from './jsonFault'
@@ -23,7 +24,7 @@ export type ParsedCall =
     }
   | {
       readonly kind: 'malformed'
-      /** What the model is shown. */
+      /** Text for the model. */
       readonly error: string
       readonly raw: string
       readonly start: number
@@ -32,14 +33,14 @@ export type ParsedCall =
 
 export interface ParsedCalls {
   readonly calls: readonly ParsedCall[]
-  /** A call was begun and not ended: the turn was cut, or the model lost its way. */
+  /** The last call has no closing tag: the turn was cut, or the model made a mistake. */
   readonly unclosed: boolean
 }
 
-/** All calls of a turn's text; everything between them is ignored. */
+/** Parses all calls in a turn's text, and ignores everything between them. */
 export function parseToolCalls(text: string): ParsedCalls {
   const calls: ParsedCall[] = []
-  // Looking past a quoted closing tag may read the same characters for many spans: bounded, then the first tag counts.
+  // Bounds the search past quoted closing tags, which may read the same characters for many spans. Beyond it the first tag counts.
   let budget = 4 * text.length + 1024
   let from = 0
   for (;;) {
@@ -71,7 +72,7 @@ export function printToolCall(name: string, args: Readonly<Record<string, unknow
   return `${openTag}\n${JSON.stringify({ name, arguments: args })}\n${closeTag}`
 }
 
-/** ready: to be executed. refused: answered with `text`, nothing is executed. `call` counts a turn's calls from 0. */
+/** ready: execute the call. refused: answer with `text`, execute nothing. `call` is the call's index in its turn, from 0. */
 export type ResolvedCall =
   | {
       readonly kind: 'ready'
@@ -82,15 +83,15 @@ export type ResolvedCall =
   | {
       readonly kind: 'refused'
       readonly call: number
-      /** Empty where no name could be read. */
+      /** '' if the call has no readable name. */
       readonly tool: string
       readonly status: Extract<ToolStatus, 'malformed' | 'unknown-tool'>
       readonly text: string
     }
 
 /**
- * What to do about each of the first `callsPerTurn` calls. The rest is dropped, without an answer to the model, as in
- * the release; it is returned so that it can be counted.
+ * Decides about each of the first `callsPerTurn` calls. The others are dropped without an answer to the model, as in the
+ * paper's release, and returned so that they can be counted.
  */
 export function resolveCalls(
   calls: readonly ParsedCall[],
@@ -140,7 +141,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** The first closing tag from `body` on that is outside JSON strings, −1 if none is found within `budget` characters. */
+/** Finds the first closing tag from `body` on that is outside JSON strings; −1 if there is none within `budget` characters. */
 function closeOutsideStrings(text: string, body: number, budget: number): { at: number; read: number } {
   let quoted = false
   const stop = Math.min(text.length, body + budget)
@@ -148,7 +149,7 @@ function closeOutsideStrings(text: string, body: number, budget: number): { at: 
     const code = text.charCodeAt(at)
     if (code === 0x22) quoted = !quoted
     else if (quoted && code === 0x5c) at++
-    // JSON has no raw control characters in strings: nothing after one can be a call.
+    // A raw control character in a string is not JSON, so nothing after it can complete the call.
     else if (quoted && code < 0x20) return { at: -1, read: at - body }
     else if (!quoted && code === 0x3c && text.startsWith(closeTag, at)) return { at, read: at - body }
   }

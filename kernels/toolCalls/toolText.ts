@@ -1,8 +1,9 @@
 /**
- * The texts that a model is shown for a tool call: part of the protocol that it learns (research: rStar2's release).
+ * Formats the tool responses that a model reads. They are part of the protocol that the model learns (as in rStar2's release).
  *
- * in   how a call ended and what it printed        out  the text of its tool response
- * Invariant: the same result gives the same text, so execution time is left out: it would differ in every run. The paper's four outcomes (§2.1) are: output; no output; an error with its traceback; a timeout.
+ * in   a call's status and output        out  the text of its tool response
+ * The paper's four outcomes (§2.1) are: output; no output; an error with its traceback; a timeout.
+ * Invariant: the same result gives the same text. Execution time is left out, since it would differ in every run.
  */
 import type { ToolStatus } from '../../messages/facts'
 
@@ -24,7 +25,7 @@ export interface ToolOutcome {
   readonly reason?: string
 }
 
-/** The outcome of a call of which no more than this is known: no process ran, nothing was printed. */
+/** Makes the outcome of a call from what is known about it. Defaults: no process ran, nothing was printed. */
 export const toolOutcome = (known: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
   exitCode: null,
   signal: null,
@@ -35,17 +36,17 @@ export const toolOutcome = (known: Pick<ToolOutcome, 'status'> & Partial<ToolOut
   ...known,
 })
 
-/** What the text is made of: two runs of the same code have it alike. */
+/** The part of an outcome that is the same in two runs of the same code. */
 type WithoutTimes = Omit<ToolOutcome, 'wallMs' | 'cpuMs'>
 
 const cutMark = '...(truncated)...'
 
-/** What RoC counts a call as: everything but exit 0 and a timeout is an error. */
+/** Maps a call's status to the one that RoC counts: everything but exit 0 and a timeout is an error. */
 export function toolStatusOf(status: ToolOutcome['status']): ToolStatus {
   return status === 'ok' || status === 'timeout' ? status : 'error'
 }
 
-/** `Tool call success` or `Tool call failure\nreason: …`, then `stdout: …` and `stderr: …` where there is any. */
+/** Returns `Tool call success` or `Tool call failure\nreason: …`, then `stdout: …` and `stderr: …` unless empty. */
 export function toolResultText(outcome: WithoutTimes): string {
   const parts =
     outcome.status === 'ok' ? ['Tool call success'] : ['Tool call failure', `reason: ${failureReason(outcome)}`]
@@ -56,24 +57,25 @@ export function toolResultText(outcome: WithoutTimes): string {
   return parts.join('\n')
 }
 
-/** For a call that could not be read. */
+/** Answers a call that cannot be parsed. */
 export const malformedCallText = (fault: string): string => `Failed to decode tool call: ${fault}`
 
-/** For a call that was read and could not be made: an unknown tool, wrong arguments, a fault of ours. */
+/** Answers a call that was parsed but not executed: an unknown tool, wrong arguments, an internal error. */
 export const callErrorText = (fault: string): string => `Error when executing tool: ${fault}`
 
-/** For a tool that there is not. `tools` are those that there are. */
+/** Answers a call to an unknown tool. @param tools names of the known tools */
 export function unknownToolText(name: string, tools: readonly string[]): string {
   const known = tools.length === 0 ? 'there are no tools' : `the tools are: ${tools.join(', ')}`
   return callErrorText(`no tool is named ${JSON.stringify(name)}; ${known}`)
 }
 
 /**
- * Cuts the middle out of a text of more than `maxChars` characters (code points): half of them from its head, the mark
- * `...(truncated)...`, half from its tail. The mark comes on top of the limit, as in the release.
+ * Cuts the middle out of a text of more than `maxChars` characters (code points): keeps half of them from the head, the
+ * mark `...(truncated)...`, and half from the tail. The mark is added to the limit, as in the paper's release.
  */
 export function truncateMiddle(text: string, maxChars: number): string {
-  if (!Number.isInteger(maxChars) || maxChars < 0) throw new RangeError(`cannot cut to ${maxChars} characters`)
+  if (!Number.isInteger(maxChars) || maxChars < 0)
+    throw new RangeError(`maxChars is ${maxChars}, expected a whole number from 0`)
   if (text.length <= maxChars || !isLonger(text, maxChars)) return text
   const half = Math.floor(maxChars / 2)
   let head = 0
@@ -92,7 +94,7 @@ function isLonger(text: string, chars: number): boolean {
   return at < text.length
 }
 
-/** Whether a surrogate pair, one character, begins at this index. */
+/** Says whether a surrogate pair, which is one character, begins at this index. */
 function isPair(text: string, at: number): boolean {
   if (at < 0 || at + 1 >= text.length) return false
   const high = text.charCodeAt(at)
@@ -113,7 +115,7 @@ function failureReason({ status, exitCode, signal, timeoutMs, reason }: WithoutT
   }
 }
 
-/** A loop, not `/\n+$/`: that expression is quadratic in lines that are not last. */
+/** Removes final line breaks. `/\n+$/` would be quadratic in runs of line breaks that are not last. */
 function withoutLastBreaks(text: string): string {
   let end = text.length
   while (end > 0 && (text[end - 1] === '\n' || text[end - 1] === '\r')) end--

@@ -108,7 +108,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
         between(atMs)
       }
       if (!engine.isBusy) between(now)
-      else if (isCalled) engine.look(now)
+      else if (isCalled) engine.schedule(now)
       book()
     } catch (thrown) {
       for (const one of [...running.values()]) settle(one, () => one.reject(asError(thrown)))
@@ -131,15 +131,15 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     }
     for (const { update, resolve } of updates.splice(0)) {
       for (const one of running.values()) mark(one, engine.progressOf(one.turn)?.generated ?? 0)
-      if (!update.keepKv) engine.forget()
+      if (!update.keepKv) engine.clearCache()
       version = update.version
       pausedUntilMs = Math.max(pausedUntilMs, atMs) + updateMs
       setTimeout(resolve, Math.max(0, pausedUntilMs - nowMs()) / speed)
     }
     if (atMs < pausedUntilMs) return
-    engine.look(atMs)
+    engine.schedule(atMs)
     // Advances one step at a time while somebody streams.
-    if (streams > 0 && engine.isBusy) engine.look(atMs)
+    if (streams > 0 && engine.isBusy) engine.schedule(atMs)
   }
 
   function book(): void {
@@ -241,7 +241,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
         byTurn.set(asked, one)
         if (onTokens !== undefined) streams++
         engine.submit(asked)
-        if (engine.isBusy) engine.look(nowMs())
+        if (engine.isBusy) engine.schedule(nowMs())
         live()
       })
     } finally {
@@ -290,7 +290,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     async status() {
       live()
       // The work that a long batch has done so far counts with its present step.
-      if (engine.isBusy) engine.look(nowMs())
+      if (engine.isBusy) engine.schedule(nowMs())
       book()
       const { busyMs, generatedTokens, prefilledTokens } = engine.tally
       return {

@@ -267,9 +267,9 @@ test('sglang: the sequence that has written least is retracted, and finds its pr
 
 test('a trace that the engine cannot hold, and options that are none, are refused with what differs', () => {
   expect(() => run([line(0, 1000, [700])])).toThrow(/'g\/0' needs 1699 tokens of KV, and engine small has 1600/)
-  expect(() => run([line(0, 10, [7]), line(0, 10, [7])])).toThrow("trajectoryId 'g/0' is there twice")
-  expect(() => run([])).toThrow('it holds no trajectory')
-  expect(() => run([line(0, 10, [7])], {}, { engines: 0 })).toThrow('0 engines')
+  expect(() => run([line(0, 10, [7]), line(0, 10, [7])])).toThrow("trajectoryId 'g/0' occurs twice")
+  expect(() => run([])).toThrow('the trace has no trajectory')
+  expect(() => run([line(0, 10, [7])], {}, { engines: 0 })).toThrow('engines is 0')
   expect(() => run([line(0, 10, [7])], {}, { boundTokens: 16 })).toThrow(
     "'g/0' grows to 17 tokens, over the bound of 16",
   )
@@ -282,7 +282,7 @@ test('an option or a time under which the simulation would never end is refused,
   expect(weights(100, 100)).toThrow('the pause must be shorter')
   expect(weights(100, 99)).not.toThrow()
   expect(weights(1e-9, 0)).toThrow('weights come every 1e-9 ms')
-  expect(() => run(one, {}, { statusMs: 1e-9 })).toThrow('statusMs is 1e-9: 0 for never, or ms from 1')
+  expect(() => run(one, {}, { statusMs: 1e-9 })).toThrow('statusMs is 1e-9, expected ms from 1, or 0 for never')
   const inTheSun = [line(0, 10, [7]), line(1, 10, [7], { arrivalMs: 1.7e18 })]
   expect(() => run(inTheSun)).toThrow("'g/1' waits 1700000000000000000 ms")
   expect(() => run([line(0, 10, [[7, 1e300, 1], 7])])).toThrow("are the times in ms since the trace's start?")
