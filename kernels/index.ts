@@ -1,4 +1,4 @@
-/** What is computed, without clock, randomness or I/O: the public surface of the kernels. */
+/** Exports the kernels: computations without a clock, I/O, or randomness other than from a given seed. */
 
 export { FairQueue } from './fairQueue'
 export {
