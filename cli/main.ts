@@ -50,7 +50,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     if (error instanceof TroupeError || error instanceof SandboxError) {
       if (error.hint !== undefined) process.stderr.write(`  hint: ${error.hint}\n`)
       process.stderr.write(`  code: ${error.code}\n`)
-      return error.boundary === 'config' || error.boundary === 'cli' ? 2 : 1
+      return ['config', 'cli', 'replay'].includes(error.boundary) ? 2 : 1
     }
     process.stderr.write(`${error.stack ?? ''}\n`)
     return 1

@@ -14,6 +14,7 @@ export type Boundary =
   | 'sandbox'
   | 'verifier'
   | 'process'
+  | 'replay'
   | 'cli'
 
 export interface ErrorDetails {

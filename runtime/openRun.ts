@@ -47,7 +47,7 @@ export async function openRun(
 
 /**
  * Opens a run that does not exist yet, for writing.
- * @throws TroupeError cli.bad_run, cli.run_exists: another run's facts are never touched
+ * @throws TroupeError run.bad_name, run.exists: another run's facts are never touched
  */
 export async function openNewRun(address: string, name: string, given?: string): Promise<RunContext> {
   checkNewRun(address, name)
@@ -57,25 +57,30 @@ export async function openNewRun(address: string, name: string, given?: string):
   throw runExists(name)
 }
 
-/** Checks what can be checked before the bus is opened. @throws TroupeError cli.bad_run, cli.run_exists */
+/** Checks what can be checked before the bus is opened. @throws TroupeError run.bad_name, run.exists */
 export function checkNewRun(address: string, name: string): void {
   runNamed(name)
   if (address.startsWith('lmdb:') && runsOf(directoryOf(address)).includes(name)) throw runExists(name)
 }
 
-/** @throws TroupeError cli.bad_run */
+/** @throws TroupeError run.bad_name */
 export function runNamed(name: string): RunId {
   try {
     return runId(name)
   } catch (thrown) {
     const { message } = asError(thrown)
-    throw new TroupeError('cli.bad_run', { boundary: 'cli', retriable: false, message, hint: 'name another with --as' })
+    throw new TroupeError('run.bad_name', {
+      boundary: 'config',
+      retriable: false,
+      message,
+      hint: 'name another with --as',
+    })
   }
 }
 
 const runExists = (run: string) =>
-  new TroupeError('cli.run_exists', {
-    boundary: 'cli',
+  new TroupeError('run.exists', {
+    boundary: 'config',
     retriable: false,
     message: `run '${run}' exists already`,
     hint: 'name another with --as',
@@ -159,12 +164,12 @@ export function chooseRun(address: string, given: string | undefined): string {
   return newest
 }
 
-/** @throws TroupeError cli.bad_bus, before a run is looked for where the default bus has its own */
+/** @throws TroupeError bus.bad_address, before a run is looked for where the default bus has its own */
 function checkReadable(address: string): void {
   if (address.startsWith('kafka:') || (address.startsWith('lmdb:') && address !== 'lmdb:')) return
   const isGone = address === 'memory:'
-  throw new TroupeError('cli.bad_bus', {
-    boundary: 'cli',
+  throw new TroupeError('bus.bad_address', {
+    boundary: 'config',
     retriable: false,
     message: isGone
       ? 'a memory bus is gone with the process that had it: there is nothing to look at'
@@ -181,8 +186,8 @@ export function noRun(directory: string, name: string | undefined): TroupeError 
 /** The same as `noRun` for a place that holds `runs`. */
 export function noRunOn(place: string, runs: readonly string[], name: string | undefined): TroupeError {
   const known = runs.length === 0 ? 'it holds none' : `it holds ${runs.slice(-8).join(', ')}`
-  return new TroupeError('cli.no_run', {
-    boundary: 'cli',
+  return new TroupeError('run.not_found', {
+    boundary: 'config',
     retriable: false,
     message: `no run${name === undefined ? '' : ` '${name}'`} in ${place}; ${known}`,
     hint: 'give --run ID and --bus lmdb:DIR or kafka://HOST:PORT, or start one: `troupe train quickstart`',

@@ -23,7 +23,7 @@ export type RecordedEvaluation =
 export async function recordedEvaluation(bus: string, run: string | undefined): Promise<RecordedEvaluation> {
   if (run === undefined || bus.startsWith('memory:')) return { state: 'none' }
   const recorded = await openRecorded({ bus, run }).catch((error: unknown) => {
-    if (error instanceof TroupeError && error.code === 'cli.no_run') return undefined
+    if (error instanceof TroupeError && error.code === 'run.not_found') return undefined
     throw error
   })
   if (recorded === undefined) return { state: 'none' }

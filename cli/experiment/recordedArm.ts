@@ -30,7 +30,7 @@ interface Part {
 
 export async function recordedArm(bus: string, run: string): Promise<RecordedArm> {
   const recorded = await openRecorded({ bus, run }).catch((error: unknown) => {
-    if (error instanceof TroupeError && (error.code === 'cli.no_run' || error.code === 'bus.not_a_log'))
+    if (error instanceof TroupeError && (error.code === 'run.not_found' || error.code === 'bus.not_a_log'))
       return undefined
     throw error
   })

@@ -8,7 +8,7 @@ import { type AssembledSequence, assembleSequence } from '../../kernels'
 import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, type TokenTexts, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { type Counted, countedTrajectories, factsIn, selectionOf } from '../../replay/trajectories/trajectory'
+import { factsIn, readTrajectories, selectionOf, type Trajectory } from '../../replay/trajectories/trajectory'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
@@ -73,15 +73,15 @@ async function diff(askedA: string, askedB: string, options: DiffOptions): Promi
   }
 }
 
-async function one(recorded: RecordedRun, asked: string): Promise<Counted> {
+async function one(recorded: RecordedRun, asked: string): Promise<Trajectory> {
   const id = resolveId(asked, await trajectoriesOf(recorded))
-  const [counted] = await countedTrajectories(recorded, t => t === id)
-  return counted!
+  const [trajectory] = await readTrajectories(recorded, t => t === id)
+  return trajectory!
 }
 
-const sequenceOf = (counted: Counted): AssembledSequence & { readonly spans: readonly Span[] } => ({
-  ...assembleSequence(factsIn(counted)),
-  spans: spansOf(counted),
+const sequenceOf = (trajectory: Trajectory): AssembledSequence & { readonly spans: readonly Span[] } => ({
+  ...assembleSequence(factsIn(trajectory)),
+  spans: spansOf(trajectory),
 })
 
 interface Span {
@@ -90,10 +90,10 @@ interface Span {
 }
 
 /** What each stretch of the sequence is. */
-function spansOf(counted: Counted): readonly Span[] {
+function spansOf(trajectory: Trajectory): readonly Span[] {
   const spans: Span[] = []
   let end = 0
-  for (const fact of factsIn(counted)) {
+  for (const fact of factsIn(trajectory)) {
     if (!('tokens' in fact)) continue
     end += fact.tokens.length
     const where =
@@ -132,21 +132,21 @@ function sideOf(sequence: AssembledSequence & { readonly spans: readonly Span[] 
   }
 }
 
-const summaryOf = (counted: Counted) => ({
-  trajectory: counted.trajectory,
-  outcome: counted.finished?.outcome ?? 'running',
-  turns: counted.texts.length,
-  toolCalls: counted.finished?.toolCalls ?? null,
-  toolErrors: counted.finished?.toolErrors ?? null,
-  reward: counted.reward?.reward ?? null,
-  ...selectionOf(counted),
+const summaryOf = (trajectory: Trajectory) => ({
+  trajectory: trajectory.id,
+  outcome: trajectory.finished?.outcome ?? 'running',
+  turns: trajectory.texts.length,
+  toolCalls: trajectory.finished?.toolCalls ?? null,
+  toolErrors: trajectory.finished?.toolErrors ?? null,
+  reward: trajectory.reward?.reward ?? null,
+  ...selectionOf(trajectory),
 })
 
 const paint = painter(process.stdout)
 
-function lines(a: Counted, b: Counted, difference: TokenDifference | null, texts: TokenTexts): string[] {
-  const row = (name: string, counted: Counted) => {
-    const s = summaryOf(counted)
+function lines(a: Trajectory, b: Trajectory, difference: TokenDifference | null, texts: TokenTexts): string[] {
+  const row = (name: string, trajectory: Trajectory) => {
+    const s = summaryOf(trajectory)
     return `${name}  ${escapeForTerminal(s.trajectory).padEnd(16)} ${s.outcome}, ${s.turns} turns, ${s.toolErrors ?? 0} of ${s.toolCalls ?? 0} calls failed, reward ${s.reward ?? '–'}${s.selection === null ? '' : `, ${s.selection}`}`
   }
   const head = [row('A', a), row('B', b)]

@@ -3,7 +3,7 @@
  * What models and tools wrote is escaped.
  */
 import type { Fact } from '../../messages/facts'
-import type { Divergence } from '../../replay/rerun/rerun'
+import type { Divergence } from '../../replay/rerun/rerunPartition'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
 

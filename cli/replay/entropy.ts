@@ -25,7 +25,7 @@ import {
   topTable,
 } from '../../replay/tokens/topTokens'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
+import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter, percent } from '../io/terminal'
 import { readyOut, writeOut } from '../io/writeOut'
@@ -67,7 +67,7 @@ async function entropy(target: string | undefined, options: EntropyOptions): Pro
   const recorded = await openRecorded(options)
   try {
     const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
-    const all = (await countedTrajectories(recorded, wants)).filter(c => c.texts.length > 0)
+    const all = (await readTrajectories(recorded, wants)).filter(c => c.texts.length > 0)
     if (all.length === 0) throw refusal('nothing was sampled there', '`troupe replay ls` lists trajectories')
     if (options.html !== undefined && all.length !== 1) {
       throw refusal(`a page is of one trajectory, and ${all.length} were named`, 'troupe replay entropy T --html FILE')
@@ -75,7 +75,7 @@ async function entropy(target: string | undefined, options: EntropyOptions): Pro
     readyOut(options.html)
     const values = options.withModel === undefined ? recordedOf(all) : await entropies(recorded, all, options)
     const measure: Measure = values === undefined ? 'surprisal' : 'entropy'
-    const tokens = all.map(c => sampledTokens(c, values?.get(c.trajectory)))
+    const tokens = all.map(c => sampledTokens(c, values?.get(c.id)))
     const texts = tokenTexts(await modelDirectories(recorded))
     const table = topTable(tokens, options.top)
     if (options.html !== undefined) page(recorded, all[0]!, texts, tokens[0]!, options, measure)
@@ -94,14 +94,14 @@ async function entropy(target: string | undefined, options: EntropyOptions): Pro
 }
 
 /** Where the engine recorded those of all; a table of two measures would say nothing. */
-function recordedOf(all: readonly Counted[]): ReadonlyMap<string, readonly number[]> | undefined {
-  const values = all.map(counted => [counted.trajectory, recordedEntropies(counted)] as const)
+function recordedOf(all: readonly Trajectory[]): ReadonlyMap<string, readonly number[]> | undefined {
+  const values = all.map(trajectory => [trajectory.id, recordedEntropies(trajectory)] as const)
   const known = values.flatMap(([id, of]) => (of === undefined ? [] : [[id, of] as const]))
   return known.length === all.length ? new Map(known) : undefined
 }
 
 /** By the model that was given, or for each token by the kept weights nearest to those that sampled it. */
-async function entropies(recorded: RecordedRun, all: readonly Counted[], options: EntropyOptions) {
+async function entropies(recorded: RecordedRun, all: readonly Trajectory[], options: EntropyOptions) {
   const { temperature } = (await configOf(recorded)).rollout.sampling
   if (temperature <= 0)
     throw refusal('the run sampled greedily: its distributions have no entropy', 'leave --with-model out')
@@ -110,10 +110,10 @@ async function entropies(recorded: RecordedRun, all: readonly Counted[], options
     if (!existsSync(join(directory, 'config.json'))) throw refusal(`${directory} holds no config.json`, 'name a model')
     return modelEntropies(all, directory, temperature, options.device)
   }
-  const values = new Map<string, number[]>(all.map(c => [c.trajectory, []]))
-  const sampledBy = new Map(all.map(c => [c.trajectory as string, sampledVersions(c)]))
+  const values = new Map<string, number[]>(all.map(c => [c.id, []]))
+  const sampledBy = new Map(all.map(c => [c.id as string, sampledVersions(c)]))
   for (const [directory, versions] of await directoriesOf(recorded, new Set([...sampledBy.values()].flat()))) {
-    const some = all.filter(c => sampledBy.get(c.trajectory)!.some(version => versions.has(version)))
+    const some = all.filter(c => sampledBy.get(c.id)!.some(version => versions.has(version)))
     for (const [id, found] of await modelEntropies(some, directory, temperature, options.device)) {
       sampledBy.get(id)!.forEach((version, i) => {
         if (versions.has(version)) values.get(id)![i] = found[i]!
@@ -135,14 +135,14 @@ async function directoriesOf(recorded: RecordedRun, versions: ReadonlySet<number
 
 function page(
   recorded: RecordedRun,
-  counted: Counted,
+  trajectory: Trajectory,
   texts: TokenTexts,
   tokens: readonly SampledToken[],
   options: EntropyOptions,
   measure: Measure,
 ): void {
   const marked = { top: topOf(tokens, options.top), values: tokens.map(t => t.value), measure }
-  writeOut(options.html, [trajectoryPage(recorded.run, counted, texts, marked)])
+  writeOut(options.html, [trajectoryPage(recorded.run, trajectory, texts, marked)])
 }
 
 const paint = painter(process.stdout)

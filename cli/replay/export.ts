@@ -6,15 +6,15 @@
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { callsOf, exportedTrajectory, type TrainedIn, withoutEnd } from '../../replay/exchange/exportedTrajectory'
 import { fixtureOf, packFixture } from '../../replay/exchange/fixture'
-import { callsOf, type TrainedIn, trajectoryLine, withoutEnd } from '../../replay/exchange/trajectoryLine'
 import { trajectoryPage } from '../../replay/exchange/trajectoryPage'
 import { type TriedIn, triedSteps } from '../../replay/learning/learnerLog'
 import { configOf } from '../../replay/log/recordedConfig'
 import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
+import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
 import { makeOut, writeOut } from '../io/writeOut'
 import { finiteNumber, wholeNumber } from '../options/readers'
@@ -64,8 +64,8 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
       return
     }
     const tried = await triedSteps(recorded)
-    const all = (await countedTrajectories(recorded, wants)).filter(
-      c => options.kept !== true || tried.get(c.trajectory)?.outcome === 'completed',
+    const all = (await readTrajectories(recorded, wants)).filter(
+      c => options.kept !== true || tried.get(c.id)?.outcome === 'completed',
     )
     if (all.length === 0) throw refusal('cli.nothing_to_export', 'no trajectory fits', '`troupe replay ls` lists them')
     if (options.format === 'html') await pages(recorded, all, options.out)
@@ -76,30 +76,30 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
   }
 }
 
-async function pages(recorded: RecordedRun, all: readonly Counted[], out: string | undefined): Promise<void> {
+async function pages(recorded: RecordedRun, all: readonly Trajectory[], out: string | undefined): Promise<void> {
   const texts = tokenTexts(await modelDirectories(recorded))
   if (all.length === 1) return writeOut(out, [trajectoryPage(recorded.run, all[0]!, texts)])
   if (out === undefined) {
     throw refusal('cli.no_out', `${all.length} pages need a directory`, 'give --out DIR, or one trajectory')
   }
   makeOut(out)
-  for (const counted of all) {
-    const name = `${counted.trajectory.replaceAll('/', '_')}.html`
-    writeOut(join(out, name), [trajectoryPage(recorded.run, counted, texts)])
+  for (const trajectory of all) {
+    const name = `${trajectory.id.replaceAll('/', '_')}.html`
+    writeOut(join(out, name), [trajectoryPage(recorded.run, trajectory, texts)])
   }
   say(all.length, 'pages', out)
 }
 
 async function lines(
   recorded: RecordedRun,
-  all: readonly Counted[],
+  all: readonly Trajectory[],
   tried: ReadonlyMap<TrajectoryId, TriedIn>,
   options: ExportOptions,
 ): Promise<void> {
   const config = await configOf(recorded)
   const made = options.format === 'sft' ? sftLines(all, options) : undefined
   if (made?.length === 0) process.stderr.write('no trajectory is good enough; --min-reward, --max-tool-errors\n')
-  const lineOf = (c: Counted) => trajectoryLine(recorded.run, c, config, trainedIn(tried.get(c.trajectory)))
+  const lineOf = (c: Trajectory) => exportedTrajectory(recorded.run, c, config, trainedIn(tried.get(c.id)))
   writeOut(options.out, made === undefined ? jsonLines(all, lineOf) : jsonLines(made, line => line))
   say(made?.length ?? all.length, made === undefined ? 'trajectories' : 'conversations', options.out)
 }
@@ -117,7 +117,7 @@ const trainedIn = (tried: TriedIn | undefined): TrainedIn | null =>
   tried?.outcome === 'completed' ? { step: tried.step, baseVersion: tried.baseVersion } : null
 
 /** The best of each task as conversations, in the words that the model was shown and wrote: calls stay in the text. */
-function sftLines(all: readonly Counted[], options: ExportOptions) {
+function sftLines(all: readonly Trajectory[], options: ExportOptions) {
   const good = all.filter(
     c =>
       // What is held out to judge by is not learned from.
@@ -126,7 +126,7 @@ function sftLines(all: readonly Counted[], options: ExportOptions) {
       (c.reward?.reward ?? Number.NEGATIVE_INFINITY) >= options.minReward &&
       c.finished.toolErrors <= options.maxToolErrors,
   )
-  const byTask = new Map<string, Counted[]>()
+  const byTask = new Map<string, Trajectory[]>()
   for (const c of good) byTask.set(c.request.task.id, [...(byTask.get(c.request.task.id) ?? []), c])
   const seen = new Set<string>()
   return [...byTask.values()].flatMap(of =>
@@ -134,7 +134,7 @@ function sftLines(all: readonly Counted[], options: ExportOptions) {
       .sort((a, b) => a.finished!.sampledTokens - b.finished!.sampledTokens)
       .map(c => ({
         messages: conversation(c),
-        trajectory: c.trajectory,
+        trajectory: c.id,
         task: c.request.task.id,
         reward: c.reward!.reward,
       }))
@@ -148,13 +148,13 @@ function sftLines(all: readonly Counted[], options: ExportOptions) {
   )
 }
 
-function conversation(counted: Counted) {
-  const calls = callsOf(counted)
-  const turns = counted.texts.flatMap((text, turn) => [
+function conversation(trajectory: Trajectory) {
+  const calls = callsOf(trajectory)
+  const turns = trajectory.texts.flatMap((text, turn) => [
     { role: 'assistant', content: withoutEnd(text) },
     ...calls.filter(c => c.turn === turn).map(c => ({ role: 'tool', content: c.text })),
   ])
-  return [...counted.request.task.messages, ...turns]
+  return [...trajectory.request.task.messages, ...turns]
 }
 
 const refusal = (code: string, message: string, hint: string) =>

@@ -25,7 +25,7 @@ import { type RecipeCode, recipeCode } from '../../replay/log/recipeCode'
 import { configOf } from '../../replay/log/recordedConfig'
 import { factsOf, type RecordedRun } from '../../replay/log/recordedRun'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
+import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
 import { systemEffects } from '../../runtime/effects'
 import { asError, TroupeError } from '../../runtime/errors'
 import { checkNewRun, openNewRun } from '../../runtime/openRun'
@@ -79,7 +79,7 @@ async function fork(asked: string, options: ForkOptions): Promise<void> {
   const plan = await prepared(recorded, asked, options).finally(() => recorded.close())
   const { parent, code, parts, started, turns, run } = plan
   const at = parts.map(({ weights, turns: of }) => `${of.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}`)
-  process.stderr.write(`run ${run}: ${parent.trajectory} forked at ${at.join('; ')}\n`)
+  process.stderr.write(`run ${run}: ${parent.id} forked at ${at.join('; ')}\n`)
   for (const { turn, call, recorded: was, now } of await changedCells(parent, Math.max(...turns), code)) {
     process.stderr.write(
       `turn ${turn}, call ${call} of the notebook says otherwise now: ${brief(was)} → ${brief(now)}; forks go on from that\n`,
@@ -112,7 +112,7 @@ interface Part {
 
 async function prepared(recorded: RecordedRun, asked: string, options: ForkOptions) {
   const id = resolveId(asked, await trajectoriesOf(recorded))
-  const [parent] = await countedTrajectories(recorded, t => t === id)
+  const [parent] = await readTrajectories(recorded, t => t === id)
   if (parent === undefined || turnsOf(parent) === 0)
     throw refusal('cli.no_turn', `${id} has no finished turn to fork at`)
   const code = recipeCode(await configOf(recorded), options.recipe)
@@ -150,7 +150,7 @@ async function prepared(recorded: RecordedRun, asked: string, options: ForkOptio
 }
 
 /** Tools that the forks may call: of another recipe all, else those of the parent, which must be there before anything is begun. */
-async function toolsOf(parent: Counted, code: RecipeCode, given: string | undefined): Promise<readonly string[]> {
+async function toolsOf(parent: Trajectory, code: RecipeCode, given: string | undefined): Promise<readonly string[]> {
   const names = (await toolSchemas(code)).map(({ name }) => name)
   const { request } = parent
   const { reward } = code.config
@@ -172,7 +172,12 @@ async function toolsOf(parent: Counted, code: RecipeCode, given: string | undefi
 }
 
 /** The version that sampled the turn, where its weights are kept; else the nearest that are, and that is said. */
-async function weightsOf(recorded: RecordedRun, parent: Counted, at: number, options: ForkOptions): Promise<Weights> {
+async function weightsOf(
+  recorded: RecordedRun,
+  parent: Trajectory,
+  at: number,
+  options: ForkOptions,
+): Promise<Weights> {
   if (options.model !== undefined) {
     const directory = resolve(options.model)
     if (!existsSync(join(directory, 'config.json')))
@@ -203,9 +208,9 @@ async function resultsOf({ bus, run, dir }: Pick<ReadOptions, 'bus' | 'run' | 'd
   try {
     const forked = await factsOf(recorded, 'runs', ['trajectory.forked'])
     const turnOf = new Map(forked.map(f => [f.child, f.turn]))
-    return (await countedTrajectories(recorded, () => true)).map(c => ({
-      trajectory: c.trajectory,
-      turn: turnOf.get(c.trajectory) ?? 0,
+    return (await readTrajectories(recorded, () => true)).map(c => ({
+      trajectory: c.id,
+      turn: turnOf.get(c.id) ?? 0,
       outcome: c.finished?.outcome ?? 'running',
       reward: c.reward?.reward ?? null,
       turns: c.texts.length,
@@ -232,21 +237,21 @@ function print(
   const reward = parent.reward?.reward ?? null
   if (json) {
     for (const result of results) process.stdout.write(`${jsonText(result)}\n`)
-    const of = { trajectory: parent.trajectory, run: parentRun, reward }
+    const of = { trajectory: parent.id, run: parentRun, reward }
     // Each value has its own; null: they are several.
     const policyVersion = parts.length === 1 ? parts[0]!.weights.version : null
     process.stdout.write(`${jsonText({ type: 'summary', run, parent: of, policyVersion, values })}\n`)
     return
   }
   const lines = [
-    `${escapeForTerminal(parent.trajectory)} of ${parentRun}: reward ${reward ?? '–'}; its forks are run ${run}`,
+    `${escapeForTerminal(parent.id)} of ${parentRun}: reward ${reward ?? '–'}; its forks are run ${run}`,
     'turn  forks  mean reward  standard error  what the parent wrote there',
     ...values.map(v => valueLine(v, parent)),
   ]
   process.stdout.write(`${lines.join('\n')}\n`)
 }
 
-function valueLine(value: TurnValue, parent: Counted): string {
+function valueLine(value: TurnValue, parent: Trajectory): string {
   const number = (n: number | null) => (n === null ? '–' : n.toFixed(3))
   const text = escapeForTerminal((parent.texts[value.turn] ?? '').replace(/\s+/g, ' ').trim())
   const shown = text.length > 70 ? `${text.slice(0, 69)}…` : text

@@ -16,12 +16,12 @@ import { grpoOptionsOf, trainerOptionsOf } from '../../backends/trainer/recipeOp
 import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
 import type { RecipeConfig } from '../../config'
 import type { CheckpointSaved } from '../../messages/facts'
-import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { groupOf } from '../../messages/ids'
 import { compare, type LearnedStep, reselected } from '../../replay/learning/learnedStep'
 import { learnerLog, type RecordedStep } from '../../replay/learning/learnerLog'
 import { configOf } from '../../replay/log/recordedConfig'
 import type { RecordedRun } from '../../replay/log/recordedRun'
-import { countedTrajectories, factsIn, groupsOf } from '../../replay/trajectories/trajectory'
+import { factsIn, groupsOf, readTrajectories } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
 import { createLog } from '../../runtime/log'
 import { numberFrom, wholeNumber } from '../options/readers'
@@ -133,8 +133,8 @@ async function* relearn(
     s => s.started.step > checkpoint.step && s.started.step <= last && (s.metrics !== null || s.rejected),
   )
   const groups = new Set(through.filter(s => !s.rejected).flatMap(s => s.started.trajectories.map(groupOf)))
-  const all = await countedTrajectories(recorded, id => groups.has(groupOf(id as TrajectoryId)))
-  const facts = new Map(all.map(c => [c.trajectory, factsIn(c)]))
+  const all = await readTrajectories(recorded, id => groups.has(groupOf(id)))
+  const facts = new Map(all.map(c => [c.id, factsIn(c)]))
   const byGroup = groupsOf(all)
 
   const { train } = config

@@ -6,11 +6,11 @@
 import type { Command } from 'commander'
 import type { StepCompleted, WeightsPublished } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
-import { callsOf, type LineCall } from '../../replay/exchange/trajectoryLine'
+import { callsOf, type ExportedCall } from '../../replay/exchange/exportedTrajectory'
 import { type TriedIn, triedSteps } from '../../replay/learning/learnerLog'
 import { factsOf, type RecordedRun } from '../../replay/log/recordedRun'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { type Counted, countedTrajectories, selectionOf } from '../../replay/trajectories/trajectory'
+import { readTrajectories, selectionOf, type Trajectory } from '../../replay/trajectories/trajectory'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
@@ -21,7 +21,7 @@ interface LineageOptions extends ReadOptions {
   readonly json?: boolean
 }
 
-export interface Descent {
+export interface Lineage {
   readonly trajectory: string
   readonly purpose: string
   readonly policyVersions: readonly number[]
@@ -35,7 +35,7 @@ export interface Descent {
   readonly publishedAs: number | null
   readonly forkOf: { readonly parent: string; readonly run: string | null; readonly turn: number } | null
   readonly forks: readonly string[]
-  readonly calls: readonly LineCall[]
+  readonly calls: readonly ExportedCall[]
 }
 
 export function registerLineage(replay: Command): void {
@@ -67,25 +67,25 @@ async function lineage(asked: string | undefined, options: LineageOptions): Prom
     )
     const forks = await factsOf(recorded, 'runs', ['trajectory.forked'])
     const text = options.text?.toLowerCase()
-    const found = (await countedTrajectories(recorded, wants))
-      .map((counted): Descent => {
-        const last = tried.get(counted.trajectory)
+    const found = (await readTrajectories(recorded, wants))
+      .map((trajectory): Lineage => {
+        const last = tried.get(trajectory.id)
         const trainedIn = last?.outcome === 'completed' ? last.step : null
-        const fork = forks.find(f => f.child === counted.trajectory)
+        const fork = forks.find(f => f.child === trajectory.id)
         return {
-          trajectory: counted.trajectory,
-          purpose: counted.request.purpose,
-          policyVersions: versionsOf(counted),
-          reward: counted.reward?.reward ?? null,
-          selection: selectionOf(counted).selection,
-          advantage: selectionOf(counted).advantage,
+          trajectory: trajectory.id,
+          purpose: trajectory.request.purpose,
+          policyVersions: versionsOf(trajectory),
+          reward: trajectory.reward?.reward ?? null,
+          selection: selectionOf(trajectory).selection,
+          advantage: selectionOf(trajectory).advantage,
           trainedIn,
           triedIn:
             last === undefined || last.outcome === 'completed' ? null : { step: last.step, outcome: last.outcome },
           publishedAs: trainedIn === null ? null : (versions.get(trainedIn) ?? null),
           forkOf: fork === undefined ? null : { parent: fork.parent, run: fork.parentRun ?? null, turn: fork.turn },
-          forks: forks.filter(f => f.parent === counted.trajectory && f.parentRun === undefined).map(f => f.child),
-          calls: callsOf(counted).filter(call => text === undefined || callHas(call, text)),
+          forks: forks.filter(f => f.parent === trajectory.id && f.parentRun === undefined).map(f => f.child),
+          calls: callsOf(trajectory).filter(call => text === undefined || callHas(call, text)),
         }
       })
       .filter(d => text === undefined || d.calls.length > 0)
@@ -120,15 +120,15 @@ async function wanted(
   })
 }
 
-function versionsOf(counted: Counted): readonly number[] {
+function versionsOf(trajectory: Trajectory): readonly number[] {
   const versions = new Set<number>()
-  for (const { message } of counted.entries) {
+  for (const { message } of trajectory.entries) {
     if ('segments' in message) for (const s of message.segments) versions.add(s.policyVersion)
   }
   return [...versions].sort((a, b) => a - b)
 }
 
-const callHas = (call: LineCall, text: string): boolean =>
+const callHas = (call: ExportedCall, text: string): boolean =>
   [
     JSON.stringify(call.arguments),
     ...Object.values(call.arguments).map(String),
@@ -153,7 +153,7 @@ function stepLines(step: number | undefined, facts: readonly (StepCompleted | We
   ]
 }
 
-function lines(d: Descent): string[] {
+function lines(d: Lineage): string[] {
   const learned =
     d.trainedIn === null
       ? `${d.triedIn === null ? 'no step learned from it' : `step ${d.triedIn.step}, which ${d.triedIn.outcome === 'rejected' ? 'was rejected' : 'is not over'}, was to learn from it`}${d.selection === null ? '' : ` (${d.selection})`}`
@@ -175,7 +175,7 @@ function lines(d: Descent): string[] {
   return out
 }
 
-function total(found: readonly Descent[]): string {
+function total(found: readonly Lineage[]): string {
   const groups = new Set(found.map(d => groupOf(d.trajectory as TrajectoryId)))
   const learned = found.filter(d => d.trainedIn !== null)
   const up = learned.filter(d => (d.advantage ?? 0) > 0).length

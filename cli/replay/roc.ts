@@ -12,7 +12,7 @@ import type { GroupId } from '../../messages/ids'
 import { groupOf } from '../../messages/ids'
 import { configOf } from '../../replay/log/recordedConfig'
 import { resolveId, trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
+import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
 import { rewardedMembers, selectionOptions } from '../../replay/whatIf/groups'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { jsonText } from './jsonText'
@@ -66,7 +66,7 @@ export function registerRoc(replay: Command): void {
       const groups = new Set((await trajectoriesOf(recorded)).map(groupOf))
       // Of a trajectory, its group is meant.
       const group = resolveId(asked.replace(/\/\d*$/, ''), groups, 'group')
-      const members = await countedTrajectories(recorded, id => id.startsWith(`${group}/`))
+      const members = await readTrajectories(recorded, id => id.startsWith(`${group}/`))
       const report = rocOf(group, members, await configOf(recorded))
       if (options.json) process.stdout.write(`${jsonText(report)}\n`)
       else process.stdout.write(`${lines(report, options.explain === true).join('\n')}\n`)
@@ -78,7 +78,7 @@ export function registerRoc(replay: Command): void {
   })
 }
 
-function rocOf(group: GroupId, all: readonly Counted[], config: RecipeConfig): RocReport {
+function rocOf(group: GroupId, all: readonly Trajectory[], config: RecipeConfig): RocReport {
   const options = selectionOptions(config, group, all[0]?.request.limits.responseTokens ?? 0)
   const members = rewardedMembers(all)
   const select = (variant: SelectionVariant) => selectGroup(members, { ...options, variant })

@@ -10,10 +10,10 @@ import { grouper } from '../../actors/rollouts/grouper'
 import { owner } from '../../actors/rollouts/owner'
 import { type RecipeConfig, selectionOf } from '../../config'
 import type { Fact, RunFact } from '../../messages/facts'
-import { type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
+import { type GroupId, groupOf } from '../../messages/ids'
 import { configOf } from '../../replay/log/recordedConfig'
 import type { RecordedRun } from '../../replay/log/recordedRun'
-import { aboutOf, type OwnerBehaviour, type Rerun, rerun, type Stepped } from '../../replay/rerun/rerun'
+import { aboutOf, type OwnerBehaviour, type Rerun, rerun, type Stepped } from '../../replay/rerun/rerunPartition'
 import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolveId'
 import { scanTrajectories } from '../../replay/trajectoryIndex/scanTrajectories'
 import { codeDigest } from '../../runtime/digests'
@@ -143,7 +143,7 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
       return look?.at(stepped)
     }
     if (groups === undefined) await recorded.scan('trajectories', take)
-    else await scanTrajectories(recorded, id => groups.has(groupOf(id as TrajectoryId)), take)
+    else await scanTrajectories(recorded, id => groups.has(groupOf(id)), take)
     await look?.rest()
   } catch (thrown) {
     if (!(thrown instanceof Enough)) throw thrown

@@ -1,10 +1,16 @@
 /**
- * Options that every replay command shares, and the report of records that could not be read.
+ * What the replay commands share: the options that name a log, how they open and close it, and the report of records
+ * that cannot be read.
  */
 import type { Command } from 'commander'
 import { faultText } from '../../replay/log/faults'
 import { type OpenLogOptions, openLog, type RecordedRun } from '../../replay/log/recordedRun'
+import { TroupeError } from '../../runtime/errors'
 import { withBus, withDirectory } from '../options/busOptions'
+
+export type ReadOptions = Omit<OpenLogOptions, 'onNotice'>
+
+const shownFaults = 8
 
 export function withRun(command: Command): Command {
   return withDirectory(withBus(command))
@@ -13,15 +19,31 @@ export function withRun(command: Command): Command {
     .option('--reindex', 'make the index of its trajectories anew')
 }
 
-export type ReadOptions = Omit<OpenLogOptions, 'onNotice'>
-
 /** Opens the log that the options name; its notices go to stderr. */
 export const openRecorded = (options: ReadOptions): Promise<RecordedRun> =>
   openLog({ ...options, onNotice: text => process.stderr.write(`${text}\n`) })
 
+/** Opens the log, calls `answer`, reports on stderr what could not be read, and closes the log in every case. */
+export async function withLog(
+  options: ReadOptions,
+  answer: (recorded: RecordedRun) => Promise<void> | void,
+): Promise<void> {
+  const recorded = await openRecorded(options)
+  try {
+    await answer(recorded)
+    reportFaults(recorded)
+  } finally {
+    await recorded.close()
+  }
+}
+
 /** Lists on stderr the records that could not be read; everything else was shown. */
-export function reportFaults(recorded: RecordedRun, most = 8): void {
-  for (const fault of recorded.faults.slice(0, most)) process.stderr.write(`${faultText(fault)}\n`)
-  const more = recorded.faults.length - most
+export function reportFaults(recorded: RecordedRun): void {
+  for (const fault of recorded.faults.slice(0, shownFaults)) process.stderr.write(`${faultText(fault)}\n`)
+  const more = recorded.faults.length - shownFaults
   if (more > 0) process.stderr.write(`${more} more; \`troupe replay verify\` lists all\n`)
 }
+
+/** The error for a command line that does not say enough. `code`: without its prefix, `no_target` becomes `cli.no_target`. */
+export const usageError = (code: string, message: string, hint: string): TroupeError =>
+  new TroupeError(`cli.${code}`, { boundary: 'cli', retriable: false, message, hint })

@@ -1,13 +1,9 @@
 /**
- * `troupe replay verify`: is the log of a run sound, and what of it counts?
- *
- * in   every fact of the run        out  what is wrong (exit 1), what the fold ignored, what still runs
- * Invariant: a problem is named with its place; what is merely late, repeated or of a former owner is counted, not blamed.
+ * `troupe replay verify`: prints whether the log of a run is sound; exit 1 where it has a problem.
  */
-import { createHash } from 'node:crypto'
 import type { Command } from 'commander'
-import type { RecordedRun } from '../../replay/log/recordedRun'
-import { type Verified, verifier } from '../../replay/verify/verifier'
+import type { Verification } from '../../replay/verify/verification'
+import { verifyRun } from '../../replay/verify/verifyRun'
 import { escapeForTerminal, painter, percent } from '../io/terminal'
 import { shareOf } from '../options/readers'
 import { jsonText } from './jsonText'
@@ -35,7 +31,7 @@ export function registerVerify(replay: Command): void {
   withRun(command).action(async (options: VerifyOptions) => {
     const recorded = await openRecorded(options)
     try {
-      const verified = await verify(recorded, options.sample)
+      const verified = await verifyRun(recorded, options)
       if (options.json) process.stdout.write(`${jsonText(verified)}\n`)
       else for (const line of report(verified)) process.stdout.write(`${line}\n`)
       process.exitCode = verified.ok ? 0 : 1
@@ -45,30 +41,9 @@ export function registerVerify(replay: Command): void {
   })
 }
 
-/** `sample`: share of the trajectories whose contexts are rebuilt; which ones follows from their names. */
-async function verify(recorded: RecordedRun, sample = 1): Promise<Verified> {
-  const begun = performance.now()
-  const check = verifier(recorded.run, id => inSample(id, sample))
-  for (const topic of ['runs', 'trajectories', 'learner', 'telemetry', 'dead-letters'] as const) {
-    if (topic === 'dead-letters')
-      await recorded.scan(
-        topic,
-        () => {},
-        headers => check.deadLetter(headers),
-      )
-    else await recorded.scan(topic, (entry, record) => check.take(entry, record))
-  }
-  return check.result(recorded.faults, (performance.now() - begun) / 1000)
-}
-
-function inSample(id: string, sample: number): boolean {
-  if (sample >= 1) return true
-  return createHash('sha256').update(id).digest().readUInt32LE(0) / 2 ** 32 < sample
-}
-
 const paint = painter(process.stdout)
 
-function report(v: Verified): string[] {
+function report(v: Verification): string[] {
   const { counted: c } = v
   const lines = [
     `run ${v.run}: ${v.facts} facts, ${v.telemetry} statuses, ${v.deadLetters.length} dead letters, read in ${v.seconds.toFixed(2)} s (${Math.round((v.facts + v.telemetry) / Math.max(v.seconds, 1e-3))} a second)`,

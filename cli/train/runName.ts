@@ -15,7 +15,7 @@ export interface NamedRun {
 /** True for a bus that several processes and runs share; an embedded log belongs to one run and has a lease. */
 export const isShared = ({ bus }: Pick<NamedRun, 'bus'>): boolean => bus.startsWith('kafka:')
 
-/** @throws TroupeError cli.no_run, cli.role_alone, cli.role_unnamed */
+/** @throws TroupeError run.not_found, cli.role_alone, cli.role_unnamed */
 export function refuseWrongName(options: NamedRun, id: string): void {
   if (options.role !== 'all') {
     refuseWrongRole(options)

@@ -68,10 +68,10 @@ export async function startedRun({ bus, run, journal }: RunContext): Promise<Run
   return (await runsOn(bus)).includes(run) ? startOf(journal) : undefined
 }
 
-/** Allows the name of a run that ended before it began. @throws TroupeError cli.run_exists */
+/** Allows the name of a run that ended before it began. @throws TroupeError run.exists */
 export async function refuseTaken(context: RunContext): Promise<void> {
   if ((await startedRun(context)) === undefined) return
-  throw new TroupeError('cli.run_exists', {
+  throw new TroupeError('run.exists', {
     boundary: 'cli',
     retriable: false,
     message: `run '${context.run}' exists already`,

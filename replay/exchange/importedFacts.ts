@@ -10,8 +10,8 @@ import { z } from 'zod'
 import type { Fact, KeptMember, RolloutRequested } from '../../messages/facts'
 import { engineId, epoch, executorId, groupId, policyVersion, taskId, trajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
+import { exportFormat } from './exportedTrajectory'
 import { badImport } from './fixture'
-import { lineFormat } from './trajectoryLine'
 import { verlFacts, verlLine } from './verlFacts'
 
 const count = z.number().int().nonnegative()
@@ -43,7 +43,7 @@ const call = z.object({
 })
 
 const ours = z.object({
-  format: z.literal(lineFormat),
+  format: z.literal(exportFormat),
   version: z.literal(1),
   group: z.string().regex(/^[A-Za-z0-9._:-]+$/),
   member: count,
@@ -104,7 +104,7 @@ export interface ImportedLine {
 export function factsOfLines(lines: readonly ImportedLine[], at: number): readonly Fact[] {
   const [first] = lines
   if (first === undefined) throw badImport('there are no lines')
-  const isOurs = (first.value as { format?: unknown }).format === lineFormat
+  const isOurs = (first.value as { format?: unknown }).format === exportFormat
   return isOurs
     ? ourFacts(
         lines.map(l => checkedLengths(checked(ours, l), l)),

@@ -8,8 +8,8 @@
 import { createHash } from 'node:crypto'
 import { escapeForTerminal } from '../../runtime/escapeForTerminal'
 import type { TokenTexts } from '../tokens/tokenTexts'
-import { type Counted, factsIn, selectionOf } from '../trajectories/trajectory'
-import { callsOf, withoutEnd } from './trajectoryLine'
+import { factsIn, selectionOf, type Trajectory } from '../trajectories/trajectory'
+import { callsOf, withoutEnd } from './exportedTrajectory'
 
 const style = `
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
@@ -40,9 +40,9 @@ export interface Marked {
   readonly measure: string
 }
 
-export function trajectoryPage(run: string, counted: Counted, texts: TokenTexts, marked?: Marked): string {
-  const { request, finished, reward } = counted
-  const { selection, advantage, penalty } = selectionOf(counted)
+export function trajectoryPage(run: string, trajectory: Trajectory, texts: TokenTexts, marked?: Marked): string {
+  const { request, finished, reward } = trajectory
+  const { selection, advantage, penalty } = selectionOf(trajectory)
   const rows: readonly (readonly [string, string])[] = [
     ['run', run],
     ['task', `${request.task.id}, truth ${request.task.truth}`],
@@ -56,7 +56,7 @@ export function trajectoryPage(run: string, counted: Counted, texts: TokenTexts,
         : `${selection}${advantage === null ? '' : `, advantage ${advantage.toFixed(4)}`}${penalty === null ? '' : `, penalty ${penalty.toFixed(3)}`}`,
     ],
   ]
-  const title = `${counted.trajectory} of ${run}`
+  const title = `${trajectory.id} of ${run}`
   return `<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-${styleHash}'; base-uri 'none'; form-action 'none'">
@@ -65,17 +65,17 @@ export function trajectoryPage(run: string, counted: Counted, texts: TokenTexts,
 <h1>${e(title)}</h1>
 <table>${rows.map(([name, value]) => `<tr><td>${e(name)}</td><td>${e(value)}</td></tr>`).join('')}</table>
 ${request.task.messages.map(m => `<h2>${e(m.role)}</h2><pre>${e(m.content)}</pre>`).join('\n')}
-${turns(counted, texts, marked)}
+${turns(trajectory, texts, marked)}
 </body></html>
 `
 }
 
-function turns(counted: Counted, texts: TokenTexts, marked: Marked | undefined): string {
+function turns(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undefined): string {
   let sampled = 0
-  const calls = callsOf(counted)
+  const calls = callsOf(trajectory)
   const parts: string[] = []
   let pieces: string[] = []
-  for (const fact of factsIn(counted)) {
+  for (const fact of factsIn(trajectory)) {
     if (fact.type === 'turn.interrupted') {
       pieces.push(tokens(fact.tokens, fact.logprobs, texts, sampled, marked))
       sampled += fact.tokens.length

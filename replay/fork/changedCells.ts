@@ -10,7 +10,7 @@ import type { ToolAsked, ToolCompleted } from '../../messages/facts'
 import { openSandbox } from '../../sandbox'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import type { RecipeCode } from '../log/recipeCode'
-import { type Counted, factsIn } from '../trajectories/trajectory'
+import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 interface ChangedCell {
   readonly turn: number
@@ -19,7 +19,11 @@ interface ChangedCell {
   readonly now: string
 }
 
-export async function changedCells(parent: Counted, turn: number, code: RecipeCode): Promise<readonly ChangedCell[]> {
+export async function changedCells(
+  parent: Trajectory,
+  turn: number,
+  code: RecipeCode,
+): Promise<readonly ChangedCell[]> {
   const { asked, said } = cellsBefore(parent, turn)
   if (asked.size === 0) return []
   const { toolTimeoutMs: timeoutMs, toolResponseChars } = parent.request.limits
@@ -30,7 +34,7 @@ export async function changedCells(parent: Counted, turn: number, code: RecipeCo
     const cells: string[] = []
     const changed: ChangedCell[] = []
     for (const [place, { turn: at, call, arguments: args }] of asked) {
-      const limits = { timeoutMs, trajectory: parent.trajectory, cells: [...cells] }
+      const limits = { timeoutMs, trajectory: parent.id, cells: [...cells] }
       const outcome = await notebook?.(args, limits, AbortSignal.timeout(graceMs + timeoutMs * (cells.length + 1)))
       const now = outcome === undefined ? '' : truncateMiddle(toolResultText(outcome), toolResponseChars)
       const recorded = said.get(place)
@@ -48,7 +52,7 @@ export async function changedCells(parent: Counted, turn: number, code: RecipeCo
 const graceMs = 30_000
 
 /** In their order, each once: what was run, and what the model was shown of it. */
-function cellsBefore(parent: Counted, turn: number) {
+function cellsBefore(parent: Trajectory, turn: number) {
   const asked = new Map<string, ToolAsked>()
   const said = new Map<string, string>()
   const isBefore = (fact: ToolAsked | ToolCompleted) => fact.tool === notebookTool.name && fact.turn < turn

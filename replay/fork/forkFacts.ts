@@ -9,10 +9,10 @@ import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import { TroupeError } from '../../runtime/errors'
-import { type Counted, factsIn } from '../trajectories/trajectory'
+import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 export interface ForkPlan {
-  readonly parent: Counted
+  readonly parent: Trajectory
   readonly parentRun: RunId
   /** Turns before this one are shared. */
   readonly turn: number
@@ -36,7 +36,7 @@ export interface ForkFacts {
 }
 
 /** Turns that the parent has: a fork begins at one of them. */
-export const turnsOf = (parent: Counted): number => parent.texts.length
+export const turnsOf = (parent: Trajectory): number => parent.texts.length
 
 /** Of the claim that stands first in the fork's partition. */
 const shared = epoch(0)
@@ -45,7 +45,7 @@ const shared = epoch(0)
 export function forkFacts(plan: ForkPlan): ForkFacts {
   const { parent, turn, times, at } = plan
   if (turn >= turnsOf(parent)) {
-    throw refusal('cli.no_turn', `${parent.trajectory} has turns 0 to ${turnsOf(parent) - 1}, no turn ${turn}`)
+    throw refusal('cli.no_turn', `${parent.id} has turns 0 to ${turnsOf(parent) - 1}, no turn ${turn}`)
   }
   const prefix = sharedFacts(plan)
   const group = groupId(`fork.${parent.request.group}.${parent.request.member}.t${turn}`)
@@ -81,7 +81,7 @@ function sharedFacts({ parent, turn, toolResult }: ForkPlan): readonly TurnFact[
   if (toolResult === undefined) return before
   const last = before.findLast((f): f is ToolCompleted => f.type === 'tool.completed' && f.turn === turn - 1)
   if (last === undefined) {
-    throw refusal('cli.no_tool_result', `no tool result stands right before turn ${turn} of ${parent.trajectory}`)
+    throw refusal('cli.no_tool_result', `no tool result stands right before turn ${turn} of ${parent.id}`)
   }
   return before
     .filter(f => !(f.type === 'context.appended' && f.turn === turn - 1))

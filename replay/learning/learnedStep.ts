@@ -8,7 +8,7 @@ import type { RecipeConfig } from '../../config'
 import { selectGroup } from '../../kernels'
 import type { GroupSelected, Metrics } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
-import type { Counted } from '../trajectories/trajectory'
+import type { Trajectory } from '../trajectories/trajectory'
 import { rewardedMembers, selectionOptions } from '../whatIf/groups'
 import type { RecordedStep } from './learnerLog'
 
@@ -34,7 +34,7 @@ export const decisive: ReadonlySet<string> = new Set(['loss', 'gradNorm', 'train
 
 /** Members of a step whose selection is another under today's code. */
 export function reselected(
-  byGroup: ReadonlyMap<string, readonly Counted[]>,
+  byGroup: ReadonlyMap<string, readonly Trajectory[]>,
   { started }: RecordedStep,
   config: RecipeConfig,
 ): readonly string[] {

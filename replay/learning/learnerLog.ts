@@ -8,7 +8,7 @@ import { isStale } from '../../actors/ownership/fencing'
 import type { StageReset } from '../../backends/trainer/trainer'
 import type { CheckpointSaved, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
-import type { TrainedIn } from '../exchange/trajectoryLine'
+import type { TrainedIn } from '../exchange/exportedTrajectory'
 import type { RecordedRun } from '../log/recordedRun'
 
 export interface RecordedStep {

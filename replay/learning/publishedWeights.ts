@@ -10,18 +10,18 @@ import { assembleSequence } from '../../kernels'
 import type { PolicyVersion } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
 import { factsOf, type RecordedRun } from '../log/recordedRun'
-import { type Counted, factsIn } from '../trajectories/trajectory'
+import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
-export interface KeptWeights {
+export interface PublishedWeights {
   readonly directory: string
   readonly version: PolicyVersion
   readonly digest: string
 }
 
-const known = new WeakMap<RecordedRun, Promise<readonly KeptWeights[]>>()
+const known = new WeakMap<RecordedRun, Promise<readonly PublishedWeights[]>>()
 const said = new WeakMap<RecordedRun, Set<number>>()
 
-function keptWeights(recorded: RecordedRun): Promise<readonly KeptWeights[]> {
+function weightsOnDisk(recorded: RecordedRun): Promise<readonly PublishedWeights[]> {
   let kept = known.get(recorded)
   if (kept === undefined) {
     kept = factsOf(recorded, 'learner', ['weights.published']).then(published =>
@@ -36,8 +36,8 @@ function keptWeights(recorded: RecordedRun): Promise<readonly KeptWeights[]> {
 }
 
 /** @throws TroupeError cli.no_weights where none is kept, or with `exact` not this version */
-export async function nearestWeights(recorded: RecordedRun, wanted: number, exact = false): Promise<KeptWeights> {
-  const kept = await keptWeights(recorded)
+export async function nearestWeights(recorded: RecordedRun, wanted: number, exact = false): Promise<PublishedWeights> {
+  const kept = await weightsOnDisk(recorded)
   const own = kept.find(w => w.version === wanted)
   if (own !== undefined) return own
   if (exact || kept.length === 0) {
@@ -58,12 +58,12 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
 }
 
 /** The version that sampled each token, in the order of sampling. */
-export const sampledVersions = (counted: Counted): readonly number[] =>
-  [...assembleSequence(factsIn(counted)).versions].filter(version => version >= 0)
+export const sampledVersions = (trajectory: Trajectory): readonly number[] =>
+  [...assembleSequence(factsIn(trajectory)).versions].filter(version => version >= 0)
 
 /** The version that sampled the end of a turn. */
-export function sampledUnder(counted: Counted, turn: number): number {
-  for (const { message } of counted.entries) {
+export function sampledUnder(trajectory: Trajectory, turn: number): number {
+  for (const { message } of trajectory.entries) {
     if (message.type === 'turn.completed' && message.turn === turn) return message.segments.at(-1)?.policyVersion ?? 0
   }
   return 0

@@ -14,7 +14,7 @@ import { asError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal/journal'
 import { type Fault, type FaultKind, faultKind } from './faults'
 import type { Place } from './place'
-import type { LookEnd } from './watermark'
+import type { Watermark } from './watermark'
 
 export type Want = (headers: BusRecord['headers'], record: BusRecord) => boolean
 /** A promise is waited for before the next entry. */
@@ -25,7 +25,7 @@ export interface PartitionScanOptions {
   readonly bus: Bus
   readonly blobs: BlobStore
   /** Where the look at the run ends, if not at its end. */
-  readonly end: LookEnd | undefined
+  readonly end: Watermark | undefined
   readonly note: (fault: Fault) => void
 }
 

@@ -16,7 +16,7 @@ import type { RunDirectory } from '../../runtime/runDirectory'
 import { type Fault, faultList } from './faults'
 import { partitionScan, type Take, type Want } from './partitionScan'
 import { type Place, placeOf, timeOf } from './place'
-import { type LookEnd, lookEnd } from './watermark'
+import { type Watermark, watermarkAt } from './watermark'
 
 export interface OpenLogOptions {
   /** lmdb:DIR or kafka://HOST:PORT[,…] */
@@ -77,7 +77,7 @@ export async function openLog(options: OpenLogOptions): Promise<RecordedRun> {
   })
   try {
     const topics = new Map((await bus.listTopics()).map(config => [config.topic, config.partitions]))
-    const end = at === undefined ? undefined : { at, look: lookEnd(bus, run, at, await timeOf(bus, run, at)) }
+    const end = at === undefined ? undefined : { at, look: watermarkAt(bus, run, at, await timeOf(bus, run, at)) }
     return reader({ run, files, bus, blobs }, options, topics, end)
   } catch (thrown) {
     await bus.close()
@@ -89,7 +89,7 @@ function reader(
   log: Pick<RecordedRun, 'run' | 'files' | 'bus' | 'blobs'>,
   options: OpenLogOptions,
   topics: ReadonlyMap<string, number>,
-  end?: { readonly at: Place; readonly look: LookEnd },
+  end?: { readonly at: Place; readonly look: Watermark },
 ): RecordedRun {
   const { run, files, bus, blobs } = log
   const { faults, note } = faultList()

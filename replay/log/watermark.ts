@@ -10,9 +10,9 @@ import { type TopicName, topicOnBus } from '../../messages/topics'
 import type { Bus, BusRecord } from '../../runtime/bus/bus'
 import type { Place } from './place'
 
-export type LookEnd = (topic: TopicName, partition: number) => Promise<number>
+export type Watermark = (topic: TopicName, partition: number) => Promise<number>
 
-export function lookEnd(bus: Bus, run: RunId, at: Place, timestamp: number): LookEnd {
+export function watermarkAt(bus: Bus, run: RunId, at: Place, timestamp: number): Watermark {
   const known = new Map<string, Promise<number>>()
   return (topic, partition) => {
     if (topic === at.topic && partition === at.partition) return Promise.resolve(at.offset + 1)

@@ -9,13 +9,13 @@ import { createInterface } from 'node:readline'
 import { assembleSequence } from '../../kernels'
 import { TroupeError } from '../../runtime/errors'
 import { policyDirectory, pythonPath } from '../../runtime/python'
-import { type Counted, factsIn } from '../trajectories/trajectory'
+import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 const tailChars = 2000
 
 /** @throws TroupeError cli.no_entropies, with what the process said */
 export async function modelEntropies(
-  all: readonly Counted[],
+  all: readonly Trajectory[],
   directory: string,
   temperature: number,
   device?: string,
@@ -46,9 +46,9 @@ export async function modelEntropies(
     }
   })()
   try {
-    for (const counted of all) {
-      const { tokens, mask } = assembleSequence(factsIn(counted))
-      const line = JSON.stringify({ id: counted.trajectory, tokens: [...tokens], mask: [...mask] })
+    for (const trajectory of all) {
+      const { tokens, mask } = assembleSequence(factsIn(trajectory))
+      const line = JSON.stringify({ id: trajectory.id, tokens: [...tokens], mask: [...mask] })
       if (!child.stdin.write(`${line}\n`)) await Promise.race([once(child.stdin, 'drain'), closed])
     }
     child.stdin.end()

@@ -7,7 +7,7 @@
  * distribution that was drawn against stands out, and an unsure one that gave its likeliest token does not.
  */
 import type { TrajectoryFact, TurnCompleted, TurnInterrupted } from '../../messages/facts'
-import { type Counted, factsIn } from '../trajectories/trajectory'
+import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 export type Measure = 'entropy' | 'surprisal'
 
@@ -48,9 +48,9 @@ export interface TopTable {
 export const afterToolTokens = 10
 
 /** As the engine recorded them, in the order of sampling; undefined unless it did so for every token. */
-export function recordedEntropies(counted: Counted): readonly number[] | undefined {
+export function recordedEntropies(trajectory: Trajectory): readonly number[] | undefined {
   const values: number[] = []
-  for (const fact of factsIn(counted)) {
+  for (const fact of factsIn(trajectory)) {
     if (!isSampled(fact)) continue
     const { tokens, entropies } = fact
     if (tokens.length !== (entropies?.length ?? 0)) return undefined
@@ -60,11 +60,11 @@ export function recordedEntropies(counted: Counted): readonly number[] | undefin
 }
 
 /** In the order in which they were sampled. `values`: one a token; default the surprisal of each. */
-export function sampledTokens(counted: Counted, values?: readonly number[]): readonly SampledToken[] {
+export function sampledTokens(trajectory: Trajectory, values?: readonly number[]): readonly SampledToken[] {
   const tokens: SampledToken[] = []
   let turn = -1
   let position = 0
-  for (const fact of factsIn(counted)) {
+  for (const fact of factsIn(trajectory)) {
     if (!isSampled(fact)) continue
     const {
       tokens: ids,

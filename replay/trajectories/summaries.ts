@@ -11,7 +11,7 @@ import type { Row } from '../trajectoryIndex/rows'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
 import { indexOf } from '../trajectoryIndex/trajectoryIndex'
 
-export interface TrajectoryLine {
+export interface TrajectorySummary {
   readonly trajectory: TrajectoryId
   readonly purpose: string
   readonly step: number
@@ -47,7 +47,7 @@ export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) =
 }
 
 /** What a row of the index says; undefined where nobody is known to have asked for it. */
-export function lineOf(row: Omit<Row, 'places' | 'group'>): TrajectoryLine | undefined {
+export function summaryOfRow(row: Omit<Row, 'places' | 'group'>): TrajectorySummary | undefined {
   if (row.state === 'unasked' || row.state === 'unread') return undefined
   return {
     trajectory: row.id,
@@ -70,9 +70,9 @@ export function lineOf(row: Omit<Row, 'places' | 'group'>): TrajectoryLine | und
 }
 
 /** Of all trajectories, in the order in which they were asked for, partition by partition. */
-export async function trajectoryLines(recorded: RecordedRun): Promise<readonly TrajectoryLine[]> {
+export async function trajectorySummaries(recorded: RecordedRun): Promise<readonly TrajectorySummary[]> {
   const index = await indexOf(recorded)
-  return Array.from({ length: index.size }, (_, i) => lineOf(index.row(i))).filter(line => line !== undefined)
+  return Array.from({ length: index.size }, (_, i) => summaryOfRow(index.row(i))).filter(line => line !== undefined)
 }
 
 /** Those of `ids` in whose task, turns, calls or results `text` stands; case does not matter. */

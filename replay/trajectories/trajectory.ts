@@ -21,8 +21,8 @@ import type { Entry } from '../../runtime/journal/journal'
 import type { RecordedRun } from '../log/recordedRun'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
 
-export interface Counted {
-  readonly trajectory: TrajectoryId
+export interface Trajectory {
+  readonly id: TrajectoryId
   readonly partition: number
   readonly request: RolloutRequested
   /** In the log's order, `rollout.requested` first. */
@@ -36,18 +36,18 @@ export interface Counted {
 }
 
 interface Folding {
-  readonly counted: Counted & { entries: Entry[]; texts: string[] }
+  readonly trajectory: Trajectory & { entries: Entry[]; texts: string[] }
   rollout: Rollout
 }
 
-export const factsIn = (counted: Counted): readonly TrajectoryFact[] =>
-  counted.entries.map(e => e.message as TrajectoryFact)
+export const factsIn = (trajectory: Trajectory): readonly TrajectoryFact[] =>
+  trajectory.entries.map(e => e.message as TrajectoryFact)
 
 /** What the verifier was asked to judge. */
-export const responseOf = (counted: Counted): string => counted.texts.join('\n')
+export const responseOf = (trajectory: Trajectory): string => trajectory.texts.join('\n')
 
 /** Whether it is trained on, and with which advantage. */
-export function selectionOf({ decision, request }: Counted) {
+export function selectionOf({ decision, request }: Trajectory) {
   if (decision === null) return { selection: null, advantage: null, penalty: null } as const
   if (decision.type === 'group.rejected') return { selection: 'rejected', advantage: null, penalty: null } as const
   const kept = decision.kept.find(k => k.member === request.member)
@@ -57,10 +57,10 @@ export function selectionOf({ decision, request }: Counted) {
 }
 
 /** In the order in which they were asked for, partition by partition. */
-export async function countedTrajectories(
+export async function readTrajectories(
   recorded: RecordedRun,
-  wants: (trajectory: string) => boolean,
-): Promise<readonly Counted[]> {
+  wants: (id: TrajectoryId) => boolean,
+): Promise<readonly Trajectory[]> {
   const found = new Map<TrajectoryId, Folding>()
   const members = new Map<GroupId, Folding[]>()
   const epochs = new Map<number, Epoch>()
@@ -80,7 +80,7 @@ export async function countedTrajectories(
         return
       case 'rollout.requested': {
         if (isReplaced(curriculum, fact) || found.has(fact.trajectory) || !wants(fact.trajectory)) return
-        const folding: Folding = { counted: fresh(entry, fact), rollout: newRollout(fact) }
+        const folding: Folding = { trajectory: fresh(entry, fact), rollout: newRollout(fact) }
         found.set(fact.trajectory, folding)
         members.set(fact.group, [...(members.get(fact.group) ?? []), folding])
         return
@@ -96,13 +96,13 @@ export async function countedTrajectories(
       }
     }
   })
-  return [...found.values()].map(f => f.counted)
+  return [...found.values()].map(f => f.trajectory)
 }
 
-type Open = { -readonly [K in keyof Counted]: Counted[K] } & { entries: Entry[]; texts: string[] }
+type Open = { -readonly [K in keyof Trajectory]: Trajectory[K] } & { entries: Entry[]; texts: string[] }
 
-const fresh = (entry: Entry, request: RolloutRequested): Folding['counted'] => ({
-  trajectory: request.trajectory,
+const fresh = (entry: Entry, request: RolloutRequested): Folding['trajectory'] => ({
+  id: request.trajectory,
   partition: entry.partition,
   request,
   entries: [entry],
@@ -117,34 +117,34 @@ function take(folding: Folding, entry: Entry, fact: TrajectoryFact, at: Epoch): 
   const after = evolveRollout(folding.rollout, fact, at)
   if (after === folding.rollout) return
   folding.rollout = after
-  const counted = folding.counted as Open
-  counted.entries.push(entry)
-  if (fact.type === 'turn.completed') counted.texts.push(fact.text)
-  else if (fact.type === 'rollout.finished') counted.finished = fact
-  else if (fact.type === 'reward.assigned') counted.reward = fact
+  const trajectory = folding.trajectory as Open
+  trajectory.entries.push(entry)
+  if (fact.type === 'turn.completed') trajectory.texts.push(fact.text)
+  else if (fact.type === 'rollout.finished') trajectory.finished = fact
+  else if (fact.type === 'reward.assigned') trajectory.reward = fact
 }
 
 function decide(folding: Folding, entry: Entry, fact: GroupClosed | GroupSelected | GroupRejected, at: Epoch): void {
-  const counted = folding.counted as Open
+  const trajectory = folding.trajectory as Open
   if (fact.type === 'group.closed') {
-    if (counted.closed !== null) return
-    counted.closed = fact
+    if (trajectory.closed !== null) return
+    trajectory.closed = fact
     folding.rollout = evolveRollout(folding.rollout, fact, at)
   } else {
-    if (counted.decision !== null || counted.closed === null) return
-    counted.decision = fact
+    if (trajectory.decision !== null || trajectory.closed === null) return
+    trajectory.decision = fact
   }
-  counted.entries.push(entry)
+  trajectory.entries.push(entry)
 }
 
 /** @throws nothing: the group of every trajectory that was asked for */
-export const groupsOf = (all: readonly Counted[]): ReadonlyMap<GroupId, readonly Counted[]> => {
-  const groups = new Map<GroupId, Counted[]>()
-  for (const counted of all) {
-    const group = groupOf(counted.trajectory)
+export const groupsOf = (all: readonly Trajectory[]): ReadonlyMap<GroupId, readonly Trajectory[]> => {
+  const groups = new Map<GroupId, Trajectory[]>()
+  for (const trajectory of all) {
+    const group = groupOf(trajectory.id)
     const known = groups.get(group)
-    if (known === undefined) groups.set(group, [counted])
-    else known.push(counted)
+    if (known === undefined) groups.set(group, [trajectory])
+    else known.push(trajectory)
   }
   return groups
 }

@@ -8,12 +8,12 @@
  */
 import type { Place } from '../log/place'
 import type { RecordedRun } from '../log/recordedRun'
-import { type IndexView, type KeptPartition, readIndex, writeIndex } from './indexFile'
+import { type IndexedPartition, type IndexView, readIndex, writeIndex } from './indexFile'
 import { type GroupRow, newGroup, newRow, type Places } from './rows'
 
 type Spot = Omit<Place, 'topic'>
 
-export async function pastIndex(recorded: RecordedRun, today: IndexView): Promise<IndexView> {
+export async function indexAsOf(recorded: RecordedRun, today: IndexView): Promise<IndexView> {
   const { head } = today
   const ends = await Promise.all(head.partitions.map((_, p) => recorded.endOf('trajectories', p)))
   const before = (places: Places): Spot[] =>
@@ -47,7 +47,7 @@ export async function pastIndex(recorded: RecordedRun, today: IndexView): Promis
     (_, record) => rows.place(record),
   )
 
-  const partitions = head.partitions.map(({ oldest }, p): KeptPartition => {
+  const partitions = head.partitions.map(({ oldest }, p): IndexedPartition => {
     const { claims, epoch, curriculum } = rows.partition(p)
     return { oldest, next: Math.max(oldest, ends[p]!), claims, epoch, curriculum, first: null, last: null }
   })

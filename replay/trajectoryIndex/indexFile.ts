@@ -10,7 +10,7 @@ import { bytesOf, type Column, dictionary, listColumn, readColumns, stringColumn
 import { packPlaces, unpackPlaces } from './packedPlaces'
 import { type GroupRow, IndexRows, newRow, type Places, type Row, type RowSelection, type RowState } from './rows'
 
-export interface KeptPartition {
+export interface IndexedPartition {
   readonly oldest: number
   readonly next: number
   readonly claims: readonly number[]
@@ -26,7 +26,7 @@ export interface IndexHead {
   readonly source: string
   /** Of the message schemas that the facts were read under. */
   readonly schema: string
-  readonly partitions: readonly KeptPartition[]
+  readonly partitions: readonly IndexedPartition[]
   /** What could not be read. */
   readonly faults: readonly Fault[]
 }

@@ -15,7 +15,7 @@ const mostPicked = 0.2
 
 export async function scanTrajectories(
   recorded: RecordedRun,
-  wants: (trajectory: string) => boolean,
+  wants: (id: TrajectoryId) => boolean,
   take: (entry: Entry) => unknown,
 ): Promise<void> {
   const places = placesOf(await indexOf(recorded), wants)
@@ -28,14 +28,14 @@ export async function scanTrajectories(
   await recorded.scan('trajectories', take, ({ trajectory, group, type }) => {
     if (trajectory === undefined || group === undefined)
       return type?.startsWith('group.') !== true || ofWanted(group ?? '')
-    const wanted = wants(trajectory)
+    const wanted = wants(trajectory as TrajectoryId)
     if (wanted) groups.set(group, true)
     return wanted
   })
 }
 
 /** undefined where there are too many to be picked. */
-function placesOf(index: IndexView, wants: (trajectory: string) => boolean): Omit<Place, 'topic'>[] | undefined {
+function placesOf(index: IndexView, wants: (id: TrajectoryId) => boolean): Omit<Place, 'topic'>[] | undefined {
   const { partitions } = index.head
   const records = partitions.reduce((sum, { oldest, next }) => sum + next - oldest, 0)
   const places: Omit<Place, 'topic'>[] = partitions.flatMap(({ claims }, partition) =>
@@ -50,7 +50,7 @@ function placesOf(index: IndexView, wants: (trajectory: string) => boolean): Omi
     if (!wants(id)) continue
     add(index.places(i))
     if (places.length > mostPicked * records) return undefined
-    const group = groupOf(id as TrajectoryId)
+    const group = groupOf(id)
     if (!groups.has(group)) add(index.groupPlaces(i))
     groups.add(group)
   }

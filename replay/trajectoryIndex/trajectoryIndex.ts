@@ -30,8 +30,8 @@ import { troupeHome } from '../../runtime/home'
 import type { Fault } from '../log/faults'
 import { placeText } from '../log/place'
 import type { RecordedRun } from '../log/recordedRun'
-import { pastIndex } from './indexAsOf'
-import { type IndexView, type KeptPartition, readIndex, writeIndex } from './indexFile'
+import { indexAsOf } from './indexAsOf'
+import { type IndexedPartition, type IndexView, readIndex, writeIndex } from './indexFile'
 import { IndexRows } from './rows'
 
 /** Logs of fewer records are read through in less than a tenth of a second. */
@@ -49,7 +49,7 @@ export function indexOf(recorded: RecordedRun): Promise<IndexView> {
   let index = made.get(recorded)
   if (index === undefined) {
     const { whole } = recorded
-    index = whole === recorded ? openIndex(recorded) : indexOf(whole).then(today => pastIndex(recorded, today))
+    index = whole === recorded ? openIndex(recorded) : indexOf(whole).then(today => indexAsOf(recorded, today))
     made.set(recorded, index)
   }
   return index
@@ -72,7 +72,7 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   const rows = view?.rows() ?? new IndexRows()
   const faults = await fold(recorded, rows)
   const partitions = await Promise.all(
-    ends.map(async ({ oldest }, p): Promise<KeptPartition> => {
+    ends.map(async ({ oldest }, p): Promise<IndexedPartition> => {
       const { next, claims, epoch, curriculum } = rows.partition(p)
       const [first, last] = [await fingerprint(recorded, p, oldest), await fingerprint(recorded, p, next - 1)]
       return { oldest, next, claims, epoch, curriculum, first, last }

@@ -1,12 +1,12 @@
 /**
- * The checks of `replay verify`, as a fold over a run's records.
+ * Verifies the records of a run in one pass.
  *
- * in   entries with their records, in the log's order        out  problems with their places; counts of what counts
- * Invariant: who counts is decided by the coordinator's own fold, so that what is found sound here is what a resume
- * would go on from.
+ * in   entries with their records, in the log's order        out  problems with their places; counts of accepted facts
+ * Invariant: the coordinator's and the grouper's own `evolve` decide which facts are accepted. A log that is sound here is
+ * therefore the state that a resume would start from.
  */
 import { createHash } from 'node:crypto'
-import { fence, isReplaced, isStale } from '../../actors/ownership/fencing'
+import { fence, isReplaced } from '../../actors/ownership/fencing'
 import { type CoordinatorState, coordinator } from '../../actors/rollouts/coordinator'
 import { type GrouperState, grouper } from '../../actors/rollouts/grouper'
 import type { Rollout } from '../../actors/rollouts/rollout'
@@ -17,39 +17,10 @@ import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal/journal'
 import type { Fault } from '../log/faults'
 import { placeText } from '../log/place'
+import { learnerChecks } from './learnerChecks'
+import type { Problem, Verification } from './verification'
 
-interface Problem {
-  readonly place: string
-  readonly kind: string
-  readonly message: string
-}
-
-export interface Verified {
-  readonly ok: boolean
-  readonly run: RunId
-  readonly facts: number
-  readonly telemetry: number
-  readonly seconds: number
-  readonly counted: {
-    readonly trajectories: number
-    readonly turns: number
-    readonly tools: number
-    readonly rewards: number
-    readonly groups: number
-    readonly steps: number
-  }
-  /** Contexts of turns that were rebuilt and compared with the digest that was asked with. */
-  readonly contexts: number
-  readonly sampledShare: number
-  /** Facts that changed nothing, by why. */
-  readonly ignored: Readonly<Record<string, number>>
-  readonly running: readonly TrajectoryId[]
-  readonly outcome: string | null
-  readonly deadLetters: readonly { readonly origin: string; readonly error: string }[]
-  readonly problems: readonly Problem[]
-}
-
-/** Options that only decisions read; the fold does not. */
+/** The options affect decisions only; `evolve` does not read them. */
 const folding = {
   coordinator: coordinator({ turnTimeoutMs: 0 }),
   grouper: grouper({ runSeed: 0, selection: { variant: 'paper', keep: 1 } }),
@@ -60,6 +31,7 @@ interface Partition {
   grouper: GrouperState
 }
 
+/** `sampled`: selects the trajectories whose turn contexts are rebuilt and compared with their digests. */
 export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
   const problems: Problem[] = []
   const ignored: Record<string, number> = {}
@@ -226,7 +198,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       deadLetters.push({ origin: headers.origin ?? '', error: headers.error ?? '' })
       return false
     },
-    result(faults: readonly Fault[], seconds: number): Verified {
+    result(faults: readonly Fault[], seconds: number): Verification {
       const all = [...faults.map(f => ({ place: placeText(f), kind: f.kind, message: f.message })), ...problems]
       return {
         ok: all.length === 0,
@@ -240,7 +212,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
           tools: once.tools.size,
           rewards: once.rewards.size,
           groups: once.groups.size,
-          steps: steps.completed(),
+          steps: steps.ended(),
         },
         contexts,
         sampledShare: known === 0 ? 1 : inSample / known,
@@ -266,50 +238,4 @@ function whyIgnored(fact: TrajectoryFact, state: Partition, rollout: Rollout | u
     return `${fact.type} of an attempt that was given up`
   }
   return `${fact.type} repeated or too late`
-}
-
-/** Steps in order, each from trajectories that were kept, each version published once. */
-function learnerChecks() {
-  const started = new Map<number, ReadonlySet<string>>()
-  const over = new Set<number>()
-  const versions = new Map<number, string>()
-  let claimed: number | undefined
-  return {
-    completed: () => over.size,
-    take(
-      fact: LearnerFact,
-      offset: number,
-      selected: ReadonlyMap<string, ReadonlySet<string>>,
-    ): { problem?: string; ignored?: string } {
-      if (isStale(claimed, fact)) return { ignored: `${fact.type} of a former learner` }
-      switch (fact.type) {
-        case 'learner.claimed':
-          claimed = offset
-          return {}
-        case 'step.started': {
-          if (started.has(fact.step)) return { ignored: 'step.started repeated or too late' }
-          started.set(fact.step, new Set(fact.trajectories))
-          const stray = fact.trajectories.find(t => selected.get(groupOf(t))?.has(t) !== true)
-          return stray === undefined ? {} : { problem: `step ${fact.step} trains on ${stray}, which was not kept` }
-        }
-        case 'step.completed':
-        case 'step.rejected':
-          if (over.has(fact.step)) return { ignored: `${fact.type} repeated or too late` }
-          over.add(fact.step)
-          if (!started.has(fact.step)) return { problem: `step ${fact.step} is over and was never started` }
-          return fact.step > 1 && !over.has(fact.step - 1)
-            ? { problem: `step ${fact.step} before ${fact.step - 1}` }
-            : {}
-        case 'weights.published': {
-          const before = versions.get(fact.version)
-          versions.set(fact.version, fact.digest)
-          if (before === undefined) return {}
-          if (before === fact.digest) return { ignored: 'weights.published repeated or too late' }
-          return { problem: `version ${fact.version} was published twice, with other weights` }
-        }
-        default:
-          return {}
-      }
-    },
-  }
 }

@@ -8,10 +8,10 @@ import { type RecipeConfig, selectionOf } from '../../config'
 import { type GroupMember, overlongWithin, type SelectionOptions } from '../../kernels'
 import type { GroupId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
-import type { Counted } from '../trajectories/trajectory'
+import type { Trajectory } from '../trajectories/trajectory'
 
 /** Those with a reward; of a closed group those that were waited for. */
-export function rewardedMembers(members: readonly Counted[]): readonly GroupMember[] {
+export function rewardedMembers(members: readonly Trajectory[]): readonly GroupMember[] {
   const closed = members.find(m => m.closed !== null)?.closed
   return members.flatMap(({ request: { member }, finished, reward }) => {
     if (finished === null || reward === null || finished.outcome === 'failed') return []

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { Kafka, logLevel } from 'kafkajs'
 import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
 import { runId } from '../../messages/ids'
-import type { Verified } from '../../replay/verify/verifier'
+import type { Verification } from '../../replay/verify/verification'
 import { openBus, openKafkaBus } from '../../runtime/bus'
 import { memoryBlobs, openFileBlobs } from '../../runtime/bus/blobs'
 import { parseKafkaAddress } from '../../runtime/bus/kafka/address'
@@ -54,7 +54,7 @@ async function ends(): Promise<Record<string, number[]>> {
 
 test('on Kafka the newest run is found by its topics, verified, listed, shown, replayed and judged, and stays as it is', async () => {
   const before = await ends()
-  const verified = JSON.parse((await replay('verify', '--json')).stdout) as Verified
+  const verified = JSON.parse((await replay('verify', '--json')).stdout) as Verification
   expect(verified).toMatchObject({ ok: true, problems: [], run: history.run })
   expect(verified.facts).toBe(history.records.length)
 

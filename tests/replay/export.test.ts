@@ -4,11 +4,11 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync, gzipSync } from 'node:zlib'
-import type { Descent } from '../../cli/replay/lineage'
+import type { Lineage } from '../../cli/replay/lineage'
 import { advantages } from '../../kernels'
 import type { StepStarted, TurnCompleted } from '../../messages/facts'
-import type { TrajectoryLineJson } from '../../replay/exchange/trajectoryLine'
-import type { Verified } from '../../replay/verify/verifier'
+import type { ExportedTrajectory } from '../../replay/exchange/exportedTrajectory'
+import type { Verification } from '../../replay/verify/verification'
 import { pythonPath } from '../../runtime/python'
 import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
@@ -33,7 +33,7 @@ const started = history.records.flatMap(r => (r.message.type === 'step.started' 
 
 test('an exported trajectory has every id and logprob to the bit, aligned with its mask and policy', async () => {
   const own = turns.filter(t => t.trajectory === 's0001.0000/0')
-  const [line] = jsonLines<TrajectoryLineJson>((await replay('export', 's0001.0000/0')).stdout)
+  const [line] = jsonLines<ExportedTrajectory>((await replay('export', 's0001.0000/0')).stdout)
   expect(line!.turns).toHaveLength(own.length)
   for (const [k, { start, end }] of line!.turns.entries()) {
     expect(line!.tokens.slice(start, end)).toEqual([...own[k]!.tokens])
@@ -48,7 +48,7 @@ test('an exported trajectory has every id and logprob to the bit, aligned with i
 })
 
 test('kept trajectories say the step that trained on them, and their advantages follow from their rewards', async () => {
-  const kept = jsonLines<TrajectoryLineJson>((await replay('export', '--all', '--kept')).stdout)
+  const kept = jsonLines<ExportedTrajectory>((await replay('export', '--all', '--kept')).stdout)
   const inSteps = started.flatMap(s => s.trajectories.map(t => [t, s.step]))
   expect(Object.fromEntries(kept.map(l => [l.trajectory, l.trainedIn!.step]))).toMatchObject(
     Object.fromEntries(inSteps),
@@ -58,7 +58,7 @@ test('kept trajectories say the step that trained on them, and their advantages 
 })
 
 test('from the exported lines alone the recorded loss of the step comes out', async () => {
-  const all = jsonLines<TrajectoryLineJson>((await replay('export', '--all', '--kept')).stdout)
+  const all = jsonLines<ExportedTrajectory>((await replay('export', '--all', '--kept')).stdout)
   const lines = all.filter(l => l.trainedIn?.step === 1)
   const file = join(directory, 'step1.jsonl')
   writeFileSync(file, lines.map(l => JSON.stringify(l)).join('\n'))
@@ -81,7 +81,7 @@ test('a step is a target: all of its groups', async () => {
   const ids = stdout
     .trim()
     .split('\n')
-    .map(line => (JSON.parse(line) as TrajectoryLineJson).trajectory as string)
+    .map(line => (JSON.parse(line) as ExportedTrajectory).trajectory as string)
   const all = history.records.flatMap(({ message: m }) => (m.type === 'rollout.requested' ? [m.trajectory] : []))
   expect(ids).toEqual(all.filter(id => id.startsWith('s0002.')))
   expect((await replay('export', 's0009')).stderr).toContain("no trajectory matches 's0009'")
@@ -93,12 +93,12 @@ test('what was exported is imported as a run of its own that verifies and export
   const other = `lmdb:${join(directory, 'imported')}`
   const said = await replay('import', file, '--as', 'copy', '--bus', other, '--json')
   expect(JSON.parse(said.stdout)).toMatchObject({ run: 'copy', trajectories: 88 })
-  const sound = JSON.parse((await replay('verify', '--json', '--bus', other)).stdout) as Verified
+  const sound = JSON.parse((await replay('verify', '--json', '--bus', other)).stdout) as Verification
   expect(sound).toMatchObject({ ok: true, problems: [] })
   expect(sound.counted.turns).toBe(turns.length)
-  const again = jsonLines<TrajectoryLineJson>((await replay('export', '--all', '--bus', other)).stdout)
-  const before = jsonLines<TrajectoryLineJson>(readFileSync(file, 'utf8'))
-  const plain = ({ run: _, trainedIn: __, loss: ___, ...rest }: TrajectoryLineJson) => rest
+  const again = jsonLines<ExportedTrajectory>((await replay('export', '--all', '--bus', other)).stdout)
+  const before = jsonLines<ExportedTrajectory>(readFileSync(file, 'utf8'))
+  const plain = ({ run: _, trainedIn: __, loss: ___, ...rest }: ExportedTrajectory) => rest
   expect(again.map(plain)).toEqual(before.map(plain))
   const ran = (await replay('run', '--all', '--run', 'copy', '--bus', other)).stdout
   expect(ran).toMatch(/: 0 decisions are as recorded \(\d+ put there by a fork or an import, not compared\)/)
@@ -148,7 +148,7 @@ test("verl's rollout dumps are imported: a group a prompt, the score as reward",
 
 test('a broken or oversized import is refused with the line, and leaves no run behind', async () => {
   const [good] = (await replay('export', 's0001.0000/0')).stdout.trim().split('\n')
-  const line = JSON.parse(good!) as TrajectoryLineJson
+  const line = JSON.parse(good!) as ExportedTrajectory
   const cases: [string, string][] = [
     ['not json\n', 'line 1 is no JSON'],
     [`${good}\n${good}\n`, 's0001.0000/0 is there twice'],
@@ -222,7 +222,7 @@ test('a step that was rejected, or is not over, has trained on nothing', async (
     }),
   )
   const there = (...args: string[]) => troupe(['replay', ...args, '--bus', `lmdb:${at}`]).done
-  const lineage = (step: number) => there('lineage', String(step), '--json').then(r => jsonLines<Descent>(r.stdout))
+  const lineage = (step: number) => there('lineage', String(step), '--json').then(r => jsonLines<Lineage>(r.stdout))
   for (const [step, outcome] of [
     [first!, 'rejected'],
     [second!, 'open'],
@@ -234,7 +234,7 @@ test('a step that was rejected, or is not over, has trained on nothing', async (
   expect((await there('lineage', String(first))).stdout).toContain(
     `step ${first}, which was rejected, was to learn from it`,
   )
-  const kept = jsonLines<TrajectoryLineJson>((await there('export', '--all', '--kept')).stdout)
+  const kept = jsonLines<ExportedTrajectory>((await there('export', '--all', '--kept')).stdout)
   expect(new Set(kept.map(({ trainedIn }) => trainedIn!.step)).has(first!)).toBe(false)
 })
 
@@ -272,10 +272,10 @@ test('SFT data are right answers without failed calls, one a task, none of them 
 })
 
 test('lineage goes from a step down to its calls, and from the text of a call up to the steps that learned from it', async () => {
-  const step = jsonLines<Descent>((await replay('lineage', '2', '--json')).stdout)
+  const step = jsonLines<Lineage>((await replay('lineage', '2', '--json')).stdout)
   expect(step.map(d => d.trajectory).sort()).toEqual([...started[1]!.trajectories].sort())
   for (const d of step) expect(d).toMatchObject({ trainedIn: 2, publishedAs: 2, selection: 'kept' })
-  const failed = jsonLines<Descent>((await replay('lineage', '--text', 'was never closed', '--json')).stdout)
+  const failed = jsonLines<Lineage>((await replay('lineage', '--text', 'was never closed', '--json')).stdout)
   expect(failed.length).toBeGreaterThan(0)
   for (const d of failed) for (const call of d.calls) expect(call.status).toBe('error')
   const one = await replay('lineage', started[0]!.trajectories[0]!)

@@ -8,7 +8,7 @@ import { runId } from '../../messages/ids'
 import { changedCells } from '../../replay/fork/changedCells'
 import { forkFacts } from '../../replay/fork/forkFacts'
 import { recipeCode } from '../../replay/log/recipeCode'
-import type { Counted } from '../../replay/trajectories/trajectory'
+import type { Trajectory } from '../../replay/trajectories/trajectory'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { troupe } from '../support/cli'
 import { requested } from '../support/facts'
@@ -24,7 +24,7 @@ const configOf = (over: object): RecipeConfig =>
   recipeSchema.parse({ name: 'mine', model: { from: 'directory', path: '/m' }, ...over })
 
 /** A trajectory of two turns with a cell each. */
-function notebook(...said: readonly string[]): Counted {
+function notebook(...said: readonly string[]): Trajectory {
   const request = { ...requested('g', 0), tools: [notebookTool.name] }
   const { trajectory } = request
   const codes = ['x = [1, 2]', 'x.append(len(x))\nprint(x)']
@@ -104,7 +104,7 @@ test('a fork is a run of its own: one that is there, the parent too, is never wr
       .done
   const facts = () => troupe(['replay', 'follow', '--until-end', '--bus', `lmdb:${at}`, '--json']).done
   const before = (await facts()).stdout
-  expect(await fork(history.run)).toMatchObject({ code: 2, stderr: expect.stringContaining('cli.run_exists') })
-  expect(await fork('a b')).toMatchObject({ code: 2, stderr: expect.stringContaining('cli.bad_run') })
+  expect(await fork(history.run)).toMatchObject({ code: 2, stderr: expect.stringContaining('run.exists') })
+  expect(await fork('a b')).toMatchObject({ code: 2, stderr: expect.stringContaining('run.bad_name') })
   expect((await facts()).stdout).toBe(before)
 })

@@ -4,12 +4,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
 import * as graders from '../../actors/verification/graders'
-import { type LimitedLine, registerLimits } from '../../cli/replay/limits'
+import { registerLimits } from '../../cli/replay/limits'
 import type { Fact } from '../../messages/facts'
 import { engineId, epoch, executorId, policyVersion, trajectoryId } from '../../messages/ids'
 import { openLog } from '../../replay/log/recordedRun'
-import { type Counted, countedTrajectories } from '../../replay/trajectories/trajectory'
-import { limited } from '../../replay/whatIf/limited'
+import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
+import { limitOutcome } from '../../replay/whatIf/limitOutcome'
+import type { LimitedLine } from '../../replay/whatIf/whatIfLimits'
 import type { Entry } from '../../runtime/journal/journal'
 import { troupe } from '../support/cli'
 import { requested, toolCall, toolName } from '../support/facts'
@@ -20,11 +21,11 @@ jest.setTimeout(60_000)
 const directory = mkdtempSync(join(tmpdir(), 'troupe-limits-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 const history = quickstartHistory()
-let all: readonly Counted[] = []
+let all: readonly Trajectory[] = []
 beforeAll(async () => {
   await saveHistory(directory, history)
   const recorded = await openLog({ bus: `lmdb:${directory}`, run: history.run })
-  all = await countedTrajectories(recorded, () => true)
+  all = await readTrajectories(recorded, () => true)
   await recorded.close()
 })
 const unknown = () => undefined
@@ -103,17 +104,17 @@ function trajectory(
   const place = { topic: 'trajectories', partition: 0, offset: 0, timestamp: 0 } as const
   const entries = [...facts, finished].map((message): Entry => ({ message, ...place }))
   const none = { reward: null, closed: null, decision: null }
-  return { trajectory: id, partition: 0, request, entries, finished, texts, ...none } satisfies Counted
+  return { id: id, partition: 0, request, entries, finished, texts, ...none } satisfies Trajectory
 }
 
 test('under the limits that it had, every recorded trajectory ends as recorded', () => {
   expect(all).toHaveLength(88)
-  for (const counted of all) expect(limited(counted, {}, unknown)).toEqual({ kind: 'same' })
+  for (const counted of all) expect(limitOutcome(counted, {}, unknown)).toEqual({ kind: 'same' })
 })
 
 test('fewer turns end a trajectory at the call that they do not allow, with what it had by then', () => {
   for (const counted of all) {
-    const now = limited(counted, { turns: 2 }, unknown)
+    const now = limitOutcome(counted, { turns: 2 }, unknown)
     if (counted.finished!.turns <= 2) expect(now).toEqual({ kind: 'same' })
     else {
       expect(now).toMatchObject({
@@ -129,33 +130,38 @@ test('fewer tokens cut the turn that exceeds them; its text is known where its t
   const spelled = trajectory(2, 'stop')
   const letters = (token: number) => 'abcde'[token - 1]
   // 3 prompt tokens; 5 + 1 behind them before the second turn.
-  const now = limited(spelled, { responseTokens: 9 }, letters)
+  const now = limitOutcome(spelled, { responseTokens: 9 }, letters)
   expect(now).toMatchObject({ kind: 'cut', textKnown: true, finished: { outcome: 'truncated', reason: 'tokens' } })
   expect(now).toMatchObject({ texts: [spelled.texts[0], 'abc'], finished: { sampledTokens: 8, toolCalls: 1 } })
-  expect(limited(spelled, { contextTokens: 12 }, unknown)).toMatchObject({ kind: 'cut', textKnown: false })
+  expect(limitOutcome(spelled, { contextTokens: 12 }, unknown)).toMatchObject({ kind: 'cut', textKnown: false })
   // The tool's answer fits exactly: no token is left for a second turn.
-  expect(limited(spelled, { responseTokens: 6 }, letters)).toMatchObject({
+  expect(limitOutcome(spelled, { responseTokens: 6 }, letters)).toMatchObject({
     kind: 'cut',
     finished: { turns: 1, sampledTokens: 5 },
   })
-  expect(limited(spelled, { responseTokens: 11 }, letters)).toEqual({ kind: 'same' })
+  expect(limitOutcome(spelled, { responseTokens: 11 }, letters)).toEqual({ kind: 'same' })
 })
 
 test('what the model would have been shown otherwise, or would have gone on with, needs a new generation', () => {
   const long = trajectory(3, 'stop', 'x'.repeat(40))
-  expect(limited(long, { toolResponseChars: 40 }, unknown)).toEqual({ kind: 'same' })
-  expect(limited(long, { toolResponseChars: 39 }, unknown)).toMatchObject({ kind: 'generate', fromTurn: 1 })
-  expect(limited(long, { toolTimeoutMs: 10 }, unknown)).toMatchObject({ kind: 'generate', why: 'a call took 20 ms' })
-  expect(limited(long, { toolTimeoutMs: 30 }, unknown)).toEqual({ kind: 'same' })
+  expect(limitOutcome(long, { toolResponseChars: 40 }, unknown)).toEqual({ kind: 'same' })
+  expect(limitOutcome(long, { toolResponseChars: 39 }, unknown)).toMatchObject({ kind: 'generate', fromTurn: 1 })
+  expect(limitOutcome(long, { toolTimeoutMs: 10 }, unknown)).toMatchObject({
+    kind: 'generate',
+    why: 'a call took 20 ms',
+  })
+  expect(limitOutcome(long, { toolTimeoutMs: 30 }, unknown)).toEqual({ kind: 'same' })
   const byTurns = trajectory(4, 'stop', 'ok', 'truncated')
-  expect(limited(byTurns, {}, unknown)).toEqual({ kind: 'same' })
-  expect(limited(byTurns, { turns: 5 }, unknown)).toMatchObject({ kind: 'generate', fromTurn: 4 })
+  expect(limitOutcome(byTurns, {}, unknown)).toEqual({ kind: 'same' })
+  expect(limitOutcome(byTurns, { turns: 5 }, unknown)).toMatchObject({ kind: 'generate', fromTurn: 4 })
   const cutOff = trajectory(2, 'length', 'ok', 'truncated')
   const tight = { ...cutOff.request.limits, responseTokens: 11 }
   const byTokens = { ...cutOff, request: { ...cutOff.request, limits: tight } }
-  expect(limited(byTokens, {}, unknown)).toEqual({ kind: 'same' })
-  expect(limited(byTokens, { contextTokens: 600 }, unknown)).toEqual({ kind: 'same' })
-  expect(limited(byTokens, { contextTokens: 600, responseTokens: 500 }, unknown)).toMatchObject({ kind: 'generate' })
+  expect(limitOutcome(byTokens, {}, unknown)).toEqual({ kind: 'same' })
+  expect(limitOutcome(byTokens, { contextTokens: 600 }, unknown)).toEqual({ kind: 'same' })
+  expect(limitOutcome(byTokens, { contextTokens: 600, responseTokens: 500 }, unknown)).toMatchObject({
+    kind: 'generate',
+  })
 })
 
 test('rewards are judged again, and groups selected again, down to the advantages', async () => {

@@ -8,7 +8,7 @@ import { runId } from '../../messages/ids'
 import { topicOnBus, topics } from '../../messages/topics'
 import { openLog } from '../../replay/log/recordedRun'
 import { trajectoriesOf } from '../../replay/trajectories/resolveId'
-import { lineOf, trajectoryLines } from '../../replay/trajectories/summaries'
+import { summaryOfRow, trajectorySummaries } from '../../replay/trajectories/summaries'
 import { IndexRows } from '../../replay/trajectoryIndex/rows'
 import type { Bus, BusRecord, NewRecord } from '../../runtime/bus/bus'
 import { openLmdbBus } from '../../runtime/bus/lmdb/lmdbBus'
@@ -79,7 +79,7 @@ function linesBy(isThere: (record: BusRecord) => boolean) {
     }
     rows.take(entry)
   }
-  return [...rows.rows.values()].map(lineOf).filter(line => line !== undefined)
+  return [...rows.rows.values()].map(summaryOfRow).filter(line => line !== undefined)
 }
 
 const places = () => [
@@ -95,7 +95,7 @@ test('at any record the trajectories are those of a log that ends there, and not
     const recorded = await openLog({ bus: `lmdb:${directory}`, run, at: `${topic}:${partition}:${offset}` })
     const own = topic === 'trajectories' ? partition : undefined
     const isThere = (one: BusRecord) => (one.partition === own ? one.offset <= offset : one.timestamp <= timestamp)
-    const lines = await trajectoryLines(recorded)
+    const lines = await trajectorySummaries(recorded)
     expect(lines).toEqual(linesBy(isThere))
     expect(await trajectoriesOf(recorded)).toEqual(expect.arrayContaining(lines.map(line => line.trajectory)))
     counts.add(lines.length)
@@ -109,7 +109,7 @@ test('a look at the past reads the records of what was open then, not the log', 
   const [, records] = log
   const { offset } = records!.at(-60)!
   const recorded = await openLog({ bus: `lmdb:${directory}`, run, at: `trajectories:1:${offset}` })
-  await trajectoryLines(recorded.whole)
+  await trajectorySummaries(recorded.whole)
   let read = 0
   const { bus } = recorded
   const { read: reading } = bus
@@ -118,7 +118,7 @@ test('a look at the past reads the records of what was open then, not the log', 
     read += found.length
     return found
   }
-  expect((await trajectoryLines(recorded)).length).toBeGreaterThan(40)
+  expect((await trajectorySummaries(recorded)).length).toBeGreaterThan(40)
   expect(read).toBeLessThan(0.6 * (log[0]!.length + log[1]!.length))
   await recorded.close()
 })

@@ -8,7 +8,7 @@ import { epoch, runId } from '../../messages/ids'
 import type { Message } from '../../messages/topics'
 import { topicOnBus } from '../../messages/topics'
 import type { Fixture } from '../../replay/exchange/fixture'
-import type { Verified } from '../../replay/verify/verifier'
+import type { Verification } from '../../replay/verify/verification'
 import { offsetOf, openStore, recordKey, storedTopics } from '../../runtime/bus/lmdb/store'
 import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
@@ -35,18 +35,18 @@ async function verified(fixture: Fixture, extra: Parameters<typeof saveHistory>[
   await saveHistory(at, fixture, extra)
   const { code, stdout, stderr } = await replay('verify', '--json', '--bus', `lmdb:${at}`)
   expect(stderr).toBe('')
-  return { at, code, ...(JSON.parse(stdout) as Verified) }
+  return { at, code, ...(JSON.parse(stdout) as Verification) }
 }
 const turns = history.records.flatMap(r => (r.message.type === 'turn.completed' ? [r.message] : []))
 
 test('a sound history verifies: every turn, call and reward counts once, every context has its digest', async () => {
   const { code, stdout } = await replay('verify', '--json')
-  const said = JSON.parse(stdout) as Verified
+  const said = JSON.parse(stdout) as Verification
   expect(said).toMatchObject({ ok: true, problems: [], running: [], outcome: 'done (all steps are done)' })
   expect(said.counted.turns).toBe(turns.length)
   expect(said.contexts).toBe(history.records.filter(r => r.message.type === 'turn.asked').length)
   expect(code).toBe(0)
-  const half = JSON.parse((await replay('verify', '--json', '--sample', '30%')).stdout) as Verified
+  const half = JSON.parse((await replay('verify', '--json', '--sample', '30%')).stdout) as Verification
   expect(half.contexts).toBeGreaterThan(0)
   expect(half.contexts).toBeLessThan(said.contexts / 2)
 })

@@ -144,7 +144,7 @@ test('an expression that cannot be read, or names what no fact has, is refused b
   expect(code).toBe(2)
   expect(stderr).toContain("no fact has a field 'typ'; is 'type' meant?")
   for (const text of ['', 'reward <', 'reward = 1', 'a.b', '[1', 'reward < 1 &&', 'constructor', '__proto__']) {
-    expect(() => conditionOf(text)).toThrow(expect.objectContaining({ code: 'cli.bad_expression' }))
+    expect(() => conditionOf(text)).toThrow(expect.objectContaining({ code: 'replay.bad_expression' }))
   }
 })
 
@@ -162,6 +162,6 @@ test('an expression reads fields and calls nothing', () => {
   expect(holds('!(turn >= 0)')).toBe(false)
   expect(holds('wallMs > 1000000')).toBe(false)
   expect(() => conditionOf('type.constructor("return 1")()')).toThrow(
-    expect.objectContaining({ code: 'cli.bad_expression' }),
+    expect.objectContaining({ code: 'replay.bad_expression' }),
   )
 })

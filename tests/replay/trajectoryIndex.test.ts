@@ -8,7 +8,7 @@ import { writeManyTrajectories } from '../../bench/support/manyTrajectories'
 import { encode } from '../../messages/codec'
 import { runId } from '../../messages/ids'
 import { topicOnBus } from '../../messages/topics'
-import { lineOf } from '../../replay/trajectories/summaries'
+import { summaryOfRow } from '../../replay/trajectories/summaries'
 import { readIndex, writeIndex } from '../../replay/trajectoryIndex/indexFile'
 import { packPlaces, unpackPlaces } from '../../replay/trajectoryIndex/packedPlaces'
 import { IndexRows } from '../../replay/trajectoryIndex/rows'
@@ -91,7 +91,7 @@ test('rows that are kept and go on equal rows made at once, wherever the log was
   const partition = (rows: IndexRows) => ({ oldest: 0, first: null, last: null, ...rows.partition(0) })
   const said = (rows: IndexRows) => {
     const view = through(rows)
-    return Array.from({ length: view.size }, (_, i) => [lineOf(view.row(i)), view.places(i), view.groupPlaces(i)])
+    return Array.from({ length: view.size }, (_, i) => [summaryOfRow(view.row(i)), view.places(i), view.groupPlaces(i)])
   }
   const whole = said(fold(new IndexRows(), 0, history.length))
   expect(whole).toHaveLength(88)

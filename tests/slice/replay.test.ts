@@ -6,14 +6,14 @@ import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import type { Descent } from '../../cli/replay/lineage'
+import type { Lineage } from '../../cli/replay/lineage'
 import type { TurnCompleted } from '../../messages/facts'
 import { policyVersion } from '../../messages/ids'
 import { fixtureOf } from '../../replay/exchange/fixture'
 import type { ForkResult, TurnValue } from '../../replay/fork/forkFacts'
 import type { LearnedStep } from '../../replay/learning/learnedStep'
 import { openLog } from '../../replay/log/recordedRun'
-import type { Verified } from '../../replay/verify/verifier'
+import type { Verification } from '../../replay/verify/verification'
 import { messagesOf, troupe } from '../support/cli'
 import { changed, saveHistory } from '../support/histories'
 import { smallRun } from '../support/smallRun'
@@ -43,7 +43,7 @@ beforeAll(async () => {
 })
 
 test("the log of an asynchronous run verifies, and today's code decides as it did", async () => {
-  const verified = JSON.parse((await replay('verify', '--run', 'r', '--json')).stdout) as Verified
+  const verified = JSON.parse((await replay('verify', '--run', 'r', '--json')).stdout) as Verification
   expect(verified).toMatchObject({ ok: true, problems: [], running: [] })
   const ran = await replay('run', '--all', '--run', 'r')
   expect({ code: ran.code, stdout: ran.stdout }).toMatchObject({
@@ -146,7 +146,7 @@ test('a failed trajectory forks at each of its turns: shared tokens, a value for
     for (let k = 0; k < turn; k++) expect([...own[k]!.tokens]).toEqual([...parent[k]!.tokens])
     expect(own.length).toBeGreaterThan(turn)
   }
-  const [lineage] = jsonLines<Descent>((await replay('lineage', all[0]!.trajectory, '--run', 'forks', '--json')).stdout)
+  const [lineage] = jsonLines<Lineage>((await replay('lineage', all[0]!.trajectory, '--run', 'forks', '--json')).stdout)
   expect(lineage!.forkOf).toEqual({ parent: trajectory, run: 'r', turn: 0 })
   expect((await replay('verify', '--run', 'forks')).code).toBe(0)
   expect((await replay('run', '--all', '--run', 'forks')).stdout).toContain('no decision differs')

@@ -12,11 +12,11 @@ import { parseToolCalls, resolveCalls } from '../../kernels'
 import type { RolloutFinished, RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
 import { epoch } from '../../messages/ids'
 import type { TokenTexts } from '../tokens/tokenTexts'
-import { type Counted, factsIn } from '../trajectories/trajectory'
+import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 export type Limits = RolloutRequested['limits']
 
-export type Limited =
+export type LimitOutcome =
   | { readonly kind: 'same' }
   | { readonly kind: 'running' }
   | {
@@ -28,11 +28,11 @@ export type Limited =
     }
   | { readonly kind: 'generate'; readonly fromTurn: number; readonly why: string }
 
-type Ended = Extract<Limited, { kind: 'cut' | 'generate' }>
+type Ended = Extract<LimitOutcome, { kind: 'cut' | 'generate' }>
 
 /** `change`: limits that are other than the recorded ones. `tokens`: what single tokens say, for a text that is cut. */
-export function limited(counted: Counted, change: Partial<Limits>, tokens: TokenTexts): Limited {
-  const { request, finished } = counted
+export function limitOutcome(trajectory: Trajectory, change: Partial<Limits>, tokens: TokenTexts): LimitOutcome {
+  const { request, finished } = trajectory
   const { limits: was } = request
   const limits: Limits = { ...was, ...change }
   if (request.tokens.length + 1 > limits.contextTokens) {
@@ -40,7 +40,7 @@ export function limited(counted: Counted, change: Partial<Limits>, tokens: Token
   }
   let rollout = newRollout({ ...request, limits })
   let textKnown = true
-  for (const fact of factsIn(counted)) {
+  for (const fact of factsIn(trajectory)) {
     if (rollout.phase === 'ended' || fact.type === 'rollout.finished') break
     const shown = fact.type === 'turn.completed' ? cutTo(fact, tokensLeft(rollout), tokens) : undefined
     if (shown !== undefined && !shown.textKnown) textKnown = false
@@ -60,12 +60,20 @@ export function limited(counted: Counted, change: Partial<Limits>, tokens: Token
   }
   // A turn that may sample nothing is not asked for.
   if (rollout.phase === 'turn' && tokensLeft(rollout) < 1) rollout = endedByTokens(rollout, 0)
-  return ended(counted, rollout, textKnown, was, limits) ?? (finished === null ? { kind: 'running' } : { kind: 'same' })
+  return (
+    ended(trajectory, rollout, textKnown, was, limits) ?? (finished === null ? { kind: 'running' } : { kind: 'same' })
+  )
 }
 
 /** How it ends under these limits, where that is otherwise than recorded. */
-function ended(counted: Counted, rollout: Rollout, textKnown: boolean, was: Limits, limits: Limits): Ended | undefined {
-  const { finished } = counted
+function ended(
+  trajectory: Trajectory,
+  rollout: Rollout,
+  textKnown: boolean,
+  was: Limits,
+  limits: Limits,
+): Ended | undefined {
+  const { finished } = trajectory
   const { ending } = rollout
   if (ending === null) {
     if (finished?.outcome !== 'truncated') return undefined
@@ -90,12 +98,12 @@ function ended(counted: Counted, rollout: Rollout, textKnown: boolean, was: Limi
     const wider = ending.outcome === 'truncated' && roomier(was, limits) && tokensLeft(rollout) > 0
     return wider ? { kind: 'generate', fromTurn: rollout.turn, why: 'it goes on: tokens ended it' } : undefined
   }
-  const { trajectory } = counted
+  const { id } = trajectory
   const how = { outcome: ending.outcome, reason: ending.reason }
   const made = {
     type: 'rollout.finished',
     at: finished?.at ?? 0,
-    trajectory,
+    trajectory: id,
     epoch: epoch(-1),
     ...how,
     ...counts,

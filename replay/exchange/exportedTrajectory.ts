@@ -9,9 +9,9 @@
 import type { RecipeConfig } from '../../config'
 import { assembleSequence, parseToolCalls } from '../../kernels'
 import type { RolloutRequested, ToolAsked, ToolCompleted, TurnCompleted } from '../../messages/facts'
-import { type Counted, factsIn, selectionOf } from '../trajectories/trajectory'
+import { factsIn, selectionOf, type Trajectory } from '../trajectories/trajectory'
 
-export const lineFormat = 'troupe-trajectory'
+export const exportFormat = 'troupe-trajectory'
 
 /** A message as OpenAI's chat API has it. */
 interface OpenAiMessage {
@@ -25,7 +25,7 @@ interface OpenAiMessage {
   readonly tool_call_id?: string
 }
 
-interface LineTurn {
+interface ExportedTurn {
   readonly turn: number
   /** Of `tokens`: where what it sampled begins and ends. */
   readonly start: number
@@ -38,7 +38,7 @@ interface LineTurn {
   readonly appended: { readonly text: string; readonly tokens: number } | null
 }
 
-export interface LineCall {
+export interface ExportedCall {
   readonly turn: number
   readonly call: number
   readonly tool: string
@@ -55,8 +55,8 @@ export interface LineCall {
   readonly ran: boolean
 }
 
-export interface TrajectoryLineJson {
-  readonly format: typeof lineFormat
+export interface ExportedTrajectory {
+  readonly format: typeof exportFormat
   readonly version: 1
   readonly run: string
   readonly trajectory: string
@@ -73,8 +73,8 @@ export interface TrajectoryLineJson {
   readonly sampling: RolloutRequested['sampling']
   readonly seed: number
   readonly messages: readonly OpenAiMessage[]
-  readonly turns: readonly LineTurn[]
-  readonly toolCalls: readonly LineCall[]
+  readonly turns: readonly ExportedTurn[]
+  readonly toolCalls: readonly ExportedCall[]
   readonly promptTokens: number
   readonly trainedTokens: number
   readonly tokens: readonly number[]
@@ -99,17 +99,17 @@ export interface TrainedIn {
   readonly baseVersion: number
 }
 
-export function trajectoryLine(
+export function exportedTrajectory(
   run: string,
-  counted: Counted,
+  trajectory: Trajectory,
   config: RecipeConfig,
   trainedIn: TrainedIn | null,
-): TrajectoryLineJson {
-  const { request, finished, reward } = counted
-  const sequence = assembleSequence(factsIn(counted))
+): ExportedTrajectory {
+  const { request, finished, reward } = trajectory
+  const sequence = assembleSequence(factsIn(trajectory))
   const { clipLow, clipHigh, lossNorm, innerSteps, tisCap, maxGradNorm, learningRate } = config.train
   return {
-    format: lineFormat,
+    format: exportFormat,
     version: 1,
     run,
     trajectory: request.trajectory,
@@ -124,9 +124,9 @@ export function trajectoryLine(
     limits: request.limits,
     sampling: request.sampling,
     seed: request.seed,
-    messages: messagesOf(counted),
-    turns: turnsOf(counted),
-    toolCalls: callsOf(counted),
+    messages: messagesOf(trajectory),
+    turns: turnsOf(trajectory),
+    toolCalls: callsOf(trajectory),
     promptTokens: sequence.promptTokens,
     trainedTokens: sequence.mask.lastIndexOf(1) + 1,
     tokens: [...sequence.tokens],
@@ -138,7 +138,7 @@ export function trajectoryLine(
     reward: reward?.reward ?? null,
     answer: reward?.answer ?? null,
     how: reward?.how ?? null,
-    ...selectionOf(counted),
+    ...selectionOf(trajectory),
     answerTags: finished?.answerTags ?? null,
     loss: {
       kind: 'grpo',
@@ -148,12 +148,12 @@ export function trajectoryLine(
   }
 }
 
-function turnsOf(counted: Counted): readonly LineTurn[] {
-  const turns: LineTurn[] = []
-  let at = counted.request.tokens.length
+function turnsOf(trajectory: Trajectory): readonly ExportedTurn[] {
+  const turns: ExportedTurn[] = []
+  let at = trajectory.request.tokens.length
   let start = at
   const versions = new Set<number>()
-  for (const fact of factsIn(counted)) {
+  for (const fact of factsIn(trajectory)) {
     switch (fact.type) {
       case 'turn.interrupted':
       case 'turn.completed':
@@ -175,7 +175,7 @@ function turnsOf(counted: Counted): readonly LineTurn[] {
   return turns
 }
 
-const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions: readonly number[]): LineTurn => ({
+const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions: readonly number[]): ExportedTurn => ({
   turn: fact.turn,
   start,
   end,
@@ -186,10 +186,10 @@ const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions:
   appended: null,
 })
 
-export function callsOf(counted: Counted): readonly LineCall[] {
+export function callsOf(trajectory: Trajectory): readonly ExportedCall[] {
   const asked = new Map<string, ToolAsked>()
-  const calls: LineCall[] = []
-  for (const fact of factsIn(counted)) {
+  const calls: ExportedCall[] = []
+  for (const fact of factsIn(trajectory)) {
     if (fact.type === 'tool.asked') asked.set(`${fact.turn}#${fact.call}`, fact)
     if (fact.type !== 'tool.completed') continue
     const { turn, call, tool, status, text, stdout, stderr, exitCode, signal, wallMs } = fact
@@ -204,15 +204,15 @@ export function callsOf(counted: Counted): readonly LineCall[] {
 }
 
 /** The conversation as OpenAI's API has it: calls taken out of the text, each answered by a `tool` message. */
-function messagesOf(counted: Counted): readonly OpenAiMessage[] {
-  const messages: OpenAiMessage[] = [...counted.request.task.messages]
+function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
+  const messages: OpenAiMessage[] = [...trajectory.request.task.messages]
   const results = new Map<number, ToolCompleted[]>()
-  for (const fact of factsIn(counted)) {
+  for (const fact of factsIn(trajectory)) {
     if (fact.type !== 'tool.completed') continue
     results.set(fact.turn, [...(results.get(fact.turn) ?? []), fact])
   }
-  const asked = callsOf(counted)
-  counted.texts.forEach((text, turn) => {
+  const asked = callsOf(trajectory)
+  trajectory.texts.forEach((text, turn) => {
     const answers = (results.get(turn) ?? []).sort((a, b) => a.call - b.call)
     const parsed = parseToolCalls(text).calls
     const content = withoutEnd(parsed.reduceRight((rest, c) => rest.slice(0, c.start) + rest.slice(c.end), text))

@@ -1,0 +1,93 @@
+/**
+ * Lists the trajectories of a run that a filter accepts.
+ *
+ * in   a recorded run, a filter        out  one summary a trajectory, in the order of `rollout.requested`, partition by partition
+ * Invariant: summaries come from the run's index; the log itself is read only where the filter looks for a text.
+ */
+import type { RecordedRun } from '../log/recordedRun'
+import { replayError } from '../replayError'
+import { type TrajectorySummary, trajectorySummaries, withText } from './summaries'
+
+/** Every field that is given must hold. */
+export interface TrajectoryFilter {
+  readonly status?: TrajectorySummary['status']
+  readonly purpose?: 'train' | 'eval' | 'fork' | 'chat'
+  /** A comparison as text: `>0`, `<0.5`, `>=1`, `=1`; `none` accepts trajectories without a reward. */
+  readonly reward?: string
+  /** The optimizer step that it was requested for. */
+  readonly step?: number
+  /** A policy version that sampled at least one of its tokens. */
+  readonly policy?: number
+  readonly group?: string
+  readonly task?: string
+  readonly selection?: 'kept' | 'dropped' | 'rejected'
+  /** true: at least one tool call failed. */
+  readonly toolErrors?: boolean
+  /** true: more than one turn. */
+  readonly multiTurn?: boolean
+  /** A text in the task, a turn, a call or its result; upper and lower case are equal. */
+  readonly text?: string
+  /** Earliest and latest `rollout.requested`, ms since 1970. */
+  readonly since?: number
+  readonly until?: number
+}
+
+/** @throws TroupeError replay.bad_filter, before the log is read */
+export async function listTrajectories(
+  recorded: RecordedRun,
+  filter: TrajectoryFilter = {},
+): Promise<readonly TrajectorySummary[]> {
+  const accepts = acceptedBy(filter)
+  const found = (await trajectorySummaries(recorded)).filter(accepts)
+  if (filter.text === undefined) return found
+  const holding = await withText(recorded, new Set(found.map(one => one.trajectory)), filter.text)
+  return found.filter(one => holding.has(one.trajectory))
+}
+
+const known = {
+  status: ['running', 'answered', 'truncated', 'failed'],
+  purpose: ['train', 'eval', 'fork', 'chat'],
+  selection: ['kept', 'dropped', 'rejected'],
+} as const
+
+/** The filter without its text, as a predicate. @throws TroupeError replay.bad_filter */
+export function acceptedBy(filter: TrajectoryFilter): (one: TrajectorySummary) => boolean {
+  const reward = filter.reward === undefined ? undefined : rewardTest(filter.reward)
+  for (const name of ['status', 'purpose', 'selection'] as const) {
+    const value: string | undefined = filter[name]
+    if (value !== undefined && !(known[name] as readonly string[]).includes(value)) {
+      throw badFilter(`--${name} '${value}'`, known[name].join(', '))
+    }
+  }
+  return one =>
+    (filter.status === undefined || one.status === filter.status) &&
+    (filter.purpose === undefined || one.purpose === filter.purpose) &&
+    (reward === undefined || reward(one.reward)) &&
+    (filter.step === undefined || one.step === filter.step) &&
+    (filter.policy === undefined || one.policyVersions.includes(filter.policy)) &&
+    (filter.since === undefined || one.at >= filter.since) &&
+    (filter.until === undefined || one.at <= filter.until) &&
+    (filter.group === undefined || one.trajectory.startsWith(`${filter.group}/`)) &&
+    (filter.task === undefined || one.task === filter.task) &&
+    (filter.selection === undefined || one.selection === filter.selection) &&
+    (filter.toolErrors !== true || one.toolErrors > 0) &&
+    (filter.multiTurn !== true || one.turns > 1)
+}
+
+function rewardTest(text: string): (reward: number | null) => boolean {
+  if (text === 'none') return reward => reward === null
+  const match = /^(<=|>=|<|>|=)?\s*(-?\d+(?:\.\d+)?)$/.exec(text.trim())
+  if (match === null) throw badFilter(`--reward '${text}'`, "'>0', '<0.5', '=1' or 'none'")
+  const bound = Number(match[2])
+  const holds = {
+    '<': (r: number) => r < bound,
+    '<=': (r: number) => r <= bound,
+    '>': (r: number) => r > bound,
+    '>=': (r: number) => r >= bound,
+    '=': (r: number) => r === bound,
+  }[match[1] ?? '=']!
+  return reward => reward !== null && holds(reward)
+}
+
+const badFilter = (what: string, accepted: string) =>
+  replayError('bad_filter', `${what} is no filter`, `write ${accepted}`)

@@ -1,0 +1,79 @@
+/**
+ * All records of one trajectory, and the decision about its group, in the log's order.
+ *
+ * in   a recorded run, a trajectory        out  entries with their places; for each, whether the fold accepts it
+ * Invariant: records of former owners and of attempts that were given up are listed too, with `counts: false`.
+ */
+import { fence } from '../../actors/ownership/fencing'
+import { groupOf, type TrajectoryId } from '../../messages/ids'
+import type { Entry } from '../../runtime/journal/journal'
+import { placeOf } from '../log/place'
+import type { RecordedRun } from '../log/recordedRun'
+import { replayError } from '../replayError'
+import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
+import { indexOf } from '../trajectoryIndex/trajectoryIndex'
+import { resolveId, trajectoriesOf } from './resolveId'
+import { readTrajectories } from './trajectory'
+
+export interface ShownEntry extends Entry {
+  /** true: the fold accepts the record, so it is part of the trajectory's state. */
+  readonly counts: boolean
+}
+
+export interface ShownTrajectory {
+  readonly trajectory: TrajectoryId
+  readonly entries: readonly ShownEntry[]
+}
+
+/**
+ * `asked`: a trajectory's id, or a part of it that only one trajectory has.
+ * @throws TroupeError replay.no_match, replay.ambiguous
+ */
+export async function showTrajectory(recorded: RecordedRun, asked: string): Promise<ShownTrajectory> {
+  const index = await indexOf(recorded)
+  const row = index.find(asked)
+  const isExact = row !== undefined && index.state(row) !== 'unasked'
+  const trajectory = isExact ? (asked as TrajectoryId) : resolveId(asked, await trajectoriesOf(recorded))
+  return { trajectory, entries: await entriesOf(recorded, trajectory) }
+}
+
+/** The trajectory whose record stands at a place `topic:partition:offset`. @throws TroupeError replay.no_trajectory, replay.bad_place */
+export async function trajectoryAt(recorded: RecordedRun, at: string): Promise<TrajectoryId> {
+  const { topic, partition, offset } = placeOf(at)
+  let found: TrajectoryId | undefined
+  await recorded.pick(topic, [{ partition, offset }], ({ message }) => {
+    if ('trajectory' in message) found = message.trajectory
+  })
+  if (found !== undefined) return found
+  throw noTrajectory(`${at} is a record of no trajectory`)
+}
+
+export const noTrajectory = (message: string) =>
+  replayError('no_trajectory', message, '`troupe replay ls` lists them: `troupe replay show T`')
+
+/** Types of which the fold keeps every record that it accepts: for these, acceptance is decided record by record. */
+const kept: ReadonlySet<string> = new Set([
+  ...['turn.completed', 'tool.completed', 'context.appended', 'rollout.finished', 'reward.assigned'],
+  ...['group.closed', 'group.selected', 'group.rejected'],
+])
+
+async function entriesOf(recorded: RecordedRun, id: TrajectoryId): Promise<readonly ShownEntry[]> {
+  const entries: ShownEntry[] = []
+  const group = groupOf(id)
+  const isCurrent = fence()
+  const [trajectory] = await readTrajectories(recorded, one => one === id)
+  const accepted = trajectory && new Set(trajectory.entries.map(({ offset }) => offset))
+  await scanTrajectories(
+    recorded,
+    one => one === id,
+    entry => {
+      const { message } = entry
+      const current = isCurrent(entry)
+      const about = 'trajectory' in message ? message.trajectory : 'group' in message ? message.group : undefined
+      if (about !== id && about !== group) return
+      const counts = current && (accepted === undefined || !kept.has(message.type) || accepted.has(entry.offset))
+      entries.push({ ...entry, counts })
+    },
+  )
+  return entries
+}

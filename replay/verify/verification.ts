@@ -1,0 +1,44 @@
+/**
+ * The result of verifying a run: counts of what the fold accepted, and each problem with its place in the log.
+ */
+import type { RunId, TrajectoryId } from '../../messages/ids'
+
+export interface Problem {
+  /** topic:partition:offset of the record. */
+  readonly place: string
+  /** A word for programs: gap, torn-tail, wrong-context, counted-twice, wrong-count, learner, … */
+  readonly kind: string
+  readonly message: string
+}
+
+export interface Verification {
+  /** true: no problem was found. */
+  readonly ok: boolean
+  readonly run: RunId
+  /** Facts that were read from the topics runs, trajectories and learner. */
+  readonly facts: number
+  readonly telemetry: number
+  /** Wall time of the verification. */
+  readonly seconds: number
+  /** What the fold accepted: each of these exactly once. */
+  readonly counted: {
+    readonly trajectories: number
+    readonly turns: number
+    readonly tools: number
+    readonly rewards: number
+    readonly groups: number
+    readonly steps: number
+  }
+  /** Number of turn contexts that were rebuilt from the facts and compared with the digest in `turn.asked`. */
+  readonly contexts: number
+  /** Share of the trajectories whose contexts were rebuilt, 0 to 1. */
+  readonly sampledShare: number
+  /** Number of facts that changed no state, by reason. */
+  readonly ignored: Readonly<Record<string, number>>
+  /** Trajectories without `rollout.finished`. */
+  readonly running: readonly TrajectoryId[]
+  /** Outcome and reason of `run.finished`; null while the run has not ended. */
+  readonly outcome: string | null
+  readonly deadLetters: readonly { readonly origin: string; readonly error: string }[]
+  readonly problems: readonly Problem[]
+}

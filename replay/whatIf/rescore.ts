@@ -1,0 +1,135 @@
+/**
+ * Grades recorded responses again: by the run's rewards, by another recipe's, by a grader of the caller, or by arithmetic.
+ *
+ * in   rewarded trajectories, how to grade them        out  for each the recorded and the new rewards
+ * Invariant: a response is graded by the reward that its task names, unless a grader is given. Nothing is generated, and
+ * the log is not changed.
+ */
+import { opinionOn } from '../../actors/curriculum/tally'
+import type { Grader } from '../../actors/verification/verifierPort'
+import type { RewardConfig } from '../../config'
+import { asError } from '../../runtime/errors'
+import { rejectOnAbort } from '../../runtime/rejectOnAbort'
+import { configOf } from '../log/recordedConfig'
+import type { RecordedRun } from '../log/recordedRun'
+import { replayError } from '../replayError'
+import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
+import { readTrajectories, responseOf, type Trajectory } from '../trajectories/trajectory'
+import { graderDeadlineMs, gradesAtOnce, openRecordedGrader } from './recordedGrader'
+
+export interface RescoreOptions {
+  /** A trajectory, a group or a step, or a part of its id. Default: every rewarded trajectory. */
+  readonly target?: string
+  /** How often each response is graded. Default 1. */
+  readonly times?: number
+  /** Where in the response the answer counts. Default: the recipe's. */
+  readonly place?: RewardConfig['place']
+  /** Grades instead of the run's rewards. */
+  readonly grader?: Grader
+  /** Name or file of the recipe whose rewards grade. Default: the run's own. */
+  readonly recipe?: string
+  /** true: by plain arithmetic; trajectories that arithmetic cannot grade are left out. */
+  readonly arithmetic?: boolean
+  /** Deadline of one grade, ms. Default: the larger of 60 s and, without `grader`, the recipe's reward.timeoutMs. */
+  readonly timeoutMs?: number
+}
+
+export interface Rescored {
+  readonly trajectory: string
+  readonly recorded: number
+  /** One reward for each time that the response was graded; empty where it could not be graded. */
+  readonly rewards: readonly number[]
+  readonly mean: number | null
+  /** Unbiased standard deviation over the times; 0 for one. */
+  readonly deviation: number
+  readonly answer: string
+  readonly how: string
+  /** true: at least one reward differs from the recorded one. */
+  readonly changed: boolean
+}
+
+/**
+ * @throws TroupeError replay.no_match, replay.ambiguous; replay.cannot_rescore where no trajectory has a reward to compare
+ * with, where a task names an unknown reward, or where the grader throws, returns no number or exceeds its deadline
+ */
+export async function rescoreTrajectories(
+  recorded: RecordedRun,
+  options: RescoreOptions = {},
+): Promise<readonly Rescored[]> {
+  const { target, grader: given } = options
+  const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
+  const rewarded = (await readTrajectories(recorded, wants)).filter(one => one.reward !== null)
+  if (rewarded.length === 0) throw cannotRescore('nothing there has a reward to compare with')
+  if (options.arithmetic) return byArithmetic(rewarded)
+  const config = await configOf(recorded)
+  const opened = given === undefined ? await openRecordedGrader(config, options) : undefined
+  try {
+    // The run's own graders keep this deadline themselves. On top of it come the sandbox's start and earlier answers.
+    const ownMs = options.timeoutMs ?? Math.max(graderDeadlineMs, given === undefined ? config.reward.timeoutMs : 0)
+    const timeoutMs = given === undefined ? graderDeadlineMs + ownMs : ownMs
+    const results: Rescored[] = []
+    for (let at = 0; at < rewarded.length; at += gradesAtOnce) {
+      const some = rewarded.slice(at, at + gradesAtOnce)
+      results.push(
+        ...(await Promise.all(some.map(one => rescored(one, opened?.grade ?? given!, options.times ?? 1, timeoutMs)))),
+      )
+    }
+    return results
+  } finally {
+    await opened?.close()
+  }
+}
+
+function byArithmetic(rewarded: readonly Trajectory[]): readonly Rescored[] {
+  const results = rewarded.flatMap(({ id, reward, request }): Rescored[] => {
+    const opinion = opinionOn(reward!, request.task.truth)
+    if (opinion === undefined) return []
+    const { reward: recorded, answer } = reward!
+    const now = opinion ? 1 : 0
+    const changed = now !== recorded
+    return [{ trajectory: id, recorded, rewards: [now], mean: now, deviation: 0, answer, how: 'arithmetic', changed }]
+  })
+  if (results.length > 0) return results
+  throw cannotRescore('arithmetic can judge none of them: it needs numbers that the reward `math` had judged')
+}
+
+async function rescored(one: Trajectory, grader: Grader, times: number, timeoutMs: number): Promise<Rescored> {
+  const { id, request } = one
+  const ask = { response: responseOf(one), truth: request.task.truth, task: request.task }
+  const rewards: number[] = []
+  let answer = ''
+  let how = ''
+  for (let k = 0; k < times; k++) {
+    const grade = await graded(grader, ask, timeoutMs, id)
+    if (grade?.reward === null) {
+      if (rewards.length === 0) how = `${grade.how}: ${grade.why}`
+      continue
+    }
+    if (!Number.isFinite(grade?.reward)) throw cannotRescore(`the grader gave no finite reward for ${id}`)
+    rewards.push(grade.reward)
+    answer = String(grade.answer ?? '')
+    how = String(grade.how ?? '')
+  }
+  const { length } = rewards
+  const mean = length === 0 ? null : rewards.reduce((a, b) => a + b, 0) / length
+  const deviation = length < 2 ? 0 : Math.sqrt(rewards.reduce((sum, r) => sum + (r - mean!) ** 2, 0) / (length - 1))
+  const recorded = one.reward!.reward
+  const changed = rewards.some(r => r !== recorded)
+  return { trajectory: id, recorded, rewards, mean, deviation, answer, how, changed }
+}
+
+/** Calls a grader of the caller with a deadline: it may hang, and throw anything. */
+async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: number, id: string) {
+  const late = new AbortController()
+  const timer = setTimeout(() => late.abort(), timeoutMs)
+  try {
+    return await rejectOnAbort((async () => grader(ask, late.signal))(), late.signal)
+  } catch (thrown) {
+    const why = late.signal.aborted ? `no grade within ${timeoutMs} ms` : asError(thrown).message
+    throw cannotRescore(`${id} could not be judged: ${why}`)
+  } finally {
+    clearTimeout(timer)
+  }
+}
+
+export const cannotRescore = (message: string) => replayError('cannot_rescore', message, 'troupe replay rescore G')

@@ -1,0 +1,200 @@
+/**
+ * What if the limits of a run had been others? Outcomes, rewards, selection and advantages beside the recorded ones.
+ *
+ * in   recorded trajectories, limits in place of theirs
+ * out  which trajectories end earlier and which would need a new generation; rewards of those that end otherwise, by the
+ *      run's own graders; selection and advantages of each group
+ * Invariant: a group with a member that would need a new generation is not decided, because its selection is unknown.
+ */
+import type { RecipeConfig } from '../../config'
+import { type SelectionOptions, selectGroup } from '../../kernels'
+import { groupOf } from '../../messages/ids'
+import { configOf } from '../log/recordedConfig'
+import type { RecordedRun } from '../log/recordedRun'
+import { replayError } from '../replayError'
+import { modelDirectories, type TokenTexts, tokenTexts } from '../tokens/tokenTexts'
+import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
+import { groupsOf, readTrajectories, selectionOf, type Trajectory } from '../trajectories/trajectory'
+import { rewardedMembers, selectionOptions } from './groups'
+import { type LimitOutcome, type Limits, limitOutcome } from './limitOutcome'
+import { graderDeadlineMs, gradesAtOnce, openRecordedGrader, type RecordedGrader } from './recordedGrader'
+
+/** A trajectory under the other limits, beside the record. */
+export interface LimitedLine {
+  readonly trajectory: string
+  readonly group: string
+  readonly kind: LimitOutcome['kind']
+  readonly why: string | null
+  readonly fromTurn: number | null
+  readonly outcome: readonly [recorded: string, now: string | null]
+  readonly turns: readonly [recorded: number, now: number | null]
+  readonly sampledTokens: readonly [recorded: number, now: number | null]
+  readonly reward: readonly [recorded: number | null, now: number | null]
+  /** kept, dropped or rejected; null: not decided, or not known. */
+  readonly selection: readonly [recorded: string | null, now: string | null]
+  readonly advantage: readonly [recorded: number | null, now: number | null]
+}
+
+export interface LimitsReport {
+  readonly lines: readonly LimitedLine[]
+  readonly summary: LimitsSummary
+}
+
+/**
+ * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step, or a part of
+ * its id; undefined: all. Responses that would have been cut are graded again; no token is generated.
+ * @throws TroupeError replay.no_limit where `change` is empty; replay.no_match, replay.ambiguous; those of `openRecordedGrader`
+ */
+export async function whatIfLimits(
+  recorded: RecordedRun,
+  target: string | undefined,
+  change: Partial<Limits>,
+): Promise<LimitsReport> {
+  if (Object.keys(change).length === 0) throw noLimit()
+  const ids = await trajectoriesOf(recorded)
+  const wants = target === undefined ? () => true : resolveTarget(target, ids)
+  // A selection needs every member of the group.
+  const groups = new Set(ids.filter(wants).map(groupOf))
+  const all = await readTrajectories(recorded, id => groups.has(groupOf(id)))
+  const config = await configOf(recorded)
+  const texts = tokenTexts(await modelDirectories(recorded))
+  const deadlineMs = graderDeadlineMs + config.reward.timeoutMs
+  let opened: Promise<RecordedGrader> | undefined
+  const judge: Judge = async ({ request: { task } }, response) => {
+    // The promise is kept, not the grader: many trajectories ask at once.
+    opened ??= openRecordedGrader(config)
+    const { grade } = await opened
+    return (await grade({ response, truth: task.truth, task }, AbortSignal.timeout(deadlineMs))).reward
+  }
+  try {
+    const lines = (await linesUnder(all, config, change, texts, judge)).filter(line => wants(line.trajectory))
+    return { lines, summary: summaryOf(lines, change) }
+  } finally {
+    await (await opened?.catch(() => undefined))?.close()
+  }
+}
+
+/** The reward of a response; null: it has none. */
+type Judge = (trajectory: Trajectory, response: string) => Promise<number | null>
+
+async function linesUnder(
+  all: readonly Trajectory[],
+  config: RecipeConfig,
+  change: Partial<Limits>,
+  texts: TokenTexts,
+  judge: Judge,
+): Promise<readonly LimitedLine[]> {
+  const results = new Map<string, { readonly now: LimitOutcome; readonly recast: Trajectory }>()
+  for (let at = 0; at < all.length; at += gradesAtOnce) {
+    await Promise.all(
+      all.slice(at, at + gradesAtOnce).map(async trajectory => {
+        const now = limitOutcome(trajectory, change, texts)
+        results.set(trajectory.id, { now, recast: await recast(trajectory, now, judge) })
+      }),
+    )
+  }
+  const lines: LimitedLine[] = []
+  for (const [group, members] of groupsOf(all)) {
+    const responseTokens = change.responseTokens ?? members[0]!.request.limits.responseTokens
+    const selected = reselect(members, selectionOptions(config, group, responseTokens), results)
+    for (const trajectory of members) {
+      const { now, recast: other } = results.get(trajectory.id)!
+      const known = now.kind === 'same' || now.kind === 'cut'
+      const { selection, advantage } = selectionOf(trajectory)
+      const member = selected?.get(trajectory.request.member) ?? null
+      lines.push({
+        ...{ trajectory: trajectory.id, group, kind: now.kind },
+        why: now.kind === 'generate' ? now.why : null,
+        fromTurn: now.kind === 'generate' ? now.fromTurn : null,
+        outcome: [outcomeOf(trajectory), known ? outcomeOf(other) : null],
+        turns: [trajectory.finished?.turns ?? trajectory.texts.length, known ? (other.finished?.turns ?? null) : null],
+        sampledTokens: [
+          trajectory.finished?.sampledTokens ?? 0,
+          known ? (other.finished?.sampledTokens ?? null) : null,
+        ],
+        reward: [trajectory.reward?.reward ?? null, known ? (other.reward?.reward ?? null) : null],
+        selection: [selection, member?.selection ?? null],
+        advantage: [advantage, member?.advantage ?? null],
+      })
+    }
+  }
+  return lines
+}
+
+const outcomeOf = ({ finished }: Trajectory): string =>
+  finished === null ? 'running' : finished.outcome === 'truncated' ? `truncated (${finished.reason})` : finished.outcome
+
+/** The trajectory with its end under the new limits; a response that differs is graded again. */
+async function recast(trajectory: Trajectory, now: LimitOutcome, judge: Judge): Promise<Trajectory> {
+  if (now.kind !== 'cut') return trajectory
+  const response = now.texts.join('\n')
+  const same = trajectory.reward !== null && response === trajectory.texts.join('\n')
+  const reward = same ? trajectory.reward.reward : await judge(trajectory, response)
+  const assigned = {
+    type: 'reward.assigned',
+    at: 0,
+    trajectory: trajectory.id,
+    attempt: 0,
+    answer: '',
+    how: '',
+  } as const
+  const judged = reward === null ? null : { ...assigned, reward }
+  return { ...trajectory, texts: now.texts, finished: now.finished, reward: judged }
+}
+
+type Selected = { readonly selection: 'kept' | 'dropped' | 'rejected'; readonly advantage: number | null }
+
+/** The recipe's selection by member; undefined where the end of a member is unknown, or the group was never decided. */
+function reselect(
+  members: readonly Trajectory[],
+  options: SelectionOptions,
+  results: ReadonlyMap<string, { readonly now: LimitOutcome; readonly recast: Trajectory }>,
+): ReadonlyMap<number, Selected> | undefined {
+  const now = members.map(m => results.get(m.id)!)
+  const isKnown = now.every(r => r.now.kind === 'same' || r.now.kind === 'cut')
+  if (!isKnown || members.every(m => m.decision === null)) return undefined
+  const chosen = selectGroup(rewardedMembers(now.map(r => r.recast)), options)
+  const kept = new Map(chosen.kind === 'rejected' ? [] : chosen.kept.map(k => [k.member, k.advantage]))
+  return new Map(
+    members.map(({ request: { member } }): [number, Selected] => {
+      if (chosen.kind === 'rejected') return [member, { selection: 'rejected', advantage: null }]
+      const advantage = kept.get(member)
+      return [member, { selection: advantage === undefined ? 'dropped' : 'kept', advantage: advantage ?? null }]
+    }),
+  )
+}
+
+export type LimitsSummary = ReturnType<typeof summaryOf>
+
+function summaryOf(lines: readonly LimitedLine[], change: Partial<Limits>) {
+  const known = lines.filter(l => l.kind === 'same' || l.kind === 'cut')
+  const rewarded = known.filter(l => l.reward[0] !== null && l.reward[1] !== null)
+  const mean = (values: readonly number[]) =>
+    values.length === 0 ? null : values.reduce((sum, v) => sum + v, 0) / values.length
+  const share = (side: 0 | 1) => mean(known.map(l => (l.outcome[side]?.startsWith('truncated') ? 1 : 0)))
+  const groups = [...new Set(lines.map(l => l.group))].map(g => lines.filter(l => l.group === g))
+  const decided = groups.filter(of => of.some(l => l.selection[0] !== null))
+  const open = decided.filter(of => of.every(l => l.selection[1] === null))
+  const isSame = (l: LimitedLine) => l.selection[0] === l.selection[1] && l.advantage[0] === l.advantage[1]
+  const count = (kind: LimitOutcome['kind']) => lines.filter(l => l.kind === kind).length
+  return {
+    type: 'summary',
+    limits: change,
+    trajectories: lines.length,
+    same: count('same'),
+    cut: count('cut'),
+    generate: count('generate'),
+    running: count('running'),
+    /** Means over the trajectories whose end is known: recorded, under the new limits. */
+    meanReward: [mean(rewarded.map(l => l.reward[0]!)), mean(rewarded.map(l => l.reward[1]!))],
+    truncatedShare: [share(0), share(1)],
+    sampledTokens: [0, 1].map(side => known.reduce((sum, l) => sum + (l.sampledTokens[side] ?? 0), 0)),
+    groups: decided.length,
+    groupsNotKnown: open.length,
+    groupsAsRecorded: decided.filter(of => !open.includes(of) && of.every(isSame)).length,
+    groupsOtherwise: decided.filter(of => !open.includes(of) && !of.every(isSame)).length,
+    kept: [0, 1].map(side => lines.filter(l => l.selection[side] === 'kept').length),
+  } as const
+}
+
+const noLimit = () => replayError('no_limit', 'no limit was given', 'as in --turns 5, or --response-tokens 4K')
