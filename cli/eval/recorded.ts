@@ -5,8 +5,8 @@
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { EvaluationCompleted, RunFinished, RunStarted } from '../../messages/facts'
+import { openLog } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
-import { openRecorded } from '../replay/runOptions'
 
 export type RecordedEvaluation =
   /** No such run exists, or its log has no `run.started`. */
@@ -22,7 +22,7 @@ export type RecordedEvaluation =
 /** The state is `none` without a run's name, and on a bus in memory, which does not outlive its process. */
 export async function recordedEvaluation(bus: string, run: string | undefined): Promise<RecordedEvaluation> {
   if (run === undefined || bus.startsWith('memory:')) return { state: 'none' }
-  const recorded = await openRecorded({ bus, run }).catch((error: unknown) => {
+  const recorded = await openLog({ bus, run }).catch((error: unknown) => {
     if (error instanceof TroupeError && error.code === 'run.not_found') return undefined
     throw error
   })

@@ -9,9 +9,8 @@ import { fence } from '../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../messages/facts'
 import { progress, type StepReport, summaryOf } from '../../replay/learning/progress'
 import { configOf } from '../../replay/log/recordedConfig'
-import type { RecordedRun } from '../../replay/log/recordedRun'
+import { openLog, type RecordedRun } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
-import { openRecorded } from '../replay/runOptions'
 
 export type RecordedArm =
   /** No such run exists, or its log has no `run.started`. */
@@ -29,7 +28,7 @@ interface Part {
 }
 
 export async function recordedArm(bus: string, run: string): Promise<RecordedArm> {
-  const recorded = await openRecorded({ bus, run }).catch((error: unknown) => {
+  const recorded = await openLog({ bus, run }).catch((error: unknown) => {
     if (error instanceof TroupeError && (error.code === 'run.not_found' || error.code === 'bus.not_a_log'))
       return undefined
     throw error

@@ -24,14 +24,12 @@ export const openRecorded = (options: ReadOptions): Promise<RecordedRun> =>
   openLog({ ...options, onNotice: text => process.stderr.write(`${text}\n`) })
 
 /** Opens the log, calls `answer`, reports on stderr what could not be read, and closes the log in every case. */
-export async function withLog(
-  options: ReadOptions,
-  answer: (recorded: RecordedRun) => Promise<void> | void,
-): Promise<void> {
+export async function withLog<T>(options: ReadOptions, answer: (recorded: RecordedRun) => Promise<T>): Promise<T> {
   const recorded = await openRecorded(options)
   try {
-    await answer(recorded)
+    const given = await answer(recorded)
     reportFaults(recorded)
+    return given
   } finally {
     await recorded.close()
   }

@@ -14,7 +14,7 @@ import type { Stepped } from '../../replay/rerun/rerunPartition'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { divergenceLines } from './divergenceLines'
-import { factLine } from './follow'
+import { factLine } from './factLine'
 import { jsonText } from './jsonText'
 
 interface StepOptions {
@@ -41,7 +41,7 @@ const help = `  Enter, n     the next fact
 
 const paint = painter(process.stdout)
 
-/** @throws TroupeError cli.bad_expression, before anything is replayed */
+/** @throws TroupeError replay.bad_expression, before anything is replayed */
 export function stepper(options: StepOptions): Stepper {
   let condition = options.break === undefined ? undefined : conditionOf(options.break)
   let stepping = options.step

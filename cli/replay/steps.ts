@@ -1,24 +1,17 @@
 /**
- * `troupe replay steps`: what each step and each evaluation of a run came to.
- *
- * in   the facts of one run, and of others beside it        out  a line a step; with --picture their curves as an SVG
- * The figures are those of `train --json`, by the same fold.
+ * `troupe replay steps`: prints what each step and each evaluation of a run came to; with --picture, its curves as an SVG.
  */
-
 import type { Command } from 'commander'
-import { fence } from '../../actors/ownership/fencing'
-import type { EvaluationCompleted, Fact } from '../../messages/facts'
+import type { EvaluationCompleted } from '../../messages/facts'
 import { problemsOf, scored, shownScore } from '../../replay/learning/evaluationScore'
-import { type Progress, progress, type StepReport } from '../../replay/learning/progress'
-import { configOf } from '../../replay/log/recordedConfig'
-import type { RecordedRun } from '../../replay/log/recordedRun'
-import { TroupeError } from '../../runtime/errors'
+import type { StepReport } from '../../replay/learning/progress'
+import { runProgress, stepsAndEvaluations } from '../../replay/learning/runProgress'
 import { svgOf } from '../io/picture'
 import { escapeForTerminal, percent } from '../io/terminal'
 import { writeOut } from '../io/writeOut'
 import { repeatable } from '../options/repeatable'
 import { jsonText } from './jsonText'
-import { openRecorded, type ReadOptions, reportFaults, withRun } from './runOptions'
+import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
 import { type NamedProgress, stepCurves } from './stepCurves'
 
 interface StepsOptions extends ReadOptions {
@@ -44,24 +37,13 @@ export function registerSteps(replay: Command): void {
 
 async function steps(options: StepsOptions): Promise<void> {
   if (options.beside.length > 0 && options.picture === undefined) {
-    throw new TroupeError('cli.wrong_usage', {
-      boundary: 'cli',
-      retriable: false,
-      message: '--beside is for a picture, and none was asked for',
-      hint: 'add --picture FILE.svg',
-    })
+    throw usageError('wrong_usage', '--beside is for a picture, and none was asked for', 'add --picture FILE.svg')
   }
   const own = await progressOf(options)
-  const { evaluations } = own.progress
-  const said = (line: StepReport | EvaluationCompleted) => (line.type === 'step' ? line : { ...line, ...scored(line) })
-  if (options.json) for (const line of merged(own.progress)) process.stdout.write(`${jsonText(said(line))}\n`)
-  else {
-    process.stdout.write(`${header}\n`)
-    for (const line of merged(own.progress)) {
-      process.stdout.write(`${line.type === 'step' ? row(line) : evaluationRow(line)}\n`)
-    }
-  }
-  if (own.progress.steps.length === 0 && evaluations.length === 0) process.stderr.write('no step has ended yet\n')
+  const lines = stepsAndEvaluations(own.progress)
+  if (!options.json) process.stdout.write(`${header}\n`)
+  for (const line of lines) process.stdout.write(`${options.json ? jsonLine(line) : textLine(line)}\n`)
+  if (lines.length === 0) process.stderr.write('no step has ended yet\n')
   if (options.picture === undefined) return
   const runs: NamedProgress[] = [own]
   const { at: _, ...elsewhere } = options
@@ -72,34 +54,14 @@ async function steps(options: StepsOptions): Promise<void> {
   writeOut(options.picture, [await svgOf(stepCurves(runs))])
 }
 
-async function progressOf(options: ReadOptions): Promise<NamedProgress> {
-  const recorded = await openRecorded(options)
-  try {
-    const { positiveAbove } = (await configOf(recorded)).selection
-    return { name: recorded.run, progress: await fold(recorded, positiveAbove) }
-  } finally {
-    reportFaults(recorded)
-    await recorded.close()
-  }
-}
+const progressOf = (options: ReadOptions): Promise<NamedProgress> =>
+  withLog(options, async recorded => ({ name: recorded.run, progress: await runProgress(recorded) }))
 
-/** Rollouts first: the end of a step reports what is known of them by then. */
-async function fold(recorded: RecordedRun, positiveAbove: number): Promise<Progress> {
-  const folded = progress({ positiveAbove })
-  const counts = fence()
-  for (const topic of ['trajectories', 'runs', 'learner'] as const) {
-    await recorded.scan(topic, entry => {
-      if (counts(entry)) folded.take(entry.message as Fact)
-    })
-  }
-  return folded
-}
+const jsonLine = (line: StepReport | EvaluationCompleted): string =>
+  jsonText(line.type === 'step' ? line : { ...line, ...scored(line) })
 
-/** An evaluation after step n stands behind that step. */
-function merged({ steps: all, evaluations }: Progress): (StepReport | EvaluationCompleted)[] {
-  const lines: (StepReport | EvaluationCompleted)[] = [...all, ...evaluations]
-  return lines.sort((a, b) => a.step - b.step || (a.type === 'step' ? -1 : 1))
-}
+const textLine = (line: StepReport | EvaluationCompleted): string =>
+  line.type === 'step' ? row(line) : evaluationRow(line)
 
 const header =
   'step  pass@1  rollouts  errors in positives   errors  truncated  tokens  turns  groups  rejected      loss  grad norm  seconds'

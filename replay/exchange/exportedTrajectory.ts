@@ -1,14 +1,16 @@
 /**
- * A trajectory as one JSON line: complete enough for somebody else to recompute its part of the loss.
+ * A trajectory as one JSON object that is complete enough to recompute its part of the loss elsewhere.
  *
- * in   a trajectory that counts, and where it was trained on        out  messages, ids, masks, logprobs, versions, reward
+ * in   a trajectory, the optimizer step that trained on it        out  messages, ids, masks, logprobs, versions, reward
  * Invariant: ids and logprobs are the recorded ones, to the bit (a float32 is a JSON number exactly). Arrays have one
  * length, `tokens`; the loss is over the first `trainedTokens` of them, where the mask is 1.
  */
 
 import type { RecipeConfig } from '../../config'
 import { assembleSequence, parseToolCalls } from '../../kernels'
-import type { RolloutRequested, ToolAsked, ToolCompleted, TurnCompleted } from '../../messages/facts'
+import type { RolloutRequested, ToolCompleted, TurnCompleted } from '../../messages/facts'
+import type { TrainedIn } from '../learning/learnerLog'
+import { type ToolCallRecord, toolCallsOf } from '../trajectories/toolCalls'
 import { factsIn, selectionOf, type Trajectory } from '../trajectories/trajectory'
 
 export const exportFormat = 'troupe-trajectory'
@@ -38,23 +40,6 @@ interface ExportedTurn {
   readonly appended: { readonly text: string; readonly tokens: number } | null
 }
 
-export interface ExportedCall {
-  readonly turn: number
-  readonly call: number
-  readonly tool: string
-  readonly arguments: Readonly<Record<string, unknown>>
-  readonly status: string
-  readonly text: string
-  readonly stdout: string
-  readonly stderr: string
-  readonly exitCode: number | null
-  /** Name of the signal that killed the code. */
-  readonly signal?: string
-  readonly wallMs: number
-  /** Whether an executor was asked. */
-  readonly ran: boolean
-}
-
 export interface ExportedTrajectory {
   readonly format: typeof exportFormat
   readonly version: 1
@@ -74,7 +59,7 @@ export interface ExportedTrajectory {
   readonly seed: number
   readonly messages: readonly OpenAiMessage[]
   readonly turns: readonly ExportedTurn[]
-  readonly toolCalls: readonly ExportedCall[]
+  readonly toolCalls: readonly ToolCallRecord[]
   readonly promptTokens: number
   readonly trainedTokens: number
   readonly tokens: readonly number[]
@@ -92,11 +77,6 @@ export interface ExportedTrajectory {
   readonly answerTags: number | null
   /** What of the recipe the loss depends on. */
   readonly loss: Readonly<Record<string, unknown>>
-}
-
-export interface TrainedIn {
-  readonly step: number
-  readonly baseVersion: number
 }
 
 export function exportedTrajectory(
@@ -126,7 +106,7 @@ export function exportedTrajectory(
     seed: request.seed,
     messages: messagesOf(trajectory),
     turns: turnsOf(trajectory),
-    toolCalls: callsOf(trajectory),
+    toolCalls: toolCallsOf(trajectory),
     promptTokens: sequence.promptTokens,
     trainedTokens: sequence.mask.lastIndexOf(1) + 1,
     tokens: [...sequence.tokens],
@@ -186,23 +166,6 @@ const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions:
   appended: null,
 })
 
-export function callsOf(trajectory: Trajectory): readonly ExportedCall[] {
-  const asked = new Map<string, ToolAsked>()
-  const calls: ExportedCall[] = []
-  for (const fact of factsIn(trajectory)) {
-    if (fact.type === 'tool.asked') asked.set(`${fact.turn}#${fact.call}`, fact)
-    if (fact.type !== 'tool.completed') continue
-    const { turn, call, tool, status, text, stdout, stderr, exitCode, signal, wallMs } = fact
-    const args = asked.get(`${turn}#${call}`)?.arguments ?? {}
-    calls.push({
-      ...{ turn, call, tool, arguments: args, status, text, stdout, stderr, exitCode, wallMs },
-      ...(signal === undefined ? {} : { signal }),
-      ran: fact.executor !== null,
-    })
-  }
-  return calls
-}
-
 /** The conversation as OpenAI's API has it: calls taken out of the text, each answered by a `tool` message. */
 function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
   const messages: OpenAiMessage[] = [...trajectory.request.task.messages]
@@ -211,7 +174,7 @@ function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
     if (fact.type !== 'tool.completed') continue
     results.set(fact.turn, [...(results.get(fact.turn) ?? []), fact])
   }
-  const asked = callsOf(trajectory)
+  const asked = toolCallsOf(trajectory)
   trajectory.texts.forEach((text, turn) => {
     const answers = (results.get(turn) ?? []).sort((a, b) => a.call - b.call)
     const parsed = parseToolCalls(text).calls

@@ -74,7 +74,7 @@ export function packFixture(fixture: Fixture): Buffer {
   return gzipSync(`${lines.join('\n')}\n`, { level: 9 })
 }
 
-/** `maxBytes`: of what it unpacks to. @throws TroupeError cli.bad_import that names the line */
+/** `maxBytes`: of what it unpacks to. @throws TroupeError replay.bad_import that names the line */
 export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture {
   let text: string
   try {
@@ -118,8 +118,8 @@ export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture
 }
 
 export function badImport(message: string): TroupeError {
-  return new TroupeError('cli.bad_import', {
-    boundary: 'cli',
+  return new TroupeError('replay.bad_import', {
+    boundary: 'replay',
     retriable: false,
     message,
     hint: '`troupe replay import` takes what `replay export` wrote (jsonl, fixture), and verl rollout dumps',

@@ -100,7 +100,7 @@ export interface ImportedLine {
   readonly fileStep?: number
 }
 
-/** @throws TroupeError cli.bad_import that names the line and the field */
+/** @throws TroupeError replay.bad_import that names the line and the field */
 export function factsOfLines(lines: readonly ImportedLine[], at: number): readonly Fact[] {
   const [first] = lines
   if (first === undefined) throw badImport('there are no lines')

@@ -8,8 +8,9 @@
 import { createHash } from 'node:crypto'
 import { escapeForTerminal } from '../../runtime/escapeForTerminal'
 import type { TokenTexts } from '../tokens/tokenTexts'
+import { toolCallsOf } from '../trajectories/toolCalls'
 import { factsIn, selectionOf, type Trajectory } from '../trajectories/trajectory'
-import { callsOf, withoutEnd } from './exportedTrajectory'
+import { withoutEnd } from './exportedTrajectory'
 
 const style = `
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
@@ -72,7 +73,7 @@ ${turns(trajectory, texts, marked)}
 
 function turns(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undefined): string {
   let sampled = 0
-  const calls = callsOf(trajectory)
+  const calls = toolCallsOf(trajectory)
   const parts: string[] = []
   let pieces: string[] = []
   for (const fact of factsIn(trajectory)) {

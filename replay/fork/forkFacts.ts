@@ -8,10 +8,10 @@
 import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '../../messages/facts'
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
-import { TroupeError } from '../../runtime/errors'
+import { replayError } from '../replayError'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
-export interface ForkPlan {
+export interface TurnFork {
   readonly parent: Trajectory
   readonly parentRun: RunId
   /** Turns before this one are shared. */
@@ -41,11 +41,11 @@ export const turnsOf = (parent: Trajectory): number => parent.texts.length
 /** Of the claim that stands first in the fork's partition. */
 const shared = epoch(0)
 
-/** @throws TroupeError cli.no_turn, cli.no_tool_result */
-export function forkFacts(plan: ForkPlan): ForkFacts {
+/** @throws TroupeError replay.no_turn, replay.no_tool_result */
+export function forkFacts(plan: TurnFork): ForkFacts {
   const { parent, turn, times, at } = plan
   if (turn >= turnsOf(parent)) {
-    throw refusal('cli.no_turn', `${parent.id} has turns 0 to ${turnsOf(parent) - 1}, no turn ${turn}`)
+    throw refused('no_turn', `${parent.id} has turns 0 to ${turnsOf(parent) - 1}, no turn ${turn}`)
   }
   const prefix = sharedFacts(plan)
   const group = groupId(`fork.${parent.request.group}.${parent.request.member}.t${turn}`)
@@ -76,50 +76,16 @@ export function forkFacts(plan: ForkPlan): ForkFacts {
 
 type TurnFact = Extract<TrajectoryFact, { readonly turn: number }>
 
-function sharedFacts({ parent, turn, toolResult }: ForkPlan): readonly TurnFact[] {
+function sharedFacts({ parent, turn, toolResult }: TurnFork): readonly TurnFact[] {
   const before = factsIn(parent).filter((f): f is TurnFact => 'turn' in f && f.turn < turn)
   if (toolResult === undefined) return before
   const last = before.findLast((f): f is ToolCompleted => f.type === 'tool.completed' && f.turn === turn - 1)
   if (last === undefined) {
-    throw refusal('cli.no_tool_result', `no tool result stands right before turn ${turn} of ${parent.id}`)
+    throw refused('no_tool_result', `no tool result stands right before turn ${turn} of ${parent.id}`)
   }
   return before
     .filter(f => !(f.type === 'context.appended' && f.turn === turn - 1))
     .map(f => (f === last ? { ...last, text: toolResult, stdout: toolResult } : f))
 }
 
-/** How each fork ended, from the facts of its run. */
-export interface ForkResult {
-  readonly trajectory: string
-  readonly turn: number
-  readonly outcome: string
-  readonly reward: number | null
-  readonly turns: number
-  readonly answer: string
-}
-
-/** The value of a turn's beginning: what its forks earned. */
-export interface TurnValue {
-  readonly turn: number
-  readonly forks: number
-  readonly rewarded: number
-  readonly mean: number | null
-  readonly standardError: number | null
-}
-
-export function turnValue(turn: number, results: readonly ForkResult[]): TurnValue {
-  const rewards = results.flatMap(r => (r.reward === null ? [] : [r.reward]))
-  const n = rewards.length
-  const mean = n === 0 ? null : rewards.reduce((a, b) => a + b, 0) / n
-  const spread = mean === null || n < 2 ? null : rewards.reduce((sum, r) => sum + (r - mean) ** 2, 0) / (n - 1)
-  return {
-    turn,
-    forks: results.length,
-    rewarded: n,
-    mean,
-    standardError: spread === null ? null : Math.sqrt(spread / n),
-  }
-}
-
-const refusal = (code: string, message: string) =>
-  new TroupeError(code, { boundary: 'cli', retriable: false, message, hint: '`troupe replay show T` prints its turns' })
+const refused = (code: string, message: string) => replayError(code, message, '`troupe replay show T` prints its turns')

@@ -18,7 +18,7 @@ import { startVerification } from '../../actors/run/roles/verification'
 import type { RunOptions } from '../../actors/run/run'
 import { startRenderer } from '../../backends/renderer/rendererProcess'
 import type { RunFinished, RunStarted, TrajectoryFact, WeightsPublished } from '../../messages/facts'
-import { epoch, type PolicyVersion, type TrajectoryId } from '../../messages/ids'
+import { epoch, type TrajectoryId } from '../../messages/ids'
 import { collectedVersions } from '../../runtime/collectedVersions'
 import { systemEffects as fx } from '../../runtime/effects'
 import { openTroupe } from '../../runtime/embed'
@@ -28,19 +28,7 @@ import type { Journal } from '../../runtime/journal/journal'
 import { createLog } from '../../runtime/log'
 import type { RunContext } from '../../runtime/openRun'
 import type { RecipeCode } from '../log/recipeCode'
-import type { ForkFacts } from './forkFacts'
-
-export interface Weights {
-  readonly directory: string
-  readonly version: PolicyVersion
-  readonly digest: string
-}
-
-/** Forks that go on with the same weights. */
-export interface ForkPart {
-  readonly weights: Weights
-  readonly forks: readonly ForkFacts[]
-}
+import type { ForkPart } from './planForks'
 
 export interface ForkedRunOptions {
   readonly context: RunContext
@@ -57,7 +45,7 @@ const lookEveryMs = 100
 /** On top of the deadline after which the coordinator itself gives a rollout up. */
 const graceMs = 30_000
 
-/** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, cli.forks_late */
+/** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, replay.forks_late */
 export async function runForks(forked: ForkedRunOptions): Promise<void> {
   const all = childrenOf(forked.parts).length
   let ended = 0
@@ -175,7 +163,7 @@ async function allEnded(journal: Journal, part: ForkPart, { code, onEnded }: For
 }
 
 const late = (open: number) =>
-  new TroupeError('cli.forks_late', {
+  new TroupeError('replay.forks_late', {
     boundary: 'engine',
     retriable: true,
     message: `${open} forks did not end in time`,

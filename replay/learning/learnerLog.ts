@@ -8,7 +8,6 @@ import { isStale } from '../../actors/ownership/fencing'
 import type { StageReset } from '../../backends/trainer/trainer'
 import type { CheckpointSaved, LearnerFact, Metrics, StepStarted } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
-import type { TrainedIn } from '../exchange/exportedTrajectory'
 import type { RecordedRun } from '../log/recordedRun'
 
 export interface RecordedStep {
@@ -66,13 +65,19 @@ export async function learnerLog(recorded: RecordedRun) {
   return { steps: steps as ReadonlyMap<number, RecordedStep>, checkpoints }
 }
 
-/** A step that took a trajectory, and what became of the step. */
+/** The optimizer step that trained on a trajectory, and the policy version that the step started from. */
+export interface TrainedIn {
+  readonly step: number
+  readonly baseVersion: number
+}
+
+/** The last step that took a trajectory into its batch, and how the step ended. */
 export interface TriedIn extends TrainedIn {
   /** A step that was rejected left the weights as they were; one that is open may still end either way. */
   readonly outcome: 'completed' | 'rejected' | 'open'
 }
 
-/** Which step took which trajectory, the last one where there are several. */
+/** The last step that took each trajectory into its batch. */
 export async function triedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TriedIn>> {
   const steps = new Map<number, { readonly started: StepStarted; outcome: TriedIn['outcome'] }>()
   let claimed: number | undefined

@@ -35,15 +35,15 @@ function weightsOnDisk(recorded: RecordedRun): Promise<readonly PublishedWeights
   return kept
 }
 
-/** @throws TroupeError cli.no_weights where none is kept, or with `exact` not this version */
+/** @throws TroupeError replay.no_weights where none is kept, or with `exact` not this version */
 export async function nearestWeights(recorded: RecordedRun, wanted: number, exact = false): Promise<PublishedWeights> {
   const kept = await weightsOnDisk(recorded)
   const own = kept.find(w => w.version === wanted)
   if (own !== undefined) return own
   if (exact || kept.length === 0) {
     const versions = kept.map(w => w.version).join(', ') || 'none'
-    throw new TroupeError('cli.no_weights', {
-      boundary: 'cli',
+    throw new TroupeError('replay.no_weights', {
+      boundary: 'replay',
       retriable: false,
       message: `the weights of version ${wanted} are not on this machine; kept: ${versions}`,
       hint: 'name a model by its directory',

@@ -14,20 +14,20 @@ export interface Place {
 
 export const placeText = ({ topic, partition, offset }: Place): string => `${topic}:${partition}:${offset}`
 
-/** @throws TroupeError cli.bad_place */
+/** @throws TroupeError replay.bad_place */
 export function placeOf(text: string): Place {
   const match = /^([a-z-]+):(\d{1,9}):(\d{1,15})$/.exec(text)
   const topic = match?.[1] as TopicName | undefined
   if (topic !== undefined && topic in topics) return { topic, partition: Number(match![2]), offset: Number(match![3]) }
-  throw new TroupeError('cli.bad_place', {
-    boundary: 'cli',
+  throw new TroupeError('replay.bad_place', {
+    boundary: 'replay',
     retriable: false,
     message: `--at '${text.slice(0, 80)}' is no place in a log`,
     hint: `write topic:partition:offset, as in trajectories:0:42; topics: ${Object.keys(topics).join(', ')}`,
   })
 }
 
-/** When the record at a place was written. @throws TroupeError cli.bad_place where there is none */
+/** When the record at a place was written. @throws TroupeError replay.bad_place where there is none */
 export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
   const name = topicOnBus(run, at.topic)
   const there = (await bus.listTopics()).find(t => t.topic === name)
@@ -42,8 +42,8 @@ export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
     (bounds.next > bounds.oldest
       ? `the partition holds offsets ${bounds.oldest} to ${bounds.next - 1}`
       : 'the partition is empty')
-  throw new TroupeError('cli.bad_place', {
-    boundary: 'cli',
+  throw new TroupeError('replay.bad_place', {
+    boundary: 'replay',
     retriable: false,
     message: `${placeText(at)} is not in the log of run '${run}'`,
     hint: isWithin

@@ -60,7 +60,7 @@ export interface RecordedRun {
   notice(text: string): void
   /** From `place` on: what has come since; the next place. */
   scanFrom(place: Place, take: Take): Promise<Place>
-  /** The run's first fact. @throws TroupeError cli.run_empty */
+  /** The run's first fact. @throws TroupeError replay.run_empty */
   started(): Promise<RunStarted>
   close(): Promise<void>
 }
@@ -147,8 +147,8 @@ function reader(
         headers => first === undefined && headers.type === 'run.started',
       )
       if (first !== undefined) return first
-      throw new TroupeError('cli.run_empty', {
-        boundary: 'cli',
+      throw new TroupeError('replay.run_empty', {
+        boundary: 'replay',
         retriable: false,
         message: `run '${run}' holds no run.started: it ended before it began`,
       })

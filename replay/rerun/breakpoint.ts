@@ -34,7 +34,7 @@ const known: readonly string[] = [
 
 const jexl = new Jexl()
 
-/** @throws TroupeError cli.bad_expression */
+/** @throws TroupeError replay.bad_expression */
 export function conditionOf(text: string): Condition {
   if (text.trim() === '') throw bad(text, 'it is empty')
   const expression = jexl.createExpression(text)
@@ -76,8 +76,8 @@ function namesIn(node: unknown): string[] {
 }
 
 const bad = (text: string, why: string) =>
-  new TroupeError('cli.bad_expression', {
-    boundary: 'cli',
+  new TroupeError('replay.bad_expression', {
+    boundary: 'replay',
     retriable: false,
     message: `'${text.slice(0, 200)}' is no condition: ${why}`,
     hint: `as in type == "tool.completed" && status == "error", or reward < 0.5`,

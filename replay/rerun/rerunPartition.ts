@@ -109,7 +109,7 @@ const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
  * Replays one partition. `make`: today's code, anew at each call: a behaviour remembers what it asked last. `wants`: which
  * trajectories and groups are counted; all that is given is folded.
  */
-export function rerun(make: () => OwnerBehaviour, wants: (id: string) => boolean = () => true) {
+export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) => boolean = () => true) {
   const behaviour = make()
   let now = 0
   let ids = 0

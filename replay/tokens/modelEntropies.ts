@@ -13,7 +13,7 @@ import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 const tailChars = 2000
 
-/** @throws TroupeError cli.no_entropies, with what the process said */
+/** @throws TroupeError replay.no_entropies, with what the process said */
 export async function modelEntropies(
   all: readonly Trajectory[],
   directory: string,
@@ -62,8 +62,8 @@ export async function modelEntropies(
 }
 
 const noEntropies = (directory: string, why: string) =>
-  new TroupeError('cli.no_entropies', {
-    boundary: 'cli',
+  new TroupeError('replay.no_entropies', {
+    boundary: 'replay',
     retriable: false,
     message: `the model in ${directory} gave no entropies: ${why}`,
     hint: 'name the directory of a model with the vocabulary of the run: --with-model DIR',

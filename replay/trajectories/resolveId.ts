@@ -9,7 +9,7 @@ import { indexOf } from '../trajectoryIndex/trajectoryIndex'
 
 const listed = 8
 
-/** @throws TroupeError cli.no_match, cli.ambiguous */
+/** @throws TroupeError replay.no_match, replay.ambiguous */
 export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kind = 'trajectory'): T {
   const all = [...new Set(ids)]
   const exact = all.find(id => id === asked)
@@ -24,8 +24,8 @@ export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kin
     if (near.length === 1) return near[0]!
     if (near.length > 1) throw ambiguous(asked, near, kind)
   }
-  throw new TroupeError('cli.no_match', {
-    boundary: 'cli',
+  throw new TroupeError('replay.no_match', {
+    boundary: 'replay',
     retriable: false,
     message: `no ${kind} matches '${asked}'; the run has ${all.length}`,
     hint: '`troupe replay ls` lists them',
@@ -58,8 +58,8 @@ export async function trajectoriesOf(recorded: RecordedRun): Promise<readonly Tr
 
 function ambiguous(asked: string, near: readonly string[], kind: string): TroupeError {
   const shown = near.slice(0, listed).join(', ')
-  return new TroupeError('cli.ambiguous', {
-    boundary: 'cli',
+  return new TroupeError('replay.ambiguous', {
+    boundary: 'replay',
     retriable: false,
     message: `'${asked}' fits ${near.length} ids: ${shown}${near.length > listed ? ', …' : ''}`,
     hint: `write the whole id of the ${kind}`,

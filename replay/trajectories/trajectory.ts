@@ -1,9 +1,9 @@
 /**
- * Trajectories as they count: of every one its facts, less what the fold passed over.
+ * Trajectories as the coordinator's fold sees them: each with the facts that the fold accepted, and how it ended.
  *
- * in   a recorded run and which trajectories        out  for each the facts that changed its state, and how it ended
- * Invariant: what counts is decided by the coordinator's fold (`evolveRollout`) under the epoch of its partition, so that
- * stale attempts, repetitions and decisions of former owners are left out here as they were in the run.
+ * in   a recorded run, which trajectories        out  for each its accepted facts, texts, end, reward and its group's decision
+ * Invariant: the coordinator's `evolveRollout` decides, under the epoch of the partition, which facts are accepted. Stale
+ * attempts, repetitions and decisions of former owners are left out here as they were in the run.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import { evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
@@ -19,34 +19,35 @@ import type {
 import { type Epoch, epoch, type GroupId, groupOf, type TrajectoryId } from '../../messages/ids'
 import type { Entry } from '../../runtime/journal/journal'
 import type { RecordedRun } from '../log/recordedRun'
+import { replayError } from '../replayError'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
+import { resolveId, trajectoriesOf } from './resolveId'
 
 export interface Trajectory {
   readonly id: TrajectoryId
   readonly partition: number
   readonly request: RolloutRequested
-  /** In the log's order, `rollout.requested` first. */
+  /** Accepted facts in the log's order with their places, `rollout.requested` first. */
   readonly entries: readonly Entry[]
+  /** null: it has not finished. */
   readonly finished: RolloutFinished | null
   readonly reward: RewardAssigned | null
+  /** null: its group is not closed. */
   readonly closed: GroupClosed | null
+  /** null: its group is not decided. */
   readonly decision: GroupSelected | GroupRejected | null
-  /** What the model wrote, a text a turn. */
+  /** Texts that the model wrote, one a finished turn. */
   readonly texts: readonly string[]
 }
 
-interface Folding {
-  readonly trajectory: Trajectory & { entries: Entry[]; texts: string[] }
-  rollout: Rollout
-}
+/** Accepted facts in the log's order. */
+export const factsIn = ({ entries }: Trajectory): readonly TrajectoryFact[] =>
+  entries.map(e => e.message as TrajectoryFact)
 
-export const factsIn = (trajectory: Trajectory): readonly TrajectoryFact[] =>
-  trajectory.entries.map(e => e.message as TrajectoryFact)
+/** The response that the verifier grades. */
+export const responseOf = ({ texts }: Trajectory): string => texts.join('\n')
 
-/** What the verifier was asked to judge. */
-export const responseOf = (trajectory: Trajectory): string => trajectory.texts.join('\n')
-
-/** Whether it is trained on, and with which advantage. */
+/** What its group's selection decided about it; `advantage` is null unless it is kept, all are null while nothing is decided. */
 export function selectionOf({ decision, request }: Trajectory) {
   if (decision === null) return { selection: null, advantage: null, penalty: null } as const
   if (decision.type === 'group.rejected') return { selection: 'rejected', advantage: null, penalty: null } as const
@@ -56,7 +57,18 @@ export function selectionOf({ decision, request }: Trajectory) {
   return { selection: 'dropped', advantage: null, penalty: dropped?.penalty ?? null } as const
 }
 
-/** In the order in which they were asked for, partition by partition. */
+/**
+ * `asked`: an id, or a part that only one trajectory has.
+ * @throws TroupeError replay.no_match, replay.ambiguous, replay.no_request
+ */
+export async function readTrajectory(recorded: RecordedRun, asked: string): Promise<Trajectory> {
+  const id = resolveId(asked, await trajectoriesOf(recorded))
+  const [trajectory] = await readTrajectories(recorded, one => one === id)
+  if (trajectory !== undefined) return trajectory
+  throw replayError('no_request', `the request of ${id} cannot be read`, '`troupe replay verify` names the record')
+}
+
+/** Trajectories in the order of their requests, partition by partition. A trajectory without a readable request is left out. */
 export async function readTrajectories(
   recorded: RecordedRun,
   wants: (id: TrajectoryId) => boolean,
@@ -80,7 +92,7 @@ export async function readTrajectories(
         return
       case 'rollout.requested': {
         if (isReplaced(curriculum, fact) || found.has(fact.trajectory) || !wants(fact.trajectory)) return
-        const folding: Folding = { trajectory: fresh(entry, fact), rollout: newRollout(fact) }
+        const folding = { trajectory: requested(entry, fact), rollout: newRollout(fact) }
         found.set(fact.trajectory, folding)
         members.set(fact.group, [...(members.get(fact.group) ?? []), folding])
         return
@@ -101,7 +113,12 @@ export async function readTrajectories(
 
 type Open = { -readonly [K in keyof Trajectory]: Trajectory[K] } & { entries: Entry[]; texts: string[] }
 
-const fresh = (entry: Entry, request: RolloutRequested): Folding['trajectory'] => ({
+interface Folding {
+  readonly trajectory: Open
+  rollout: Rollout
+}
+
+const requested = (entry: Entry, request: RolloutRequested): Open => ({
   id: request.trajectory,
   partition: entry.partition,
   request,
@@ -117,7 +134,7 @@ function take(folding: Folding, entry: Entry, fact: TrajectoryFact, at: Epoch): 
   const after = evolveRollout(folding.rollout, fact, at)
   if (after === folding.rollout) return
   folding.rollout = after
-  const trajectory = folding.trajectory as Open
+  const { trajectory } = folding
   trajectory.entries.push(entry)
   if (fact.type === 'turn.completed') trajectory.texts.push(fact.text)
   else if (fact.type === 'rollout.finished') trajectory.finished = fact
@@ -125,7 +142,7 @@ function take(folding: Folding, entry: Entry, fact: TrajectoryFact, at: Epoch): 
 }
 
 function decide(folding: Folding, entry: Entry, fact: GroupClosed | GroupSelected | GroupRejected, at: Epoch): void {
-  const trajectory = folding.trajectory as Open
+  const { trajectory } = folding
   if (fact.type === 'group.closed') {
     if (trajectory.closed !== null) return
     trajectory.closed = fact
@@ -137,8 +154,8 @@ function decide(folding: Folding, entry: Entry, fact: GroupClosed | GroupSelecte
   trajectory.entries.push(entry)
 }
 
-/** @throws nothing: the group of every trajectory that was asked for */
-export const groupsOf = (all: readonly Trajectory[]): ReadonlyMap<GroupId, readonly Trajectory[]> => {
+/** The trajectories by their group. */
+export function groupsOf(all: readonly Trajectory[]): ReadonlyMap<GroupId, readonly Trajectory[]> {
   const groups = new Map<GroupId, Trajectory[]>()
   for (const trajectory of all) {
     const group = groupOf(trajectory.id)

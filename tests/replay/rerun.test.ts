@@ -6,12 +6,12 @@ import fc from 'fast-check'
 import { coordinator } from '../../actors/rollouts/coordinator'
 import { grouper } from '../../actors/rollouts/grouper'
 import { owner } from '../../actors/rollouts/owner'
-import { ownerOf, replayRun, replayTarget } from '../../cli/replay/run'
 import type { GenerateTurn } from '../../messages/commands'
 import type { Fact } from '../../messages/facts'
 import { type Fixture, unpackFixture } from '../../replay/exchange/fixture'
 import { openLog } from '../../replay/log/recordedRun'
-import { type OwnerBehaviour, type Rerun, rerun } from '../../replay/rerun/rerunPartition'
+import { ownerOf, replayRun, replayTarget } from '../../replay/rerun/replayRun'
+import { type OwnerBehaviour, type Rerun, rerunPartition } from '../../replay/rerun/rerunPartition'
 import type { Decision } from '../../runtime/host/behaviour'
 import { troupe } from '../support/cli'
 import { answer, claim, completed, requested, toolCall } from '../support/facts'
@@ -135,7 +135,7 @@ test('a decision that was said again before it was read counts once and is no di
 
 /** What a replay of facts at offsets from 0 on comes to. */
 function replayedLog(log: readonly Fact[], behaviour: () => OwnerBehaviour): Rerun {
-  const again = rerun(behaviour)
+  const again = rerunPartition(behaviour)
   log.forEach((message, offset) => {
     again.take({ message, topic: 'trajectories', partition: 0, offset, timestamp: 0 })
   })

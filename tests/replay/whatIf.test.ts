@@ -2,9 +2,9 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { TokenDifference } from '../../cli/replay/diff'
-import type { RocReport } from '../../cli/replay/roc'
 import type { GroupSelected } from '../../messages/facts'
+import type { TokenDifference } from '../../replay/trajectories/diffTrajectories'
+import type { SelectionReport } from '../../replay/whatIf/explainSelection'
 import { troupe } from '../support/cli'
 import { changed, quickstartHistory, saveHistory } from '../support/histories'
 
@@ -21,7 +21,7 @@ const selected = history.records.flatMap(r => (r.message.type === 'group.selecte
 test('roc gives every group the decision that was recorded, and what the others would have kept', async () => {
   for (const decision of selected.slice(0, 3)) {
     const { code, stdout } = await replay('roc', decision.group, '--json')
-    const report = JSON.parse(stdout) as RocReport
+    const report = JSON.parse(stdout) as SelectionReport
     expect({ code, agrees: report.agrees }).toEqual({ code: 0, agrees: true })
     expect(report.variants.paper.advantages).toEqual(
       Object.fromEntries(decision.kept.map(k => [k.member, k.advantage])),

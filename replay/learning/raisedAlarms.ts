@@ -1,0 +1,99 @@
+/**
+ * Tells which alarms the steps of a recorded run raise, whether or not the run had these alarms.
+ *
+ * in   a recorded run; alarms to look for besides every named one and those of its recipe
+ * out  the raised alarms in the order of the steps, then those of no step
+ * Invariant: metrics and alarms are the live run's own folds (actors/curriculum/tally.ts and alarms.ts). What the run
+ * itself tallied is tallied anew, since it may have had other code, or no alarms.
+ */
+import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/curriculum/alarms'
+import { nextTally, noTallies, tally } from '../../actors/curriculum/tally'
+import { fence } from '../../actors/ownership/fencing'
+import { type Alarm, completeAlarm, knownAlarms } from '../../config'
+import type { Fact, RecordRefused, StepTallied } from '../../messages/facts'
+import { configOf } from '../log/recordedConfig'
+import type { RecordedRun } from '../log/recordedRun'
+
+export interface RaisedAlarm {
+  readonly alarm: string
+  /** null: it belongs to no step. */
+  readonly step: number | null
+  /** What was measured, and what to look at. */
+  readonly message: string
+}
+
+export interface RaisedAlarms {
+  readonly raised: readonly RaisedAlarm[]
+  /** Number of alarms that were looked for. */
+  readonly alarms: number
+  /** Number of steps that were looked at. */
+  readonly steps: number
+  /** The first step with a group that was never decided: neither it nor a later step was looked at. null: all were. */
+  readonly undecidedFrom: number | null
+}
+
+/** `given`: further alarms; one with the name of another replaces it. @throws TroupeError replay.run_empty, config.invalid */
+export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[] = []): Promise<RaisedAlarms> {
+  const { selection, alarms: own } = await configOf(recorded)
+  const named = new Map<string, Alarm>()
+  for (const name of knownAlarms) named.set(name, completeAlarm({ name, stop: false }))
+  for (const alarm of [...own.map(completeAlarm), ...given]) named.set(alarm.name, alarm)
+  const plans = [...named.values()]
+
+  const others: RaisedAlarm[] = []
+  const counts = fence()
+  let folded = noTallies
+  let done = 0
+  for (const topic of ['runs', 'trajectories', 'learner'] as const) {
+    await recorded.scan(topic, entry => {
+      if (!counts(entry)) return
+      const fact = entry.message as Fact
+      if (fact.type !== 'step.tallied') folded = tally(folded, fact)
+      if (fact.type === 'step.completed' || fact.type === 'step.rejected') done = Math.max(done, fact.step)
+      if (fact.type === 'alarm.raised' && !named.has(fact.alarm)) {
+        others.push({ alarm: fact.alarm, step: null, message: fact.message })
+      }
+    })
+  }
+  // Older logs have dead letters without a fact about each.
+  for (const letter of await deadLettersOf(recorded)) folded = tally(folded, letter)
+
+  const raised: RaisedAlarm[] = []
+  let state = noAlarms
+  let next = nextTally(folded, done, selection.positiveAbove)
+  for (; next !== undefined; next = nextTally(folded, done, selection.positiveAbove)) {
+    const fact: StepTallied = { type: 'step.tallied', at: 0, ...next }
+    folded = tally(folded, fact)
+    state = watch(plans, state, fact)
+    for (const due of dueAlarms(plans, state)) {
+      raised.push({ ...due, step: next.step })
+      state = watch(plans, state, { type: 'alarm.raised', at: 0, ...due })
+    }
+  }
+  const letters = folded.refused.size - folded.refusedTold
+  const ofNoStep = plans.filter(plan => plan.metric === 'deadLetters' && isBeyond(letters, plan))
+  for (const { name, hint } of letters > 0 ? ofNoStep : []) {
+    const when = folded.told === 0 ? 'before a step was over' : `after step ${folded.told}`
+    others.push({ alarm: name, step: null, message: `${letters} ${when}${hint === undefined ? '' : `: ${hint}`}` })
+  }
+  return {
+    raised: [...raised, ...others],
+    alarms: plans.length,
+    steps: folded.told,
+    undecidedFrom: folded.told < done ? folded.told + 1 : null,
+  }
+}
+
+/** Dead letters as facts. The tally counts each once. */
+async function deadLettersOf(recorded: RecordedRun): Promise<readonly RecordRefused[]> {
+  const letters: RecordRefused[] = []
+  await recorded.scan(
+    'dead-letters',
+    () => {},
+    ({ origin = '', error = '' }, { timestamp: at }) => {
+      letters.push({ type: 'record.refused', at, origin, error })
+      return false
+    },
+  )
+  return letters
+}

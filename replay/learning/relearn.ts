@@ -1,0 +1,164 @@
+/**
+ * Computes optimizer steps again from their recorded batches, and compares them with the record.
+ *
+ * in   a recorded run, and its nearest checkpoint before the first step that is still on disk
+ * out  for each step: loss, gradient norm, members and weights, recorded and recomputed
+ * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are written
+ * to a temporary directory only, to take their digest. On the run's own device and dtype the trainer gives the same bits;
+ * another device adds floats in another order.
+ */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { resetTrainer, trainSequences } from '../../actors/learning/learnerPort'
+import { grpoOptionsOf, trainerOptionsOf } from '../../backends/trainer/recipeOptions'
+import { startTrainer, type TrainerProcess } from '../../backends/trainer/trainerProcess'
+import type { RecipeConfig } from '../../config'
+import type { CheckpointSaved } from '../../messages/facts'
+import { groupOf } from '../../messages/ids'
+import { createLog } from '../../runtime/log'
+import { configOf } from '../log/recordedConfig'
+import type { RecordedRun } from '../log/recordedRun'
+import { replayError } from '../replayError'
+import { factsIn, groupsOf, readTrajectories } from '../trajectories/trajectory'
+import { compare, type LearnedStep, reselected } from './learnedStep'
+import { learnerLog, type RecordedStep } from './learnerLog'
+
+export interface RelearnOptions {
+  /** Largest relative difference of loss and gradient norm that agrees. Default: `toleranceOf`. */
+  readonly check?: number
+  /** A torch device. Default: the run's. */
+  readonly device?: string
+  /** Precision of the products. Default: the run's. */
+  readonly dtype?: 'float32' | 'bfloat16'
+  /** CPU threads of torch. Default: the run's. */
+  readonly threads?: number
+}
+
+/** A step that was computed again, with the tolerance that it was compared under. */
+export interface CheckedStep {
+  readonly learned: LearnedStep
+  readonly check: number
+}
+
+/**
+ * Computes `step` again, or `all` completed steps, one after another from the checkpoint.
+ * @throws TroupeError replay.no_step, replay.no_checkpoint, config.invalid; those of the trainer's process
+ */
+export async function* relearn(
+  recorded: RecordedRun,
+  wanted: number | 'all',
+  options: RelearnOptions = {},
+): AsyncGenerator<CheckedStep> {
+  const config = await configOf(recorded)
+  const { steps, checkpoints } = await learnerLog(recorded)
+  const asked = wantedSteps(wanted, steps)
+  const checkpoint = nearestCheckpoint(recorded, checkpoints, asked[0]!)
+  const check = options.check ?? toleranceOf(config, options)
+  for await (const learned of relearnFrom(recorded, config, steps, checkpoint, asked, { ...options, check })) {
+    yield { learned, check }
+  }
+}
+
+/**
+ * The default tolerance. The run's own device and dtype give the same numbers; another device adds float32 in another
+ * order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums.
+ */
+export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOptions): number {
+  if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.02
+  return device !== undefined && device !== config.train.device ? 1e-3 : 1e-6
+}
+
+function wantedSteps(wanted: number | 'all', steps: ReadonlyMap<number, RecordedStep>): readonly number[] {
+  const over = [...steps].filter(([, s]) => s.metrics !== null && !s.rejected).map(([step]) => step)
+  if (wanted === 'all') {
+    if (over.length > 0) return over.sort((a, b) => a - b)
+    throw noStep('the run has no completed step')
+  }
+  const step = steps.get(wanted)
+  if (step === undefined) throw noStep(`step ${wanted} was never started; completed: ${over.join(', ') || 'none'}`)
+  if (step.metrics === null) throw noStep(`step ${wanted} is not over: there is nothing to compare with`)
+  if (step.rejected) throw noStep(`step ${wanted} was rejected: it changed no weights`)
+  return [wanted]
+}
+
+/** The newest checkpoint before the step that is still on disk. */
+function nearestCheckpoint(recorded: RecordedRun, checkpoints: readonly CheckpointSaved[], step: number) {
+  const before = checkpoints.filter(c => c.step < step).sort((a, b) => b.step - a.step)
+  for (const { name, step: at } of before) {
+    const directory = join(recorded.files.root, 'checkpoints', name)
+    if (existsSync(join(directory, 'config.json'))) return { name, step: at, directory }
+  }
+  const known = before.map(c => c.name).join(', ') || 'none was saved'
+  throw replayError(
+    'no_checkpoint',
+    `no checkpoint before step ${step} is in ${join(recorded.files.root, 'checkpoints')} (${known})`,
+    "copy the run's directory together with its log, or name a later step",
+  )
+}
+
+async function* relearnFrom(
+  recorded: RecordedRun,
+  config: RecipeConfig,
+  steps: ReadonlyMap<number, RecordedStep>,
+  checkpoint: { readonly name: string; readonly step: number; readonly directory: string },
+  wanted: readonly number[],
+  options: RelearnOptions & { readonly check: number },
+): AsyncGenerator<LearnedStep> {
+  const last = wanted.at(-1)!
+  // Every step since the checkpoint is computed, because each starts from the weights of the one before.
+  const through = [...steps.values()].filter(
+    s => s.started.step > checkpoint.step && s.started.step <= last && (s.metrics !== null || s.rejected),
+  )
+  const groups = new Set(through.filter(s => !s.rejected).flatMap(s => s.started.trajectories.map(groupOf)))
+  const all = await readTrajectories(recorded, id => groups.has(groupOf(id)))
+  const facts = new Map(all.map(c => [c.id, factsIn(c)]))
+  const byGroup = groupsOf(all)
+
+  const { train } = config
+  const grpo = grpoOptionsOf(config)
+  const trainer = await startTrainer({
+    ...trainerOptionsOf(config),
+    modelDirectory: train.lora === undefined ? checkpoint.directory : adaptersBase(checkpoint.directory),
+    device: options.device ?? train.device,
+    ...(options.dtype === undefined ? {} : { dtype: options.dtype }),
+    threads: options.threads ?? train.threads,
+    log: createLog('replay', { level: process.env.TROUPE_LOG ?? 'warn' }),
+  })
+  const scratch = mkdtempSync(join(tmpdir(), 'troupe-learn-'))
+  try {
+    await trainer.load(checkpoint.directory)
+    for (const one of through) {
+      const { started } = one
+      const decisions = started.trajectories.flatMap(id => {
+        const decision = byGroup.get(groupOf(id))?.[0]?.decision
+        return decision?.type === 'group.selected' ? [decision] : []
+      })
+      await resetTrainer(trainer, one.reset, grpo) // a stage's reset holds even where its first step was rejected
+      if (one.rejected) continue
+      const metrics = await trainer.step(trainSequences({ started, groups: decisions }, facts), grpo)
+      if (!wanted.includes(started.step)) continue
+      const digest = await digestOf(trainer, join(scratch, `step-${started.step}`))
+      yield compare(one, checkpoint.name, metrics, digest, reselected(byGroup, one, config), options.check)
+    }
+  } finally {
+    await trainer.close()
+    rmSync(scratch, { recursive: true, force: true })
+  }
+}
+
+async function digestOf(trainer: TrainerProcess, directory: string): Promise<string> {
+  const { digest } = await trainer.save(directory, false)
+  rmSync(directory, { recursive: true, force: true })
+  return digest
+}
+
+/** Directory of the base weights that adapters were trained on: the checkpoint's manifest names it. */
+function adaptersBase(directory: string): string {
+  const { adapter } = JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8')) as {
+    adapter?: { readonly model: string }
+  }
+  return adapter?.model ?? directory
+}
+
+const noStep = (message: string) => replayError('no_step', message, '`troupe replay steps` lists them')

@@ -1,0 +1,98 @@
+/**
+ * Follows the facts of a recorded run by polling its log.
+ *
+ * in   a recorded run, which may be live        out  each fact once: what the log holds, then what is appended
+ * Invariant: it joins no consumer group, so it takes nothing from the processes of the run.
+ */
+import { setTimeout as sleep } from 'node:timers/promises'
+import { closest } from 'fastest-levenshtein'
+import { fence } from '../../actors/ownership/fencing'
+import { learnerShapes } from '../../messages/shapes/learner'
+import { runShapes } from '../../messages/shapes/run'
+import { trajectoryShapes } from '../../messages/shapes/trajectory'
+import type { Message } from '../../messages/topics'
+import type { Entry } from '../../runtime/journal/journal'
+import { replayError } from '../replayError'
+import type { Place } from './place'
+import type { RecordedRun } from './recordedRun'
+
+export interface FollowOptions {
+  /** Selects by trajectory and group. Default: every fact, also those of the run and the learner. */
+  readonly wants?: (id: string) => boolean
+  /** Types of facts. Default: all. */
+  readonly types?: readonly string[]
+  /** Only facts in whose values this text stands; upper and lower case are equal. */
+  readonly text?: string
+  /** true: leaves out what the log holds already. */
+  readonly fromNow?: boolean
+  /** true: ends at `run.finished`, or at once where the log holds it. */
+  readonly untilEnd?: boolean
+  /** Pause between two polls, ms. Default 200. */
+  readonly everyMs?: number
+  /** Ends the following without an error. */
+  readonly signal?: AbortSignal
+}
+
+const topics = ['runs', 'trajectories', 'learner'] as const
+const factTypes = Object.keys({ ...runShapes, ...trajectoryShapes, ...learnerShapes })
+
+/** Refuses a type that no fact has: to wait for it would be to wait for ever. @throws TroupeError replay.no_type */
+export function checkFactType(type: string): void {
+  if (factTypes.includes(type)) return
+  throw replayError(
+    'no_type',
+    `no fact is of type '${type}'; is '${closest(type, factTypes)}' meant?`,
+    `types: ${factTypes.join(', ')}`,
+  )
+}
+
+/**
+ * Calls `take` with each selected fact. `counts` is false for a fact of a process whose part another had taken over.
+ * Resolves when the signal is aborted, at the end that `untilEnd` asks for, or, with `--at`, when everything is read.
+ * @throws TroupeError replay.no_type
+ */
+export async function followRun(
+  recorded: RecordedRun,
+  options: FollowOptions,
+  take: (entry: Entry, counts: boolean) => void,
+): Promise<void> {
+  const { wants, types, signal, everyMs = 200 } = options
+  types?.forEach(checkFactType)
+  const text = options.text?.toLowerCase()
+  let ended = false
+  const isCurrent = fence()
+  const look = (entry: Entry, isShown: boolean) => {
+    const { message } = entry
+    const counts = isCurrent(entry)
+    if (counts && message.type === 'run.finished') ended = true
+    if (counts && message.type === 'run.resumed') ended = false
+    if (!isShown || !isAbout(message, wants)) return
+    if (types !== undefined && !types.includes(message.type)) return
+    if (text === undefined || holdsText(text, message)) take(entry, counts)
+  }
+  const places: Place[] = []
+  for (const topic of topics) {
+    places.push(...(await recorded.scan(topic, entry => look(entry, options.fromNow !== true))))
+  }
+  // A log that is read as of a place gets no new facts.
+  const isOver = () => signal?.aborted || recorded.at !== undefined || (options.untilEnd === true && ended)
+  while (!isOver()) {
+    await sleep(everyMs, undefined, signal === undefined ? {} : { signal }).catch(() => {})
+    for (const [i, place] of places.entries()) places[i] = await recorded.scanFrom(place, entry => look(entry, true))
+  }
+}
+
+function isAbout(message: Message, wants: ((id: string) => boolean) | undefined): boolean {
+  if (wants === undefined) return true
+  if ('trajectory' in message) return wants(message.trajectory)
+  if ('group' in message) return wants(message.group)
+  return message.type === 'step.started' && message.trajectories.some(wants)
+}
+
+/** Looks for the text in values only: neither in escapes nor in names of fields. */
+function holdsText(text: string, value: unknown): boolean {
+  if (typeof value === 'string') return value.toLowerCase().includes(text)
+  if (typeof value === 'number') return String(value).includes(text)
+  if (typeof value !== 'object' || value === null || ArrayBuffer.isView(value)) return false
+  return Object.values(value).some(one => holdsText(text, one))
+}

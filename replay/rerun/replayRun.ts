@@ -1,0 +1,137 @@
+/**
+ * Runs today's coordinator and grouper over the recorded history of a run.
+ *
+ * in   a recorded run; its log answers for engines, tools, renderer and verifier
+ * out  counts of equal decisions, and every decision that differs
+ */
+import { fence } from '../../actors/ownership/fencing'
+import { coordinator } from '../../actors/rollouts/coordinator'
+import { grouper } from '../../actors/rollouts/grouper'
+import { owner } from '../../actors/rollouts/owner'
+import { type RecipeConfig, selectionOf } from '../../config'
+import type { Fact, RunFact } from '../../messages/facts'
+import { type GroupId, groupOf } from '../../messages/ids'
+import type { Entry } from '../../runtime/journal/journal'
+import { configOf } from '../log/recordedConfig'
+import type { RecordedRun } from '../log/recordedRun'
+import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
+import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
+import { aboutOf, type OwnerBehaviour, type Rerun, rerunPartition, type Stepped } from './rerunPartition'
+/** Sees each fact as it is replayed. Resolves with false to end the replay there. */
+export interface Observer {
+  at(stepped: Stepped): Promise<boolean>
+}
+
+export interface ReplayOptions {
+  /** Selects the trajectories and groups whose decisions are compared and counted. Default: all. */
+  readonly wants?: (id: string) => boolean
+  /** Groups that are folded. Default: all. */
+  readonly groups?: ReadonlySet<GroupId>
+  /** Makes the behaviour that is compared with the log. Default: the owner as a run makes it. */
+  readonly behaviour?: (config: RecipeConfig) => OwnerBehaviour
+  /** Is called at every selected fact. */
+  readonly observer?: Observer
+  /** true: the observer sees the facts of the run and of the learner too, in order of time. */
+  readonly whole?: boolean
+}
+
+/** The owner's behaviour as `startRun` makes it. */
+export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
+  owner(
+    coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
+    grouper({ runSeed: config.seed, selection: selectionOf(config) }),
+  )
+
+/** Replays every partition of the run. @throws TroupeError replay.run_empty, config.invalid */
+export async function replayRun(recorded: RecordedRun, options: ReplayOptions = {}): Promise<Rerun> {
+  const { wants = () => true, groups, behaviour = ownerOf } = options
+  const config = await configOf(recorded)
+  let done = false
+  const counts = fence()
+  await recorded.scan('runs', entry => {
+    if (!counts(entry)) return
+    const fact = entry.message as RunFact
+    if (fact.type === 'run.finished') done = fact.outcome === 'done'
+    else if (fact.type === 'run.resumed') done = false
+  })
+  const partitions = new Map<number, ReturnType<typeof rerunPartition>>()
+  const shown = options.observer === undefined ? undefined : await shower(recorded, options.observer, options)
+  try {
+    const take = (entry: Entry) => {
+      let partition = partitions.get(entry.partition)
+      if (partition === undefined) {
+        partition = rerunPartition(() => behaviour(config), wants)
+        partitions.set(entry.partition, partition)
+      }
+      const stepped = partition.take(entry)
+      return shown?.at(stepped)
+    }
+    if (groups === undefined) await recorded.scan('trajectories', take)
+    else await scanTrajectories(recorded, id => groups.has(groupOf(id)), take)
+    await shown?.rest()
+  } catch (thrown) {
+    if (!(thrown instanceof Enough)) throw thrown
+    recorded.notice('stopped: what comes after it was not replayed')
+    // A decision behind the stop is not missing.
+    done = false
+  }
+  const results = [...partitions.values()].map(p => p.result(done))
+  const sum = (of: (r: Rerun) => number) => results.reduce((total, r) => total + of(r), 0)
+  return {
+    same: sum(r => r.same),
+    byClock: sum(r => r.byClock),
+    askedAgain: sum(r => r.askedAgain),
+    repeated: sum(r => r.repeated),
+    fenced: sum(r => r.fenced),
+    given: sum(r => r.given),
+    inFlight: results.flatMap(r => r.inFlight),
+    divergences: results.flatMap(r => r.divergences),
+  }
+}
+
+/** Ends the replay: the observer has seen enough. */
+class Enough extends Error {}
+
+/** Hands selected facts to the observer; with `whole`, facts of run and learner between them by their time of appending. */
+async function shower(recorded: RecordedRun, observer: Observer, { wants, whole }: ReplayOptions) {
+  const beside: Entry[] = []
+  if (whole === true) for (const topic of ['runs', 'learner'] as const) await recorded.scan(topic, e => beside.push(e))
+  beside.sort((a, b) => a.timestamp - b.timestamp)
+  let shown = 0
+  const show = async (stepped: Stepped) => {
+    if (!(await observer.at(stepped))) throw new Enough()
+  }
+  const showBeside = async (until: number) => {
+    while (shown < beside.length && beside[shown]!.timestamp <= until) {
+      const entry = beside[shown++]!
+      await show({ entry, counts: true, agrees: null, divergences: [], decides: [], state: null })
+    }
+  }
+  return {
+    async at(stepped: Stepped): Promise<void> {
+      await showBeside(stepped.entry.timestamp)
+      const about = [aboutOf(stepped.entry.message as Fact), ...stepped.divergences.map(d => d.about)]
+      if (wants === undefined || about.some(wants)) await show(stepped)
+    },
+    rest: () => showBeside(Number.POSITIVE_INFINITY),
+  }
+}
+
+/**
+ * Replays the groups of `target`: a trajectory, a group or a step, or a part of its id. Only the facts of these groups and the
+ * claims of their partitions are read. Where a decision is missing, unexpected or still open, the whole log is replayed,
+ * to compare it among everything that was decided then. @throws TroupeError replay.no_match, replay.ambiguous
+ */
+export async function replayTarget(recorded: RecordedRun, target: string, observer?: Observer): Promise<Rerun> {
+  const trajectories = await trajectoriesOf(recorded)
+  const wants = resolveTarget(target, trajectories)
+  const groups = new Set(trajectories.filter(wants).map(groupOf))
+  let isEnough = false
+  const at = async (stepped: Stepped) => {
+    isEnough = (await observer?.at(stepped)) === false
+    return !isEnough
+  }
+  const replayed = await replayRun(recorded, { wants, groups, ...(observer === undefined ? {} : { observer: { at } }) })
+  const isPlain = replayed.divergences.every(({ kind }) => kind === 'differs' || kind === 'throws')
+  return (isPlain && replayed.inFlight.length === 0) || isEnough ? replayed : replayRun(recorded, { wants })
+}

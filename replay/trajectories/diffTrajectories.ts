@@ -1,0 +1,97 @@
+/**
+ * Finds the first token at which two trajectories differ.
+ *
+ * in   two trajectories, of one run or of two        out  the length of their common prefix, and each side of the difference
+ * Invariant: token ids are compared as they were recorded; nothing is tokenised, and texts are not compared.
+ */
+import { type AssembledSequence, assembleSequence } from '../../kernels'
+import { factsIn, selectionOf, type Trajectory } from './trajectory'
+
+/** Tokens before and after the difference that `window` holds. */
+export const windowTokens = 8
+
+export interface TokenDifference {
+  /** Number of tokens that both begin with. */
+  readonly common: number
+  readonly a: TokenSide
+  readonly b: TokenSide
+}
+
+export interface TokenSide {
+  /** Length of the whole sequence. */
+  readonly tokens: number
+  /** `prompt`, `turn N`, or `tool response after turn N`; `end`: the sequence has no token there. */
+  readonly where: string
+  /** null: the sequence has no token there. */
+  readonly token: number | null
+  /** Natural log; null: the token was not sampled. */
+  readonly logprob: number | null
+  readonly policyVersion: number | null
+  /** Up to 8 tokens before the difference, and 8 from it on. */
+  readonly window: readonly number[]
+}
+
+/** null: every token is the same. */
+export function diffTrajectories(a: Trajectory, b: Trajectory): TokenDifference | null {
+  const [left, right] = [sequenceOf(a), sequenceOf(b)]
+  const shorter = Math.min(left.tokens.length, right.tokens.length)
+  let common = 0
+  while (common < shorter && left.tokens[common] === right.tokens[common]) common++
+  if (common === left.tokens.length && common === right.tokens.length) return null
+  return { common, a: sideOf(left, common), b: sideOf(right, common) }
+}
+
+/** How a trajectory ended, as one flat object. */
+export const endingOf = (trajectory: Trajectory) => ({
+  trajectory: trajectory.id,
+  outcome: trajectory.finished?.outcome ?? 'running',
+  turns: trajectory.texts.length,
+  toolCalls: trajectory.finished?.toolCalls ?? null,
+  toolErrors: trajectory.finished?.toolErrors ?? null,
+  reward: trajectory.reward?.reward ?? null,
+  ...selectionOf(trajectory),
+})
+
+interface Span {
+  /** Index of the first token behind it. */
+  readonly end: number
+  readonly where: string
+}
+
+type Sequence = AssembledSequence & { readonly spans: readonly Span[] }
+
+const sequenceOf = (trajectory: Trajectory): Sequence => ({
+  ...assembleSequence(factsIn(trajectory)),
+  spans: spansOf(trajectory),
+})
+
+/** Stretches of the sequence with the fact that each comes from. */
+function spansOf(trajectory: Trajectory): readonly Span[] {
+  const spans: Span[] = []
+  let end = 0
+  for (const fact of factsIn(trajectory)) {
+    if (!('tokens' in fact)) continue
+    end += fact.tokens.length
+    const where =
+      fact.type === 'rollout.requested'
+        ? 'prompt'
+        : fact.type === 'context.appended'
+          ? `tool response after turn ${fact.turn}`
+          : `turn ${fact.turn}`
+    spans.push({ end, where })
+  }
+  return spans
+}
+
+function sideOf({ tokens, mask, engineLogprobs, versions, spans }: Sequence, at: number): TokenSide {
+  const isThere = at < tokens.length
+  const sampled = isThere && mask[at] === 1
+  return {
+    tokens: tokens.length,
+    where: isThere ? (spans.find(s => at < s.end)?.where ?? 'end') : 'end',
+    token: isThere ? tokens[at]! : null,
+    logprob: sampled ? engineLogprobs[at]! : null,
+    policyVersion: sampled ? versions[at]! : null,
+    window: [...tokens.slice(Math.max(0, at - windowTokens), at + windowTokens)],
+  }
+}

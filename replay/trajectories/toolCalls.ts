@@ -1,0 +1,46 @@
+/**
+ * The tool calls of a trajectory, each with its arguments and its result.
+ *
+ * in   a trajectory        out  one record a finished call, in the log's order
+ */
+import type { ToolAsked } from '../../messages/facts'
+import { factsIn, type Trajectory } from './trajectory'
+
+export interface ToolCallRecord {
+  /** Counted from 0. */
+  readonly turn: number
+  /** Position in its turn, counted from 0. */
+  readonly call: number
+  readonly tool: string
+  /** Empty where no executor was asked. */
+  readonly arguments: Readonly<Record<string, unknown>>
+  /** ok, error, timeout, malformed or unknown-tool. */
+  readonly status: string
+  /** The result as the model was shown it. */
+  readonly text: string
+  readonly stdout: string
+  readonly stderr: string
+  readonly exitCode: number | null
+  /** Name of the signal that killed the code; absent: none did. */
+  readonly signal?: string
+  readonly wallMs: number
+  /** true: an executor ran it; false: it was malformed, or its tool is unknown. */
+  readonly ran: boolean
+}
+
+export function toolCallsOf(trajectory: Trajectory): readonly ToolCallRecord[] {
+  const asked = new Map<string, ToolAsked>()
+  const calls: ToolCallRecord[] = []
+  for (const fact of factsIn(trajectory)) {
+    if (fact.type === 'tool.asked') asked.set(`${fact.turn}#${fact.call}`, fact)
+    if (fact.type !== 'tool.completed') continue
+    const { turn, call, tool, status, text, stdout, stderr, exitCode, signal, wallMs } = fact
+    const args = asked.get(`${turn}#${call}`)?.arguments ?? {}
+    calls.push({
+      ...{ turn, call, tool, arguments: args, status, text, stdout, stderr, exitCode, wallMs },
+      ...(signal === undefined ? {} : { signal }),
+      ran: fact.executor !== null,
+    })
+  }
+  return calls
+}

@@ -1,0 +1,127 @@
+/**
+ * Explains a group's selection: which members each selection would keep, and with which advantages.
+ *
+ * in   a recorded group        out  `paper`, `release`, `none` and `dynamic` over the same rollouts, and the recorded decision
+ * `dynamic` is dynamic sampling alone (DAPO, arXiv 2503.14476 §3.2): it keeps a group of unequal rewards whole.
+ */
+import type { RecipeConfig } from '../../config'
+import { advantages, type GroupMember, type Selection, type SelectionVariant, selectGroup } from '../../kernels'
+import type { GroupRejected, GroupSelected } from '../../messages/facts'
+import { type GroupId, groupOf } from '../../messages/ids'
+import { configOf } from '../log/recordedConfig'
+import type { RecordedRun } from '../log/recordedRun'
+import { resolveId, trajectoriesOf } from '../trajectories/resolveId'
+import { readTrajectories, type Trajectory } from '../trajectories/trajectory'
+import { rewardedMembers, selectionOptions } from './groups'
+
+export const variants = ['paper', 'release', 'none', 'dynamic'] as const
+export type Variant = (typeof variants)[number]
+
+export interface VariantResult {
+  readonly outcome: 'selected' | 'whole' | 'rejected'
+  readonly reason: string | null
+  /** The advantage of each kept member, by its number in the group. */
+  readonly advantages: Readonly<Record<number, number>>
+  readonly keptPositives: number
+  readonly keptNegatives: number
+}
+
+export interface SelectionReport {
+  readonly group: GroupId
+  /** Rollouts that the group was requested with. */
+  readonly size: number
+  readonly seed: number
+  readonly generator: string
+  /** Why the group was closed; null: it is open. */
+  readonly closed: string | null
+  readonly members: readonly (GroupMember & {
+    readonly errorPenalty: number
+    readonly formatPenalty: number
+    /** Probability weight in the paper's draw; null: the member is no positive. */
+    readonly weight: number | null
+  })[]
+  readonly variants: Readonly<Record<Variant, VariantResult>>
+  /** The decision in the log; null while the group is undecided. */
+  readonly recorded: (VariantResult & { readonly selection: string }) | null
+  /** true: today's code decides as recorded under the run's own selection. null: nothing is recorded. */
+  readonly agrees: boolean | null
+}
+
+/**
+ * `asked`: a group, or a part of its id; a trajectory names its group. Members are selected by the recorded seed, so the
+ * same log gives the same report. @throws TroupeError replay.no_match, replay.ambiguous, config.invalid
+ */
+export async function explainSelection(recorded: RecordedRun, asked: string): Promise<SelectionReport> {
+  const groups = new Set((await trajectoriesOf(recorded)).map(groupOf))
+  const group = resolveId(asked.replace(/\/\d*$/, ''), groups, 'group')
+  const members = await readTrajectories(recorded, id => groupOf(id) === group)
+  return reportOf(group, members, await configOf(recorded))
+}
+
+function reportOf(group: GroupId, all: readonly Trajectory[], config: RecipeConfig): SelectionReport {
+  const options = selectionOptions(config, group, all[0]?.request.limits.responseTokens ?? 0)
+  const members = rewardedMembers(all)
+  const select = (variant: SelectionVariant) => selectGroup(members, { ...options, variant })
+  const paper = select('paper')
+  const decision = all.find(m => m.decision !== null)?.decision ?? null
+  const own = resultOf(select(config.selection.variant))
+  const recorded = decision === null ? null : recordedResult(decision)
+  return {
+    group,
+    size: all[0]?.request.groupSize ?? 0,
+    seed: options.seed,
+    generator: paper.explain.generator,
+    closed: all.find(m => m.closed !== null)?.closed?.reason ?? null,
+    members: paper.explain.members.map(({ member, errorPenalty, formatPenalty, weight }) => ({
+      ...members.find(m => m.member === member)!,
+      errorPenalty,
+      formatPenalty,
+      weight,
+    })),
+    variants: {
+      paper: resultOf(paper),
+      release: resultOf(select('release')),
+      none: resultOf(select('none')),
+      dynamic: dynamicSampling(members),
+    },
+    recorded,
+    agrees: recorded === null ? null : same(recorded, own),
+  }
+}
+
+function resultOf(selection: Selection): VariantResult {
+  if (selection.kind === 'rejected') return rejected(selection.reason)
+  const reason = selection.kind === 'whole' ? selection.reason : null
+  return { outcome: selection.kind, reason, ...keptOf(selection.kept) }
+}
+
+function recordedResult(decision: GroupSelected | GroupRejected): NonNullable<SelectionReport['recorded']> {
+  if (decision.type === 'group.rejected') return { selection: '', ...rejected(decision.reason) }
+  const outcome = decision.whole ? 'whole' : 'selected'
+  return { selection: decision.selection, outcome, reason: null, ...keptOf(decision.kept) }
+}
+
+function dynamicSampling(members: readonly GroupMember[]): VariantResult {
+  if (members.length < 2) return rejected('too-few-rewarded')
+  if (members.every(m => m.reward === members[0]!.reward)) return rejected('equal-rewards')
+  const values = advantages(members.map(m => m.reward))
+  return { outcome: 'whole', reason: null, ...keptOf(members.map((m, i) => ({ ...m, advantage: values[i]! }))) }
+}
+
+const rejected = (reason: string): VariantResult => ({
+  outcome: 'rejected',
+  reason,
+  advantages: {},
+  keptPositives: 0,
+  keptNegatives: 0,
+})
+
+const keptOf = (kept: readonly { readonly member: number; readonly reward: number; readonly advantage: number }[]) => ({
+  advantages: Object.fromEntries(kept.map(k => [k.member, k.advantage])),
+  keptPositives: kept.filter(k => k.reward > 0).length,
+  keptNegatives: kept.filter(k => !(k.reward > 0)).length,
+})
+
+function same(a: VariantResult, b: VariantResult): boolean {
+  return a.outcome === b.outcome && JSON.stringify(a.advantages) === JSON.stringify(b.advantages)
+}
