@@ -8,8 +8,8 @@ import type { RecipeConfig } from '../../config'
 import { selectGroup } from '../../kernels'
 import type { GroupSelected, Metrics } from '../../messages/facts'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
+import { rewardedMembers, selectionOptions } from '../trajectories/groups'
 import type { Trajectory } from '../trajectories/trajectory'
-import { rewardedMembers, selectionOptions } from '../whatIf/groups'
 import type { RecordedStep } from './learnerLog'
 
 export interface LearnedStep {

@@ -10,9 +10,9 @@ import type { GroupRejected, GroupSelected } from '../../messages/facts'
 import { type GroupId, groupOf } from '../../messages/ids'
 import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
+import { rewardedMembers, selectionOptions } from '../trajectories/groups'
 import { resolveId, trajectoriesOf } from '../trajectories/resolveId'
 import { readTrajectories, type Trajectory } from '../trajectories/trajectory'
-import { rewardedMembers, selectionOptions } from './groups'
 
 export const variants = ['paper', 'release', 'none', 'dynamic'] as const
 export type Variant = (typeof variants)[number]

@@ -5,7 +5,7 @@
 import { grpoOptionsOf } from '../../../backends/trainer/recipeOptions'
 import { lossDefaults, type RecipeConfig, recipeSchema, selectionOf } from '../../../config'
 import { groupId } from '../../../messages/ids'
-import { selectionOptions } from '../../../replay/whatIf/groups'
+import { selectionOptions } from '../../../replay/trajectories/groups'
 import { resolveConfig } from '../../../runtime/settings/resolveConfig'
 
 const base = { name: 'r', model: { from: 'directory', path: '/m' } }

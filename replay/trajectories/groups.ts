@@ -8,7 +8,7 @@ import { type RecipeConfig, selectionOf } from '../../config'
 import { type GroupMember, overlongWithin, type SelectionOptions } from '../../kernels'
 import type { GroupId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
-import type { Trajectory } from '../trajectories/trajectory'
+import type { Trajectory } from './trajectory'
 
 /** Those with a reward; of a closed group those that were waited for. */
 export function rewardedMembers(members: readonly Trajectory[]): readonly GroupMember[] {
