@@ -103,7 +103,12 @@ export function kafkaError(thrown: unknown, doing: string, brokers: readonly str
   }
   if (error.type === 'INVALID_REPLICATION_FACTOR') {
     const hint = 'start more brokers, or ask for fewer replicas: ?replication=1'
-    return make('bus.topic_invalid', false, `the topic asks for more replicas than there are brokers (${doing})`, hint)
+    return make(
+      'bus.topic_invalid',
+      false,
+      `the replication of the topic is higher than the number of brokers (${doing})`,
+      hint,
+    )
   }
   if (error.type === 'MESSAGE_TOO_LARGE' || error.type === 'RECORD_LIST_TOO_LARGE') {
     const hint = 'raise max.message.bytes of the topic to 1048588 or more'
