@@ -14,7 +14,7 @@ import type { Readable, Writable } from 'node:stream'
 import * as grpc from '@grpc/grpc-js'
 import { loadSync } from '@grpc/proto-loader'
 import { systemEffects } from '../runtime/effects'
-import { TroupeError } from '../runtime/errors'
+import { asError, TroupeError } from '../runtime/errors'
 import { policyDirectory, pythonPath } from '../runtime/python'
 
 type PolicyService = 'render' | 'engine' | 'trainer'
@@ -155,7 +155,7 @@ async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, t
     if (!said.ready) throw startError(serve, 'process.start_failed', `cannot start: ${said.message}`)
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.code.startsWith('process.start')) throw thrown
-    const message = thrown instanceof Error ? thrown.message : String(thrown)
+    const message = asError(thrown).message.replace(`the ${serve} process `, '')
     // A process that a signal ended said nothing against its model: it was killed, and another may be started.
     throw startError(serve, 'process.start_failed', message, child.signalCode !== null)
   } finally {

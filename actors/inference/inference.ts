@@ -3,8 +3,8 @@
  *
  * in   turn.assign, trajectory.evict (for this engine), weights.published, ticks
  * out  turn.completed | turn.interrupted, weights.applied, engine.status: all through requests to the engine
- * Invariant: every assignment is answered by a fact that echoes its attempt. It holds nothing that a restart would lose:
- * what an engine was doing when it died is asked for again by the coordinator.
+ * Invariant: every assignment is answered by a fact that echoes its attempt. The state holds nothing that a restart would
+ * lose: the coordinator asks again for the turns of an engine that died.
  */
 import type { AssignTurn, EvictTrajectory, GenerateTurn } from '../../messages/commands'
 import type { WeightsPublished } from '../../messages/facts'
@@ -18,7 +18,7 @@ export type InferenceRequest =
   | { readonly kind: 'status' }
 
 export interface InferenceState {
-  /** The newest weights there are. */
+  /** Newest published weights. */
   readonly weights: WeightsPublished | null
 }
 

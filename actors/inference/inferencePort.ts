@@ -1,10 +1,10 @@
 /**
- * The engine's side of inference: one assignment, one answer.
+ * Port of inference to its engine: one assignment, one answer.
  *
  * in   requests of the inference behaviour        out  turn.completed | turn.interrupted, weights.applied, engine.status
- * Invariant: whatever the engine does, a generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends
- * an older one, whose tokens so far are in its fact; one of the same turn from the same context takes its generation over
- * instead, and its fact is the only one: asked again because it takes long, a turn would else never end.
+ * Invariant: every generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends the older one,
+ * whose tokens so far are in its fact. A newer attempt of the same turn from the same context takes the running generation
+ * over instead and writes the only fact; else a turn that is asked again because it takes long would never end.
  */
 
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
@@ -32,33 +32,33 @@ export const inferenceKey = (request: InferenceRequest): string => {
 }
 
 interface Running {
-  /** Under which the engine knows it. */
+  /** Request id at the engine. */
   readonly id: string
   readonly ask: GenerateTurn
   readonly generation: Promise<Generation>
-  /** How many attempts have had it before this one. */
+  /** Earlier attempts that waited for this generation. */
   readonly before: number
-  /** A newer attempt has it now. */
+  /** True once a newer attempt waits for the generation. */
   isTakenOver: boolean
 }
 
-/** What becomes of a turn by the error's code. */
+/** Reason of `turn.interrupted` by the error's code. */
 const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
   'engine.context_exceeded': 'too-long',
   'engine.not_recorded': 'not-recorded',
   'engine.lost': 'engine-lost',
 }
 
-/** So many times a generation is waited for anew: one that hangs is ended at last. */
+/** Upper bound on attempts that take one generation over; then a hanging generation is ended. */
 const mostBefore = 10
 
 const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.attempt}`
 
-/** Answers the behaviour's requests with a real engine. */
+/** Answers the behaviour's requests with an engine. */
 export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Port<InferenceRequest> {
-  /** What runs for a trajectory, under its latest attempt. */
+  /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()
-  /** New weights that were asked for, and the loading of the last: one after the other. */
+  /** Requested weights, and the latest load: loads run one after the other. */
   let updates = 0
   let updating: Promise<unknown> = Promise.resolve()
 
@@ -128,7 +128,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
         const directory = await weightsHere(taken, { signal })
         const updated = updating.then(async () => {
-          // One that took longer to come than a later one is not loaded over it.
+          // An older version that arrives after a newer one is not loaded over it.
           if (turn < updates) return false
           await engine.updateWeights({ version, digest: taken.digest, directory, keepKv, isAdapter })
           return true
@@ -146,7 +146,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
   }
 }
 
-/** Attempts of a turn that have the same seed and begin at the same token sample the same. */
+/** True for attempts of a turn with one seed and one beginning: they sample the same tokens. */
 function isShared({ ask: one, before }: Running, other: GenerateTurn): boolean {
   const isSame = one.turn === other.turn && one.seed === other.seed && one.context.length === other.context.length
   return isSame && one.maxTokens === other.maxTokens && before < mostBefore

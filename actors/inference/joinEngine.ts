@@ -1,10 +1,10 @@
 /**
- * An engine takes part in a run: the scheduler hears of it, and an inference actor drives it.
+ * Joins an engine to a run: announces it to the scheduler, and starts the inference actor that drives it.
  *
- * in   an open engine, whatever stands behind it        out  engine.joined, what inference says of it, engine.left
- * Invariant: engine.joined is in the log before the engine is driven, engine.left after it is not any more. An engine that
- * was sent away, because nobody had heard of it or it failed turn after turn, or that could not take new weights, takes
- * part again when it has rested. The engine stays the caller's: it is neither watched nor closed here.
+ * in   an open engine of any kind        out  engine.joined, the facts of inference, engine.left
+ * Invariant: engine.joined is in the log before the engine is driven, engine.left after the last turn. An engine that the
+ * scheduler sent away (it was silent, or turn after turn failed), or that could not take new weights, joins again after its
+ * rest. The engine stays the caller's: this file neither watches nor closes it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
@@ -19,25 +19,25 @@ import { type InferenceRequest, inference } from './inference'
 import { inferenceKey, inferencePort } from './inferencePort'
 
 export interface JoinOptions {
-  /** Samples under this policy already. Default: under none before `weights.published` was applied. */
+  /** Policy version that the engine has already. Default: none until it has applied `weights.published`. */
   readonly version?: number
   /** Keep KV of older weights when new ones are loaded. Default false. */
   readonly keepKv?: boolean
-  /** It was sent away and cannot join again. Default: it is logged. */
+  /** Takes the error when the engine cannot join again, or its actor gave up. Default: the error is logged. */
   readonly onFailed?: (error: Error) => void
 }
 
 export interface Joined {
-  /** Stops driving it; who ends a run needs to say no more. */
+  /** Stops driving the engine, without engine.left: for the end of the whole run. */
   close(options?: CloseOptions): Promise<void>
-  /** Stops driving it and says so: the scheduler gives its turns to others when they are asked again. */
+  /** Stops driving the engine and writes engine.left: its turns go to other engines when they are asked again. */
   leave(reason: string): Promise<void>
 }
 
-/** In a row; then it is a failure of whoever drives it. */
+/** Upper bound on failed updates in a row; one more is a failure of the inference actor. */
 const mostFailedUpdates = 10
 
-/** Resolves when the engine is driven. Join it again only after `leave`. */
+/** Resolves when the engine is driven. A caller may join the same engine again only after `leave`. */
 export async function joinEngine(
   { journal, fx, host, log }: Pick<Embedded, 'journal' | 'fx' | 'host' | 'log'>,
   engine: Engine,
@@ -47,9 +47,9 @@ export async function joinEngine(
   const { onFailed = (error: Error) => log.error({ engine: id, err: error }, 'an engine could not join again') } =
     options
   const port = inferencePort(engine, options.keepKv ?? false, fx)
-  /** What it was opened with, until it is given others. */
+  /** Version that the engine was opened with, until it takes another. */
   let version = options.version === undefined ? undefined : policyVersion(options.version)
-  /** Why it does not say how it is. */
+  /** Error of the latest status request, while status requests fail. */
   let silence: Error | undefined
   let failedUpdates = 0
   const perform: Port<InferenceRequest> = async (request, signal) => {
@@ -67,7 +67,7 @@ export async function joinEngine(
         await leaveFor(`it could not take version ${request.weights.version}: ${thrown.message}`)
         return undefined
       }
-      // Who does not say how it is is not heard of, and the scheduler sends it away: no reason to end all that runs beside it.
+      // Without a status the scheduler sends this engine away; its running turns and the other engines go on.
       if (request.kind !== 'status') throw thrown
       if (silence === undefined) log.warn({ engine: id, err: thrown }, 'an engine does not say how it is')
       silence = asError(thrown)
@@ -76,7 +76,7 @@ export async function joinEngine(
   }
 
   let driving: Host | undefined
-  /** Where its latest engine.joined stands. */
+  /** Offset of the latest engine.joined of this engine. */
   let joinedAt = -1
   const over = new AbortController()
 
@@ -101,7 +101,7 @@ export async function joinEngine(
     await journal.append([{ type: 'weights.applied', at: fx.now(), engine: id, version, digest: '' }])
   }
 
-  /** All would wait for an engine that has not the newest weights. It takes them when it comes again. */
+  /** Leaves because of failed weights, for which all other engines would wait. The engine takes them when it joins again. */
   async function leaveFor(reason: string): Promise<void> {
     const retryAfterMs = restAfter(failedUpdates - 1)
     await journal.append([{ type: 'engine.left', at: fx.now(), engine: id, reason, retryAfterMs }])
@@ -123,14 +123,14 @@ export async function joinEngine(
     return driven !== undefined
   }
 
-  /** An embedding that is closed has no more use for it. */
+  /** Reports a failure, unless the embedding was closed meanwhile. */
   function failed(thrown: unknown): void {
     const error = asError(thrown)
     if (!(error instanceof TroupeError) || !['actor.closed', 'bus.closed'].includes(error.code)) onFailed(error)
   }
 
   const { next: begin } = await journal.offsets('runs', 0)
-  /** Coming, going and coming again follow one another. */
+  /** Tail of the queue of joins and rests: one after the other. */
   let before = join()
   await before
   const following = await journal.follow(
@@ -143,7 +143,7 @@ export async function joinEngine(
     async entries => {
       for (const { message, offset } of entries) {
         if (message.type !== 'engine.left' || message.engine !== id) continue
-        // Not awaited: an actor is closed in it, which takes longer than a batch may.
+        // Not awaited: closing an actor takes longer than a batch may.
         before = before.then(() => joinAgain(message, offset)).catch(failed)
       }
     },
@@ -166,6 +166,6 @@ export async function joinEngine(
   }
 }
 
-/** One that is lost is its lifeline's to bring back. */
+/** True for errors after which the same engine may succeed later. A lost engine is restarted by its process actor. */
 const mayTryAgain = (thrown: unknown): thrown is TroupeError =>
   thrown instanceof TroupeError && thrown.retriable && thrown.code !== 'engine.lost'

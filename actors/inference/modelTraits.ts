@@ -1,4 +1,4 @@
-/** Fields of a model's config.json with which its engines have to agree. */
+/** Fields of a model's config.json that its engines must agree with. */
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'

@@ -1,9 +1,9 @@
 /**
- * The first and the last fact of a run, and what lies between for a process that comes later.
+ * Announces a run: its first fact, its end, and the checks of a process that joins or resumes it.
  *
- * in   what a run is made of        out  run.started or run.resumed; later, run.finished
- * Invariant: whoever reads a run's log finds under which recipe, code and tokenizer its facts came about, and nobody takes
- * part under others.
+ * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
+ * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written, and no process
+ * takes part under others.
  */
 
 import type { RecipeConfig } from '../../config'
@@ -26,7 +26,7 @@ export interface AnnounceOptions {
   readonly fx: Effects
 }
 
-/** Writes run.started or run.resumed; refuses to go on under other code than the run's, or another tokenizer. */
+/** Writes run.started or run.resumed; refuses to resume under other code than the run's, or another tokenizer. */
 export async function announce(journal: Journal, options: AnnounceOptions): Promise<void> {
   const { run, config, fx, partitions, tokenizerDigest } = options
   const recipeDigest = dataDigest(config)
@@ -51,7 +51,7 @@ export async function announce(journal: Journal, options: AnnounceOptions): Prom
   await journal.append([{ type: 'run.resumed', ...common }])
 }
 
-/** The run's first fact, once it is there. */
+/** Reads the run's first fact; undefined before it was written. */
 export async function startOf(journal: Journal): Promise<RunStarted | undefined> {
   const [first] = await journal.read('runs', 0, 0, 1)
   return first?.message.type === 'run.started' ? first.message : undefined
@@ -94,16 +94,16 @@ export function checkTokenizer({ run, tokenizerDigest: theirs }: RunStarted, own
 }
 
 export interface RunEnd {
-  /** Resolves with the run's end. */
+  /** Resolves when the run ends. */
   readonly finished: Promise<RunFinished>
-  /** It had ended already when this was asked. */
+  /** True where the run had ended before the call. */
   readonly over: boolean
   close(): Promise<void>
 }
 
 /**
- * The run's end, from its topic, as whoever has the learner's part says it. `since`: ends before this offset do not count,
- * for somebody has gone on after them.
+ * Watches for the run's end, which the process with the learner's part writes. `since`: an earlier run.finished does not
+ * count, because the run was resumed after it.
  */
 export async function endOf(
   journal: Journal,

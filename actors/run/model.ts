@@ -53,7 +53,7 @@ export async function modelOf(
   return { directory, template: undefined }
 }
 
-/** The run's model where another process has made it. @throws TroupeError config.no_model, config.no_model_here, config.invalid */
+/** Finds the run's model, which another process has made. @throws TroupeError config.no_model, config.no_model_here, config.invalid */
 export function modelThere(config: RecipeConfig, directory: string): ModelOnDisk {
   const { model } = config
   if (model.from === 'directory') return given(config, model)
@@ -74,7 +74,7 @@ function given(config: RecipeConfig, { path, template }: Given): ModelOnDisk {
   return { directory, template }
 }
 
-/** That the model reaches as far as the recipe's contexts. @throws TroupeError config.invalid, config.no_model */
+/** Checks that the model's context is as long as the recipe's. @throws TroupeError config.invalid, config.no_model */
 export function checkContexts(config: RecipeConfig, directory: string): void {
   const [fault] = contextFaults(config, positionsIn(directory), `${join(directory, 'config.json')}`)
   if (fault === undefined) return
@@ -87,7 +87,7 @@ export function checkContexts(config: RecipeConfig, directory: string): void {
   })
 }
 
-/** Tokens that the model of a directory reaches to; undefined: it does not say. @throws TroupeError config.no_model */
+/** Reads the model's longest context, tokens; undefined where its config has none. @throws TroupeError config.no_model */
 export function positionsIn(directory: string): number | undefined {
   const file = join(resolve(directory), 'config.json')
   const refuse = (why: string, cause?: unknown) =>

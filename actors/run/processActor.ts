@@ -7,6 +7,7 @@
  */
 
 import { defaultRestartPolicy, type RestartPolicy } from '../../runtime/actor/restartPolicy'
+import { rootCause } from '../../runtime/actor/rootCause'
 import type { ActorContext, ActorSpec, StopReason } from '../../runtime/actor/system'
 import { asError, TroupeError } from '../../runtime/errors'
 
@@ -59,7 +60,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
 
   function givenUp(escalated: TroupeError): Error {
     if (escalated.code !== 'actor.escalated') return asError(escalated.cause ?? escalated)
-    const last = rootOf(escalated)
+    const last = rootCause(escalated)
     const deaths = policy.maxRestarts + 1
     return new TroupeError('process.restarts_exceeded', {
       boundary: 'process',
@@ -118,7 +119,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
           if (reason === 'stopped') next.reject(closed(name))
           // A lost process is not always dead: one that cannot be reached keeps its memory until it is ended.
           else await close()
-          await onDown?.(reason, error === undefined ? undefined : rootOf(error))
+          await onDown?.(reason, error === undefined ? undefined : rootCause(error))
         },
         stop: close,
         onEscalate(escalated) {
@@ -136,13 +137,6 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
 const noRestartHelps = (error: Error): boolean =>
   error instanceof TroupeError &&
   (error.boundary === 'bus' || error.boundary === 'config' || (!error.retriable && error.code !== 'actor.escalated'))
-
-/** The error that somebody threw, below those that name the actors on its way. */
-function rootOf(error: TroupeError): Error {
-  let last: Error = error
-  while (last instanceof TroupeError && last.boundary === 'actor' && last.cause instanceof Error) last = last.cause
-  return last
-}
 
 interface Latch<P> {
   readonly promise: Promise<P>

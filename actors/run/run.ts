@@ -1,4 +1,4 @@
-/** What a run is started with, and what comes back; the same for a process that does everything and for one with a role. */
+/** Options and handle of a run, for a process that has the whole run and for one with a role. */
 
 import type { Engine } from '../../backends/engines/engine'
 import type { Recipe, RecipeConfig } from '../../config'
@@ -12,7 +12,7 @@ import type { Log } from '../../runtime/log'
 import type { MetricsRegistry } from '../../runtime/metrics'
 import type { Tool } from '../tools/toolPort'
 
-/** What a process does in a run. `all`: everything, alone or with others beside it. */
+/** Roles of a process in a run. `all`: the whole run, alone or beside other processes. */
 export const roles = ['all', 'coordinator', 'scheduler', 'inference', 'tools', 'learner', 'verifier'] as const
 export type Role = (typeof roles)[number]
 
@@ -22,17 +22,17 @@ export interface RunOptions {
   readonly config: RecipeConfig
   /** Default `all`. */
   readonly role?: Role
-  /** Of `trajectories` and of what else is shared out, when the run's topics are made. Default 1. */
+  /** Partitions of `trajectories` and of the other shared topics, when the run's topics are created. Default 1. */
   readonly partitions?: number
-  /** Of the run's files: model, checkpoints, weights. With roles, all processes see the same one. */
+  /** Directory of the run's files: model, checkpoints, weights. With roles, all processes need the same one. */
   readonly directory: string
   readonly modelDirectory: string
-  /** Of the learner: HOST:PORT under which hosts that do not see `directory` reach it for new weights. */
+  /** HOST:PORT where the learner serves new weights to hosts that do not see `directory`. */
   readonly serveWeights?: string
   readonly bus: Bus
   readonly blobs: BlobStore
   readonly resume: boolean
-  /** false: rollouts are collected from the model as it is, and nothing is trained. */
+  /** false: rollouts are collected from the unchanged model, and nothing is trained. */
   readonly learns: boolean
   readonly acceptCode: boolean
   readonly fx: Effects
@@ -40,17 +40,17 @@ export interface RunOptions {
   readonly metrics?: MetricsRegistry
   readonly versions: Readonly<Record<string, string>>
   readonly onColdStart?: (done: number, loss: number) => void
-  /** A process that stands by, or has been given its part of the run. */
+  /** Reports that the process stands by, or has got its part of the run. */
   readonly onStanding?: (standing: 'standing-by' | 'active') => void
-  /** Engines and tools other than the recipe's: for embedding and benchmarks. */
+  /** Engines and tools instead of the recipe's: for embedding and benchmarks. */
   readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
   readonly tools?: ReadonlyMap<string, Tool>
 }
 
 export interface Run {
   readonly journal: Journal
-  /** The run's last fact. Rejects when the tree can go no further. */
+  /** Resolves with the run's last fact. Rejects when the root of the tree takes an escalation. */
   readonly finished: Promise<RunFinished>
-  /** Ends gently: what runs is finished or recorded as far as it got, so that a resume, or another process, goes on from there. */
+  /** Ends the run's part here. Running work is finished or recorded as far as it got; a resume, or another process, continues from there. */
   close(): Promise<void>
 }

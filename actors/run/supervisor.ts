@@ -102,7 +102,7 @@ export async function supervise(place: Place, options: SupervisorOptions): Promi
     })
     if (verdict.do === 'escalate' || one === undefined) {
       hasEscalated = true
-      log.error({ supervisor: ref.path, child: name, err: error }, 'a child gave up, and nothing beside it can go on')
+      log.debug({ supervisor: ref.path, child: name, err: error }, 'a child gave up; the supervisor escalates')
       escalate(error)
       return
     }

@@ -7,6 +7,7 @@
  */
 import { hostname } from 'node:os'
 import type { ActorStatus } from '../../messages/commands'
+import { rootCause } from '../../runtime/actor/rootCause'
 import type { ActorLife } from '../../runtime/actor/system'
 import type { Effects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
@@ -42,7 +43,7 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
     const last = latest.get(actor)
     if (life.state === 'starting' && last?.state === 'resting') before.set(actor, last.restarts + 1)
     const restarts = Math.max(life.restarts + (before.get(actor) ?? 0), 0)
-    const reason = error === undefined ? {} : { reason: error.message.slice(0, reasonChars) }
+    const reason = error === undefined ? {} : { reason: rootCause(error).message.slice(0, reasonChars) }
     const { kind, state } = life
     latest.set(actor, { type: 'actor.status', at: fx.now(), actor, kind, state, restarts, ...reason, ...own })
     changed.delete(actor) // records stand in the order of the latest changes

@@ -347,7 +347,10 @@ export class Cell<M> implements ActorRef<M> {
   }
 
   #escalate(error: TroupeError): void {
-    this.#host.log.error({ actor: this.path, err: error }, 'actor used up its restarts')
+    // A fatal failure is the news of whoever takes the escalation.
+    if (error.code === 'actor.escalated') {
+      this.#host.log.error({ actor: this.path, err: error }, 'actor used up its restarts')
+    }
     try {
       if (this.#spec.onEscalate) this.#spec.onEscalate(error)
       else this.#parent.failed(this.path, error)

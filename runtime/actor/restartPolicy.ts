@@ -1,5 +1,5 @@
 /**
- * Supervision as arithmetic: what to do when an actor, or a process that an actor owns, has failed.
+ * Restart decisions: what to do when an actor, or a process that an actor owns, has failed.
  *
  * in   a policy, the failures so far, the time         out  restart after a while, or escalate; the failures to remember
  * Invariant: pure. More than `maxRestarts` failures within `withinMs` always escalate, so nothing restarts for ever.
@@ -11,7 +11,7 @@ export interface RestartPolicy {
   /** Wait before the first restart; doubles with every failure that is still within `withinMs`. */
   readonly backoffMs: number
   readonly maxBackoffMs: number
-  /** How often one message may crash the actor before it is put aside. */
+  /** Crashes on one message after which the message is a dead letter. */
   readonly attemptsPerMessage: number
 }
 

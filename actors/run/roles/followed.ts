@@ -1,7 +1,7 @@
 /**
- * What those follow who watch every rollout: curriculum, evaluator, learner.
+ * Feeds of the behaviours that watch every rollout: curriculum, evaluator, learner.
  *
- * in   a journal        out  their feeds, and from where they need them
+ * in   a journal        out  the feeds, and the offset from which a refold needs each
  */
 import type { Fact } from '../../../messages/facts'
 import type { HostOptions } from '../../../runtime/host/host'
@@ -17,13 +17,13 @@ export const followedFeeds: readonly Feed[] = [
   { topic: 'learner', from: 'oldest' },
 ]
 
-/** Without a learner, steps end by their groups alone, and all of them are needed. */
+/** Returns where refolds begin. Without a learner steps end by their groups alone, and all of them are needed. */
 export async function beginOf(journal: Journal, learns: boolean, tallies = false): Promise<Begin> {
   const from = learns ? refoldFrom(await saidOf(journal), tallies) : () => 0
   return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
 }
 
-/** What counts of the topics that say how far the run is. */
+/** Reads the facts that count of the topics that record the run's progress. */
 export async function saidOf(
   journal: Journal,
   topics: readonly ('runs' | 'learner')[] = ['runs', 'learner'],

@@ -1,19 +1,19 @@
 /**
- * Standing by for a part of a run that one process has at a time, and having it.
+ * Leads a part of a run that one process has at a time, and stands by while another process has it.
  *
- * in   who has the seat        out  the part begun when it is ours, ended when it is not, as often as it changes
- * Invariant: a part is begun only after the one before it, in this process, has ended; while the seat is in doubt the part
- * says nothing (`mayAct`).
+ * in   changes of the seat's holder        out  the part begun when this process gets the seat, ended when it loses it
+ * Invariant: a part is begun only after the previous one of this process has ended. While the holder of the seat is in
+ * doubt, the part writes nothing (`mayAct`).
  */
 import { type ElectedRole, joinElection } from '../../../runtime/bus/leaderElection'
 import { asError } from '../../../runtime/errors'
 import type { RunOptions } from '../run'
 import type { Scope } from './scope'
 
-/** Begins the part: gets what to ask before anything is said, and how to have it ended and begun anew; returns what to close. */
+/** Begins the part. `mayAct`: to be asked before each write. `again`: ends the part and begins it anew. Returns what to close. */
 export type Begin = (mayAct: () => Promise<boolean>, again: () => void) => Promise<Scope>
 
-/** Resolves once this process sits or stands by; what it resolves with ends both. */
+/** Resolves once this process has the seat or stands by, with the function that ends either. */
 export async function lead(
   options: RunOptions,
   seatName: ElectedRole,

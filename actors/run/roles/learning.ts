@@ -1,9 +1,9 @@
 /**
- * The role `learner`: what to roll out next, how good the policy is, and the training.
+ * The role `learner`: curriculum, evaluation and training, under the learning supervisor.
  *
  * in   decided groups, finished evaluations        out  rollouts asked for, steps, weights; the run's end
- * Invariant: one process has this part of a run at a time. It claims it before it says anything else, so that what an earlier
- * one says after that is not heard.
+ * Invariant: one process has this role at a time. It writes its claim first, so that facts which an earlier holder writes
+ * after the claim are ignored.
  */
 import { pathToFileURL } from 'node:url'
 import type { Renderer } from '../../../backends/renderer/renderer'
@@ -36,12 +36,12 @@ export interface LearningParts {
   readonly model: ModelOnDisk
   readonly stopTokens: readonly number[]
   readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
-  /** Another has claimed this part since. */
+  /** Called when another process has claimed this role since. */
   readonly onReplaced?: () => void
 }
 
 const maxRejectedSteps = 3
-/** For those that follow every rollout and only act when a whole group, step or evaluation is over. */
+/** Pause between batches of behaviours that follow every rollout and act only when a group, step or evaluation is over, ms. */
 const lingerMs = 20
 
 export async function startLearning(scope: Scope, parts: LearningParts): Promise<void> {
@@ -50,7 +50,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const schemas = await toolSchemas({ config, recipe, log: options.log })
-  // Its seat may have gone to another while the parts above were opened: who claims last is the one that is heard.
+  // Another process may have got the seat while the parts above were opened: the latest claim counts.
   if (!(await scope.mayAct())) return
   const learnerEpoch = await claimLearning(journal, fx)
   if (parts.onReplaced !== undefined)
@@ -90,7 +90,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   }
 }
 
-/** Whether any weights were published that count: without training that is done once. */
+/** True where weights were published already: a run without training publishes them once. */
 async function hasWeights({ troupe: { journal } }: Scope): Promise<boolean> {
   return (await saidOf(journal, ['learner'])).some(({ type }) => type === 'weights.published')
 }
@@ -161,10 +161,10 @@ async function startTraining(
   })
 }
 
-/** As facts have them. */
+/** Limits as facts record them. */
 const rolloutLimits = ({ promptTokens: _, ...limits }: RecipeConfig['limits']): RolloutLimits => limits
 
-/** Without fields that say nothing. */
+/** Drops undefined fields. */
 const given = (limits: object = {}) =>
   Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
 
@@ -178,13 +178,13 @@ function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly St
     throw new TroupeError('config.endless_problems', {
       boundary: 'config',
       retriable: false,
-      message: `stage '${stage.name}' measures problems, and those of this recipe do not end`,
-      hint: 'say how many: stages.N.problems.count',
+      message: `stage '${stage.name}' measures problems, and the recipe's task source is endless`,
+      hint: 'set stages.N.problems.count',
     })
   })
 }
 
-/** Conversations that the run's contexts hold. @throws TroupeError config.no_data when that is none */
+/** Keeps the conversations that fit the run's context. @throws TroupeError config.no_data when none does */
 function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, examples: readonly T[]): readonly T[] {
   const { contextTokens } = options.config.limits
   const kept = examples.filter(({ tokens }) => tokens.length <= contextTokens)
@@ -195,7 +195,7 @@ function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, 
   throw new TroupeError('config.no_data', {
     boundary: 'config',
     retriable: false,
-    message: `of ${examples.length} conversations for the cold start none fits a context of ${contextTokens} tokens`,
+    message: `none of the ${examples.length} conversations for the cold start fits a context of ${contextTokens} tokens`,
     hint: 'raise limits.contextTokens, or give shorter ones',
   })
 }
