@@ -8,8 +8,8 @@ import { type RaisedAlarm, raisedAlarms } from '../../replay/learning/raisedAlar
 import { asError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { repeatable } from '../options/repeatable'
-import { jsonText } from './jsonText'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface AlarmsOptions extends ReadOptions {
   readonly json?: boolean

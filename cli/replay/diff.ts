@@ -13,8 +13,8 @@ import {
 } from '../../replay/trajectories/diffTrajectories'
 import { readTrajectory, type Trajectory } from '../../replay/trajectories/trajectory'
 import { escapeForTerminal, painter } from '../io/terminal'
-import { jsonText } from './jsonText'
 import { type ReadOptions, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface DiffOptions extends ReadOptions {
   readonly otherRun?: string

@@ -12,8 +12,8 @@ import { readTrajectories } from '../../replay/trajectories/trajectory'
 import { escapeForTerminal, painter, percent } from '../io/terminal'
 import { readyOut, writeOut } from '../io/writeOut'
 import { shareOf, wholeNumber } from '../options/readers'
-import { jsonText } from './jsonText'
 import { type ReadOptions, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface EntropyOptions extends ReadOptions {
   readonly all?: boolean

@@ -17,8 +17,8 @@ import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolve
 import { readTrajectories, type Trajectory } from '../../replay/trajectories/trajectory'
 import { makeOut, writeOut } from '../io/writeOut'
 import { finiteNumber, wholeNumber } from '../options/readers'
-import { jsonText } from './jsonText'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface ExportOptions extends ReadOptions {
   readonly format: 'jsonl' | 'html' | 'fixture' | 'sft'

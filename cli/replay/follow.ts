@@ -8,8 +8,8 @@ import { resolveTarget, trajectoriesOf } from '../../replay/trajectories/resolve
 import { painter } from '../io/terminal'
 import { wholeNumber } from '../options/readers'
 import { factLine } from './factLine'
-import { jsonText } from './jsonText'
 import { type ReadOptions, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface FollowOptions extends ReadOptions {
   readonly json?: boolean

@@ -12,8 +12,8 @@ import { checkNewRun, openNewRun } from '../../runtime/openRun'
 import { stopSignals } from '../io/signals'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { numberFrom, wholeNumber } from '../options/readers'
-import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface ForkOptions extends ReadOptions, PlanOptions {
   readonly json?: boolean

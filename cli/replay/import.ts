@@ -6,7 +6,7 @@ import { maxImportBytes } from '../../replay/exchange/fixture'
 import { importRun } from '../../replay/exchange/importRun'
 import { withBus, withDirectory } from '../options/busOptions'
 import { wholeNumber } from '../options/readers'
-import { jsonText } from './jsonText'
+import { jsonText } from './text/jsonText'
 
 interface ImportOptions {
   readonly bus: string

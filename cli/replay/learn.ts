@@ -4,9 +4,9 @@
 import { type Command, Option } from 'commander'
 import { relearn } from '../../replay/learning/relearn'
 import { numberFrom, wholeNumber } from '../options/readers'
-import { jsonText } from './jsonText'
-import { learnedLines } from './learnedLines'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
+import { learnedLines } from './text/learnedLines'
 
 interface LearnOptions extends ReadOptions {
   readonly all?: boolean

@@ -5,8 +5,8 @@ import { type Command, InvalidArgumentError } from 'commander'
 import type { Limits } from '../../replay/whatIf/limitOutcome'
 import { type LimitedLine, type LimitsSummary, whatIfLimits } from '../../replay/whatIf/whatIfLimits'
 import { escapeForTerminal, painter, percent } from '../io/terminal'
-import { jsonText } from './jsonText'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface LimitsOptions extends ReadOptions, Partial<Limits> {
   readonly all?: boolean

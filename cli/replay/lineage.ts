@@ -5,8 +5,8 @@ import type { Command } from 'commander'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { type Lineage, type TracedLineage, traceLineage } from '../../replay/learning/lineage'
 import { escapeForTerminal, painter } from '../io/terminal'
-import { jsonText } from './jsonText'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface LineageOptions extends ReadOptions {
   readonly text?: string

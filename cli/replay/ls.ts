@@ -6,8 +6,8 @@ import { listTrajectories, type TrajectoryFilter } from '../../replay/trajectori
 import type { TrajectorySummary } from '../../replay/trajectories/summaries'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { wholeNumber } from '../options/readers'
-import { jsonText } from './jsonText'
 import { type ReadOptions, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface LsOptions extends ReadOptions, TrajectoryFilter {
   readonly json?: boolean

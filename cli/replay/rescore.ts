@@ -9,8 +9,8 @@ import { cannotRescore, type Rescored, rescoreTrajectories } from '../../replay/
 import { asError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { wholeNumber } from '../options/readers'
-import { jsonText } from './jsonText'
 import { type ReadOptions, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface RescoreOptions extends ReadOptions {
   readonly all?: boolean

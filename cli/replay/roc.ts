@@ -9,8 +9,8 @@ import {
   variants,
 } from '../../replay/whatIf/explainSelection'
 import { escapeForTerminal, painter } from '../io/terminal'
-import { jsonText } from './jsonText'
 import { type ReadOptions, withLog, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface RocOptions extends ReadOptions {
   readonly explain?: boolean

@@ -7,10 +7,10 @@ import { replayRun, replayTarget } from '../../replay/rerun/replayRun'
 import type { Rerun } from '../../replay/rerun/rerunPartition'
 import { codeDigest } from '../../runtime/digests'
 import { escapeForTerminal, painter } from '../io/terminal'
-import { divergenceLines } from './divergenceLines'
-import { jsonText } from './jsonText'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
 import type { Stepper } from './step'
+import { divergenceLines } from './text/divergenceLines'
+import { jsonText } from './text/jsonText'
 
 interface RunOptions extends ReadOptions {
   readonly all?: boolean

@@ -10,9 +10,9 @@ import type { RecordedRun } from '../../replay/log/recordedRun'
 import { modelDirectories, tokenTexts } from '../../replay/tokens/tokenTexts'
 import { noTrajectory, type ShownEntry, showTrajectory, trajectoryAt } from '../../replay/trajectories/showTrajectory'
 import { shareOf } from '../options/readers'
-import { jsonText } from './jsonText'
 import { type ReadOptions, withLog, withRun } from './runOptions'
-import { foldedLines, leastLikely, trajectoryText } from './trajectoryText'
+import { jsonText } from './text/jsonText'
+import { foldedLines, leastLikely, trajectoryText } from './text/trajectoryText'
 
 interface ShowOptions extends ReadOptions {
   readonly json?: boolean

@@ -13,9 +13,9 @@ import { type Condition, conditionOf, type Stop } from '../../replay/rerun/break
 import type { Stepped } from '../../replay/rerun/rerunPartition'
 import { TroupeError } from '../../runtime/errors'
 import { escapeForTerminal, painter } from '../io/terminal'
-import { divergenceLines } from './divergenceLines'
 import { factLine } from './factLine'
-import { jsonText } from './jsonText'
+import { divergenceLines } from './text/divergenceLines'
+import { jsonText } from './text/jsonText'
 
 interface StepOptions {
   /** Every fact is a stop, until told otherwise. */

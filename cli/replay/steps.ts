@@ -10,9 +10,9 @@ import { svgOf } from '../io/picture'
 import { escapeForTerminal, percent } from '../io/terminal'
 import { writeOut } from '../io/writeOut'
 import { repeatable } from '../options/repeatable'
-import { jsonText } from './jsonText'
 import { type ReadOptions, usageError, withLog, withRun } from './runOptions'
 import { type NamedProgress, stepCurves } from './stepCurves'
+import { jsonText } from './text/jsonText'
 
 interface StepsOptions extends ReadOptions {
   readonly json?: boolean

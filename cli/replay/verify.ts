@@ -6,8 +6,8 @@ import type { Verification } from '../../replay/verify/verification'
 import { verifyRun } from '../../replay/verify/verifyRun'
 import { escapeForTerminal, painter, percent } from '../io/terminal'
 import { shareOf } from '../options/readers'
-import { jsonText } from './jsonText'
 import { openRecorded, type ReadOptions, withRun } from './runOptions'
+import { jsonText } from './text/jsonText'
 
 interface VerifyOptions extends ReadOptions {
   readonly json?: boolean

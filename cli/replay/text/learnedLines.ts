@@ -1,8 +1,8 @@
 /**
  * An optimizer step that was computed again beside the recorded one, as lines for a terminal.
  */
-import { decisive, type LearnedStep } from '../../replay/learning/learnedStep'
-import { painter } from '../io/terminal'
+import { decisive, type LearnedStep } from '../../../replay/learning/learnedStep'
+import { painter } from '../../io/terminal'
 
 const paint = painter(process.stdout)
 

@@ -4,10 +4,10 @@
  * in   its facts that count, the decision about its group        out  lines
  * Invariant: everything that a model or a tool wrote is escaped.
  */
-import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../messages/facts'
-import type { TrajectoryId } from '../../messages/ids'
-import type { TokenTexts } from '../../replay/tokens/tokenTexts'
-import { escapeForTerminal, painter } from '../io/terminal'
+import type { GroupRejected, GroupSelected, TrajectoryFact } from '../../../messages/facts'
+import type { TrajectoryId } from '../../../messages/ids'
+import type { TokenTexts } from '../../../replay/tokens/tokenTexts'
+import { escapeForTerminal, painter } from '../../io/terminal'
 
 /** Lines of one text that are shown unless `full` is asked for. */
 export const foldedLines = 40

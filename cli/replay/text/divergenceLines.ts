@@ -2,9 +2,9 @@
  * A difference between what a log holds and what today's code decides, for people: where, after what, both sides.
  * What models and tools wrote is escaped.
  */
-import type { Fact } from '../../messages/facts'
-import type { Divergence } from '../../replay/rerun/rerunPartition'
-import { escapeForTerminal, painter } from '../io/terminal'
+import type { Fact } from '../../../messages/facts'
+import type { Divergence } from '../../../replay/rerun/rerunPartition'
+import { escapeForTerminal, painter } from '../../io/terminal'
 import { jsonText } from './jsonText'
 
 const paint = painter(process.stdout)
