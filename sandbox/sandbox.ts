@@ -52,7 +52,7 @@ export interface RunEnding {
   /** The first bytes of the stream, at most `maxOutputBytes`. */
   readonly stdout: Uint8Array
   readonly stderr: Uint8Array
-  /** All bytes that the code wrote to the stream. */
+  /** Number of bytes that the code wrote to the stream, including those beyond `maxOutputBytes`. */
   readonly stdoutBytes: number
   readonly stderrBytes: number
   readonly wallMs: number

@@ -20,7 +20,7 @@ export interface RewardedRollout {
   readonly toolCalls: number
   /** Calls that ended with any status except `ok`. */
   readonly toolErrors: number
-  /** Answer elements in the model's text (see `countAnswerTags`). */
+  /** Number of answer elements in the model's text (see `countAnswerTags`). */
   readonly answerTags: number
   readonly turns: number
   /** Start order; it grows from rollout to rollout. Repeating a rollout under the same order changes nothing. */

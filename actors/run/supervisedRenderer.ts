@@ -16,7 +16,7 @@ import type { Branch } from './roles/scope'
 
 type Started = Awaited<ReturnType<typeof startRenderer>>
 
-/** Tries with processes that die; the actor gives up long before. */
+/** Upper bound on attempts of a call whose processes keep dying; the actor gives up long before it. */
 const mostTries = 50
 /** The news of a death follows the broken connection. */
 const newsMs = 1000

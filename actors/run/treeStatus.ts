@@ -18,7 +18,7 @@ export interface TreeStatus {
   readonly onLife: (life: ActorLife) => void
   /** A child that gave up rests. */
   readonly onRest: (path: string, error: Error) => void
-  /** Writes from here on, what has happened before first. */
+  /** Starts writing to the journal: first the changes that have already happened, then each new one. */
   start(journal: Pick<Journal, 'append'>): void
   /** Writes what is left. */
   close(): Promise<void>

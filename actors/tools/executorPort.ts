@@ -23,7 +23,7 @@ export interface ExecutorPortOptions {
   readonly run?: RunId
   /**
    * Time from the end of a call to the arrival of the next one in its slot, ms: the way to the dispatcher and back. The executor
-   * asks for so much work ahead of its lanes. Default 5.
+   * asks in advance for the calls that its lanes finish in this time, so that no lane idles. Default 5.
    */
   readonly turnaroundMs?: number
 }

@@ -29,7 +29,7 @@ export interface LearnedStep {
 
 /** What a step's result is; the rest of its metrics is measured time. */
 const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
-/** Those that decide whether a step agrees. */
+/** Metrics that must match for a recomputed step to agree with the recorded one. */
 export const decisive: ReadonlySet<string> = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
 
 /** Members of a step whose selection is another under today's code. */

@@ -16,7 +16,7 @@ import type { RecordedRun } from '../log/recordedRun'
 
 export interface RaisedAlarm {
   readonly alarm: string
-  /** null: it belongs to no step. */
+  /** Step that raised the alarm; null if the alarm belongs to no step. */
   readonly step: number | null
   /** What was measured, and what to look at. */
   readonly message: string

@@ -66,7 +66,7 @@ export interface Stepped {
   /** Of a decision: whether today's code decides it too; null: it is no decision of the owner's. */
   readonly agrees: boolean | null
   readonly divergences: readonly Divergence[]
-  /** What today's code says upon it. */
+  /** Facts that today's code decides in answer to the recorded one. */
   readonly decides: readonly Fact[]
   /** After it; null of facts that the owner does not fold. */
   readonly state: OwnerState | null

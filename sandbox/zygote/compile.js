@@ -52,7 +52,7 @@ async function compileShim() {
         fs.renameSync(fresh, target)
         return target
       } catch {
-        fs.rmSync(fresh, { force: true }) // the next compiler may do better
+        fs.rmSync(fresh, { force: true }) // this compiler failed: the next one in the list is tried
       }
     }
   }

@@ -111,7 +111,7 @@ export class ServerRequests {
     if (this.#ended !== undefined) throw this.#ended
   }
 
-  /** Makes a change to the server, whose failure may mean the server's end. */
+  /** Makes a change to the server. If the change fails, the server may be gone, which is then the better error. */
   async change(make: () => Promise<void>): Promise<void> {
     this.mustLive()
     try {

@@ -33,7 +33,7 @@ const maxWaitingBytes = 64 * 1024 * 1024
 const closeDeadlineMs = 15_000
 /** Time that a leader waits for its followers. */
 const ackTimeoutMs = 10_000
-/** A slower request suggests that a broker went away: leaders are looked up anew. */
+/** A request that takes longer than this suggests that a broker is gone, so the leaders are looked up again. */
 const slowMs = 1000
 const maxPauseMs = 1000
 
