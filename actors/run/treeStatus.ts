@@ -38,13 +38,10 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   let timer: NodeJS.Timeout | undefined
   let writing: Promise<void> = Promise.resolve()
 
-  function put(path: string, life: Pick<ActorStatus, 'kind' | 'state' | 'restarts'>, error: Error | undefined): void {
-    const actor = path.split('/').slice(2).join('/') // without the system's name, which is the run's
-    const last = latest.get(actor)
-    if (life.state === 'starting' && last?.state === 'resting') before.set(actor, last.restarts + 1)
-    const restarts = Math.max(life.restarts + (before.get(actor) ?? 0), 0)
+  /** `restarts`: over all actors of this path. */
+  function put(actor: string, life: Pick<ActorStatus, 'kind' | 'state' | 'restarts'>, error: Error | undefined): void {
     const reason = error === undefined ? {} : { reason: rootCause(error).message.slice(0, reasonChars) }
-    const { kind, state } = life
+    const { kind, state, restarts } = life
     latest.set(actor, { type: 'actor.status', at: fx.now(), actor, kind, state, restarts, ...reason, ...own })
     changed.delete(actor) // records stand in the order of the latest changes
     changed.add(actor)
@@ -69,9 +66,16 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   }
 
   return {
-    onLife: life => put(life.path, life, life.error),
-    onRest: (path, error) =>
-      put(path, { kind: 'process', state: 'resting', restarts: latest.get(path)?.restarts ?? 0 }, error),
+    onLife(life) {
+      const actor = nameOf(life.path)
+      const last = latest.get(actor)
+      if (life.state === 'starting' && last?.state === 'resting') before.set(actor, last.restarts + 1)
+      put(actor, { ...life, restarts: life.restarts + (before.get(actor) ?? 0) }, life.error)
+    },
+    onRest(path, error) {
+      const actor = nameOf(path)
+      put(actor, { kind: 'process', state: 'resting', restarts: latest.get(actor)?.restarts ?? 0 }, error)
+    },
     start(given) {
       journal = given
       void flush()
@@ -82,3 +86,6 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
     },
   }
 }
+
+/** Path of an actor without the system's name, which is the run's. */
+const nameOf = (path: string): string => path.split('/').slice(2).join('/')
