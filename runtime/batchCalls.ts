@@ -13,7 +13,7 @@ interface Asked<T, R> {
   readonly reject: (error: Error) => void
 }
 
-export interface GatherOptions {
+export interface BatchOptions {
   /** Most items per call. */
   readonly most: number
   /** True if a failed call is retried item by item, because one item may be to blame for all. */
@@ -23,7 +23,7 @@ export interface GatherOptions {
 /** `call` resolves with as many results as it got items, in their order. */
 export function batchCalls<T, R>(
   call: (items: readonly T[]) => Promise<readonly R[]>,
-  { most, isOfOne }: GatherOptions,
+  { most, isOfOne }: BatchOptions,
 ): (item: T) => Promise<R> {
   const waiting: Asked<T, R>[] = []
   let running = false

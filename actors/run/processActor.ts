@@ -57,6 +57,10 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
   let wasUp = false
   let next = latch<P>()
   const final = new WeakSet<Error>()
+  /** Makes callers of `current` wait for the next process. */
+  const renew = () => {
+    if (next.isSettled()) next = latch()
+  }
 
   function givenUp(escalated: TroupeError): Error {
     if (escalated.code !== 'actor.escalated') return asError(escalated.cause ?? escalated)
@@ -74,7 +78,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
     name,
     current: () => next.promise,
     end() {
-      if (next.isSettled()) next = latch()
+      renew()
       next.reject(closed(name))
     },
     make: onGivenUp => {
@@ -84,7 +88,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
         process = undefined
         await ended?.close()
       }
-      if (next.isSettled()) next = latch() // it has rested
+      renew() // it has rested
       return {
         name,
         kind: 'process',
@@ -109,13 +113,13 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
           wasUp = true
           next.resolve(started)
           void started.lost.then(error => {
-            if (process === started && next.isSettled()) next = latch() // nobody is given a dead one any more
+            if (process === started) renew() // nobody is given a dead one any more
             context.fail(error)
           })
           return () => {}
         },
         async beforeStop(reason, error) {
-          if (next.isSettled()) next = latch()
+          renew()
           if (reason === 'stopped') next.reject(closed(name))
           // A lost process is not always dead: one that cannot be reached keeps its memory until it is ended.
           else await close()
@@ -124,7 +128,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
         stop: close,
         onEscalate(escalated) {
           const error = givenUp(escalated)
-          if (next.isSettled()) next = latch()
+          renew()
           next.reject(error)
           onGivenUp(error, !wasUp && escalated.code !== 'actor.escalated')
         },

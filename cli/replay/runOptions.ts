@@ -36,7 +36,7 @@ export async function withLog<T>(options: ReadOptions, answer: (recorded: Record
 }
 
 /** Lists on stderr the records that could not be read; everything else was shown. */
-export function reportFaults(recorded: RecordedRun): void {
+function reportFaults(recorded: RecordedRun): void {
   for (const fault of recorded.faults.slice(0, shownFaults)) process.stderr.write(`${faultText(fault)}\n`)
   const more = recorded.faults.length - shownFaults
   if (more > 0) process.stderr.write(`${more} more; \`troupe replay verify\` lists all\n`)

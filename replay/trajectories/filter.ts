@@ -51,7 +51,7 @@ const known = {
 } as const
 
 /** The filter without its text, as a predicate. @throws TroupeError replay.bad_filter */
-export function acceptedBy(filter: TrajectoryFilter): (one: TrajectorySummary) => boolean {
+function acceptedBy(filter: TrajectoryFilter): (one: TrajectorySummary) => boolean {
   const reward = filter.reward === undefined ? undefined : rewardTest(filter.reward)
   for (const name of ['status', 'purpose', 'selection'] as const) {
     const value: string | undefined = filter[name]

@@ -82,17 +82,9 @@ class TrainerService(rpc.TrainerServicer):
 
     def Sft(self, parts: Iterator[pb.SftPart], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
         def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
-            given, received = None, []
-            budget = MAX_CALL_TOKENS
-            for part in parts:
-                if part.WhichOneof("part") == "options":
-                    given = part.options
-                    continue
-                example = part.example
-                budget = _spend(budget, len(example.mask))
-                received.append(SftExample(_array(example.tokens, "<i4"), _array(example.mask, "u1")))
-            if given is None:
-                raise TrainerError("trainer.bad_option", NO_OPTIONS)
+            given, received = _received(
+                parts, "example", lambda one: SftExample(_array(one.tokens, "<i4"), _array(one.mask, "u1"))
+            )
             options = options_of(SftOptions, given)
             stop = lambda: not context.is_active()  # noqa: E731
             return lambda report: self._led("sft", received, options, on_progress=report, should_stop=stop)
@@ -101,26 +93,7 @@ class TrainerService(rpc.TrainerServicer):
 
     def Step(self, parts: Iterator[pb.StepPart], context: grpc.ServicerContext) -> Iterator[pb.TrainEvent]:
         def prepare() -> Callable[[Callable[[float, float], None]], Metrics]:
-            given, received = None, []
-            budget = MAX_CALL_TOKENS
-            for part in parts:
-                if part.WhichOneof("part") == "options":
-                    given = part.options
-                    continue
-                one = part.sequence
-                budget = _spend(budget, len(one.mask))
-                received.append(
-                    TrainSequence(
-                        trajectory=one.trajectory,
-                        tokens=_array(one.tokens, "<i4"),
-                        mask=_array(one.mask, "u1"),
-                        engine_logp=_array(one.engine_logp, "<f4"),
-                        advantage=one.advantage,
-                        group=one.group,
-                    )
-                )
-            if given is None:
-                raise TrainerError("trainer.bad_option", NO_OPTIONS)
+            given, received = _received(parts, "sequence", _sequence)
             options = options_of(GrpoOptions, given)
             stop = lambda: not context.is_active()  # noqa: E731
             return lambda _report: self._led("step", received, options, should_stop=stop)
@@ -254,6 +227,35 @@ def _array(data: bytes, kind: str) -> np.ndarray:
         return np.frombuffer(data, dtype=np.dtype(kind))
     except ValueError as error:
         raise TrainerError("trainer.bad_sequence", f"an array of {len(data)} bytes does not hold whole numbers of type {kind}") from error
+
+
+def _received(parts: Iterator[Any], field: str, convert: Callable[[Any], T]) -> tuple[Any, list[T]]:
+    """Drains a call's stream: its options message, and its items from `field`, converted.
+
+    Raises TrainerError trainer.batch_too_large at the first item beyond MAX_CALL_TOKENS, trainer.bad_option without options.
+    """
+    given, items, budget = None, [], MAX_CALL_TOKENS
+    for part in parts:
+        if part.WhichOneof("part") == "options":
+            given = part.options
+            continue
+        one = getattr(part, field)
+        budget = _spend(budget, len(one.mask))
+        items.append(convert(one))
+    if given is None:
+        raise TrainerError("trainer.bad_option", NO_OPTIONS)
+    return given, items
+
+
+def _sequence(one: pb.Sequence) -> TrainSequence:
+    return TrainSequence(
+        trajectory=one.trajectory,
+        tokens=_array(one.tokens, "<i4"),
+        mask=_array(one.mask, "u1"),
+        engine_logp=_array(one.engine_logp, "<f4"),
+        advantage=one.advantage,
+        group=one.group,
+    )
 
 
 def _spend(budget: int, tokens: int) -> int:
