@@ -1,6 +1,7 @@
 /**
- * The public surface of the actors (`troupe/actors`): the behaviours, their ports, and functions that host them in a process.
- * Nothing here loads an engine, a sandbox or a bus before it is used.
+ * The public surface of the actors (`troupe/actors`): the behaviours, their ports, and functions that host them in a
+ * process.
+ * Importing this file loads no engine, sandbox or bus; each is loaded when it is first used.
  */
 import type { Role, Run, RunOptions } from './run/run'
 

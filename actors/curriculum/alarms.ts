@@ -18,7 +18,7 @@ interface Watched {
 
 export interface AlarmsState {
   readonly watched: ReadonlyMap<string, Watched>
-  /** Reason for which the run has to end; null while there is none. */
+  /** Reason why an alarm ends the run; null while no such alarm was raised. */
   readonly stopped: string | null
 }
 
@@ -50,7 +50,8 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
       const watched = new Map(state.watched).set(fact.alarm, { ...before, raised: true })
       return { watched, stopped: plan.stop ? `alarm ${fact.alarm}: ${fact.message}` : state.stopped }
     }
-    // A resumed run has seen the alarm: it is raised again only if it lasts as long again.
+    // After a resume, a raised alarm is raised again only if its metric stays beyond the bound for the full number of
+    // steps again.
     case 'run.resumed':
       return noAlarms
     default:
@@ -58,7 +59,10 @@ export function watch(plans: readonly Alarm[], state: AlarmsState, fact: Fact): 
   }
 }
 
-/** Lists the alarms that have lasted long enough and were not raised yet, with their messages. */
+/**
+ * Lists the alarms, with their messages, whose metric was beyond its bound for enough steps and that were not raised
+ * yet.
+ */
 export function dueAlarms(
   plans: readonly Alarm[],
   { watched }: AlarmsState,

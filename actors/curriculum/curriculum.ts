@@ -1,14 +1,18 @@
 /**
  * Curriculum: decides which groups of rollouts make up a step or an evaluation, and when the run is over.
  *
- * in   rollout.requested, weights.published, step.completed | rejected, group.selected | rejected, evaluation.completed, curriculum.advanced,
+ * in   rollout.requested, weights.published, step.completed | rejected, group.selected | rejected,
+ * evaluation.completed, curriculum.advanced,
  *      and the facts that stages.ts, tally.ts and alarms.ts fold
- * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed, tasks.measured,
+ * out  requests to render prompts (answered by rollout.requested and curriculum.advanced), stage.changed,
+ * tasks.measured,
  *      step.tallied, alarm.raised, run.finished
- * Invariant: a group's task follows from the group's index alone, and exactly one group replaces each rejected one; so two
+ * Invariant: a group's task follows from the group's index alone, and exactly one group replaces each rejected one; so
+ * two
  * runs of one seed ask for the same groups whatever the order of arrival. Groups of a step are requested only while
- * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw that came into the log only in
- * part is made again before any other, with the same tasks and orders.
+ * the step is at most `maxStaleness` ahead of the learner (DESIGN §6, staleness). A draw (a batch of new groups) of
+ * which
+ * the log holds only some requests is completed before any other draw, with the same tasks and start orders.
  */
 
 import type { Alarm } from '../../config'
@@ -43,29 +47,33 @@ import { nextTally, tally } from './tally'
 export interface CurriculumPlan extends OutlookPlan {
   readonly run: RunId
   readonly maxStaleness: number
-  /** Non-finite steps in a row after which the run stops. */
+  /** Upper bound on rejected (non-finite) optimizer steps in a row; at this number the run stops. */
   readonly maxRejectedSteps: number
   readonly alarms?: readonly Alarm[]
-  /** A problem is solved when its reward is above this. */
+  /** Reward above which a rollout counts as having solved its problem. */
   readonly positiveAbove?: number
 }
 
 /** Asks for the prompts of new groups; answered by their rollout.requested facts and one curriculum.advanced. */
 export interface DrawRequest {
   readonly kind: 'draw'
-  /** measure: to find how often the policy solves a problem, before a stage begins. */
+  /**
+   * train: for an optimizer step. eval: for an evaluation. measure: to count how often the policy solves each problem
+   * before a
+   * stage begins.
+   */
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly step: number
   readonly groups: readonly GroupId[]
-  /** Index of the first group's task. */
+  /** Index, in the task source, of the first group's task; later groups take the tasks behind it. */
   readonly cursor: number
   readonly order: number
   readonly minVersion: PolicyVersion
-  /** Index of the recipe's stage whose limits apply. */
+  /** Index of the recipe's stage whose rollout limits apply. */
   readonly stage?: number
-  /** Indices of the stage's problems, through which the cursor runs round; absent: all problems. */
+  /** Indices of the problems that the stage trains on; the cursor cycles through them. Absent: all problems. */
   readonly tasks?: readonly number[]
-  /** Places of the requests that an earlier attempt at this draw left in the log. */
+  /** Log positions of the requests that an earlier, interrupted attempt at this draw wrote. */
   readonly began?: readonly { readonly partition: number; readonly offset: number }[]
 }
 
@@ -77,7 +85,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   const { largest, overBecause, openEvaluation, isStageOver, isBetweenSteps, isEmptyStage } = curriculumOutlook(plan)
   const { stages = [], alarms = [], positiveAbove = 0 } = plan
   const observes = observesSteps(plan)
-  /** Cached, because a stage's problems change only with its measurements. */
+  /** Cached list of the stage's problems: it changes only when a measurement arrives. */
   let problems: { readonly state: StagesState; readonly tasks: readonly number[] | null } | undefined
   const tasksOf = (state: StagesState): readonly number[] | null => {
     if (problems?.state !== state) problems = { state, tasks: problemsOf(stages, state, state.index) }
@@ -114,8 +122,9 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 
   /**
-   * Makes a partial draw whole: groups that are in the log complete their requests, the others are requested as they would have
-   * been. Groups behind them are drawn later, except for an evaluation, which is one draw.
+   * Requests the missing rollouts of a draw that the log holds only in part, with the tasks that the first attempt
+   * would have
+   * used. Groups after the last one in the log are left to a later draw, except for an evaluation, which is one draw.
    */
   function drawAgain(
     state: CurriculumState,
@@ -136,7 +145,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     }
   }
 
-  /** Number of the last step that this stage may draw for. */
+  /** Number of the last optimizer step for which the current stage may request groups. */
   function lastStep(state: CurriculumState): number {
     if (isStageOver(state)) return Math.max(state.done, ...state.drawn.keys())
     const steps = stages[state.stages.index]?.until?.steps
@@ -157,7 +166,10 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     return [{ kind: 'draw', purpose: 'measure', ...common, stage: state.stages.index + 1 }]
   }
 
-  /** Facts that follow from the state since the last decision: tallies, alarms, measurements, the next stage. */
+  /**
+   * Facts that follow from the state since the last decision: step tallies, alarms, measurements of problems, the next
+   * stage.
+   */
   function noticed(state: CurriculumState, fx: Effects): Fact[] {
     const at = fx.now()
     const facts: Fact[] = []
@@ -211,7 +223,7 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
     if (rejections.length >= plan.maxRejectedSteps) {
       return ended('failed', `${rejections.length} steps in a row were rejected, the last one: ${rejections.at(-1)}`)
     }
-    // A run of no steps still makes its cold start.
+    // A run with zero steps still makes its cold start (supervised fine-tuning).
     const end = state.version === null ? undefined : overBecause(state)
     const isTold = !observes || state.tally.told >= state.done
     return end !== undefined && isTold && openEvaluation(state) === undefined ? ended(end.outcome, end.reason) : []
@@ -274,6 +286,6 @@ export function curriculum(plan: CurriculumPlan): Behaviour<CurriculumState, nev
   }
 }
 
-/** True if stages or alarms look at the tallies of steps. */
+/** True if the plan's stages or alarms depend on the tallied metrics of steps. */
 export const observesSteps = ({ stages = [], alarms = [] }: Pick<CurriculumPlan, 'stages' | 'alarms'>): boolean =>
   alarms.length > 0 || stages.some(stage => stage.until?.metric !== undefined)

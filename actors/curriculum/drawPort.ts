@@ -22,27 +22,38 @@ export interface DrawOptions {
   readonly groupSize: number
   readonly evaluationSamples: number
   readonly limits: RolloutLimits
-  /** Longest prompt, tokens. Default: what the context holds. */
+  /** Upper bound on a prompt's length, in tokens. Default: the context's size. */
   readonly promptTokens?: number | undefined
-  /** Limits of each of the recipe's stages, and the rollouts that each measures of a problem. */
+  /** For each stage of the recipe: its rollout limits, and the number of rollouts that measure each problem. */
   readonly stages?: readonly { readonly limits: RolloutLimits; readonly samples: number }[]
   readonly sampling: Sampling
   readonly evaluationLimits?: RolloutLimits
   readonly evaluationTemperature: number
   readonly deadlineMs: number
-  /** Tools that the model may call, and the schemas of those that its prompt describes. */
+  /**
+   * Names of the tools that the model may call (`tools`); schemas of the tools that its prompt describes
+   * (`shownTools`).
+   */
   readonly tools: readonly string[]
   readonly shownTools: readonly ToolSchema[]
-  /** Epoch of the curriculum that draws. Without it, its requests cannot be told from those of a later curriculum. */
+  /**
+   * Epoch of the curriculum that makes the draw. Without it, its requests cannot be told from those of a later
+   * curriculum.
+   */
   readonly learnerEpoch?: Epoch
   /** Resolves with the current end of every partition of `trajectories`. */
   readonly begins: () => Promise<readonly number[]>
 }
 
-/** Tasks in a row with too long a prompt after which the limits, and not the tasks, are at fault. */
+/**
+ * Number of tasks in a row with a too long prompt after which the draw fails: the limits, not the tasks, are at fault.
+ */
 const mostPassed = 1000
 
-/** One draw at a time: the next one begins at the cursor and the order that this one leaves. */
+/**
+ * Key under which all draws run one at a time: each draw begins at the task cursor and start order that the previous
+ * one left.
+ */
 export const drawKey = (_request: DrawRequest): string => 'draw'
 
 export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOptions, fx: Effects): Port<DrawRequest> {
@@ -66,8 +77,9 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
     let order = request.order
     let cursor = request.cursor
     /**
-     * Takes the next task. A task whose prompt is too long is not trained on; in an evaluation or measurement it counts as not
-     * solved.
+     * Takes the next task. A training task whose prompt is too long is skipped; in an evaluation or measurement it is
+     * kept and
+     * counts as not solved.
      */
     const next = async (): Promise<{ readonly task: Task; readonly tokens: Int32Array }> => {
       for (let passed = 0; ; passed++) {
@@ -88,7 +100,7 @@ export function drawPort(source: TaskSource, renderer: Renderer, options: DrawOp
           group,
           member,
           groupSize: members,
-          // Nothing trains on a measurement, as on an evaluation.
+          // Rollouts of a measurement are marked 'eval' because the learner must not train on them.
           purpose: purpose === 'measure' ? 'eval' : purpose,
           step,
           order: order++,
@@ -116,6 +128,6 @@ function promptTooLong(task: string, tokens: number, most: number): TroupeError 
     boundary: 'config',
     retriable: false,
     message: `no task's prompt fits: the prompt of task ${task} has ${tokens} tokens, at most ${most} are allowed`,
-    hint: 'raise limits.contextTokens (and limits.promptTokens), or shorten what precedes every problem: tools.inPrompt, data.system',
+    hint: 'raise limits.contextTokens (and limits.promptTokens), or shorten the text that precedes every problem: tools.inPrompt, data.system',
   })
 }

@@ -1,11 +1,15 @@
 /**
  * Evaluator: turns the rollouts of an evaluation into its result.
  *
- * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed      out  evaluation.completed
- * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged, failed
- * (also one that had not ended when its group closed), or without a reward; the latter two are left out and counted, never
- * taken as zero. For rewards between 0 and 1, pass@K is the mean over problems of the best sample. The standard error is that
- * of the mean over problems, with n − 1.
+ * in   curriculum.advanced (eval), rollout.requested | finished, reward.assigned | failed, group.closed      out
+ * evaluation.completed
+ * Invariant: pass@1 is the mean over problems of the mean reward of their samples. Every requested sample ends judged,
+ * failed
+ * (also a sample that had not ended when its group closed), or without a reward; failed samples and samples without a
+ * reward
+ * are left out and counted, never taken as zero. For rewards between 0 and 1, pass@K is the mean over problems of the
+ * best
+ * sample. The standard error is that of the mean over problems, with n − 1.
  */
 import { OrderedMap } from 'immutable'
 import type { EvaluationCompleted } from '../../messages/facts'
@@ -17,7 +21,7 @@ import { errorRateMetric } from './errorRate'
 interface Sample {
   readonly reward: number | null
   readonly failed: boolean
-  /** True if no reward could be had. */
+  /** True if the reward function gave no reward for this sample. */
   readonly unjudged: boolean
   readonly truncated: boolean
   readonly tokens: number
@@ -30,7 +34,7 @@ interface Evaluation {
   /** Samples per problem. */
   readonly groupSize: number
   readonly closed: ReadonlySet<GroupId>
-  /** A persistent map: with thousands of problems, copying a plain one for each fact would be most of the work. */
+  /** Persistent map: with thousands of problems, copying a plain map for each fact would be most of the work. */
   readonly samples: OrderedMap<TrajectoryId, Sample>
 }
 
@@ -40,7 +44,7 @@ export interface EvaluatorState {
   readonly completed: ReadonlySet<number>
 }
 
-/** Step after which the evaluation of this group is made; undefined for a group of no evaluation. */
+/** Number of the step after which the group's evaluation is made; undefined if the group belongs to no evaluation. */
 const stepOf = (group: GroupId): number | undefined => {
   const match = /^e(\d+)\./.exec(group)
   return match === null ? undefined : Number(match[1])
@@ -48,7 +52,7 @@ const stepOf = (group: GroupId): number | undefined => {
 
 const empty: Evaluation = { groups: [], groupSize: 0, closed: new Set(), samples: OrderedMap() }
 
-/** `positiveAbove`: a rollout whose reward is above this is a positive, whose tool errors are counted. */
+/** `positiveAbove`: reward above which a rollout is a positive; tool errors in positives are counted separately. */
 export function evaluator({ positiveAbove = 0 } = {}): Behaviour<EvaluatorState> {
   const change = (state: EvaluatorState, step: number | undefined, with_: (e: Evaluation) => Evaluation) => {
     if (step === undefined || state.completed.has(step)) return state

@@ -1,7 +1,7 @@
 /**
  * Conclusions from a curriculum's state: whether the run or its stage is over, and which evaluation is due.
  *
- * in   the plan; a state        out  answers about that state
+ * in   the plan of the run; a curriculum state        out  answers about that state
  * Invariant: pure; it only reads the state.
  */
 import type { RunFinished } from '../../messages/facts'
@@ -13,17 +13,20 @@ export interface OutlookPlan {
   readonly groupsPerStep: number
   readonly refillShare: number
   readonly evaluation: { readonly problems: number; readonly every: number }
-  /** Without a learner, a step is over when its groups are decided. */
+  /**
+   * True if a learner trains on the steps. Without a learner, a step is over when all of its groups are selected or
+   * rejected.
+   */
   readonly learns: boolean
   readonly stages?: readonly StagePlan[]
 }
 
 export function curriculumOutlook(plan: OutlookPlan) {
   const { stages = [] } = plan
-  /** Most groups of a step, refills included. */
+  /** Upper bound on the groups drawn for a step, including those that replace rejected groups. */
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
 
-  /** Returns why the run has no step left; undefined while it has one. */
+  /** Returns why the run has no further step; undefined while a step is left. */
   function overBecause(state: CurriculumState): { outcome: RunFinished['outcome']; reason: string } | undefined {
     if (state.done >= plan.steps) return { outcome: 'done', reason: 'all steps are done' }
     const dry = driedUp(state)
@@ -34,7 +37,8 @@ export function curriculumOutlook(plan: OutlookPlan) {
   }
 
   /**
-   * The next step has no group, even after all refills. If all rewards were equal, what was learned until then is evaluated.
+   * Returns why the run ends because every group of the next step was rejected, replacements included; else undefined.
+   * If all rewards were equal, the run stops with a final evaluation; otherwise it fails.
    */
   function driedUp(state: CurriculumState): { outcome: 'failed' | 'stopped'; reason: string } | undefined {
     const drawn = state.drawn.get(state.done + 1)
@@ -55,13 +59,13 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return end !== undefined && end.outcome !== 'failed'
   }
 
-  /** True if the next stage has to begin once the steps drawn for this one are over. */
+  /** True if the current stage is over: the next stage begins once the steps drawn for the current one are done. */
   const isStageOver = (state: CurriculumState): boolean =>
     state.stages.index < stages.length - 1 && stageOver(stages, state.stages, state.done) !== undefined
   const isBetweenSteps = (state: CurriculumState) =>
     state.asked.size === 0 && [...state.drawn.keys()].every(step => step <= state.done)
 
-  /** Step of the oldest evaluation that is due and has no result. */
+  /** Returns the step of the oldest evaluation that is due and has no result; undefined if all have one. */
   function openEvaluation(state: CurriculumState): number | undefined {
     for (let step = 0; step <= state.done; step++) {
       if (evaluatesAfter(state, step) && state.evaluations.get(step) !== 'completed') return step
@@ -69,7 +73,7 @@ export function curriculumOutlook(plan: OutlookPlan) {
     return undefined
   }
 
-  /** True for a stage that keeps no problem: it cannot begin. */
+  /** True if the next stage was measured and keeps no problem, so it cannot begin. */
   function isEmptyStage(state: CurriculumState): boolean {
     const next = stages[state.stages.index + 1]
     if (next?.problems === undefined || !isStageOver(state) || !isMeasured(stages, state.stages)) return false

@@ -1,10 +1,13 @@
 /**
- * Stages: which stage a run is in, when the next one begins, and of which problems it is made.
+ * Stages: which stage a run is in, when the next one begins, and which problems belong to it.
  *
  * in   stage.changed, step.tallied, curriculum.advanced (measure), reward.assigned, group.closed, tasks.measured
  * out  the stage that is due; how often the policy solved the measured problems
- * Invariant: pure. A switch follows from facts alone, and topics may be read in any order, since folding decides nothing.
- * A problem is solved as often as members have a reward above the bound; a member that failed to run solved nothing.
+ * Invariant: pure. A switch of stage follows from facts alone, and topics may be read in any order, since folding
+ * decides
+ * nothing. A problem's count of solutions is the number of its rollouts with a reward above the bound; a rollout that
+ * failed
+ * to run solved nothing.
  */
 import { Map as Persistent } from 'immutable'
 import type { Fact, Metrics } from '../../messages/facts'
@@ -14,9 +17,9 @@ import { isBeyond } from './alarms'
 interface MeasuredProblems {
   readonly samples: number
   readonly minSolved: number
-  /** Default: samples − 1. */
+  /** Upper bound on the solved samples of a problem that the stage keeps. Default: samples − 1. */
   readonly maxSolved?: number | undefined
-  /** Number of problems to measure. */
+  /** Number of problems that are measured before the stage begins. */
   readonly count: number
 }
 
@@ -41,11 +44,11 @@ interface Measured {
   readonly closed: boolean
 }
 
-/** Measurements for one stage. */
+/** How often the policy solved the problems that one stage measures. */
 interface Measuring {
-  /** Problems requested so far, in their order. */
+  /** Number of problems requested so far; they are requested in the order of the task source. */
   readonly asked: number
-  /** Groups of the draws without a result, by the first problem of the draw. */
+  /** Groups of each measuring draw that has no result yet, by the index of the draw's first problem. */
   readonly draws: ReadonlyMap<number, readonly GroupId[]>
   readonly solved: readonly (number | undefined)[]
 }
@@ -53,11 +56,11 @@ interface Measuring {
 export interface StagesState {
   /** Index of the current stage; −1 before the first has begun. */
   readonly index: number
-  /** Steps that were over when the stage began. */
+  /** Number of optimizer steps that were over when the stage began. */
   readonly began: number
   readonly metrics: ReadonlyMap<number, Metrics>
   readonly measuring: ReadonlyMap<number, Measuring>
-  /** A persistent map: a stage may measure every problem of a large set, and each fact changes one entry. */
+  /** Persistent map: a stage may measure every problem of a large set, and each fact changes one entry. */
   readonly groups: Persistent<GroupId, Measured>
 }
 
@@ -132,14 +135,16 @@ export function stageOver(plans: readonly StagePlan[], state: StagesState, done:
     const value = state.metrics.get(step)?.[until.metric]
     if (value === undefined) continue
     held = isBeyond(value, until) ? held + 1 : 0
-    // The condition has held for long enough, whatever the later steps say.
+    // The condition was met for the required number of steps; later steps cannot undo that.
     if (held >= until.for) return `${until.metric} of '${name}' is ${Number(value.toPrecision(4))} at step ${step}`
   }
   return undefined
 }
 
 /**
- * Next problems to measure for the next stage. At most two draws are open, so that none waits for the last rollout of one.
+ * Returns the next problems to measure for the next stage. At most two draws are open at a time, so that the second
+ * draw
+ * runs while the last rollouts of the first one finish.
  */
 export function nextMeasure(
   plans: readonly StagePlan[],
@@ -154,7 +159,7 @@ export function nextMeasure(
   return { from, groups: Array.from({ length: n }, (_, k) => measuredGroup(stage, from + k)) }
 }
 
-/** Draws for the next stage whose groups are all closed. */
+/** Returns the measuring draws for the next stage whose groups are all closed. */
 export function finishedMeasures({ measuring, groups, index }: StagesState): readonly {
   readonly from: number
   readonly solved: readonly number[]
@@ -165,7 +170,7 @@ export function finishedMeasures({ measuring, groups, index }: StagesState): rea
   })
 }
 
-/** True once everything that the next stage measures is known. */
+/** True once all problems that the next stage measures have a result. */
 export function isMeasured(plans: readonly StagePlan[], { measuring, index }: StagesState): boolean {
   const count = plans[index + 1]?.problems?.count ?? 0
   const { solved } = measuring.get(index + 1) ?? nothingMeasured
@@ -173,7 +178,10 @@ export function isMeasured(plans: readonly StagePlan[], { measuring, index }: St
   return true
 }
 
-/** Indices of a stage's problems: those that were solved as often as the stage wants; null: all problems. */
+/**
+ * Returns the indices of the problems that the policy solved as often as the stage demands; null if the stage takes all
+ * problems.
+ */
 export function problemsOf(
   plans: readonly StagePlan[],
   { measuring }: StagesState,

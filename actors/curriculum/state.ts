@@ -1,8 +1,11 @@
 /**
- * State of the curriculum: the groups drawn for each step, how they ended, and how far the run is.
+ * State of the curriculum: the groups drawn for each step, whether each was selected or rejected, and the steps done so
+ * far.
  *
- * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps        out  the state after them
- * Invariant: pure. A fact that comes twice changes nothing, and topics may be read in any order. Groups of finished steps are
+ * in   rollout.requested, curriculum.advanced, decisions about groups, the ends of steps        out  the state after
+ * them
+ * Invariant: pure. A fact that comes twice changes nothing, and topics may be read in any order. Groups of finished
+ * steps are
  * not kept.
  */
 import { Map as Persistent } from 'immutable'
@@ -20,26 +23,29 @@ interface Drawn {
   readonly reasons: Readonly<Record<string, number>>
 }
 
-/** A group that is requested in the log and that no `curriculum.advanced` names yet. */
+/** A group whose requests are in the log, but which no `curriculum.advanced` fact names yet. */
 interface Asked {
-  /** Start order of its first member. */
+  /** Start order of the group's first rollout among all rollouts of the run. */
   readonly order: number
   readonly size: number
   readonly at: Place
 }
 
-/** Place of the first of a group's requests. */
+/** Log position of the first request of a group. */
 interface Place {
   readonly partition: number
   readonly offset: number
 }
 
-/** A draw whose requests are (in part) in the log, and that no `curriculum.advanced` names. */
+/**
+ * A draw (a batch of new groups) that was interrupted: some of its requests are in the log, but no
+ * `curriculum.advanced` names it.
+ */
 export interface PartDraw {
   readonly purpose: CurriculumAdvanced['purpose']
-  /** Number in its groups' names: that of the step, or of the stage that is measured. */
+  /** Number that the names of the draw's groups begin with: the step, or the stage that is measured. */
   readonly number: number
-  /** Number of its first group, as in the groups' names. */
+  /** Number of the draw's first group, as in the groups' names. */
   readonly first: number
   readonly groups: readonly GroupId[]
   readonly began: readonly Place[]
@@ -49,14 +55,14 @@ export interface CurriculumState {
   readonly cursor: number
   readonly order: number
   readonly version: PolicyVersion | null
-  /** A persistent map: a refold may read all requests before the draws that they belong to. */
+  /** Persistent map: a refold may read all requests before the `curriculum.advanced` facts of their draws. */
   readonly asked: Persistent<GroupId, Asked>
-  /** Steps that are over, completed or rejected; steps count from 1. */
+  /** Number of steps that are over, completed or rejected; steps count from 1. */
   readonly done: number
-  /** Reason of the rejection of each of the newest steps; [] after a step that was not rejected. */
+  /** Reasons of the latest rejected steps in a row; empty after a step that was not rejected. */
   readonly rejections: readonly string[]
   readonly drawn: ReadonlyMap<number, Drawn>
-  /** Evaluations by the step after which they were made. */
+  /** Progress of each evaluation, by the step after which it is made. */
   readonly evaluations: ReadonlyMap<number, 'asked' | 'completed'>
   readonly finished: boolean
   readonly stages: StagesState
@@ -84,7 +90,7 @@ export const noneDrawn: Drawn = { groups: [], selected: new Set(), rejected: new
 const purposes: Readonly<Record<string, PartDraw['purpose']>> = { s: 'train', e: 'eval', m: 'measure' }
 const nameOf = (group: GroupId) => /^([sem]\d+)\.(\d+)$/.exec(group)
 
-/** Requests without a curriculum (older logs, embedding users) belong to no draw of ours. */
+/** Records a rollout request of a draw. Ignores requests that no curriculum made (older logs, embedding users). */
 export function ask(state: CurriculumState, fact: RolloutRequested, { partition, offset }: Origin): CurriculumState {
   const { group, member, groupSize: size, learnerEpoch } = fact
   if (learnerEpoch === undefined || fact.order < state.order) return state
@@ -94,8 +100,11 @@ export function ask(state: CurriculumState, fact: RolloutRequested, { partition,
 }
 
 /**
- * Draws follow one another, and each begins at the order that the one before it leaves. So the requests that no draw names form
- * one draw; the orders tell its first group, and all groups up to the last one in the log belong to it.
+ * Returns the interrupted draw; undefined if no request is without a draw. Draws follow one another, and each begins at
+ * the
+ * start order that the previous one left. So all requests that no `curriculum.advanced` names belong to one draw; their
+ * orders
+ * give its first group, and every group up to the last one in the log is part of it.
  */
 export function partDraw({ asked, order }: CurriculumState): PartDraw | undefined {
   const [earliest] = asked.sortBy(one => one.order).entries()

@@ -1,9 +1,10 @@
 /**
- * Tallies of steps: the metrics of a step's rollouts, for stages and alarms.
+ * Tallies of steps: sums up the metrics of each step's rollouts, for stages and alarms.
  *
  * in   curriculum.advanced, rollout.*, turn.*, reward.*, group.selected | rejected, step.*, record.refused
  * out  the metrics of a step that is over
- * Invariant: pure. A step is tallied once all of its groups are decided, so the result does not depend on the order in which
+ * Invariant: pure. A step is tallied once all of its groups are decided, so the result does not depend on the order in
+ * which
  * topics are read. Each rollout counts once.
  */
 import { Map as Persistent } from 'immutable'
@@ -26,31 +27,36 @@ interface Rollout {
 interface StepTally {
   readonly groups: ReadonlySet<GroupId>
   readonly rejected: ReadonlySet<GroupId>
-  /** Rejected groups whose rewards were all equal. */
+  /** Number of rejected groups whose rewards were all equal. */
   readonly equal: number
   readonly selected: ReadonlySet<GroupId>
-  /** A persistent map: a step has tens of thousands of rollouts, and each fact changes one entry. */
+  /** Persistent map: a step has tens of thousands of rollouts, and each fact changes one entry. */
   readonly rollouts: Persistent<TrajectoryId, Rollout>
   readonly turns: TurnSums
   readonly truths: Persistent<GroupId, string>
   /**
-   * Answers that plain arithmetic can judge as well (`settled`), and those on which it contradicts the grader (`differ`).
+   * Check of the mathematics grader: number of answers that plain arithmetic can judge as well (`settled`), and of
+   * those on
+   * which arithmetic contradicts the grader (`differ`).
    */
   readonly opinions: { readonly settled: number; readonly differ: number }
-  /** Metrics of the update; the policy version before it; the time at which the step was over. */
+  /**
+   * update: metrics of the optimizer update. version: policy version before the update. endedAt: time at which the step
+   * was over.
+   */
   readonly update: Metrics
   readonly version: number | null
   readonly endedAt: number | null
 }
 
 export interface TallyState {
-  /** Newest step that was tallied. */
+  /** Number of the newest step that was tallied. */
   readonly told: number
   /** Metrics of the latest tallied steps, oldest first. */
   readonly history: readonly Metrics[]
-  /** Refused records by their origin, with the time at which each was written. */
+  /** Time at which each refused (undecodable) record was written, by the record's origin. */
   readonly refused: Persistent<string, number>
-  /** Number of refused records that a tally has counted. */
+  /** Number of refused records that a step's tally has already counted. */
   readonly refusedTold: number
   readonly steps: ReadonlyMap<number, StepTally>
 }
@@ -71,10 +77,10 @@ const none: StepTally = {
 
 export const noTallies: TallyState = { told: 0, history: [], refused: Persistent(), refusedTold: 0, steps: new Map() }
 
-/** Upper bound on the refused records that are kept apart; a run with more is as broken. */
+/** Upper bound on the refused records that the tally remembers; beyond it, further ones change nothing that matters. */
 const mostRefused = 10_000
 
-/** Step that a group was drawn for; undefined for a group that is not trained on. */
+/** Number of the step that a group was drawn for; undefined for a group that is not trained on. */
 const stepOf = (group: GroupId): number | undefined => {
   const found = /^s(\d+)\./.exec(group)
   return found === null ? undefined : Number(found[1])
@@ -153,7 +159,7 @@ export function tally(state: TallyState, fact: Fact): TallyState {
   }
 }
 
-/** Metrics of the oldest step up to `done` that is not tallied yet and whose groups are all decided. */
+/** Returns the metrics of the oldest untallied step up to `done`; undefined until all of its groups are decided. */
 export function nextTally(
   state: TallyState,
   done: number,
@@ -170,7 +176,8 @@ export function nextTally(
 }
 
 /**
- * Verdict of plain arithmetic on an answer that the mathematics grader judged; undefined where arithmetic cannot tell.
+ * Returns the verdict of plain arithmetic on an answer that the mathematics grader judged; undefined where arithmetic
+ * cannot decide.
  */
 export const opinionOn = ({ answer, how }: RewardAssigned, truth: string): boolean | undefined =>
   how === 'integer' || how.startsWith('math-verify') ? checkByArithmetic(answer, truth) : undefined

@@ -1,12 +1,12 @@
 /**
- * Trends: metrics of a step in comparison with the steps before it.
+ * Trends: compares the metrics of a step with those of the steps before it.
  *
  * in   metrics of the earlier steps, oldest first, and of this step        out  ratios and differences, as metrics
- * Invariant: pure. A trend is left out if there are too few steps for it, or if a step lacks its metric.
+ * Invariant: pure. A trend is left out if too few steps precede it, or if a step lacks its metric.
  */
 import type { Metrics } from '../../messages/facts'
 
-/** Steps that trends look back on. */
+/** Number of earlier steps that trends are computed from. */
 export const trendSteps = 20
 const half = 5
 
@@ -35,14 +35,14 @@ function toMedian(before: readonly Metrics[], now: Metrics, name: string): numbe
   return median > 0 ? value / median : undefined
 }
 
-/** Drop from the best five steps in a row to the latest five. */
+/** Difference between the best mean over five steps in a row and the mean of the latest five. */
 function dropOf(values: readonly number[]): number | undefined {
   if (values.length < 2 * half) return undefined
   const means = Array.from({ length: values.length - half + 1 }, (_, at) => mean(values.slice(at, at + half)))
   return Math.max(...means) - means.at(-1)!
 }
 
-/** Share of failed calls in positives while it does not fall although the reward rises; else 0. */
+/** Share of failed tool calls in positive rollouts if it does not fall although the reward rises; else 0. */
 function despite(rewards: readonly number[], errors: readonly number[]): number | undefined {
   if (rewards.length < 2 * half || errors.length < 2 * half) return undefined
   const rise = (values: readonly number[]) => mean(values.slice(-half)) - mean(values.slice(-2 * half, -half))

@@ -9,11 +9,11 @@ import type { Metrics, TrajectoryFact } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
 
 interface Open {
-  /** The turn that is under way. */
+  /** Number of the trajectory's turn that is under way. */
   readonly turn: number
   readonly attempt: number
   readonly contextTokens: number
-  /** Tokens of the trajectory that an engine has computed before, so a cache could have held them. */
+  /** Number of the trajectory's tokens that an engine has computed before, so its cache could have kept them. */
   readonly computed: number
 }
 
@@ -23,7 +23,7 @@ export interface TurnSums {
   readonly sampled: number
   readonly recomputed: number
   readonly preemptions: number
-  /** Sum over sampled tokens of the version that sampled each. */
+  /** Sum, over the sampled tokens, of the number of the policy version that sampled each. */
   readonly versions: number
 }
 
@@ -47,7 +47,7 @@ export function addTurn(sums: TurnSums, fact: TurnFact): TurnSums {
     (sum, { start, end, policyVersion }) => sum + (end - start) * policyVersion,
     0,
   )
-  // Tokens sampled before an interruption are kept and trained on; the attempt is over.
+  // An interrupted attempt is over; its sampled tokens are kept and trained on.
   const sampled = sums.sampled + fact.tokens.length
   const versions = sums.versions + ofSegments
   if (fact.type === 'turn.interrupted') {
@@ -67,7 +67,10 @@ export function addTurn(sums: TurnSums, fact: TurnFact): TurnSums {
 export const endTrajectory = (sums: TurnSums, trajectory: TrajectoryId): TurnSums =>
   sums.open.has(trajectory) ? { ...sums, open: sums.open.delete(trajectory) } : sums
 
-/** `version`: the policy version that the step trained, before its update. A metric without a turn is left out. */
+/**
+ * Returns the sums as metrics. `version`: the policy version before the step's update. Metrics that no turn supports
+ * are left out.
+ */
 export function turnMetrics({ turns, sampled, recomputed, preemptions, versions }: TurnSums, version: number): Metrics {
   if (turns === 0 || sampled === 0) return {}
   return {

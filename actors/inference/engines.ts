@@ -1,9 +1,11 @@
 /**
  * The engines of a run, as its recipe names them: local processes, servers that somebody else started, or a file.
  *
- * in   the recipe's engine, the model's directory        out  for each engine its name, how to start it, how long to try
- * Invariant: a server that does not answer when the run begins, or does not fit it, ends the run with the reason. The run
- * waits for a server that goes away later, while the other engines go on.
+ * in   the recipe's engine, the model's directory        out  for each engine its name, how to start it, its restart
+ * policy
+ * Invariant: a server that does not answer when the run begins, or does not match the model, ends the run with the
+ * reason.
+ * If a server goes away later, the run waits for it while the other engines go on.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -24,20 +26,23 @@ import { fileEngine } from './fileEngine'
 import { modelTraits } from './modelTraits'
 import { type SharedRenderer, sharedRenderer } from './sharedRenderer'
 
-/** `run`, `bus`, …: the run that the engines belong to, where its log lies beside the recorded one. */
+/**
+ * Options of a run's engines. `run`, `bus`, …: the run that the engines belong to, if its log lies beside the recorded
+ * one.
+ */
 export interface EnginesOptions extends Partial<OwnLog> {
   readonly config: RecipeConfig
   readonly log: Log
   readonly learns: boolean
-  /** Starts engines other than the recipe's, for embedding and benchmarks. */
+  /** Starts an engine in place of those that the recipe names, for embedding and benchmarks. */
   readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
 }
 
 export interface PlannedEngine {
   readonly id: EngineId
-  /** `signal` aborts when the engine is no longer wanted. */
+  /** Starts the engine. `signal` aborts when the engine is no longer wanted. */
   start(signal?: AbortSignal): Promise<Engine>
-  /** Restart policy, where it is not that of a process of ours. */
+  /** Restart policy, where it differs from that of the processes that Troupe starts itself. */
   readonly restart?: Partial<RestartPolicy>
 }
 
@@ -46,7 +51,10 @@ export interface PlannedEngines {
   close(): Promise<void>
 }
 
-/** We cannot restart a server of somebody else: it is polled, less and less often. */
+/**
+ * Restart policy for a server that somebody else runs: Troupe cannot restart it, so it polls the server at growing
+ * intervals.
+ */
 const waitForServer: Partial<RestartPolicy> = {
   maxRestarts: Number.MAX_SAFE_INTEGER,
   withinMs: 600_000,
@@ -55,8 +63,9 @@ const waitForServer: Partial<RestartPolicy> = {
 }
 
 /**
- * Plans the engines, named `<name>-<k>`, by default after their kind. `reader` reads the tokens of servers and files.
- * Default: one that this function starts with the first engine that asks, and closes.
+ * Plans the engines and names them `<name>-<k>`; the default name is the engine's kind. `reader` decodes the tokens of
+ * servers
+ * and recorded files; by default this function starts a renderer with the first engine that needs it, and closes it.
  */
 export function engines(
   options: EnginesOptions,
@@ -143,11 +152,15 @@ async function startServer(
       return engine
     }
     default:
-      throw new Error(`a ${kind} engine has no URL`)
+      throw new Error(`engine kind '${kind}' is not a server and has no URL`)
   }
 }
 
-/** Before it was ever up, waiting is pointless: the address or the server is wrong. */
+/**
+ * Makes the first start fail at once when the server is unreachable: until it was up once, the address or the server is
+ * wrong,
+ * and waiting is pointless.
+ */
 function atFirst(start: () => Promise<Engine>): () => Promise<Engine> {
   let wasUp = false
   return async () => {

@@ -1,5 +1,6 @@
 /**
- * Engines that need neither a model nor a server: a recorded run's answers, or an engine model lived in real time.
+ * Engines that need neither a model nor a server: a recorded run's answers, or a simulated engine that runs in real
+ * time.
  *
  * in   the recipe's engine        out  how to start one of them
  * Invariant: the first engine that starts opens and reads the log or the file, once for all of them.
@@ -28,7 +29,8 @@ export interface FileEngine {
 }
 
 /**
- * Checks what can be checked before the run exists. @throws TroupeError engine.no_recording, config.bad_engine, config.invalid
+ * Checks, before the run exists, that the engine's model file or recording can be read.
+ * @throws TroupeError engine.no_recording, config.bad_engine, config.invalid
  */
 export async function checkFileEngine(options: FileEngineOptions): Promise<void> {
   const { kind, recording = '', modelFile = '' } = options.config.engine
@@ -37,7 +39,8 @@ export async function checkFileEngine(options: FileEngineOptions): Promise<void>
 }
 
 /**
- * Its `start` throws TroupeError engine.no_recording, engine.empty_recording, engine.unfit, config.bad_engine, config.invalid.
+ * Creates the recorded or the simulated engines. The result's `start` throws TroupeError engine.no_recording,
+ * engine.empty_recording, engine.unfit, config.bad_engine, config.invalid.
  */
 export function fileEngine(options: FileEngineOptions, renderer: SharedRenderer): FileEngine {
   return options.config.engine.kind === 'recorded' ? recorded(options, renderer) : simulated(options, renderer)
@@ -51,7 +54,10 @@ function simulated({ config, log }: FileEngineOptions, renderer: SharedRenderer)
     async start(id, modelDirectory) {
       if (model === undefined) {
         model = readEngineModel(modelFile)
-        log.info({ model: model.name, file: modelFile, speed }, 'engines are simulated: their tokens mean nothing')
+        log.info(
+          { model: model.name, file: modelFile, speed },
+          'engines are simulated: the tokens that they generate mean nothing',
+        )
       }
       const { vocabulary } = await modelTraits(modelDirectory)
       return simulatedEngine({

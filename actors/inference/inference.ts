@@ -3,7 +3,8 @@
  *
  * in   turn.assign, trajectory.evict (for this engine), weights.published, ticks
  * out  turn.completed | turn.interrupted, weights.applied, engine.status: all through requests to the engine
- * Invariant: every assignment is answered by a fact that echoes its attempt. The state holds nothing that a restart would
+ * Invariant: every assignment is answered by a fact that echoes its attempt. The state holds nothing that a restart
+ * would
  * lose: the coordinator asks again for the turns of an engine that died.
  */
 import type { AssignTurn, EvictTrajectory, GenerateTurn } from '../../messages/commands'
@@ -18,7 +19,7 @@ export type InferenceRequest =
   | { readonly kind: 'status' }
 
 export interface InferenceState {
-  /** Newest published weights. */
+  /** Newest weights that the learner published. */
   readonly weights: WeightsPublished | null
 }
 

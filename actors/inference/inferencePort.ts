@@ -1,10 +1,13 @@
 /**
  * Port of inference to its engine: one assignment, one answer.
  *
- * in   requests of the inference behaviour        out  turn.completed | turn.interrupted, weights.applied, engine.status
- * Invariant: every generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends the older one,
- * whose tokens so far are in its fact. A newer attempt of the same turn from the same context takes the running generation
- * over instead and writes the only fact; else a turn that is asked again because it takes long would never end.
+ * in   requests of the inference behaviour        out  turn.completed | turn.interrupted, weights.applied,
+ * engine.status
+ * Invariant: every generation ends in a fact that echoes its attempt. A newer attempt of a trajectory ends the older
+ * one,
+ * whose tokens so far are in its fact. But a newer attempt of the same turn from the same context takes over the
+ * running
+ * generation and writes the only fact; otherwise a slow turn that is asked again would never end.
  */
 
 import { type Engine, type GenerateRequest, type Generation, GenerationLost } from '../../backends/engines/engine'
@@ -32,24 +35,26 @@ export const inferenceKey = (request: InferenceRequest): string => {
 }
 
 interface Running {
-  /** Request id at the engine. */
+  /** Id of the generation's request at the engine. */
   readonly id: string
   readonly ask: GenerateTurn
   readonly generation: Promise<Generation>
-  /** Earlier attempts that waited for this generation. */
+  /** Number of earlier attempts of the turn that waited for this generation. */
   readonly before: number
-  /** True once a newer attempt waits for the generation. */
+  /** True once a newer attempt of the turn waits for this generation. */
   isTakenOver: boolean
 }
 
-/** Reason of `turn.interrupted` by the error's code. */
+/** Reasons for `turn.interrupted`, by the code of the engine's error. */
 const reasons: Readonly<Record<string, TurnInterrupted['reason']>> = {
   'engine.context_exceeded': 'too-long',
   'engine.not_recorded': 'not-recorded',
   'engine.lost': 'engine-lost',
 }
 
-/** Upper bound on attempts that take one generation over; then a hanging generation is ended. */
+/**
+ * Upper bound on the attempts that take over one generation; beyond it, the generation counts as hanging and is ended.
+ */
 const mostBefore = 10
 
 const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.attempt}`
@@ -58,7 +63,7 @@ const requestId = (ask: GenerateTurn) => `${ask.trajectory}#${ask.turn}#${ask.at
 export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Port<InferenceRequest> {
   /** Running generation of each trajectory, under its latest attempt. */
   const current = new Map<TrajectoryId, Running>()
-  /** Requested weights, and the latest load: loads run one after the other. */
+  /** updates: number of weight updates requested. updating: the latest load; loads run one after the other. */
   let updates = 0
   let updating: Promise<unknown> = Promise.resolve()
 
@@ -128,7 +133,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
         const taken = isAdapter ? adapterOf(request.weights, adapter.digest) : request.weights
         const directory = await weightsHere(taken, { signal })
         const updated = updating.then(async () => {
-          // An older version that arrives after a newer one is not loaded over it.
+          // An older weights version that arrives after a newer one is skipped.
           if (turn < updates) return false
           await engine.updateWeights({ version, digest: taken.digest, directory, keepKv, isAdapter })
           return true
@@ -146,7 +151,7 @@ export function inferencePort(engine: Engine, keepKv: boolean, fx: Effects): Por
   }
 }
 
-/** True for attempts of a turn with one seed and one beginning: they sample the same tokens. */
+/** True if two attempts of a turn have the same seed and the same context, so they sample the same tokens. */
 function isShared({ ask: one, before }: Running, other: GenerateTurn): boolean {
   const isSame = one.turn === other.turn && one.seed === other.seed && one.context.length === other.context.length
   return isSame && one.maxTokens === other.maxTokens && before < mostBefore

@@ -2,9 +2,11 @@
  * Joins an engine to a run: announces it to the scheduler, and starts the inference actor that drives it.
  *
  * in   an open engine of any kind        out  engine.joined, the facts of inference, engine.left
- * Invariant: engine.joined is in the log before the engine is driven, engine.left after the last turn. An engine that the
- * scheduler sent away (it was silent, or turn after turn failed), or that could not take new weights, joins again after its
- * rest. The engine stays the caller's: this file neither watches nor closes it.
+ * Invariant: engine.joined is in the log before the engine is driven, engine.left after the last turn. An engine that
+ * the
+ * scheduler removed (it sent no status, or turn after turn failed), or that could not load new weights, joins again
+ * after a
+ * pause. The caller owns the engine: this file neither watches nor closes it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Engine } from '../../backends/engines/engine'
@@ -19,25 +21,25 @@ import { type InferenceRequest, inference } from './inference'
 import { inferenceKey, inferencePort } from './inferencePort'
 
 export interface JoinOptions {
-  /** Policy version that the engine has already. Default: none until it has applied `weights.published`. */
+  /** Policy version that the engine has loaded already. Default: none until it has applied `weights.published`. */
   readonly version?: number
-  /** Keep KV of older weights when new ones are loaded. Default false. */
+  /** True to keep the KV cache of older weights when new ones are loaded. Default: false. */
   readonly keepKv?: boolean
-  /** Takes the error when the engine cannot join again, or its actor gave up. Default: the error is logged. */
+  /** Receives the error when the engine cannot join again or its actor gave up. Default: the error is logged. */
   readonly onFailed?: (error: Error) => void
 }
 
 export interface Joined {
-  /** Stops driving the engine, without engine.left: for the end of the whole run. */
+  /** Stops driving the engine without writing engine.left; used when the whole run ends. */
   close(options?: CloseOptions): Promise<void>
-  /** Stops driving the engine and writes engine.left: its turns go to other engines when they are asked again. */
+  /** Stops driving the engine and writes engine.left, so that the scheduler gives its turns to other engines. */
   leave(reason: string): Promise<void>
 }
 
-/** Upper bound on failed updates in a row; one more is a failure of the inference actor. */
+/** Upper bound on failed weight updates in a row; one more fails the inference actor. */
 const mostFailedUpdates = 10
 
-/** Resolves when the engine is driven. A caller may join the same engine again only after `leave`. */
+/** Joins the engine; resolves when the engine is driven. A caller may join the same engine again only after `leave`. */
 export async function joinEngine(
   { journal, fx, host, log }: Pick<Embedded, 'journal' | 'fx' | 'host' | 'log'>,
   engine: Engine,
@@ -47,9 +49,9 @@ export async function joinEngine(
   const { onFailed = (error: Error) => log.error({ engine: id, err: error }, 'an engine could not join again') } =
     options
   const port = inferencePort(engine, options.keepKv ?? false, fx)
-  /** Version that the engine was opened with, until it takes another. */
+  /** Policy version that the engine was opened with; undefined once it has loaded another. */
   let version = options.version === undefined ? undefined : policyVersion(options.version)
-  /** Error of the latest status request, while status requests fail. */
+  /** Error of the latest status request; undefined once a status request succeeds. */
   let silence: Error | undefined
   let failedUpdates = 0
   const perform: Port<InferenceRequest> = async (request, signal) => {
@@ -67,16 +69,17 @@ export async function joinEngine(
         await leaveFor(`it could not take version ${request.weights.version}: ${thrown.message}`)
         return undefined
       }
-      // Without a status the scheduler sends this engine away; its running turns and the other engines go on.
+      // A failed status request must not end the actor: the scheduler removes the silent engine, and its running turns
+      // go on.
       if (request.kind !== 'status') throw thrown
-      if (silence === undefined) log.warn({ engine: id, err: thrown }, 'an engine does not say how it is')
+      if (silence === undefined) log.warn({ engine: id, err: thrown }, 'an engine did not answer the status request')
       silence = asError(thrown)
       return undefined
     }
   }
 
   let driving: Host | undefined
-  /** Offset of the latest engine.joined of this engine. */
+  /** Log offset of the latest engine.joined of this engine. */
   let joinedAt = -1
   const over = new AbortController()
 
@@ -101,7 +104,11 @@ export async function joinEngine(
     await journal.append([{ type: 'weights.applied', at: fx.now(), engine: id, version, digest: '' }])
   }
 
-  /** Leaves because of failed weights, for which all other engines would wait. The engine takes them when it joins again. */
+  /**
+   * Leaves because a weight update failed; otherwise all other engines would wait for it. The engine loads the weights
+   * when it
+   * joins again.
+   */
   async function leaveFor(reason: string): Promise<void> {
     const retryAfterMs = restAfter(failedUpdates - 1)
     await journal.append([{ type: 'engine.left', at: fx.now(), engine: id, reason, retryAfterMs }])
@@ -110,7 +117,7 @@ export async function joinEngine(
   async function joinAgain({ reason, retryAfterMs = 0 }: EngineLeft, offset: number): Promise<void> {
     if (over.signal.aborted || offset < joinedAt) return
     const why = silence === undefined ? {} : { err: silence }
-    log.warn({ engine: id, reason, retryAfterMs, ...why }, 'an engine rests; it joins again')
+    log.warn({ engine: id, reason, retryAfterMs, ...why }, 'an engine left the run and joins again after a pause')
     await stop()
     await sleep(retryAfterMs, undefined, { signal: over.signal, ref: false }).catch(() => {})
     if (!over.signal.aborted) await join()
@@ -130,7 +137,7 @@ export async function joinEngine(
   }
 
   const { next: begin } = await journal.offsets('runs', 0)
-  /** Tail of the queue of joins and rests: one after the other. */
+  /** Last element of a promise chain that runs joins and pauses one after the other. */
   let before = join()
   await before
   const following = await journal.follow(
@@ -143,7 +150,7 @@ export async function joinEngine(
     async entries => {
       for (const { message, offset } of entries) {
         if (message.type !== 'engine.left' || message.engine !== id) continue
-        // Not awaited: closing an actor takes longer than a batch may.
+        // Not awaited: closing an actor takes longer than handling a batch of records may take.
         before = before.then(() => joinAgain(message, offset)).catch(failed)
       }
     },
@@ -166,6 +173,8 @@ export async function joinEngine(
   }
 }
 
-/** True for errors after which the same engine may succeed later. A lost engine is restarted by its process actor. */
+/**
+ * True for errors after which the same engine may succeed later. Not for a lost engine: its process actor restarts it.
+ */
 const mayTryAgain = (thrown: unknown): thrown is TroupeError =>
   thrown instanceof TroupeError && thrown.retriable && thrown.code !== 'engine.lost'

@@ -1,4 +1,4 @@
-/** Fields of a model's config.json that its engines must agree with. */
+/** Reads the fields of a model's config.json that its engines must agree with. */
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
@@ -9,7 +9,10 @@ interface ModelConfig {
   readonly text_config?: ModelConfig
 }
 
-/** @throws TroupeError config.no_vocabulary. The embedding may have more rows than the tokenizer has tokens. */
+/**
+ * Reads the model's traits. The embedding may have more rows than the tokenizer has tokens. @throws TroupeError
+ * config.no_vocabulary
+ */
 export async function modelTraits(modelDirectory: string): Promise<{ vocabulary: number; tiedHead: boolean }> {
   const file = join(modelDirectory, 'config.json')
   const config = JSON.parse(await readFile(file, 'utf8')) as ModelConfig
@@ -18,7 +21,7 @@ export async function modelTraits(modelDirectory: string): Promise<{ vocabulary:
   throw new TroupeError('config.no_vocabulary', {
     boundary: 'config',
     retriable: false,
-    message: `${file} has no vocab_size`,
-    hint: 'give the directory of a causal language model: model.path',
+    message: `${file} has no field vocab_size`,
+    hint: 'set model.path to the directory of a causal language model',
   })
 }

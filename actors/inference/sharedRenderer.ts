@@ -2,8 +2,9 @@
  * One renderer process for several engines: decodes their tokens and encodes their texts.
  *
  * in   how to start a renderer        out  decode and encode, by the process that is alive
- * Invariant: the first call starts it, and the first call after its death or failed start starts it anew, so its death never
- * breaks the engines for good.
+ * Invariant: the first call starts the process, and so does the first call after its death or failed start; a
+ * renderer's
+ * death therefore never breaks the engines for good.
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -12,7 +13,7 @@ import { TroupeError } from '../../runtime/errors'
 type Started = Pick<Renderer, 'decode' | 'encode'> & { readonly lost: Promise<Error>; close(): Promise<void> }
 
 export interface SharedRenderer extends Pick<Renderer, 'decode' | 'encode'> {
-  /** Resolves once a renderer is alive; rejects as its start does. */
+  /** Resolves once a renderer process is alive; rejects if it cannot be started. */
   ready(): Promise<void>
   close(): Promise<void>
 }
