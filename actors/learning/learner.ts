@@ -3,9 +3,11 @@
  *
  * in   learner.claimed, curriculum.advanced, group.selected | rejected, step.*, weights.published, checkpoint.saved
  * out  step.started; requests to train (answered by checkpoint.saved, weights.published, step.completed | rejected)
- * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step is
- * finished with that batch whatever dies, from the newest checkpoint and the steps since. The learner's facts carry the epoch
- * of the latest claim; `fenced` hides from it what an earlier learner says after that claim.
+ * Invariant: `step.started` fixes the batch, ordered by group and member, before anything is computed. A started step
+ * is
+ * finished with that batch whatever process dies, from the newest checkpoint and the steps since. The learner's facts
+ * carry
+ * the epoch of the latest claim; `fenced` hides from it the facts that an earlier learner writes after that claim.
  */
 
 import type { StageReset } from '../../backends/trainer/trainer'
@@ -20,7 +22,7 @@ export interface LearnerPlan {
   readonly steps: number
 }
 
-/** Place in the log where a group's facts begin. */
+/** Log position at which a group's facts begin. */
 interface GroupPlace {
   readonly partition: number
   readonly offset: number
@@ -32,12 +34,12 @@ interface Gathered {
   readonly rejected: ReadonlySet<GroupId>
 }
 
-/** A step whose batch is fixed. */
+/** An optimizer step whose batch is fixed. */
 export interface Batch {
   readonly started: StepStarted
   readonly groups: readonly GroupSelected[]
   readonly places: ReadonlyMap<GroupId, GroupPlace>
-  /** What the stage that begins with this step asks of the trainer first. */
+  /** Reset of the trainer before this step, if a stage begins with it. */
   readonly reset?: StageReset
   /** Metrics of the step; null until it is over. */
   readonly metrics: Metrics | null
@@ -45,16 +47,16 @@ export interface Batch {
 }
 
 export interface LearnerState {
-  /** Offset of the latest `learner.claimed`. */
+  /** Offset of the latest `learner.claimed`; the learner's facts carry it. */
   readonly epoch: Epoch
   readonly published: PolicyVersion | null
   readonly checkpoint: { readonly step: number; readonly name: string } | null
   readonly done: number
   readonly gathered: ReadonlyMap<number, Gathered>
   readonly places: ReadonlyMap<GroupId, GroupPlace>
-  /** Batches since the newest checkpoint, oldest first; the last one may still be open. */
+  /** Batches of the steps since the newest checkpoint, oldest first; the last one may still be training. */
   readonly batches: readonly Batch[]
-  /** Resets by the step before which they happen. */
+  /** Resets of the trainer, by the number of the step that each precedes. */
   readonly resets: ReadonlyMap<number, StageReset>
   readonly finished: boolean
 }
@@ -63,12 +65,12 @@ export type LearnerRequest =
   | { readonly kind: 'cold-start'; readonly epoch: Epoch }
   | {
       readonly kind: 'train'
-      /** Epoch under which the step is completed, whichever process started it. */
+      /** Epoch of the learner that completes the step, even if another process started it. */
       readonly epoch: Epoch
       readonly batch: Batch
       readonly version: PolicyVersion
       readonly checkpoint: { readonly step: number; readonly name: string }
-      /** Finished steps that no checkpoint covers: the trainer computes them again if it lost them. */
+      /** Finished steps since the newest checkpoint; the trainer computes them again if it lost their result. */
       readonly since: readonly Batch[]
     }
 
@@ -77,7 +79,9 @@ const none: Gathered = { requested: new Set(), selected: new Map(), rejected: ne
 export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, LearnerRequest> {
   const largest = Math.floor(plan.groupsPerStep * (1 + plan.refillShare))
 
-  /** Builds the batch of the next step once all of its groups are decided and no more will come. */
+  /**
+   * Builds the batch of the next step; undefined until all of its groups are decided and no further group will come.
+   */
   function start(state: LearnerState, fx: Effects): StepStarted | undefined {
     const step = state.done + 1
     const gathered = state.gathered.get(step)
@@ -171,7 +175,7 @@ export function learner(plan: LearnerPlan): Behaviour<LearnerState, never, Learn
   }
 }
 
-/** The first decision about a group counts. */
+/** Records whether a group was selected or rejected; only the first such decision counts. */
 const isDecided = (gathered: Gathered, group: GroupId) => gathered.selected.has(group) || gathered.rejected.has(group)
 
 const placeOf = (origin: Origin): GroupPlace => ({ partition: origin.partition, offset: origin.offset })

@@ -3,9 +3,10 @@
  *
  * in   cold-start and train requests
  * out  checkpoint.saved, weights.published and step.completed, or step.rejected
- * Invariant: before a step is trained, the trainer holds the state that the earlier steps left. If it lost that state (a
- * crash, a resume), it loads the newest checkpoint and repeats the recorded batches since, whose losses must come out as
- * recorded. `step.completed` is written last, after everything that it stands for is durable.
+ * Invariant: before a step is trained, the trainer holds the state that the earlier steps left. If it lost that state
+ * (a
+ * crash, a resume), it loads the newest checkpoint and repeats the recorded batches since; the losses must equal the
+ * recorded ones. `step.completed` is written last, after the weights and the checkpoint are durable.
  */
 import { readdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -32,7 +33,7 @@ import { curriculumAfter, isReplaced, noCurriculum } from '../ownership/fencing'
 import type { Batch, LearnerRequest } from './learner'
 
 export interface LearnerPortOptions {
-  /** Resolves with the trainer, which is started anew if it was lost. */
+  /** Resolves with the trainer; starts it again first if its process was lost. */
   readonly trainer: () => Promise<Trainer>
   readonly journal: Journal
   /** Root directory of checkpoints and weights. */
@@ -42,7 +43,7 @@ export interface LearnerPortOptions {
   readonly grpo: GrpoOptions
   readonly checkpointEvery: number
   readonly keepVersions: number
-  /** Demonstrations as token ids, and how to train on them. Without it, version 0 is the model as it was given. */
+  /** Demonstrations as token ids, and how to train on them. Without it, version 0 is the unchanged initial model. */
   readonly coldStart?: { readonly options: SftOptions; readonly examples: () => Promise<readonly SftExample[]> }
   readonly onColdStart: (done: number, loss: number) => void
   readonly fx: Effects
@@ -52,7 +53,10 @@ export interface LearnerPortOptions {
 /** Relative difference between a recomputed and a recorded loss above which a warning is logged. */
 const recomputedTolerance = 1e-3
 
-/** Errors of a batch that cannot be trained on and changed nothing: such a batch is data, not a crash. */
+/**
+ * Codes of errors after which the step is rejected and the trainer's state is unchanged: the batch is at fault, not the
+ * trainer.
+ */
 const batchFaults: ReadonlySet<string> = new Set([
   'trainer.not_finite',
   'trainer.empty_batch',
@@ -65,10 +69,11 @@ export const learnerKey = (request: LearnerRequest): string =>
 
 export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
   const { journal, fx, log } = options
-  /** The trainer, and the step whose state it holds. */
+  /** The trainer, and the number of the step whose resulting state it holds. */
   let held: { readonly trainer: Trainer; readonly step: number } | undefined
 
-  // Each epoch has names of its own: a learner that was replaced and does not know it writes beside the next one.
+  // File names carry the epoch: a learner that does not know that it was replaced cannot overwrite its successor's
+  // files.
   const under = (name: string, epoch: Epoch) => (epoch > 0 ? `${name}-e${epoch}` : name)
   const versionName = (version: number) => `v${String(version).padStart(6, '0')}`
   const checkpointPath = (name: string) => join(options.directory, 'checkpoints', name)
@@ -89,12 +94,12 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return [...saved, published]
   }
 
-  /** Removes versions that are not checkpoints once they are `keepVersions` old. */
+  /** Removes the weights that are `keepVersions` versions old, unless they are part of a checkpoint. */
   async function removeOld(version: PolicyVersion): Promise<void> {
     const old = version - options.keepVersions
     if (old < 0) return
     const folder = join(options.directory, 'weights')
-    const names = await readdir(folder).catch(() => []) // the folder is missing where every version is a checkpoint
+    const names = await readdir(folder).catch(() => []) // the folder does not exist when every version is a checkpoint
     const gone = names.filter(name => name === versionName(old) || name.startsWith(`${versionName(old)}-`))
     for (const name of gone) await rm(join(folder, name), { recursive: true, force: true })
   }
@@ -131,7 +136,7 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
       if (!(difference <= recomputedTolerance)) {
         log.warn(
           { step: batch.started.step, loss: metrics.loss, recorded },
-          'a recomputed step differs from the record',
+          'the recomputed loss of a step differs from the recorded one',
         )
       }
     }
@@ -143,7 +148,8 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     const { step } = request.batch.started
     const trainer = await restore(request)
     const sequences = await sequencesOf(request.batch)
-    // A stage begins: the checkpoint before it holds the optimizer and the reference of the previous stage.
+    // At the start of a stage the newest checkpoint still holds the previous stage's optimizer and reference, so both
+    // are reset here.
     await resetTrainer(trainer, request.batch.reset, options.grpo)
     let metrics: Metrics
     try {
@@ -163,14 +169,14 @@ export function learnerPort(options: LearnerPortOptions): Port<LearnerRequest> {
     return { facts: [...facts, { type: 'step.completed', at: fx.now(), step, epoch, version, metrics }], commands: [] }
   }
 
-  // A run that is stopped waits for its step, which is seconds from being durable, but not for a cold start.
+  // Stopping the run waits for a running step, which is durable within seconds, but aborts a cold start.
   return (request, signal) =>
     request.kind === 'cold-start' ? rejectOnAbort(coldStart(request.epoch), signal) : train(request)
 }
 
 /**
- * Resets the trainer at the start of a stage. Without a KL term no reference is taken, since copying and saving it would be
- * for nothing.
+ * Resets the trainer at the start of a stage. Without a KL term the reference model is not copied, since nothing would
+ * use it.
  */
 export async function resetTrainer(trainer: Trainer, reset: StageReset | undefined, grpo: GrpoOptions): Promise<void> {
   if (reset === undefined) return
@@ -180,8 +186,9 @@ export async function resetTrainer(trainer: Trainer, reset: StageReset | undefin
 }
 
 /**
- * Builds the trainer's sequences: in the order of `step.started`, groups numbered by their first member. A rollout without a
- * sampled token is left out, so it counts in no normalisation of the loss.
+ * Builds the trainer's sequences in the order of `step.started`; groups are numbered by their first member. A rollout
+ * without
+ * a sampled token is left out, so it counts in no normalisation of the loss.
  */
 export function trainSequences(
   { started, groups }: Pick<Batch, 'started' | 'groups'>,
@@ -200,7 +207,8 @@ export function trainSequences(
 }
 
 /**
- * Cuts after the last sampled token: a tool response that ended the rollout by exceeding its budget teaches nothing.
+ * Cuts a sequence after its last sampled token: nothing is trained on a tool response that ended the rollout over its
+ * budget.
  */
 function trained({
   tokens,
@@ -211,11 +219,13 @@ function trained({
   return { tokens: tokens.slice(0, end), mask: mask.slice(0, end), engineLogprobs: engineLogprobs.slice(0, end) }
 }
 
-/** Drops the process's memory from the metrics: two runs with one seed would differ in it. */
+/** Drops the memory use of the trainer process from the metrics, since it differs between two runs with one seed. */
 const withoutMemory = ({ maxRssBytes: _, ...metrics }: Metrics): Metrics => metrics
 
 /**
- * Reads the facts of a batch's trajectories, from where their groups begin, without facts of fenced owners and curricula.
+ * Reads the facts of a batch's trajectories, from the log positions where their groups begin. Facts written by replaced
+ * owners
+ * and replaced curricula are left out.
  */
 async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId, TrajectoryFact[]>> {
   const wanted = new Map<TrajectoryId, TrajectoryFact[]>(batch.started.trajectories.map(t => [t, []]))
@@ -230,7 +240,7 @@ async function factsOf(journal: Journal, batch: Batch): Promise<Map<TrajectoryId
     for await (const entries of journal.readTo('trajectories', partition, begin, next)) {
       for (const { message, offset } of entries) {
         if (message.type === 'partition.claimed') claimed = offset
-        // The first record is a request that counts; it names the curriculum whose requests count.
+        // The first record read is a valid request; its learnerEpoch gives the curriculum whose requests are valid.
         if (isReplaced(curriculum, message as Fact)) continue
         curriculum = curriculumAfter(curriculum, message as Fact)
         if (!('trajectory' in message) || ('epoch' in message && message.epoch < claimed)) continue

@@ -1,15 +1,19 @@
 /**
- * Takes over a run's learner and curriculum: a process that had them before is fenced off.
+ * Takes over a run's learner and curriculum; the process that held them before is fenced off.
  *
- * in   a journal        out  learner.claimed, draws.claimed, and curriculum.claimed in every partition of `trajectories`
- * Invariant: once it resolves, no later request or draw of an earlier curriculum counts; so whoever reads the log after it
- * finds everything that does.
+ * in   a journal        out  learner.claimed, draws.claimed, and curriculum.claimed in every partition of
+ * `trajectories`
+ * Invariant: after the claim has resolved, no later request or draw of an earlier curriculum is valid, so a reader that
+ * starts
+ * afterwards finds every valid request in the log.
  */
 import { type Epoch, epoch } from '../../messages/ids'
 import type { Effects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 
-/** Claims both parts. Resolves with the epoch under which this process speaks as learner and as curriculum. */
+/**
+ * Claims the learner and the curriculum. Resolves with the epoch that this process puts into its facts in both roles.
+ */
 export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 'unique'>): Promise<Epoch> {
   const owner = `${journal.run}.${fx.unique()}`
   const at = fx.now()
@@ -17,7 +21,7 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
   const learnerEpoch = epoch(claim!.offset)
   const claimed = { at, owner, learnerEpoch }
   const partitions = Array.from({ length: await journal.partitionsOf('trajectories') }, (_, partition) => partition)
-  // This claim comes first: a draw of an earlier curriculum must not count once its requests no longer do.
+  // draws.claimed comes first: otherwise a draw of an earlier curriculum could be valid although its requests are not.
   await journal.append([{ type: 'draws.claimed', ...claimed }])
   await Promise.all(
     partitions.map(partition => journal.appendTo(partition, { type: 'curriculum.claimed', partition, ...claimed })),
@@ -26,9 +30,11 @@ export async function claimLearning(journal: Journal, fx: Pick<Effects, 'now' | 
 }
 
 /**
- * Calls `then` once when another process claims after `own`. A process that was suspended in the middle of its claim may claim
- * long after its seat went to another one; the holder of the seat is then fenced off until it claims again. Resolves with a
- * function that ends the watch.
+ * Calls `then` once when another process claims the learner after the epoch `own`. A process that was suspended in the
+ * middle
+ * of its claim may finish the claim after it lost the election; the elected process is then fenced off until it claims
+ * again.
+ * Resolves with a function that ends the watch.
  */
 export async function whenReplaced(
   journal: Journal,

@@ -1,10 +1,13 @@
 /**
- * Fencing for readers of owners' and learners' facts: curriculum, evaluator, learner, inference, and whoever waits for the end
- * of a run or shows one, live or from its log.
+ * Fencing for readers of owners' and learners' facts: curriculum, evaluator, learner, inference, and every reader that
+ * waits
+ * for the end of a run or shows a run, live or from its log.
  *
- * in   a behaviour        out  the same behaviour without the facts that an owner wrote after another had claimed its partition,
- *      and without those that a curriculum or evaluator wrote after another had taken its part over
- * Invariant: a fact counts under the epoch of the latest claim before it in its own partition, which is the same in every
+ * in   a behaviour        out  the same behaviour without the facts that an owner wrote after another process had
+ * claimed its
+ *      partition, and without those that a curriculum or evaluator wrote after another process had taken it over
+ * Invariant: a fact counts under the epoch of the latest claim before it in its own partition, which is the same in
+ * every
  * refold. Claims themselves, and facts without an epoch, pass.
  */
 import type { Message } from '../../messages'
@@ -12,23 +15,24 @@ import type { Fact } from '../../messages/facts'
 import type { Epoch } from '../../messages/ids'
 import { type Behaviour, nothing, type Origin } from '../../runtime/host/behaviour'
 
-/** The processes whose facts count in a partition. */
+/** Epochs of the owner and of the curriculum whose facts count in one partition. */
 interface Claims {
   /** Offset of the latest `partition.claimed`; undefined before the first. */
   readonly owner: number | undefined
-  /** Epoch of the curriculum whose facts count. */
+  /** Epoch of the curriculum whose facts count; −1 before any is known. */
   readonly curriculum: number
 }
 
 export interface FencedState<S> {
-  /** Claims by partition (`topic#partition`). */
+  /** Latest claims of each partition (`topic#partition`). */
   readonly claims: ReadonlyMap<string, Claims>
   readonly inner: S
 }
 
 /**
- * Wraps a behaviour so that it folds only facts that count. With `own`, the epoch of its own claim, the behaviour's facts carry
- * that epoch, and it says nothing more once another process has claimed.
+ * Wraps a behaviour so that it folds only facts that count. `own`, the epoch of the behaviour's own claim, is added to
+ * its facts;
+ * once another process has claimed later, the behaviour produces nothing more.
  */
 export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Behaviour<FencedState<S>, I, R> {
   const { decide } = behaviour
@@ -56,7 +60,9 @@ export function fenced<S, I, R>(behaviour: Behaviour<S, I, R>, own?: Epoch): Beh
 }
 
 /**
- * Makes a filter for readers: called with every entry in each partition's order, it returns whether the entry counts.
+ * Makes a filter for readers. The reader passes it every entry in each partition's order; it returns true if the entry
+ * counts,
+ * that is, if no later owner or curriculum has replaced its writer.
  */
 export function fence(): (entry: Origin & { readonly message: Message }) => boolean {
   const claims = new Map<string, Claims>()
@@ -69,7 +75,7 @@ export function fence(): (entry: Origin & { readonly message: Message }) => bool
   }
 }
 
-/** True if another owner had claimed the partition before this message was written. */
+/** True if another owner had claimed the partition (at the offset `claimed`) before this message was written. */
 export function isStale(claimed: number | undefined, message: Message): boolean {
   return claimed !== undefined && 'epoch' in message && message.epoch !== undefined && message.epoch < claimed
 }
@@ -84,7 +90,7 @@ export function isReplaced(epoch: number, message: Message): boolean {
 }
 
 /**
- * Epoch of the curriculum whose requests count after a fact. Requests carry it too, for readers that begin after the claim.
+ * Returns the curriculum's epoch after a fact. Requests carry that epoch too, for readers that begin after the claim.
  */
 export function curriculumAfter(epoch: number, message: Message): number {
   return 'learnerEpoch' in message ? Math.max(epoch, message.learnerEpoch ?? epoch) : epoch
@@ -93,7 +99,7 @@ export function curriculumAfter(epoch: number, message: Message): number {
 const unclaimed: Claims = { owner: undefined, curriculum: noCurriculum }
 const placeOf = ({ topic, partition }: Origin) => `${topic}#${partition}`
 
-/** Claims after a message; undefined if the message does not count. */
+/** Returns the partition's claims after a message; undefined if a replaced owner or curriculum wrote the message. */
 function claimsAfter(before: Claims, message: Message, { topic, offset }: Origin): Claims | undefined {
   if (isStale(before.owner, message) || isReplaced(before.curriculum, message)) return undefined
   const isClaim = message.type === (topic === 'learner' ? 'learner.claimed' : 'partition.claimed')
@@ -103,7 +109,7 @@ function claimsAfter(before: Claims, message: Message, { topic, offset }: Origin
   return owner === before.owner && curriculum === before.curriculum ? before : { owner, curriculum }
 }
 
-/** Adds the epoch of the own claim to a fact of a kind that has one. */
+/** Adds the epoch of the writer's own claim to those kinds of facts that record an epoch. */
 function under(own: Epoch, fact: Fact): Fact {
   switch (fact.type) {
     case 'evaluation.completed':

@@ -1,10 +1,13 @@
 /**
- * Finds where a follower of all rollouts has to begin its refold, so that a resume does not grow with the run's length.
+ * Finds where a behaviour that reads all rollouts has to begin its refold, so that a resume does not grow with the
+ * run's length.
  *
  * in   the facts of `runs` and `learner`, which are few        out  an offset for every partition of `trajectories`
- * Invariant: no fact that curriculum, evaluator or learner still needs lies before it: those of steps that no checkpoint
- * covers, of steps that are not tallied yet (where steps are tallied), and of evaluations and measurements without a
- * result. Each draw records where its partitions ended before it (`begins`).
+ * Invariant: no fact that curriculum, evaluator or learner still needs lies before that offset: the facts of steps that
+ * no
+ * checkpoint covers, of steps that are not tallied yet (if the run tallies steps), and of evaluations and measurements
+ * without
+ * a result. Each draw records where its partitions ended before it (`begins`).
  */
 import type { CurriculumAdvanced, Fact } from '../../messages/facts'
 
@@ -13,7 +16,9 @@ interface Drawn {
   readonly begins?: readonly number[]
 }
 
-/** Returns the first offset to fold, by partition. `tallies`: the run writes `step.tallied`. */
+/**
+ * Returns a function from a partition to the first offset to fold. `tallies`: true if the run writes `step.tallied`.
+ */
 export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: number) => number {
   const train: Drawn[] = []
   const evaluations: Drawn[] = []
@@ -48,18 +53,18 @@ export function refoldFrom(facts: Iterable<Fact>, tallies = false): (partition: 
         break
     }
   }
-  // A checkpoint is written before its step is over.
+  // A step counts as covered only when it is over as well: its checkpoint is written earlier.
   const covered = Math.min(saved, done, tallies ? tallied : done)
   const needed = [
     ...train.filter(d => d.step > covered),
     ...evaluations.filter(d => !evaluated.has(d.step)),
     ...measures.values(),
   ]
-  // If nothing is needed, the last draw is the nearest known place.
+  // If no draw is needed any more, the refold begins at the latest draw.
   const bounds = needed.length > 0 ? needed : [...train, ...evaluations].slice(-1)
   return partition => (bounds.length === 0 ? 0 : Math.min(...bounds.map(({ begins }) => begins?.[partition] ?? 0)))
 }
 
-/** Stage and first problem of a measurement, as a key. */
+/** Key of a measurement: its stage and the index of its first problem. */
 const placeOf = ({ groups, cursor }: CurriculumAdvanced) =>
   `${Number(/^m(\d+)\./.exec(groups[0] ?? '')?.[1] ?? -1)}.${cursor - groups.length}`

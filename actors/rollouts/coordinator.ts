@@ -1,10 +1,12 @@
 /**
  * Coordinator: leads every rollout of a partition from its prompt to its end.
  *
- * in   scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted, tool.completed, context.appended, group.closed, reward.assigned
+ * in   scheduler.claimed, curriculum.claimed, rollout.requested, turn.completed | interrupted, tool.completed,
+ * context.appended, group.closed, reward.assigned
  * out  turn.asked + turn.generate, tool.asked + tool.execute, rollout.finished + answer.verify, requests to render
- * Invariant: one attempt of one turn counts. What a rollout needs next follows from its state alone, so after a refold
- * `pending` asks again exactly for what has no answer, under new attempts.
+ * Invariant: one attempt of one turn counts. The next action of a rollout follows from its state alone, so after a
+ * refold
+ * `pending` asks again, under new attempts, exactly for the turns, tool calls and rewards that have no answer.
  */
 import { OrderedMap } from 'immutable'
 import { type Epoch, epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../../messages/ids'
@@ -23,33 +25,38 @@ interface CoordinatedGroup {
 export interface CoordinatorState {
   readonly epoch: Epoch
   /**
-   * A persistent map: with thousands of groups, copying a plain one for each fact would be most of the coordinator's work.
+   * Persistent map: with thousands of groups, copying a plain map for each fact would be most of the coordinator's
+   * work.
    */
   readonly groups: OrderedMap<GroupId, CoordinatedGroup>
   /** Highest start order seen so far. A request at or below it, for a group that is not open, is a repetition. */
   readonly highestOrder: number
-  /** Epoch of the curriculum whose requests count. */
+  /** Epoch of the curriculum whose rollout requests are valid. */
   readonly curriculum: number
-  /** Offset of the latest `scheduler.claimed`. */
+  /** Log offset of the latest `scheduler.claimed`. */
   readonly scheduler: number
 }
 
 export interface CoordinatorOptions {
   readonly turnTimeoutMs: number
-  /** Wait before a missing reward is asked for again, ms. Default 30,000. */
+  /** Milliseconds without a reward after which the coordinator asks the verifier again. Default: 30,000. */
   readonly verifyTimeoutMs?: number
 }
 
-/** Wait on top of a tool's own deadline, for queueing and the way over the bus. */
+/**
+ * Milliseconds added to a tool's own deadline, for queueing and the way over the bus, before the call counts as lost.
+ */
 const toolGraceMs = 60_000
 const usualVerifyTimeoutMs = 30_000
 
 export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorState, never, RenderRequest> {
   const { verifyTimeoutMs = usualVerifyTimeoutMs } = options
-  /** Clock of the waits, per rollout state or per call as last asked. */
+  /** Measures how long each rollout state, or each tool call since its latest attempt, has waited. */
   const clock = new ActiveClock()
   /**
-   * Time at which each rollout state was asked about. The facts of that are not folded yet, so they must not be said again.
+   * Time of the latest request made for each rollout state. The facts of that request are not folded yet, so the
+   * coordinator must
+   * not emit them again.
    */
   const askedAt = new WeakMap<Rollout, number>()
   const isAsked = (rollout: Rollout) =>
@@ -66,7 +73,7 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
       case 'turn':
         return rollout.open && clock.waited(rollout, rollout.askedAt) > options.turnTimeoutMs
       case 'tools':
-        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // counts them all: `isLost` has to start every call's clock
+        return rollout.calls.filter(call => isLost(call, rollout)).length > 0 // filters all calls instead of stopping at the first: `isLost` also starts each call's clock
       default:
         return false
     }
@@ -149,14 +156,15 @@ export function coordinator(options: CoordinatorOptions): Reactive<CoordinatorSt
               addNextActions(rollout, state.epoch, fx, out, call => isLost(call, rollout))
             }
             if (!isUnjudged(rollout)) continue
-            // No fact records this: a repeated request costs the grader time and changes nothing.
+            // No fact records that the reward was asked for again: a repeated request costs the grader time and changes
+            // nothing.
             clock.restart(rollout)
             out.commands.push(answerVerify(rollout))
           }
           return out
         }
         case 'scheduler.claimed':
-          // Repeats what was asked before the claim; anything asked later reaches the new scheduler by itself.
+          // Repeats the requests made before the new scheduler's claim; later requests reach it anyway.
           for (const rollout of rolloutsOf(state)) {
             const isOut = rollout.phase === 'turn' ? rollout.open : rollout.phase === 'tools'
             if (isOut && !isAsked(rollout)) addNextActions(rollout, state.epoch, fx, out, call => call.attempt >= 0)

@@ -1,11 +1,16 @@
 /**
  * Grouper: gathers the 2G rollouts of a task, closes the group, and keeps G of them (RoC).
  *
- * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed, group.selected | group.rejected
- * Invariant: a group is closed once, when all members have ended or at its deadline. It is decided once, from the members'
- * indices and a seed derived from its name, so a replay decides the same. A rollout that failed, or whose reward failed, is
- * not a negative: it is not a member at all. Evaluation groups are not selected from and have no deadline: all of them are
- * requested at once, so a deadline would cut off those that wait; their turns, calls and rewards have their own deadlines.
+ * in   curriculum.claimed, rollout.requested, rollout.finished, reward.assigned | failed, ticks   out  group.closed,
+ * group.selected | group.rejected
+ * Invariant: a group is closed once, when all members have ended or at its deadline. It is decided once, from the
+ * members'
+ * indices and a seed derived from its name, so a replay decides the same. A rollout that failed, or whose reward
+ * failed, is
+ * not a negative: it is left out of the selection. Evaluation groups are not selected from and have no deadline: all of
+ * them
+ * are requested at once, so a deadline would cut off those that wait; their turns, calls and rewards have their own
+ * deadlines.
  */
 import { OrderedMap } from 'immutable'
 import { overlongWithin, type SelectionOptions, selectGroup } from '../../kernels'
@@ -33,10 +38,12 @@ export interface GatheredGroup {
   readonly step: number
   readonly size: number
   /**
-   * The same object until another owner takes the partition over; then it starts anew: nobody worked on the group meanwhile.
+   * Start and length of the group's deadline. A new owner of the partition replaces the object, which restarts the
+   * deadline,
+   * since nobody worked on the group in between.
    */
   readonly deadline: { readonly from: number; readonly afterMs: number }
-  /** Limit of the rollouts' responses, tokens: the stage's own. 0: not given. */
+  /** Upper bound on the tokens of a rollout's responses, as the stage sets it; 0 if the request names none. */
   readonly responseTokens: number
   readonly members: ReadonlyMap<number, Member>
   readonly closed: GroupClosed | null
@@ -46,7 +53,7 @@ export interface GrouperState {
   readonly epoch: Epoch
   readonly groups: OrderedMap<GroupId, GatheredGroup>
   readonly highestOrder: number
-  /** Epoch of the curriculum whose requests count. */
+  /** Epoch of the curriculum whose rollout requests are valid. */
   readonly curriculum: number
 }
 
@@ -69,7 +76,8 @@ const absent: Member = {
 export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   const clock = new ActiveClock()
   /**
-   * Deadlines of the open groups as of the last tick. A refold yields new objects; these keep the clock of each deadline running.
+   * Deadlines of the open groups as of the last tick. A refold creates new deadline objects; reusing these keeps their
+   * clocks running.
    */
   let deadlines: ReadonlyMap<GroupId, GatheredGroup['deadline']> = new Map()
 
@@ -224,7 +232,9 @@ export function grouper(options: GrouperOptions): Reactive<GrouperState> {
   }
 }
 
-/** Offset of the earliest record of any open group; a refold starts there. Undefined without an open group. */
+/**
+ * Returns the offset of the earliest record of any open group, where a refold starts; undefined if no group is open.
+ */
 export function oldestOpenGroup(state: GrouperState): number | undefined {
   const offsets = [...state.groups.values()].map(group => group.firstOffset)
   return offsets.length === 0 ? undefined : Math.min(...offsets)

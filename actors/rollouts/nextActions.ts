@@ -1,9 +1,11 @@
 /**
- * Says what a rollout needs next: a turn, its tool calls, the rendering of their answers, its end, or its reward.
+ * Computes the next action of a rollout: a turn, its tool calls, the rendering of their answers, its end, or its
+ * reward.
  *
- * in   a rollout's state, the partition's epoch, the clock        out  facts, with the commands and requests that belong to them
- * Invariant: everything except the time follows from the rollout's state. A coordinator and a chat both take their facts from
- * here, so the facts are the same; the coordinator puts the commands on the bus, a chat carries them out itself.
+ * in   a rollout's state, the partition's epoch, the clock        out  facts, with the commands and requests that
+ * belong to them
+ * Invariant: everything except the time follows from the rollout's state. A coordinator and a chat both use this file,
+ * so their facts are the same; the coordinator puts the commands on the bus, a chat carries them out itself.
  */
 import type { Command, ExecuteTool, GenerateTurn, VerifyAnswer } from '../../messages/commands'
 import type { Fact, RolloutFinished, ToolAsked, ToolCompleted, TurnAsked } from '../../messages/facts'
@@ -14,7 +16,7 @@ import { contextDigest } from '../../runtime/journal/contextDigest'
 import { notebookTool } from '../../sandbox/tools/notebookTool'
 import { answerTags, type Call, cellsOf, type Ending, type Rollout, tokensLeft } from './rollout'
 
-/** NextActions the renderer for the tokens of tool responses (a delta to the context); `context.appended` answers it. */
+/** Asks the renderer for the tokens of tool responses (a delta to the context); `context.appended` answers it. */
 export interface RenderRequest {
   readonly kind: 'render'
   readonly trajectory: TrajectoryId
@@ -29,7 +31,10 @@ export interface NextActions {
   requests: RenderRequest[]
 }
 
-/** Adds to `out` what the rollout needs next. With `isDue`, only the tool calls that it selects are asked again. */
+/**
+ * Adds the rollout's next actions to `out`. With `isDue`, only the tool calls for which it returns true are asked
+ * again.
+ */
 export function addNextActions(
   rollout: Rollout,
   at: Epoch,
@@ -72,10 +77,10 @@ export function addNextActions(
 
 export const awaitsReward = (rollout: Rollout): boolean => !rollout.rewarded && rollout.ending?.outcome !== 'failed'
 
-/** Ending of a rollout that has no token left for another turn. */
+/** Ending of a rollout whose token budget leaves no token for another turn. */
 export const outOfTokens: Ending = { outcome: 'truncated', reason: 'tokens' }
 
-/** Builds the next `turn.asked`; undefined where the rollout has no token left to sample. */
+/** Builds the next `turn.asked`; undefined if the rollout's token budget is used up. */
 export function turnAsked(
   rollout: Rollout,
   at: Epoch,
@@ -120,7 +125,10 @@ export function turnAsked(
 /** Result fields of a tool call that was never executed. */
 export const nothingRan = { stdout: '', stderr: '', exitCode: null, wallMs: 0, cpuMs: 0, executor: null } as const
 
-/** NextActions the next attempt of the call at `index`; a call that cannot be made at all is answered at once. */
+/**
+ * Builds the next attempt of the tool call at `index`; a call that cannot be executed (malformed, unknown tool) is
+ * answered at once.
+ */
 export function toolAsked(
   rollout: Rollout,
   index: number,

@@ -1,5 +1,6 @@
 /**
- * Owner of a partition: coordinator and grouper on one feed, so that one place leads and decides a group.
+ * Owner of a partition: hosts coordinator and grouper on one feed, so that one process leads a group's rollouts and
+ * decides it.
  *
  * in   the facts of a partition        out  the decisions of both behaviours
  * Invariant: each behaviour folds every fact and decides only on its own inputs.
@@ -40,7 +41,7 @@ export function owner(
   }
 }
 
-/** Offset of the earliest record of any open group, of either behaviour; a refold starts there. */
+/** Returns the offset of the earliest record of any group that is open in either behaviour; a refold starts there. */
 export function oldestOpen(state: OwnerState): number | undefined {
   const offsets = [...state.coordinator.groups.values(), ...state.grouper.groups.values()].map(g => g.firstOffset)
   return offsets.length === 0 ? undefined : Math.min(...offsets)

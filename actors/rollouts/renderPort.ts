@@ -1,6 +1,7 @@
 /**
  * The coordinator's port to the renderer: turns tool responses into tokens, once.
- * in   render requests        out  context.appended, under the epoch that asked
+ *
+ * in   render requests        out  context.appended, under the epoch of the coordinator that asked
  */
 
 import type { Renderer } from '../../backends/renderer/renderer'

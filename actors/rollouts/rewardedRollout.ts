@@ -11,24 +11,31 @@ import { type Effects, systemEffects } from '../../runtime/effects'
 
 export interface RewardedRollout {
   readonly group: string
-  /** Index in the group, 0-based, below `groupSize`. */
+  /** Index of the rollout in its group, 0-based, below `groupSize`. */
   readonly member: number
-  /** Rollouts in the group (2G). The group is decided once all of them are there. */
+  /** Number of rollouts in the group (2G). The group is decided once the facts of all of them are in the log. */
   readonly groupSize: number
-  /** Above 0 is a positive. null: the rollout failed for a reason that is not the model's, so it is not a member. */
+  /**
+   * Reward of the rollout; above 0 is a positive. null: the rollout failed for a reason that is not the model's, and is
+   * left out.
+   */
   readonly reward: number | null
   readonly toolCalls: number
-  /** Calls that ended with any status except `ok`. */
+  /** Number of tool calls that ended with any status except `ok`. */
   readonly toolErrors: number
   /** Number of answer elements in the model's text (see `countAnswerTags`). */
   readonly answerTags: number
   readonly turns: number
-  /** Start order; it grows from rollout to rollout. Repeating a rollout under the same order changes nothing. */
+  /**
+   * Start order of the rollout; it must grow from rollout to rollout. Repeating a rollout under the same order changes
+   * nothing.
+   */
   readonly order: number
   /** Optimizer step that the rollout is meant for. Default 0. */
   readonly step?: number
   /**
-   * Wait, from the group's first rollout, after which the group is decided without its missing members, ms. Default one hour.
+   * Milliseconds from the group's first rollout after which the group is decided without its missing members. Default:
+   * one hour.
    */
   readonly deadlineMs?: number
 }

@@ -13,18 +13,18 @@ import { notebookTool } from '../../sandbox/tools/notebookTool'
 export interface Call {
   readonly tool: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Set when the call cannot be executed at all. */
+  /** Result of a call that cannot be executed (malformed, or the tool is unknown); null for all other calls. */
   readonly refused: { readonly status: 'malformed' | 'unknown-tool'; readonly text: string } | null
-  /** Last attempt asked; -1 before the first. */
+  /** Number of the call's latest attempt; -1 before the first. */
   readonly attempt: number
   readonly askedAt: number
-  /** The tool's answer as the model reads it; null until it is there. */
+  /** The tool's answer as the model reads it; null until the answer has arrived. */
   readonly response: string | null
 }
 
 /**
  * turn: a generation is due or running. tools: calls are running. append: their answers are being rendered.
- * ended: the model is done, as `ending` says. finished: `rollout.finished` is in the log.
+ * ended: no further turn follows, for the reason in `ending`. finished: `rollout.finished` is in the log.
  */
 type Phase = 'turn' | 'tools' | 'append' | 'ended' | 'finished'
 
@@ -37,24 +37,24 @@ export interface Rollout {
   readonly request: RolloutRequested
   readonly phase: Phase
   readonly turn: number
-  /** Last attempt asked for this turn; -1 before the first. */
+  /** Number of the current turn's latest attempt; -1 before the first. */
   readonly attempt: number
   readonly askedAt: number
-  /** True while an attempt is asked and unanswered. */
+  /** True while the latest attempt of the turn has no answer. */
   readonly open: boolean
-  /** Engine errors in a row without a new token. */
+  /** Number of engine errors in a row during which no new token was sampled. */
   readonly faults: number
   readonly engine: EngineId | null
-  /** All tokens before this turn's own ones, in pieces. */
+  /** All tokens before the current turn, as a list of pieces. */
   readonly context: readonly Int32Array[]
   readonly contextTokens: number
-  /** This turn's tokens from interrupted attempts. */
+  /** Tokens of the current turn that interrupted attempts have sampled. */
   readonly partial: readonly Int32Array[]
   readonly partialTokens: number
   readonly texts: readonly string[]
   readonly sampledTokens: number
   readonly calls: readonly Call[]
-  /** Code of the notebook's cells in the turns before this one. */
+  /** Code of the notebook cells that earlier turns executed. */
   readonly cells: readonly string[]
   readonly toolCalls: number
   readonly toolErrors: number
@@ -63,7 +63,7 @@ export interface Rollout {
   readonly rewarded: boolean
 }
 
-/** Engine faults in a row after which the rollout fails. */
+/** Number of engine errors in a row after which the rollout fails. */
 const maxFaults = 5
 
 export function newRollout(request: RolloutRequested): Rollout {
@@ -94,7 +94,10 @@ export function newRollout(request: RolloutRequested): Rollout {
 
 const promptTokens = (rollout: Rollout) => rollout.request.tokens.length
 
-/** Counts the tokens that the model may still sample, this turn's partial ones already subtracted. */
+/**
+ * Returns the number of tokens that the model may still sample; tokens of interrupted attempts of this turn are
+ * subtracted.
+ */
 export function tokensLeft(rollout: Rollout): number {
   const { contextTokens, responseTokens } = rollout.request.limits
   const used = rollout.contextTokens + rollout.partialTokens
@@ -108,7 +111,7 @@ const end = (rollout: Rollout, outcome: Outcome, reason: string): Rollout => ({
   ending: { outcome, reason },
 })
 
-/** Decides what follows a finished generation: tool calls, or the end (arXiv 2508.20722 §2.1; the release's loop). */
+/** Decides whether tool calls or the end follow a finished generation (arXiv 2508.20722 §2.1; the release's loop). */
 function afterTurn(rollout: Rollout, text: string, finish: 'stop' | 'length'): Rollout {
   const { limits, tools } = rollout.request
   if (finish === 'length') return end(rollout, 'truncated', 'tokens')
@@ -127,7 +130,7 @@ function withCall(rollout: Rollout, index: number, change: Partial<Call>): Rollo
   return { ...rollout, calls: rollout.calls.map((call, i) => (i === index ? { ...call, ...change } : call)) }
 }
 
-/** Folds one fact of this trajectory; returns the same object when the fact does not count. */
+/** Folds one fact of this trajectory; returns the same state object if the fact does not count. */
 export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollout {
   switch (fact.type) {
     case 'turn.asked': {
@@ -148,7 +151,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
         partialTokens: rollout.partialTokens + fact.tokens.length,
         sampledTokens: rollout.sampledTokens + fact.tokens.length,
       }
-      // Another attempt would be refused for the same reason.
+      // Another attempt would be refused for the same reason, so the rollout fails at once.
       if (fact.reason === 'too-long' || fact.reason === 'not-recorded')
         return end(next, 'failed', `engine: ${fact.error}`)
       return next.faults >= maxFaults ? end(next, 'failed', `engine: ${fact.error}`) : next
@@ -223,7 +226,7 @@ export function evolveRollout(rollout: Rollout, fact: Fact, epoch: Epoch): Rollo
   }
 }
 
-/** Lists the notebook code of the calls that were executed, in their order. */
+/** Lists the code of the notebook calls that were executed, in their order. */
 export const cellsOf = (calls: readonly Call[]): readonly string[] =>
   calls.flatMap(({ tool, refused, arguments: { code } }) =>
     tool === notebookTool.name && refused === null && typeof code === 'string' ? [code] : [],

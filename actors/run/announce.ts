@@ -1,9 +1,10 @@
 /**
- * Announces a run: its first fact, its end, and the checks of a process that joins or resumes it.
+ * Announces a run: writes its first fact, reads its end, and checks a process that joins or resumes it.
  *
  * in   the run's recipe, code, tokenizer and versions        out  run.started or run.resumed; later, run.finished
- * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written, and no process
- * takes part under others.
+ * Invariant: a reader of the log finds the recipe, code and tokenizer under which its facts were written, and no
+ * process
+ * with other code, another recipe or another tokenizer takes part.
  */
 
 import type { RecipeConfig } from '../../config'
@@ -26,7 +27,7 @@ export interface AnnounceOptions {
   readonly fx: Effects
 }
 
-/** Writes run.started or run.resumed; refuses to resume under other code than the run's, or another tokenizer. */
+/** Writes run.started or run.resumed. Refuses a resume when the code or the tokenizer differs from the run's. */
 export async function announce(journal: Journal, options: AnnounceOptions): Promise<void> {
   const { run, config, fx, partitions, tokenizerDigest } = options
   const recipeDigest = dataDigest(config)
@@ -42,8 +43,8 @@ export async function announce(journal: Journal, options: AnnounceOptions): Prom
     throw new TroupeError('bus.no_run', {
       boundary: 'bus',
       retriable: false,
-      message: `there is no run '${run}' to resume on this bus`,
-      hint: '`troupe replay ls` lists the runs of a bus',
+      message: `cannot resume run '${run}': this bus has no run of that name`,
+      hint: 'list the runs of the bus with `troupe replay ls`',
     })
   }
   checkTokenizer(started, tokenizerDigest)
@@ -51,24 +52,24 @@ export async function announce(journal: Journal, options: AnnounceOptions): Prom
   await journal.append([{ type: 'run.resumed', ...common }])
 }
 
-/** Reads the run's first fact; undefined before it was written. */
+/** Reads the run's first fact; undefined if it was not written yet. */
 export async function startOf(journal: Journal): Promise<RunStarted | undefined> {
   const [first] = await journal.read('runs', 0, 0, 1)
   return first?.message.type === 'run.started' ? first.message : undefined
 }
 
-/** @throws TroupeError config.other_code */
+/** Checks that this process has the code that started the run. @throws TroupeError config.other_code */
 export function checkCode({ run, codeDigest: theirs }: RunStarted, acceptCode: boolean): void {
   if (acceptCode || theirs === codeDigest()) return
   throw new TroupeError('config.other_code', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' was started by other code than this`,
-    hint: 'check out the code that started it, or go on all the same with --accept-code',
+    message: `run '${run}' was started with other code than this process has`,
+    hint: 'check out the code that started the run, or accept the difference with --accept-code',
   })
 }
 
-/** @throws TroupeError config.other_recipe */
+/** Checks that this process has the recipe that started the run. @throws TroupeError config.other_recipe */
 export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, own: RecipeConfig): void {
   if (recipeDigest === dataDigest(own)) return
   const fields = Object.entries(own)
@@ -77,33 +78,34 @@ export function checkRecipe({ run, recipe, recipeDigest }: RunStarted, own: Reci
   throw new TroupeError('config.other_recipe', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' was started with another recipe than this process has: it differs in ${fields.join(', ')}`,
-    hint: 'give all processes of a run the same recipe, and --set to the learner that starts it only',
+    message: `run '${run}' was started with another recipe than this process has; fields that differ: ${fields.join(', ')}`,
+    hint: 'give all processes of a run the same recipe; pass --set only to the learner that starts the run',
   })
 }
 
-/** @throws TroupeError config.other_tokenizer */
+/** Checks that this process has the tokenizer that started the run. @throws TroupeError config.other_tokenizer */
 export function checkTokenizer({ run, tokenizerDigest: theirs }: RunStarted, own: string): void {
   if (theirs === own) return
   throw new TroupeError('config.other_tokenizer', {
     boundary: 'config',
     retriable: false,
-    message: `run '${run}' was started with another tokenizer or chat template`,
-    hint: 'a model directory of the same name on another machine may hold another model',
+    message: `run '${run}' was started with another tokenizer or chat template than this process has`,
+    hint: 'compare the model directories: one of the same name on another machine may hold another model',
   })
 }
 
 export interface RunEnd {
-  /** Resolves when the run ends. */
+  /** Resolves with `run.finished` when the run ends. */
   readonly finished: Promise<RunFinished>
-  /** True where the run had ended before the call. */
+  /** True if the run had ended before the watch began. */
   readonly over: boolean
   close(): Promise<void>
 }
 
 /**
- * Watches for the run's end, which the process with the learner's part writes. `since`: an earlier run.finished does not
- * count, because the run was resumed after it.
+ * Watches for `run.finished`, which the learner's process writes. A `run.finished` before the offset `since` is
+ * ignored, because
+ * the run was resumed after it.
  */
 export async function endOf(
   journal: Journal,

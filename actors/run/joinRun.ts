@@ -1,10 +1,11 @@
 /**
  * One role of a run in a process of its own, on a bus that the run's processes share.
  *
- * in   a role, the run's recipe        out  that part of the run, until the run is over
- * Invariant: a part that exists once in a run (scheduler, learner) is begun by the process that has its seat, and the others
- * stand by; of every other part any number of processes take a share. The learner announces the run; no other role makes
- * its model.
+ * in   a role, the run's recipe        out  that role, running until the run is over
+ * Invariant: a role that exists once in a run (scheduler, learner) is run by the elected process, and the others stand
+ * by; of
+ * every other role, any number of processes share the work. The learner announces the run; no other role makes its
+ * model.
  */
 import { hostname } from 'node:os'
 import type { Renderer } from '../../backends/renderer/renderer'
@@ -21,7 +22,7 @@ import { startVerification } from './roles/verification'
 import type { Role, Run, RunOptions } from './run'
 import { startSupervisedRenderer } from './supervisedRenderer'
 
-/** Resolves when the part runs, or stands by. Every role but `learner` needs a run that is announced already. */
+/** Resolves when the role runs, or stands by. Every role but `learner` needs a run that is announced already. */
 export async function joinRun(options: RunOptions & { readonly role: Exclude<Role, 'all'> }): Promise<Run> {
   const { scope, root, journal, failed } = await openRunScope(options)
   const {
@@ -49,7 +50,7 @@ async function take(
 ): Promise<void> {
   const { fx } = options
   if (options.role !== 'learner') root.status.start(scope.troupe.journal)
-  // Names of engines and executors stand in the log: two processes have different ones, and a reader sees the host.
+  // Engine and executor names appear in the log, so they hold the host (for readers) and a random part (to be unique).
   const name = `${hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-')}-${fx.unique().slice(0, 8)}`
   switch (options.role) {
     case 'learner': {
@@ -89,7 +90,11 @@ async function take(
   }
 }
 
-/** Announces the run where nobody has, then leads it from the log's end. False: another process had the seat by then. */
+/**
+ * Announces the run if it is not in the log yet, then starts the learner. Resolves with false if another process was
+ * elected
+ * meanwhile.
+ */
 async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => void): Promise<boolean> {
   const { options, troupe } = scope
   const { config, recipe, partitions = 1 } = options
@@ -97,16 +102,16 @@ async function beginLearning(scope: Scope, resumes: boolean, onReplaced: () => v
     const started = await startOf(troupe.journal)
     if (started === undefined) return undefined
     checkCode(started, options.acceptCode)
-    // Who resumes may have other values, also when it takes its seat again.
+    // A resuming process may have a different recipe, also when it is elected again.
     if (!options.resume) checkRecipe(started, config)
     return started
   }
   try {
     const demonstrations = async () => (await recipe.demonstrations?.(config)) ?? []
-    await lookUp() // what is wrong is said before a model is made
+    await lookUp() // reports wrong code or a wrong recipe before a model is made
     const model = await modelOf(config, options.modelDirectory, demonstrations)
     const { renderer, digest, stopTokens } = await rendererOf(scope, model)
-    // All that took its time, in which another may have taken over and started the run.
+    // Making the model took time, in which another process may have been elected and started the run.
     const started = await lookUp()
     if (!(await scope.mayAct())) return false
     if (started === undefined || resumes) {

@@ -1,8 +1,9 @@
 /**
  * Lifeline: a process actor in an actor system of its own, for code that keeps one process alive outside a run's tree.
  *
- * in   how to start it        out  the process that lives now; calls when one came and when one went
- * Invariant: as for `processActor`. Deprecated: a run's processes stand in its tree (tree.ts).
+ * in   how to start the process        out  the process that is alive; calls to onUp after a start and onDown after a
+ * death
+ * Invariant: as for `processActor`. Deprecated: start a run's processes under its supervision tree (tree.ts).
  */
 import type { RestartPolicy } from '../../runtime/actor/restartPolicy'
 import { createActorSystem } from '../../runtime/actor/system'
@@ -15,9 +16,9 @@ export type { Living } from './processActor'
 export interface LifelineOptions<P extends Living> {
   readonly name: string
   readonly start: () => Promise<P>
-  /** Runs after every start, before `current` resolves. */
+  /** Called after every start, before `current` resolves. */
   readonly onUp?: (process: P) => Promise<void>
-  /** Runs after every death and every start that failed. */
+  /** Called after every death and every failed start. */
   readonly onDown?: (error: Error) => Promise<void>
   readonly onFailed: (error: Error) => void
   readonly fx: Effects
@@ -25,7 +26,7 @@ export interface LifelineOptions<P extends Living> {
 }
 
 export interface Lifeline<P extends Living> {
-  /** Resolves with the process that lives, once there is one. */
+  /** Resolves with the process that is alive; waits while none is. */
   current(): Promise<P>
   close(): Promise<void>
 }

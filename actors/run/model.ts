@@ -1,7 +1,8 @@
 /**
  * The model that a run begins with: a directory that `transformers` loads.
  *
- * in   the recipe's model, and demonstrations to make a tokenizer from        out  the directory and the chat template
+ * in   the recipe's model, and demonstrations from which a tokenizer is made        out  the directory and the chat
+ * template
  * Invariant: a random model is made once for a run, from the recipe and its seed alone.
  */
 import { execFile } from 'node:child_process'
@@ -16,7 +17,7 @@ import { policyDirectory, pythonPath } from '../../runtime/python'
 
 export interface ModelOnDisk {
   readonly directory: string
-  /** A chat template to use instead of the directory's own. */
+  /** Chat template to use instead of the one in the directory. */
   readonly template: string | undefined
 }
 
@@ -45,15 +46,18 @@ export async function modelOf(
     throw new TroupeError('config.model_not_made', {
       boundary: 'config',
       retriable: false,
-      message: `the model of recipe '${config.name}' could not be made: ${lastLine(asError(thrown).message)}`,
-      hint: 'look at model.config and model.vocabulary of the recipe',
+      message: `cannot make the model of recipe '${config.name}': ${lastLine(asError(thrown).message)}`,
+      hint: 'check model.config and model.vocabulary in the recipe',
       cause: thrown,
     })
   }
   return { directory, template: undefined }
 }
 
-/** Finds the run's model, which another process has made. @throws TroupeError config.no_model, config.no_model_here, config.invalid */
+/**
+ * Finds the run's model, which the learner's process has made. @throws TroupeError config.no_model,
+ * config.no_model_here, config.invalid
+ */
 export function modelThere(config: RecipeConfig, directory: string): ModelOnDisk {
   const { model } = config
   if (model.from === 'directory') return given(config, model)
@@ -61,8 +65,8 @@ export function modelThere(config: RecipeConfig, directory: string): ModelOnDisk
   throw new TroupeError('config.no_model_here', {
     boundary: 'config',
     retriable: false,
-    message: `the run's model is not in '${directory}'`,
-    hint: 'the learner makes it in its own directory, which the processes of a run share: give all the same --dir',
+    message: `directory '${directory}' does not hold the run's model (no config.json)`,
+    hint: 'give all processes of the run the same --dir: the learner makes the model there',
   })
 }
 
@@ -74,7 +78,9 @@ function given(config: RecipeConfig, { path, template }: Given): ModelOnDisk {
   return { directory, template }
 }
 
-/** Checks that the model's context is as long as the recipe's. @throws TroupeError config.invalid, config.no_model */
+/**
+ * Checks that the model's context length is at least the recipe's. @throws TroupeError config.invalid, config.no_model
+ */
 export function checkContexts(config: RecipeConfig, directory: string): void {
   const [fault] = contextFaults(config, positionsIn(directory), `${join(directory, 'config.json')}`)
   if (fault === undefined) return
@@ -83,11 +89,14 @@ export function checkContexts(config: RecipeConfig, directory: string): void {
     boundary: 'config',
     retriable: false,
     message: `${path}: ${fault[1]}`,
-    hint: `lower ${path}, or give a model of longer contexts: --set model.path=DIR`,
+    hint: `lower ${path}, or use a model with a longer context: --set model.path=DIR`,
   })
 }
 
-/** Reads the model's longest context, tokens; undefined where its config has none. @throws TroupeError config.no_model */
+/**
+ * Reads the model's context length, in tokens; undefined if its config.json names none. @throws TroupeError
+ * config.no_model
+ */
 export function positionsIn(directory: string): number | undefined {
   const file = join(resolve(directory), 'config.json')
   const refuse = (why: string, cause?: unknown) =>
@@ -95,7 +104,7 @@ export function positionsIn(directory: string): number | undefined {
       boundary: 'config',
       retriable: false,
       message: `model.path: '${resolve(directory)}' ${why}`,
-      hint: '`troupe setup smollm2` makes one, or give a directory that transformers can load: --set model.path=DIR',
+      hint: 'make a model with `troupe setup smollm2`, or give a directory that transformers can load: --set model.path=DIR',
       cause,
     })
   if (!existsSync(file)) throw refuse('holds no config.json')

@@ -1,9 +1,12 @@
 /**
- * A child that owns one outside process (an engine, a trainer, a renderer), as an actor: each incarnation starts one.
+ * Process actor: a child that owns one outside process (an engine, a trainer, a renderer); each incarnation starts one
+ * process.
  *
- * in   how to start the process; its death        out  the process that lives now; calls when one came and when one went
- * Invariant: at most one lives at a time. A death, and a start that failed, is a failure of the actor: it starts another
- * with backoff, and gives up after too many, once, with the reason of the last one.
+ * in   how to start the process; its death        out  the process that is alive; calls to onUp after a start and
+ * onDown after an end
+ * Invariant: at most one process lives at a time. A death or a failed start is a failure of the actor, which starts
+ * another
+ * process with backoff. After too many failures the actor gives up, once, with the reason of the last one.
  */
 
 import { defaultRestartPolicy, type RestartPolicy } from '../../runtime/actor/restartPolicy'
@@ -11,7 +14,10 @@ import { rootCause } from '../../runtime/actor/rootCause'
 import type { ActorContext, ActorSpec, StopReason } from '../../runtime/actor/system'
 import { asError, TroupeError } from '../../runtime/errors'
 
-/** A process takes seconds to start: fewer tries, further apart, than for an actor without one. */
+/**
+ * Default restart policy. A process takes seconds to start, so it gets fewer tries, further apart, than an actor
+ * without one.
+ */
 const processPolicy: RestartPolicy = { ...defaultRestartPolicy, maxRestarts: 5, backoffMs: 250 }
 
 export interface Living {
@@ -21,16 +27,17 @@ export interface Living {
 
 export interface ProcessOptions<P extends Living> {
   readonly name: string
-  /** Starts the process. `signal` aborts when it is no longer wanted. */
+  /** Starts the process. `signal` aborts when the process is no longer wanted. */
   start(signal: AbortSignal): Promise<P>
   /**
-   * Runs after every start, before `current` resolves. Children of `context` end with the process; `onFailed` takes their
-   * escalations: the process is started anew, unless the error says that no restart can help.
+   * Called after every start, before `current` resolves. Children of `context` end with the process. `onFailed` takes
+   * their
+   * escalations: the process is started again, unless the error says that no restart can help.
    */
   onUp?(process: P, context: ActorContext, onFailed: (error: Error) => void): Promise<void>
-  /** Runs after every end: before the process is closed where it was stopped, after it where it failed. */
+  /** Called at every end: before the process is closed if it was stopped, after it is closed if it failed. */
   onDown?(reason: StopReason, error: Error | undefined): Promise<void>
-  /** True: no restart can help. Default: the first start failed with an error that is not retriable. */
+  /** Returns true if no restart can help. Default: true for the first start's error if that is not retriable. */
   isFatal?(error: Error, wasUp: boolean): boolean
   readonly restart?: Partial<RestartPolicy>
   readonly stopWithinMs?: number
@@ -40,11 +47,12 @@ export interface ProcessActor<P extends Living> {
   readonly name: string
   make(onGivenUp: (error: Error, isHopeless: boolean) => void): ActorSpec<never>
   /**
-   * Resolves with the process that lives, once there is one. Rejects with `process.restarts_exceeded`, with the error of a
+   * Resolves with the process that is alive; waits while none is. Rejects with `process.restarts_exceeded`, with the
+   * error of a
    * first start that can never succeed, or with `process.closed`.
    */
   current(): Promise<P>
-  /** Rejects those that wait for `current`: the child is being stopped. */
+  /** Rejects the pending calls of `current`, because the child is being stopped. */
   end(): void
 }
 
@@ -88,7 +96,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
         process = undefined
         await ended?.close()
       }
-      renew() // it has rested
+      renew() // the actor starts again after a pause
       return {
         name,
         kind: 'process',
@@ -106,14 +114,14 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
             if (context.signal.aborted) throw closed(name)
             await onUp?.(started, context, failed)
           } catch (thrown) {
-            await started.close() // or it would outlive everybody who knows of it
+            await started.close() // otherwise the process would live on without an owner
             throw thrown
           }
           process = started
           wasUp = true
           next.resolve(started)
           void started.lost.then(error => {
-            if (process === started) renew() // nobody is given a dead one any more
+            if (process === started) renew() // callers of `current` must not get a dead process
             context.fail(error)
           })
           return () => {}
@@ -121,7 +129,7 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
         async beforeStop(reason, error) {
           renew()
           if (reason === 'stopped') next.reject(closed(name))
-          // A lost process is not always dead: one that cannot be reached keeps its memory until it is ended.
+          // A lost process may still run: one that cannot be reached keeps its memory until it is ended.
           else await close()
           await onDown?.(reason, error === undefined ? undefined : rootCause(error))
         },
@@ -137,7 +145,11 @@ export function processActor<P extends Living>(options: ProcessOptions<P>): Proc
   }
 }
 
-/** A child's errors after which a new process would meet the same: all but its own restarts being used up. */
+/**
+ * True for a child's errors that a new process would meet as well: bus, config, and errors that are not retriable,
+ * except that
+ * the child has used up its own restarts.
+ */
 const noRestartHelps = (error: Error): boolean =>
   error instanceof TroupeError &&
   (error.boundary === 'bus' || error.boundary === 'config' || (!error.retriable && error.code !== 'actor.escalated'))
@@ -157,7 +169,7 @@ function latch<P>(): Latch<P> {
     resolve = yes
     reject = no
   })
-  promise.catch(() => {}) // a process that nobody asks for may fail all the same
+  promise.catch(() => {}) // a failure must not become an unhandled rejection when nobody waits for the process
   const once =
     <T>(settle: (value: T) => void) =>
     (value: T) => {
@@ -173,4 +185,8 @@ function latch<P>(): Latch<P> {
 }
 
 const closed = (name: string) =>
-  new TroupeError('process.closed', { boundary: 'process', retriable: true, message: `${name} is no longer wanted` })
+  new TroupeError('process.closed', {
+    boundary: 'process',
+    retriable: true,
+    message: `process ${name} was stopped: its run no longer needs it`,
+  })

@@ -1,9 +1,10 @@
 /**
- * A whole run in one process: the tree of tree.ts, grown in the order in which its parts need one another.
+ * A whole run in one process: builds the supervision tree of tree.ts, in the order in which its parts need one another.
  *
  * in   a run's options        out  the run: its end, and how to end it early
- * Invariant: everything that is started here ends with the run, or with this process, whichever is first. Answerers are up
- * before askers, so that what a refold asks again is heard.
+ * Invariant: everything that is started here ends with the run or with this process, whichever is first. Actors that
+ * answer
+ * requests (engines, tools) are up before actors that send them, so that no request of a refold is lost.
  */
 import type { RunId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
@@ -34,7 +35,7 @@ export async function startRun(given: RunOptions): Promise<Run> {
     const { next: since } = await journal.offsets('runs', 0)
     const end = await endOf(journal, `root.${fx.unique()}`, fail, since)
     scope.onClose(() => end.close())
-    // Answerers before askers.
+    // Actors that answer requests start before actors that send them.
     await startScheduling(scope, { claims: false })
     await startInference(scope, { model })
     await startTools(scope, 'local-tools')
@@ -49,12 +50,16 @@ export async function startRun(given: RunOptions): Promise<Run> {
   }
 }
 
-/** After a takeover the log ignores what this process draws, finds out and trains; it would wait for ever. */
+/**
+ * Error for a run that another process has taken over: the log ignores this process's draws, results and steps, so it
+ * would
+ * wait for ever.
+ */
 function takenOver(run: RunId): TroupeError {
   return new TroupeError('bus.run_taken_over', {
     boundary: 'bus',
     retriable: true,
-    message: `another process has taken over the run '${run}': nothing that this one says of it counts any more`,
-    hint: 'look whether that one still runs, and leave the run to it; go on with --resume where it does not',
+    message: `another process has taken over run '${run}': records that this process writes are ignored from now on`,
+    hint: 'check whether the other process still runs; if it does, leave the run to it, else continue the run with --resume',
   })
 }

@@ -1,4 +1,4 @@
-/** Options and handle of a run, for a process that has the whole run and for one with a role. */
+/** Options and handle of a run, for a process that has the whole run and for a process with one role. */
 
 import type { Engine } from '../../backends/engines/engine'
 import type { Recipe, RecipeConfig } from '../../config'
@@ -20,19 +20,19 @@ export interface RunOptions {
   readonly run: RunId
   readonly recipe: Recipe
   readonly config: RecipeConfig
-  /** Default `all`. */
+  /** Role of this process. Default: `all`. */
   readonly role?: Role
-  /** Partitions of `trajectories` and of the other shared topics, when the run's topics are created. Default 1. */
+  /** Number of partitions that `trajectories` and the other shared topics get when they are created. Default: 1. */
   readonly partitions?: number
-  /** Directory of the run's files: model, checkpoints, weights. With roles, all processes need the same one. */
+  /** Directory of the run's files: model, checkpoints, weights. All processes of a run need the same one. */
   readonly directory: string
   readonly modelDirectory: string
-  /** HOST:PORT where the learner serves new weights to hosts that do not see `directory`. */
+  /** HOST:PORT at which the learner serves new weights to hosts that cannot read `directory`. */
   readonly serveWeights?: string
   readonly bus: Bus
   readonly blobs: BlobStore
   readonly resume: boolean
-  /** false: rollouts are collected from the unchanged model, and nothing is trained. */
+  /** True to train. False to collect rollouts from the unchanged model only. */
   readonly learns: boolean
   readonly acceptCode: boolean
   readonly fx: Effects
@@ -40,17 +40,21 @@ export interface RunOptions {
   readonly metrics?: MetricsRegistry
   readonly versions: Readonly<Record<string, string>>
   readonly onColdStart?: (done: number, loss: number) => void
-  /** Reports that the process stands by, or has got its part of the run. */
+  /** Called when the process stands by, and when it starts its role. */
   readonly onStanding?: (standing: 'standing-by' | 'active') => void
-  /** Engines and tools instead of the recipe's: for embedding and benchmarks. */
+  /** Engines (`startEngine`) and tools to use instead of the recipe's: for embedding and benchmarks. */
   readonly startEngine?: (id: EngineId, modelDirectory: string) => Promise<Engine>
   readonly tools?: ReadonlyMap<string, Tool>
 }
 
 export interface Run {
   readonly journal: Journal
-  /** Resolves with the run's last fact. Rejects when the root of the tree takes an escalation. */
+  /** Resolves with `run.finished`. Rejects when a failure reaches the root supervisor. */
   readonly finished: Promise<RunFinished>
-  /** Ends the run's part here. Running work is finished or recorded as far as it got; a resume, or another process, continues from there. */
+  /**
+   * Ends this process's part of the run. Running work is finished or recorded as far as it got; a resume, or another
+   * process,
+   * continues from there.
+   */
   close(): Promise<void>
 }

@@ -1,8 +1,10 @@
 /**
- * A Renderer whose process stands in the tree: a call that loses its process is made again with the next one.
+ * A Renderer whose process is a child in the supervision tree: a call that loses its process is repeated with the next
+ * one.
  *
  * in   the process actor of a renderer        out  the Renderer's calls
- * Invariant: a call rejects because the template refuses it, because time ran out, or because the process was given up or
+ * Invariant: a call rejects because the template refuses it, because time ran out, or because the process was given up
+ * or
  * stopped; never because one process died. Rendering has no effect, so a call may be repeated.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -16,12 +18,12 @@ import type { Branch } from './roles/scope'
 
 type Started = Awaited<ReturnType<typeof startRenderer>>
 
-/** Upper bound on attempts of a call whose processes keep dying; the actor gives up long before it. */
+/** Upper bound on the attempts of one call when process after process dies; the process actor gives up long before. */
 const mostTries = 50
-/** The news of a death follows the broken connection. */
+/** Upper bound on the milliseconds between a broken connection and the report that the process died. */
 const newsMs = 1000
 
-/** Starts the renderer of a model under the branch's supervisor. Rejects as its first start does. */
+/** Starts the renderer of a model under the branch's supervisor. Rejects if its first start fails. */
 export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk): Promise<Renderer> {
   const actor = rendererActor('renderer', branch, model)
   await branch.processes('renderer', [actor])
@@ -34,11 +36,11 @@ export async function startSupervisedRenderer(branch: Branch, model: ModelOnDisk
     decode: tokens => call(one => one.decode(tokens)),
     encode: text => call(one => one.encode(text)),
     describe: () => call(one => one.describe()),
-    close: async () => {}, // its supervisor ends it
+    close: async () => {}, // the supervisor ends the process
   }
 }
 
-/** Reads and writes tokens for engines of the branch; its process starts with the first call. */
+/** Decodes and encodes tokens for the engines of the branch; its renderer process starts with the first call. */
 export function supervisedTokenReader(branch: Branch, { directory }: Pick<ModelOnDisk, 'directory'>): SharedRenderer {
   const actor = rendererActor('token-reader', branch, { directory })
   const call = callerOf(actor)

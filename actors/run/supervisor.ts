@@ -1,10 +1,10 @@
 /**
- * A supervisor: an actor that starts children, is told when one gives up, and lets it rest or escalates.
+ * Supervisor: an actor that starts children; when a child gives up, the supervisor pauses that child or escalates.
  *
- * in   children to adopt, children that gave up, ends of rests
- * out  children started, again after a rest; an escalation to its own supervisor
- * Invariant: one child's restart or rest leaves its siblings alone. Restarts with backoff are the child's own (its
- * RestartPolicy); a supervisor acts when those are used up. It escalates once.
+ * in   children to adopt, children that gave up, ends of pauses
+ * out  children started, again after a pause; an escalation to its own supervisor
+ * Invariant: one child's restart or pause leaves its siblings alone. Each child restarts itself with backoff (its
+ * RestartPolicy); a supervisor acts when those restarts are used up. It escalates once.
  */
 
 import type { Message } from '../../messages'
@@ -14,10 +14,10 @@ import { asError } from '../../runtime/errors'
 import type { Log } from '../../runtime/log'
 import { onGivenUp, type WhenGivenUp } from './escalation'
 
-/** A place in the tree where actors may be started: a supervisor, or an actor system. */
+/** Parent under which actors may be started: a supervisor, or an actor system. */
 export type Place = Pick<ActorContext, 'spawn'>
 
-/** The embedding with its hosts as children of `place`; `onFailed` takes their escalations. */
+/** Returns the embedding with its hosts as children of `place`; `onFailed` receives their escalations. */
 export const embeddedUnder = (troupe: Embedded, place: Place, onFailed: (error: Error) => void): Embedded => ({
   ...troupe,
   host: <S, I extends Message, R>(spec: HostSpec<S, I, R>) => troupe.host({ ...spec, under: place, onFailed }),
@@ -26,35 +26,37 @@ export const embeddedUnder = (troupe: Embedded, place: Place, onFailed: (error: 
 export interface Child {
   readonly name: string
   readonly whenGivenUp: WhenGivenUp
-  /** Makes the child's actor, anew after each rest. `onGivenUp` takes the error that ended it. */
+  /**
+   * Makes the child's actor; called again after each pause. The actor calls `onGivenUp` with the error that ended it.
+   */
   make(onGivenUp: (error: Error, isHopeless: boolean) => void): ActorSpec<never>
 }
 
 export interface SupervisorPlan {
   readonly name: string
-  /** Deadline of each child's end, ms. After it the supervisor goes on to the next child. */
+  /** Milliseconds that each child gets to stop; then the supervisor goes on to the next child. */
   readonly childStopsWithinMs: number
 }
 
 export interface SupervisorOptions {
   readonly plan: SupervisorPlan
-  /** Takes the escalation. */
+  /** Called once with the error that this supervisor cannot handle. */
   readonly escalate: (error: Error) => void
   readonly log: Log
-  /** A child rests: for whoever shows the tree. */
+  /** Called when a child begins a pause, so that the tree's status can show it. */
   readonly onRest?: (path: string, error: Error) => void
 }
 
 export interface Supervisor extends Place {
   readonly plan: SupervisorPlan
   readonly path: string
-  /** Starts the child. Resolves when its actor exists, which may take long to be up. */
+  /** Starts the child. Resolves when the child's actor exists; the actor's process may still be starting. */
   adopt(child: Child): Promise<void>
-  /** Reports a child that gave up and that `adopt` does not know: a host of a behaviour. */
+  /** Reports that a child gave up which was not started with `adopt`: the host of a behaviour. */
   gaveUp(name: string, error: Error): void
-  /** Ends one child, within the plan's deadline. */
+  /** Stops one child, within the plan's deadline. */
   release(name: string): Promise<void>
-  /** Ends all children, the youngest first, then the supervisor. */
+  /** Stops all children, the youngest first, then the supervisor. */
   stop(): Promise<void>
 }
 
@@ -65,14 +67,17 @@ type Mail =
 
 interface Kept {
   readonly child: Child
-  /** Undefined while the child rests. */
+  /** The child's actor; undefined while the child pauses. */
   ref: ActorRef<never> | undefined
   rests: number
   timer?: NodeJS.Timeout
 }
 
 const adoptWithinMs = 60_000
-/** A supervisor's children are told and asked of one by one; more mail than this means that it hangs. */
+/**
+ * Upper bound on unread messages. Messages come one per event of a child; more than this means that the supervisor
+ * hangs.
+ */
 const mailboxCapacity = 4096
 
 export async function supervise(place: Place, options: SupervisorOptions): Promise<Supervisor> {
@@ -107,7 +112,10 @@ export async function supervise(place: Place, options: SupervisorOptions): Promi
       return
     }
     const { afterMs } = verdict
-    log.warn({ supervisor: ref.path, child: name, err: error, afterMs }, 'a child gave up; others take its work')
+    log.warn(
+      { supervisor: ref.path, child: name, err: error, afterMs },
+      'a child gave up and pauses; its siblings take over its work',
+    )
     onRest(`${ref.path}/${name}`, error)
     one.ref = undefined
     one.rests++
@@ -118,7 +126,7 @@ export async function supervise(place: Place, options: SupervisorOptions): Promi
     name: plan.name,
     kind: 'supervisor',
     mailbox: { capacity: mailboxCapacity },
-    // A supervisor holds the only record of its children: a defect in it escalates, it does not begin anew.
+    // No restarts: the supervisor holds the only record of its children, so a defect in it escalates.
     restart: { maxRestarts: 0, attemptsPerMessage: 1 },
     onEscalate: escalate,
     start(given) {

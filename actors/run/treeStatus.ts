@@ -1,9 +1,11 @@
 /**
- * The tree's state in the run's log: `actor.status` on `telemetry`, for `troupe doctor --tree` in any process.
+ * Writes the supervision tree's state to the run's log: `actor.status` on `telemetry`, for `troupe doctor --tree` in
+ * any process.
  *
- * in   changes in the lives of a process's actors      out  one record for each actor that has changed, at most 4 times a second
- * Invariant: the log ends with the latest state of every actor, unless the process was killed. A bus that fails costs
- * records of this kind, never the run.
+ * in   state changes of a process's actors      out  one record for each actor that has changed, at most 4 times a
+ * second
+ * Invariant: the log ends with the latest state of every actor, unless the process was killed. A bus failure loses
+ * records of this kind and never harms the run.
  */
 import { hostname } from 'node:os'
 import type { ActorStatus } from '../../messages/commands'
@@ -14,13 +16,13 @@ import type { Journal } from '../../runtime/journal/journal'
 import type { Log } from '../../runtime/log'
 
 export interface TreeStatus {
-  /** An actor of the process has changed. */
+  /** Called when the state of an actor of this process has changed. */
   readonly onLife: (life: ActorLife) => void
-  /** A child that gave up rests. */
+  /** Called when a child that gave up begins its pause. */
   readonly onRest: (path: string, error: Error) => void
   /** Starts writing to the journal: first the changes that have already happened, then each new one. */
   start(journal: Pick<Journal, 'append'>): void
-  /** Writes what is left. */
+  /** Writes the changes that are not written yet, then stops writing. */
   close(): Promise<void>
 }
 
@@ -32,18 +34,18 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   const own = { tree: fx.unique(), host: hostname(), pid: process.pid }
   const latest = new Map<string, ActorStatus>()
   const changed = new Set<string>()
-  /** Restarts of earlier actors of the same path: one that rested comes back as a new actor. */
+  /** Number of restarts of earlier actors at each path: a child that paused comes back as a new actor. */
   const before = new Map<string, number>()
   let journal: Pick<Journal, 'append'> | undefined
   let timer: NodeJS.Timeout | undefined
   let writing: Promise<void> = Promise.resolve()
 
-  /** `restarts`: over all actors of this path. */
+  /** Records an actor's state. `restarts`: total over all actors that had this path. */
   function put(actor: string, life: Pick<ActorStatus, 'kind' | 'state' | 'restarts'>, error: Error | undefined): void {
     const reason = error === undefined ? {} : { reason: rootCause(error).message.slice(0, reasonChars) }
     const { kind, state, restarts } = life
     latest.set(actor, { type: 'actor.status', at: fx.now(), actor, kind, state, restarts, ...reason, ...own })
-    changed.delete(actor) // records stand in the order of the latest changes
+    changed.delete(actor) // re-inserted so that records are written in the order of their latest change
     changed.add(actor)
     if (journal !== undefined) timer ??= setTimeout(() => void flush(), flushEveryMs).unref()
   }
@@ -87,5 +89,5 @@ export function treeStatus({ fx, log }: { readonly fx: Effects; readonly log: Lo
   }
 }
 
-/** Path of an actor without the system's name, which is the run's. */
+/** Path of an actor without its first part, the actor system's name, which is the run's. */
 const nameOf = (path: string): string => path.split('/').slice(2).join('/')

@@ -1,6 +1,8 @@
 /**
- * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process has.
- * in   rollouts asked for, and what comes back        out  turns and tool calls asked for; decided groups
+ * The role `coordinator`: an owner (coordinator and grouper) for each partition of `trajectories` that this process
+ * has.
+ *
+ * in   requested rollouts, completed turns and tool calls        out  requests for turns and tool calls; decided groups
  */
 
 import type { Renderer } from '../../../backends/renderer/renderer'

@@ -1,7 +1,7 @@
 /**
- * Feeds of the behaviours that watch every rollout: curriculum, evaluator, learner.
+ * Feeds of the behaviours that read every rollout: curriculum, evaluator, learner.
  *
- * in   a journal        out  the feeds, and the offset from which a refold needs each
+ * in   a journal        out  the feeds, and the offset at which a refold of each feed begins
  */
 import type { Fact } from '../../../messages/facts'
 import type { HostOptions } from '../../../runtime/host/host'
@@ -17,13 +17,16 @@ export const followedFeeds: readonly Feed[] = [
   { topic: 'learner', from: 'oldest' },
 ]
 
-/** Returns where refolds begin. Without a learner steps end by their groups alone, and all of them are needed. */
+/**
+ * Returns the offsets at which refolds begin. Without a learner the refold reads all groups, since they alone end the
+ * steps.
+ */
 export async function beginOf(journal: Journal, learns: boolean, tallies = false): Promise<Begin> {
   const from = learns ? refoldFrom(await saidOf(journal), tallies) : () => 0
   return (topic, partition) => (topic === 'trajectories' ? from(partition) : 0)
 }
 
-/** Reads the facts that count of the topics that record the run's progress. */
+/** Reads the facts of the topics that record the run's progress, without those of replaced processes. */
 export async function saidOf(
   journal: Journal,
   topics: readonly ('runs' | 'learner')[] = ['runs', 'learner'],

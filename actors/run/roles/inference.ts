@@ -1,8 +1,8 @@
 /**
- * The role `inference`: an actor an engine, which owns the engine's process and the behaviour that drives it.
+ * The role `inference`: one actor per engine, which owns the engine's process and the behaviour that drives it.
  *
  * in   assignments, published weights        out  generated turns
- * Invariant: an engine that runs takes part in the run; whenever its process was started anew it joins as a new one.
+ * Invariant: a running engine takes part in the run; whenever its process was restarted, it joins as a new engine.
  */
 import type { Engine } from '../../../backends/engines/engine'
 import { engines, type PlannedEngine } from '../../inference/engines'
@@ -15,7 +15,10 @@ import type { Branch, Scope } from './scope'
 
 export interface InferenceOptions {
   readonly model: ModelOnDisk
-  /** Engines are named `<name>-<k>`, by default after their kind; no two processes of a run have one name. */
+  /**
+   * First part of the engines' names `<name>-<k>`; default: the engine's kind. It must be unique among the run's
+   * processes.
+   */
   readonly name?: string
 }
 
@@ -40,7 +43,8 @@ function engineActor({ options, troupe }: Branch, { id, start, restart = {} }: P
     async onDown(reason, error) {
       const left = joined
       joined = undefined
-      // The end of a whole run needs no engine.left; the other processes of a run go on without this engine.
+      // When the whole run ends, no engine.left is needed; when one process of several ends, the others go on without
+      // its engine.
       if (reason === 'stopped' && options.role === 'all') await left?.close()
       else await left?.leave(error?.message ?? 'its process ends')
     },

@@ -1,19 +1,26 @@
 /**
- * Leads a part of a run that one process has at a time, and stands by while another process has it.
+ * Leader election for a role that only one process of a run may have: runs the role while elected, stands by otherwise.
  *
- * in   changes of the seat's holder        out  the part begun when this process gets the seat, ended when it loses it
- * Invariant: a part is begun only after the previous one of this process has ended. While the holder of the seat is in
- * doubt, the part writes nothing (`mayAct`).
+ * in   results of the election        out  the role started when this process is elected, ended when it loses the
+ * election
+ * Invariant: the role is started only after its previous incarnation in this process has ended. While it is unclear
+ * which
+ * process is elected, the role writes nothing (`mayAct`).
  */
 import { type ElectedRole, joinElection } from '../../../runtime/bus/leaderElection'
 import { asError } from '../../../runtime/errors'
 import type { RunOptions } from '../run'
 import type { Scope } from './scope'
 
-/** Begins the part. `mayAct`: to be asked before each write. `again`: ends the part and begins it anew. Returns what to close. */
+/**
+ * Starts the role and resolves with the scope to close. `mayAct` must be asked before each write; `again` restarts the
+ * role.
+ */
 export type Begin = (mayAct: () => Promise<boolean>, again: () => void) => Promise<Scope>
 
-/** Resolves once this process has the seat or stands by, with the function that ends either. */
+/**
+ * Joins the election. Resolves once this process is elected or stands by, with the function that leaves the election.
+ */
 export async function lead(
   options: RunOptions,
   seatName: ElectedRole,
@@ -40,7 +47,10 @@ export async function lead(
     inTurn(async () => {
       const { confirmLeader } = await opened
       if (!ours || active === undefined || !(await confirmLeader())) return
-      log.warn({ run, part: seatName }, 'another process claimed this part without its seat; it is begun anew')
+      log.warn(
+        { run, part: seatName },
+        'another process claimed this role without being elected; this process starts the role again',
+      )
       await end()
       active = await begin(confirmLeader, again)
     })
@@ -48,7 +58,7 @@ export async function lead(
     onElected: () => {
       ours = true
       inTurn(async () => {
-        if (!ours) return // lost again while the one before was ended
+        if (!ours) return // the election was lost while the previous incarnation was closing
         const { confirmLeader } = await opened
         options.onStanding?.('active')
         active = await begin(confirmLeader, again)
@@ -56,7 +66,10 @@ export async function lead(
     },
     onLost: () => {
       ours = false
-      log.warn({ run, part: seatName }, 'this process was not heard for too long; another one takes over')
+      log.warn(
+        { run, part: seatName },
+        'the heartbeats of this process came too late; another process takes this role over',
+      )
       inTurn(async () => {
         await end()
         if (!ours) options.onStanding?.('standing-by')

@@ -1,8 +1,9 @@
 /**
  * The role `learner`: curriculum, evaluation and training, under the learning supervisor.
  *
- * in   decided groups, finished evaluations        out  rollouts asked for, steps, weights; the run's end
- * Invariant: one process has this role at a time. It writes its claim first, so that facts which an earlier holder writes
+ * in   decided groups, finished evaluations        out  rollout requests, steps, weights; the run's end
+ * Invariant: one process has this role at a time. It writes its claim first, so that facts which an earlier holder
+ * writes
  * after the claim are ignored.
  */
 import { pathToFileURL } from 'node:url'
@@ -36,12 +37,15 @@ export interface LearningParts {
   readonly model: ModelOnDisk
   readonly stopTokens: readonly number[]
   readonly demonstrations: () => Promise<readonly (readonly ChatMessage[])[]>
-  /** Called when another process has claimed this role since. */
+  /** Called when another process has claimed this role after this one. */
   readonly onReplaced?: () => void
 }
 
 const maxRejectedSteps = 3
-/** Pause between batches of behaviours that follow every rollout and act only when a group, step or evaluation is over, ms. */
+/**
+ * Milliseconds between batches of records for behaviours that read every rollout; they act only when a group, step or
+ * evaluation is over.
+ */
 const lingerMs = 20
 
 export async function startLearning(scope: Scope, parts: LearningParts): Promise<void> {
@@ -50,14 +54,15 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   const { config, recipe, run, fx, learns } = options
   const { journal } = troupe
   const schemas = await toolSchemas({ config, recipe, log: options.log })
-  // Another process may have got the seat while the parts above were opened: the latest claim counts.
+  // Another process may have been elected meanwhile; a claim by this one would then replace it, since the latest claim
+  // wins.
   if (!(await scope.mayAct())) return
   const learnerEpoch = await claimLearning(journal, fx)
   if (parts.onReplaced !== undefined)
     branch.onClose(await whenReplaced(journal, fx, learnerEpoch, parts.onReplaced, scope.fail))
   const source = await recipe.tasks(config)
   if (Object.keys(source.dropped).length > 0)
-    options.log.info({ dropped: source.dropped }, "rows of the recipe's data are left out")
+    options.log.info({ dropped: source.dropped }, "some rows of the recipe's data are skipped")
   const observed = { stages: stagePlans(config, source), alarms: config.alarms.map(completeAlarm) }
   const begin = await beginOf(journal, learns, observesSteps(observed))
   await branch.host({
@@ -90,7 +95,7 @@ export async function startLearning(scope: Scope, parts: LearningParts): Promise
   }
 }
 
-/** True where weights were published already: a run without training publishes them once. */
+/** True if weights were published already: a run without training publishes them once. */
 async function hasWeights({ troupe: { journal } }: Scope): Promise<boolean> {
   return (await saidOf(journal, ['learner'])).some(({ type }) => type === 'weights.published')
 }
@@ -161,14 +166,17 @@ async function startTraining(
   })
 }
 
-/** Limits as facts record them. */
+/** The recipe's limits without the prompt limit, as facts record them. */
 const rolloutLimits = ({ promptTokens: _, ...limits }: RecipeConfig['limits']): RolloutLimits => limits
 
-/** Drops undefined fields. */
+/** Drops the fields whose value is undefined. */
 const given = (limits: object = {}) =>
   Object.fromEntries(Object.entries(limits).filter(([, value]) => value !== undefined))
 
-/** @throws TroupeError config.endless_problems */
+/**
+ * Completes the plans of the recipe's stages with the number of problems to measure. @throws TroupeError
+ * config.endless_problems
+ */
 function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly StagePlan[] {
   return stages.map(stage => {
     const { problems } = stage
@@ -178,25 +186,25 @@ function stagePlans({ stages }: RecipeConfig, { size }: TaskSource): readonly St
     throw new TroupeError('config.endless_problems', {
       boundary: 'config',
       retriable: false,
-      message: `stage '${stage.name}' measures problems, and the recipe's task source is endless`,
+      message: `stage '${stage.name}' cannot measure its problems: the recipe's task source is endless, and the stage names no count`,
       hint: 'set stages.N.problems.count',
     })
   })
 }
 
-/** Keeps the conversations that fit the run's context. @throws TroupeError config.no_data when none does */
+/** Keeps the conversations that fit the run's context. @throws TroupeError config.no_data if none fits */
 function fitting<T extends { readonly tokens: Int32Array }>({ options }: Scope, examples: readonly T[]): readonly T[] {
   const { contextTokens } = options.config.limits
   const kept = examples.filter(({ tokens }) => tokens.length <= contextTokens)
   const left = examples.length - kept.length
   if (left > 0)
-    options.log.warn({ left, of: examples.length, contextTokens }, 'conversations longer than the context are left out')
+    options.log.warn({ left, of: examples.length, contextTokens }, 'conversations longer than the context are skipped')
   if (kept.length > 0) return kept
   throw new TroupeError('config.no_data', {
     boundary: 'config',
     retriable: false,
     message: `none of the ${examples.length} conversations for the cold start fits a context of ${contextTokens} tokens`,
-    hint: 'raise limits.contextTokens, or give shorter ones',
+    hint: 'raise limits.contextTokens, or give shorter conversations',
   })
 }
 

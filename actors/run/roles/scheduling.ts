@@ -1,6 +1,7 @@
 /**
- * The role `scheduler`: which engine generates which turn, which executor makes which tool call.
- * in   turns and calls that coordinators ask for, states of engines and executors        out  assignments
+ * The role `scheduler`: decides which engine generates which turn, and which executor runs which tool call.
+ *
+ * in   requested turns and tool calls, states of engines and executors        out  assignments
  */
 import { scheduler } from '../../scheduling/scheduler'
 import { dispatcher } from '../../tools/dispatcher'
@@ -8,8 +9,9 @@ import type { Scope } from './scope'
 
 export interface SchedulingOptions {
   /**
-   * True where this process takes over from another: it writes `scheduler.claimed` once it hears, and coordinators ask again
-   * for what they had asked of the other. Not needed where the whole run begins at once.
+   * True if this process takes over from another one: once it receives requests it writes `scheduler.claimed`, and
+   * coordinators
+   * repeat their open requests. False if the whole run starts in this process.
    */
   readonly claims: boolean
 }

@@ -1,10 +1,13 @@
 /**
- * Scope: the part of a run that a process has: its hosts and processes under the supervisors of the tree, and their end.
+ * Scope: the part of a run that one process has: its behaviours and processes under the supervisors of the tree, and
+ * their end.
  *
- * in   a run's options, an open embedding        out  hosts under groups of their own; what was started, ended from the leaves up
+ * in   a run's options, an open embedding        out  hosted behaviours with bus groups of their own; `close`, which
+ * ends them
  * Invariant: `close` ends the youngest first, each within the deadline of its supervisor, and supervisors after their
- * children. A host reads every partition of its feeds, whoever else runs the same behaviour, unless its spec says that the
- * partitions are shared out: `owner`, or `shared`.
+ * children. A host reads every partition of its feeds, whatever other processes run the same behaviour, unless its spec
+ * says
+ * that the partitions are divided among the processes: `owner`, or `shared`.
  */
 import type { Message } from '../../../messages'
 import { type Embedded, type HostSpec, openTroupe } from '../../../runtime/embed'
@@ -21,11 +24,11 @@ import { type TreeStatus, treeStatus } from '../treeStatus'
 export interface Scope {
   readonly options: RunOptions
   readonly troupe: Embedded
-  /** Ends the run: the tree can go no further. */
+  /** Ends the run with this error, because the root supervisor cannot recover from it. */
   readonly fail: (error: Error) => void
-  /** Resolves with false when another process has taken over. */
+  /** Resolves with false once another process has taken over; to be asked before each write. */
   readonly mayAct: () => Promise<boolean>
-  /** Returns this supervisor's part of the scope; starts the supervisor where there is none yet. */
+  /** Returns the part of the scope under the named supervisor; starts that supervisor if it does not run yet. */
   under(name: BranchName): Promise<Branch>
   host<S, I extends Message, R>(spec: HostSpec<S, I, R>): Promise<Host>
   onClose(closer: () => Promise<void>): void
@@ -34,7 +37,7 @@ export interface Scope {
 
 /** The part of a scope whose hosts and processes are children of one supervisor. */
 export interface Branch extends Scope {
-  /** Starts actors that own processes; they end together. Resolves before the processes are up. */
+  /** Starts actors that own processes and that end together. Resolves before the processes are up. */
   processes<P extends Living>(kind: ProcessKind, actors: readonly ProcessActor<P>[]): Promise<void>
 }
 
@@ -107,7 +110,9 @@ export function openScope(
     async close() {
       for (const { close, withinMs } of closers.splice(0).reverse()) {
         const late = () => tooLong(withinMs)
-        await within(close(), withinMs, late).catch(err => log.warn({ err }, 'a part did not close cleanly'))
+        await within(close(), withinMs, late).catch(err =>
+          log.warn({ err }, 'an actor of this process did not close cleanly'),
+        )
       }
       branches.clear()
     },
@@ -119,10 +124,13 @@ const tooLong = (ms: number) =>
   new TroupeError('actor.stop_timeout', {
     boundary: 'actor',
     retriable: false,
-    message: `a part of the run was still busy ${ms} ms after it had to end; the rest is ended without it`,
+    message: `an actor of this process was still busy ${ms} ms after it was told to end; the others are ended without waiting for it`,
   })
 
-/** Opens what a run, or one role of it, stands on: an embedding, the root of the tree, and the first failure that ends the run. */
+/**
+ * Opens the base of a run, or of one role of it: an embedding, the root supervisor, and a promise of the failure that
+ * ends the run.
+ */
 export async function openRunScope(options: RunOptions) {
   const { run, fx, log, bus, blobs, partitions = 1 } = options
   const { failed, fail } = firstFailure()

@@ -1,6 +1,8 @@
 /**
- * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that takes calls for their lanes.
- * in   tool calls, by credits        out  their results
+ * The role `tools`: an actor that owns a sandbox and MCP servers, and the executor that runs tool calls on the
+ * sandbox's workers.
+ *
+ * in   tool calls, as many as the executor's flow-control credits admit        out  their results
  */
 import { executorId } from '../../../messages/ids'
 import { TroupeError } from '../../../runtime/errors'
@@ -11,7 +13,7 @@ import { processActor } from '../processActor'
 import { embeddedUnder } from '../supervisor'
 import type { Branch, Scope } from './scope'
 
-/** Time for tool calls that run when a process is stopped: they end, and their results are recorded. */
+/** Milliseconds that running tool calls get to end and be recorded when the process is stopped. */
 const drainMs = 5000
 const givenToolLanes = 1024
 
@@ -22,7 +24,7 @@ export async function startTools(scope: Scope, name: string): Promise<void> {
   const actor = processActor({
     name: 'sandbox-0',
     stopWithinMs: 20_000,
-    // A sandbox or a tool that cannot be opened when the run begins is a fault of the recipe or the machine.
+    // Fails the run if a sandbox or a tool cannot be opened at the start: the recipe or the machine is wrong.
     isFatal: (error, wasUp) => !wasUp && !(error instanceof TroupeError && error.retriable),
     start: () => openTools(branch),
     async onUp({ tools, lanes }, context, onFailed) {
@@ -47,9 +49,10 @@ async function openTools({ options }: Branch) {
     const opened = options.tools === undefined ? await openRunTools({ config, recipe, log }, sandbox) : undefined
     return {
       tools: options.tools ?? opened!.tools,
-      // Tools that were given share nothing that we know of: they run as they come.
+      // Tools passed in by an embedding program may share no resource that we know of, so practically all calls run at
+      // once.
       lanes: opened === undefined ? givenToolLanes : sandbox.lanes,
-      lost: new Promise<Error>(() => {}), // a lane that dies is the sandbox's own to start again
+      lost: new Promise<Error>(() => {}), // the sandbox itself restarts a worker that dies
       async close() {
         await opened?.close()
         await sandbox.close()

@@ -1,6 +1,7 @@
 /**
  * The role `verifier`: graders for the answers of a run. Its processes share the partitions of `verifications`.
- * in   answers to judge        out  rewards, or the reason why there is none
+ *
+ * in   answers to judge        out  rewards, or the reason why an answer has none
  */
 import { graderSandbox } from '../../verification/graderSandbox'
 import { openGraders } from '../../verification/graders'
