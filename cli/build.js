@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /**
- * Builds dist/, the package's content: the sources compiled to CommonJS with declarations, the files beside them that are not
- * TypeScript (Python, C, templates, the proto), and ES module wrappers for each entry of the exports map.
+ * Builds dist/, the package's content: the sources compiled to CommonJS with declarations, the non-TypeScript files
+ * beside them
+ * (Python, C, templates, the proto), and ES module wrappers for each entry of the exports map.
  *
  * Invariant: dist mirrors the sources' folders, so a path relative to `__dirname` means the same in both.
  */
@@ -24,7 +25,17 @@ const houses = [
   'replay',
   'entries',
 ]
-const entries = ['messages', 'actors', 'runtime', 'backends', 'sandbox', 'recipes', 'kernels', 'entries/runtime']
+const entries = [
+  'messages',
+  'actors',
+  'runtime',
+  'backends',
+  'sandbox',
+  'recipes',
+  'replay',
+  'kernels',
+  'entries/runtime',
+]
 
 function compile() {
   const tsc = path.join(root, 'node_modules/typescript/bin/tsc')
@@ -35,7 +46,7 @@ function compile() {
   if (status !== 0) throw new Error('tsc reported errors')
 }
 
-/** Copies every file of the packaged folders that is neither TypeScript nor made by running it. */
+/** Copies every file of the packaged folders, except TypeScript sources and files that running the code generates. */
 function copyAssets() {
   const left = /(^|\/)(__pycache__|\.[^/]+|tests|build)(\/|$)|\.tsx?$|\.pyc$|requirements-test\.txt$/
   for (const house of houses.filter(name => fs.existsSync(path.join(root, name)))) {
@@ -43,7 +54,7 @@ function copyAssets() {
       const from = path.join(root, house, file)
       if (left.test(file) || !fs.statSync(from).isFile()) continue
       fs.mkdirSync(path.dirname(path.join(dist, house, file)), { recursive: true })
-      fs.copyFileSync(from, path.join(dist, house, file)) // keeps the mode
+      fs.copyFileSync(from, path.join(dist, house, file)) // copying keeps the file mode
     }
   }
   const generated = path.join(dist, 'policy/troupe_policy/generated/policy_pb2.py')
@@ -54,7 +65,8 @@ function copyAssets() {
 const namesOf = folder => Object.keys(require(path.join(dist, folder, 'index.js'))).filter(name => name !== 'default')
 
 /**
- * ES modules cannot see names through CommonJS's `export *`, so the wrapper lists them; its types are the original's.
+ * ES modules do not see names that CommonJS re-exports with `export *`, so the wrapper lists them; it has the
+ * original's types.
  */
 function writeModule(folder, names) {
   const lines = names.map(name => `export const ${name} = module.${name}`)

@@ -20,14 +20,14 @@ beforeAll(() => {
 afterAll(() => installed.remove())
 
 /** What it printed, in lines, sorted: turns and calls end in any order. */
-function printed(file: string): readonly string[] {
-  const { stdout, stderr } = installed.run(process.execPath, [file], timeoutMs)
+function printed(file: string, ...args: readonly string[]): readonly string[] {
+  const { stdout, stderr } = installed.run(process.execPath, [file, ...args], timeoutMs)
   expect(stderr).toBe('')
   return stdout.trimEnd().split('\n').sort()
 }
 
 test('each example has at most 40 lines, imports nothing but the package, and never forces its exit', () => {
-  expect(examples.map(name => name.slice(name.indexOf('.'))).sort()).toEqual(['.cjs', '.mjs', '.mjs', '.ts'])
+  expect(examples.map(name => name.slice(name.indexOf('.'))).sort()).toEqual(['.cjs', '.mjs', '.mjs', '.mjs', '.ts'])
   for (const name of examples) {
     const source = readFileSync(join(root, 'examples', name), 'utf8')
     expect(source.trimEnd().split('\n').length).toBeLessThanOrEqual(40)
@@ -71,6 +71,19 @@ test('to import the actors or the runtime loads no gRPC, lmdb, piscina, nact or 
     const heavy = /node_modules.(@grpc|lmdb|piscina|nact|pino|prom-client|typescript)./
     console.log(JSON.stringify(Object.keys(require.cache).filter(file => heavy.test(file))))`
   expect(JSON.parse(installed.run(process.execPath, ['-e', script], timeoutMs).stdout)).toEqual([])
+})
+
+test('ES modules: replay reads a saved history: a trajectory, its selection, every decision again, a verification', () => {
+  const bus = `lmdb:${join(installed.project, 'history')}`
+  const history = join(root, 'tests/histories/quickstart.v1.jsonl.gz')
+  installed.run(process.execPath, ['node_modules/troupe/dist/cli/bin.js', 'replay', 'import', history, '--bus', bus])
+  const lines = printed('replay.mjs', bus)
+  expect(lines).toContain('11 rewarded trajectories with failed calls')
+  expect(lines).toContain('s0001.0000 paper: selected, 3 positives and 1 negatives')
+  expect(lines).toContain("today's code decides as the log says: true")
+  expect(lines).toContain('396 decisions are the same, 0 differ')
+  expect(lines).toContain('sound: 184 turns of 88 trajectories')
+  expect(lines.filter(line => line.startsWith('tool   error'))).toHaveLength(1)
 })
 
 test('ES modules: the sandbox alone answers calls and batches, and ends a call that does not end', () => {

@@ -52,7 +52,7 @@ test('require of the root loads no folder until a name is used', () => {
   const script = `
     const before = Object.keys(require.cache).length
     const troupe = require('troupe')
-    const loaded = Object.keys(require.cache).filter(file => /dist.(runtime|backends|entries|actors|kernels|messages|sandbox|recipes)/.test(file))
+    const loaded = Object.keys(require.cache).filter(file => /dist.(runtime|backends|entries|actors|kernels|messages|sandbox|recipes|replay)/.test(file))
     console.log(JSON.stringify({ loaded, names: Object.keys(troupe).length }))`
   const { loaded, names } = JSON.parse(run(process.execPath, ['-e', script]).stdout)
   expect(loaded).toEqual([])

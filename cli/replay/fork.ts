@@ -3,16 +3,15 @@
  * With `--from-turn all` every turn is forked: the mean reward of the forks at K is the value of what came before turn K.
  */
 import { type Command, InvalidArgumentError } from 'commander'
-import { changedCells } from '../../replay/fork/changedCells'
-import { type ForkResult, forkResults, type TurnValue, turnValue } from '../../replay/fork/forkResults'
-import { type ForkPlan, type ForkOptions as PlanOptions, planForks } from '../../replay/fork/planForks'
-import { runForks } from '../../replay/fork/runForks'
+import type { ChangedCell } from '../../replay/fork/changedCells'
+import { type ForkResult, type TurnValue, turnValue } from '../../replay/fork/forkResults'
+import { forkTrajectory } from '../../replay/fork/forkTrajectory'
+import type { ForkPlan, ForkOptions as PlanOptions } from '../../replay/fork/planForks'
 import type { Trajectory } from '../../replay/trajectories/trajectory'
-import { checkNewRun, openNewRun } from '../../runtime/openRun'
 import { stopSignals } from '../io/signals'
 import { escapeForTerminal, painter } from '../io/terminal'
 import { numberFrom, wholeNumber } from '../options/readers'
-import { openRecorded, type ReadOptions, withRun } from './runOptions'
+import { onNotice, type ReadOptions, withRun } from './runOptions'
 import { jsonText } from './text/jsonText'
 
 interface ForkOptions extends ReadOptions, PlanOptions {
@@ -43,37 +42,36 @@ export function registerFork(replay: Command): void {
 }
 
 async function fork(asked: string, options: ForkOptions): Promise<void> {
-  if (options.as !== undefined) checkNewRun(options.bus, options.as)
-  const recorded = await openRecorded(options)
-  const plan = await planForks(recorded, asked, options).finally(() => recorded.close())
-  const { parent, code, parts, started, turns, run } = plan
-  const at = parts.map(
-    ({ weights, turns: own }) => `${own.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}`,
-  )
+  const stop = new AbortController()
+  let signals: ReturnType<typeof stopSignals> | undefined
+  const showsProgress = process.stderr.isTTY
+  try {
+    const { plan, results } = await forkTrajectory({ ...options, onNotice }, asked, options, {
+      signal: stop.signal,
+      onPlanned(planned, changed) {
+        reportPlan(planned, changed)
+        signals = stopSignals()
+        void signals.stopped.then(reason => stop.abort(reason))
+      },
+      onEnded(ended, all) {
+        if (showsProgress) process.stderr.write(`\r${ended} of ${all} ended${ended === all ? '\n' : ''}`)
+      },
+    })
+    print(plan, results, options.json === true)
+    process.exitCode = signals?.exitCode() ?? 0
+  } finally {
+    signals?.release()
+  }
+}
+
+function reportPlan({ parent, parts, run }: ForkPlan, changed: readonly ChangedCell[]): void {
+  const at = parts.map(({ weights, turns }) => `${turns.map(k => `turn ${k}`).join(', ')}, policy ${weights.version}`)
   process.stderr.write(`run ${run}: ${parent.id} forked at ${at.join('; ')}\n`)
-  for (const { turn, call, recorded: was, now } of await changedCells(parent, Math.max(...turns), code)) {
+  for (const { turn, call, recorded: was, now } of changed) {
     process.stderr.write(
       `turn ${turn}, call ${call} of the notebook says otherwise now: ${brief(was)} → ${brief(now)}; forks go on from that\n`,
     )
   }
-  const context = await openNewRun(options.bus, run, options.dir)
-  const signals = stopSignals()
-  try {
-    const { stopped } = signals
-    const onEnded = (ended: number, all: number) => {
-      if (process.stderr.isTTY) process.stderr.write(`\r${ended} of ${all} ended`)
-    }
-    await runForks({ context, code, parts, parent: started, stopped, onEnded })
-    if (process.stderr.isTTY) process.stderr.write('\n')
-  } finally {
-    signals.release()
-    await context.bus.close()
-  }
-  const { bus, dir } = options
-  const forks = await openRecorded({ bus, run, ...(dir === undefined ? {} : { dir }) })
-  const results = await forkResults(forks).finally(() => forks.close())
-  print(plan, results, options.json === true)
-  process.exitCode = signals.exitCode()
 }
 
 const paint = painter(process.stdout)

@@ -19,9 +19,11 @@ export function withRun(command: Command): Command {
     .option('--reindex', 'make the index of its trajectories anew')
 }
 
+/** Writes a notice of the log's reader to stderr. */
+export const onNotice = (text: string) => process.stderr.write(`${text}\n`)
+
 /** Opens the log that the options name; its notices go to stderr. */
-export const openRecorded = (options: ReadOptions): Promise<RecordedRun> =>
-  openLog({ ...options, onNotice: text => process.stderr.write(`${text}\n`) })
+export const openRecorded = (options: ReadOptions): Promise<RecordedRun> => openLog({ ...options, onNotice })
 
 /** Opens the log, calls `answer`, reports on stderr what could not be read, and closes the log in every case. */
 export async function withLog<T>(options: ReadOptions, answer: (recorded: RecordedRun) => Promise<T>): Promise<T> {

@@ -1,18 +1,20 @@
 /**
- * The best trajectories of each task as conversations for supervised fine-tuning.
+ * Picks the best trajectories of each task as conversations for supervised fine-tuning.
  *
- * in   trajectories, what is good enough        out  conversations in the words that the model was shown and wrote
- * Invariant: calls stay in the assistant's text. Evaluation problems are never among them, and no conversation is there twice.
+ * in   trajectories, the thresholds that they must meet        out  conversations in the words that the model was shown
+ * and wrote
+ * Invariant: tool calls stay in the assistant's text. Evaluation problems are left out, and no conversation occurs
+ * twice.
  */
 import { toolCallsOf } from '../trajectories/toolCalls'
 import type { Trajectory } from '../trajectories/trajectory'
 import { withoutEnd } from './exportedTrajectory'
 
-export interface SftOptions {
+export interface SftSelection {
   readonly minReward: number
-  /** Largest number of failed tool calls. */
+  /** Upper bound on a trajectory's failed tool calls. */
   readonly maxToolErrors: number
-  /** Largest number of conversations of one task: the shortest are taken, by sampled tokens. */
+  /** Upper bound on the conversations of one task; those with the fewest sampled tokens are taken. */
   readonly perTask: number
 }
 
@@ -23,7 +25,7 @@ export interface SftConversation {
   readonly reward: number
 }
 
-export function sftConversations(all: readonly Trajectory[], options: SftOptions): readonly SftConversation[] {
+export function sftConversations(all: readonly Trajectory[], options: SftSelection): readonly SftConversation[] {
   const byTask = new Map<string, Trajectory[]>()
   for (const one of all.filter(isGood(options))) {
     const { id } = one.request.task
@@ -45,9 +47,9 @@ export function sftConversations(all: readonly Trajectory[], options: SftOptions
 }
 
 const isGood =
-  ({ minReward, maxToolErrors }: SftOptions) =>
+  ({ minReward, maxToolErrors }: SftSelection) =>
   ({ request, finished, reward }: Trajectory): boolean =>
-    // Problems that are held out for evaluation are not learned from.
+    // Problems held out for evaluation must not become training data.
     request.purpose !== 'eval' &&
     finished?.outcome === 'answered' &&
     (reward?.reward ?? Number.NEGATIVE_INFINITY) >= minReward &&

@@ -1,8 +1,9 @@
 /**
- * The notebook of a trajectory that is forked: its cells are run again, since the sandbox that kept the session is gone.
+ * Reruns the notebook cells of a trajectory to be forked, because the sandbox session that held their state is gone.
  *
- * in   a trajectory, the turn to fork at        out  cells that say otherwise than in the record
- * A fork goes on from what the cells make now; where that is not what its parent went on from, it is to be known.
+ * in   a trajectory, the turn to fork at        out  cells whose output now differs from the recorded one
+ * The fork continues from today's cell state; the caller warns the user about every cell that differs from the
+ * parent's.
  */
 import { openRunTools } from '../../actors/tools/runTools'
 import { toolResultText, truncateMiddle } from '../../kernels'
@@ -12,7 +13,7 @@ import { notebookTool } from '../../sandbox/tools/notebookTool'
 import type { RecipeCode } from '../log/recipeCode'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
-interface ChangedCell {
+export interface ChangedCell {
   readonly turn: number
   readonly call: number
   readonly recorded: string
@@ -48,10 +49,14 @@ export async function changedCells(
   }
 }
 
-/** The sandbox's own start. */
+/** Milliseconds allowed for starting the sandbox, on top of the cells' own timeouts. */
 const graceMs = 30_000
 
-/** In their order, each once: what was run, and what the model was shown of it. */
+/**
+ * Collects the notebook calls before `turn`, in order: the arguments of each (`asked`), and the result text that the
+ * model
+ * was shown (`said`).
+ */
 function cellsBefore(parent: Trajectory, turn: number) {
   const asked = new Map<string, ToolAsked>()
   const said = new Map<string, string>()

@@ -1,9 +1,10 @@
 /**
- * Facts that a forked trajectory begins with: the first turns of another, as they were recorded.
+ * Makes the facts that a forked trajectory begins with: the parent's first turns, as they were recorded.
  *
- * in   a trajectory that counts, the turn to fork at, what is to be otherwise        out  the facts of each fork
- * Invariant: what is shared is shared to the token: nothing of it is generated, run or rendered again. Only an edited tool
- * result leaves out what was rendered after it, which the coordinator then asks for.
+ * in   a trajectory that counts, the turn to fork at, what the fork changes        out  the facts of each fork
+ * Invariant: shared turns are copied token by token; none is generated, run or rendered again. Only an edited tool
+ * result
+ * drops the context rendered after it, which the coordinator then asks to be rendered anew.
  */
 import type { Sampling, ToolCompleted, TrajectoryFact, TrajectoryForked } from '../../messages/facts'
 import { epoch, groupId, policyVersion, type RunId, trajectoryId } from '../../messages/ids'
@@ -14,15 +15,18 @@ import { factsIn, type Trajectory } from '../trajectories/trajectory'
 export interface TurnFork {
   readonly parent: Trajectory
   readonly parentRun: RunId
-  /** Turns before this one are shared. */
+  /** First turn that is not shared (0-based): the fork copies the parent's turns before it. */
   readonly turn: number
   readonly times: number
-  /** Default: derived from the parent's, so that no fork repeats another or the parent. */
+  /**
+   * Base seed of the forks. Default: derived from the parent's seed, so that no fork repeats another fork or the
+   * parent.
+   */
   readonly seed?: number
   readonly temperature?: number
-  /** In place of the text of the last tool result before the turn. */
+  /** Text that replaces the last tool result before the fork's first own turn. */
   readonly toolResult?: string
-  /** Of another recipe, by name. */
+  /** Names of the tools that the forks may call. Default: the parent's tools. */
   readonly tools?: readonly string[]
   readonly deadlineMs: number
   /** Start order of the first fork. */
@@ -35,17 +39,17 @@ export interface ForkFacts {
   readonly lineage: readonly TrajectoryForked[]
 }
 
-/** Turns that the parent has: a fork begins at one of them. */
+/** Number of finished turns of the parent; a fork must begin at one of them. */
 export const turnsOf = (parent: Trajectory): number => parent.texts.length
 
-/** Of the claim that stands first in the fork's partition. */
+/** Epoch of the shared facts: the offset of the `partition.claimed` that comes first in the fork's partition. */
 const shared = epoch(0)
 
-/** @throws TroupeError replay.no_turn, replay.no_tool_result */
+/** Returns the facts of all forks of one turn. @throws TroupeError replay.no_turn, replay.no_tool_result */
 export function forkFacts(plan: TurnFork): ForkFacts {
   const { parent, turn, times, at } = plan
   if (turn >= turnsOf(parent)) {
-    throw refused('no_turn', `${parent.id} has turns 0 to ${turnsOf(parent) - 1}, no turn ${turn}`)
+    throw refused('no_turn', `${parent.id} has no turn ${turn}; its turns are 0 to ${turnsOf(parent) - 1}`)
   }
   const prefix = sharedFacts(plan)
   const group = groupId(`fork.${parent.request.group}.${parent.request.member}.t${turn}`)
@@ -81,11 +85,12 @@ function sharedFacts({ parent, turn, toolResult }: TurnFork): readonly TurnFact[
   if (toolResult === undefined) return before
   const last = before.findLast((f): f is ToolCompleted => f.type === 'tool.completed' && f.turn === turn - 1)
   if (last === undefined) {
-    throw refused('no_tool_result', `no tool result stands right before turn ${turn} of ${parent.id}`)
+    throw refused('no_tool_result', `${parent.id} has no tool result directly before turn ${turn} that could be edited`)
   }
   return before
     .filter(f => !(f.type === 'context.appended' && f.turn === turn - 1))
     .map(f => (f === last ? { ...last, text: toolResult, stdout: toolResult } : f))
 }
 
-const refused = (code: string, message: string) => replayError(code, message, '`troupe replay show T` prints its turns')
+const refused = (code: string, message: string) =>
+  replayError(code, message, '`troupe replay show T` prints the turns of trajectory T')

@@ -1,31 +1,31 @@
 /**
- * The results of a run of forks, and the value of each turn: the mean reward of what came of it.
+ * Reads the results of a run of forks, and estimates each turn's value: the mean reward of the forks that began there.
  *
- * in   a recorded run that `runForks` wrote        out  one result a fork; a mean with its standard error a turn
+ * in   a recorded run that `runForks` wrote        out  one result a fork; one mean with its standard error a turn
  */
 import { factsOf, type RecordedRun } from '../log/recordedRun'
 import { readTrajectories } from '../trajectories/trajectory'
 
 export interface ForkResult {
   readonly trajectory: string
-  /** The first turn that is not shared with the parent. */
+  /** First turn that the fork does not share with its parent. */
   readonly turn: number
-  /** answered, truncated, failed or running. */
+  /** How the fork ended: answered, truncated or failed; running while it has not. */
   readonly outcome: string
   readonly reward: number | null
-  /** Finished turns, the shared ones included. */
+  /** Number of finished turns, the shared ones included. */
   readonly turns: number
   readonly answer: string
 }
 
-/** The value of what came before a turn: what the forks at this turn earned. */
+/** Estimated value of the state before a turn: the mean reward of the forks that began at this turn. */
 export interface TurnValue {
   readonly turn: number
   readonly forks: number
-  /** Forks that have a reward. */
+  /** Number of forks that have a reward. */
   readonly rewarded: number
   readonly mean: number | null
-  /** Of the mean; null below two rewards. */
+  /** Standard error of the mean; null with fewer than two rewards. */
   readonly standardError: number | null
 }
 
@@ -42,7 +42,7 @@ export async function forkResults(recorded: RecordedRun): Promise<readonly ForkR
   }))
 }
 
-/** `results`: those of the forks at this turn. */
+/** Computes the value of `turn` from `results`, the results of the forks at this turn. */
 export function turnValue(turn: number, results: readonly ForkResult[]): TurnValue {
   const rewards = results.flatMap(r => (r.reward === null ? [] : [r.reward]))
   const n = rewards.length

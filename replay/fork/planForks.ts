@@ -1,8 +1,9 @@
 /**
- * Plans the forks of a trajectory: which turns are shared, with which weights and which code each fork goes on.
+ * Plans the forks of a trajectory: the turns they share with it, and the weights and code that each fork continues
+ * with.
  *
  * in   a recorded trajectory, what its forks do otherwise        out  the facts that the forks begin with, by weights
- * Invariant: everything that a fork needs (weights, tools, rewards) is there before a run is begun.
+ * Invariant: weights, tools and rewards that a fork needs are checked to exist before a run is begun.
  */
 import { existsSync, readFileSync, statSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -22,27 +23,29 @@ import { readTrajectories, type Trajectory } from '../trajectories/trajectory'
 import { type ForkFacts, forkFacts, turnsOf } from './forkFacts'
 
 export interface ForkOptions {
-  /** Turns before this one are shared; `all`: forks at every turn. */
+  /** First turn that the forks do not share with their parent; `all`: forks at every turn. */
   readonly fromTurn: number | 'all'
-  /** Forks of each turn. Default 1. */
+  /** Number of forks of each turn. Default 1. */
   readonly times?: number
-  /** Default: derived from the parent's seed. */
+  /** Base seed of the forks. Default: derived from the parent's seed. */
   readonly seed?: number
-  /** Default: the parent's temperature. */
+  /** Sampling temperature of the forks. Default: the parent's temperature. */
   readonly temperature?: number
   /** File with the text that the model is shown instead of the tool result before the turn; at most 256 KiB. */
   readonly editToolResult?: string
-  /** Policy version to go on with. Default: the version that sampled the turn, or the nearest that is on disk. */
+  /**
+   * Policy version that the forks continue with. Default: the version that sampled the turn, or the nearest on disk.
+   */
   readonly policy?: number
-  /** Directory of weights to go on with. */
+  /** Directory of the weights that the forks continue with, in place of a policy version. */
   readonly model?: string
   /** Name or file of a recipe whose tools and rewards the forks use. Default: the run's own. */
   readonly recipe?: string
-  /** Name of the run of the forks. Default: `fork-`, the parent's run and the time. */
+  /** Name of the new run that holds the forks. Default: `fork-`, the parent's run and the time. */
   readonly as?: string
 }
 
-/** Turns whose forks go on with the same weights. */
+/** Forks that continue with the same weights, and the turns that they begin at. */
 export interface ForkPart {
   readonly weights: PublishedWeights
   readonly turns: readonly number[]
@@ -56,14 +59,14 @@ export interface ForkPlan {
   readonly code: RecipeCode
   readonly turns: readonly number[]
   readonly parts: readonly ForkPart[]
-  /** Name of the run of the forks. */
+  /** Name of the new run that holds the forks. */
   readonly run: string
 }
 
 const maxToolResultBytes = 256 * 1024
 
 /**
- * `asked`: a trajectory, or a part of its id.
+ * Plans the forks of the trajectory that `asked` names: its id, or a part of its id.
  * @throws TroupeError replay.no_match, replay.ambiguous, replay.no_turn, replay.no_tool_result, replay.no_code,
  * replay.no_weights, replay.too_large, replay.cannot_read, config.no_recipe, config.invalid
  */
@@ -90,7 +93,7 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
     if (part === undefined) byDirectory.set(weights.directory, { weights, turns: [turn] })
     else part.turns.push(turn)
   }
-  // Start orders ascend over all parts: an order below an earlier one would be taken for a repetition.
+  // Start orders ascend over all parts: the coordinator would take a lower order for a repeated request.
   let order = 0
   const parts = [...byDirectory.values()].map((part): ForkPart => {
     const forks = part.turns.map(turn => {
@@ -105,7 +108,10 @@ export async function planForks(recorded: RecordedRun, asked: string, options: F
   return { parent, parentRun: recorded.run, started: await recorded.started(), code, turns, parts, run }
 }
 
-/** Tools that the forks may call: all of another recipe, else the parent's. @throws TroupeError replay.no_code where one is not found */
+/**
+ * Names of the tools that the forks may call: all tools of `given`, another recipe, or by default the parent's tools.
+ * @throws TroupeError replay.no_code when a tool or a reward is not in the recipe
+ */
 async function toolsOf(parent: Trajectory, code: RecipeCode, given: string | undefined): Promise<readonly string[]> {
   const names = (await toolSchemas(code)).map(({ name }) => name)
   const { request } = parent
@@ -121,12 +127,15 @@ async function toolsOf(parent: Trajectory, code: RecipeCode, given: string | und
   if (lacking.length === 0) return given === undefined ? request.tools : names
   throw replayError(
     'no_code',
-    `${lacking.join(' and ')} of ${request.trajectory} is code that no log holds`,
-    '--recipe FILE names the recipe that brings it',
+    `${lacking.join(' and ')} of ${request.trajectory} is code that the log does not contain`,
+    'name the recipe that defines it: --recipe FILE',
   )
 }
 
-/** The weights that were asked for, else those of the version that sampled the turn, or the nearest that are on disk. */
+/**
+ * Weights that the fork continues with: the requested ones, else the version that sampled the turn, or the nearest on
+ * disk.
+ */
 async function weightsOf(
   recorded: RecordedRun,
   parent: Trajectory,
@@ -137,7 +146,8 @@ async function weightsOf(
     return nearestWeights(recorded, policy ?? sampledUnder(parent, turn), policy !== undefined)
   }
   const directory = resolve(model)
-  if (!existsSync(join(directory, 'config.json'))) throw refused('no_weights', `${directory} holds no config.json`)
+  if (!existsSync(join(directory, 'config.json')))
+    throw refused('no_weights', `${directory} contains no config.json; expected a model directory`)
   return { directory, version: policyVersion(policy ?? 0), digest: '' }
 }
 
@@ -145,11 +155,12 @@ function readToolResult(file: string): string {
   let text: string
   try {
     if (statSync(file).size <= maxToolResultBytes) return readFileSync(file, 'utf8')
-    text = `${file} is over ${maxToolResultBytes / 1024} KiB, more than any tool result`
+    text = `${file} is over ${maxToolResultBytes / 1024} KiB, the limit for an edited tool result`
   } catch (thrown) {
     throw refused('cannot_read', `${file} cannot be read: ${asError(thrown).message}`)
   }
   throw refused('too_large', text)
 }
 
-const refused = (code: string, message: string) => replayError(code, message, '--model DIR takes weights from anywhere')
+const refused = (code: string, message: string) =>
+  replayError(code, message, '--model DIR continues with the weights of any directory')

@@ -1,10 +1,12 @@
 /**
- * The live half of a fork: a run of its own whose trajectories begin in the middle, and go on with a real engine, real
- * tools and a real verifier.
+ * Runs planned forks: a new run whose trajectories begin in the middle and continue with a real engine, real tools and
+ * a
+ * real verifier.
  *
  * in   the facts that the forks share with their parent, weights        out  how every fork ended
- * Invariant: the parent's run is not touched. The coordinator refolds the shared facts as it does after a crash, and asks
- * for what has no answer: so a fork goes on exactly where a resume would have.
+ * Invariant: the parent's run is not changed. The coordinator refolds the shared facts as it does after a crash and
+ * asks
+ * for what has no answer, so a fork continues exactly where a resumed run would.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
@@ -33,16 +35,16 @@ import type { ForkPart } from './planForks'
 export interface ForkedRunOptions {
   readonly context: RunContext
   readonly code: RecipeCode
-  /** One after another, each as a resume of the run. */
+  /** Forks by weights. The parts run one after another; each part after the first resumes the run. */
   readonly parts: readonly ForkPart[]
-  /** Of the run that is forked: its tokens mean nothing to another tokenizer. */
+  /** `run.started` of the forked run. Its tokenizer must be today's: token ids mean nothing to another tokenizer. */
   readonly parent: RunStarted
   readonly stopped: Promise<string>
   readonly onEnded: (ended: number, of: number) => void
 }
 
 const lookEveryMs = 100
-/** On top of the deadline after which the coordinator itself gives a rollout up. */
+/** Milliseconds to wait beyond the recipe's rollout deadline, at which the coordinator itself fails a rollout. */
 const graceMs = 30_000
 
 /** Resolves when every fork has ended and has its reward. @throws TroupeError config.other_tokenizer, replay.forks_late */
@@ -61,7 +63,7 @@ export async function runForks(forked: ForkedRunOptions): Promise<void> {
 const childrenOf = (parts: readonly ForkPart[]): readonly TrajectoryId[] =>
   parts.flatMap(({ forks }) => forks.flatMap(f => f.lineage.map(l => l.child)))
 
-/** Whether it was stopped before all had ended. */
+/** Runs the forks of one part. Returns true when the user stopped the run before all of them had ended. */
 async function runPart(
   forked: ForkedRunOptions,
   part: ForkPart,
@@ -75,7 +77,7 @@ async function runPart(
   const { failed, fail } = firstFailure()
   const options: RunOptions = {
     ...{ run, config, bus, blobs, fx, log, resume, learns: false, acceptCode: false, role: 'all' },
-    // A fork draws no tasks: it has its parent's.
+    // A fork draws no tasks: its task is its parent's.
     recipe: { ...recipe, config, tasks: () => Promise.reject(new RangeError('a fork draws no tasks')) },
     directory: files.root,
     modelDirectory: weights.directory,
@@ -95,7 +97,7 @@ async function runPart(
     checkTokenizer(forked.parent, tokenizerDigest)
     await announce(journal, { ...options, partitions: 1, tokenizerDigest })
     await begin(journal, part)
-    // Answerers before askers, as in a run.
+    // Actors that answer commands start before the coordinator that sends them, as in a run.
     await startScheduling(scope, { claims: false })
     await startInference(scope, { model, name: 'local' })
     await startTools(scope, 'local-tools')
@@ -114,7 +116,7 @@ async function runPart(
   }
 }
 
-/** The claim stands first: its offset is the epoch of all that is shared. */
+/** Writes the forks' first facts. The claim comes first: its offset is the epoch of all shared facts. */
 async function begin(journal: Journal, { weights, forks }: ForkPart): Promise<void> {
   const { directory, version, digest } = weights
   const url = pathToFileURL(directory).href
@@ -132,7 +134,7 @@ async function begin(journal: Journal, { weights, forks }: ForkPart): Promise<vo
   const { offset } = await journal.appendTo(0, { type: 'partition.claimed', at: fx.now(), partition: 0, owner: 'fork' })
   const placed = (fact: TrajectoryFact): TrajectoryFact => {
     if ('epoch' in fact) return { ...fact, epoch: epoch(offset) }
-    return fact.type === 'rollout.requested' ? { ...fact, at: fx.now() } : fact // its deadline counts from here
+    return fact.type === 'rollout.requested' ? { ...fact, at: fx.now() } : fact // the rollout's deadline counts from now
   }
   for (const { facts } of forks) await journal.append(facts.map(placed))
 }
@@ -166,6 +168,6 @@ const late = (open: number) =>
   new TroupeError('replay.forks_late', {
     boundary: 'engine',
     retriable: true,
-    message: `${open} forks did not end in time`,
-    hint: 'look at them: `troupe replay ls --purpose fork --status running`',
+    message: `${open} forks had not ended when their deadline passed`,
+    hint: 'list them: `troupe replay ls --purpose fork --status running`',
   })

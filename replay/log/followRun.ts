@@ -16,7 +16,7 @@ import { replayError } from '../replayError'
 import type { Place } from './place'
 import type { RecordedRun } from './recordedRun'
 
-export interface FollowOptions {
+export interface FollowRunOptions {
   /** Selects by trajectory and group. Default: every fact, also those of the run and the learner. */
   readonly wants?: (id: string) => boolean
   /** Types of facts. Default: all. */
@@ -53,7 +53,7 @@ export function checkFactType(type: string): void {
  */
 export async function followRun(
   recorded: RecordedRun,
-  options: FollowOptions,
+  options: FollowRunOptions,
   take: (entry: Entry, counts: boolean) => void,
 ): Promise<void> {
   const { wants, types, signal, everyMs = 200 } = options

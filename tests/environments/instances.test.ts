@@ -196,6 +196,9 @@ test('one family named twice is two, whose tasks have ids of their own', async (
 test('a family that the evaluation takes all of is refused, by its name', () => {
   const train = [[instance('a', 0, 'One?')], [instance('b', 0, 'Two?')]]
   expect(() => environmentTasks(train, [[instance('b', 0, ' TWO?')]], options)).toThrow(
-    expect.objectContaining({ code: 'config.bad_environment', message: expect.stringContaining('b: no instance is left') }),
+    expect.objectContaining({
+      code: 'config.bad_environment',
+      message: expect.stringContaining('b: no instance is left'),
+    }),
   )
 })

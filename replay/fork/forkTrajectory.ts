@@ -1,0 +1,65 @@
+/**
+ * Forks a trajectory: plans, runs the forks live in a run of their own, and reads how each ended.
+ *
+ * in   the log of the parent's run, a trajectory, what its forks change        out  the plan and the result of every fork
+ * Invariant: the parent's log is closed before the run of the forks opens, and is never written.
+ */
+import { checkNewRun, openNewRun } from '../../runtime/openRun'
+import { type OpenLogOptions, openLog } from '../log/recordedRun'
+import { type ChangedCell, changedCells } from './changedCells'
+import { type ForkResult, forkResults } from './forkResults'
+import { type ForkOptions, type ForkPlan, planForks } from './planForks'
+import { runForks } from './runForks'
+
+export interface ForkObserver {
+  /**
+   * Receives the plan before any fork starts, with the notebook cells that print something else now than in the record:
+   * forks go on from what the cells print now.
+   */
+  readonly onPlanned?: (plan: ForkPlan, changed: readonly ChangedCell[]) => void
+  /** Receives the number of forks that have ended, and the number of all forks. */
+  readonly onEnded?: (ended: number, all: number) => void
+  /** Ends the forks early; its reason, as text, is the reason in the log. Results are then those of the forks that ended. */
+  readonly signal?: AbortSignal
+}
+
+export interface ForkedTrajectory {
+  readonly plan: ForkPlan
+  readonly results: readonly ForkResult[]
+}
+
+/**
+ * `asked`: a trajectory's id, or a part of it that only one trajectory has. The forks are a run named `plan.run` on the same
+ * bus, which every replay function can open.
+ * @throws TroupeError run.exists and run.bad_name for `options.as`; those of `planForks` and `runForks`
+ */
+export async function forkTrajectory(
+  log: OpenLogOptions,
+  asked: string,
+  options: ForkOptions,
+  observer: ForkObserver = {},
+): Promise<ForkedTrajectory> {
+  if (options.as !== undefined) checkNewRun(log.bus, options.as)
+  const recorded = await openLog(log)
+  const plan = await planForks(recorded, asked, options).finally(() => recorded.close())
+  observer.onPlanned?.(plan, await changedCells(plan.parent, Math.max(...plan.turns), plan.code))
+  const context = await openNewRun(log.bus, plan.run, log.dir)
+  try {
+    const { code, parts, started: parent } = plan
+    const { signal, onEnded = () => {} } = observer
+    await runForks({ context, code, parts, parent, stopped: aborted(signal), onEnded })
+  } finally {
+    await context.bus.close()
+  }
+  const { bus, dir } = log
+  const forks = await openLog({ bus, run: plan.run, ...(dir === undefined ? {} : { dir }) })
+  return { plan, results: await forkResults(forks).finally(() => forks.close()) }
+}
+
+/** Resolves with the signal's reason; never without a signal. */
+function aborted(signal: AbortSignal | undefined): Promise<string> {
+  return new Promise(resolve => {
+    if (signal?.aborted) resolve(String(signal.reason))
+    signal?.addEventListener('abort', () => resolve(String(signal.reason)), { once: true })
+  })
+}
