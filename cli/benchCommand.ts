@@ -1,4 +1,6 @@
-/** `troupe bench NAME`: runs benchmarks and prints their figures beside the budgets; exit 1 if a budget is not met. */
+/**
+ * `troupe bench NAME`: runs benchmarks and prints each figure beside its budget; exit code 1 when a budget is not met.
+ */
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
@@ -13,9 +15,11 @@ export function registerBench(program: Command): void {
   program
     .command('bench [names...]')
     .description('run benchmarks (default: all)')
-    .option('--json', 'a JSON line for each benchmark')
-    .option('--only <parts>', 'parts to run, separated by commas (for benchmarks that have parts)', text =>
-      text.split(','),
+    .option('--json', 'print a JSON line for each benchmark')
+    .option(
+      '--only <parts>',
+      'run only these parts of a benchmark, separated by commas (for benchmarks that have parts)',
+      text => text.split(','),
     )
     .action(async (names: string[], options: { json?: boolean; only?: string[] }) => {
       const known = benches()

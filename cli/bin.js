@@ -1,7 +1,10 @@
 #!/usr/bin/env node
 /**
- * The `troupe` command. A checkout runs its sources through ts-node, an installed package its dist; both export
- * `main(argv): Promise<exit code>`. It sets the exit code without exiting, so that a slow pipe gets all of stdout.
+ * The `troupe` command. In a checkout it runs the TypeScript sources through ts-node, in an installed package the dist
+ * folder;
+ * both export `main(argv): Promise<exit code>`. It sets `process.exitCode` instead of exiting, so that a slow pipe
+ * still gets all
+ * of stdout.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -12,11 +15,11 @@ function load() {
     console.error('troupe: the packages of this checkout are not installed\n  hint: npm run setup')
     process.exit(1)
   }
-  require('./register') // in a package too: a user's recipe may be TypeScript
+  require('./register') // An installed package needs ts-node too: a user's recipe may be TypeScript.
   return require(checkout ? './main.ts' : '../dist/cli/main.js')
 }
 
-// A reader that went away (`troupe … | head`) is not an error of the command.
+// A closed pipe (`troupe … | head`) is not an error of the command.
 process.stdout.on('error', error => {
   if (error.code !== 'EPIPE') throw error
   process.exit(0)

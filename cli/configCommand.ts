@@ -23,7 +23,7 @@ export function registerConfig(program: Command): void {
     })
 }
 
-/** Renders YAML that can be read again: origins are comments. */
+/** Renders YAML that can be parsed again: the origins are comments. */
 export function annotated(value: unknown, origins: ReadonlyMap<string, Origin>): string {
   const document = new Document(value, { aliasDuplicateObjects: false })
   visit(document, {
@@ -41,7 +41,7 @@ export function annotated(value: unknown, origins: ReadonlyMap<string, Origin>):
       }
     },
   })
-  // Without this, the comment of an empty collection would get a line of its own.
+  // Puts the comment on the same line: without this, the comment of an empty collection gets its own line.
   return document.toString({ lineWidth: 0 }).replace(/:\n +(\[\]|\{\})\n +#/g, ': $1 #')
 }
 

@@ -1,5 +1,6 @@
 /**
- * `troupe doctor`: checks by trying which parts of Troupe work on this machine; with --tree, shows a run's supervision tree.
+ * `troupe doctor`: tries each part of Troupe on this machine and prints which work; with --tree, prints a run's
+ * supervision tree.
  */
 import { execFileSync } from 'node:child_process'
 import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, rmSync, statfsSync } from 'node:fs'
@@ -26,8 +27,8 @@ export function registerDoctor(program: Command): void {
   const command = program
     .command('doctor')
     .description('check which parts of Troupe work on this machine, or show the supervision tree of a run')
-    .option('--json', 'a JSON line for each check, or for each tree')
-    .option('--tree <run>', "the run's supervision tree, from its log: states, restarts, reasons")
+    .option('--json', 'print a JSON line for each check, or for each tree')
+    .option('--tree <run>', "print the run's supervision tree, from its log: states, restarts, reasons")
   withDirectory(withBus(command)).action(
     async ({ tree, ...options }: { json?: boolean; tree?: string; bus: string; dir?: string }) => {
       if (tree !== undefined) return printTree({ ...options, tree })
@@ -91,7 +92,7 @@ const checks: readonly (readonly [string, () => Promise<string> | string])[] = [
       }
     },
   ],
-  // States what no test on this machine can show.
+  // States the limits of the engines that no check on this machine can show.
   ['engines', () => enginesSay],
   [
     'parts',
@@ -126,7 +127,10 @@ const enginesSay =
   'SGLang; openai: only against a strict server of ours, not for training; recorded and simulated: need neither model nor server, ' +
   'recorded not for training (docs/engines.md)'
 
-/** Optional parts and whether they are installed; the line of a missing part names the command that installs it. */
+/**
+ * Lists the optional parts and whether they are installed; the line of a missing part names the command that installs
+ * it.
+ */
 export function optionalParts(): readonly (readonly [name: string, there: boolean])[] {
   const setup = (file: string) => require(join(packageRoot(), 'cli/setup', file))
   const { places } = setup('places') as { places(): unknown }

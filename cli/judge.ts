@@ -1,8 +1,9 @@
 /**
  * `troupe judge`: serves Code Judge's HTTP API over the sandbox (DESIGN §9) until a signal ends it.
  *
- * in   HTTP requests      out  on stderr the address, and how it ended
- * Invariant: after the first signal no request is accepted, and open ones are answered for at most `--drain-ms`; the second
+ * in   HTTP requests      out  on stderr: the server's address, and how it ended
+ * Invariant: after the first signal no request is accepted, and open requests are answered for at most `--drain-ms`;
+ * the second
  * signal ends open requests at once, with an answer that says so.
  */
 import { type Command, InvalidArgumentError } from 'commander'
@@ -45,60 +46,73 @@ const PRELOADS = ['std', 'numpy', 'numpy+sympy'] as const
 const defaults = JUDGE_DEFAULTS
 const bounds = JUDGE_BOUNDS
 
-/** Adds the command. Its action sets `process.exitCode` if that is not 0. */
+/** Adds the command to the program. Its action sets `process.exitCode` when the code is not 0. */
 export function registerJudge(program: Command): void {
   const mib = ([, most]: readonly [number, number]) => wholeNumber(1, Math.floor(most / MIB))
   program
     .command('judge')
     .description("serve Code Judge's HTTP API over the sandbox: /ping /status /run /judge, with /batch and /long-batch")
-    .option('--port <n>', 'port; 0 takes a free one', wholeNumber(...bounds.port), defaults.port)
-    .option('--host <address>', 'address to listen on; any but loopback needs a token', defaults.host)
+    .option('--port <n>', 'port to listen on; 0 takes a free one', wholeNumber(...bounds.port), defaults.port)
+    .option('--host <address>', 'address to listen on; any but loopback needs --token-file', defaults.host)
     .option('--token-file <file>', 'file with the bearer token that requests must carry')
-    .option('--lanes <n>', 'calls that run at once', wholeNumber(1, 4096))
-    .option('--require-level <level>', `lowest isolation level, else the command fails: ${LEVELS.join(', ')}`, level)
-    .option('--preload <modules>', `warm before the first call: ${PRELOADS.join(', ')} (default: std)`, preload)
+    .option('--lanes <n>', 'number of sandbox lanes: calls that run at once', wholeNumber(1, 4096))
+    .option(
+      '--require-level <level>',
+      `lowest accepted isolation level; the command fails below it: ${LEVELS.join(', ')}`,
+      level,
+    )
+    .option(
+      '--preload <modules>',
+      `modules to import before the first call: ${PRELOADS.join(', ')} (default: std)`,
+      preload,
+    )
     .option('--python <file>', 'Python interpreter (default: TROUPE_SANDBOX_PYTHON, else the one behind python3)')
-    .option('--timeout-ms <ms>', 'deadline of a run', wholeNumber(...bounds.timeoutMs), defaults.timeoutMs)
+    .option('--timeout-ms <ms>', 'deadline of one program run', wholeNumber(...bounds.timeoutMs), defaults.timeoutMs)
     .option(
       '--memory-mb <n>',
-      "address space of a run; C++ has two thirds of it, as Code Judge's",
+      'address space of one program run; C++ gets two thirds of it, as in Code Judge',
       wholeNumber(...bounds.memoryMb),
       defaults.memoryMb,
     )
     .option(
       '--max-output-chars <n>',
-      'of each stream in an answer',
+      'most characters of stdout, and of stderr, in an answer',
       wholeNumber(...bounds.maxOutputChars),
       defaults.maxOutputChars,
     )
     .option(
       '--queue-wait-ms <ms>',
-      'a call may wait for a lane',
+      'how long a call may wait for a free sandbox lane',
       wholeNumber(...bounds.queueWaitMs),
       defaults.queueWaitMs,
     )
     .option(
       '--long-queue-wait-ms <ms>',
-      'the same for /long-batch',
+      'how long a call of /long-batch may wait for a free sandbox lane',
       wholeNumber(...bounds.longQueueWaitMs),
       defaults.longQueueWaitMs,
     )
     .option(
       '--max-queued-calls <n>',
-      'that wait, of all clients',
+      'most calls that wait for a lane, all clients together',
       wholeNumber(...bounds.maxQueuedCalls),
       defaults.maxQueuedCalls,
     )
     .option(
       '--max-client-calls <n>',
-      'that wait, of one address',
+      'most calls of one client address that wait for a lane',
       wholeNumber(...bounds.maxClientCalls),
       defaults.maxClientCalls,
     )
-    .option('--max-body-mb <n>', 'largest body of a request', mib(bounds.maxBodyBytes), defaults.maxBodyBytes / MIB)
+    .option(
+      '--max-body-mb <n>',
+      'largest size of a request body',
+      mib(bounds.maxBodyBytes),
+      defaults.maxBodyBytes / MIB,
+    )
     .option(
       '--max-held-mb <n>',
-      'largest sum of all open requests',
+      'largest total size of all open requests',
       mib(bounds.maxHeldBytes),
       defaults.maxHeldBytes / MIB,
     )
@@ -145,7 +159,9 @@ function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number)
       const first = code === 0
       if (first) code = signal === 'SIGINT' ? 130 : 143
       process.stderr.write(
-        first ? `judge: ${signal}: answering what is open; once more ends it at once\n` : `judge: ${signal} again\n`,
+        first
+          ? `judge: ${signal}: answering open requests; a second signal ends them at once\n`
+          : `judge: ${signal} again\n`,
       )
       void close(first ? drainMs : 0).then(() => {
         process.off('SIGINT', onSignal).off('SIGTERM', onSignal)
@@ -156,7 +172,7 @@ function untilSignal(close: (drainMs: number) => Promise<void>, drainMs: number)
   })
 }
 
-/** Maps options that the sandbox cannot fulfil to a wrong usage. */
+/** Maps options that the sandbox cannot fulfil to the error cli.wrong_usage. */
 function wrongUsage(error: unknown): never {
   if (!(error instanceof SandboxError) || !error.code.startsWith('judge.')) throw error
   const { retriable, message, hint } = error

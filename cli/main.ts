@@ -34,7 +34,7 @@ export async function main(argv: readonly string[]): Promise<number> {
     .version(version)
     .exitOverride()
     .showHelpAfterError()
-  // Loads only the named command's modules; help needs them all, the version none.
+  // Loads only the modules of the named command. The help needs all modules, the version none.
   const [first = ''] = argv
   const named = commands[first] === undefined ? Object.values(commands) : [commands[first]]
   for (const load of ['-V', '--version'].includes(first) ? [] : named) load()(program, argv)

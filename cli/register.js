@@ -1,9 +1,9 @@
 /**
- * Lets this process require TypeScript: the checkout's sources, and users' recipes. `require('./register')`, or
- * `node -r …/cli/register.js` for a child. Types are checked by `npm run lint`, never here.
+ * Lets this process require TypeScript: the checkout's sources, and users' recipes. Use `require('./register')`, or
+ * `node -r …/cli/register.js` for a child process. It does not check types; `npm run lint` does.
  *
- * ts-node compiles. Its output is cached by path, with the digest of source, options and versions in the first line, so a
- * second start neither compiles nor loads the compiler. It also works where the cache cannot be written.
+ * ts-node compiles. Its output is cached by path, with a digest of source, options and versions in the first line, so a
+ * second start neither compiles nor loads the compiler. An unwritable cache is no error.
  */
 const { createHash } = require('node:crypto')
 const fs = require('node:fs')
@@ -23,7 +23,7 @@ const versionOf = name => JSON.parse(fs.readFileSync(require.resolve(`${name}/pa
 const hash = (...parts) => createHash('sha256').update(parts.join('\0')).digest('hex')
 
 let tools
-/** Digest of everything besides the source that decides the output. */
+/** Digest of everything except the source that affects the output. */
 function madeBy() {
   tools ??= hash(
     versionOf('ts-node'),
@@ -54,11 +54,12 @@ function compiled(source, file) {
     fs.writeFileSync(`${kept}.${process.pid}`, text)
     fs.renameSync(`${kept}.${process.pid}`, kept)
   } catch {
-    // read-only or full: the next start compiles again
+    // the cache is read-only or full: the next start compiles again
   }
   return text
 }
 
-// The digest stays on the first line of code, so that line numbers in stack traces stay right; ts-node's source maps do the rest.
+// The digest stands on the first line of code, so line numbers in stack traces stay right; ts-node's source maps do the
+// rest.
 process.setSourceMapsEnabled(true)
 require.extensions['.ts'] = (module, file) => module._compile(compiled(fs.readFileSync(file, 'utf8'), file), file)

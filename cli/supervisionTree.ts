@@ -1,8 +1,9 @@
 /**
- * `troupe doctor --tree RUN`: the run's supervision tree with states, restarts and reasons.
+ * `troupe doctor --tree RUN`: prints a run's supervision tree with states, restarts and reasons.
  *
- * in   a run's log        out  a line an actor; with --json, a line a tree
- * Invariant: reads alone. A tree whose process is gone is said to be so, and shown as it was last written.
+ * in   a run's log        out  a line per actor; with --json, a line per tree
+ * Invariant: the log is only read. A tree whose process is gone is marked so and shown with the last states that it
+ * wrote.
  */
 import { hostname } from 'node:os'
 import { openLog } from '../replay/log/recordedRun'
@@ -27,8 +28,8 @@ export async function printTree({ tree: run, json, ...where }: TreeOptions): Pro
       throw new TroupeError('cli.no_tree', {
         boundary: 'cli',
         retriable: false,
-        message: `run '${recorded.run}' has written nothing about its supervision tree`,
-        hint: 'runs of Troupe 0.1 and earlier do not; `troupe replay verify` reads their logs',
+        message: `the log of run '${recorded.run}' holds no record of a supervision tree`,
+        hint: 'Troupe 0.1 and earlier did not record it; `troupe replay verify` reads their logs',
       })
     }
     const paint = painter(process.stdout)
@@ -61,12 +62,12 @@ function jsonOf(tree: SupervisionTree) {
 
 const standings: Readonly<Record<Standing, string>> = {
   running: 'it runs',
-  stopped: 'it has stopped',
-  gone: 'it is gone, killed or crashed: these are the last states that it wrote',
-  'on another host': 'it runs, or ran, on another host',
+  stopped: 'the process has stopped',
+  gone: 'the process is gone, killed or crashed: these are the last states that it wrote',
+  'on another host': 'the process runs, or ran, on another host',
 }
 
-/** The tree as text. `now`: ms since 1970. */
+/** Formats a supervision tree as text. `now`: milliseconds since 1970. */
 export function textOf(tree: SupervisionTree, now: number, paint: ReturnType<typeof painter>): string {
   const age = duration((now - tree.at) / 1000)
   const head = `${tree.host}, process ${tree.pid}: ${standings[standingOf(tree)]}; last change ${age} ago`

@@ -1,10 +1,13 @@
 /**
- * One exchange of a chat: the user's message, and the model's turns until it answers or its budget is used up.
+ * One exchange of a chat: the user's message, and the model's turns until it answers or its token budget is used up.
  *
- * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; text to show, at once
- * Invariant: the next action follows from the facts by the coordinator's own fold (`evolveRollout`), so `replay` reads a chat as
- * it reads a run. Tokens are rendered once; tool answers count against the same budget. However the exchange ends, the engine
- * keeps nothing of it, and the conversation holds what there was of it.
+ * in   a prompt, an engine, tools, a renderer        out  facts of one trajectory, appended as they happen; text, shown
+ * at once
+ * Invariant: the coordinator's reducer (`evolveRollout`) decides the next action from the facts, so `replay` reads a
+ * chat like a
+ * run. Tokens are rendered once; tool results count against the same budget. However the exchange ends, the engine
+ * releases its
+ * state, and the conversation keeps the text that the exchange produced.
  */
 import { nothingRan, outOfTokens, rolloutFinished, toolAsked, turnAsked } from '../../actors/rollouts/nextActions'
 import { type Call, type Ending, evolveRollout, newRollout, type Rollout } from '../../actors/rollouts/rollout'
@@ -23,7 +26,7 @@ const stopped: Ending = { outcome: 'truncated', reason: 'stopped' }
 
 export interface ChatView {
   turn(): void
-  /** Shows the model's text as it comes; not escaped. */
+  /** Shows a piece of the model's text as it arrives. The text is not escaped yet. */
   text(text: string): void
   turnEnded(): void
   calling(call: { readonly tool: string; readonly arguments: Readonly<Record<string, unknown>> }): void
@@ -37,19 +40,22 @@ export interface ExchangeParts {
   readonly tools: ReadonlyMap<string, Tool>
   readonly fx: Effects
   readonly view: ChatView
-  /** The model's turns and their answers are appended to it, for the next prompt. */
+  /** Messages of the chat so far. The exchange appends the model's turns and the tool results, for the next prompt. */
   readonly conversation: ChatMessage[]
 }
 
 export interface Exchanged {
   readonly rollout: Rollout
-  /** Time from the engine's first token to the first shown text, by turn, ms. */
+  /** Milliseconds from the engine's first token to the first shown text; one entry per turn. */
   readonly firstTokenLagsMs: readonly number[]
-  /** Time from a tool's end to its output being shown, by call, ms. */
+  /** Milliseconds from a tool call's end until its output is shown; one entry per call. */
   readonly toolLagsMs: readonly number[]
 }
 
-/** `signal` ends the answer on the user's wish; what there is of the turn is recorded. */
+/**
+ * Runs one exchange to its end. Aborting `signal` (the user's wish) ends the answer; the tokens of the interrupted turn
+ * are recorded.
+ */
 export async function exchange(
   request: RolloutRequested,
   epoch: Epoch,
@@ -126,7 +132,8 @@ export async function exchange(
       await finish({ outcome: 'failed', reason: `engine: ${message}` })
       throw thrown
     }
-    // Text of engines that answer at once, and of a last token that comes with the end alone.
+    // Adds all tokens of an engine that does not stream, and a last token that arrives only with the end of the
+    // generation.
     if (!isStreamed) text.add(g.tokens)
     await text.end()
     view.turnEnded()
@@ -156,7 +163,7 @@ export async function exchange(
         const decision = await runTool(next.execute, signal)
         fact = decision!.facts[0] as ToolCompleted
       } catch (thrown) {
-        if (signal.aborted) return // reported once for all calls, when those beside it have ended
+        if (signal.aborted) return // the abort is reported once for all calls of the turn, when all have ended
         const { trajectory, turn, call, attempt, tool, responseChars } = next.execute
         const text = truncateMiddle(callErrorText(asError(thrown).message), responseChars)
         const place = { trajectory, turn, call, attempt, tool }
@@ -164,7 +171,7 @@ export async function exchange(
       }
       endedAt = fact.at
     }
-    // Shown before it is written, so that nobody waits for the disk.
+    // The result is shown before it is written to the log, so that the user does not wait for the disk.
     view.called(fact)
     toolLagsMs.push(Math.max(0, fx.now() - endedAt))
     await say(fact)
@@ -172,7 +179,7 @@ export async function exchange(
 
   async function finish(ending: Ending): Promise<void> {
     await say(rolloutFinished(rollout, ending, epoch, fx))
-    // Nobody judges a chat.
+    // A chat gets no reward, so its group is closed here.
     const { group } = request
     await journal.append([{ type: 'group.closed', at: fx.now(), group, epoch, reason: 'complete', rewarded: [] }])
   }
@@ -205,7 +212,7 @@ export async function exchange(
       }
     }
   } finally {
-    // An engine that cannot release it has already reported why, or will at the next turn.
+    // A failed release is ignored: the engine has already reported why, or will report it at the next turn.
     await parts.engine.release(request.trajectory).catch(() => {})
   }
   return { rollout, firstTokenLagsMs, toolLagsMs }

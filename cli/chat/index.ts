@@ -1,8 +1,10 @@
 /**
- * `troupe chat`: talks with a model that may call tools, at a terminal or with one prompt.
+ * `troupe chat`: lets a person talk with a model that may call tools, at a terminal or with one prompt.
  *
- * stdout: the conversation, or JSON lines with --json; stderr: progress. Every exchange is a trajectory of purpose `chat` on the
- * bus: `troupe replay show --run ID` prints it. One budget, --max-tokens, covers an answer's tokens and its calls' results.
+ * stdout: the conversation, or JSON lines with --json; stderr: progress. Every exchange is a trajectory of purpose
+ * `chat` on the
+ * bus: `troupe replay show --run ID` prints it. One budget, --max-tokens, covers an answer's tokens and its tool
+ * results.
  */
 
 import { text as textOfStream } from 'node:stream/consumers'
@@ -36,36 +38,49 @@ interface ChatOptions extends ToolChoice, ChatModelOptions {
 }
 
 const fx = systemEffects
-/** Named in the help only: a default of the option itself would count as the user's choice. */
+/**
+ * Names an option's default in its help text only: a default set on the option itself would count as the user's choice.
+ */
 const usually = (name: keyof typeof chatDefaults) => `(default: ${chatDefaults[name]})`
 
 export function registerChat(program: Command): void {
   const command = program
     .command('chat')
     .description('talk with a model that may call tools')
-    .option('--model <dir>', 'a directory that transformers loads')
-    .option('--engine <address>', 'local, vllm:URL, sglang:URL or openai:URL')
-    .option('--prompt <text>', 'one message; default: messages from the terminal, or all of stdin as one')
+    .option('--model <dir>', 'directory of a model that transformers can load')
+    .option('--engine <address>', 'engine that answers: local, vllm:URL, sglang:URL or openai:URL')
+    .option(
+      '--prompt <text>',
+      'one message; without it, messages come from the terminal, or all of stdin is one message',
+    )
     .option('--system <text>', 'system message')
     .option(
       '--max-tokens <n>',
-      `of an answer, with what its calls return ${usually('maxTokens')}`,
+      `most tokens of an answer, tool results included ${usually('maxTokens')}`,
       wholeNumber(1, 2 ** 24),
     )
-    .option('--turns <n>', `generations of an answer ${usually('turns')}`, wholeNumber(1, 10_000))
-    .option('--calls <n>', `calls of a turn that are made, at once ${usually('callsPerTurn')}`, wholeNumber(1, 64))
-    .option('--temperature <t>', `0: the most probable token ${usually('temperature')}`, numberFrom(0))
-    .option('--seed <n>', `of the sampling ${usually('seed')}`, wholeNumber(0, 2 ** 31 - 1))
+    .option('--turns <n>', `most generations of an answer ${usually('turns')}`, wholeNumber(1, 10_000))
+    .option(
+      '--calls <n>',
+      `most tool calls of a turn; they run in parallel ${usually('callsPerTurn')}`,
+      wholeNumber(1, 64),
+    )
+    .option(
+      '--temperature <t>',
+      `sampling temperature; 0 takes the most probable token ${usually('temperature')}`,
+      numberFrom(0),
+    )
+    .option('--seed <n>', `seed of the sampling ${usually('seed')}`, wholeNumber(0, 2 ** 31 - 1))
     .option('--template <name>', "chat template: hermes, own (the model's), or a Jinja file", 'hermes')
-    .option('--no-tools', 'the model is shown no tools')
-    .option('--tools-from <file>', 'a recipe (.ts, .js) whose tools it may call, instead of Python')
+    .option('--no-tools', 'show the model no tools')
+    .option('--tools-from <file>', 'recipe file (.ts, .js) whose tools the model may call, instead of Python')
     .option(
       '--set <path=value>',
-      'a field of the recipe, e.g. tools.mcp.NAME={command: …}; may be given many times',
+      'override a field of the recipe, e.g. tools.mcp.NAME={command: …} (repeatable)',
       repeatable,
       [],
     )
-    .option('--json', 'a JSON line for each piece of text, turn, call and result, last a summary')
+    .option('--json', 'print a JSON line for each piece of text, turn, call and result, last a summary')
     .option('--run <id>', 'name of the run (default: chat and time)')
   withBus(command).action(async ({ calls, ...given }: ChatOptions & { calls?: number }) => {
     process.exitCode = await chat({ ...given, ...(calls === undefined ? {} : { callsPerTurn: calls }) })
@@ -76,7 +91,7 @@ async function chat(options: ChatOptions): Promise<number> {
   const config = await chatConfig(options)
   const interactive = options.prompt === undefined && process.stdin.isTTY === true
   const one = interactive ? undefined : (options.prompt ?? (await textOfStream(process.stdin))).trim()
-  if (one === '') throw wrong('an empty message', 'give --prompt TEXT, or write it to standard input')
+  if (one === '') throw wrong('the message is empty', 'give --prompt TEXT, or write it to standard input')
   const run = options.run ?? `chat-${timestamp()}`
   const log = createLog('chat', { level: process.env.TROUPE_LOG ?? 'warn' })
   const closers: (() => Promise<unknown>)[] = []
@@ -155,7 +170,7 @@ function requestOf(
 function refuseTooLong(tokens: number, contextTokens: number): void {
   if (tokens < contextTokens) return
   throw wrong(
-    `the conversation has ${tokens} tokens, the context ${contextTokens}; raise limits.contextTokens`,
-    'give --set limits.contextTokens=N, as far as the model goes, or say less',
+    `the conversation has ${tokens} tokens, but the model's context holds ${contextTokens} (limits.contextTokens)`,
+    'raise it with --set limits.contextTokens=N, up to what the model allows, or write shorter messages',
   )
 }

@@ -1,5 +1,5 @@
 /**
- * The model of a chat: its directory, the length of its contexts, and the engine that answers.
+ * Resolves the model of a chat: its directory, the length of its context, and the engine that answers.
  *
  * in   --model, --engine        out  a recipe's configuration for a chat
  */
@@ -23,16 +23,18 @@ export interface ChatModelOptions {
   readonly set: readonly string[]
 }
 
-/** Used where neither an option nor --set gives a value. */
+/** Default values of a chat, used where neither an option nor --set gives one. */
 export const chatDefaults = { maxTokens: 2048, turns: 16, temperature: 0.7, callsPerTurn: 4, seed: 1 }
 
 const askMs = 5000
-/** Room for the conversation so far. */
+/** Tokens of the context that are reserved for the conversation so far. */
 const promptTokens = 4096
 const longestContext = 32_768
 
 /**
- * Resolves defaults < --set < options. `evaluation.temperature` is a chat's temperature: it may be 0, a rollout's may not.
+ * Builds a chat's configuration from defaults < --set < options. The chat's temperature is `evaluation.temperature`,
+ * because that
+ * field may be 0 and a rollout's may not.
  * @throws TroupeError cli.wrong_usage, config.invalid
  */
 export async function chatConfig(options: ChatModelOptions): Promise<RecipeConfig> {
@@ -85,16 +87,24 @@ function flagOverrides(options: ChatModelOptions): readonly string[] {
   return Object.entries(fields).flatMap(([path, value]) => (value === undefined ? [] : [`${path}=${value}`]))
 }
 
-/** hermes: our template, which describes tools. own: the model's. Otherwise a file. */
+/**
+ * Path of the chat template. `hermes`: Troupe's template, which describes tools. `own`: undefined, the model's
+ * template. Any other value is a file.
+ */
 function templateOf(given: string): string | undefined {
   if (given === 'own') return undefined
   if (given === 'hermes') return join(__dirname, '../../recipes/templates/hermes.jinja')
   if (!existsSync(given))
-    throw wrong(`there is no chat template ${resolve(given)}`, '--template hermes, own, or a file')
+    throw wrong(
+      `the chat template ${resolve(given)} does not exist`,
+      'give --template hermes, own, or an existing file',
+    )
   return resolve(given)
 }
 
-/** Asks a server for the length of its contexts, and a server on this machine for its model's directory. */
+/**
+ * Asks an engine's server for the model's context length, and for the model's directory when it lies on this machine.
+ */
 async function servedModel(
   engine: string | undefined,
 ): Promise<{ readonly directory?: string | undefined; readonly contextTokens?: number | undefined }> {
@@ -115,7 +125,7 @@ const noModel = (engine: string | undefined) =>
   engine === undefined || engine === 'local'
     ? wrong('no model', 'give --model DIR; `troupe setup smollm2` makes a small one')
     : wrong(
-        `${engine} does not say where its model lies on this machine`,
+        `${engine} does not name a model directory that exists on this machine`,
         'give --model DIR, for its tokenizer and chat template',
       )
 

@@ -1,8 +1,9 @@
 /**
- * The parts of a chat: the renderer of the model's tokens, an engine, and the tools that the model may call.
+ * Starts the parts of a chat: the renderer of the model's tokens, an engine, and the tools that the model may call.
  *
- * in   a recipe, the source of its tools        out  all three, started in parallel; `closers` has what is to be closed
- * Invariant: if one of them does not start, the caller's `closers` close the others, whenever they came up.
+ * in   a recipe, the source of its tools        out  all three, started in parallel; `closers` gets a function that
+ * closes each
+ * Invariant: if one part does not start, the caller's `closers` close the others, even when they start later.
  */
 import { resolve } from 'node:path'
 import { engines } from '../../actors/inference/engines'
@@ -18,9 +19,9 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { wrong } from './model'
 
 export interface ToolChoice {
-  /** false: the model gets no tools. */
+  /** False when the model gets no tools. */
   readonly tools?: boolean
-  /** A recipe file whose tools the model may call, instead of Python. */
+  /** Path of a recipe file whose tools the model may call, instead of Python. */
   readonly toolsFrom?: string
 }
 
@@ -34,7 +35,7 @@ export async function startParts(
   if (config.model.from !== 'directory') throw wrong('a chat needs a model in a directory', 'give --model DIR')
   const { path: modelDirectory, template } = config.model
   const recipe = toolsOf(options)
-  // In parallel, since each takes seconds.
+  // The parts start in parallel, since each takes seconds.
   const starting = [
     startRenderer({ modelDirectory, ...(template === undefined ? {} : { template }), log }),
     startEngine(config, modelDirectory, log),
@@ -97,5 +98,5 @@ function toolsOf({ tools, toolsFrom }: ToolChoice): Pick<Recipe, 'tools' | 'tool
   } catch (thrown) {
     throw wrong(`--tools-from ${toolsFrom} cannot be loaded: ${asError(thrown).message}`, 'give a .ts or .js file')
   }
-  throw wrong(`${toolsFrom} exports no 'recipe'`, 'export const recipe = defineRecipe({…})')
+  throw wrong(`${toolsFrom} does not export 'recipe'`, 'add: export const recipe = defineRecipe({…})')
 }

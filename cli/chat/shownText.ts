@@ -1,13 +1,14 @@
 /**
- * Filters the model's text while it comes: shows the text, and that a call is being written, but not the call's own JSON.
+ * Filters the model's text as it arrives: shows the text, and that a tool call is being written, but not the call's own
+ * JSON.
  *
  * in   pieces of text        out  pieces to show
- * Invariant: special tokens and calls are never shown, whole or in part, however the pieces are cut.
+ * Invariant: no part of a special token or a tool call is ever shown, however the text is cut into pieces.
  */
 const openTag = '<tool_call>'
 const closeTag = '</tool_call>'
 const specialToken = /<\|[^|<>\s]{1,40}\|>/g
-/** Longest beginning of a tag or special token that is held back, characters. */
+/** Upper bound on the held-back text that may be the start of a tag or special token, in characters. */
 const longestHeld = 44
 
 export interface ShownText {
@@ -58,7 +59,7 @@ export function shownText(show: (text: string) => void, onCallBegun: () => void)
   }
 }
 
-/** Length of the end of a text that may be the beginning of a tag or special token. */
+/** Returns the length of the text's end that may be the start of a tag or special token. */
 function beginning(text: string): number {
   const at = text.lastIndexOf('<', text.length)
   if (at < 0 || text.length - at > longestHeld) return 0

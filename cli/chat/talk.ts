@@ -1,7 +1,7 @@
 /**
- * Reads the messages of a chat: one message, or one line after the other at a terminal.
+ * Reads the messages of a chat, either a single message or one per line at a terminal, and has each answered.
  *
- * in   messages, signals        out  each is answered; the command's exit code
+ * in   messages, signals        out  an answer to each message; the command's exit code
  */
 import { createInterface } from 'node:readline'
 import { asError } from '../../runtime/errors'
@@ -11,7 +11,7 @@ import { userLines } from './userLines'
 
 type Answer = (text: string, signal: AbortSignal) => Promise<Exchanged>
 
-/** The first signal ends the answer, the second the process. */
+/** The first signal ends the answer, the second ends the process. */
 export async function answering(text: string, answer: Answer): Promise<number> {
   const stop = new AbortController()
   let code = 0
@@ -30,14 +30,17 @@ export async function answering(text: string, answer: Answer): Promise<number> {
 }
 
 /**
- * Ctrl-C ends a running answer, else forgets a half-written message, else ends the chat; the end of input ends it too.
+ * Ctrl-C ends a running answer; without one it discards a half-written message; without either it ends the chat, as
+ * does the end of input.
  */
 export async function talking(
   answer: Answer,
   input: NodeJS.ReadableStream = process.stdin,
   output: NodeJS.WritableStream = process.stderr,
 ): Promise<number> {
-  output.write('a message a line; \\ at its end goes on, """ begins and ends one of many lines; Ctrl-D leaves\n')
+  output.write(
+    'one message per line; a line that ends with \\ continues on the next; """ begins and ends a message of many lines; Ctrl-D leaves\n',
+  )
   const terminal = createInterface({ input, output, terminal: true })
   const lines = userLines()
   let running: AbortController | undefined
@@ -45,7 +48,7 @@ export async function talking(
     if (running !== undefined) return running.abort()
     const isTyped = terminal.line !== ''
     if (!lines.clear() && !isTyped) return terminal.close()
-    for (const name of ['e', 'u']) terminal.write(null, { ctrl: true, name }) // moves to the line's end and deletes everything before it
+    for (const name of ['e', 'u']) terminal.write(null, { ctrl: true, name }) // moves the cursor to the line's end and deletes everything before it
     ask()
   })
   const ask = () => {

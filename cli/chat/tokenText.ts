@@ -2,12 +2,13 @@
  * Decodes tokens as they are sampled into text that can be shown at once.
  *
  * in   tokens, a few at a time        out  the text that they add, as soon as it cannot change any more
- * Invariant: the pieces together are the text of all tokens; a character of several tokens waits for its last token. At most a
- * window of tokens is decoded again, whatever came before.
+ * Invariant: the pieces together are the text of all tokens; a character of several tokens waits for its last token.
+ * Only a
+ * short window of tokens is decoded again, however many came before.
  */
 export interface TokenText {
   add(tokens: Int32Array): void
-  /** Resolves when the text of all added tokens has been given out. */
+  /** Resolves when the text of all added tokens has been passed to `give`. */
   end(): Promise<void>
 }
 
@@ -15,7 +16,7 @@ const incomplete = '\ufffd'
 
 export function tokenText(decode: (tokens: Int32Array) => Promise<string>, give: (text: string) => void): TokenText {
   const tokens: number[] = []
-  /** Tokens before `from` are finished; the text of those up to `read` was given out. */
+  /** Start of the window that is decoded again. The text of the tokens before `read` has been passed to `give`. */
   let from = 0
   let read = 0
   let working: Promise<void> | undefined

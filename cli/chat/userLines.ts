@@ -4,10 +4,10 @@
  * in   lines        out  messages, and the prompt to show before the next line
  */
 export interface UserLines {
-  /** Returns a whole message, or undefined while it goes on. */
+  /** Adds a line. Returns the message when it is complete, undefined while it continues. */
   add(line: string): string | undefined
   readonly prompt: string
-  /** Forgets a half-written message; returns false if there was none. */
+  /** Discards a half-written message; returns false if there was none. */
   clear(): boolean
 }
 

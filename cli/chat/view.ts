@@ -1,5 +1,5 @@
 /**
- * The view of a chat: the model's text as it comes, a call's code, its output as soon as it has ended. stdout is the talk.
+ * Prints a chat on stdout: the model's text as it arrives, a tool call's code, and its output as soon as the call ends.
  *
  * Invariant: everything that a model or a tool wrote is escaped; with --json only JSON lines go to stdout.
  */
@@ -67,7 +67,7 @@ export function chatView(json: boolean, out: NodeJS.WriteStream = process.stdout
   }
 }
 
-/** Prints code as it stands, other arguments as JSON. */
+/** Prints a call's code as it is, its other arguments as JSON. */
 function written(args: Readonly<Record<string, unknown>>): string {
   const { code, input, ...rest } = args
   if (typeof code !== 'string') return JSON.stringify(args)

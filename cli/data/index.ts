@@ -1,5 +1,5 @@
 /**
- * `troupe data NAME`: turns a published set of problems or conversations into the file that a recipe reads.
+ * `troupe data NAME`: converts a published set of problems or conversations into the JSONL file that a recipe reads.
  *
  * in   a file, a directory or the hub        out  JSONL of {id, problem, answer, source}; a report on stdout
  * Invariant: the file is written whole or not at all; the report accounts for every row.
@@ -55,8 +55,8 @@ export function registerData(program: Command): void {
       [],
     )
     .requiredOption('--out <file>', 'JSONL file to write')
-    .option('--split <name>', 'split on the hub')
-    .option('--revision <name>', 'revision on the hub (default main)')
+    .option('--split <name>', 'split of the data set on the hub')
+    .option('--revision <name>', 'revision of the data set on the hub (default main)')
     .option(
       '--against <file>',
       'evaluation problems: a problem that shares 8 words in a row with one is dropped (repeatable)',
@@ -69,14 +69,23 @@ export function registerData(program: Command): void {
       repeatable,
       [],
     )
-    .option('--agreement <n/m>', 'keep problems where at least n of m sampled answers match (0: keep all)', agreementOf)
-    .option('--integer', 'keep integer answers only')
-    .option('--no-integer', 'keep other answers as well')
+    .option(
+      '--agreement <n/m>',
+      'keep problems where at least n of m sampled answers match the answer (0: keep all)',
+      agreementOf,
+    )
+    .option('--integer', 'keep only problems whose answer is an integer')
+    .option('--no-integer', 'keep problems with other answers than integers as well')
     .option('--seed <n>', `seed of the shuffle (default ${defaultSeed} for training sets)`, wholeNumber(0, 2 ** 31 - 1))
     .addOption(new Option('--order <order>', 'order of the written rows').choices(['shuffled', 'published']))
     .option('--limit <n>', 'write at most N rows', wholeNumber(1, 1e9))
-    .option('--largest-bad-share <share>', 'refuse a file with a larger share of broken rows', shareOf('from 0'), 0.2)
-    .option('--cache <directory>', 'directory for files from the hub', '.troupe/data')
+    .option(
+      '--largest-bad-share <share>',
+      'fail when the share of broken rows is larger than this',
+      shareOf('from 0'),
+      0.2,
+    )
+    .option('--cache <directory>', 'directory for files downloaded from the hub', '.troupe/data')
     .option('--json', 'print the report as JSON')
     .action(async (name: string, options: DataOptions) => {
       const report = await prepareData(name, options)
@@ -117,7 +126,7 @@ async function prepareData(name: string, options: DataOptions): Promise<DataRepo
   }
 }
 
-/** Prepares conversations for a cold start. They have no answers, so the filters by answer do not apply. */
+/** Prepares conversations for a cold start. Conversations have no answers, so the filters by answer do not apply. */
 async function prepareDemonstrations(set: ConversationSet, options: DataOptions): Promise<DataReport> {
   if (
     options.against.length + options.answers.length > 0 ||
@@ -126,7 +135,7 @@ async function prepareDemonstrations(set: ConversationSet, options: DataOptions)
   ) {
     throw wrong(
       `${set.name} holds conversations, but --against, --answers, --agreement and --integer apply to problems only`,
-      'leave them out',
+      'leave these options out',
     )
   }
   readyOut(options.out)
@@ -227,7 +236,7 @@ function refuseEmpty(
   const hint =
     dropped['no sampled answers'] === undefined
       ? 'loosen the filter that the reasons name; --no-integer keeps other answers'
-      : 'give sampled answers (--answers FILE of {problem, answers: […]}), or keep problems without them (--agreement 0)'
+      : 'give sampled answers (--answers FILE of {problem, answers: […]}), or keep problems without sampled answers (--agreement 0)'
   throw noData(`none of ${rows} rows of ${set.title} is left: ${why.join(', ')}`, hint)
 }
 
@@ -242,7 +251,7 @@ function agreementOf(text: string): { least: number; of: number } {
   const found = /^(\d+)(?:\/(\d+))?$/.exec(text)
   const [least, of] = [Number(found?.[1]), Number(found?.[2] ?? 16)]
   if (found === null || least > of)
-    throw wrong(`--agreement ${text} must be n/m with n ≤ m`, 'for example --agreement 2/16')
+    throw wrong(`--agreement ${text} is not valid; it must be n/m with n ≤ m`, 'for example --agreement 2/16')
   return { least, of }
 }
 

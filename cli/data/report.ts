@@ -1,4 +1,4 @@
-/** Prints the report of `troupe data`: the number of a set's rows by outcome, for a person. */
+/** Formats the report of `troupe data` as text: the number of a data set's rows by outcome. */
 import { escapeForTerminal } from '../io/terminal'
 
 export interface DataReport {
@@ -9,7 +9,7 @@ export interface DataReport {
   readonly out: string
   readonly rows: number
   readonly kept: number
-  /** Number of rows by reason: broken rows do not have the set's form, dropped rows were filtered out. */
+  /** Number of rows by reason. Broken rows do not have the set's form; dropped rows were filtered out. */
   readonly broken: Readonly<Record<string, number>>
   readonly brokenAt: readonly string[]
   readonly dropped: Readonly<Record<string, number>>
@@ -20,7 +20,7 @@ export interface DataReport {
     readonly problems: number
     readonly files: readonly string[]
   } | null
-  /** Seed of the shuffle; null: the published order. */
+  /** Seed of the shuffle; null when the rows keep the published order. */
   readonly seed: number | null
   readonly sha256: string
 }

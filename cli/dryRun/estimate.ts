@@ -2,8 +2,10 @@
  * Estimates what a recipe needs on its hardware: memory of a GPU and its host, tokens and time of a step.
  *
  * in   a resolved recipe, its model's transformers config        out  figures, each with its formula
- * Invariant: pure arithmetic on the numbers of the recipe and the hardware's data sheet. A figure states its assumptions
- * (utilization, share of its budget that a rollout uses). Communication and imbalance between GPUs are not included.
+ * Invariant: pure arithmetic on the numbers of the recipe and the hardware's data sheet. Each figure states its
+ * assumptions
+ * (utilization, mean share of the response budget that a rollout uses). Communication and imbalance between GPUs are
+ * left out.
  */
 import type { HardwareConfig, RecipeConfig } from '../../config'
 
@@ -19,7 +21,7 @@ export interface Estimate {
   readonly memory: readonly Figure[]
   readonly tokens: readonly Figure[]
   readonly time: readonly Figure[]
-  /** Parts that do not fit the hardware. */
+  /** Reasons why the recipe does not fit the hardware; empty when it fits. */
   readonly faults: readonly string[]
 }
 
@@ -63,7 +65,7 @@ export function estimate(
       trained: `${billions(trainable)} ${lora ? 'of adapters' : 'parameters'}`,
     },
   }
-  // The whole parameters of a layer and of the next one are gathered for a moment, in bf16.
+  // For a moment, the trainer holds all parameters of a layer and of the next one, in bf16.
   const gathered = (2 * 2 * (parameters / (s.layers + 2))) / gib
   const micro = train.microBatchTokens
   const perLayer = train.checkpointing ? 2 * s.hidden : 34 * s.hidden
@@ -82,7 +84,8 @@ export function estimate(
   const bytesAStep = (2 * parameters) / tp + (running * meanTokens * kvBytes) / tp
   const tokensASecond = (engines * running * hardware.generationUtilization * hardware.bandwidthGBps * 1e9) / bytesAStep
   const generation = sampled / tokensASecond
-  // FLOPs per parameter and token: 6 for forward and backward, 2 for recomputed activations, 2 for scoring the reference once a step.
+  // FLOPs per parameter and token: 6 for forward and backward, 2 for recomputing activations; scoring the reference
+  // once a step adds 2.
   const measuresKl = train.klCoef > 0
   const pass = train.checkpointing ? 8 : 6
   const flops = (pass * train.innerSteps + (measuresKl ? 2 : 0)) * parameters * trained
@@ -184,7 +187,7 @@ export function estimate(
   return { parameters, memory, tokens, time, faults }
 }
 
-/** Reads the transformers config of a dense decoder. Missing fields take Llama's values. */
+/** Reads the shape from the transformers config of a dense decoder. Missing fields take Llama's values. */
 function shapeOf(config: Readonly<Record<string, unknown>>): Shape {
   const number = (name: string, otherwise: number) =>
     typeof config[name] === 'number' ? (config[name] as number) : otherwise
@@ -208,7 +211,7 @@ function parametersOf(s: Shape): number {
   return s.layers * layer + (s.tied ? 1 : 2) * s.vocabulary * s.hidden + s.hidden
 }
 
-/** Parameters of adapters on every linear layer of every block. */
+/** Number of parameters of LoRA adapters on every linear layer of every block. */
 function loraParameters(s: Shape, rank: number): number {
   const [q, kv] = [s.heads * s.headDim, s.kvHeads * s.headDim]
   const sides = 2 * (s.hidden + q) + 2 * (s.hidden + kv) + 3 * (s.hidden + s.intermediate)

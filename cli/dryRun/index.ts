@@ -1,9 +1,11 @@
 /**
- * `troupe train RECIPE --dry-run`: makes one real step on a random 2-layer model of the recipe's architecture, through the whole
+ * `troupe train RECIPE --dry-run`: makes one real step on a random 2-layer model of the recipe's architecture, through
+ * the whole
  * system and without a GPU, and estimates the real run.
  *
- * in   a recipe        out  the reduced fields, the step, the estimates; exit code 0 where the step was made
- * Invariant: engine, trainer, renderer, sandbox, verifier, scheduler and bus are those of a run. Nothing is left behind.
+ * in   a recipe        out  the reduced fields, the step, the estimates; exit code 0 when the step was made
+ * Invariant: engine, trainer, renderer, sandbox, verifier, scheduler and bus are those of a run. No file or process
+ * remains.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -39,7 +41,7 @@ interface Outcome {
   readonly seconds: number
 }
 
-/** Returns the exit code. */
+/** Makes the dry run and prints its report. Returns the exit code. */
 export async function dryRun({ recipe, config: { value: config } }: LoadedRecipe, json: boolean): Promise<number> {
   const architecture = architectureOf(config)
   const hardware: HardwareConfig = config.hardware ?? hardwareSection.parse({})
@@ -106,7 +108,7 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
     const seconds = (systemEffects.elapsed() - begun) / 1000
     const [outcome, reason] =
       ended === 'late'
-        ? ['failed', `the step was not over within ${deadlineMs / 60_000} minutes`]
+        ? ['failed', `the step did not finish within ${deadlineMs / 60_000} minutes`]
         : typeof ended === 'string'
           ? ['stopped', ended]
           : [ended.outcome, ended.reason]
@@ -120,7 +122,10 @@ async function oneStep({ recipe, config: input }: Reduced): Promise<Outcome> {
   }
 }
 
-/** @throws TroupeError config.no_architecture */
+/**
+ * The model's transformers config: from the recipe, else from the model's directory.
+ * @throws TroupeError config.no_architecture
+ */
 function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknown>> {
   if (model.from === 'random') return model.config
   if (model.architecture !== undefined) return model.architecture
@@ -137,7 +142,9 @@ function architectureOf({ model }: RecipeConfig): Readonly<Record<string, unknow
   }
 }
 
-/** The recipe's own template where the file exists, so that the dry run tries it, too. */
+/**
+ * Path of the recipe's own template when the file exists, so that the dry run tries it too; else of a plain template.
+ */
 function templateOf({ model }: RecipeConfig): string {
   return model.template !== undefined && existsSync(model.template) ? model.template : plainTemplate
 }

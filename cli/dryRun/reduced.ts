@@ -1,9 +1,12 @@
 /**
  * Reduces a recipe so far that one real step takes seconds on a CPU.
  *
- * in   a resolved recipe, its model's transformers config        out  the recipe with smaller counts; the list of changes
- * Invariant: the parts are the recipe's own (architecture, template, selection, loss, place of the reward, tools, scheduler). Only
- * counts are smaller, and each change is listed. Tasks and demonstrations are the dry run's own, so nothing is downloaded.
+ * in   a resolved recipe, its model's transformers config        out  the recipe with smaller counts; the list of
+ * changes
+ * Invariant: the parts are the recipe's own (architecture, template, selection, loss, place of the reward, tools,
+ * scheduler). Only
+ * counts are smaller, and each change is listed. Tasks and demonstrations come from the dry run, so nothing is
+ * downloaded.
  */
 
 import type { Recipe, RecipeConfig, RecipeInput } from '../../config'
@@ -17,7 +20,7 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 export interface Reduced {
   readonly recipe: Recipe
   readonly config: RecipeInput
-  /** Fields that differ: path, the recipe's value, the dry run's value. */
+  /** Fields that the dry run changed: path, the recipe's value, the dry run's value. */
   readonly changes: readonly { readonly path: string; readonly from: unknown; readonly to: unknown }[]
 }
 
@@ -88,7 +91,7 @@ export function reduce(
     evaluation: { ...config.evaluation, limits: undefined, every: 0 },
     coldStart: { ...config.coldStart, toolsInPrompt: false },
     train: { ...train, device: 'cpu', checkpointEvery: 1 },
-    // The dry run's problems do not have the data that the recipe's own reward needs.
+    // The reward is always `math`: the dry run's problems lack the data that the recipe's own reward may need.
     reward: {
       name: 'math',
       place: reward.place === 'response' ? 'answer-tag' : reward.place,
@@ -106,7 +109,7 @@ export function reduce(
   return { recipe: dryRecipe(reduced as unknown as RecipeInput), config: reduced as unknown as RecipeInput, changes }
 }
 
-/** Two narrow layers of the same kind, with the same ratio of query heads to key heads. */
+/** Architecture of the same kind with two narrow layers and the same ratio of query heads to key heads. */
 function smallArchitecture(config: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const heads = Number(config.num_attention_heads ?? 4)
   const kvHeads = Number(config.num_key_value_heads ?? heads)
@@ -126,7 +129,7 @@ function smallArchitecture(config: Readonly<Record<string, unknown>>): Readonly<
     num_attention_heads: 4,
     num_key_value_heads: Math.max(1, Math.min(4, 2 ** Math.floor(Math.log2((4 * kvHeads) / heads)))),
     max_position_embeddings: contextTokens,
-    // With larger initial weights a narrow model learns to copy sooner.
+    // Larger initial weights let a narrow model learn to copy sooner.
     initializer_range: 0.08,
   }
   const experts = Object.fromEntries(
@@ -155,7 +158,10 @@ function dryRecipe(config: RecipeInput): Recipe {
   }
 }
 
-/** A question with a random answer: a policy that knows the form is right half of the time, so that groups are mixed. */
+/**
+ * Question with a random answer: a policy that knows the answer's form is right half of the time, so groups have mixed
+ * rewards.
+ */
 const question = (seed: number) => `Toss coin ${seed % 10}.`
 
 function demonstration(k: number): readonly ChatMessage[] {

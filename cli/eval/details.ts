@@ -1,6 +1,7 @@
 /**
- * Computes an evaluation's details from its log: scores by category and instruction, reasons for missing rewards, and problems
- * whose samples agree on another answer than the truth.
+ * Computes an evaluation's details from its log: scores by category and instruction, reasons for missing rewards, and
+ * problems
+ * whose samples agree on an answer that differs from the expected one.
  *
  * in   the facts of `trajectories`        out  counts and shares
  * Invariant: a projection of the log: it changes nothing and can be computed again.
@@ -12,15 +13,18 @@ import { readFacts } from '../../replay/trajectories/summaries'
 import type { Journal } from '../../runtime/journal/journal'
 
 export interface EvaluationDetails {
-  /** Mean reward and number of problems, by category; empty where tasks have no category. */
+  /** Mean reward and number of problems by category; empty when tasks have no category. */
   readonly categories: Readonly<Record<string, { readonly score: number; readonly n: number }>>
-  /** IFEval: share of all instructions that were followed. Null for other benchmarks. */
+  /** Share of all IFEval instructions that were followed; null for other benchmarks. */
   readonly instructionAccuracy: number | null
-  /** Answers without a reward, by reason. */
+  /** Number of answers without a reward, by reason. */
   readonly unjudged: Readonly<Record<string, number>>
-  /** Answers by the way in which they were judged, such as no-answer: 3. */
+  /** Number of answers by the way in which they were judged, for example `no-answer: 3`. */
   readonly how: Readonly<Record<string, number>>
-  /** Problems where at least two thirds of three or more samples give the same wrong answer. Their truth may be wrong. */
+  /**
+   * Problems where at least two thirds of three or more samples give the same wrong answer. The expected answer may be
+   * wrong.
+   */
   readonly suspects: readonly {
     readonly task: string
     readonly truth: string
@@ -86,7 +90,10 @@ function categoriesOf(samples: readonly Sample[]): EvaluationDetails['categories
   )
 }
 
-/** Values of `how` for rewards that compare an answer with a truth: `math`, `choice`, `exact`. Other answers cannot agree. */
+/**
+ * Values of `how` for rewards that compare an answer with the expected one. Only such answers can agree with each
+ * other.
+ */
 const comparing = new Set(['integer', 'unit', 'text', 'math-verify', 'choice', 'exact'])
 
 function suspectsOf(judged: readonly (readonly [TrajectoryId, Sample])[]): EvaluationDetails['suspects'] {

@@ -1,9 +1,11 @@
 /**
- * `troupe eval NAME|all`: a model answers a benchmark's problems, K times each, through the same actors as training.
+ * `troupe eval NAME|all`: has a model answer a benchmark's problems, K times each, through the same actors as training.
  *
- * in   a benchmark, its files, a model        out  stdout: the result beside the paper's table, or JSON lines with --json;
+ * in   a benchmark, its files, a model        out  stdout: the result beside the paper's table, or JSON lines with
+ * --json;
  *                                                  stderr: progress
- * An evaluation is a run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` runs every
+ * An evaluation is a run like others: it can be resumed after a crash, and `replay` shows its trajectories. `all` runs
+ * every
  * benchmark whose file lies in the given directory, one run each, and names the benchmarks without a file.
  */
 
@@ -31,45 +33,42 @@ export function registerEval(program: Command): void {
     .description(`evaluate a model on a benchmark: ${names}; all: on every benchmark with a file in a directory`)
     .option(
       '--data <file>',
-      'the problems, in the form in which the benchmark is published; with `all`: a directory of such files',
+      'file with the problems, in the form in which the benchmark is published; with `all`: a directory of such files',
     )
-    .option('--answers <file>', "bfcl: file of the possible answers; arena-hard: file of the baseline's answers")
-    .option('--judge <url>', 'arena-hard: base URL of an OpenAI-compatible server with the judge')
-    .option('--judge-model <name>', 'arena-hard: model of that server that judges')
-    .option('--judge-key-env <name>', "arena-hard: environment variable with the server's API key")
+    .option('--answers <file>', "file of the possible answers (bfcl) or of the baseline's answers (arena-hard)")
+    .option('--judge <url>', 'arena-hard: base URL of the OpenAI-compatible server that serves the judge model')
+    .option('--judge-model <name>', 'arena-hard: name of the judge model on that server')
+    .option('--judge-key-env <name>', "arena-hard: environment variable that holds the judge server's API key")
     .option('--model <dir>', 'directory of a model that transformers can load')
-    .option('--samples <k>', "answers for each problem (default: the paper's)", wholeNumber(1, 1024))
+    .option('--samples <k>', "number of answers sampled for each problem (default: the paper's)", wholeNumber(1, 1024))
     .option('--temperature <t>', "sampling temperature (default: the paper's)", numberFrom(0))
     .option(
       '--max-tokens <n>',
-      'response tokens of an answer, tool responses not counted (default 30000, or what the context allows)',
+      'most tokens of an answer, tool responses not counted (default 30000, or what the context allows)',
       wholeNumber(1, 2 ** 24),
     )
     .option(
       '--turns <n>',
-      'turns of an answer at most (default 30; 1 where the benchmark uses no tool)',
+      'most turns of an answer (default 30; 1 when the benchmark uses no tool)',
       wholeNumber(1, 10_000),
     )
     .option('--limit <n>', 'use the first N problems only', wholeNumber(1, 2 ** 31))
     .option(
       '--system <text>',
-      'system message, or @FILE, for a model that was trained with one of its own; empty: none',
+      'system message as text or @FILE, for a model that was trained with its own; an empty text sends none',
     )
-    .option('--prefix <text>', 'text before every problem, or @FILE')
-    .option('--report <file>', 'write the result as Markdown, and beside it as JSON and as a picture (SVG)')
+    .option('--prefix <text>', 'text that is put before every problem, or @FILE')
+    .option('--report <file>', 'write the result to this Markdown file, with a JSON file and a picture (SVG) beside it')
     .option(
       '--engine <address>',
-      'local, vllm:URL, sglang:URL or openai:URL (repeatable); or recorded:RUN, or simulated:FILE',
+      'engine: local, vllm:URL, sglang:URL or openai:URL (repeatable); or recorded:RUN, or simulated:FILE',
       repeatable,
       [],
     )
     .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
     .option('--json', 'print a JSON line with the result, and last a summary')
     .option('--run <id>', 'name of the run (default: benchmark and time)')
-    .option(
-      '--resume <id>',
-      'resume an evaluation at the turns where it stopped; with `all`, give the other options again',
-    )
+    .option('--resume <id>', 'resume an evaluation at the turns where it stopped; with `all`, repeat the other options')
     .option('--accept-code', 'resume a run that another version of the code started')
   withBus(command).action(async (name: string, options: EvalOptions) => {
     process.exitCode = name === 'all' ? await evaluateAll(options) : await evaluate(name, options)
@@ -99,7 +98,7 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
   const { resume, run = resume ?? `eval-all-${timestamp()}`, ...given } = options
   const { data } = given
   if (data === undefined || !existsSync(data) || !statSync(data).isDirectory()) {
-    throw wrong('eval all needs a directory with the files of the benchmarks', 'give it as --data DIR')
+    throw wrong('`troupe eval all` needs a directory with the files of the benchmarks', 'give it as --data DIR')
   }
   const found = [...benchmarks.values()].map(benchmark => ({ benchmark, files: filesOf(benchmark, data, options) }))
   readyReport(options.report)
@@ -114,12 +113,12 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
     const before = await recordedEvaluation(options.bus, resume === undefined ? undefined : name)
     const own = { ...given, ...files }
     if (before.state !== 'none') refuseChangedRecipe(benchmark, before.started, await fieldsOf(benchmark, own), own.set)
-    // A benchmark that was begun is resumed; any other starts a new run.
+    // A benchmark whose run exists is resumed; any other benchmark starts a new run.
     const named = before.state === 'none' ? { run: name } : { resume: name }
     const one = await evaluateOne(benchmark, { ...own, ...named }, before)
     if (one.evaluated !== undefined) all.push(one.evaluated)
     code = Math.max(code, one.code)
-    if (one.code >= 128) break // stopped by a signal
+    if (one.code >= 128) break // A signal stopped the evaluation.
   }
   if (all.length === 0 && code === 0)
     throw wrong(`${resolve(data)} holds no file of a known benchmark`, 'docs/evaluation.md lists the file names')
@@ -127,7 +126,7 @@ async function evaluateAll(options: EvalOptions): Promise<number> {
   return code
 }
 
-/** The benchmark's files in a directory, or the reason why it cannot be evaluated. */
+/** Finds the benchmark's files in a directory. Returns a text with the reason when it cannot be evaluated. */
 function filesOf(
   { files, second, name }: Benchmark,
   directory: string,

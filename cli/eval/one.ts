@@ -1,5 +1,5 @@
 /**
- * Runs one evaluation: makes the recipe's fields from the options, runs it, and reads the details from the log.
+ * Runs one evaluation: builds the recipe's fields from the options, runs it, and reads the details from the log.
  *
  * in   a benchmark, options        out  its result, and the exit code
  */
@@ -45,13 +45,13 @@ export interface EvalOptions {
   readonly acceptCode?: boolean
 }
 
-/** Default KV cache of the engine, in tokens; a longer context raises it. */
+/** Default size of the engine's KV cache, in tokens; a longer context raises it. */
 const kvTokens = 65_536
 const longestContext = 32_768
-/** Room for the problem, the system message and the tools. */
+/** Tokens of the context that are reserved for the problem, the system message and the tools. */
 const promptTokens = 2048
 
-/** `before`: the state in the log of the evaluation to resume. */
+/** Runs an evaluation, or resumes it. `before`: the state that the log has of the evaluation to resume. */
 export async function evaluateOne(
   benchmark: Benchmark,
   options: EvalOptions,
@@ -85,7 +85,10 @@ interface Outcome {
   readonly evaluated: Evaluated | undefined
 }
 
-/** Exit code at least 1, with a message, where problems are left without a judged answer: that score is not the benchmark's. */
+/**
+ * Raises the exit code to at least 1 and prints a message when problems lack a judged answer: that score is not the
+ * benchmark's.
+ */
 function outcomeOf(code: number, evaluated: Evaluated | undefined): Outcome {
   if (evaluated === undefined || isWhole(evaluated.result)) return { code, evaluated }
   const { n, asked } = evaluated.result
@@ -126,7 +129,7 @@ async function withDetails(
   return { benchmark, result, run, ...(details === undefined ? {} : { details }) }
 }
 
-/** Details from the log; undefined on a bus in memory, whose log is gone after the run. */
+/** Reads the details from the log; undefined on a bus in memory, whose log is gone after the run. */
 async function detailsIn(bus: string, run: string): Promise<EvaluationDetails | undefined> {
   if (bus.startsWith('memory:')) return undefined
   const opened = await openForReading(bus, run)
@@ -137,7 +140,7 @@ async function detailsIn(bus: string, run: string): Promise<EvaluationDetails | 
   }
 }
 
-/** Recipe fields that the options set, as `path=value`. */
+/** Recipe fields that the command line's options set, as `path=value`. */
 export async function fieldsOf(benchmark: Benchmark, options: EvalOptions): Promise<string[]> {
   const { data, model, samples, limit, turns, answers } = options
   if (data === undefined) throw wrong(`${benchmark.title} needs the file of its problems`, 'give it as --data FILE')
@@ -186,7 +189,7 @@ const judgeOf = ({ judge, judgeModel, judgeKeyEnv }: EvalOptions) => ({
   ...(judgeKeyEnv === undefined ? {} : { apiKey: { env: judgeKeyEnv } }),
 })
 
-/** Longest context of the given model, in tokens. */
+/** Longest context that the given model allows, in tokens. */
 function longestOf(model: string): number {
   if (!existsSync(join(resolve(model), 'config.json')))
     throw wrong(`${resolve(model)} has no config.json`, 'give --model a directory that transformers can load')

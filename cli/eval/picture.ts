@@ -1,5 +1,5 @@
 /**
- * Draws results beside the paper's: accuracy, and below it the length of responses.
+ * Draws an evaluation's results beside the paper's: accuracy, and below it the length of responses.
  *
  * in   rows {benchmark, model, accuracy, tokens}        out  an SVG, readable on light and dark pages
  * Invariant: names are the only text from outside, and they are escaped. The same rows give the same SVG.
@@ -8,9 +8,9 @@ export interface PictureRow {
   readonly benchmark: string
   readonly model: string
   readonly ours: boolean
-  /** In %; null where no answer was judged. */
+  /** Accuracy in percent; null when no answer was judged. */
   readonly accuracy: number | null
-  /** Standard error, in %. */
+  /** Standard error of the accuracy, in percent. */
   readonly error?: number
   readonly tokens?: number
 }

@@ -9,7 +9,7 @@ import { openLog } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
 
 export type RecordedEvaluation =
-  /** No such run exists, or its log has no `run.started`. */
+  /** The run does not exist, or its log has no `run.started`. */
   | { readonly state: 'none' }
   | { readonly state: 'begun'; readonly started: RunStarted }
   | {
@@ -19,7 +19,10 @@ export type RecordedEvaluation =
       readonly end: RunFinished
     }
 
-/** The state is `none` without a run's name, and on a bus in memory, which does not outlive its process. */
+/**
+ * Reads the state of a run's evaluation. It is `none` when no run is named, and on a bus in memory, whose log ends with
+ * its process.
+ */
 export async function recordedEvaluation(bus: string, run: string | undefined): Promise<RecordedEvaluation> {
   if (run === undefined || bus.startsWith('memory:')) return { state: 'none' }
   const recorded = await openLog({ bus, run }).catch((error: unknown) => {

@@ -21,7 +21,7 @@ export interface Evaluated {
 
 const suspectsShown = 20
 
-/** Paths of the report: the given file, and `F.json` and `F.svg` beside `F.md`. */
+/** Paths of the report's files: the given Markdown file `F.md`, and `F.json` and `F.svg` beside it. */
 function filesOf(file: string) {
   const stem = file.replace(/\.(md|markdown)$/, '')
   return { text: file, data: `${stem}.json`, picture: `${stem}.svg` }
@@ -79,7 +79,7 @@ function summaryOf(all: readonly Evaluated[]): string {
   return `# Evaluations\n\n${table(head, rows)}\n`
 }
 
-/** Share of tool calls that failed; null where none was made. */
+/** Share of tool calls that failed; null when no call was made. */
 export const failedCallsOf = ({ metrics }: Pick<EvaluationCompleted, 'metrics'>): number | null =>
   metrics.toolCalls ? (metrics.toolErrorRate ?? null) : null
 
@@ -111,7 +111,7 @@ export function reportOf(benchmark: Benchmark, result: EvaluationCompleted, deta
   const suspects = details?.suspects ?? []
   if (suspects.length > 0) {
     parts.push(
-      `${suspects.length} problems whose samples agree on another answer than the truth (the truth may be wrong):`,
+      `${suspects.length} problems whose samples agree on an answer that differs from the expected one (which may be wrong):`,
       table(
         ['problem', 'truth', 'answer', 'samples'],
         suspects.slice(0, suspectsShown).map(one => [one.task, one.truth, one.answer, String(one.samples)].map(inCell)),
@@ -129,14 +129,14 @@ export const reasonsOf = (unjudged: Readonly<Record<string, number>> = {}) => {
   return reasons === '' ? '' : ` (${reasons})`
 }
 
-/** Counts as text, the most frequent first: `no-answer 14, integer 2`. */
+/** Formats counts as text, the most frequent first: `no-answer 14, integer 2`. */
 export const countsOf = (counts: Readonly<Record<string, number>>): string =>
   Object.entries(counts)
     .sort(([, a], [, b]) => b - a)
     .map(([name, n]) => `${name} ${n}`)
     .join(', ')
 
-/** Table of this result and the paper's figures; empty where the paper prints none. */
+/** Table of this result and the paper's figures; empty when the paper prints none. */
 export function besideThePaper({ printed, score }: Benchmark, result: EvaluationCompleted): string {
   if (printed.length === 0) return ''
   const ours = ['this model', result.n === 0 ? '–' : (100 * result.passAt1).toFixed(1), tokensOf(result)]
@@ -147,14 +147,14 @@ export function besideThePaper({ printed, score }: Benchmark, result: Evaluation
 export const scoreOf = ({ passAt1, standardError, n }: EvaluationCompleted): string =>
   n === 0 ? '–' : `${(100 * passAt1).toFixed(1)} ± ${(100 * standardError).toFixed(1)} %`
 
-/** Mean tokens of judged answers. */
+/** Mean number of tokens of the judged answers. */
 export const tokensOf = ({ n, metrics }: EvaluationCompleted): string =>
   n === 0 ? '–' : (metrics.meanTokens ?? 0).toFixed(0)
 
 const countOf = (result: EvaluationCompleted): string =>
   `${problemsOf(result)} × ${result.n === 0 ? (result.asked?.samples ?? 0) : result.samples}`
 
-/** Escapes a model's text for a Markdown cell: it may hold `|` or HTML. */
+/** Escapes a model's text for a Markdown cell: the text may hold `|` or HTML. */
 const inCell = (text: string) =>
   text
     .replace(/[\p{Cc}]/gu, ' ')

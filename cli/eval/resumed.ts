@@ -1,5 +1,5 @@
 /**
- * Refuses options that contradict the evaluation that is resumed: it keeps its benchmark, model and numbers to the end.
+ * Refuses options that contradict the resumed evaluation: it keeps its benchmark, model and numbers to the end.
  *
  * in   the run as it was started, the options of this command line        out  nothing, or an error
  * Invariant: no option is ignored silently.
@@ -14,14 +14,17 @@ import { resolveConfig } from '../../runtime/settings/resolveConfig'
 import { refuseOtherRecipe } from '../train/startedRun'
 import type { EvalOptions } from './one'
 
-/** Options that only a new run can take. */
+/** Options that only a new run accepts. */
 const newRunOptions = [
   ...(['data', 'answers', 'judge', 'judgeModel', 'judgeKeyEnv', 'model', 'samples', 'temperature'] as const),
   ...(['maxTokens', 'turns', 'limit', 'system', 'prefix', 'run'] as const),
 ]
 const optionOf = (name: string) => `--${name.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
 
-/** @throws TroupeError cli.wrong_usage */
+/**
+ * Refuses options that only a new run accepts.
+ * @throws TroupeError cli.wrong_usage
+ */
 export function refuseUnusedOptions(options: EvalOptions): void {
   const unused = newRunOptions.filter(name => options[name] !== undefined).map(optionOf)
   if (options.resume === undefined || unused.length === 0) return
@@ -29,13 +32,14 @@ export function refuseUnusedOptions(options: EvalOptions): void {
     boundary: 'cli',
     retriable: false,
     message: `${unused.join(', ')} cannot be combined with --resume: run '${options.resume}' keeps the values that it was started with`,
-    hint: 'leave them out, or start a new run',
+    hint: 'leave these options out, or start a new run',
   })
 }
 
 /**
- * Refuses another benchmark or other recipe values. `fields`: recipe fields from options that were given again; `set`: overrides
- * on top of them.
+ * Refuses another benchmark or other recipe values. `fields`: recipe fields from options that were repeated; `set`:
+ * overrides
+ * on top of these fields.
  * @throws TroupeError config.other_recipe
  */
 export function refuseChangedRecipe(

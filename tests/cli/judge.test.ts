@@ -51,7 +51,7 @@ test('a second signal ends what runs, which is answered too', async () => {
   const open = post(at, 'import time; time.sleep(50)')
   await until(async () => (await runningAt(at)) === 1)
   child.kill('SIGINT')
-  await until(() => said.stderr.includes('once more'))
+  await until(() => said.stderr.includes('a second signal'))
   child.kill('SIGINT')
   expect(await (await open).json()).toMatchObject({ reason: 'internal_error' })
   expect(await ended).toBe(130)

@@ -66,7 +66,7 @@ test('a run of a process that was killed is read from its log, as text and as JS
   const args = ['doctor', '--tree', 'r', '--bus', `lmdb:${directory}`]
   const text = await troupe(args).done
   expect({ code: text.code, stderr: text.stderr }).toEqual({ code: 0, stderr: '' })
-  expect(text.stdout).toContain('it is gone, killed or crashed')
+  expect(text.stdout).toContain('the process is gone, killed or crashed')
   expect(text.stdout).toContain('resting     6 restarts: e-2 died')
   const { stdout } = await troupe([...args, '--json']).done
   expect(JSON.parse(stdout)).toMatchObject({
@@ -91,5 +91,5 @@ test('a run that wrote nothing about its tree is refused with a reason', async (
   await bus.close()
   const { code, stderr } = await troupe(['doctor', '--tree', 'old', '--bus', `lmdb:${directory}`]).done
   expect(code).toBe(2)
-  expect(stderr).toContain("run 'old' has written nothing about its supervision tree")
+  expect(stderr).toContain("the log of run 'old' holds no record of a supervision tree")
 }, 60_000)

@@ -51,7 +51,9 @@ test('a prompt is answered as it comes, and replay shows it; wrong use says what
   const long = await troupe(['chat', ...how, '--prompt', 'Compute 2 plus 2. '.repeat(200)]).done
   expect(long).toMatchObject({
     ...{ code: 2, stdout: '' },
-    stderr: expect.stringMatching(/the conversation has \d+ tokens, the context 320; raise limits.contextTokens/),
+    stderr: expect.stringMatching(
+      /the conversation has \d+ tokens, but the model.s context holds 320 \(limits.contextTokens\)/,
+    ),
   })
   const again = await troupe(['chat', ...how, ...asked]).done
   expect(again).toMatchObject({ code: 2, stderr: expect.stringContaining("'c'") })
