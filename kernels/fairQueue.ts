@@ -1,14 +1,17 @@
 /**
- * A round-robin queue that is fair between clients: it serves clients in turn, and each client's items in order.
+ * Round-robin queue that is fair between clients: it serves clients in turn, and each client's items in order.
  *
  * in   items with their client        out  items, one per waiting client in each round
- * Invariant: for each item ahead of it from its own client, an item waits for at most one item of every other client. Items
- * pushed first go before all others. Every operation is O(1), but `clear`, which is O(items pushed first).
+ * Invariant: for each item ahead of it from its own client, an item waits for at most one item of every other client.
+ * Items of `pushFirst` go before all others. Every operation is O(1), except `clear`: O(items pushed first).
  */
 export class FairQueue<T> {
-  /** Clients in the order in which they are served; a served client moves to the end. No set is empty. */
+  /**
+   * Waiting items by client, in the order in which clients are served; a served client moves to the end. No set is
+   * empty.
+   */
   readonly #clients = new Map<string, Set<T>>()
-  /** Items pushed first, with their client. */
+  /** Items put back by `pushFirst`, each with its client. */
   readonly #first = new Map<T, string>()
   #waiting = 0
 
@@ -23,12 +26,15 @@ export class FairQueue<T> {
     this.#waiting++
   }
 
-  /** Puts back an item that had its turn already: before all clients, after items pushed first earlier. */
+  /**
+   * Puts back an item that was taken before. The queue returns it before all clients' items, after items put back
+   * earlier.
+   */
   pushFirst(client: string, item: T): void {
     this.#first.set(item, client)
   }
 
-  /** Returns what `take` would return. */
+  /** Returns the item that `take` would return, without removing it; undefined if the queue is empty. */
   peek(): T | undefined {
     for (const item of this.#first.keys()) return item
     for (const items of this.#clients.values()) for (const item of items) return item
@@ -52,7 +58,7 @@ export class FairQueue<T> {
     return undefined
   }
 
-  /** Removes an item. Returns false if it is not waiting. */
+  /** Removes a client's item from the queue. Returns false if the item is not waiting. */
   remove(client: string, item: T): boolean {
     if (this.#first.delete(item)) return true
     const items = this.#clients.get(client)

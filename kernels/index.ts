@@ -1,4 +1,6 @@
-/** Exports the kernels: computations without a clock, I/O, or randomness other than from a given seed. */
+/**
+ * Exports the kernels: pure computations without clock, I/O or global state. Randomness comes only from a given seed.
+ */
 
 export { FairQueue } from './fairQueue'
 export {

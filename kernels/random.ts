@@ -6,11 +6,14 @@
  * Algorithms for Random Number Generation", 2014), seeded by its `srandom(seed, 54)`. Facts name it by `generatorName`.
  */
 
-/** Name in facts' `generator` field. It stands for this file's stream (54), floats and order of draws. */
+/**
+ * Name of the generator in facts' `generator` field. It stands for this file's stream (54), conversion to floats, and
+ * order of draws.
+ */
 export const generatorName = 'pcg32'
 
 export interface Random {
-  /** Returns the next output, an integer in [0, 2^32). */
+  /** Returns the generator's next output, an integer in [0, 2^32). */
   uint32(): number
   /** Returns a uniform number in [0, 1) with 53 random bits, from two outputs: ((a >>> 5)·2^26 + (b >>> 6)) / 2^53. */
   uniform(): number
@@ -24,7 +27,7 @@ const multiplier = 6364136223846793005n
 /** Creates a generator seeded with `seed` in [0, 2^32) on `stream`. @throws RangeError on any other seed */
 export function pcg32(seed: number, stream = 54): Random {
   if (!Number.isInteger(seed) || seed < 0 || seed > 0xffffffff) {
-    throw new RangeError(`a seed is an integer in [0, 2^32), not ${seed}`)
+    throw new RangeError(`cannot seed the generator with ${seed}; expected an integer in [0, 2^32)`)
   }
   const increment = ((BigInt(stream) << 1n) | 1n) & mask64
   let state = 0n
@@ -43,7 +46,7 @@ export function pcg32(seed: number, stream = 54): Random {
     uniform: () => ((uint32() >>> 5) * 0x4000000 + (uint32() >>> 6)) / 0x20000000000000,
     below(n) {
       if (!Number.isInteger(n) || n < 1 || n > 0x100000000)
-        throw new RangeError(`below(${n}): n must be an integer from 1 to 2^32`)
+        throw new RangeError(`cannot draw an integer below ${n}; expected n to be an integer from 1 to 2^32`)
       const threshold = 0x100000000 % n
       for (;;) {
         const drawn = uint32()
@@ -69,11 +72,11 @@ export function sampleWeighted<T>(
   const left = items.map(item => ({ item, weight: weightOf(item) }))
   for (const { weight } of left) {
     if (!(weight > 0 && Number.isFinite(weight)))
-      throw new RangeError(`a sampling weight is ${weight}, expected a positive finite number`)
+      throw new RangeError(`cannot sample: a weight is ${weight}; expected a positive finite number`)
   }
   const drawn: T[] = []
   while (drawn.length < count) {
-    // Sums anew for each draw: a running difference would lose small weights beside large ones.
+    // Sums the remaining weights anew for each draw: a running difference would lose small weights beside large ones.
     const total = left.reduce((sum, entry) => sum + entry.weight, 0)
     let remaining = random.uniform() * total
     let chosen = left.length - 1

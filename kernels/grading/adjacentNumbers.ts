@@ -9,7 +9,9 @@
 const blank = String.raw`(?:\s|~|\\[ ,;:!]|\\q?quad(?![A-Za-z]))`
 const pair = new RegExp(String.raw`(?<![\d.,])\d(?:[\d.,]*\d)?(?=(${blank}+)\.?\d)`, 'g')
 const groups = new RegExp(String.raw`(?:${blank}\d{3})+(?!\d)`, 'y')
-/** Ends with a command or a sign that takes one or two digits as its arguments. */
+/**
+ * Matches a command or sign at the end of a text that takes the next digits as its arguments: `\frac`, `\sqrt`, `^`.
+ */
 const takesDigits = /(?:[\^_]|\\(?:[cdt]?frac|[dt]?binom|sqrt|log))\s*$/
 
 export function hasAdjacentNumbers(text: string): boolean {
@@ -28,5 +30,5 @@ export function hasAdjacentNumbers(text: string): boolean {
 
 const blanks = new RegExp(`${blank}+`, 'g')
 
-/** Says whether two texts are equal when every run of blanks counts as one blank: the same numbers in the same order. */
+/** Compares two texts, counting every run of blanks as one blank. True means: the same numbers in the same order. */
 export const equalIgnoringBlanks = (a: string, b: string): boolean => a.replace(blanks, ' ') === b.replace(blanks, ' ')

@@ -2,20 +2,24 @@
  * Finds the answer in a model's response: in its `<answer>` tags, in its `\boxed{}`, or in the whole text.
  *
  * in   the text of the model's turns, and where an answer counts        out  the answer as text; null if there is none
- * A pair of tags is an `<answer>` and the next `</answer>` after it. An opening tag without a closing one, or a closing tag
- * without an opening one, is no pair. Where two opening tags precede one closing tag, the inner opening tag counts.
+ * A pair of tags is an `<answer>` and the next `</answer>` after it. A tag without its partner does not count. If two
+ * opening tags precede one closing tag, the inner opening tag counts.
  * Invariant: linear time, never throws.
  */
 
 export const answerOpen = '<answer>'
 export const answerClose = '</answer>'
 
-/** answer-tag: the last `<answer>…</answer>` only (as in the paper). anywhere: the whole response (as in its release). */
+/**
+ * Where an answer counts. answer-tag: only in the last `<answer>…</answer>` (as in the paper). anywhere: in the whole
+ * response (as in the paper's released code).
+ */
 export type AnswerPlace = 'answer-tag' | 'anywhere'
 
 /**
- * answer-tag: the text of the last `<answer>`, or of its last box if it has one.
- * anywhere: the last box of the response, else its last tag.
+ * Part of the response that is the answer.
+ * answer-tag: the text of the last `<answer>`, or of its last `\boxed{}` if it has one.
+ * anywhere: the last `\boxed{}` of the response, else its last `<answer>`.
  * response: everything that the model wrote.
  */
 export type TextPlace = AnswerPlace | 'response'
@@ -51,7 +55,9 @@ export function extractAnswer(response: string, place: AnswerPlace): string | nu
   return text === null ? null : lastBoxed(text)
 }
 
-/** Returns the answer for rewards that compare text. Special tokens (`<|im_end|>`) are no part of a `response` answer. */
+/**
+ * Returns the answer for rewards that compare text. In a `response` answer, special tokens (`<|im_end|>`) are removed.
+ */
 export function answerText(response: string, place: TextPlace): string | null {
   if (place === 'response') return withoutSpecialTokens(response)
   const tagged = lastAnswer(response)
@@ -63,8 +69,8 @@ const specialToken = /<\|[^|<>\s]{1,40}\|>/g
 export const withoutSpecialTokens = (text: string): string => text.replace(specialToken, '').trim()
 
 function lastBoxed(text: string): string | null {
-  // One pass from the left. The stack holds the content's start for each brace that \boxed opened, null for other braces.
-  // Escaped braces (\{ and \}) do not count.
+  // Scans the text once from the left. The stack holds, for each open brace, the start of its content if \boxed opened
+  // it, else null. Escaped braces (\{ and \}) do not count.
   const open: (number | null)[] = []
   let found: { readonly start: number; readonly end: number } | null = null
   for (let at = 0; at < text.length; at++) {
@@ -74,11 +80,11 @@ function lastBoxed(text: string): string | null {
       if (brace >= 0) {
         open.push(brace + 1)
         at = brace
-      } else if (!text.startsWith('\\boxed', at + 1)) at++ // `\\boxed`, as in a quoted string, means a box
+      } else if (!text.startsWith('\\boxed', at + 1)) at++ // `\\boxed`, as in a quoted string, counts as \boxed
     } else if (c === '{') open.push(null)
     else if (c === '}') {
       const start = open.pop()
-      // The inner one of nested boxes begins last.
+      // Of nested \boxed commands the inner one counts: its content begins last.
       if (start !== undefined && start !== null && (found === null || start > found.start)) found = { start, end: at }
     }
   }
@@ -89,7 +95,7 @@ function lastBoxed(text: string): string | null {
 function braceAfterBoxed(text: string, at: number): number {
   if (!text.startsWith('\\boxed', at)) return -1
   let brace = at + 6
-  // Bounded to 10 blanks: an unbounded run of blanks after every \boxed would make this quadratic.
+  // Allows at most 10 blanks after \boxed: an unbounded run of blanks would make the search quadratic.
   while (brace < at + 16 && isBlank(text[brace])) brace++
   return text[brace] === '{' ? brace : -1
 }

@@ -1,16 +1,18 @@
 /**
  * Checks an answer by floating-point arithmetic, independently of sympy and within microseconds.
  *
- * in   an answer and the truth, as LaTeX or in plain words        out  whether both are one number; undefined if undecidable
- * Where this check contradicts the grader, either the truth is wrong or the grader is mistaken.
- * `50 %` equals both 50 and ½, as it does for math-verify.
+ * in   an answer and the truth, as LaTeX or in plain words        out  true or false: the same number or not;
+ * undefined: undecidable If this check contradicts the grader, either the truth or the grader is wrong. `50 %` equals
+ * both 50 and ½, as it does for math-verify.
  */
 import { extractAnswer } from './answerExtraction'
 import { sameInteger } from './integers'
 import { numericValue } from './numericValue'
 import { normalizeUnits } from './unitNormalization'
 
-/** Says whether the answer equals the truth as a number, percentages and units considered; undefined if undecidable. */
+/**
+ * Returns true if the answer equals the truth as a number, percentages and units considered; undefined if undecidable.
+ */
 export function checkByArithmetic(answer: string, truth: string): boolean | undefined {
   const pair = normalizeUnits(answer, extractAnswer(truth, 'anywhere') ?? truth)
   const same = sameNumber(pair.answer, pair.truth)
@@ -23,7 +25,7 @@ export function checkByArithmetic(answer: string, truth: string): boolean | unde
   )
 }
 
-/** Compares two answers as numbers; undefined unless both are numbers, and where a double cannot tell them apart. */
+/** Compares two answers as numbers. Undefined if one of them is not a number, or if a double cannot tell them apart. */
 export function sameNumber(a: string, b: string): boolean | undefined {
   const integers = sameInteger(a, b)
   if (integers !== undefined) return integers
@@ -36,7 +38,7 @@ export function sameNumber(a: string, b: string): boolean | undefined {
   return isExact || undefined
 }
 
-/** Matches sixteen digits in a row: a double may round them. */
+/** Matches sixteen digits in a row: a double may round so long a number. */
 const manyDigits = /\d[\d.]{15}/
 const percent = /\s*\\?%\s*\$?$/
 const hasPercent = (text: string) => percent.test(text)

@@ -1,8 +1,9 @@
 /**
  * Finds the choice that an answer names: `C`, `(C)`, `\text{C}`, `C) carbon dioxide`, or the text of the choice itself.
  *
- * in   the extracted answer, and the choices' texts if they are known        out  one letter, or why there is none
- * Invariant: linear time, never throws. An answer that names two choices names none.
+ * in   the extracted answer, and the choices' texts if they are known        out  one letter, or the reason that there
+ * is none
+ * Invariant: linear time, never throws. An answer that names two choices is refused.
  */
 import { normalizeUnicode } from './unicodeNormalization'
 
@@ -22,7 +23,7 @@ export function namedChoice(answer: string, count: number, texts: readonly strin
     letter !== undefined && letter >= 'A' && letter <= String.fromCharCode(64 + count)
   const same = texts.flatMap((text, at) => (fold(text) === fold(bare) ? [String.fromCharCode(65 + at)] : []))
   if (same.length === 1 && bare.length > 1) return { letter: same[0]! }
-  // In `B) a CO group` the text after the label is the choice's own, and may have capitals.
+  // In `B) a CO group` the text after the label `B)` belongs to the choice, so its capitals are not labels.
   const label = /^[([{]?\s*([A-Za-z])\s*(?:[)\]}.:]|$)/.exec(bare)
   const letter = label?.[1]?.toUpperCase()
   if (isChoice(letter)) {
@@ -34,7 +35,7 @@ export function namedChoice(answer: string, count: number, texts: readonly strin
   return { fault: letters.size > 1 ? 'several' : 'none' }
 }
 
-/** Matches a single capital that is neither the pronoun `I` nor the article `A`. */
+/** Matches a single capital letter that labels a choice: not the pronoun `I`, nor the article `A`. */
 const singleCapital = /(?<![\p{L}\p{N}\\])(?!I\s+[a-z])(?!A\s+(?!and\b|or\b|is\b)[a-z])([A-Z])(?![\p{L}\p{N}'’])/gu
 
 /** Removes up to six layers of `$…$`, `**…**`, `\text{…}` and the like around the answer. */

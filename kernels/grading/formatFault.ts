@@ -2,7 +2,7 @@
  * Checks the form of a response: every tool call can be parsed, and the response ends with exactly one answer.
  *
  * in   the text of the model's turns        out  the first fault, in words; undefined if there is none
- * Invariant: linear time, never throws. The check ignores whether the answer is right.
+ * Invariant: linear time, never throws. The check does not look at whether the answer is right.
  */
 
 import { parseToolCalls } from '../toolCalls/toolCalls'

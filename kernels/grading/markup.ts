@@ -1,12 +1,12 @@
 /**
- * Strips from an answer what carries no meaning: a final punctuation mark, blanks, `$…$`, `\(…\)`, `**…**`, `\bf`.
- * Also writes Python's power `2**10` as LaTeX.
+ * Strips markup from an answer: a final punctuation mark, blanks, `$…$`, `\(…\)`, `**…**`, `\bf`. Also writes Python's
+ * power `2**10` as LaTeX.
  *
  * in   an answer        out  the same answer without markup; unchanged if it is longer than 10,000 characters
- * Invariant: linear time, never throws. Whatever could be a part of the value stays, such as `5..` and `1, 2, …`.
+ * Invariant: linear time, never throws. Text that could be a part of the value stays, such as `5..` and `1, 2, …`.
  */
 const maxChars = 10_000
-/** Commands that change only how a formula looks. */
+/** LaTeX commands that change only how a formula looks. */
 const layout = /\\(?:hspace|phantom)\*?\s*\{[^{}]*\}|\\(?:bf|displaystyle|textstyle|checkmark|blacksquare)(?![A-Za-z])/g
 const blankEnd = /(?:\s|~|\\[ ,;:!]|\\q?quad|\\)$/
 const mark = /(?:(?<![.,;:\\]|\\right\s?)[.,;:]|\\text\s*\{\s*[.,;:]\s*\})$/

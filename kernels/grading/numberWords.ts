@@ -36,13 +36,13 @@ const parts = new Map<string, number>([
   ...irregular,
 ])
 
-/** Says whether a word is part of a number (`seven`, `thousands`, `hundredths`), and so cannot be a unit. */
+/** Returns true for a word that is part of a number (`seven`, `thousands`, `hundredths`) and so cannot be a unit. */
 export const isNumberWord = (word: string): boolean =>
   [word, word.replace(/e?s$/, ''), word.replace(/s$/, '')].some(
     one => smalls.has(one) || tens.has(one) || multiples.has(one) || parts.has(one),
   )
 
-/** Parses all of the words as one number, in words or in digits. */
+/** Parses the words as exactly one number, written in words or in digits; undefined if they are not one. */
 export function parseNumberWords(words: readonly string[]): string | undefined {
   const [first, ...rest] = words
   if (first === 'minus' || first === 'negative') {
@@ -51,7 +51,7 @@ export function parseNumberWords(words: readonly string[]): string | undefined {
   }
   const and = words.lastIndexOf('and')
   const isMixed = words.length === 2 && /^[+-]?\d+$/.test(first ?? '') && /^\d+\/\d+$/.test(rest[0]!)
-  // `3 1/2` and `three and a half`; but `3 and 1/2` may be two answers.
+  // `3 1/2` and `three and a half` are mixed numbers; `3 and 1/2` may be two answers and is not parsed.
   const part = isMixed
     ? fractionOf(rest)
     : and > 0 && /\d/.test(words[and + 1] ?? '')
@@ -71,7 +71,7 @@ function decimalOf(words: readonly string[]): string | undefined {
   if (words.length > 1 && last !== undefined) {
     const before = digitsOf(words.slice(0, -1)) ?? decimalInWords(words.slice(0, -1))
     if (before !== undefined) return times(before, last)
-    // Two dozen, a dozen. Other scales after words, as in `a hundred thousand`, belong to integerOf.
+    // Parses `two dozen` and `a dozen`. `integerOf` parses other scales after words, as in `a hundred thousand`.
     if (words.at(-1) === 'dozen' || words.at(-1) === 'dozens') {
       const dozens = /^an?$/.test(words[0]!) && words.length === 2 ? 1n : integerOf(words.slice(0, -1))
       return dozens === undefined ? undefined : times(String(dozens), 12n)
@@ -115,7 +115,7 @@ function fractionOf(words: readonly string[]): string | undefined {
   return `\\frac{${over}}{${under}}`
 }
 
-/** Parses an integer in English words; undefined if they are none. */
+/** Parses an integer in English words; undefined for any other words. */
 function integerOf(words: readonly string[]): bigint | undefined {
   const said = /^an?$/.test(words[0] ?? '') && words.length > 1 ? ['one', ...words.slice(1)] : words
   if (said !== words && words[1] !== 'hundred' && words[1] !== 'dozen' && !scales.has(words[1]!)) return undefined
@@ -133,7 +133,7 @@ function integerOf(words: readonly string[]): bigint | undefined {
     const small = smalls.get(word) ?? tens.get(word)
     const scale = scales.get(word)
     if (small !== undefined) {
-      // `five six` is no number, `twenty six` is one; zero stands alone.
+      // `twenty six` is a number, `five six` is not; `zero` is a number only alone.
       if (last < 20 || (last < 100 && (small >= 10 || small === 0)) || (at > 0 && small === 0)) return undefined
       group += small
       last = small

@@ -7,7 +7,7 @@
  */
 import { parseNumberWords } from './numberWords'
 
-/** Says whether both are the same number. */
+/** Returns true if two numerals with a base are the same number; undefined if one of the two names no base. */
 export function equalBasedNumerals(a: string, b: string): boolean | undefined {
   const left = numeralValue(a)
   const right = numeralValue(b)
@@ -20,7 +20,7 @@ function numeralValue(text: string): bigint | undefined {
   )
   if (found === null) return undefined
   const base = Number(parseNumberWords([found[2]!]))
-  // Small letters are digits in base 16 only: `a_{12}` is a variable.
+  // Lower-case letters are digits in base 16 only: `a_{12}` is a variable with an index.
   if (!(base >= 2 && base <= 16) || (base !== 16 && /[a-f]/.test(found[1]!))) return undefined
   let value = 0n
   for (const digit of found[1]!) {

@@ -9,12 +9,12 @@
 const maxChars = 2000
 const maxDepth = 60
 
-/** Evaluates LaTeX of up to 2,000 characters and a depth of 60. */
+/** Evaluates LaTeX of at most 2,000 characters, nested at most 60 levels deep; undefined if it cannot. */
 export function numericValue(text: string): number | undefined {
   if (text.length > maxChars) return undefined
   try {
     const clean = cleaned(text)
-    // `2 1` is two numbers, not a product.
+    // `2 1` is two numbers, not a product, so it has no value.
     if (/\d[ \n]+[\d.]/.test(clean)) return undefined
     const parser = new Parser(clean)
     const value = parser.sum(0)
@@ -59,7 +59,9 @@ const functions: Readonly<Record<string, (x: number) => number>> = {
 
 class Parser {
   #at = 0
-  /** Trigonometric functions around the current position. In their arguments `°` is π/180, elsewhere it is a unit. */
+  /**
+   * Number of trigonometric functions around the current position. Inside one, `°` is π/180; elsewhere it is a unit.
+   */
   #angles = 0
   constructor(private readonly text: string) {}
 
@@ -136,7 +138,7 @@ class Parser {
     return this.#take('e') ? Math.E : fail()
   }
 
-  /** Parses an argument: `{…}`, or the next digit or command. */
+  /** Parses the argument of a LaTeX command: `{…}`, or the next digit or command. */
   #argument(depth: number): number {
     if (depth > maxDepth) return fail()
     if (this.#take('{')) return this.#until('}', depth)
@@ -163,7 +165,7 @@ class Parser {
     this.#skipBlanks()
     if (!this.text.startsWith(token, this.#at)) return false
     const after = this.text[this.#at + token.length]
-    // A letter that follows would make it another command or name.
+    // A token that a letter follows is part of a longer command or name, so it does not match.
     if (/[A-Za-z]$/.test(token) && after !== undefined && /[A-Za-z]/.test(after)) return false
     this.#at += token.length
     return true

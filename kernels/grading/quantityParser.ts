@@ -13,9 +13,9 @@ export const maxQuantityChars = 200
 
 export interface Quantity {
   readonly value: string
-  /** '' stands for a unit without meaning (`units`); undefined for no unit. */
+  /** Name of the unit; '' for a unit without meaning (`units`); undefined for no unit. */
   readonly unit: string | undefined
-  /** The unit is a letter that may be a variable as well: `4s`, `2\pi h`; not `4 s`, nor `4\text{ s}`. */
+  /** True if the unit is a letter that may be a variable as well: `4s`, `2\pi h`; not `4 s`, nor `4\text{ s}`. */
   readonly isLetter?: boolean
 }
 
@@ -70,13 +70,15 @@ const amount = new RegExp(
 )
 const digitGroups = new RegExp(String.raw`^[+-]?[1-9]\d{0,2}(?:(?:${blank}|\{,\})\d{3})+(?:\.\d+)?$`)
 const between = new RegExp(`${blank}|\\{,\\}`, 'g')
-/** Text inside a formula. */
+/** Matches LaTeX commands for text inside a formula, such as `\text{…}`. */
 const textCommand = /\\(?:text|textrm|mathrm|mbox|rm)\s*\{([^{}]*)\}/g
 
-/** Values that a variable may follow after a blank: fractions, roots and multiples of π, but not mixed numbers. */
+/**
+ * Matches values that a variable may follow after a blank: fractions, roots and multiples of π, but not mixed numbers.
+ */
 const isFactor = /^(?![+-]?\d+\s*(?:\d+\s*\/|\\[dt]?frac)).*(?:\\(?:pi|[dt]?frac|sqrt)|\/)/
 
-/** The `x =` before a value. math-verify takes `x = 5` as 5. */
+/** Matches the `x =` before a value. math-verify reads `x = 5` as 5. */
 export const variablePrefix = /^\s*[A-Za-z](?:_\{?\w{1,9}\}?)?\s*=\s*/
 
 export function parseQuantity(answer: string): Quantity {
@@ -99,7 +101,10 @@ function valueAndUnit(text: string): Quantity {
   return found ?? normalizeDigits(text, undefined)
 }
 
-/** @param money currency before the number; '' for none */
+/**
+ * Parses a value and the unit after it.
+ * @param money name of the currency whose sign stands before the number; '' for none
+ */
 function valueWithTail(text: string, money: string): Quantity | undefined {
   const worded = valueInWords(text, money)
   if (worded !== undefined) return worded
@@ -129,7 +134,7 @@ function valueWithTail(text: string, money: string): Quantity | undefined {
   const unit = parseUnit(words, { isAttached: isAttached && !isText, isOne: value === '1' })
   const isLetter = !isText && /^\s*[A-Za-z](?:\^\{?-?\d\}?)?$/.test(tail) && (isAttached || isFactor.test(value))
   if (unit !== undefined) return { ...normalizeDigits(value, unit), isLetter }
-  // math-verify ignores `\text{ squared}` and `\text{ million}`.
+  // math-verify ignores `\text{ squared}` and `\text{ million}`, so such words are kept as a part of the value.
   return isText && !/[\\^]/.test(tail)
     ? (valueInWords(`${value}${tail}`.replace(/\s+/g, ' '), money) ?? { value: value + tail, unit: undefined })
     : undefined
@@ -140,7 +145,7 @@ const withMoney = (money: string, tail: string) =>
     ? tail
     : `${money} ${tail}`
 
-/** Parses a number in words or digits and the unit after it. The longest number wins. */
+/** Parses a number in words or digits, and the unit after it. Takes as many words as possible for the number. */
 function valueInWords(text: string, money: string): Quantity | undefined {
   const said = text.replace(/(?<=[A-Za-z])-(?=[A-Za-z])/g, ' ').replace(/(?<=[A-Za-z])\.$/, '')
   const tokens = said.split(/\s+/)
@@ -161,7 +166,7 @@ function valueInWords(text: string, money: string): Quantity | undefined {
   return undefined
 }
 
-/** Normalises a value without words: digits in groups, mixed numbers, powers of ten. */
+/** Normalises a value without words: joins groups of digits, writes mixed numbers and powers of ten as LaTeX. */
 function normalizeDigits(text: string, unit: string | undefined): Quantity {
   const digits = digitGroups.test(text) ? text.replace(between, '') : text
   const mix = parseNumberWords(digits.replace(/\s*\/\s*/, '/').split(/\s+/))

@@ -2,12 +2,13 @@
  * Rewrites repeating decimals as fractions. math-verify reads `0.\overline{3}` as 0.
  *
  * in   LaTeX        out  the same LaTeX; `0.1\overline{6}`, `0.\bar 3`, `0.\dot{1}4\dot{2}` and `0.(3)` are fractions
- * Invariant: exact, never throws. Finding is linear; reducing a fraction is not, so callers pass at most 200 characters.
+ * Invariant: exact, never throws. The search takes linear time; reducing a fraction does not, so callers pass at most
+ * 200 characters.
  */
 import Fraction from 'fraction.js'
 
 const over = String.raw`\\(?:overline|bar)\s*(?:\{\s*\d+\s*\}|\d)`
-/** Dots stand over the first and the last digit of the period. */
+/** In the notation with dots, `\dot` marks the first and the last digit of the period. */
 const dot = String.raw`\\dot\s*(?:\{\s*\d\s*\}|\d)`
 const repeating = new RegExp(
   String.raw`(?<![\d.])(\d*(?:(?:,|\{,\})\d{3})*)\.(?:(\d*)(${over}|${dot}(?:\d*${dot})*)|()\((\d+)\))(\s*\^)?`,

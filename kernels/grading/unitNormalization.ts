@@ -1,10 +1,10 @@
 /**
  * Makes an answer and the truth comparable: LaTeX without markup and without units.
  *
- * in   an answer and the truth        out  both for math-verify, or their two units if these differ
- * A unit goes if both have it, or if one has it and the other is a bare number.
- * Units are never converted: `1 m` does not equal `100 cm`, since a task that wants meters says so.
- * A letter at the end of the truth, as in `4s`, is a variable unless the answer has a unit as well.
+ * in   an answer and the truth        out  both for math-verify, or their two units if these differ A unit is removed
+ * if both texts have it, or if one has it and the other is a bare number. Units are never converted: `1 m` does not
+ * equal `100 cm`, since a task that wants meters says so. A letter at the end of the truth, as in `4s`, is a variable
+ * unless the answer has a unit as well.
  */
 
 import { stripMarkup } from './markup'
@@ -13,7 +13,7 @@ import { maxQuantityChars, parseQuantity, type Quantity, variablePrefix } from '
 export interface Comparable {
   readonly answer: string
   readonly truth: string
-  /** The answer's unit and the truth's, only if they differ. */
+  /** The answer's unit and the truth's unit; undefined unless they differ. */
   readonly units?: readonly [string, string]
 }
 
@@ -31,7 +31,10 @@ export function normalizeUnits(rawAnswer: string, rawTruth: string): Comparable 
   return { answer: given.value, truth: wanted.value }
 }
 
-/** Says whether a value has variables: one of them may be the letter that is a unit in the other. `x =` does not count. */
+/**
+ * Returns true if a value contains variables, since the letter taken for a unit in the other value may be one of them.
+ * A prefix `x =` does not count.
+ */
 const hasVariables = ({ value }: Quantity) =>
   /[A-Za-z]/.test(
     value

@@ -1,9 +1,10 @@
 /**
  * Parses the unit after a number: measures come from a list, counted things are recognised by their plural.
  *
- * in   the text after a number        out  its unit, the same for `m/s` and `meters per second`; '' for `units`; undefined for no unit
- * A noun that is not listed must be a plural. Words that change a value (`squared`, `factorial`, `repeating`) hardly ever have
- * a plural, and those that look like one (`plus`, `times`, `hundredths`) are listed. In doubt a text is no unit.
+ * in   the text after a number        out  its unit, the same for `m/s` and `meters per second`; '' for `units`;
+ * undefined for no unit A noun that is not listed must be a plural. Words that change a value (`squared`, `factorial`,
+ * `repeating`) hardly ever have a plural, and those that look like one (`plus`, `times`, `hundredths`) are listed. A
+ * doubtful text counts as no unit.
  * Invariant: linear time, never throws.
  */
 import { isNumberWord } from './numberWords'
@@ -26,7 +27,7 @@ const symbols = new Map([
   ...pairsOf('rad:radian deg:degree °:degree K:kelvin mph:mile/hour kph:kilometer/hour kmh:kilometer/hour KB:kilobyte'),
   ...pairsOf('USD:dollar EUR:euro GBP:pound ¢:cent €:euro £:pound'),
 ])
-/** Names of measures. Any other noun is recognised by its plural. */
+/** Names of measures (meter, hour, dollar). Any other noun counts as a unit only if it is a plural. */
 const names = new Set([
   ...[...symbols.values()].filter(name => !name.includes('/')),
   ...setOf(
@@ -39,10 +40,10 @@ const aliases = new Map([
     'people:person men:man women:woman children:child teeth:tooth mice:mouse geese:goose sheep:sheep fish:fish',
   ),
 ])
-/** Symbols that may be products of variables when no blank separates them from the number. */
+/** Unit symbols that may be products of variables if no blank separates them from the number. */
 const ambiguousAttached = setOf('nm ms mo pt mi in')
 const shortAttached = setOf('m g s h L °  € £ ¢')
-/** Words that look like plurals, but change a value or begin a formula. */
+/** Words that look like plurals but are not units: they change a value or begin a formula. */
 const notNouns = setOf(
   'plus minus times ones tens scores percents percentages is has was its this thus equals exceeds divides cos abs sines cosines tangents logs ' +
     'factorials negatives inverses reciprocals repeats recurs does always googols googol lakhs crores myriads powers exponents modulos',
@@ -52,14 +53,15 @@ const notInUnits = setOf(
   'than or and but not mod modulo divided multiplied by to from if when where squared cubed factorial percent root sqrt log ln sin cos tan sec csc cot ' +
     'exp lim max gcd lcm det pi base binary octal hex hexadecimal repeating recurring between about pm negative approximately inverse',
 )
-/** Words after a unit that add no meaning. */
+/** Words after a unit that add no meaning (`in total`, `left`, `long`). */
 const fillers = /(?<=\s)(?:each|in total|total|altogether|left|remaining|long|wide|tall|high|deep|old|away|apart)$/
 const ordinal = /[a-z]{2}ths?$/
 const ordinalLookalike = /^(?:month|path|length|depth|width|bath|truth|mouth|youth|tooth)s?$/
 
 /**
- * @param isOne the number is 1, so that a noun may be singular
- * @param isAttached no blank separates the tail from the number
+ * Parses the unit in the text after a number.
+ * @param isOne true if the number is 1, so that a noun may be singular
+ * @param isAttached true if no blank separates the text from the number
  */
 export function parseUnit(tail: string, { isAttached = false, isOne = false } = {}): string | undefined {
   const text = tail
@@ -126,13 +128,13 @@ const singular = (word: string) =>
     .replace(/(?<=ch|sh|ss|x)es$/, '')
     .replace(/(?<![sui])s$/, '')
 
-/** Parses counted things, with adjectives (`different ways`) or a divisor (`apples per child`). */
+/** Parses a counted noun, with adjectives (`different ways`) or a divisor (`apples per child`). */
 function countOf(words: readonly string[], isOne: boolean): string | undefined {
   const lower = words.map(word => word.toLowerCase())
   const by = lower.findIndex(word => word === 'per' || word === '/')
   const over = by < 0 ? lower : lower.slice(0, by)
   const head = over.at(-1)
-  // A single letter is a variable; a capital inside a word makes it a product of variables.
+  // A single letter is a variable. A word with a capital inside is a product of variables. Neither is a unit.
   if (!words.every(word => /^(?:[A-Za-z][a-z'-]+|[aA]|\/)$/.test(word))) return undefined
   if (head === undefined || lower.some(word => notInUnits.has(word) || isNumberWord(word))) return undefined
   if (over.some(word => notNouns.has(word) || (ordinal.test(word) && !ordinalLookalike.test(word)))) return undefined
@@ -144,8 +146,9 @@ function countOf(words: readonly string[], isOne: boolean): string | undefined {
 }
 
 /**
- * Says whether letters look like a word rather than a product of variables: three or more letters, a vowel, no run through
- * the alphabet (`abc`), and in words of up to four letters none of the pairs that such words hardly ever have (`xz`).
+ * Returns true for letters that look like a word rather than a product of variables: three or more letters, a vowel, no
+ * run through the alphabet (`abc`), and in words of up to four letters none of the pairs that such words hardly ever
+ * have (`xz`).
  */
 export function looksLikeWord(letters: string): boolean {
   const word = letters.toLowerCase()

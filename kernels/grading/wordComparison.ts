@@ -1,9 +1,9 @@
 /**
  * Compares two answers of at most 200 characters as words. math-verify ignores case even in products (`AB` and `ab`).
  *
- * in   two answers        out  true: the same words; false: formulas that differ in the case of a product; undefined: neither
- * Case is ignored in words only: inside \text{}, and in letters that look like a word where nothing but words surrounds them.
- * Different case makes an answer wrong only where the letters cannot be a word.
+ * in   two answers        out  true: the same words; false: formulas that differ in the case of a product; undefined:
+ * neither Case is ignored in words only: inside \text{}, and in letters that look like a word among words alone. A
+ * difference in case makes an answer wrong only if its letters cannot be a word.
  * Invariant: linear time, never throws.
  */
 import { maxQuantityChars } from './quantityParser'
@@ -18,7 +18,7 @@ export function compareWords(a: string, b: string): boolean | undefined {
   const isFormula = /[^\p{L}\p{N}' .:-]/u.test(left.text)
   const differing = runs.flatMap((run, at) => (run === others[at] ? [] : [at]))
   const isText = (at: number) => left.inText.has(at) || right.inText.has(at)
-  /** Letters beside a digit are a formula. */
+  /** Letters next to a digit belong to a formula, not to a word. */
   const isAtDigit = (at: number) => /\p{N}$/u.test(runs[at - 1] ?? '') || /^\p{N}/u.test(runs[at + 1] ?? '')
   const folds = (at: number) =>
     isText(at) ? runs[at]!.length > 1 : !isFormula && !isAtDigit(at) && mayFold(runs[at]!, others[at]!)
@@ -37,18 +37,20 @@ const letters = /(\p{L}+)/u
 const short = new Set('yes no odd all one two six ten red or and is of to in at am pm'.split(' '))
 const isShort = (word: string) => short.has(word.toLowerCase())
 
-/** Accepts `East`, `east` and `EAST`; not `abc`, nor `eAst`. */
+/** Accepts a word written as `East`, `east` or `EAST`; rejects `abc` and `eAst`. */
 const isCased = (word: string) => /^(?:\p{Lu}?\p{Ll}+|\p{Lu}+)$/u.test(word) && (isShort(word) || looksLikeWord(word))
 
-/** Says whether two words may differ in case only. Three capitals may be points, so they may not. */
+/**
+ * Returns true if two words count as equal although their case differs. Three capitals do not: they may name points.
+ */
 const mayFold = (a: string, b: string) =>
   isCased(a) && isCased(b) && (isShort(a) || a.length > 3 || ![a, b].some(word => /^\p{Lu}+$/u.test(word)))
 
 const [opened, closed] = ['\ue000', '\ue001']
 
 /**
- * Removes \text{} and its like, and joins blanks and commas into one blank.
- * @returns the text, and which runs of letters stood inside \text{}, by their index in `text.split(letters)`
+ * Removes \text{…} and similar commands, and replaces each run of blanks and commas by one blank.
+ * @returns the text, and the runs of letters that stood inside \text{}, by their index in `text.split(letters)`
  */
 function withoutTextCommands(answer: string): { readonly text: string; readonly inText: ReadonlySet<number> } {
   const marked = answer
