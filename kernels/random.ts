@@ -107,6 +107,6 @@ export function sampleUniform<T>(random: Random, items: readonly T[], count: num
 
 function checkCount(items: readonly unknown[], count: number): void {
   if (!Number.isInteger(count) || count < 0 || count > items.length) {
-    throw new RangeError(`cannot draw ${count} of ${items.length} items`)
+    throw new RangeError(`cannot draw ${count} items without replacement from ${items.length}`)
   }
 }

@@ -1,9 +1,10 @@
 /**
  * Estimates the demand for KV: how long trajectories become, and how many tokens each engine's trajectories will hold.
  *
- * in   trajectories that are asked for, grow and end        out  tokens, for a policy's view
- * By default demand is the peak that is expected to be held at once (forecast.ts, lengthModel.ts). If the options give a
- * quantile, or null for the bound, demand is the sum of what each trajectory may grow to (the ledger's commitments).
+ * in   trajectories that are asked for, grow and end        out  tokens, for a policy's view By default demand is the
+ * expected peak of the tokens held at once (forecast.ts, lengthModel.ts). If the option `quantile` is set, demand is
+ * the sum of the lengths that trajectories may reach (the ledger's commitments): that quantile of the final length, or
+ * the upper bound if it is null.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 import type { SchedulerOptions } from './contract'
@@ -16,13 +17,13 @@ import { LengthModel } from './lengthModel'
 
 export class Demand {
   readonly lengthModel = new LengthModel()
-  /** Demand is the expected peak; false: the sum of commitments. */
+  /** true: demand is the expected peak; false: demand is the sum of commitments. */
   readonly forecasts: boolean
-  /** Longest budget after a prompt that was asked for, tokens. */
+  /** Largest token budget after a prompt (bound minus prompt) of all trajectories seen so far. */
   private longestBudget = 1
   private readonly groupLengths: GroupLengths
   private readonly toolHalfLifeMs: number
-  /** Expected tokens of `expectedOf`, by the difference between its own tokens and its context (`ownOffset`). */
+  /** Cache for the member `expectedOf`: its expected tokens at each horizon, by its `ownOffset` on an engine. */
   private readonly expected = new Map<number, Float64Array>()
   private expectedOf: Member | null = null
   private turnsEnded = 0
@@ -41,12 +42,12 @@ export class Demand {
     return new Forecast<Member>(spec, this.lengthModel, this.toolHalfLifeMs, () => this.longestBudget)
   }
 
-  /** Share of ended turns that were the last of their trajectory. 0 before any turn has ended. */
+  /** Number of trajectories that ended divided by the number of turns that ended; 0 before any turn has ended. */
   get lastTurnShare(): number {
     return this.turnsEnded === 0 ? 0 : this.livesEnded / this.turnsEnded
   }
 
-  /** Observes a member's present length. */
+  /** Updates the length estimates with a member's present length. */
   learn({ group, trajectory, contextTokens, promptTokens, boundTokens }: Member): void {
     const budget = boundTokens - promptTokens
     this.longestBudget = Math.max(this.longestBudget, budget)
@@ -58,14 +59,16 @@ export class Demand {
     this.turnsEnded++
   }
 
-  /** @param counts false if the trajectory's length says nothing, since it failed */
+  /**
+   * Records the end of a trajectory. @param counts false if the trajectory failed, so that its length is no evidence
+   */
   trajectoryEnded(group: GroupId, trajectory: TrajectoryId, counts: boolean, hadBegun: boolean): void {
     this.groupLengths.finish(group, trajectory, counts)
     this.lengthModel.finish(trajectory, counts)
     if (counts && hadBegun) this.livesEnded++
   }
 
-  /** Returns what a trajectory may grow to in total, by its group's lengths or its bound. */
+  /** Returns the total tokens that a trajectory may grow to: estimated from its group's lengths, or its upper bound. */
   needTokens({ group, trajectory, contextTokens, boundTokens }: Member): number {
     return this.groupLengths.estimate(group, trajectory, contextTokens, boundTokens)
   }
@@ -90,7 +93,7 @@ export class Demand {
     return account.referencedTokens + starts + account.spec.blockTokens
   }
 
-  /** Clears the cache of expected tokens: lengths may have been learnt since the last decision. */
+  /** Clears the cache of expected tokens, since the length model may have changed after the last decision. */
   beginDecision(): void {
     this.expectedOf = null
   }

@@ -1,6 +1,6 @@
 /**
- * The scheduler's records: a member for each trajectory, a state for each engine, and the engine's view for policies.
- * Invariant: a member is in at most one queue, and its phase says in which.
+ * Records of the scheduler: a member for each trajectory, a state for each engine, and the engine's view for policies.
+ * Invariant: a member is in at most one queue, and its phase tells which one.
  */
 import type { EngineId } from '../../messages/ids'
 import type { Forecast } from './forecast'
@@ -9,8 +9,9 @@ import type { EngineAccount } from './kvAccount'
 import type { EngineView, WaitingTurn } from './policy'
 
 /**
- * fresh: has not begun. homeless: has begun, and no engine has it. placed: waits on its engine. tool: between two turns.
- * lost: its engine left during a turn, or no engine can take it; it is in no queue until it is asked for again.
+ * Phase of a trajectory. fresh: has not begun. homeless: has begun and is on no engine. placed: waits for its next turn
+ * on its engine. running: generates. tool: between two turns. lost: its engine left during a turn, or no engine can
+ * take it; it is in no queue until its turn is requested again.
  */
 export type Phase = 'fresh' | 'homeless' | 'placed' | 'running' | 'tool' | 'lost'
 
@@ -22,12 +23,12 @@ export interface Member extends HeapItem, WaitingTurn {
   lastEngine: EngineId | null
   pausedMs: number | null
   wave: number
-  /** Order within its queue, smaller first. It counts before the start order. */
+  /** Sort key within the member's queue, smaller first; compared before the start order. */
   rank: number
   phase: Phase
-  /** Time at which its turn or its tool call began. */
+  /** Time at which the present turn or tool call began, ms. */
   sinceMs: number
-  /** Time of its first turn; null before. */
+  /** Time at which the trajectory's first turn began, ms; null before. */
   begunMs: number | null
 }
 
@@ -36,16 +37,16 @@ export const oldestFirst = (a: Member, b: Member): number =>
   a.wave - b.wave || a.rank - b.rank || a.order - b.order || (a.trajectory < b.trajectory ? -1 : 1)
 
 export interface EngineState {
-  /** Turns that wait on this engine. */
+  /** Turns that wait to start on this engine. */
   readonly queue: Heap<Member>
   readonly forecast: Forecast<Member>
-  /** Trajectories placed here since the last engine joined. */
+  /** Number of trajectories placed on this engine since the last engine joined the fleet. */
   placed: number
-  /** The wave that is running. */
+  /** Number of the wave that runs on this engine; 0 for policies without waves. */
   wave: number
 }
 
-/** Shows a policy the ledger's account and the engine's state, without a copy of either. */
+/** View of one engine for a policy: reads the ledger's account and the engine's state, and copies neither. */
 export class StateView implements EngineView {
   constructor(
     readonly account: EngineAccount,

@@ -1,19 +1,19 @@
 /**
  * Forecasts the KV that an engine's trajectories will hold, now and while they grow.
  *
- * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the expected peak
- * Some trajectories end on the way and free their KV, so the peak is far below the sum of what each may grow to.
- * Invariant: sums equal a recount, at most one second after anything has grown; none is negative.
+ * in   trajectories that are placed, grow, rest and leave        out  expected tokens now, and the expected peak Some
+ * trajectories end on the way and free their KV, so the peak is far below the sum of their possible lengths.
+ * Invariant: sums are never negative, and equal a recount at most one second after a trajectory has grown.
  */
 import type { GroupId } from '../../messages/ids'
 import type { EngineSpec } from './kvAccount'
 import type { LengthModel } from './lengthModel'
 
-/** Points of future growth at which demand is computed, as shares of the longest known budget. */
+/** Amounts of future growth at which demand is computed, as shares of the largest known token budget. */
 const horizons = [0, 1 / 32, 1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4] as const
-/** Age after which the sums are counted anew. */
+/** Milliseconds after which the sums are recounted, since running trajectories have grown. */
 const staleMs = 1000
-/** EWMA weight of the latest turn in an engine's decoding speed. */
+/** EWMA weight of the latest turn's speed in an engine's decoding speed. */
 const latestWeight = 0.1
 
 /** Fields of a trajectory that the forecast reads. */
@@ -23,17 +23,17 @@ export interface Growing {
   readonly boundTokens: number
   readonly contextTokens: number
   readonly phase: string
-  /** Time at which its turn or its tool call began. */
+  /** Time at which the present turn or tool call began, ms. */
   readonly sinceMs: number
 }
 
 interface Counted {
-  /** Expected own tokens at each horizon. */
+  /** Expected tokens at each horizon that belong to this trajectory alone, without the shared prompt. */
   readonly tokens: Float64Array
   readonly sharedTokens: number
 }
 
-/** A group's prompt on this engine, and how many members share it. */
+/** Prompt of a group on this engine, and the number of members that share it. */
 interface HeldPrompt {
   readonly tokens: number
   holders: number
@@ -44,32 +44,32 @@ export class Forecast<T extends Growing> {
   private readonly prompts = new Map<GroupId, HeldPrompt>()
   private readonly sums = new Float64Array(horizons.length)
   private promptTokens = 0
-  /** Largest of the sums; −1 if it must be computed anew. */
+  /** Largest of the sums over the horizons, in tokens; −1 if it must be recomputed. */
   private peak = -1
   private countedMs = Number.NEGATIVE_INFINITY
-  /** Tokens per ms of a running sequence. 0 until a turn has ended. */
+  /** Decoding speed of a running sequence in tokens per ms (EWMA); 0 until a turn has ended. */
   private speed = 0
 
   constructor(
     private readonly spec: EngineSpec,
     private readonly lengths: LengthModel,
     private readonly toolHalfLifeMs: number,
-    /** Longest known budget after a prompt, tokens. */
+    /** Returns the largest token budget after a prompt of all trajectories seen so far. */
     private readonly longestBudget: () => number,
   ) {}
 
-  /** Returns the tokens that are probably held now. */
+  /** Returns the tokens that this engine's trajectories probably hold now. */
   heldTokens(nowMs: number): number {
     this.recount(nowMs)
     return this.sums[0]! + this.promptTokens
   }
 
-  /** Returns `heldTokens` plus one more trajectory at its present length. */
+  /** Returns `heldTokens` plus the tokens of one more trajectory at its present length. */
   heldTokensWith(one: T, nowMs: number): number {
     return this.heldTokens(nowMs) + one.contextTokens + this.ownOffset(one) + this.newPromptTokens(one)
   }
 
-  /** Returns the expected peak until all trajectories on this engine have ended. */
+  /** Returns the expected peak of held tokens until all trajectories on this engine have ended. */
   peakTokens(nowMs: number): number {
     this.recount(nowMs)
     if (this.peak < 0) {
@@ -79,7 +79,7 @@ export class Forecast<T extends Growing> {
     return this.peak + this.promptTokens
   }
 
-  /** Returns the expected peak with one more trajectory, whose own expectation is `expected`. */
+  /** Returns the expected peak with one more trajectory. @param expected its expected tokens at each horizon */
   peakTokensWith(one: T, expected: Float64Array, nowMs: number): number {
     this.recount(nowMs)
     let most = 0
@@ -90,19 +90,25 @@ export class Forecast<T extends Growing> {
     return most + this.promptTokens + this.newPromptTokens(one)
   }
 
-  /** Returns what a trajectory about to start is expected to hold at each horizon. Equal on engines with equal `ownOffset`. */
+  /**
+   * Returns the tokens that a trajectory about to start is expected to hold at each horizon. Engines with equal
+   * `ownOffset` give equal results.
+   */
   expected(one: T): Float64Array {
     const tokens = new Float64Array(horizons.length)
     this.expect(tokens, one, this.ownOffset(one), 0, 1)
     return tokens
   }
 
-  /** Returns own tokens minus context tokens: half a block on average is allocated but unused, and the prompt is shared. */
+  /**
+   * Returns a trajectory's own tokens minus its context: the last block is half unused on average (more), and the
+   * prompt is shared (fewer).
+   */
   ownOffset(one: T): number {
     return this.spec.blockTokens / 2 - (this.counted.get(one)?.sharedTokens ?? this.shared(one))
   }
 
-  /** Adds a trajectory, or updates one that has changed. */
+  /** Adds a trajectory to the forecast, or updates one that has changed. */
   put(one: T, nowMs: number): void {
     let counted = this.counted.get(one)
     if (counted === undefined) {
@@ -113,7 +119,7 @@ export class Forecast<T extends Growing> {
     this.count(one, counted, nowMs)
   }
 
-  /** Removes a trajectory. */
+  /** Removes a trajectory from the forecast. */
   take(one: T): void {
     const counted = this.counted.get(one)
     if (counted === undefined) return
@@ -122,7 +128,7 @@ export class Forecast<T extends Growing> {
     this.holdPrompt(one.group, counted.sharedTokens, -1)
   }
 
-  /** Observes the speed of a turn that has ended. */
+  /** Updates the decoding speed with a turn that generated `tokens` in `ms`. */
   grew(tokens: number, ms: number): void {
     if (tokens < 2 || !(ms > 0)) return
     const speed = tokens / ms
@@ -136,13 +142,17 @@ export class Forecast<T extends Growing> {
       const most = Math.max(1, one.boundTokens - one.contextTokens)
       this.expect(counted.tokens, one, ownOffset, Math.min(most, sinceMs * this.speed), 1)
     } else {
-      // KV in a tool may be evicted: its weight decays with the time in the tool.
+      // The engine may evict the KV of a trajectory in a tool: the trajectory's weight decays with the time in the
+      // tool.
       this.expect(counted.tokens, one, ownOffset, 0, one.phase === 'tool' ? 2 ** (-sinceMs / this.toolHalfLifeMs) : 1)
     }
     this.add(counted, 1)
   }
 
-  /** Computes a trajectory's expected own tokens at each horizon. @param grown tokens since its length was last reported */
+  /**
+   * Computes a trajectory's expected own tokens at each horizon. @param grown tokens generated since its length was
+   * last reported
+   */
   private expect(into: Float64Array, one: T, ownOffset: number, grown: number, weight: number): void {
     const { lengths } = this
     const budget = Math.max(1, one.boundTokens - one.promptTokens)
@@ -160,7 +170,10 @@ export class Forecast<T extends Growing> {
     }
   }
 
-  /** Returns the shared part of a prompt, as in kvAccount.ts: one prompt per group; another length is not shared. */
+  /**
+   * Returns the tokens of a prompt that its group shares, as kvAccount.ts counts them: one prompt per group; a prompt
+   * of another length is not shared.
+   */
   private shared({ group, promptTokens }: T): number {
     const { prefixSharing, blockTokens } = this.spec
     if (!prefixSharing) return 0

@@ -1,10 +1,10 @@
 /**
  * Queues the trajectories that have not begun, in the order in which the policy begins them.
  *
- * in   members that are pushed and removed, what is learnt about lengths        out  the member that begins next
- * oldest: by start order. longest: first a few members of each group, to learn how long its members become; then members of
- * the groups that seem to become longest, so that a step does not end by waiting for them.
- * Invariant: no starvation. A member that has waited 20 times as long as trajectories live goes ahead of all others.
+ * in   members that are pushed and removed, group lengths that are learnt        out  the member that begins next
+ * oldest: by start order. longest: first a few members of each group, to learn how long its members become; then
+ * members of the groups that seem to become longest, so that a step does not end by waiting for them.
+ * Invariant: no starvation. A member that has waited 20 mean lifetimes of a trajectory goes ahead of all others.
  */
 import type { GroupId } from '../../messages/ids'
 import { type Member, oldestFirst } from './engineState'
@@ -12,9 +12,9 @@ import { Heap, type HeapItem } from './heap'
 import type { LengthModel } from './lengthModel'
 import type { StartOrder } from './policy'
 
-/** Members of each group that begin before groups are ordered by length. */
+/** Number of members of each group that begin before groups are ordered by length. */
 const probes = 4
-/** Longest wait in mean lifetimes of a trajectory, before a member goes ahead of all others. */
+/** Longest wait before a member goes ahead of all others, as a multiple of a trajectory's mean lifetime. */
 const patienceLives = 20
 
 interface WaitingGroup extends HeapItem {
@@ -26,11 +26,11 @@ interface WaitingGroup extends HeapItem {
 
 interface Place extends HeapItem {
   readonly member: Member
-  /** Time of the first `peek` while this member waited. */
+  /** Time at which the member's wait began: the first `peek` after its push, ms. */
   sinceMs: number
 }
 
-/** 0 while a group is being probed, then 1. */
+/** Sort key of a group: 0 until `probes` of its members have begun, then 1. */
 const probed = ({ begun }: WaitingGroup): number => (begun < probes ? 0 : 1)
 
 export class FreshQueue {
@@ -53,12 +53,14 @@ export class FreshQueue {
     return this.places.size
   }
 
-  /** Wait after which a member goes ahead of all others. Infinity before any trajectory has ended. */
+  /**
+   * Milliseconds of waiting after which a member goes ahead of all others; Infinity before any trajectory has ended.
+   */
   get patienceMs(): number {
     return this.ended === 0 ? Number.POSITIVE_INFINITY : (patienceLives * this.lifetimesMs) / this.ended
   }
 
-  /** Returns the member that begins next. */
+  /** Returns the member that begins next, without removing it; undefined if the queue is empty. */
   peek(nowMs: number): Member | undefined {
     for (const place of this.unseen) place.sinceMs = nowMs
     if (this.unseen.length > 0) this.unseen = []
@@ -87,7 +89,7 @@ export class FreshQueue {
     this.byGroup.push(group)
   }
 
-  /** Removes a member that begins or is over. */
+  /** Removes a member that begins, or whose trajectory is over. */
   remove(member: Member): void {
     this.byAge.remove(this.places.get(member)!)
     this.places.delete(member)
@@ -99,7 +101,7 @@ export class FreshQueue {
     else this.groups.delete(member.group)
   }
 
-  /** Reorders a group after its lengths have become better known. */
+  /** Reorders a group after the length model has learnt about its members. */
   groupLearnt(group: GroupId): void {
     const waiting = this.groups.get(group)
     if (waiting === undefined || this.order === 'oldest') return
@@ -108,7 +110,7 @@ export class FreshQueue {
     this.byGroup.push(waiting)
   }
 
-  /** Observes a trajectory's lifetime, from its first turn to its end. */
+  /** Records how long a trajectory took from its first turn to its end. */
   trajectoryEnded(lifetimeMs: number): void {
     this.lifetimesMs += lifetimeMs
     this.ended++

@@ -1,22 +1,26 @@
 /**
  * Estimates a trajectory's final length from the lengths of its group.
  *
- * in   lengths of members as they run and finish        out  a quantile of the final length, given the present one
+ * in   lengths of members as they run and finish        out  a quantile of the final length, for the present length
  * Short members finish first, so a quantile of finished lengths alone would be too small. Running members count as
  * "longer than now" (right-censored; product-limit estimate, Kaplan and Meier, 1958).
- * Invariant: an estimate lies between the present length and the bound. A group is removed with its last member.
+ * Invariant: an estimate lies between the present length and the bound. A group is removed with its last running
+ * member.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 
 export interface GrowthOptions {
-  /** Share of members that should end within the estimate; null: always the bound. Default 0.9. */
+  /**
+   * Share of a group's members that should end within the estimated length; null: the estimate is always the bound.
+   * Default 0.9.
+   */
   readonly quantile?: number | null
-  /** Finished members of a group before its lengths are used. Default 4. */
+  /** Number of a group's members that must have finished before its lengths are used. Default 4. */
   readonly minFinished?: number
 }
 
 interface Group {
-  /** Ascending, tokens. */
+  /** Final lengths of finished members in tokens, ascending. */
   readonly finished: number[]
   readonly live: Map<TrajectoryId, number>
 }
@@ -34,7 +38,7 @@ export class GroupLengths {
     }
   }
 
-  /** Records a member's present length: prompt and response together, tokens. */
+  /** Records a running member's present length: prompt and response together, in tokens. */
   observe(group: GroupId, trajectory: TrajectoryId, tokens: number): void {
     let known = this.groups.get(group)
     if (known === undefined) {
@@ -44,7 +48,10 @@ export class GroupLengths {
     known.live.set(trajectory, tokens)
   }
 
-  /** Records that a member ended with the length last observed. @param counts false if that length says nothing (it failed) */
+  /**
+   * Records that a member ended with the length last observed. @param counts false if the member failed, so that its
+   * length is no evidence
+   */
   finish(group: GroupId, trajectory: TrajectoryId, counts = true): void {
     const known = this.groups.get(group)
     const tokens = known?.live.get(trajectory)
@@ -58,7 +65,7 @@ export class GroupLengths {
     }
   }
 
-  /** Returns what a member of `tokens` may still grow to. */
+  /** Returns the total tokens that a member with `tokens` so far may grow to, at most `boundTokens`. */
   estimate(group: GroupId, trajectory: TrajectoryId, tokens: number, boundTokens: number): number {
     const bound = Math.max(tokens, boundTokens)
     const known = this.groups.get(group)

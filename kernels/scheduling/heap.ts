@@ -1,12 +1,12 @@
 /**
- * A binary heap that can remove items from its middle, since each item knows its index.
+ * Binary heap that can remove items from its middle, since each item knows its index.
  *
  * in   items and their order        out  the least item by `compare`, first
- * Invariant: `compare` orders any two different items, so the order never depends on insertion. Push, pop and remove are
- * O(log n).
+ * Invariant: `compare` orders any two different items, so the order never depends on insertion. Push, pop and remove
+ * are O(log n).
  */
 export interface HeapItem {
-  /** Index in the heap that holds the item, −1 outside. Only the heap writes it. */
+  /** Index of the item in the heap that holds it; −1 outside a heap. Only the heap writes it. */
   heapIndex: number
 }
 
@@ -34,7 +34,7 @@ export class Heap<T extends HeapItem> {
     return first
   }
 
-  /** @throws RangeError on an item that is not in this heap */
+  /** Removes an item. @throws RangeError on an item that is not in this heap */
   remove(item: T): void {
     const at = item.heapIndex
     if (this.items[at] !== item) throw new RangeError('the item is not in this heap')
@@ -45,7 +45,7 @@ export class Heap<T extends HeapItem> {
     if (last.heapIndex === at) this.down(last, at)
   }
 
-  /** All items, in no particular order. */
+  /** All items of the heap, in no particular order. */
   values(): IterableIterator<T> {
     return this.items.values()
   }

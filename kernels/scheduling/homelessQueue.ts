@@ -1,10 +1,11 @@
 /**
- * Queues the trajectories that have begun and have no engine, because it left or because they were paused.
+ * Queues the trajectories that have begun and are on no engine, because their engine left or because they were paused.
  *
  * in   members that are pushed and removed        out  the member that continues next
- * Members of lost engines go first, then those with the fewest tokens after the prompt, so that all progress at a similar speed.
+ * Members of lost engines go first, then members with the fewest tokens after the prompt, so that all progress at a
+ * similar speed.
  * Invariant: no starvation. A member that has been paused for longer than `patienceMs` goes ahead of all others. Only
- * differences of times count, so any clock will do.
+ * differences of times are used, so any clock will do.
  */
 import { type Member, oldestFirst } from './engineState'
 import { Heap, type HeapItem } from './heap'
@@ -23,7 +24,7 @@ export class HomelessQueue {
     return this.byRank.size
   }
 
-  /** Returns the member that continues next. */
+  /** Returns the member that continues next, without removing it; undefined if the queue is empty. */
   peek(nowMs: number, patienceMs: number): Member | undefined {
     const oldest = this.byAge.peek()
     return oldest !== undefined && nowMs - oldest.sinceMs > patienceMs ? oldest.member : this.byRank.peek()

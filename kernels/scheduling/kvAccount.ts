@@ -2,12 +2,11 @@
  * Accounts for the KV cache of one engine: the sums over all trajectories that it holds.
  *
  * in   holdings that are added and subtracted, reports of the engine        out  tokens referenced, cached, committed
- * referenced: blocks of trajectories that are generating. cached: blocks kept between turns, evictable. committed: tokens
- * that the placed trajectories are expected to need in total.
- * A group's prompt counts once if the engine shares prefixes, rounded down to whole blocks; the rest of each trajectory is
- * rounded up to blocks.
- * Invariant: every sum equals a recount over the holdings, and none is negative. Each operation is O(1), but `correct`,
- * which is O(groups on the engine).
+ * referenced: blocks of trajectories that are generating. cached: blocks kept between turns, evictable. committed:
+ * tokens that the placed trajectories are expected to need in total. A group's prompt counts once if the engine shares
+ * prefixes, rounded down to whole blocks; the rest of each trajectory is rounded up to whole blocks.
+ * Invariant: every sum equals a recount over the holdings, and none is negative. Each operation is O(1), except
+ * `correct`, which is O(groups on the engine).
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 
@@ -16,15 +15,18 @@ export interface EngineSpec {
   readonly kvTokens: number
   readonly blockTokens: number
   readonly maxSequences: number
-  /** Longest context that the engine takes. */
+  /** Longest context that the engine accepts, in tokens. */
   readonly contextTokens: number
-  /** One copy of a common prompt serves a whole group. */
+  /** true: the engine keeps one copy of a prompt for all members of a group. */
   readonly prefixSharing: boolean
-  /** Sign from the engine's capabilities; 0 if a request's priority does not choose the victim of a preemption. */
+  /** Priority value that the engine preempts first: -1 the largest, 1 the smallest; 0: priority does not matter. */
   readonly prioritySign: -1 | 0 | 1
 }
 
-/** waiting: placed, its next turn has not started. running: generating. tool: between two turns. */
+/**
+ * State of a trajectory on its engine. waiting: placed, its next turn has not started. running: generating. tool:
+ * between two turns.
+ */
 export type HoldingState = 'waiting' | 'running' | 'tool'
 
 export interface Holding {
@@ -32,13 +34,16 @@ export interface Holding {
   readonly group: GroupId
   readonly engine: EngineId
   readonly state: HoldingState
-  /** Tokens of the trajectory that the engine has computed, as far as known; 0 before its first turn there. */
+  /**
+   * Number of the trajectory's tokens that the engine has computed, as far as known; 0 before its first turn on the
+   * engine.
+   */
   readonly tokens: number
-  /** Tokens that the trajectory is expected to need in total. */
+  /** Number of tokens that the trajectory is expected to need in total. */
   readonly needTokens: number
-  /** The trajectory's part of the group's shared prompt: whole blocks; 0 without sharing. */
+  /** Tokens of the group's prompt that the trajectory shares: whole blocks; 0 if the engine does not share prefixes. */
   readonly sharedTokens: number
-  /** Time at which its tool call began. */
+  /** Time at which the trajectory's tool call began, ms. */
   readonly sinceMs: number
 }
 
@@ -52,11 +57,14 @@ export interface EngineAccount {
   readonly inTool: number
   /** Referenced tokens in the engine's last report minus the account's at that time: the account's error. */
   readonly driftTokens: number
-  /** Tokens in the last report beyond all that running trajectories may grow to: requests of other clients. */
+  /**
+   * Referenced tokens in the engine's last report beyond all that its running trajectories may grow to: they belong to
+   * requests of other clients.
+   */
   readonly foreignTokens: number
 }
 
-/** The part of an engine's status that corrects its account. */
+/** Part of an engine's status report that corrects its account. */
 export interface KvReport {
   readonly kvTokens: number
   readonly referencedTokens: number
@@ -65,7 +73,7 @@ export interface KvReport {
 interface SharedPrompt {
   readonly tokens: number
   holders: number
-  /** Holders whose tokens are computed, and those of them that generate. */
+  /** Number of holders whose tokens the engine has computed; `running` is the number of holders that generate. */
   computed: number
   running: number
 }
@@ -78,15 +86,15 @@ export class KvAccount implements EngineAccount {
   inTool = 0
   driftTokens = 0
   foreignTokens = 0
-  /** Commitments of waiting and running trajectories, and of shared prompts. */
+  /** Committed tokens of waiting and running trajectories, and of shared prompts. */
   firmTokens = 0
-  /** Commitments of trajectories in a tool, weighted by the ledger's decay. */
+  /** Committed tokens of trajectories in a tool, weighted by the ledger's decay. */
   toolWeight = 0
-  /** Commitments of the running trajectories alone. */
+  /** Committed tokens of the running trajectories alone. */
   #runningNeedTokens = 0
   readonly #prompts = new Map<GroupId, SharedPrompt>()
 
-  /** @throws RangeError on a size that is not positive */
+  /** @throws RangeError on a size in `spec` that is not positive */
   constructor(public spec: EngineSpec) {
     for (const name of ['kvTokens', 'blockTokens', 'maxSequences', 'contextTokens'] as const) {
       if (!(spec[name] > 0))
@@ -95,8 +103,8 @@ export class KvAccount implements EngineAccount {
   }
 
   /**
-   * Adds (sign 1) or subtracts (−1) all that a holding contributes.
-   * @param decay weight of its commitment while it is in a tool
+   * Adds (sign 1) or subtracts (−1) a holding's part of all sums.
+   * @param decay weight of the holding's commitment while its trajectory is in a tool
    */
   count(holding: Holding, sign: 1 | -1, decay: number): void {
     const { blockTokens } = this.spec
@@ -109,14 +117,17 @@ export class KvAccount implements EngineAccount {
     } else this.cachedTokens += sign * own
     if (holding.state === 'tool') {
       this.inTool += sign
-      // Rounding errors end with the last trajectory in a tool.
+      // Resets accumulated rounding errors when the last trajectory leaves its tool.
       this.toolWeight = this.inTool === 0 ? 0 : this.toolWeight + sign * need * decay
     } else this.firmTokens += sign * need
     if (holding.state === 'waiting') this.waiting += sign
     if (holding.sharedTokens > 0) this.#countShared(holding, sign)
   }
 
-  /** Returns a member's part of the group's prompt. A group has one prompt per engine; a prompt of another length is not shared. */
+  /**
+   * Returns the tokens of a prompt that a group's members share. A group has one prompt per engine; a prompt of another
+   * length is not shared.
+   */
   sharedPart(group: GroupId, promptTokens: number): number {
     if (!this.spec.prefixSharing) return 0
     const whole = Math.floor(promptTokens / this.spec.blockTokens) * this.spec.blockTokens
@@ -124,23 +135,26 @@ export class KvAccount implements EngineAccount {
     return prompt === undefined || prompt.tokens === whole ? whole : 0
   }
 
-  /** Returns what placing one more trajectory would add to the commitments: less if the group's prompt is there already. */
+  /**
+   * Returns the committed tokens that one more trajectory would add: fewer if the group's prompt is on the engine
+   * already.
+   */
   addedTokens(group: GroupId, promptTokens: number, needTokens: number): number {
     const shared = this.sharedPart(group, promptTokens)
     const isThere = shared > 0 && this.#prompts.has(group)
     return roundUp(needTokens - shared, this.spec.blockTokens) + (isThere ? 0 : shared)
   }
 
-  /** Returns what starting a turn with a context of `tokens` would add to `referencedTokens`. */
+  /** Returns the tokens that a turn with a context of `tokens` would add to `referencedTokens`. */
   startTokens({ group, sharedTokens }: Holding, tokens: number): number {
     const prompt = this.#prompts.get(group)
     const isReferenced = sharedTokens > 0 && prompt !== undefined && prompt.running > 0
     return roundUp(tokens - sharedTokens, this.spec.blockTokens) + (isReferenced ? 0 : sharedTokens)
   }
 
-  /** Applies an engine's report in place of the report before. Ignores a report with negative or non-finite numbers. */
+  /** Replaces the engine's last report by `report`. Ignores a report with negative or non-finite numbers. */
   correct(report: KvReport): void {
-    // A comparison with NaN is always false: no engine would ever be full.
+    // A NaN in the report would make every comparison false, and the engine would never count as full.
     if (![report.kvTokens, report.referencedTokens].every(tokens => Number.isFinite(tokens) && tokens >= 0)) return
     if (report.kvTokens > 0 && report.kvTokens !== this.spec.kvTokens) {
       this.spec = { ...this.spec, kvTokens: report.kvTokens }
@@ -169,7 +183,7 @@ export class KvAccount implements EngineAccount {
   }
 }
 
-/** Rounds tokens up to whole blocks; 0 for nothing. */
+/** Rounds tokens up to whole blocks; 0 for 0 or fewer tokens. */
 function roundUp(tokens: number, blockTokens: number): number {
   return tokens <= 0 ? 0 : Math.ceil(tokens / blockTokens) * blockTokens
 }

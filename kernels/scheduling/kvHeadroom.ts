@@ -1,13 +1,16 @@
 /**
- * Policy `kv-headroom`, the default: a trajectory begins on an engine only if the expected peak of all its trajectories fits
- * the engine's KV (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, but for trajectories instead of requests).
+ * Policy `kv-headroom`, the default: a trajectory begins on an engine only if the expected peak of all its trajectories
+ * fits the engine's KV (after the paper's dynamic scheduler, arXiv 2508.20722 §3.2, but for trajectories instead of
+ * requests).
  *
- * - The next turn of a placed trajectory goes ahead of trajectories that have not begun, on its engine, which has its prefix.
- * - If that turn finds no KV, its trajectory is paused: it leaves its engine and continues where there is room, trajectories
- *   with the fewest tokens first. So all progress at a similar speed, and long ones, which cannot be predicted, do not come last.
+ * - The next turn of a placed trajectory goes ahead of trajectories that have not begun, on its engine, which has its
+ *   prefix.
+ * - If that turn finds no KV, its trajectory is paused: it leaves its engine and continues where there is room, the
+ *   trajectories with the fewest tokens first. So all progress at a similar speed, and long trajectories, which cannot
+ *   be predicted, do not come last.
  * - Among trajectories that have not begun, a few of each group go first, then the groups that seem to become longest.
  * - A trajectory moves only between two turns: after a pause, or if its engine's load is above another's by a margin.
- * - An engine without a running turn takes the first waiting one of any size, so nothing starves and no KV idles.
+ * - An engine without a running turn takes the first waiting one of any size, so no turn starves and no KV idles.
  */
 import {
   type EngineView,
@@ -20,16 +23,22 @@ import {
   type WaitingTurn,
 } from './policy'
 
-/** Share of the reserve that stays free of continuing turns too. They may use the rest, so that the next start does not pause them at once. */
+/**
+ * Share of the KV reserve that continuing turns leave free while others wait. They may use the rest, so that the next
+ * start does not pause them at once.
+ */
 const reserveOfTurns = 0.5
-/** Lower bound of the load in the margin: almost empty engines are about equally fast. */
+/** Lower bound on the load that the margin for a move is computed from: almost empty engines are about equally fast. */
 const leastMargin = 0.1
 /**
- * Added overcommit if every turn is the last of its trajectory. Such trajectories cannot be paused, but a full engine
- * preempts the newest one, which has little to lose.
+ * Overcommit added if every turn is the last of its trajectory. Such trajectories cannot be paused, but a full engine
+ * preempts the newest one, which has little computed work to lose.
  */
 const singleTurnOvercommit = 3
-/** Overcommit before any turn has ended, if all waiting trajectories can begin with it: otherwise a few would come last. */
+/**
+ * Overcommit before any turn has ended, if all waiting trajectories can begin with it. Without it, a few of them would
+ * run last and alone.
+ */
 const lastOvercommit = 1.5
 
 export const kvHeadroom: Policy = {
@@ -61,7 +70,8 @@ function continueTurn(view: SchedulerView, engine: EngineView, turn: WaitingTurn
   if (engine.running === 0 || held <= roundedCapacity(engine) - reserve) {
     return { kind: 'start', turn, engine: engine.spec.engine }
   }
-  // Without forecasts, growth was reserved in full: trajectories ahead of this one will end before long.
+  // Without forecasts, the account reserved this growth in full, so the turn can wait here: turns ahead of it will end
+  // before long.
   return view.forecasts ? { kind: 'pause', turn } : null
 }
 
@@ -77,7 +87,10 @@ function begin(view: SchedulerView): Step | null {
   return engine ? { kind: 'start', turn, engine: engine.spec.engine } : null
 }
 
-/** Prefers trajectories that lost their engine, then those that have not begun, then paused ones. A paused one that has waited too long goes first. */
+/**
+ * Chooses the trajectory to begin or continue: a paused one that has waited too long or one that lost its engine, then
+ * one that has not begun, then a paused one.
+ */
 function nextToBegin({ homeless, fresh, nowMs, patienceMs }: SchedulerView): WaitingTurn | undefined {
   if (homeless === undefined || fresh === undefined) return homeless ?? fresh
   const { pausedMs } = homeless
@@ -102,7 +115,7 @@ function roomiest(
   const nothingIsKnown = turn === view.fresh && view.forecasts && view.lastTurnShare === 0
   const limit = nothingIsKnown ? Math.max(most, lastOvercommit) : most
   for (const engine of view.engines) {
-    // The turn that waits here belongs to a trajectory that has begun: it goes ahead.
+    // The turn that waits on this engine belongs to a trajectory that has begun, so it goes ahead.
     if (engine.head !== undefined || !hasSlot(engine)) continue
     const { kvTokens } = engine.spec
     const room = roundedCapacity(engine) - reserveOf(view, engine)
@@ -118,11 +131,17 @@ function roomiest(
   return best
 }
 
-/** Says whether an engine's share of all fresh trajectories fits at once, if each adds `added` tokens to `taken`. */
+/**
+ * Returns true if an engine's share of all trajectories that have not begun fits at once, if each adds `added` tokens
+ * to `taken`.
+ */
 const allMayBegin = (view: SchedulerView, taken: number, added: number, room: number): boolean =>
   taken + (added * view.freshCount) / view.engines.length <= room * lastOvercommit
 
-/** Says whether an engine has nothing to do. Without forecasts, trajectories in a tool keep their KV and so count. */
+/**
+ * Returns true if an engine has no trajectories to serve. Without forecasts, a trajectory in a tool counts, since it
+ * keeps its KV.
+ */
 const isIdle = ({ forecasts }: SchedulerView, { running, waiting, inTool }: EngineView): boolean =>
   running === 0 && waiting === 0 && (forecasts || inTool === 0)
 
@@ -130,13 +149,16 @@ const loadOf = (view: SchedulerView, engine: EngineView): number =>
   (view.demandTokens(engine) + engine.foreignTokens) / engine.spec.kvTokens
 
 /**
- * Returns how far below this load another engine's load must be for a trajectory to move. The margin is a share of the
- * load, at most of a full KV: an engine's step takes the longer the more KV it reads, however much is free.
+ * Returns by how much another engine's load must be below `load` for a trajectory to move there. The margin is a share
+ * of the load, at most of a full KV: the more KV an engine's step reads the longer it takes, however much KV is free.
  */
 const marginOf = ({ options }: SchedulerView, load: number): number =>
   options.repinMargin * Math.min(1, Math.max(leastMargin, load))
 
-/** Returns the KV to keep free. Without priorities a preemption may hit an old trajectory, so the reserve is larger. */
+/**
+ * Returns the KV tokens to keep free. Without priorities a preemption may hit an old trajectory, so the reserve is
+ * larger.
+ */
 const reserveOf = (view: SchedulerView, engine: EngineView): number => {
   const { reserveShare, reserveShareWithoutPriority } = view.options
   return engine.spec.kvTokens * (engine.spec.prioritySign === 0 ? reserveShareWithoutPriority : reserveShare)

@@ -1,7 +1,8 @@
 /**
- * Policy `least-requests`: places a trajectory on the engine with the fewest requests in flight, where it stays for good.
+ * Policy `least-requests`: places a trajectory on the engine with the fewest requests in flight, where it stays for
+ * good.
  *
- * verl routes like this (its server manager, read in 2026). The policy ignores KV and never rebalances.
+ * verl's server manager routes like this (as of 2026). The policy ignores KV and never rebalances.
  */
 import { fits, least, type Policy } from './policy'
 import { startPlaced } from './staticAsync'

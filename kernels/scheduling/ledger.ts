@@ -4,14 +4,14 @@
  * in   engines that join, leave and report; trajectories that are placed, run, rest in a tool and are released
  * out  the holding of each trajectory, and sums per engine that are always up to date
  * The commitment of a trajectory in a tool halves every `toolHalfLifeMs`, since its KV may be evicted.
- * Invariant: pure but for its own state: no clock, no randomness; times are arguments, in ms of any one clock. Each
- * operation is O(1), but `leave`, which is O(holdings).
+ * Invariant: pure except for its own state: no clock, no randomness; times are arguments, in ms of one clock,
+ * whichever. Each operation is O(1), except `leave`, which is O(holdings).
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import { type EngineAccount, type EngineSpec, type Holding, KvAccount, type KvReport } from './kvAccount'
 
 export interface LedgerOptions {
-  /** Time in which the commitment of a trajectory in a tool halves. Default 10 s; Infinity: no decay. */
+  /** Milliseconds in which the committed tokens of a trajectory in a tool halve. Default 10 s; Infinity: no decay. */
   readonly toolHalfLifeMs?: number
 }
 
@@ -22,9 +22,12 @@ export class Ledger {
   private readonly byTrajectory = new Map<TrajectoryId, Writable<Holding>>()
   private readonly halfLifeMs: number
   private joined: readonly KvAccount[] = []
-  /** Reference time of all weights in tools. One for all engines, so that a decision computes one power, not one per engine. */
+  /**
+   * Reference time of all weights in tools, ms. All engines share it, so that a decision computes one power instead of
+   * one per engine.
+   */
   private baseMs = 0
-  /** Cached decay from `baseMs` to `decayMs`. */
+  /** Time for which `decay`, the cached decay since `baseMs`, was computed. */
   private decayMs = 0
   private decay = 1
 
@@ -33,7 +36,7 @@ export class Ledger {
     if (!(this.halfLifeMs > 0)) throw new RangeError(`toolHalfLifeMs is ${this.halfLifeMs}, expected more than 0`)
   }
 
-  /** Engines in the order in which they joined. */
+  /** Accounts of the joined engines, in the order in which they joined. */
   get engines(): readonly EngineAccount[] {
     return this.joined
   }
@@ -53,7 +56,7 @@ export class Ledger {
     this.joined = [...this.accounts.values()]
   }
 
-  /** Removes an engine and its holdings, and returns their trajectories. O(holdings). */
+  /** Removes an engine and its holdings, and returns the trajectories that it held. O(holdings). */
   leave(engine: EngineId): readonly TrajectoryId[] {
     if (!this.accounts.delete(engine)) return []
     this.joined = [...this.accounts.values()]
@@ -62,7 +65,9 @@ export class Ledger {
     return lost
   }
 
-  /** Places a trajectory on an engine, where it waits. It holds nothing until it runs, unless `heldTokens` is given. */
+  /**
+   * Places a trajectory on an engine, where it waits. It holds no tokens until it runs, unless `heldTokens` is given.
+   */
   admit(placed: {
     readonly trajectory: TrajectoryId
     readonly group: GroupId
@@ -72,7 +77,10 @@ export class Ledger {
     readonly heldTokens?: number
   }): void {
     const present = this.byTrajectory.get(placed.trajectory)
-    if (present !== undefined) throw new RangeError(`${placed.trajectory} is on engine ${present.engine} already`)
+    if (present !== undefined)
+      throw new RangeError(
+        `cannot place ${placed.trajectory} on engine ${placed.engine}: it is on engine ${present.engine} already`,
+      )
     const account = this.account(placed.engine)
     const holding: Writable<Holding> = {
       trajectory: placed.trajectory,
@@ -93,12 +101,12 @@ export class Ledger {
     this.change(trajectory, { state: 'running', tokens })
   }
 
-  /** Records a new length, or a new expectation of the total. */
+  /** Records a trajectory's new length, or a new expectation of its total tokens. */
   grow(trajectory: TrajectoryId, known: { readonly tokens?: number; readonly needTokens?: number }): void {
     this.change(trajectory, known)
   }
 
-  /** Records that a turn ended with a context of `tokens`; the trajectory is in its tool since `nowMs`. */
+  /** Records that a turn ended with a context of `tokens`, and that the trajectory entered its tool at `nowMs`. */
   toTool(trajectory: TrajectoryId, tokens: number, nowMs: number): void {
     this.change(trajectory, { state: 'tool', tokens, sinceMs: nowMs })
   }
@@ -116,7 +124,7 @@ export class Ledger {
     this.count(this.account(holding.engine), holding, -1)
   }
 
-  /** Applies an engine's report in place of its report before. */
+  /** Replaces an engine's last report by `report`. */
   correct(engine: EngineId, report: KvReport): void {
     this.account(engine).correct(report)
   }
@@ -132,12 +140,12 @@ export class Ledger {
     return account.firmTokens + Math.max(0, account.toolWeight * this.decay)
   }
 
-  /** Returns what placing one more trajectory would add to `committedTokens`. */
+  /** Returns the tokens that one more trajectory would add to `committedTokens`. */
   addedTokens(engine: EngineId | EngineAccount, group: GroupId, promptTokens: number, needTokens: number): number {
     return this.account(engine).addedTokens(group, promptTokens, needTokens)
   }
 
-  /** Returns what starting a turn with a context of `tokens` would add to `referencedTokens`. */
+  /** Returns the tokens that a turn with a context of `tokens` would add to `referencedTokens`. */
   startTokens(trajectory: TrajectoryId, tokens: number): number {
     const holding = this.required(trajectory)
     return this.account(holding.engine).startTokens(holding, tokens)
@@ -160,7 +168,7 @@ export class Ledger {
     return 2 ** ((sinceMs - this.baseMs) / this.halfLifeMs)
   }
 
-  /** Moves the reference time: far from it, weights would leave the range of a double. */
+  /** Moves the reference time `baseMs`: far from it, weights would leave the range of a double. */
   private rebase(toMs: number): void {
     const factor = 2 ** (-(toMs - this.baseMs) / this.halfLifeMs)
     for (const account of this.joined) account.toolWeight *= factor
@@ -170,7 +178,7 @@ export class Ledger {
   }
 
   private account(engine: EngineId | EngineAccount): KvAccount {
-    // Every EngineAccount that callers have is one of this ledger's.
+    // The cast is safe: this ledger made every EngineAccount that callers have, as a KvAccount.
     if (typeof engine !== 'string') return engine as KvAccount
     const account = this.accounts.get(engine)
     if (account === undefined) throw new RangeError(`engine ${engine} has not joined the ledger`)
@@ -179,7 +187,7 @@ export class Ledger {
 
   private required(trajectory: TrajectoryId): Writable<Holding> {
     const holding = this.byTrajectory.get(trajectory)
-    if (holding === undefined) throw new RangeError(`${trajectory} is on no engine`)
+    if (holding === undefined) throw new RangeError(`trajectory ${trajectory} is on no engine of the ledger`)
     return holding
   }
 }

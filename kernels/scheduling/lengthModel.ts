@@ -1,46 +1,49 @@
 /**
- * Learns how long rollouts become while they run: the hazard of ending at each length, for all rollouts and for each group.
+ * Learns how long rollouts become while they run: the hazard of ending at each length, for all rollouts and for each
+ * group.
  *
  * in   lengths of rollouts as they grow and end        out  the probability that a rollout still runs some tokens later
- * Short rollouts end first, so ended rollouts alone would mislead. Every rollout counts in each stretch of its budget that
- * it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958).
- * Members of a group are alike: the group's hazard is the common one times a factor with a gamma prior (Clayton, 1978).
- * The prior for the common hazard: a rollout is equally likely to end in any stretch of its budget.
+ * Short rollouts end first, so ended rollouts alone would mislead. Every rollout counts in each stretch of its budget
+ * that it has passed (a hazard per stretch, as in the product-limit estimate; Kaplan and Meier, 1958). Members of a
+ * group are alike: the group's hazard is the common hazard times a factor with a gamma prior (Clayton, 1978). The prior
+ * for the common hazard: a rollout is equally likely to end in any stretch of its budget.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 
-/** Equal parts of a budget. */
+/** Number of equal parts (stretches) into which a rollout's token budget is divided. */
 const stretches = 32
-/** Weight of the priors: of the common hazard, in rollouts; of a group's factor of 1, in ends. */
+/**
+ * Weights of the priors: the common hazard's, as a number of rollouts; a group factor's (prior 1), as a number of ends.
+ */
 const priorRollouts = 4
 const priorEnds = 2
-/** Ends after which all counts are halved, since the policy that writes the rollouts changes. */
+/** Number of ended rollouts after which all counts are halved, since the policy that writes the rollouts changes. */
 const maxEnds = 4096
 
 interface Observed {
   readonly group: GroupId
-  /** Share of its budget that the rollout is known to have passed. */
+  /** Share of its token budget that the rollout is known to have used. */
   passed: number
 }
 
 interface Group {
   members: number
   ends: number
-  /** Ends that the common hazard predicts. */
+  /** Number of ended members that the common hazard predicts. */
   expected: number
 }
 
 export class LengthModel {
   private readonly ends = new Float64Array(stretches)
   private readonly exposure = new Float64Array(stretches)
-  /** [stretches + 1] Common hazard, cumulated up to the start of each stretch. */
+  /** [stretches + 1] Common hazard, accumulated up to the start of each stretch. */
   private readonly summed = new Float64Array(stretches + 1)
   private readonly groups = new Map<GroupId, Group>()
   private readonly rollouts = new Map<TrajectoryId, Observed>()
   private total = 0
   private stale = true
 
-  /** Records the share of its budget, tokens after the prompt, that a rollout has used. */
+  /** Records the share of its token budget (tokens after the prompt) that a rollout has used. */
   observe(group: GroupId, trajectory: TrajectoryId, share: number): void {
     let seen = this.rollouts.get(trajectory)
     if (seen === undefined) {
@@ -60,14 +63,18 @@ export class LengthModel {
     this.stale = true
   }
 
-  /** Records that a rollout ended with the length last observed. @param counts false if that length says nothing (it failed) */
+  /**
+   * Records that a rollout ended with the length last observed. @param counts false if it failed, so that its length is
+   * no evidence
+   */
   finish(trajectory: TrajectoryId, counts: boolean): void {
     const seen = this.rollouts.get(trajectory)
     if (seen === undefined) return
     this.rollouts.delete(trajectory)
     const group = this.groups.get(seen.group)!
     group.members--
-    // A rollout that used its whole budget did not end by itself. Its exposure in every stretch has been counted.
+    // The budget, not the rollout itself, ended a rollout that used it up. Its exposure in every stretch has been
+    // counted.
     if (counts && seen.passed < 1) {
       this.ends[Math.floor(seen.passed * stretches)]!++
       group.ends++
@@ -84,7 +91,10 @@ export class LengthModel {
     return known === undefined ? 1 : (known.ends + priorEnds) / (known.expected + priorEnds)
   }
 
-  /** Returns the probability that a member survives a cumulative common hazard, integrated over the group's uncertain factor. */
+  /**
+   * Returns a function from a cumulative common hazard to the probability that a member survives it, averaged over the
+   * gamma distribution of the group's factor.
+   */
   survivalOf(group: GroupId): (hazard: number) => number {
     const known = this.groups.get(group)
     const ends = (known?.ends ?? 0) + priorEnds
@@ -92,7 +102,10 @@ export class LengthModel {
     return hazard => (expected / (expected + hazard)) ** ends
   }
 
-  /** Returns the common hazard cumulated over a budget's first `share`. At share 1 every rollout is over, whatever this returns. */
+  /**
+   * Returns the common hazard accumulated over the first `share` of a budget. At share 1 every rollout is over,
+   * whatever this returns.
+   */
   cumulative(share: number): number {
     if (this.stale) this.sum()
     if (share >= 1) return this.summed[stretches]!
@@ -105,7 +118,8 @@ export class LengthModel {
   private sum(): void {
     this.stale = false
     for (let i = 0; i < stretches; i++) {
-      // If a rollout is equally likely to end in any stretch, 1 of (n − i) that reach stretch i ends in it.
+      // The prior assumes that rollouts are equally likely to end in any stretch: of the (n − i) rollouts that reach
+      // stretch i, 1 ends in it.
       const assumed = (stretches - i - 0.5) / stretches
       const ends = this.ends[i]! + priorRollouts / stretches
       this.summed[i + 1] = this.summed[i]! + ends / (this.exposure[i]! + priorRollouts * assumed)

@@ -1,8 +1,9 @@
 /**
  * Tracks where every trajectory is: its phase, its queue and its engine, in step with the ledger and the forecasts.
  *
- * in   moves of single trajectories, as the scheduler orders them        out  the queues, the engines' states, evictions
- * Invariant: a member's phase, its queue, its holding in the ledger and its place in a forecast always agree.
+ * in   moves of single trajectories, as the scheduler orders them        out  the queues, the engines' states,
+ * evictions
+ * Invariant: a member's phase, its queue, its holding in the ledger and its entry in a forecast always agree.
  */
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 import type { SchedulerDecision, SchedulerOptions, TurnAsk } from './contract'
@@ -40,14 +41,15 @@ export class Placement {
 
   join(spec: EngineSpec): void {
     this.ledger.join(spec)
-    // Shares are equal from here on: the new engine does not make up for what it missed.
+    // Resets the placement counts, so that shares are equal from now on: the new engine does not make up for what it
+    // missed.
     for (const state of this.states.values()) state.placed = 0
     const forecast = this.demand.newForecast(spec)
     this.states.set(spec.engine, { queue: new Heap(oldestFirst), forecast, placed: 0, wave: 0 })
     this.refreshViews()
   }
 
-  /** Removes an engine. Returns the trajectories whose turn was running there. */
+  /** Removes an engine. Returns the trajectories whose turn was running on it. */
   leave(engine: EngineId): readonly TrajectoryId[] {
     const state = this.states.get(engine)
     if (state === undefined) return []
@@ -69,7 +71,7 @@ export class Placement {
     return wereRunning
   }
 
-  /** Adds the trajectory of a turn that is asked for the first time. */
+  /** Adds the trajectory of a turn that is requested for the first time. */
   add(ask: TurnAsk): Member {
     const { trajectory, group, order, contextTokens, promptTokens, boundTokens } = ask
     const member: Member = {
@@ -97,7 +99,7 @@ export class Placement {
     return member
   }
 
-  /** Removes a trajectory that is over, and evicts the KV that it may have left. */
+  /** Removes a trajectory that is over, and evicts the KV that it may have left on an engine. */
   release(member: Member): void {
     const { trajectory } = member
     this.queueOf(member)?.remove(member)
@@ -124,7 +126,7 @@ export class Placement {
     state.forecast.put(member, this.nowMs)
   }
 
-  /** Takes a member off its engine. It may come back, and may find its prefix there. */
+  /** Takes a member off its engine. If the member returns to the engine, it may find its prefix still cached. */
   takeOff(member: Member): void {
     const engine = member.engine!
     member.lastEngine = this.ledger.holding(member.trajectory)!.tokens > 0 ? engine : null
@@ -166,7 +168,10 @@ export class Placement {
     return evictions
   }
 
-  /** Removes heads of queues that no engine can take, and returns them. A head that only its own engine cannot take is homeless. */
+  /**
+   * Removes and returns the turns at the heads of queues that fit no engine. A turn that does not fit its own engine
+   * alone becomes homeless.
+   */
   takeUnfit(): readonly TrajectoryId[] {
     for (const engine of this.engines) {
       const { queue, forecast } = engine.state

@@ -2,51 +2,62 @@
  * Defines a scheduling policy: a pure function from a view of engines and queues to the next step.
  *
  * in   a view        out  one step, or null if there is none
- * The scheduler carries a step out in its ledger and asks again until there is none, so a decision never uses stale sums.
- * Invariant: the same view gives the same step. A view is read-only, has no clock and no randomness, and lists engines in
- * the order in which they joined. A policy reads only the heads of queues, at most O(engines) per step.
+ * The scheduler carries out a step in its ledger and asks the policy again until it returns null, so a decision never
+ * uses stale sums.
+ * Invariant: the same view gives the same step. A view is read-only, has no clock and no randomness, and lists engines
+ * in the order in which they joined. A policy reads only the heads of queues, at most O(engines) per step.
  */
 import type { EngineId, GroupId, TrajectoryId } from '../../messages/ids'
 import type { EngineAccount } from './kvAccount'
 
-/** A turn that waits for its generation. */
+/** A turn that waits to be generated. */
 export interface WaitingTurn {
   readonly trajectory: TrajectoryId
   readonly group: GroupId
   /** Start order of the trajectory; a smaller one is older and goes first. */
   readonly order: number
-  /** Tokens before the turn. */
+  /** Number of tokens in the context before the turn. */
   readonly contextTokens: number
   readonly promptTokens: number
-  /** Longest context within the rollout's budget. */
+  /** Longest context that the rollout's budget allows, in tokens. */
   readonly boundTokens: number
   /** Engine on which the trajectory is placed; null if it is on none or its engine has left. */
   readonly engine: EngineId | null
-  /** Engine before the pause, which may still hold the prefix. */
+  /**
+   * Engine on which the trajectory was before its pause, and which may still hold its prefix; null if there is none.
+   */
   readonly lastEngine: EngineId | null
-  /** Time of the pause; null if the trajectory is not paused, or has lost its engine. */
+  /** Time at which the trajectory was paused, ms; null if it is not paused, or has lost its engine. */
   readonly pausedMs: number | null
-  /** Wave of its engine that the turn belongs to, for policies with a barrier; else 0. */
+  /** Number of the wave on its engine that the turn belongs to; 0 for policies without waves. */
   readonly wave: number
 }
 
 export interface EngineView extends EngineAccount {
-  /** Oldest waiting turn that is placed here. */
+  /** Oldest turn that waits to start on this engine. */
   readonly head: WaitingTurn | undefined
-  /** Trajectories placed here since the last engine joined, including those that are over. */
+  /**
+   * Number of trajectories placed on this engine since the last engine joined the fleet, including ended trajectories.
+   */
   readonly placed: number
-  /** The wave that is running. */
+  /** Number of the wave that runs on this engine; 0 for policies without waves. */
   readonly wave: number
 }
 
 export interface PolicyOptions {
-  /** A trajectory moves only if the other engine's load (demand / KV) is lower by this share of the own load (see kv-headroom). Default 0.2. */
+  /**
+   * A trajectory moves to another engine only if that engine's load (demand / KV) is lower by at least this share of
+   * its own engine's load (see kv-headroom). Default 0.2.
+   */
   readonly repinMargin: number
-  /** Largest expected demand, as a multiple of an engine's KV, with which a new trajectory may begin. Default 1.35. */
+  /**
+   * Upper bound on the expected demand with which a new trajectory may begin, as a multiple of an engine's KV. Default
+   * 1.35.
+   */
   readonly overcommit: number
   /**
-   * Share of the KV that new trajectories may not use. The second one holds for engines on which priority does not choose
-   * the victim of a preemption. Default 0.07 and 0.1.
+   * Share of an engine's KV that new trajectories may not use. `reserveShareWithoutPriority` holds for engines on which
+   * priority does not choose the victim of a preemption. Defaults 0.07 and 0.1.
    */
   readonly reserveShare: number
   readonly reserveShareWithoutPriority: number
@@ -56,48 +67,51 @@ export interface SchedulerView {
   readonly nowMs: number
   readonly options: PolicyOptions
   readonly engines: readonly EngineView[]
-  /** First of the trajectories that have begun and have no engine, because it left or because they were paused. */
+  /** Next trajectory among those that have begun and are on no engine, because it left or because they were paused. */
   readonly homeless: WaitingTurn | undefined
-  /** First of the trajectories that have not begun, by the policy's start order. */
+  /** Next trajectory among those that have not begun, by the policy's start order. */
   readonly fresh: WaitingTurn | undefined
   /** Number of trajectories that have not begun. */
   readonly freshCount: number
-  /** true: demand is the expected peak. false: demand is the sum of what each trajectory may grow to. */
+  /** true: demand is the expected peak. false: demand is the sum of the lengths that trajectories may reach. */
   readonly forecasts: boolean
-  /** Wait after which a trajectory goes ahead of all others. */
+  /** Milliseconds of waiting after which a trajectory goes ahead of all others. */
   readonly patienceMs: number
-  /** Share of ended turns that were the last of their trajectory. 0 before any turn has ended. */
+  /** Number of trajectories that ended divided by the number of turns that ended; 0 before any turn has ended. */
   readonly lastTurnShare: number
-  /** Returns the demand of the trajectories placed on an engine, from now on. */
+  /** Returns the KV tokens that the trajectories placed on an engine will need from now on. */
   demandTokens(engine: EngineView): number
-  /** Returns the demand if the turn's trajectory were placed there as well. */
+  /** Returns `demandTokens` if the turn's trajectory were placed on the engine as well. */
   demandTokensWith(engine: EngineView, turn: WaitingTurn): number
-  /** Returns the tokens that are probably held now, plus the turn's context. */
+  /** Returns the tokens that the engine's trajectories probably hold now, plus the turn's context. */
   heldTokensWith(engine: EngineView, turn: WaitingTurn): number
 }
 
 /**
- * start: generate the turn on the engine, and move its trajectory there if it is placed elsewhere. place: let it wait
- * there. pause: take the trajectory off its engine; it continues wherever there is room.
+ * Step of a policy. start: generate the turn on the engine, and move its trajectory there if it is placed elsewhere.
+ * place: queue the turn on the engine. pause: take the trajectory off its engine; it continues wherever there is room.
  */
 export type Step =
   | { readonly kind: 'start'; readonly turn: WaitingTurn; readonly engine: EngineId; readonly opensWave?: boolean }
   | { readonly kind: 'place'; readonly turn: WaitingTurn; readonly engine: EngineId }
   | { readonly kind: 'pause'; readonly turn: WaitingTurn }
 
-/** oldest: by start order. longest: a few of each group, then members of the groups that seem to become longest. */
+/**
+ * Order in which trajectories begin. oldest: by start order. longest: a few of each group, then members of the groups
+ * that seem to become longest.
+ */
 export type StartOrder = 'oldest' | 'longest'
 
 export interface Policy {
   readonly name: string
-  /** Turns run in waves: a turn that is asked for during a wave belongs to the next one. */
+  /** true: turns run in waves, and a turn that is requested during a wave belongs to the next one. */
   readonly barrier: boolean
   /** Order in which trajectories begin. Default: oldest first. */
   readonly startOrder?: StartOrder
   next(view: SchedulerView): Step | null
 }
 
-/** Says whether the engine could take this turn if it were empty. At least one token must fit after the context. */
+/** Returns true if the engine could take this turn if it were empty. At least one token must fit after the context. */
 export function fits(engine: EngineAccount, turn: Pick<WaitingTurn, 'contextTokens'>): boolean {
   return turn.contextTokens < engine.spec.contextTokens && turn.contextTokens < roundedCapacity(engine)
 }
@@ -108,7 +122,10 @@ export const roundedCapacity = ({ spec }: EngineAccount): number =>
 
 export const hasSlot = (engine: EngineAccount): boolean => engine.running < engine.spec.maxSequences
 
-/** Returns the engine with the smallest score among those that may take; among equals the one that joined first. */
+/**
+ * Returns the engine with the smallest score among those for which `mayTake` is true; null if there is none. Of engines
+ * with equal scores, the one that joined first is returned.
+ */
 export function least(
   engines: readonly EngineView[],
   scoreOf: (engine: EngineView) => number,

@@ -1,9 +1,9 @@
 /**
- * Implements a scheduler as plain state, without an actor: events change it, and a policy is asked step by step.
+ * Implements a scheduler as plain state, without an actor: events change the state, and a policy is asked step by step.
  *
- * in   engines that join, leave and report; turns that are asked for, start and end; trajectories that are released
- * out  `decide(nowMs)`: which turns start where, whose KV is evicted, which turns fit no engine
- * The scheduler actor and the simulator drive it in the same way.
+ * in   engines that join, leave and report; turns that are requested, start and end; trajectories that are released
+ * out  `decide(nowMs)`: which turns start where, whose KV is evicted, which turns fit no engine The scheduler actor and
+ * the simulator call it in the same way.
  * Invariant: the same calls give the same decisions; an engine never runs more than its maxSequences; events that come
  * twice or late change nothing.
  */
@@ -36,7 +36,7 @@ const defaults: PolicyOptions = {
 /** @throws RangeError on an unknown policy or an option out of range */
 export function createScheduler(policy: PolicyName, options: SchedulerOptions = {}): Scheduler {
   if (!Object.hasOwn(policies, policy)) {
-    throw new RangeError(`no scheduling policy '${policy}'; there are ${Object.keys(policies).join(', ')}`)
+    throw new RangeError(`unknown scheduling policy '${policy}'; known policies: ${Object.keys(policies).join(', ')}`)
   }
   return new PolicyScheduler(policy, options)
 }
@@ -59,12 +59,14 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     }
     for (const [name, value] of Object.entries(this.options)) {
       if (name === 'overcommit' ? !(value >= 0) : !(value >= 0 && value <= 1)) {
-        throw new RangeError(`${name} is a share ${name === 'overcommit' ? 'from 0' : 'between 0 and 1'}, not ${value}`)
+        throw new RangeError(
+          `${name} is ${value}; expected a share ${name === 'overcommit' ? 'of at least 0' : 'between 0 and 1'}`,
+        )
       }
     }
   }
 
-  // The policy's view.
+  // View of the scheduler's state that policies read.
 
   get nowMs(): number {
     return this.placement.nowMs
@@ -110,7 +112,7 @@ class PolicyScheduler implements Scheduler, SchedulerView {
     return this.placement.demand.heldTokensWith(engine, this.memberOf(turn), this.nowMs)
   }
 
-  // Events.
+  // Events that change the scheduler's state.
 
   get ledger(): Ledger {
     return this.placement.ledger

@@ -1,12 +1,16 @@
 /**
- * Policy `static`: the paper's baseline (arXiv 2508.20722 §3.2). Every engine gets and keeps an equal share of trajectories.
+ * Policy `static`: the paper's baseline (arXiv 2508.20722 §3.2). Every engine gets and keeps an equal share of
+ * trajectories.
  *
- * Turns run in waves: a wave starts when all turns of the wave before have ended and their tools have answered.
- * The policy ignores KV: the engine preempts what does not fit.
+ * Turns run in waves: a wave starts when all turns of the previous wave have ended and their tools have answered. The
+ * policy ignores KV: an engine preempts the sequences that do not fit.
  */
 import { type EngineView, fits, hasSlot, least, type Policy, type SchedulerView, type Step } from './policy'
 
-/** Places the oldest turn without an engine on the engine with the fewest placements. Shares become equal in the long run. */
+/**
+ * Places the next turn that has no engine on the engine with the fewest placements. Shares become equal in the long
+ * run.
+ */
 export function placeEqually(view: SchedulerView): Step | null {
   const turn = view.homeless ?? view.fresh
   if (turn === undefined) return null

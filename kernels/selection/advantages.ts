@@ -7,7 +7,10 @@
 
 const epsilon = 1e-6
 
-/** none: as in Dr.GRPO (arXiv 2503.20783 §3), so that a nearly solved or nearly hopeless group weighs no more than others. */
+/**
+ * Divisor of the advantages. std: the rewards' standard deviation. none: no division, as in Dr.GRPO (arXiv 2503.20783
+ * §3), so that a nearly solved or nearly hopeless group weighs no more than others.
+ */
 export type AdvantageScale = 'std' | 'none'
 
 /**
@@ -19,7 +22,7 @@ export function advantages(rewards: readonly number[], scaledBy: AdvantageScale 
   for (const reward of rewards) {
     if (!Number.isFinite(reward)) throw new RangeError(`a reward is ${reward}, expected a finite number`)
   }
-  // Compares exactly: otherwise the mean's rounding error would be divided by 1e-6.
+  // Compares rewards exactly: if all are equal, the mean's rounding error would be divided by 1e-6.
   if (n < 2 || rewards.every(reward => reward === rewards[0])) return rewards.map(() => 0)
   const mean = rewards.reduce((sum, reward) => sum + reward, 0) / n
   if (scaledBy === 'none') return rewards.map(reward => reward - mean)

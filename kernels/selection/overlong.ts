@@ -2,19 +2,22 @@
  * Computes DAPO's soft overlong punishment (arXiv 2503.14476 eq. 13).
  *
  * in   the number of sampled tokens, and its limit       out  a term for the reward, from −penalty to 0
- * Invariant: the term is continuous and never rises with the length, so the limit itself makes no jump.
+ * Invariant: the term is continuous and never rises with the length, so the reward does not jump at the limit.
  */
 
 export interface OverlongOptions {
-  /** L_max: most tokens of a response. */
+  /** L_max: upper bound on a response's sampled tokens. */
   readonly maxTokens: number
-  /** L_cache: the punishment grows over this many tokens before L_max. */
+  /** L_cache: number of tokens before L_max over which the punishment grows. */
   readonly bufferTokens: number
-  /** Punishment at maxTokens and beyond. Default 1. */
+  /** Size of the punishment from maxTokens on. Default 1. */
   readonly penalty?: number
 }
 
-/** Returns options whose limit is `responseTokens`, the rollout's own limit; 0 means no own limit and returns the options as they are. */
+/**
+ * Returns the options with `responseTokens`, the rollout's own limit, as maxTokens. 0 means that the rollout has no own
+ * limit: the options are returned unchanged.
+ */
 export function overlongWithin<T extends { readonly overlong?: OverlongOptions }>(
   options: T,
   responseTokens: number,

@@ -2,8 +2,8 @@
  * Resamples on correct (RoC): chooses G of a group's 2G rollouts for training (arXiv 2508.20722 §2.2.3 eq. 4-5).
  *
  * in   a group's rewarded members, and options        out  rejected with a reason | kept whole | exactly G kept
- * Invariant: the choice depends on member indices and the seed, never on the order in which members finished. The result
- * contains every number that the choice was made from.
+ * Invariant: the choice depends on member indices and the seed, never on the order in which members finished. The
+ * result contains every number that the choice was computed from.
  */
 
 import { generatorName, pcg32, sampleUniform, sampleWeighted } from '../random'
@@ -14,40 +14,49 @@ export interface GroupMember {
   readonly member: number
   readonly reward: number
   readonly toolCalls: number
-  /** Number of calls whose recorded status is not `ok`. */
+  /** Number of tool calls whose recorded status is not `ok`. */
   readonly toolErrors: number
   /** Number of pairs of answer tags in the response (`countAnswerTags`). */
   readonly answerTags: number
   /** Number of generations in the rollout. */
   readonly turns: number
-  /** Number of tokens that the model sampled. `overlong` needs it. */
+  /** Number of tokens that the model sampled. Required by the option `overlong`. */
   readonly sampledTokens?: number
 }
 
-/** none: G of the rewarded members, uniformly by seed, so that a run without RoC has batches of the same size. */
+/**
+ * Method of selection. paper: as in the paper. release: as in its released code. none: G of the rewarded members,
+ * uniformly by seed, so that a run without RoC has batches of the same size.
+ */
 export type SelectionVariant = 'paper' | 'release' | 'none'
 
 export interface SelectionOptions {
   readonly variant: SelectionVariant
-  /** G, the number of members to keep. */
+  /** Number of members to keep (G in the paper). */
   readonly keep: number
-  /** Seed of the draws, a uint32. `release` draws nothing. */
+  /** Seed of the random draws, a uint32. The variant `release` draws nothing. */
   readonly seed: number
-  /** Least number of kept negatives and positives. Default 2; 0 or -1 turns a floor off. */
+  /** Least number of negatives, and of positives, to keep. Default 2; 0 or -1 turns this floor off. */
   readonly minNegative?: number
   readonly minPositive?: number
-  /** Reject a group whose rewards are all equal. Default true. */
+  /** true (default): reject a group whose rewards are all equal. */
   readonly rejectEqual?: boolean
-  /** A member with a reward above this is a positive, any other a negative. Default 0. Advantages use the rewards themselves. */
+  /**
+   * Threshold of the reward: a member above it is a positive, any other a negative. Default 0. Advantages use the
+   * rewards themselves.
+   */
   readonly positiveAbove?: number
-  /** Term added to a penalty before it is inverted to a weight. Default 1e-6. */
+  /** Number added to a positive's penalty before it is inverted to a sampling weight. Default 1e-6. */
   readonly epsilon?: number
-  /** Include p_err and p_format in the penalty. Default true. */
+  /** true (default): include p_err (`errorRatio`) and p_format (`answerFormat`) in the penalty. */
   readonly errorRatio?: boolean
   readonly answerFormat?: boolean
-  /** Scale of the advantages. Default std. */
+  /** Divisor of the advantages. Default std. */
   readonly advantage?: AdvantageScale
-  /** Punishment of long rollouts, added to the reward for the advantages. The reward alone decides who is a positive. */
+  /**
+   * Punishment of long rollouts, added to the reward for the advantages. The reward alone decides which members are
+   * positives.
+   */
   readonly overlong?: OverlongOptions
 }
 
@@ -56,16 +65,18 @@ export interface WeighedMember {
   readonly reward: number
   readonly errorPenalty: number
   readonly formatPenalty: number
-  /** Sum of the two penalties that the options include. */
+  /** Sum of those of the two penalties that the options include. */
   readonly penalty: number
 }
 
 export interface SelectedMember extends WeighedMember {
-  /** Advantage among the kept members. */
+  /** Advantage of the member relative to the kept members. */
   readonly advantage: number
 }
 
-/** Numbers behind a selection: members and kept members of both sides, and the sampling weights of the positives. */
+/**
+ * Numbers that explain a selection: members and kept members of both sides, and the sampling weights of the positives.
+ */
 export interface SelectionExplained {
   readonly variant: SelectionVariant
   readonly generator: string
@@ -74,10 +85,13 @@ export interface SelectionExplained {
   readonly meanReward: number
   readonly positives: number
   readonly negatives: number
-  /** k1 and k0; null if the group was not divided (rejected, whole, variant none). */
+  /**
+   * Numbers of positives (k1) and negatives (k0) to keep; null if the group was not divided (rejected, whole, variant
+   * none).
+   */
   readonly keptPositives: number | null
   readonly keptNegatives: number | null
-  /** Members by index. `weight` is the sampling weight of positives (variant paper), else null. */
+  /** Members by index. `weight` is the sampling weight of a positive (variant paper), else null. */
   readonly members: readonly (WeighedMember & { readonly weight: number | null; readonly kept: boolean })[]
 }
 
@@ -89,7 +103,10 @@ export type Selection =
     }
   | {
       readonly kind: 'whole'
-      /** exactly-keep: G members were rewarded. below-floors: both sides would fall below their floor. */
+      /**
+       * Reason to keep the whole group. exactly-keep: exactly G members were rewarded. below-floors: positives and
+       * negatives would both fall below their floor.
+       */
       readonly reason: 'exactly-keep' | 'below-floors'
       readonly kept: readonly SelectedMember[]
       readonly dropped: readonly WeighedMember[]
@@ -121,9 +138,9 @@ export function roundHalfEven(numerator: number, denominator: number): number {
 }
 
 /**
- * Returns how many negatives (k0) and positives (k1) to keep, k0 + k1 = G, of a group with positives + negatives ≥ G; null
- * if both sides are below their floor and the whole group is kept. Floors are clipped to the members present; if both
- * cannot be met, the positives' floor is.
+ * Returns how many negatives (k0) and positives (k1) to keep, k0 + k1 = G, of a group with positives + negatives ≥ G;
+ * null if both sides are below their floor and the whole group is kept. A floor is at most the number of members of its
+ * side. If both floors cannot be met, only the positives' floor is.
  */
 export function selectionCounts(
   variant: 'paper' | 'release',
@@ -152,7 +169,7 @@ export function selectionCounts(
 }
 
 /**
- * Selects from one group.
+ * Selects members from one group.
  *
  * Draws positives first, then negatives, both over ascending member index (random.ts specifies the draws).
  * @param members the group's members with a reward, in any order
@@ -160,7 +177,7 @@ export function selectionCounts(
  */
 export function selectGroup(members: readonly GroupMember[], options: SelectionOptions): Selection {
   const keep = options.keep
-  if (!Number.isInteger(keep) || keep < 1) throw new RangeError(`keep must be a positive integer, not ${keep}`)
+  if (!Number.isInteger(keep) || keep < 1) throw new RangeError(`keep is ${keep}, expected a positive integer`)
   const all = weigh(members, options)
   const meanReward = all.length === 0 ? 0 : all.reduce((sum, one) => sum + one.reward, 0) / all.length
   const isPositive = (one: WeighedMember) => one.reward > (options.positiveAbove ?? 0)
@@ -220,7 +237,7 @@ export function selectGroup(members: readonly GroupMember[], options: SelectionO
 function weigh(members: readonly GroupMember[], options: SelectionOptions): readonly WeighedMember[] {
   const sorted = [...members].sort((a, b) => a.member - b.member)
   return sorted.map((one, i) => {
-    if (sorted[i - 1]?.member === one.member) throw new RangeError(`member ${one.member} occurs twice`)
+    if (sorted[i - 1]?.member === one.member) throw new RangeError(`member ${one.member} occurs twice in the group`)
     if (!Number.isFinite(one.reward))
       throw new RangeError(`member ${one.member} has the reward ${one.reward}, expected a finite number`)
     for (const name of ['member', 'toolCalls', 'toolErrors', 'answerTags', 'turns'] as const) {
@@ -229,7 +246,9 @@ function weigh(members: readonly GroupMember[], options: SelectionOptions): read
       }
     }
     if (one.toolErrors > one.toolCalls) {
-      throw new RangeError(`member ${one.member} has ${one.toolErrors} failed of ${one.toolCalls} calls`)
+      throw new RangeError(
+        `member ${one.member} has ${one.toolErrors} failed tool calls, expected at most its ${one.toolCalls} tool calls`,
+      )
     }
     const error = errorPenalty(one.toolErrors, one.toolCalls)
     const format = formatPenalty(one.answerTags, one.turns)

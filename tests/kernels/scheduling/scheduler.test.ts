@@ -485,8 +485,8 @@ test('a heap gives its items in order, also after some were taken out of its mid
 
 test('an unknown policy and options out of range are refused by name', () => {
   expect(() => createScheduler('fifo' as PolicyName)).toThrow(
-    "no scheduling policy 'fifo'; there are static, static-async",
+    "unknown scheduling policy 'fifo'; known policies: static, static-async",
   )
-  expect(() => createScheduler('static', { repinMargin: 3 })).toThrow('repinMargin is a share')
+  expect(() => createScheduler('static', { repinMargin: 3 })).toThrow('repinMargin is 3; expected a share')
   expect(() => createScheduler('static', { quantile: 1 })).toThrow('quantile is 1')
 })

@@ -206,7 +206,9 @@ test('without RoC, G members are kept uniformly, whatever their penalty and rewa
 
 test('a member twice, more failed calls than calls, and a reward that is not finite are refused', () => {
   expect(() => selectGroup([member(1, 0), member(1, 1)], base)).toThrow('member 1 occurs twice')
-  expect(() => selectGroup([member(1, 0, { toolErrors: 3 })], base)).toThrow('3 failed of 2 calls')
+  expect(() => selectGroup([member(1, 0, { toolErrors: 3 })], base)).toThrow(
+    '3 failed tool calls, expected at most its 2 tool calls',
+  )
   expect(() => selectGroup([member(1, Number.NaN)], base)).toThrow(RangeError)
   expect(() => selectGroup(group(1, 4), { ...base, keep: 0 })).toThrow(RangeError)
 })
