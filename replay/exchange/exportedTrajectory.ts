@@ -1,9 +1,9 @@
 /**
- * A trajectory as one JSON object that is complete enough to recompute its part of the loss elsewhere.
+ * Exports a trajectory as one JSON object from which another program can recompute the trajectory's part of the loss.
  *
  * in   a trajectory, the optimizer step that trained on it        out  messages, ids, masks, logprobs, versions, reward
- * Invariant: ids and logprobs are the recorded ones, to the bit (a float32 is a JSON number exactly). Arrays have one
- * length, `tokens`; the loss is over the first `trainedTokens` of them, where the mask is 1.
+ * Invariant: ids and logprobs are the recorded ones, to the bit (a JSON number holds a float32 exactly). All per-token
+ * arrays are as long as `tokens`; the loss covers the first `trainedTokens` of them, where the mask is 1.
  */
 
 import type { RecipeConfig } from '../../config'
@@ -15,7 +15,7 @@ import { factsIn, selectionOf, type Trajectory } from '../trajectories/trajector
 
 export const exportFormat = 'troupe-trajectory'
 
-/** A message as OpenAI's chat API has it. */
+/** A message in the shape of OpenAI's chat API. */
 interface OpenAiMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
   readonly content: string
@@ -29,14 +29,17 @@ interface OpenAiMessage {
 
 interface ExportedTurn {
   readonly turn: number
-  /** Of `tokens`: where what it sampled begins and ends. */
+  /** Range of the turn's sampled tokens in the trajectory's `tokens`: from `start` up to, not including, `end`. */
   readonly start: number
   readonly end: number
   readonly policyVersions: readonly number[]
   readonly engine: string
   readonly finish: string
   readonly text: string
-  /** As the model was shown after it, ids in `tokens` from `end` on; null where nothing followed. */
+  /**
+   * Text that was appended to the context after the turn (such as tool results), and its number of ids in `tokens` from
+   * `end` on; null when nothing followed the turn.
+   */
   readonly appended: { readonly text: string; readonly tokens: number } | null
 }
 
@@ -49,7 +52,10 @@ export interface ExportedTrajectory {
   readonly member: number
   readonly groupSize: number
   readonly purpose: string
-  /** The optimizer step that it was meant for, and the one that trained on it, under which base version. */
+  /**
+   * `step`: the optimizer step that the rollout was requested for. `trainedIn`: the step that trained on the
+   * trajectory and the policy version that this step started from; null when no step did.
+   */
   readonly step: number
   readonly trainedIn: { readonly step: number; readonly baseVersion: number } | null
   readonly task: RolloutRequested['task']
@@ -75,7 +81,7 @@ export interface ExportedTrajectory {
   readonly advantage: number | null
   readonly penalty: number | null
   readonly answerTags: number | null
-  /** What of the recipe the loss depends on. */
+  /** Recipe settings that the loss depends on. */
   readonly loss: Readonly<Record<string, unknown>>
 }
 
@@ -166,7 +172,10 @@ const turnOf = (fact: TurnCompleted, start: number, end: number, policyVersions:
   appended: null,
 })
 
-/** The conversation as OpenAI's API has it: calls taken out of the text, each answered by a `tool` message. */
+/**
+ * Converts the conversation to OpenAI's shape: tool calls are cut out of the assistant's text, each is answered by a
+ * `tool` message.
+ */
 function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
   const messages: OpenAiMessage[] = [...trajectory.request.task.messages]
   const results = new Map<number, ToolCompleted[]>()
@@ -195,5 +204,5 @@ function messagesOf(trajectory: Trajectory): readonly OpenAiMessage[] {
 
 const callId = (turn: number, call: number) => `call_${turn}_${call}`
 
-/** The token that ends a turn is no content. */
+/** Removes the end-of-turn token: it is not part of a message's content. */
 export const withoutEnd = (text: string): string => text.replace(/(<\|im_end\|>|<\|endoftext\|>|<\/s>)\s*$/, '').trim()

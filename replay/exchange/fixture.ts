@@ -1,9 +1,11 @@
 /**
- * A recorded run, or groups of it, as one file that tests and other machines can read: `export --format fixture`.
+ * Packs a recorded run, or some groups of it, into one file that tests and other machines can read: `export --format
+ * fixture`.
  *
- * in   a recorded run and which groups        out  lines: a head, then a record each; and back, as records to append
- * Invariant: appended in order to empty partitions it is the same history. A part of a run is renumbered: an epoch is the
- * offset of a claim, so the claims move with it.
+ * in   a recorded run and which groups        out  a header line, then one line a record; unpacking gives the records
+ * back
+ * Invariant: appended in order to empty partitions, the records are the same history. In a partial export the offsets
+ * change, and an epoch is the offset of a `partition.claimed`, so every epoch is rewritten to its claim's new offset.
  */
 import { gunzipSync, gzipSync } from 'node:zlib'
 import { decode, encode } from '../../messages/codec'
@@ -29,15 +31,21 @@ export interface Fixture {
 
 const format = 'troupe-fixture'
 const factTopics = ['runs', 'trajectories', 'learner'] as const
-/** Whatever is imported is held in memory at once. */
+/** Default upper bound on the size of an import, in bytes: an imported file is held in memory as a whole. */
 export const maxImportBytes = 256 * 1024 * 1024
-/** Far more than a run has. */
+/** Upper bound on the partitions that a fixture may declare; far more than a real run has. */
 const mostPartitions = 1024
 
-/** All facts of the run, or those about the groups for which `wants` holds, with the run's own. */
+/**
+ * Returns all facts of the run, or, with `wants`, the facts about the groups for which `wants` holds together with the
+ * run's own `run.started` and claims.
+ */
 export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) => boolean): Promise<Fixture> {
   const records: FixtureRecord[] = []
-  /** By partition: where its next record goes, and where each claim went. */
+  /**
+   * By source partition: the offset that its next record gets in the fixture. `claims` maps each claim's old offset to
+   * its new one.
+   */
   const next = new Map<number, number>()
   const claims = new Map<string, Epoch>()
   let partitions = 1
@@ -63,7 +71,7 @@ export async function fixtureOf(recorded: RecordedRun, wants?: (group: string) =
   return { run: recorded.run, partitions, records }
 }
 
-/** JSON lines, gzipped. */
+/** Serialises a fixture as gzipped JSON lines. */
 export function packFixture(fixture: Fixture): Buffer {
   const { run, partitions } = fixture
   const lines = [JSON.stringify({ format, version: 1, run, partitions })]
@@ -74,7 +82,10 @@ export function packFixture(fixture: Fixture): Buffer {
   return gzipSync(`${lines.join('\n')}\n`, { level: 9 })
 }
 
-/** `maxBytes`: of what it unpacks to. @throws TroupeError replay.bad_import that names the line */
+/**
+ * Parses a fixture, gzipped or not. `maxBytes`: upper bound on its unpacked size.
+ * @throws TroupeError replay.bad_import that names the line
+ */
 export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture {
   let text: string
   try {
@@ -83,7 +94,7 @@ export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture
     )
   } catch (thrown) {
     throw badImport(
-      `the file cannot be unpacked to at most ${maxBytes / 2 ** 20} MiB (--max-mb): ${asError(thrown).message}`,
+      `the file does not unpack, or not to at most ${maxBytes / 2 ** 20} MiB (--max-mb): ${asError(thrown).message}`,
     )
   }
   const [first = '', ...rest] = withoutBom(text)
@@ -92,7 +103,9 @@ export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture
   const head = parsed(first, 1) as { format?: unknown; run?: unknown; partitions?: unknown }
   const partitions = Number.isInteger(head.partitions) ? (head.partitions as number) : 0
   if (head.format !== format || typeof head.run !== 'string' || partitions < 1 || partitions > mostPartitions) {
-    throw badImport(`line 1 is no head of a ${format} with a run and 1 to ${mostPartitions} partitions`)
+    throw badImport(
+      `line 1 is not the header of a ${format} file; expected a run and 1 to ${mostPartitions} partitions`,
+    )
   }
   const records = rest.map((line, i): FixtureRecord => {
     const record = parsed(line, i + 2) as {
@@ -102,10 +115,13 @@ export function unpackFixture(bytes: Buffer, maxBytes = maxImportBytes): Fixture
       headers: Record<string, string>
       value: string
     }
-    if (!Object.hasOwn(topics, record.topic)) throw badImport(`line ${i + 2} names no topic`)
+    if (!Object.hasOwn(topics, record.topic))
+      throw badImport(`line ${i + 2} names an unknown topic; expected one of ${Object.keys(topics).join(', ')}`)
     const most = topics[record.topic].single ? 1 : partitions
     if (!Number.isInteger(record.partition) || record.partition < 0 || record.partition >= most)
-      throw badImport(`line ${i + 2} names partition ${record.partition} of '${record.topic}', which has ${most}`)
+      throw badImport(
+        `line ${i + 2} names partition ${record.partition} of the topic '${record.topic}', which has ${most} partition(s)`,
+      )
     try {
       const value = Buffer.from(record.value, 'base64')
       const { topic, partition, timestamp } = record
@@ -122,7 +138,7 @@ export function badImport(message: string): TroupeError {
     boundary: 'replay',
     retriable: false,
     message,
-    hint: '`troupe replay import` takes what `replay export` wrote (jsonl, fixture), and verl rollout dumps',
+    hint: '`troupe replay import` reads files that `replay export` wrote (jsonl, fixture) and verl rollout dumps',
   })
 }
 
@@ -131,7 +147,7 @@ function parsed(line: string, number: number): unknown {
     const value: unknown = JSON.parse(line)
     if (typeof value === 'object' && value !== null) return value
   } catch {
-    // said below
+    // the throw below reports it
   }
-  throw badImport(`line ${number} is no JSON object`)
+  throw badImport(`line ${number} is not a JSON object`)
 }

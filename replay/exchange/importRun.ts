@@ -1,9 +1,9 @@
 /**
- * Imports trajectories of a file as a run of its own, which every question can then be asked about.
+ * Imports the trajectories of a file as a new run, which every replay command can then read.
  *
  * in   JSON lines or a fixture that `replay export` wrote, a verl rollout dump, or a directory of such dumps
  * out  a new run on the bus
- * Invariant: everything is read and checked before anything is written; a run that exists is never changed.
+ * Invariant: everything is read and checked before anything is written; an existing run is never changed.
  */
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -19,13 +19,16 @@ import { badImport, type Fixture, maxImportBytes, unpackFixture } from './fixtur
 import { factsOfLines, type ImportedLine } from './importedFacts'
 
 export interface ImportOptions {
-  /** lmdb:DIR or kafka://HOST:PORT[,…] */
+  /** Bus that the new run is written to: lmdb:DIR or kafka://HOST:PORT[,…]. */
   readonly bus: string
-  /** Directory of the run's files, on Kafka. */
+  /** Directory of the run's files when the bus is Kafka. */
   readonly dir?: string
   /** Name of the new run. Default: `import-` and the file's name. */
   readonly as?: string
-  /** Largest size of what is read, and of what it unpacks to. Default 256 MiB: it is held in memory at once. */
+  /**
+   * Upper bound on the files' total size, and on their unpacked size, in bytes. Default 256 MiB: everything is held in
+   * memory at once.
+   */
   readonly maxBytes?: number
 }
 
@@ -82,7 +85,7 @@ interface ReadFile {
   readonly content: Buffer
 }
 
-/** The file, or the .jsonl files of a directory in the order of their numbers. */
+/** Reads the file, or all .jsonl files of a directory, ordered by the number in their names. */
 function readFiles(path: string, maxBytes: number): readonly ReadFile[] {
   try {
     const names = statSync(path).isDirectory()
@@ -93,8 +96,8 @@ function readFiles(path: string, maxBytes: number): readonly ReadFile[] {
       : [path]
     const size = names.reduce((sum, name) => sum + statSync(name).size, 0)
     if (size > maxBytes)
-      throw badImport(`${path} has ${(size / mib).toFixed(1)} MiB, over the ${maxBytes / mib} that are taken; --max-mb`)
-    if (names.length === 0) throw badImport(`${path} holds no .jsonl file`)
+      throw badImport(`${path} has ${(size / mib).toFixed(1)} MiB; the limit is ${maxBytes / mib} MiB (--max-mb)`)
+    if (names.length === 0) throw badImport(`the directory ${path} contains no .jsonl file`)
     return names.map(name => ({ name, content: readFileSync(name) }))
   } catch (thrown) {
     if (thrown instanceof TroupeError) throw thrown
@@ -124,13 +127,13 @@ function objectIn(text: string, where: string): object {
   try {
     value = JSON.parse(text)
   } catch (thrown) {
-    throw badImport(`${where} is no JSON: ${asError(thrown).message}`)
+    throw badImport(`${where} is not valid JSON: ${asError(thrown).message}`)
   }
   if (typeof value === 'object' && value !== null) return value
-  throw badImport(`${where} is no JSON object`)
+  throw badImport(`${where} is not a JSON object`)
 }
 
-/** Adds a beginning and an end, which tell every command that the run came about by an import. */
+/** Adds `run.started` and `run.finished` to the imported facts; both say that the run was imported. */
 function wholeRun(facts: readonly Fact[], name: string): readonly Fact[] {
   const at = systemEffects.now()
   const run = runNamed(name)

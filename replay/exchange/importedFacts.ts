@@ -1,9 +1,9 @@
 /**
- * Lines of others as facts of a run: what `export --format jsonl` wrote, and verl's rollout dumps.
+ * Converts lines of other files to facts of a run: lines of `export --format jsonl`, and of verl's rollout dumps.
  *
  * in   parsed lines        out  the facts that a run would have had, in an order that the fold accepts
- * Invariant: what a line does not say is not made up: a dump without ids has turns without tokens, and a reward that is
- * not there is no fact. Every line is checked before anything is written; one that is wrong is named.
+ * Invariant: nothing is made up: a dump without ids gives turns without tokens, and a missing reward gives no reward
+ * fact. Every line is checked before anything is written; the error names the wrong line.
  */
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
@@ -93,17 +93,20 @@ const ours = z.object({
 type Ours = z.infer<typeof ours>
 
 export interface ImportedLine {
-  /** Where it stands, for messages. */
+  /** File and line number, for error messages. */
   readonly where: string
   readonly value: unknown
-  /** Of a verl dump: the step that its file is named after. */
+  /** Training step that a verl dump's file is named after; absent for other files. */
   readonly fileStep?: number
 }
 
-/** @throws TroupeError replay.bad_import that names the line and the field */
+/**
+ * Converts the lines to facts; `at` is every fact's time. @throws TroupeError replay.bad_import that names the line and
+ * the field
+ */
 export function factsOfLines(lines: readonly ImportedLine[], at: number): readonly Fact[] {
   const [first] = lines
-  if (first === undefined) throw badImport('there are no lines')
+  if (first === undefined) throw badImport('the file has no lines; expected one trajectory a line')
   const isOurs = (first.value as { format?: unknown }).format === exportFormat
   return isOurs
     ? ourFacts(
@@ -127,19 +130,20 @@ function checkedLengths(line: Ours, { where }: ImportedLine): Ours {
   const { tokens, mask, engineLogprobs, policyVersions, turns, promptTokens } = line
   for (const [name, array] of Object.entries({ mask, engineLogprobs, policyVersions })) {
     if (array.length !== tokens.length)
-      throw badImport(`${where}: ${name} has ${array.length} of ${tokens.length} numbers`)
+      throw badImport(`${where}: ${name} has ${array.length} numbers; expected ${tokens.length}, one for each token`)
   }
-  if (line.member >= 2 ** 31) throw badImport(`${where}: member ${line.member} is too large`)
+  if (line.member >= 2 ** 31) throw badImport(`${where}: member ${line.member} is too large; expected below 2^31`)
   if (tokens.some(t => !Number.isInteger(t) || t < 0 || t >= 2 ** 31))
-    throw badImport(`${where}: tokens holds what is no id`)
+    throw badImport(`${where}: tokens contains a value that is not a token id; expected integers from 0 to 2^31 - 1`)
   let end = promptTokens
   turns.forEach((one, k) => {
-    if (one.turn !== k) throw badImport(`${where}: turn ${one.turn} stands where turn ${k} belongs`)
+    if (one.turn !== k) throw badImport(`${where}: turns are out of order: found turn ${one.turn}, expected turn ${k}`)
     if (one.start !== end || one.end < one.start)
-      throw badImport(`${where}: turn ${k} does not begin where the last ended`)
+      throw badImport(`${where}: turn ${k} does not start at the token where the turn before it ended`)
     end = one.end + (one.appended?.tokens ?? 0)
   })
-  if (end > tokens.length) throw badImport(`${where}: its turns need ${end} tokens, it has ${tokens.length}`)
+  if (end > tokens.length)
+    throw badImport(`${where}: the turns cover ${end} tokens, but the trajectory has only ${tokens.length}`)
   return line
 }
 
@@ -151,7 +155,7 @@ function ourFacts(lines: readonly Ours[], at: number): readonly Fact[] {
   const seen = new Set<string>()
   lines.forEach((line, order) => {
     const id = `${line.group}/${line.member}`
-    if (seen.has(id)) throw badImport(`${id} is there twice`)
+    if (seen.has(id)) throw badImport(`trajectory ${id} occurs twice`)
     seen.add(id)
     facts.push(requestOf(line, order, at))
   })
@@ -255,7 +259,7 @@ function rolloutFacts(line: Ours, at: number): Fact[] {
   return facts
 }
 
-/** Stretches of equal policy. */
+/** Run-length encodes the tokens' policy versions: one segment for each stretch of tokens of one version. */
 function segmentsOf(versions: readonly number[]) {
   const segments: { policyVersion: ReturnType<typeof policyVersion>; start: number; end: number }[] = []
   versions.forEach((version, i) => {

@@ -1,9 +1,9 @@
 /**
- * A trajectory as one HTML page that needs nothing else: no script, no network, no font.
+ * Renders a trajectory as one self-contained HTML page: no script, no network, no font.
  *
- * in   a trajectory that counts, and what its tokens say        out  the page's text
- * Invariant: everything that a model, a tool or a task wrote is escaped text under a policy that allows no script and no
- * load at all, so that the page shows what was written and does nothing of it.
+ * in   a trajectory that counts, the text of its tokens        out  the page's HTML
+ * Invariant: everything that a model, a tool or a task wrote is escaped, and the page's content security policy forbids
+ * scripts and loads, so the browser shows that text and executes none of it.
  */
 import { createHash } from 'node:crypto'
 import { escapeForTerminal } from '../../runtime/escapeForTerminal'
@@ -29,12 +29,15 @@ const escapes: Readonly<Record<string, string>> = {
   "'": '&#39;',
 }
 
-/** Text for a page: markup is text, control characters and changes of direction are visible escapes. */
+/** Escapes text for the page: markup becomes text; control and bidirectional characters become visible escapes. */
 const escapeForPage = (text: string): string => escapeForTerminal(text).replace(/[&<>"']/g, c => escapes[c]!)
 
 const e = escapeForPage
 
-/** Tokens to stand out: their places among the sampled ones, with a value for every one of those. */
+/**
+ * Tokens to highlight. `top`: their indices among the sampled tokens. `values`: the measure's value for every sampled
+ * token.
+ */
 export interface Marked {
   readonly top: ReadonlySet<number>
   readonly values: readonly number[]
@@ -103,7 +106,11 @@ function turns(trajectory: Trajectory, texts: TokenTexts, marked: Marked | undef
   return parts.join('\n')
 }
 
-/** Tokens, the less likely the more they stand out; id and logprob on hovering. `from`: how many were sampled before. */
+/**
+ * Renders tokens as spans, shaded darker the less likely they were; hovering shows id and logprob. `from`: number of
+ * tokens
+ * sampled before these.
+ */
 function tokens(
   ids: Int32Array,
   logprobs: Float32Array,

@@ -1,8 +1,9 @@
 /**
- * verl's rollout dumps (`trainer.rollout_data_dir`: a file a step, a line a rollout) as facts of a run.
+ * Converts verl's rollout dumps (`trainer.rollout_data_dir`: one file a step, one line a rollout) to facts of a run.
  *
- * in   prompt and response as text, the score        out  a trajectory of one turn each; those of one prompt are a group
- * Invariant: the dump has no ids, no logprobs and no calls, so neither have the facts.
+ * in   prompt and response as text, the score        out  one trajectory of one turn for each line; a prompt's are a
+ * group
+ * Invariant: the dump has no token ids, logprobs or tool calls, so the facts have none either.
  */
 import { createHash } from 'node:crypto'
 import { z } from 'zod'
@@ -32,7 +33,7 @@ const noLimits = {
 }
 const noSampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [] }
 
-/** Rollouts of one prompt in a step are a group. */
+/** Converts the lines; rollouts of the same prompt in the same step form one group. */
 export function verlFacts(
   lines: readonly (Verl & { readonly fileStep: number | undefined })[],
   at: number,

@@ -1,8 +1,8 @@
 /**
- * An evaluation's score, for people and for programs.
+ * Formats an evaluation's score, for people and for programs.
  *
- * in   `evaluation.completed`        out  pass@1 and its standard error; whether all problems are in it
- * Invariant: where no answer was judged there is no score, which is `null` and `–`, never a zero.
+ * in   `evaluation.completed`        out  pass@1 and its standard error; whether the score covers all problems
+ * Invariant: when no answer was judged, the score is `null` and is shown as `–`, never as zero.
  */
 import type { EvaluationCompleted } from '../../messages/facts'
 
@@ -15,17 +15,17 @@ export interface Score {
 export const scored = ({ passAt1, standardError, n }: Score): Score =>
   n === 0 ? { passAt1: null, standardError: null, n } : { passAt1, standardError, n }
 
-/** As shares of 1. */
+/** Formats the score as `0.412 ± 0.021`: shares of 1; `–` when no answer was judged. */
 export function shownScore(score: Score): string {
   const { passAt1, standardError } = scored(score)
   return passAt1 === null ? '–' : `${passAt1.toFixed(3)} ± ${(standardError ?? 0).toFixed(3)}`
 }
 
-/** `30 of 500`, where not all problems have a judged answer. */
+/** Number of judged problems; `30 of 500` when some problems have no judged answer. */
 export const problemsOf = ({ n, asked }: Pick<EvaluationCompleted, 'n' | 'asked'>): string =>
   isWhole({ n, asked }) ? String(n) : `${n} of ${asked?.problems}`
 
-/** Whether every problem that was asked has a judged answer, as far as the log tells. */
+/** True when every problem of the evaluation has a judged answer, or when the log does not say how many were asked. */
 export const isWhole = ({
   n,
   asked,

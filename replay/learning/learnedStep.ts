@@ -1,7 +1,7 @@
 /**
- * An optimizer step that was computed again, beside what the record says of it.
+ * Compares a recomputed optimizer step with the recorded one.
  *
- * in   metrics, members and digest, recorded and of today        out  how far they differ, and whether that is too far
+ * in   metrics, members and digest, recorded and recomputed        out  how far they differ, and whether they agree
  */
 
 import type { RecipeConfig } from '../../config'
@@ -18,21 +18,21 @@ export interface LearnedStep {
   readonly trajectories: number
   readonly recorded: Metrics
   readonly recomputed: Metrics
-  /** Relative, of loss and gradNorm and whatever else both have and no clock decided. */
+  /** Relative difference of each metric in `compared` that both steps have. */
   readonly differences: Readonly<Record<string, number>>
-  /** Members that today's selection keeps otherwise than `step.started` says. */
+  /** Group members whose selection or advantage under today's code differs from the record. */
   readonly members: readonly string[]
-  /** null: the record has none to compare with. */
+  /** True when the new weights have the recorded digest; null when the record has no digest. */
   readonly sameWeights: boolean | null
   readonly agrees: boolean
 }
 
-/** What a step's result is; the rest of its metrics is measured time. */
+/** Metrics that describe a step's result; a step's other metrics are measured times. */
 const compared = ['loss', 'gradNorm', 'clipFraction', 'klEngine', 'tisMean', 'entropy', 'trainedTokens', 'sequences']
 /** Metrics that must match for a recomputed step to agree with the recorded one. */
 export const decisive: ReadonlySet<string> = new Set(['loss', 'gradNorm', 'trainedTokens', 'sequences'])
 
-/** Members of a step whose selection is another under today's code. */
+/** Returns the members of a step's groups that today's code selects or weighs otherwise than the record. */
 export function reselected(
   byGroup: ReadonlyMap<string, readonly Trajectory[]>,
   { started }: RecordedStep,

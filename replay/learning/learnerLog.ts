@@ -1,8 +1,9 @@
 /**
- * The steps of a recorded run, and its checkpoints.
+ * Reads the optimizer steps of a recorded run, and its checkpoints.
  *
- * in   the learner's topic        out  each step with its batch, its metrics and what it published
- * Invariant: of a step that is told twice the first telling counts, and nothing of a learner that had lost its claim.
+ * in   the `learner` topic        out  each step with its batch, its metrics and the digest of the weights it published
+ * Invariant: when a step is recorded twice, the first record counts; facts of a learner that had lost its claim are
+ * ignored.
  */
 import { isStale } from '../../actors/ownership/fencing'
 import type { StageReset } from '../../backends/trainer/trainer'
@@ -13,14 +14,14 @@ import type { RecordedRun } from '../log/recordedRun'
 export interface RecordedStep {
   readonly started: StepStarted
   readonly metrics: Metrics | null
-  /** Of the weights that it published. */
+  /** Digest of the weights that the step published; null when it published none. */
   readonly digest: string | null
   readonly rejected: boolean
-  /** What the stage that begins with it asked of the trainer. */
+  /** Resets of optimizer or reference model that come before this step, the first of a stage; undefined: none. */
   readonly reset: StageReset | undefined
 }
 
-/** Checkpoints are in the log's order. */
+/** Reads the `learner` topic. Checkpoints keep the log's order. */
 export async function learnerLog(recorded: RecordedRun) {
   const steps = new Map<number, { -readonly [K in keyof RecordedStep]: RecordedStep[K] }>()
   const checkpoints: CheckpointSaved[] = []
@@ -73,11 +74,11 @@ export interface TrainedIn {
 
 /** The last step that took a trajectory into its batch, and how the step ended. */
 export interface TriedIn extends TrainedIn {
-  /** A step that was rejected left the weights as they were; one that is open may still end either way. */
+  /** A rejected step left the weights unchanged; an open step may still complete or be rejected. */
   readonly outcome: 'completed' | 'rejected' | 'open'
 }
 
-/** The last step that took each trajectory into its batch. */
+/** Maps each trajectory to the last step that took it into its batch. */
 export async function triedSteps(recorded: RecordedRun): Promise<ReadonlyMap<TrajectoryId, TriedIn>> {
   const steps = new Map<number, { readonly started: StepStarted; outcome: TriedIn['outcome'] }>()
   let claimed: number | undefined

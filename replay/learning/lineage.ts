@@ -1,8 +1,8 @@
 /**
- * Traces what came of what: from an optimizer step down to tool calls, and from a trajectory up to the step that learned
- * from it.
+ * Traces lineage: from an optimizer step down to tool calls, and from a trajectory up to the step that trained on it.
  *
- * in   a step, a group, a trajectory, or a text        out  one record a trajectory, with its calls, forks, step and version
+ * in   a step, a group, a trajectory, or a text        out  one record a trajectory, with its calls, forks, step and
+ * version
  */
 import type { StepCompleted, WeightsPublished } from '../../messages/facts'
 import type { TrajectoryId } from '../../messages/ids'
@@ -20,36 +20,46 @@ export interface Lineage {
   readonly reward: number | null
   readonly selection: string | null
   readonly advantage: number | null
-  /** The optimizer step that learned from it; null: none did. */
+  /** Optimizer step that trained on the trajectory; null when none did. */
   readonly trainedIn: number | null
-  /** A step that took it into its batch and was rejected, or has not ended. */
+  /**
+   * Step that took the trajectory into its batch, but was rejected or has not ended; null when there is no such step.
+   */
   readonly triedIn: { readonly step: number; readonly outcome: 'rejected' | 'open' } | null
-  /** The policy version that this step published. */
+  /** Policy version that the `trainedIn` step published; null when it published none. */
   readonly publishedAs: number | null
-  /** `run` is null: the parent is in the same run. `turn`: the first turn that is not shared. */
+  /**
+   * Where the trajectory was forked from; null when it is no fork. `run` is null when the parent is in the same run;
+   * `turn`
+   * is the first turn that is not shared.
+   */
   readonly forkOf: { readonly parent: string; readonly run: string | null; readonly turn: number } | null
-  /** Forks of it in the same run. */
+  /** Ids of the trajectory's forks in the same run. */
   readonly forks: readonly string[]
   readonly calls: readonly ToolCallRecord[]
 }
 
 export interface TracedLineage {
-  /** The step that `asked` named. */
+  /** Step that the query's `asked` named; null when it named none. */
   readonly step: number | null
-  /** What this step came to; null: it has not completed, or no step was named. */
+  /** `step.completed` of the step that the query named; null when that step has not completed or no step was named. */
   readonly completed: StepCompleted | null
   readonly published: WeightsPublished | null
   readonly lineages: readonly Lineage[]
 }
 
 export interface LineageQuery {
-  /** A step (`3`, `step 3`), a group or a trajectory, or a part of its id. Default: the whole run. */
+  /** What to trace: a step (`3`, `step 3`), a group or a trajectory, or a part of its id. Default: the whole run. */
   readonly asked?: string
   /** Only trajectories with a tool call whose code or result holds this text; upper and lower case are equal. */
   readonly text?: string
 }
 
-/** @throws TroupeError replay.no_match, replay.ambiguous; replay.no_step for a step that never started */
+/**
+ * Traces what `asked` and `text` select. @throws TroupeError replay.no_match, replay.ambiguous; replay.no_step for a
+ * step
+ * that never started
+ */
 export async function traceLineage(recorded: RecordedRun, { asked, text }: LineageQuery): Promise<TracedLineage> {
   const tried = await triedSteps(recorded)
   const step = asked === undefined ? undefined : stepOf(asked)
@@ -102,10 +112,10 @@ async function wanted(
   const members = new Set<string>([...tried].filter(([, t]) => t.step === step).map(([id]) => id))
   if (members.size > 0) return id => members.has(id)
   const steps = [...new Set([...tried.values()].map(t => t.step))].join(', ') || 'none'
-  throw replayError('no_step', `step ${step} was never started`, `steps of this run: ${steps}`)
+  throw replayError('no_step', `step ${step} never started`, `steps of this run: ${steps}`)
 }
 
-/** Policy versions that sampled its tokens, ascending. */
+/** Returns the policy versions that sampled the trajectory's tokens, ascending. */
 function versionsOf({ entries }: Trajectory): readonly number[] {
   const versions = new Set<number>()
   for (const { message } of entries) {

@@ -1,5 +1,6 @@
 /**
- * Progress: what a run's facts come to, step by step. A pure fold, so that a live run and a replayed log say the same.
+ * Folds a run's facts into progress figures, step by step. The fold is pure, so a live run and its replayed log give
+ * the same.
  *
  * in   a run's facts and engine statuses        out  a report for each finished step and evaluation, and the summary
  */
@@ -16,15 +17,18 @@ export interface StepReport {
   readonly version: number
   /** Mean reward of all rollouts of the step that have one, before any selection. */
   readonly passAt1: number
-  /** Failed calls over calls, in rollouts with a reward above selection.positiveAbove; null: they made none. */
+  /**
+   * Failed tool calls as a share of all calls, in rollouts with a reward above selection.positiveAbove; null when those
+   * made none.
+   */
   readonly toolErrorRateInPositives: number | null
   readonly toolErrorRate: number | null
-  /** Tokens that the model sampled, a rollout. */
+  /** Mean number of sampled tokens of a rollout. */
   readonly meanTokens: number
   readonly meanTurns: number
   readonly truncatedShare: number
   readonly failedRollouts: number
-  /** Rollouts whose reward could not be had: the judge raised, hung, refused. */
+  /** Number of rollouts without a reward because the judge raised, hung or refused. */
   readonly failedRewards: number
   readonly rollouts: number
   readonly groupsSelected: number
@@ -61,14 +65,16 @@ export interface Progress {
   take(message: Fact | EngineTelemetry): StepReport | EvaluationCompleted | undefined
   readonly steps: readonly StepReport[]
   readonly evaluations: readonly EvaluationCompleted[]
-  /** Rollouts of the running step: asked for, finished. */
+  /** Rollouts of the running step, requested and finished, and the used share of the engines' KV cache. */
   readonly running: { readonly asked: number; readonly finished: number; readonly kvShare: number }
 }
 
 const ratio = (part: number, whole: number) => (whole === 0 ? 0 : part / whole)
 const sum = (values: readonly number[]) => values.reduce((a, b) => a + b, 0)
 
-/** `positiveAbove`: a reward above this is a positive, whose tool errors are counted. */
+/**
+ * Creates the fold. `positiveAbove`: a rollout with a reward above this is a positive, whose tool errors are counted.
+ */
 export function progress({ positiveAbove = 0 } = {}): Progress {
   const tallies = new Map<number, Tally>()
   const stepOf = new Map<string, number>()

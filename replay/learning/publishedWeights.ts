@@ -1,7 +1,7 @@
 /**
- * Weights that a run published and that are still on this machine.
+ * Finds the weights that a run published and that are still on this machine.
  *
- * in   a recorded run, a policy version        out  its directory; else the nearest version's, which is said
+ * in   a recorded run, a policy version        out  the version's directory; else the nearest version's, with a notice
  */
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -35,7 +35,10 @@ function weightsOnDisk(recorded: RecordedRun): Promise<readonly PublishedWeights
   return kept
 }
 
-/** @throws TroupeError replay.no_weights where none is kept, or with `exact` not this version */
+/**
+ * Returns the weights of the wanted version, or of the nearest one.
+ * @throws TroupeError replay.no_weights when none is on disk, or, with `exact`, when this version is not
+ */
 export async function nearestWeights(recorded: RecordedRun, wanted: number, exact = false): Promise<PublishedWeights> {
   const kept = await weightsOnDisk(recorded)
   const own = kept.find(w => w.version === wanted)
@@ -45,23 +48,26 @@ export async function nearestWeights(recorded: RecordedRun, wanted: number, exac
     throw new TroupeError('replay.no_weights', {
       boundary: 'replay',
       retriable: false,
-      message: `the weights of version ${wanted} are not on this machine; kept: ${versions}`,
-      hint: 'name a model by its directory',
+      message: `the weights of version ${wanted} are not on this machine; versions on disk: ${versions}`,
+      hint: 'name a model directory instead',
     })
   }
   const nearest = kept.reduce((a, b) => (Math.abs(b.version - wanted) < Math.abs(a.version - wanted) ? b : a))
   const told = said.get(recorded) ?? new Set()
   said.set(recorded, told)
-  if (!told.has(wanted)) recorded.notice(`version ${wanted} is no longer kept: taking ${nearest.version}`)
+  if (!told.has(wanted))
+    recorded.notice(
+      `the weights of version ${wanted} are no longer on disk; using version ${nearest.version}, the nearest`,
+    )
   told.add(wanted)
   return nearest
 }
 
-/** The version that sampled each token, in the order of sampling. */
+/** Returns the policy version that sampled each token, in the order of sampling. */
 export const sampledVersions = (trajectory: Trajectory): readonly number[] =>
   [...assembleSequence(factsIn(trajectory)).versions].filter(version => version >= 0)
 
-/** The version that sampled the end of a turn. */
+/** Returns the policy version that sampled the last token of a turn. */
 export function sampledUnder(trajectory: Trajectory, turn: number): number {
   for (const { message } of trajectory.entries) {
     if (message.type === 'turn.completed' && message.turn === turn) return message.segments.at(-1)?.policyVersion ?? 0

@@ -1,10 +1,11 @@
 /**
- * Tells which alarms the steps of a recorded run raise, whether or not the run had these alarms.
+ * Computes which alarms the steps of a recorded run raise, whether or not the run itself had these alarms.
  *
- * in   a recorded run; alarms to look for besides every named one and those of its recipe
- * out  the raised alarms in the order of the steps, then those of no step
- * Invariant: metrics and alarms are the live run's own folds (actors/curriculum/tally.ts and alarms.ts). What the run
- * itself tallied is tallied anew, since it may have had other code, or no alarms.
+ * in   a recorded run; alarms to check besides all built-in ones and those of the run's recipe
+ * out  the raised alarms in the order of the steps, then those that belong to no step
+ * Invariant: metrics and alarms come from the live run's own folds (actors/curriculum/tally.ts and alarms.ts). The
+ * run's own
+ * tally facts are not used, since the run may have had other code or no alarms.
  */
 import { dueAlarms, isBeyond, noAlarms, watch } from '../../actors/curriculum/alarms'
 import { nextTally, noTallies, tally } from '../../actors/curriculum/tally'
@@ -18,21 +19,26 @@ export interface RaisedAlarm {
   readonly alarm: string
   /** Step that raised the alarm; null if the alarm belongs to no step. */
   readonly step: number | null
-  /** What was measured, and what to look at. */
+  /** The measured value that raised the alarm, and the alarm's advice on what to look at. */
   readonly message: string
 }
 
 export interface RaisedAlarms {
   readonly raised: readonly RaisedAlarm[]
-  /** Number of alarms that were looked for. */
+  /** Number of alarms that were checked. */
   readonly alarms: number
-  /** Number of steps that were looked at. */
+  /** Number of steps whose alarms were checked. */
   readonly steps: number
-  /** The first step with a group that was never decided: neither it nor a later step was looked at. null: all were. */
+  /**
+   * First step with an undecided group: neither it nor any later step was checked. null when all steps were checked.
+   */
   readonly undecidedFrom: number | null
 }
 
-/** `given`: further alarms; one with the name of another replaces it. @throws TroupeError replay.run_empty, config.invalid */
+/**
+ * Checks a recorded run for alarms. `given`: further alarms; one replaces the alarm of the same name.
+ * @throws TroupeError replay.run_empty, config.invalid
+ */
 export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[] = []): Promise<RaisedAlarms> {
   const { selection, alarms: own } = await configOf(recorded)
   const named = new Map<string, Alarm>()
@@ -55,7 +61,7 @@ export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[
       }
     })
   }
-  // Older logs have dead letters without a fact about each.
+  // Older logs have dead letters without a `record.refused` fact for each.
   for (const letter of await deadLettersOf(recorded)) folded = tally(folded, letter)
 
   const raised: RaisedAlarm[] = []
@@ -84,7 +90,7 @@ export async function raisedAlarms(recorded: RecordedRun, given: readonly Alarm[
   }
 }
 
-/** Dead letters as facts. The tally counts each once. */
+/** Reads the dead-letter topic as `record.refused` facts. The tally counts each dead letter once. */
 async function deadLettersOf(recorded: RecordedRun): Promise<readonly RecordRefused[]> {
   const letters: RecordRefused[] = []
   await recorded.scan(

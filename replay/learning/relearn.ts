@@ -1,11 +1,12 @@
 /**
- * Computes optimizer steps again from their recorded batches, and compares them with the record.
+ * Recomputes optimizer steps from their recorded batches, and compares them with the record.
  *
  * in   a recorded run, and its nearest checkpoint before the first step that is still on disk
  * out  for each step: loss, gradient norm, members and weights, recorded and recomputed
- * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are written
- * to a temporary directory only, to take their digest. On the run's own device and dtype the trainer gives the same bits;
- * another device adds floats in another order.
+ * Invariant: batches come from `step.started` and the recorded tokens, whatever order groups arrived in. Weights are
+ * written
+ * only to a temporary directory, to compute their digest. On the run's own device and dtype the trainer gives the same
+ * bits; another device adds floats in another order.
  */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -25,25 +26,25 @@ import { compare, type LearnedStep, reselected } from './learnedStep'
 import { learnerLog, type RecordedStep } from './learnerLog'
 
 export interface RelearnOptions {
-  /** Largest relative difference of loss and gradient norm that agrees. Default: `toleranceOf`. */
+  /** Largest relative difference of loss and gradient norm that counts as agreement. Default: `toleranceOf`. */
   readonly check?: number
-  /** A torch device. Default: the run's. */
+  /** Torch device that recomputes the steps. Default: the run's. */
   readonly device?: string
-  /** Precision of the products. Default: the run's. */
+  /** Precision of matrix products. Default: the run's. */
   readonly dtype?: 'float32' | 'bfloat16'
-  /** CPU threads of torch. Default: the run's. */
+  /** CPU threads that torch uses. Default: the run's. */
   readonly threads?: number
 }
 
-/** A step that was computed again, with the tolerance that it was compared under. */
+/** A recomputed step, and the tolerance that it was compared under. */
 export interface CheckedStep {
   readonly learned: LearnedStep
   readonly check: number
 }
 
 /**
- * Computes `step` again, or `all` completed steps, one after another from the checkpoint.
- * @throws TroupeError replay.no_step, replay.no_checkpoint, config.invalid; those of the trainer's process
+ * Recomputes `step`, or with `all` every completed step, one after another from the checkpoint.
+ * @throws TroupeError replay.no_step, replay.no_checkpoint, config.invalid; errors of the trainer's process
  */
 export async function* relearn(
   recorded: RecordedRun,
@@ -61,8 +62,9 @@ export async function* relearn(
 }
 
 /**
- * The default tolerance. The run's own device and dtype give the same numbers; another device adds float32 in another
- * order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums.
+ * Default tolerance of the comparison. The run's own device and dtype give the same numbers; another device adds
+ * float32
+ * in another order; bfloat16 keeps 8 bits of each product, and a loss is a small difference of large sums.
  */
 export function toleranceOf(config: RecipeConfig, { device, dtype }: RelearnOptions): number {
   if (dtype !== undefined && dtype !== (config.train.dtype ?? 'float32')) return 0.02
@@ -76,13 +78,13 @@ function wantedSteps(wanted: number | 'all', steps: ReadonlyMap<number, Recorded
     throw noStep('the run has no completed step')
   }
   const step = steps.get(wanted)
-  if (step === undefined) throw noStep(`step ${wanted} was never started; completed: ${over.join(', ') || 'none'}`)
-  if (step.metrics === null) throw noStep(`step ${wanted} is not over: there is nothing to compare with`)
+  if (step === undefined) throw noStep(`step ${wanted} never started; completed steps: ${over.join(', ') || 'none'}`)
+  if (step.metrics === null) throw noStep(`step ${wanted} has not ended, so the log has no result to compare with`)
   if (step.rejected) throw noStep(`step ${wanted} was rejected: it changed no weights`)
   return [wanted]
 }
 
-/** The newest checkpoint before the step that is still on disk. */
+/** Finds the newest checkpoint before `step` that is still on disk. */
 function nearestCheckpoint(recorded: RecordedRun, checkpoints: readonly CheckpointSaved[], step: number) {
   const before = checkpoints.filter(c => c.step < step).sort((a, b) => b.step - a.step)
   for (const { name, step: at } of before) {
@@ -92,7 +94,7 @@ function nearestCheckpoint(recorded: RecordedRun, checkpoints: readonly Checkpoi
   const known = before.map(c => c.name).join(', ') || 'none was saved'
   throw replayError(
     'no_checkpoint',
-    `no checkpoint before step ${step} is in ${join(recorded.files.root, 'checkpoints')} (${known})`,
+    `${join(recorded.files.root, 'checkpoints')} has no checkpoint before step ${step} (${known})`,
     "copy the run's directory together with its log, or name a later step",
   )
 }
@@ -106,7 +108,7 @@ async function* relearnFrom(
   options: RelearnOptions & { readonly check: number },
 ): AsyncGenerator<LearnedStep> {
   const last = wanted.at(-1)!
-  // Every step since the checkpoint is computed, because each starts from the weights of the one before.
+  // Every step since the checkpoint is recomputed, because each step starts from the weights of the step before.
   const through = [...steps.values()].filter(
     s => s.started.step > checkpoint.step && s.started.step <= last && (s.metrics !== null || s.rejected),
   )
@@ -134,7 +136,7 @@ async function* relearnFrom(
         const decision = byGroup.get(groupOf(id))?.[0]?.decision
         return decision?.type === 'group.selected' ? [decision] : []
       })
-      await resetTrainer(trainer, one.reset, grpo) // a stage's reset holds even where its first step was rejected
+      await resetTrainer(trainer, one.reset, grpo) // a stage's reset applies even when the stage's first step was rejected
       if (one.rejected) continue
       const metrics = await trainer.step(trainSequences({ started, groups: decisions }, facts), grpo)
       if (!wanted.includes(started.step)) continue
@@ -153,7 +155,7 @@ async function digestOf(trainer: TrainerProcess, directory: string): Promise<str
   return digest
 }
 
-/** Directory of the base weights that adapters were trained on: the checkpoint's manifest names it. */
+/** Reads the checkpoint's manifest for the directory of the base weights that its adapters were trained on. */
 function adaptersBase(directory: string): string {
   const { adapter } = JSON.parse(readFileSync(join(directory, 'manifest.json'), 'utf8')) as {
     adapter?: { readonly model: string }
@@ -161,4 +163,4 @@ function adaptersBase(directory: string): string {
   return adapter?.model ?? directory
 }
 
-const noStep = (message: string) => replayError('no_step', message, '`troupe replay steps` lists them')
+const noStep = (message: string) => replayError('no_step', message, '`troupe replay steps` lists the steps of a run')

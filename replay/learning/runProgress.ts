@@ -1,5 +1,5 @@
 /**
- * Folds a recorded run into the figures of its steps and evaluations: those that `train --json` prints.
+ * Folds a recorded run into the figures of its steps and evaluations, the same that `train --json` prints.
  *
  * in   a recorded run        out  a report for each finished step, and each evaluation
  */
@@ -9,12 +9,12 @@ import { configOf } from '../log/recordedConfig'
 import type { RecordedRun } from '../log/recordedRun'
 import { type Progress, progress, type StepReport } from './progress'
 
-/** @throws TroupeError replay.run_empty, config.invalid */
+/** Returns the folded progress of a recorded run. @throws TroupeError replay.run_empty, config.invalid */
 export async function runProgress(recorded: RecordedRun): Promise<Progress> {
   const { positiveAbove } = (await configOf(recorded)).selection
   const folded = progress({ positiveAbove })
   const counts = fence()
-  // Rollouts come first: the end of a step reports what is known of them by then.
+  // The trajectories topic comes first: the end of a step reports the rollouts that the fold has seen by then.
   for (const topic of ['trajectories', 'runs', 'learner'] as const) {
     await recorded.scan(topic, entry => {
       if (counts(entry)) folded.take(entry.message as Fact)
@@ -23,7 +23,7 @@ export async function runProgress(recorded: RecordedRun): Promise<Progress> {
   return folded
 }
 
-/** Steps and evaluations in one order; an evaluation after step n stands behind that step. */
+/** Merges steps and evaluations into one list; an evaluation after step n comes directly behind that step. */
 export function stepsAndEvaluations({ steps, evaluations }: Progress): readonly (StepReport | EvaluationCompleted)[] {
   const lines: (StepReport | EvaluationCompleted)[] = [...steps, ...evaluations]
   return lines.sort((a, b) => a.step - b.step || (a.type === 'step' ? -1 : 1))

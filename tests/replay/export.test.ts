@@ -150,14 +150,14 @@ test('a broken or oversized import is refused with the line, and leaves no run b
   const [good] = (await replay('export', 's0001.0000/0')).stdout.trim().split('\n')
   const line = JSON.parse(good!) as ExportedTrajectory
   const cases: [string, string][] = [
-    ['not json\n', 'line 1 is no JSON'],
-    [`${good}\n${good}\n`, 's0001.0000/0 is there twice'],
+    ['not json\n', 'line 1 is not valid JSON'],
+    [`${good}\n${good}\n`, 's0001.0000/0 occurs twice'],
     [JSON.stringify({ ...line, mask: line.mask.slice(1) }), 'mask has'],
-    [JSON.stringify({ ...line, tokens: line.tokens.map(() => -1) }), 'tokens holds what is no id'],
+    [JSON.stringify({ ...line, tokens: line.tokens.map(() => -1) }), 'tokens contains a value that is not a token id'],
     [JSON.stringify({ ...line, group: '../../etc' }), 'group'],
-    [JSON.stringify({ ...line, turns: line.turns.slice(1) }), 'stands where turn 0 belongs'],
+    [JSON.stringify({ ...line, turns: line.turns.slice(1) }), 'expected turn 0'],
     ['{"some":"thing"}', 'input'],
-    ['', 'there are no lines'],
+    ['', 'the file has no lines'],
   ]
   const other = join(directory, 'refused')
   const fixtureFile = join(__dirname, '../histories/quickstart.v1.jsonl.gz')
@@ -169,13 +169,13 @@ test('a broken or oversized import is refused with the line, and leaves no run b
   }
   writeFileSync(join(directory, 'large.jsonl'), Buffer.alloc(2 * 1024 * 1024, 'x'))
   const large = await replay('import', join(directory, 'large.jsonl'), '--max-mb', '1', '--bus', `lmdb:${other}`)
-  expect(large.stderr).toContain('2.0 MiB, over the 1')
+  expect(large.stderr).toContain('2.0 MiB; the limit is 1 MiB')
   const [head, ...records] = gunzipSync(readFileSync(fixtureFile)).toString('utf8').trim().split('\n')
   const placed = (partition: number) => JSON.stringify({ ...JSON.parse(records[0]!), partition })
   for (const [lines, message] of [
     [[head!, placed(7)], 'line 2 names partition 7'],
-    [[JSON.stringify({ ...JSON.parse(head!), partitions: 0 }), records[0]!], 'line 1 is no head'],
-    [[head!, ...Array<string>(200).fill(records[0]!.padEnd(10_000))], 'cannot be unpacked to at most 1 MiB'],
+    [[JSON.stringify({ ...JSON.parse(head!), partitions: 0 }), records[0]!], 'line 1 is not the header'],
+    [[head!, ...Array<string>(200).fill(records[0]!.padEnd(10_000))], 'not to at most 1 MiB'],
   ] as const) {
     writeFileSync(join(directory, 'bad.gz'), gzipSync(lines.join('\n')))
     const { code, stderr } = await replay(
@@ -280,5 +280,5 @@ test('lineage goes from a step down to its calls, and from the text of a call up
   for (const d of failed) for (const call of d.calls) expect(call.status).toBe('error')
   const one = await replay('lineage', started[0]!.trajectories[0]!)
   expect(one.stdout).toContain('step 1 learned from it')
-  expect((await replay('lineage', '77')).stderr).toContain('step 77 was never started')
+  expect((await replay('lineage', '77')).stderr).toContain('step 77 never started')
 })
