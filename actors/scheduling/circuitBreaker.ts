@@ -1,28 +1,34 @@
 /**
- * A circuit breaker for each engine: decides which engines fail, by the outcome of their turns, by silence, or by pace.
+ * Circuit breaker for each engine: opens when the engine's turns fail one after another, or when it is silent or slow.
  *
  * in   turns completed or interrupted, engines that are silent or slow, engines that recovered
  * out  engines that have to rest (take no turns), and for how long
- * Invariant: an engine rests when its last `limit` turns, of more than one trajectory, ended in errors of the engine, and when
- * it is silent or slow. Each rest is twice as long as the one before, until the engine completes a turn while nothing else is
- * wrong with it.
+ * Invariant: an engine rests when its last `limit` turns, of more than one trajectory, ended in errors of the engine,
+ * and when
+ * it is silent or slow. Each rest is twice as long as the one before, until the engine completes a turn while it is
+ * neither
+ * silent nor slow.
  */
 import type { TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import type { EngineId, TrajectoryId } from '../../messages/ids'
 
-/** Faults of an engine whose turns end well. */
+/** Kind of fault of an engine that does not show as failed turns. */
 export type Ailment = 'silent' | 'slow'
 
 interface Faults {
-  /** Failed turns in a row. */
+  /** Number of failed turns of the engine in a row. */
   readonly count: number
   readonly trajectories: ReadonlySet<TrajectoryId>
   readonly error: string
   readonly rests: number
-  /** True from the decision to let the engine rest until it joins again; its turns in between are ignored. */
+  /**
+   * True from the decision that the engine has to rest until it joins again; the outcomes of its turns in between are
+   * ignored.
+   */
   readonly resting: boolean
   /**
-   * The fault that the engine rests or rested for, until it is seen without it. Unknown for an earlier life of the engine.
+   * Fault for which the engine rests or last rested; undefined once the engine was seen without it, and after a
+   * scheduler restart.
    */
   readonly ailment: Ailment | undefined
 }
@@ -47,17 +53,20 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
     if (before === undefined) return faults
     const { rests, ailment } = before
     const after = new Map(faults)
-    // Its turns end well, yet it is slow or silent, so the breaker keeps its count of rests.
+    // The engine's turns succeed, but it is still slow or silent, so its count of rests is kept.
     if (ailment !== undefined) return after.set(fact.engine, { ...nothing, rests, ailment })
     after.delete(fact.engine)
     return after
   }
-  // A context that is too long, or not in a recording, is the trajectory's fault; a lost engine has left already.
+  // Only engine errors count: a context that is too long or not in a recording is the trajectory's fault, and a lost
+  // engine has
+  // left already.
   if (fact.reason !== 'engine-error') return faults
   const { count, trajectories, rests, ailment } = before ?? nothing
   return new Map(faults).set(fact.engine, {
     count: count + 1,
-    // One trajectory that no engine can take must not cost the fleet its engines, one after another.
+    // Failures must come from two trajectories; otherwise one that no engine can generate would open every engine's
+    // breaker in turn.
     trajectories: trajectories.size > 1 ? trajectories : new Set(trajectories).add(fact.trajectory),
     error: fact.error,
     rests,
@@ -66,10 +75,10 @@ export function seen(faults: EngineFaults, fact: TurnCompleted | TurnInterrupted
   })
 }
 
-/** Length of the rest after `rests` earlier ones, ms: 5 s doubled each time, at most 60 s. */
+/** Milliseconds that an engine rests after `rests` earlier rests: 5 s, doubled each time, at most 60 s. */
 export const restAfter = (rests: number): number => Math.min(longestRestMs, firstRestMs * 2 ** rests)
 
-/** Length of the rest if the engine has to rest now, ms. */
+/** Milliseconds that the engine has to rest if its rest begins now. */
 export const restMs = (faults: EngineFaults, engine: EngineId): number => restAfter(faults.get(engine)?.rests ?? 0)
 
 /** Lists the engines that have to rest now because their turns fail. */
@@ -86,7 +95,7 @@ export const restsDue = (faults: EngineFaults): readonly Rest[] =>
         ],
   )
 
-/** Records that the engine has to rest, once, until it joins again. */
+/** Records that the engine has to rest until it joins again. */
 export function rested(faults: EngineFaults, engine: EngineId, ailment?: Ailment): EngineFaults {
   const before = faults.get(engine) ?? nothing
   return new Map(faults).set(engine, {
@@ -95,13 +104,13 @@ export function rested(faults: EngineFaults, engine: EngineId, ailment?: Ailment
   })
 }
 
-/** Clears the fault if it is the one that the engine rested for. */
+/** Clears the engine's fault if it is the fault `from`. */
 export function recovered(faults: EngineFaults, engine: EngineId, from: Ailment): EngineFaults {
   const before = faults.get(engine)
   return before?.ailment === from ? new Map(faults).set(engine, { ...before, ailment: undefined }) : faults
 }
 
-/** Starts the engine's record anew; the number of rests and their fault stay. */
+/** Resets the engine's failed turns after it joined again; the number of its rests and its fault are kept. */
 export function joinedAgain(faults: EngineFaults, engine: EngineId): EngineFaults {
   const before = faults.get(engine)
   if (before === undefined) return faults

@@ -1,10 +1,13 @@
 /**
- * The scheduler's view of the run's engines: which are here, under which weights, and which have to rest.
+ * The scheduler's view of the run's engines: which engines are joined, with which weights, and which have to rest.
  *
  * in   engine.joined | left, weights.applied, engine.status, outcomes of turns, time
  * out  engines that take turns from now on; engines that have to leave, each named once
- * Invariant: an engine takes turns when it has joined, has weights, and was heard since this scheduler began, because the log
- * may name an engine that died. Silence counts only while this scheduler was awake: a suspended process hears nobody.
+ * Invariant: an engine takes turns when it has joined, has weights, and has sent a status or a fact since this
+ * scheduler
+ * began, because the log may name an engine that died. Silence counts only while this scheduler was running: a
+ * suspended
+ * process receives nothing.
  */
 import type { EngineJoined, EngineLeft, TurnCompleted, TurnInterrupted, WeightsApplied } from '../../messages/facts'
 import type { EngineId, PolicyVersion } from '../../messages/ids'
@@ -23,9 +26,12 @@ import {
 } from './circuitBreaker'
 import { type EnginePaces, paced, unpaced } from './pace'
 
-/** Longest wait of the fleet for an engine that has not taken the newest weights, ms. */
+/**
+ * Milliseconds after one engine has loaded new weights at which an engine without them is removed, if turns wait for
+ * them.
+ */
 const behindMs = 60_000
-/** Upper bound on the time between two inputs that counts as time in which an engine could have been heard, ms. */
+/** Upper bound on the milliseconds between two inputs that count as running time; a longer gap is a suspension. */
 const longestNapMs = 1000
 
 export class EngineFleet {
@@ -33,7 +39,7 @@ export class EngineFleet {
   readonly #joined = new Map<EngineId, EngineJoined>()
   readonly #applied = new Map<EngineId, PolicyVersion>()
   readonly #active = new Map<EngineId, PolicyVersion>()
-  /** When each engine was last heard, on the clock of active time. */
+  /** Time of the latest sign of life of each engine, in milliseconds on the clock of the scheduler's running time. */
   readonly #heardAt = new Map<EngineId, number>()
   readonly #appliedAt = new Map<EngineId, number>()
   readonly #slow = new Map<EngineId, string>()
@@ -41,12 +47,12 @@ export class EngineFleet {
   #paces: EnginePaces = new Map()
   readonly #clock = new ActiveClock(longestNapMs)
 
-  /** `silentMs`: an engine that is silent for this long has to leave. */
+  /** `silentMs`: milliseconds without a sign of life after which an engine has to leave. */
   constructor(silentMs: number) {
     this.#silentMs = silentMs
   }
 
-  /** Engines that take turns, with the version that each samples under. */
+  /** Engines that take turns, with the policy version that each samples from. */
   get active(): ReadonlyMap<EngineId, PolicyVersion> {
     return this.#active
   }
@@ -56,10 +62,10 @@ export class EngineFleet {
     this.#joined.set(fact.engine, fact)
   }
 
-  /** Removes an engine; returns true if it took turns. */
+  /** Removes an engine; returns true if the engine took turns. */
   left({ engine, retryAfterMs }: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): boolean {
     if (retryAfterMs !== undefined && !this.#faults.get(engine)?.resting) {
-      this.#faults = rested(this.#faults, engine) // during a refold: an earlier scheduler decided it
+      this.#faults = rested(this.#faults, engine) // the rest was decided by an earlier scheduler; a refold takes it from the log
     }
     this.#joined.delete(engine)
     this.#applied.delete(engine)
@@ -70,7 +76,7 @@ export class EngineFleet {
     return this.#active.delete(engine)
   }
 
-  /** Records the engine's weights; returns false if the engine is not here. */
+  /** Records the weights that an engine has loaded; returns false if the engine is not joined. */
   applied({ engine, version }: WeightsApplied): boolean {
     if (!this.#joined.has(engine)) return false
     this.#applied.set(engine, version)
@@ -91,7 +97,10 @@ export class EngineFleet {
     this.#faults = seen(this.#faults, fact)
   }
 
-  /** Records a sign of life. Returns the engine's `engine.joined` if it takes turns from now on. */
+  /**
+   * Records a sign of life. Returns the engine's `engine.joined` fact if the engine takes turns from now on, else
+   * undefined.
+   */
   heard(engine: EngineId): EngineJoined | undefined {
     const joined = this.#joined.get(engine)
     if (joined === undefined) return undefined
@@ -102,33 +111,37 @@ export class EngineFleet {
     return joined
   }
 
-  /** Records an `engine.status`. */
+  /** Records that the engine sent an `engine.status`, so it is no longer silent. */
   spoke(engine: EngineId): void {
     this.#faults = recovered(this.#faults, engine, 'silent')
   }
 
-  /** Advances the clock. */
+  /** Advances the clock of the scheduler's running time. */
   advance(fx: Pick<Effects, 'now' | 'elapsed'>): void {
     this.#clock.tick(fx)
   }
 
-  /** Lists engines that were silent for too long, whether the log names them or they were heard. */
+  /** Lists joined engines without a sign of life for `silentMs`, including those that only the log names. */
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
       if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
-      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // named once; it leaves when the fact comes back
+      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // listed only once; the engine leaves when the engine.left fact is folded
       return [this.#sentToRest(engine, `it has said nothing for ${this.#silentMs} ms`, 'silent')]
     })
   }
 
   /**
-   * True if every engine that takes turns samples under this version or a newer one, so a turn may go to any of them.
+   * True if every engine that takes turns samples from this version or a newer one, so that a turn may go to any of
+   * them.
    */
   hasAll(version: PolicyVersion): boolean {
     return this.#active.size > 0 && [...this.#active.values()].every(one => one >= version)
   }
 
-  /** Lists engines that took this version too late: the fleet waits for them no longer. */
+  /**
+   * Lists engines that did not load this version in time; they are removed so that the other engines stop waiting for
+   * them.
+   */
   behind(version: PolicyVersion): readonly Rest[] {
     const ready = [...this.#active].filter(([, one]) => one >= version)
     const since = Math.min(...ready.map(([engine]) => this.#appliedAt.get(engine)!))

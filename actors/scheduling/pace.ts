@@ -1,18 +1,20 @@
 /**
- * Finds engines that are far slower than the rest of the fleet, by the p99 of their turns' time per token.
+ * Finds engines that are far slower than the other engines, by the p99 of their turns' time per token.
  *
  * in   completed turns        out  a verdict on an engine each time it has completed `window` further turns
- * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never given up. Turns
- * that waited for new weights or a preemption, and turns of few tokens, do not count: they say nothing about the engine.
+ * Invariant: an engine is slow only in comparison with other measured engines, so the last engine is never removed.
+ * Turns
+ * that waited for new weights or a preemption, and turns of few tokens, do not count: their time does not depend on the
+ * engine.
  */
 import { quantile } from '../../kernels'
 import type { TurnCompleted } from '../../messages/facts'
 import type { EngineId } from '../../messages/ids'
 
 interface Pace {
-  /** Times per token of the turns since the last verdict, ms. */
+  /** Milliseconds per token of each turn since the last verdict. */
   readonly times: readonly number[]
-  /** p99 of the time per token at the last verdict, ms. */
+  /** p99 of the milliseconds per token at the last verdict; undefined before the first. */
   readonly p99Ms: number | undefined
 }
 
@@ -20,16 +22,18 @@ export type EnginePaces = ReadonlyMap<EngineId, Pace>
 
 export type PaceVerdict = { readonly isSlow: false } | { readonly isSlow: true; readonly reason: string }
 
-/** Turns per verdict. */
+/** Number of turns of an engine after which a verdict on it is due. */
 const window = 100
-/** Shorter turns consist mostly of their first and last token. */
+/** Lower bound on the tokens of a measured turn; in shorter turns the first and last token dominate the time. */
 const leastTokens = 16
-/** Factor over the median of the other engines above which an engine is slow. */
+/** Factor: an engine is slow if its p99 exceeds the median p99 of the other engines this many times. */
 const slowTimes = 4
-/** Engines faster than this, in ms per token, are never slow: at such speeds a busy host alone makes the difference. */
+/**
+ * Milliseconds per token below which an engine is never slow: at such speeds a busy host alone explains the difference.
+ */
 const quickMs = 100
 
-/** Counts a turn; returns the new paces and, when due, the verdict on its engine. */
+/** Counts a turn; returns the new measurements and, when due, the verdict on the turn's engine. */
 export function paced(
   paces: EnginePaces,
   { engine, tokens, segments, preemptions, timing }: TurnCompleted,
@@ -49,7 +53,7 @@ export function paced(
 function verdict(p99Ms: number, paces: EnginePaces, engine: EngineId): PaceVerdict {
   const others = [...paces].flatMap(([id, pace]) => (id === engine || pace.p99Ms === undefined ? [] : [pace.p99Ms]))
   const usual = quantile(others, 0.5)
-  // A single engine has nothing to be compared with: a comparison with NaN is false.
+  // Without other engines the median is NaN, the comparison is false, and the engine is not slow.
   if (!(p99Ms > Math.max(quickMs, slowTimes * usual))) return { isSlow: false }
   return {
     isSlow: true,
@@ -57,7 +61,7 @@ function verdict(p99Ms: number, paces: EnginePaces, engine: EngineId): PaceVerdi
   }
 }
 
-/** Forgets an engine that left or joined anew. */
+/** Drops the measurements of an engine that left or joined again. */
 export function unpaced(paces: EnginePaces, engine: EngineId): EnginePaces {
   if (!paces.has(engine)) return paces
   const after = new Map(paces)

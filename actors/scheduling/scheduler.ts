@@ -1,13 +1,19 @@
 /**
  * Scheduler: decides on which engine each turn is generated, and when (DESIGN §7).
  *
- * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed | interrupted
- * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take; engine.left for an
- *      engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for every turn that ran on it
- * Invariant: a turn goes only to engines that sample under its oldest allowed policy version or a newer one, and that were
- * heard since this scheduler began. The state is soft: a new scheduler learns the engines from the log and from their status,
- * and the turns from the coordinators, which ask again. The queue and the ledger are a mutable kernel; a state here is a view
- * of it and not a value of its own.
+ * in   turn.generate, trajectory.release, engine.status, engine.joined | left, weights.applied, turn.completed |
+ * interrupted
+ * out  turn.assign, trajectory.evict, ledger.status; turn.interrupted for a context that no engine can take;
+ * engine.left for an
+ *      engine that is silent, slow, behind, or fails turn after turn, with turn.interrupted for every turn that ran on
+ *      it
+ * Invariant: a turn goes only to engines that sample from its oldest allowed policy version or a newer one, and that
+ * have
+ * sent a sign of life since this scheduler began. The state is soft: a new scheduler learns the engines from the log
+ * and from
+ * their status, and the turns from the coordinators, which ask again. The queue and the ledger are mutable objects, so
+ * a state
+ * is a view of them and not a value of its own.
  */
 import { createScheduler, type PolicyName, type Scheduler } from '../../kernels'
 import type { Command, EngineStatus, GenerateTurn, ReleaseTrajectory } from '../../messages/commands'
@@ -20,17 +26,21 @@ import { EngineFleet } from './fleet'
 
 export interface SchedulerState {
   readonly scheduler: Scheduler
-  /** The latest request of each trajectory that is under way. */
+  /** Latest request of each trajectory that is under way. */
   readonly asks: Map<TrajectoryId, GenerateTurn>
-  /** Requests that wait for newer weights. */
+  /** Requests that wait until the engines have loaded newer weights. */
   readonly early: Map<TrajectoryId, GenerateTurn>
   readonly fleet: EngineFleet
-  /** Turns whose engine left; they are interrupted, so that their coordinators ask again. */
+  /**
+   * Trajectories whose turn ran on an engine that left; their turns are interrupted so that the coordinators ask again.
+   */
   readonly stranded: Map<TrajectoryId, EngineId>
 }
 
 export interface SchedulerOptions {
-  /** An engine without a sign of life for this long leaves, ms. Engines send one a second. Default 15,000. */
+  /**
+   * Milliseconds without a sign of life after which an engine is removed; engines send one a second. Default: 15,000.
+   */
   readonly silentMs?: number
 }
 
@@ -54,7 +64,7 @@ export function scheduler(
     evolve(state, fact) {
       switch (fact.type) {
         case 'engine.joined':
-          leave(state, { engine: fact.engine }) // an engine that joins again under its name has lost what it held
+          leave(state, { engine: fact.engine }) // an engine that joins again under the same name has lost its turns and cache
           state.fleet.joined(fact)
           return { ...state }
         case 'engine.left':
@@ -117,12 +127,12 @@ export function scheduler(
 
 function leave(state: SchedulerState, left: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): void {
   if (!state.fleet.left(left)) return
-  // The engine's inference actor may answer too; the first of two answers to an attempt counts.
+  // The engine's inference actor may report the interruption too; the first of two answers to an attempt counts.
   const { engine } = left
   for (const trajectory of state.scheduler.engineLeft(engine)) state.stranded.set(trajectory, engine)
 }
 
-/** Lets an engine that was heard and has weights take turns from now on. */
+/** Records a sign of life of an engine; an engine that has joined and has weights takes turns from now on. */
 function hear(state: SchedulerState, engine: EngineId): void {
   const joined = state.fleet.heard(engine)
   if (joined === undefined) return
@@ -134,13 +144,20 @@ function takeEarly(state: SchedulerState): void {
   for (const ask of [...state.early.values()]) take(state, ask)
 }
 
-/** Turns wait until all engines have the weights that they need, but wait for no engine for ever. */
+/**
+ * Lists engines to remove because they did not load the weights that waiting turns need: turns wait for all engines to
+ * load
+ * them, but not for ever.
+ */
 function behind({ early, fleet }: SchedulerState): readonly Rest[] {
   const asked = [...early.values()].map(({ minVersion }) => minVersion)
   return asked.length === 0 ? [] : fleet.behind(policyVersion(Math.max(...asked)))
 }
 
-/** Whoever runs an engine that has to rest lets it join again after `retryAfterMs`. */
+/**
+ * Builds engine.left for engines that have to rest; the process that runs the engine lets it join again after
+ * `retryAfterMs`.
+ */
 const leaving = (rests: readonly Rest[], fx: Effects): Fact[] =>
   rests.map(({ engine, reason, retryAfterMs }) => ({ type: 'engine.left', at: fx.now(), engine, reason, retryAfterMs }))
 
@@ -152,7 +169,7 @@ function interruptStranded(state: SchedulerState, fx: Effects): Fact[] {
   return facts
 }
 
-/** Reports the difference between the ledger and the engine's latest status. */
+/** Reports the difference, in tokens, between the scheduler's KV-cache ledger and the engine's latest status. */
 function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): readonly Command[] {
   const account = state.scheduler.ledger.engine(engine)
   if (account === undefined) return []
@@ -163,7 +180,7 @@ function ledgerStatus(state: SchedulerState, engine: EngineId, fx: Effects): rea
 const withFacts = (facts: readonly Fact[], decision: Decision): Decision =>
   facts.length === 0 ? decision : { ...decision, facts: [...facts, ...decision.facts] }
 
-/** Ignores an attempt older than the one that is known: it is a stray. */
+/** Takes a request for a turn; ignores an attempt that is older than the latest known one. */
 function take(state: SchedulerState, ask: GenerateTurn): void {
   const known = state.asks.get(ask.trajectory)
   if (known !== undefined && (known.turn > ask.turn || (known.turn === ask.turn && known.attempt > ask.attempt))) return

@@ -2,11 +2,14 @@
  * Dispatcher: gives tool calls to the executors that have free slots (DESIGN §7).
  *
  * in   tool.execute, tool.cancel from coordinators; executor.slots, tools.ended from executors        out  tools.assign
- * Invariant: as far as its leases tell, an executor never holds more calls than it offered slots. A call stays assigned until
- * an executor reports its end; when the lease of its holder ends, it is assigned again elsewhere. A late second answer does
+ * Invariant: according to its leases, an executor never holds more calls than it offered slots. A call stays assigned
+ * until
+ * an executor reports its end; when the lease of its holder ends, it is assigned again elsewhere. A late second answer
+ * does
  * no harm, since the coordinator takes one answer per attempt.
- * The state is soft: executors report every second what they offer and hold, and coordinators ask again for lost calls. It is
- * a view of queues that change in place, not a value of its own.
+ * The state is soft: executors report every second which slots they offer and which calls they hold, and coordinators
+ * ask
+ * again for lost calls. The state is a view of queues that change in place, not a value of its own.
  */
 import { FairQueue } from '../../kernels'
 import type { CancelTools, Command, EndTools, ExecuteTool, OfferSlots } from '../../messages/commands'
@@ -19,21 +22,22 @@ import { toolKey } from './toolPort'
 
 export interface DispatcherOptions {
   /**
-   * An executor without a sign of life for this long is gone, and so is a call that its executor does not report as held, ms.
+   * Lease, ms: an executor without a report for this long is gone, and so is a call that its executor does not report
+   * as held.
    */
   readonly leaseMs?: number
-  /** Upper bound on waiting calls. A call above it is refused; its coordinator asks again. */
+  /** Upper bound on the number of waiting calls. A call above it is refused; its coordinator asks again. */
   readonly maxWaiting?: number
-  /** Upper bound on the arguments of all waiting calls, bytes of text. */
+  /** Upper bound on the size of the arguments of all waiting calls, in bytes as argumentBytes.ts estimates them. */
   readonly maxWaitingBytes?: number
-  /** Wait after which a call that no executor can serve raises an alarm, ms. */
+  /** Milliseconds that a call waits for a tool that no executor offers before an alarm is raised. */
   readonly unservedMs?: number
 }
 
 interface Call {
   ask: ExecuteTool
   readonly bytes: number
-  /** Start of its wait, on the dispatcher's clock; undefined while an executor has it. */
+  /** Time at which the call's wait began, on the dispatcher's clock; undefined while an executor has the call. */
   waitsSince: number | undefined
 }
 
@@ -43,32 +47,35 @@ interface Executor {
   slots: number
   tools: ReadonlySet<string>
   heardAt: number
-  /** Leases by the key of the attempt that was assigned. */
+  /** Leases of the calls that this executor holds, by the key of the assigned attempt. */
   readonly leases: Map<string, { readonly call: Call; until: number }>
-  /** Keys of calls that an earlier dispatcher assigned to this executor. */
+  /** Keys of calls that the executor holds and that an earlier dispatcher assigned to it. */
   foreign: Set<string>
 }
 
 export interface DispatcherState {
-  /** Waiting calls by tool, in the order in which tools are served. No queue is empty. */
+  /** Waiting calls by tool; the tools are served in the map's order. No queue is empty. */
   readonly queues: Map<string, FairQueue<Call>>
-  /** The call at each place in a trajectory, under its latest attempt, until it ends. */
+  /** Open calls under their latest attempt, by trajectory, turn and index of the call. */
   readonly calls: Map<string, Call>
   readonly executors: Map<string, Executor>
-  /** Clock of active time: while this dispatcher was suspended it heard nobody, so no lease ran out. */
+  /** Clock of running time: a suspended dispatcher receives no reports, so leases must not expire meanwhile. */
   readonly clock: ActiveClock
   waiting: number
   waitingBytes: number
-  /** Calls that were refused because too many waited. */
+  /** Number of calls that were refused because too many waited. */
   refused: number
-  /** Tools without an executor for which an alarm was raised. */
+  /** Tools that no executor offers and for which an alarm was raised. */
   readonly unserved: Set<string>
 }
 
 type DispatcherInput = ExecuteTool | CancelTools | OfferSlots | EndTools
 
 const defaults = { leaseMs: 5000, maxWaiting: 65_536, maxWaitingBytes: 256 * 1024 * 1024, unservedMs: 30_000 }
-/** Most calls in one command (DESIGN §7), and most bytes of arguments, so that the command fits into a record. */
+/**
+ * Upper bounds on the calls in one command (DESIGN §7), and on the bytes of their arguments, so that the command fits
+ * into a record.
+ */
 const maxBatch = 64
 const maxBatchBytes = 512 * 1024
 
@@ -80,7 +87,9 @@ export function dispatcher(options: DispatcherOptions = {}): Reactive<Dispatcher
       queues: new Map(),
       calls: new Map(),
       executors: new Map(),
-      // After a suspension of a minute, the dispatcher must not take every executor that it could not hear for dead.
+      // Counts at most a quarter of a lease per input: after a suspension of a minute, the dispatcher must not take
+      // every executor
+      // for dead.
       clock: new ActiveClock(limits.leaseMs / 4),
       waiting: 0,
       waitingBytes: 0,
@@ -121,13 +130,13 @@ const placeOf = (ask: ExecuteTool) => `${ask.trajectory}#${ask.turn}#${ask.call}
 function take(state: DispatcherState, ask: ExecuteTool, limits: typeof defaults): void {
   const known = state.calls.get(placeOf(ask))
   if (known !== undefined) {
-    // A repeated delivery, or a stray of an earlier attempt.
+    // The request was delivered twice, or belongs to an earlier attempt.
     if (ask.attempt <= known.ask.attempt) return
     if (known.waitsSince !== undefined) {
-      known.ask = ask // keeps its place in the queue
+      known.ask = ask // the call keeps its position in the queue
       return
     }
-    // An executor runs an older attempt, whose answer nobody will take.
+    // An executor runs an older attempt, whose answer will be ignored; so the new attempt is queued as well.
   }
   const bytes = argumentBytes(ask.arguments)
   if (state.waiting >= limits.maxWaiting || state.waitingBytes + bytes > limits.maxWaitingBytes) {
@@ -149,7 +158,7 @@ function enqueue(state: DispatcherState, call: Call, put: (queue: FairQueue<Call
   state.waitingBytes += call.bytes
 }
 
-/** Updates the totals after the queue has let go of the call. */
+/** Updates the totals after a call was removed from its queue. */
 function dequeued(state: DispatcherState, call: Call): void {
   call.waitsSince = undefined
   state.waiting--
@@ -157,7 +166,7 @@ function dequeued(state: DispatcherState, call: Call): void {
   if (state.queues.get(call.ask.tool)?.size === 0) state.queues.delete(call.ask.tool)
 }
 
-/** Takes the call with this key out of its queue; undefined if none waits. */
+/** Removes the call with this key from its queue and returns it; undefined if it is not waiting. */
 function unqueue(state: DispatcherState, key: string): Call | undefined {
   const call = state.calls.get(key.slice(0, key.lastIndexOf('#')))
   if (call?.waitsSince === undefined || toolKey(call.ask) !== key) return undefined
@@ -195,13 +204,14 @@ function hear(state: DispatcherState, offer: OfferSlots, leaseMs: number): void 
   const { leases } = executor
   executor.foreign = new Set()
   for (const key of offer.held) {
-    // The executor was silent for a while and still holds a call that already waits to be made by another one.
+    // An executor whose lease had ended still holds the call: the call is taken out of the queue, or another executor
+    // would run it too.
     const call = leases.get(key)?.call ?? unqueue(state, key)
     if (call === undefined) executor.foreign.add(key)
     else leases.set(key, { call, until: now + leaseMs })
   }
   if (offer.slots > 0) return
-  // The executor no longer listens: a call that it does not hold now will never reach it.
+  // The executor has left: a call that it does not hold now will never reach it.
   const held = new Set(offer.held)
   for (const key of [...leases.keys()]) if (!held.has(key)) reclaim(state, executor, key)
   if (leases.size === 0) state.executors.delete(name)
@@ -218,7 +228,7 @@ function end(state: DispatcherState, { calls, slots, ...from }: EndTools): void 
       forget(state, lease.call)
       continue
     }
-    // Its lease had ended. If the call already waits to be made again, it need not be.
+    // The call's lease had ended. If the call waits to run again, it is taken out of the queue.
     const call = unqueue(state, key)
     if (call !== undefined) forget(state, call)
   }
@@ -234,12 +244,13 @@ function lapse(state: DispatcherState, leaseMs: number): void {
   }
 }
 
-/** Takes a call back from its executor. A call that was asked for again meanwhile is in the queue already. */
+/** Takes a call back from its executor and puts it first in the queue, unless a newer attempt is queued already. */
 function reclaim(state: DispatcherState, executor: Executor, key: string): void {
   const lease = executor.leases.get(key)
   executor.leases.delete(key)
   if (lease === undefined || state.calls.get(placeOf(lease.call.ask)) !== lease.call) return
-  // Not bounded by `maxWaiting`: the call was accepted before, and slots bound what executors hold.
+  // Not bounded by `maxWaiting`: the call was accepted before, and the slots bound the number of calls that executors
+  // hold.
   enqueue(state, lease.call, queue => queue.pushFirst(lease.call.ask.trajectory, lease.call))
 }
 
@@ -247,7 +258,9 @@ const free = (executor: Executor) => executor.slots - executor.leases.size - exe
 const load = (executor: Executor) => (executor.leases.size + executor.foreign.size) / executor.slots
 
 /**
- * Assigns each call to the executor of least load, so that executors with more slots get more and all end at the same time.
+ * Assigns each call to the executor with the smallest share of used slots, so that executors with more slots get more
+ * calls
+ * and all finish at about the same time.
  */
 function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   if (state.waiting === 0) return []
@@ -267,7 +280,7 @@ function assign(state: DispatcherState, leaseMs: number): readonly Command[] {
   return [...given].flatMap(([executor, calls]) => batches(executor, calls))
 }
 
-/** Next call of a tool that the executor has; tools are served in turn. */
+/** Returns the next waiting call for a tool that the executor offers; tools are served in turn. */
 function next(state: DispatcherState, executor: Executor): Call | undefined {
   for (const [tool, queue] of state.queues) {
     if (!executor.tools.has(tool)) continue
@@ -297,7 +310,10 @@ function batches({ id, incarnation }: Executor, calls: readonly Call[]): Command
   return commands
 }
 
-/** Raises an alarm once for each tool that has calls and no executor, and again if that was mended and comes back. */
+/**
+ * Raises an alarm once for each tool that has waiting calls and no executor; again if the tool was offered or idle in
+ * between.
+ */
 function alarms(state: DispatcherState, fx: Effects, unservedMs: number): Decision['facts'] {
   const offered = new Set([...state.executors.values()].flatMap(({ slots, tools }) => (slots > 0 ? [...tools] : [])))
   for (const tool of state.unserved) if (offered.has(tool) || !state.queues.has(tool)) state.unserved.delete(tool)

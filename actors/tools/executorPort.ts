@@ -1,10 +1,12 @@
 /**
- * The lanes of one tool executor among several, and its reports to the dispatcher.
+ * Worker slots of one tool executor among several, and its reports to the dispatcher.
  *
  * in   calls from the inbox        out  tool.completed and tools.ended in one append; executor.slots
- * Invariant: at most `lanes` calls run at once, and at most the offered slots are held (plus one batch, should two dispatchers
- * overlap). A call beyond that is dropped, and its lease ends; so does the lease of a call that cannot be run at all. No call
- * begins after `leave`.
+ * Invariant: at most `lanes` (the number of worker slots) calls run at once, and at most the offered slots are held
+ * (plus one
+ * batch, should two dispatchers overlap). A call beyond that is dropped, and its lease ends; so does the lease of a
+ * call that
+ * cannot be run at all. No call begins after `leave`.
  */
 import type { ExecuteTool, OfferSlots } from '../../messages/commands'
 import type { ExecutorId, RunId } from '../../messages/ids'
@@ -19,22 +21,23 @@ export interface ExecutorPortOptions {
   readonly lanes: number
   readonly tools: ReadonlyMap<string, Tool>
   readonly fx: Effects
-  /** Part of idempotency keys. */
+  /** Run whose id becomes part of idempotency keys. */
   readonly run?: RunId
   /**
-   * Time from the end of a call to the arrival of the next one in its slot, ms: the way to the dispatcher and back. The executor
-   * asks in advance for the calls that its lanes finish in this time, so that no lane idles. Default 5.
+   * Milliseconds from the end of a call to the arrival of the next one in its slot: the way to the dispatcher and back.
+   * The
+   * executor asks in advance for the calls that its workers finish in this time, so that no worker idles. Default: 5.
    */
   readonly turnaroundMs?: number
 }
 
 export interface ExecutorPort {
   readonly perform: Port<ExecutorRequest>
-  /** Stops beginning calls; returns the report of the calls that still run. */
+  /** Starts no further call; returns the final report: no free slots, and the calls that still run. */
   leave(): OfferSlots
 }
 
-/** Upper bound on the calls asked for ahead of the lanes. */
+/** Upper bound on the calls that the executor asks for beyond its number of workers. */
 const maxAhead = 64
 const maxOverlap = 64
 /** EWMA weight of the latest call's duration. */
@@ -47,7 +50,11 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
   const { id: executor, incarnation, lanes, tools, fx, turnaroundMs = 5 } = options
   const run = toolPort(tools, executor, fx, options.run)
   const held = new Set<string>()
-  /** Calls that wait for a lane, in their order; each is told whether it may begin. */
+  /**
+   * Calls that wait for a worker, oldest first. The function is called with true when the call may begin, with false
+   * when the
+   * executor leaves first.
+   */
   const waiting = new Map<string, (begins: boolean) => void>()
   let running = 0
   let meanMs: number | undefined
@@ -55,7 +62,7 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
 
   const slots = () => {
     if (leaving) return 0
-    // Little's law: the number of calls that the lanes finish while a free slot's next call is on its way.
+    // Little's law: number of calls that the workers finish while the next call for a free slot is on its way.
     const ahead = meanMs === undefined ? 0 : Math.round((lanes * turnaroundMs) / Math.max(meanMs, 0.1))
     return lanes + Math.min(ahead, maxAhead)
   }
@@ -68,14 +75,14 @@ export function executorPort(options: ExecutorPortOptions): ExecutorPort {
     held: [...held],
   })
 
-  /** Resolves with false if the call may not begin any more. */
+  /** Waits for a free worker; resolves with false if the executor leaves before one is free. */
   async function lane(key: string): Promise<boolean> {
     if (running >= lanes) return new Promise(resolve => waiting.set(key, resolve))
     running++
     return true
   }
 
-  /** Hands the lane to the call that has waited longest, so that a new call cannot slip in between. */
+  /** Gives the free worker directly to the call that has waited longest, so that a new call cannot overtake it. */
   function freeLane(): void {
     for (const [key, begin] of waiting) {
       waiting.delete(key)

@@ -1,8 +1,9 @@
 /**
  * A recipe's own function as a tool.
  *
- * in   arguments, as the model wrote them        out  the function's return value, or the reason why there is none
- * Invariant: it resolves within the call's deadline, unless the function blocks the event loop. Arguments that do not fit the
+ * in   arguments, as the model wrote them        out  the function's return value, or the reason why the call failed
+ * Invariant: it resolves within the call's deadline, unless the function blocks the event loop. Arguments that do not
+ * fit the
  * schema never reach the function.
  */
 import { z } from 'zod'
@@ -14,7 +15,9 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { rejectOnAbort } from '../../runtime/rejectOnAbort'
 import type { Tool } from './toolPort'
 
-/** @throws TroupeError config.bad_tool_schema if the schema's parameters cannot be checked */
+/**
+ * Makes a tool from a function. @throws TroupeError config.bad_tool_schema if zod cannot read the schema's parameters
+ */
 export function functionTool(schema: ToolSchema, run: ToolFunction): Tool {
   const checked = checkerOf(schema)
   return async (args, { timeoutMs, trajectory = '', idempotencyKey = '' }, signal) => {
@@ -47,8 +50,8 @@ function checkerOf({ name, parameters }: ToolSchema): z.ZodType {
     throw new TroupeError('config.bad_tool_schema', {
       boundary: 'config',
       retriable: false,
-      message: `the parameters of the tool '${name}' cannot be checked: ${asError(cause).message}`,
-      hint: 'rewrite the parameters in JSON Schema that zod reads (z.fromJSONSchema), or let the function check that part itself',
+      message: `cannot check the parameters of the tool '${name}': ${asError(cause).message}`,
+      hint: 'write the parameters in the part of JSON Schema that zod reads (z.fromJSONSchema), or let the function check them itself',
       cause,
     })
   }

@@ -1,9 +1,11 @@
 /**
  * Inbox executor: one of several tool executors. It runs the calls that a dispatcher puts into its inbox.
  *
- * in   tools.assign (for this start of this executor), ticks        out  requests to run calls and to report offers
- * Invariant: the behaviour holds no state. Its port knows what runs; when this executor dies, the leases of its calls end and
- * another executor gets them.
+ * in   tools.assign (for this incarnation of this executor), ticks        out  requests to run calls and to report
+ * offers
+ * Invariant: the behaviour holds no state. Its port knows which calls run; when this executor dies, the leases of its
+ * calls
+ * end and another executor gets them.
  */
 import type { AssignTools, ExecuteTool } from '../../messages/commands'
 import type { ExecutorId } from '../../messages/ids'
@@ -11,7 +13,7 @@ import { type Behaviour, nothing } from '../../runtime/host/behaviour'
 
 export type ExecutorRequest =
   | { readonly kind: 'run'; readonly ask: ExecuteTool }
-  /** Reports the offered slots and the held calls. */
+  /** Reports the slots that the executor offers and the calls that it holds. */
   | { readonly kind: 'offer' }
 
 export function inboxExecutor(id: ExecutorId, incarnation: string): Behaviour<null, AssignTools, ExecutorRequest> {

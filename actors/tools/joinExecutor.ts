@@ -1,10 +1,13 @@
 /**
- * Joins a tool executor to a run, here or on another machine: it offers its slots and gets calls by credits.
+ * Joins a tool executor to a run, here or on another machine: it offers slots, and the dispatcher assigns a call to
+ * each free slot.
  *
  * in   tools by name, how many calls they take at once        out  executor.slots, tool.completed, tools.ended
- * Invariant: it offers nothing before it listens. After `leave`, calls that it had not begun go to others at once. The tools
- * stay the caller's and are not closed here. Several executors need a `dispatcher` that is hosted on the same run, on the
- * single partition of `tool-calls`.
+ * Invariant: the executor offers no slot before it reads its inbox. After `leave`, calls that it had not begun go to
+ * other
+ * executors at once. The caller owns the tools, which are not closed here. Several executors need a `dispatcher` that
+ * is hosted
+ * on the same run, on the single partition of `tool-calls`.
  */
 import type { ExecutorId } from '../../messages/ids'
 import type { Embedded } from '../../runtime/embed'
@@ -14,19 +17,21 @@ import { type ExecutorPortOptions, executorKey, executorPort } from './executorP
 import { inboxExecutor } from './inboxExecutor'
 
 export interface ExecutorOptions extends Pick<ExecutorPortOptions, 'lanes' | 'tools' | 'turnaroundMs'> {
-  /** Name in every result. Two executors may share a name; each start counts for itself. */
+  /** Name of the executor in every result. Two executors may share a name; each start has an incarnation of its own. */
   readonly id: ExecutorId
-  /** Interval of its reports, ms; keep it well below the dispatcher's lease. Default 1000. */
+  /** Milliseconds between two reports of the executor; keep it well below the dispatcher's lease. Default: 1000. */
   readonly offerEveryMs?: number
 }
 
 export interface JoinedExecutor {
-  /** Gives back the calls that have not begun, lets running calls end for `drainMs`, and aborts the rest. */
+  /** Gives back the calls that have not begun, lets running calls end for `drainMs`, and aborts the others. */
   leave(options?: CloseOptions): Promise<void>
 }
 
 /**
- * Resolves once the executor listens. Throws `config.calls_partitioned` if the user's own topic has several partitions.
+ * Joins the executor; resolves once it reads its inbox. Throws `config.calls_partitioned` if the user's own topic has
+ * several
+ * partitions.
  */
 export async function joinExecutor(
   { journal, fx, host }: Pick<Embedded, 'journal' | 'fx' | 'host'>,
@@ -38,8 +43,8 @@ export async function joinExecutor(
     throw new TroupeError('config.calls_partitioned', {
       boundary: 'config',
       retriable: false,
-      message: `the topic of tool calls has ${partitions} partitions; a dispatcher must read all calls, so it needs exactly 1`,
-      hint: 'give the topic a single partition, or host `toolExecutor`, which takes every call of its share of the partitions',
+      message: `the topic of tool calls has ${partitions} partitions, but a dispatcher must read all calls; expected 1 partition`,
+      hint: 'create the topic with 1 partition, or host `toolExecutor`, which runs every call of the partitions that it owns',
     })
   }
   const incarnation = fx.unique()
@@ -47,7 +52,7 @@ export async function joinExecutor(
   const hosted = await host({
     behaviour: inboxExecutor(id, incarnation),
     feeds: [{ topic: 'inboxes', from: 'latest' }],
-    // Each executor reads the whole topic and takes its own records: a shared consumer group would split it.
+    // A group of its own, because each executor must read the whole topic: a shared consumer group would divide it.
     group: `tool-executor.${incarnation}`,
     perform: port.perform,
     keyOf: executorKey,
@@ -58,7 +63,7 @@ export async function joinExecutor(
     async leave(how) {
       await journal.append([port.leave()])
       await hosted.close(how)
-      // Releases the calls that were aborted at the end.
+      // The aborted calls are no longer held, so the dispatcher can assign them elsewhere.
       await journal.append([{ ...port.leave(), held: [] }])
     },
   }

@@ -2,8 +2,10 @@
  * A server of the Model Context Protocol, by the official SDK: its tools, and calls to them.
  *
  * in   how to start the server, or its address        out  schemas; how calls ended
- * Invariant: a server that dies, or does not answer in time, costs only the calls that it had, each with its reason; the next
- * call starts it again. A server that is late, or whose answer was lost, is pinged; without an answer to that, the connection
+ * Invariant: a server that dies, or does not answer in time, fails only the calls that it had, each with its reason;
+ * the next
+ * call starts it again. A server that is late, or whose answer was lost, is pinged; if the ping has no answer, the
+ * connection
  * is closed: over HTTP nothing else tells that the server went away or no longer knows our session.
  */
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
@@ -29,18 +31,18 @@ export interface McpServer {
 
 const pingMs = 2000
 const stderrChars = 500
-/** Longest result, characters; the end of a longer one is cut off. */
+/** Upper bound on the length of a result, in characters; a longer one is truncated. */
 const resultChars = 256 * 1024
 const maxPages = 100
 
 interface Connection {
   readonly client: Client
-  /** Resolves with the reason when the connection ends. */
+  /** Resolves with the reason once the connection has ended. */
   readonly ended: Promise<string>
   isOver: boolean
 }
 
-/** Connects once, so that the server's tools are known. @throws TroupeError config.mcp_failed */
+/** Connects to the server and reads the schemas of its tools. @throws TroupeError config.mcp_failed */
 export async function openMcpServer(
   name: string,
   config: McpServerConfig,
@@ -60,7 +62,7 @@ export async function openMcpServer(
       return connection
     })
     const tried = current
-    // The next call tries a server again that did not start.
+    // Forgets a failed start, so that the next call tries to start the server again.
     tried.catch(() => {
       if (current === tried) current = undefined
     })
@@ -99,7 +101,7 @@ export async function openMcpServer(
         const late = AbortSignal.timeout(timeoutMs)
         let connection: Connection
         try {
-          // Starting may take longer than a call has: the start goes on without this call.
+          // Starting the server may take longer than the call's deadline: the call then ends, and the start goes on.
           connection = await rejectOnAbort(connected(), AbortSignal.any([signal, late]))
         } catch (thrown) {
           signal.throwIfAborted()
@@ -126,7 +128,8 @@ export async function openMcpServer(
             void endUnlessAlive(connection)
             return ended({ status: 'timeout' })
           }
-          // An McpError is the server's own word, with one exception: a broken connection is reported twice, and its end says more.
+          // An McpError is the server's own message, except for a broken connection: there the reason for its end says
+          // more.
           const isOwn = error instanceof McpError && error.code !== ErrorCode.ConnectionClosed
           if (!isOwn && !connection.isOver) await rejectOnAbort(endUnlessAlive(connection), signal)
           if (!connection.isOver) return ended({ status: 'error', reason: error.message })
@@ -198,7 +201,7 @@ async function toolsOf(client: Client, { tools: wanted }: McpServerConfig): Prom
   }
   const missing = wanted?.filter(name => !found.some(one => one.name === name)) ?? []
   if (missing.length > 0) {
-    throw new Error(`it has no tool ${missing.join(', ')}; it has ${found.map(one => one.name).join(', ')}`)
+    throw new Error(`it offers no tool ${missing.join(', ')}; its tools: ${found.map(one => one.name).join(', ')}`)
   }
   return wanted === undefined ? found : found.filter(({ name }) => wanted.includes(name))
 }
@@ -218,7 +221,7 @@ interface Result {
   readonly structuredContent?: unknown
 }
 
-/** Text as it is; content that cannot be shown as text by its kind and size. */
+/** Returns the result as text; content that is not text is replaced by its kind and size. */
 function textOf({ content = [], structuredContent }: Result): string {
   const parts = content.map(({ type, text, data, mimeType }) => {
     if (type === 'text') return text ?? ''
@@ -233,6 +236,6 @@ const failed = (name: string, error: Error) =>
     boundary: 'config',
     retriable: false,
     message: `the MCP server '${name}' cannot be used: ${error.message}`,
-    hint: 'tools.mcp.NAME needs {command, args} of a program that speaks MCP on stdin and stdout, or {url}',
+    hint: 'give tools.mcp.NAME {command, args} of a program that speaks MCP on stdin and stdout, or {url} of an HTTP server',
     cause: error,
   })

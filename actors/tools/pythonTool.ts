@@ -1,7 +1,7 @@
 /**
- * The Python tool for the tool executor: checks the model's arguments and leaves the rest to the sandbox.
+ * The Python tool for the tool executor: checks the model's arguments; the sandbox runs the code.
  *
- * in   a call's arguments, as the model wrote them        out  how the call ended, with what it printed
+ * in   a call's arguments, as the model wrote them        out  how the call ended, with its output
  */
 
 import { toolOutcome } from '../../kernels'
@@ -9,7 +9,7 @@ import type { Sandbox } from '../../sandbox/sandbox'
 import { runPythonTool } from '../../sandbox/tools/pythonTool'
 import type { Tool } from './toolPort'
 
-/** `memoryMb`: memory limit of a call; default: the sandbox's own. */
+/** `memoryMb`: memory limit of a call, in MiB; default: the sandbox's own limit. */
 export function pythonToolIn(sandbox: Sandbox, memoryMb?: number): Tool {
   return async ({ code, input }, { timeoutMs }, signal) => {
     if (typeof code !== 'string' || (input !== undefined && typeof input !== 'string')) {

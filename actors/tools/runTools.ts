@@ -2,7 +2,7 @@
  * The tools of a run, by name: those of the recipe, built-in ones, and those of MCP servers.
  *
  * in   the recipe and its `tools` section        out  one tool for each name, and the schemas that prompts describe
- * Invariant: no two tools share a name, and every schema has a tool behind it; a contradiction ends the run at its start.
+ * Invariant: no two tools share a name, and every schema has a tool behind it; otherwise the run ends at its start.
  */
 
 import { closest } from 'fastest-levenshtein'
@@ -34,7 +34,7 @@ export interface RunTools {
 const builtIn: readonly ToolSchema[] = [pythonTool, notebookTool]
 
 /**
- * Lists the schemas that prompts describe. MCP servers are started, asked, and closed again.
+ * Lists the schemas that prompts describe. Starts the MCP servers, reads their schemas, and closes them again.
  * @throws TroupeError as `openRunTools`
  */
 export async function toolSchemas(options: RunToolsOptions): Promise<readonly ToolSchema[]> {
@@ -45,6 +45,7 @@ export async function toolSchemas(options: RunToolsOptions): Promise<readonly To
 }
 
 /**
+ * Opens the tools of a run.
  * @throws TroupeError config.no_tool, config.tool_twice, config.bad_tool_schema, config.mcp_failed, sandbox.level_unmet
  */
 export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): Promise<RunTools> {
@@ -56,7 +57,8 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
     const run = toolFunctions[schema.name]
     if (run !== undefined) tools.set(schema.name, functionTool(schema, run))
     else if (schema.name === notebookTool.name) tools.set(schema.name, notebookIn(sandbox, memoryMb))
-    // A recipe may describe the Python tool in words, and under a name, of its own.
+    // A schema without a function is the Python tool if it takes `code`: a recipe may give that tool its own name and
+    // description.
     else if (!takesCode(schema))
       throw bad('config.no_tool', `the recipe's tool '${schema.name}' has no function in toolFunctions`)
     else tools.set(schema.name, pythonToolIn(sandbox, memoryMb))
@@ -75,7 +77,7 @@ export async function openRunTools(options: RunToolsOptions, sandbox: Sandbox): 
 const takesCode = ({ parameters }: ToolSchema) =>
   typeof parameters.properties === 'object' && parameters.properties !== null && 'code' in parameters.properties
 
-/** Schemas without those of MCP servers. */
+/** Schemas of the recipe's and the built-in tools, without those of MCP servers. */
 function named({ config, recipe }: RunToolsOptions): readonly ToolSchema[] {
   const { names } = config.tools
   if (names === undefined) return recipe.tools
@@ -123,7 +125,10 @@ const closeServers = async (servers: readonly Opened[]) => {
 
 function notebookIn(sandbox: Sandbox, memoryMb: number): Tool {
   if (sandbox.noSessions !== undefined)
-    throw bad('sandbox.level_unmet', `the tool '${notebookTool.name}' needs sessions: ${sandbox.noSessions}`)
+    throw bad(
+      'sandbox.level_unmet',
+      `the tool '${notebookTool.name}' needs sandbox sessions, which are not available: ${sandbox.noSessions}`,
+    )
   return async ({ code }, { timeoutMs, trajectory = 'alone', cells = [] }, signal) => {
     if (typeof code !== 'string') {
       return toolOutcome({ status: 'rejected', reason: 'code must be a string' })
@@ -139,5 +144,5 @@ const bad = (code: string, message: string) =>
     boundary: 'config',
     retriable: false,
     message,
-    hint: `built-in tools: ${builtIn.map(({ name }) => name).join(' and ')}; a recipe brings others as tools and toolFunctions`,
+    hint: `built-in tools: ${builtIn.map(({ name }) => name).join(' and ')}; a recipe defines others with \`tools\` and \`toolFunctions\``,
   })

@@ -1,8 +1,10 @@
 /**
- * Tool executor: runs every tool call of its topic as it comes. To share calls between several executors, see `joinExecutor`.
+ * Tool executor: runs every tool call of its topic as soon as it is read. To share calls between several executors, see
+ * `joinExecutor`.
  *
  * in   tool.execute        out  tool.completed, through a request to the tool
- * Invariant: every call is answered once per attempt. The executor holds no state: the coordinator asks again for a call
+ * Invariant: every call is answered once per attempt. The executor holds no state: the coordinator asks again for a
+ * call
  * that is lost with its executor.
  */
 import type { ExecuteTool } from '../../messages/commands'

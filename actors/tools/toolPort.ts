@@ -18,18 +18,22 @@ export type { ToolOutcome }
 /** Limits and identity of a call, besides its arguments. */
 interface ToolLimits {
   readonly timeoutMs: number
-  /** The calling trajectory: a tool keeps state per trajectory. */
+  /** Trajectory that makes the call; a tool keeps its state per trajectory. */
   readonly trajectory?: TrajectoryId
   /**
-   * The same for every attempt of a call, and different for every other call: a tool with effects outside applies them once per
-   * key.
+   * Key that is the same for every attempt of a call, and different for every other call: a tool with outside effects
+   * applies
+   * them once per key.
    */
   readonly idempotencyKey?: string
-  /** Notebook only: code of the cells before this one. */
+  /** Notebook tool only: code of the trajectory's earlier cells. */
   readonly cells?: readonly string[]
 }
 
-/** A tool by its name. It resolves whatever the call does; it rejects only when the tool itself is broken. */
+/**
+ * Runs one tool. Resolves with an outcome whether the call succeeds or fails; rejects only when the tool itself is
+ * broken.
+ */
 export type Tool = (
   args: Readonly<Record<string, unknown>>,
   limits: ToolLimits,
@@ -39,8 +43,8 @@ export type Tool = (
 export const toolKey = (ask: ExecuteTool): string => `${ask.trajectory}#${ask.turn}#${ask.call}#${ask.attempt}`
 
 /**
- * Answers the behaviour's requests with the tools given by name. `run` becomes part of the idempotency keys, so keys of two
- * runs differ.
+ * Runs each requested call with the tool of that name. `run` becomes part of the idempotency keys, so keys of two runs
+ * differ.
  */
 export function toolPort(
   tools: ReadonlyMap<string, Tool>,

@@ -1,10 +1,14 @@
 /**
- * Decides whether an answer equals the truth: by rules in this process, and by math-verify in a sandbox where no rule applies.
+ * Decides whether an answer equals the truth: by rules in this process, and by math-verify in a sandbox where no rule
+ * applies.
  *
- * in   an answer and the truth, as LaTeX or in plain words        out  the verdict, the rule that decided, and why in words
- * Equal questions at one time are put to math-verify once, and its verdicts are cached, since rollouts of a group give the
+ * in   an answer and the truth, as LaTeX or in plain words        out  the verdict, the rule that decided, and why in
+ * words
+ * Concurrent calls with the same pair ask math-verify once, and its verdicts are cached, since rollouts of a group give
+ * the
  * same answers.
- * Invariant: every answer has a verdict within its deadline and its memory; an answer that cannot be decided is wrong, and
+ * Invariant: every answer has a verdict within its deadline and its memory; an answer that cannot be decided is wrong,
+ * and
  * the verdict says so. Only a grader that is itself broken rejects.
  */
 import {
@@ -18,7 +22,9 @@ import {
 import type { Sandbox } from '../../sandbox'
 import { type MathVerifyOptions, type MathVerifyRule, mathVerify } from './mathVerify'
 
-/** Rule that decided. `math-verify-…` and `too-long` mean that math-verify could not decide, or was not asked. */
+/**
+ * Rule that decided the verdict. `math-verify-…`: math-verify could not decide. `too-long`: math-verify was not asked.
+ */
 type GradingRule = 'no-answer' | 'integer' | 'unit' | 'text' | 'too-long' | MathVerifyRule
 
 export interface Verdict {
@@ -34,14 +40,16 @@ export type AnswerGrader = (
   signal?: AbortSignal,
 ) => Promise<Verdict>
 
-/** Longest answer for math-verify, whose time grows with the square. No answer to a problem is longer. */
+/**
+ * Upper bound on an answer's characters for math-verify, whose time grows with the square. Real answers are shorter.
+ */
 const maxChars = 10_000
 const maxCached = 4096
 
 export function answerGrader(sandbox: Pick<Sandbox, 'run' | 'lanes'>, options: AnswerGraderOptions): AnswerGrader {
   const verify = mathVerify(sandbox, options)
   const pending = new Map<string, Promise<Verdict>>()
-  /** Least recently used first. */
+  /** Verdicts by truth and answer, least recently used first. */
   const cache = new Map<string, Verdict>()
 
   return async (ask, signal) => {
@@ -81,7 +89,7 @@ interface Pair {
   readonly isSameText: boolean
 }
 
-/** Decides without math-verify; undefined where no rule applies. */
+/** Decides by rules, without math-verify; undefined if no rule applies. */
 function decideByRules({ answer, truth, units, isSameText }: Pair): Verdict | undefined {
   if (units !== undefined) return { correct: false, how: 'unit', why: `two different units: ${units.join(' and ')}` }
   const same = sameInteger(answer, truth)

@@ -1,19 +1,22 @@
 /**
  * Opens the sandbox for math-verify: the project's Python with math-verify preloaded.
  *
- * in   the number of lanes        out  a sandbox for `answerGrader`
+ * in   the number of worker processes        out  a sandbox for `answerGrader`
  * Invariant: the first answer that needs math-verify opens the sandbox, since most truths are integers and a preloaded
  * math-verify takes a second and 80 MB. If opening fails, that call rejects and the next call tries again.
  */
 import { pythonPath } from '../../runtime/python'
 import { openSandbox, type Sandbox } from '../../sandbox'
 
-/** Default number of lanes. A pair that runs until its deadline occupies one lane only. */
+/** Default number of worker processes. A pair that runs until its deadline occupies only one of them. */
 export const graderLanes = 4
 
 export type GraderSandbox = Pick<Sandbox, 'run' | 'lanes' | 'close'>
 
-/** `run` rejects as `openSandbox` does, and with TroupeError process.no_python if Python is not set up. */
+/**
+ * Makes the sandbox. Its `run` rejects as `openSandbox` does, and with TroupeError process.no_python if Python is not
+ * set up.
+ */
 export function graderSandbox(lanes: number = graderLanes): GraderSandbox {
   let opening: Promise<Sandbox> | undefined
   const open = async () => openSandbox({ lanes, python: pythonPath(), preload: ['math_verify'] })

@@ -30,7 +30,7 @@ export interface Graders {
   close(): Promise<void>
 }
 
-/** @throws TroupeError config.unknown_reward, config.reward_not_loaded */
+/** Opens the graders. @throws TroupeError config.unknown_reward, config.reward_not_loaded */
 export async function openGraders({ config, rewards = {}, sandbox, log }: GradersOptions): Promise<Graders> {
   const { reward } = config
   const { place, timeoutMs, weights } = reward
@@ -56,7 +56,7 @@ export async function openGraders({ config, rewards = {}, sandbox, log }: Grader
   return { byName, close: async () => processes?.close() }
 }
 
-/** Starts the processes of a Python reward. The module is loaded here, since most runs have no Python reward. */
+/** Starts the processes of a Python reward. Their module is loaded only here, since most runs have no Python reward. */
 function startPython(reward: RewardConfig, log: GradersOptions['log']): Promise<RewardProcesses> {
   const { startRewardProcesses } =
     require('../../backends/reward/rewardProcess') as typeof import('../../backends/reward/rewardProcess')
@@ -106,7 +106,8 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
       signal.throwIfAborted()
       if (late.signal.aborted) return { reward: null, how: 'timeout', why: `no score within ${timeoutMs} ms` }
       const error = asError(thrown)
-      // A TroupeError's code is the kind of failure: a judge that refuses is counted apart from one that is unreachable.
+      // The code of a TroupeError names the kind of failure, so that a judge that refuses is counted apart from one
+      // that is unreachable.
       const coded = error instanceof TroupeError
       const why = coded ? error.message : `${error.name}: ${error.message}`
       return { reward: null, how: coded ? error.code : 'raised', why: why.slice(0, 500) }
@@ -116,7 +117,7 @@ function functionGrader(name: string, judge: RewardFunction, config: RecipeConfi
   }
 }
 
-/** Makes a deadline that can be paused: in queues, and while the sandbox works, which has a deadline of its own. */
+/** Makes a deadline that can be paused, for the time in queues and in the sandbox, which has a deadline of its own. */
 function stoppableDeadline(timeoutMs: number) {
   const aborter = new AbortController()
   let leftMs = timeoutMs
@@ -151,7 +152,7 @@ function gradeOf(name: string, given: unknown, answer: string): Grade {
   return { reward: score, answer: text(whole.answer, answer), how: text(whole.how, name), ...said }
 }
 
-/** Sums the rewards of the parts by weight. If one part has no reward, the sum has none. */
+/** Returns the weighted sum of the rewards of a reward's parts; no reward if one part has none. */
 function weightedGrader(weights: Readonly<Record<string, number>>, byName: ReadonlyMap<string, Grader>): Grader {
   const parts = Object.entries(weights).map(([name, weight]) => ({ name, weight, grader: byName.get(name)! }))
   return async (ask, signal) => {
@@ -171,7 +172,7 @@ function weightedGrader(weights: Readonly<Record<string, number>>, byName: Reado
   }
 }
 
-/** Logs the first failure of each kind. */
+/** Logs the first failure of each kind of a grader. */
 function loggingFailures(name: string, grader: Grader, logged: Set<string>, log: GradersOptions['log']): Grader {
   const warn = (task: string, how: string, why: string) => {
     if (logged.has(`${name} ${how}`)) return
@@ -184,7 +185,7 @@ function loggingFailures(name: string, grader: Grader, logged: Set<string>, log:
       if (grade.reward === null) warn(ask.task.id, grade.how, grade.why)
       return grade
     } catch (thrown) {
-      // The port asks again, and the run's log gets the last failure only: this line is the only trace of the first.
+      // Logs the first error here: the port retries the grader, and the run's log records only the last error.
       const error = asError(thrown)
       if (!signal.aborted) warn(ask.task.id, error instanceof TroupeError ? error.code : error.name, error.message)
       throw thrown
@@ -198,6 +199,6 @@ const unknownReward = (name: string, known: readonly string[]) =>
   new TroupeError('config.unknown_reward', {
     boundary: 'config',
     retriable: false,
-    message: `there is no reward '${name}'; did you mean '${closest(name, [...known])}'?`,
-    hint: `known rewards: ${known.join(', ')}; a recipe adds others as \`rewards\``,
+    message: `unknown reward '${name}'; did you mean '${closest(name, [...known])}'?`,
+    hint: `known rewards: ${known.join(', ')}; a recipe defines others in \`rewards\``,
   })

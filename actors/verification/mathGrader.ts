@@ -13,7 +13,7 @@ export interface MathGraderOptions extends AnswerGraderOptions {
   readonly place: AnswerPlace
 }
 
-/** @param sandbox its Python must have math-verify */
+/** Makes the grader. @param sandbox a sandbox whose Python has math-verify */
 export function mathGrader(
   sandbox: Pick<Sandbox, 'run' | 'lanes'>,
   { place, ...options }: MathGraderOptions,

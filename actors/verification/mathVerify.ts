@@ -1,16 +1,18 @@
 /**
- * Batches questions to math-verify, which runs in a sandbox.
+ * Batches pairs of answer and truth for math-verify, which runs in a sandbox.
  *
  * in   an answer and the truth, normalised        out  math-verify's verdict
- * Waiting pairs go to one process together, since starting a process costs more than a pair. A pair that holds up its batch
- * is put to math-verify again, alone, under its own deadline.
- * Invariant: every pair has a verdict within its deadline and its memory (math-verify hangs on towers of powers, and eats
+ * Waiting pairs go to one process together, since starting a process costs more than a pair. A pair that holds up its
+ * batch
+ * is given to math-verify again, alone, under its own deadline.
+ * Invariant: every pair has a verdict within its deadline and its memory (math-verify hangs on towers of powers, and
+ * eats
  * memory); a pair that cannot be decided is wrong and the verdict says so. Only a broken math-verify rejects.
  */
 import { TroupeError } from '../../runtime/errors'
 import type { RunResult, Sandbox } from '../../sandbox'
 
-/** Rules under which math-verify decides, or fails to decide. */
+/** Rules of verdicts by math-verify: `math-verify` decided; the others name why it could not. */
 export type MathVerifyRule = 'math-verify' | 'math-verify-timeout' | 'math-verify-killed' | 'math-verify-error'
 
 export interface MathVerdict {
@@ -20,21 +22,26 @@ export interface MathVerdict {
 }
 
 export interface MathVerifyOptions {
-  /** Deadline of math-verify for one answer. */
+  /** Milliseconds that math-verify may take for one answer. */
   readonly timeoutMs: number
-  /** Address space of math-verify's process, MiB. Default 1024. */
+  /** Upper bound on the address space of math-verify's process, in MiB. Default: 1024. */
   readonly memoryMb?: number
-  /** Answers that may wait for the sandbox; one more is refused with verifier.overloaded. Default 65,536. */
+  /**
+   * Upper bound on the answers that wait for the sandbox; one more is refused with verifier.overloaded. Default:
+   * 65,536.
+   */
   readonly maxWaiting?: number
 }
 
-/** @throws TroupeError verifier.overloaded, verifier.failed */
+/** Decides one pair with math-verify. @throws TroupeError verifier.overloaded, verifier.failed */
 export type MathVerify = (answer: string, truth: string, signal?: AbortSignal) => Promise<MathVerdict>
 
 /**
- * Reads the questions as one line of JSON from standard input, the only untrusted input, and prints one line for each pair
- * as soon as it is decided. Parsed expressions are kept until the end, since an expression can hang in its destructor, too.
- * Garbage collection is off: it would free little and cost 3 % of the time.
+ * Python program that runs in the sandbox. It reads the pairs as one line of JSON from standard input, the only
+ * untrusted
+ * input, and prints one line for each pair as soon as it is decided. Parsed expressions are kept until the end, since
+ * an
+ * expression can hang in its destructor, too. Garbage collection is off: it would free little and cost 3 % of the time.
  */
 const program = String.raw`
 import gc, json, os, re, sys
@@ -63,7 +70,7 @@ os._exit(0)
 
 const maxBatch = 32
 const maxBatchChars = 20_000
-/** Deadline of a batch of n, ms. A pair takes 7 ms on average, the first pair of its kind 100 ms. */
+/** Milliseconds that a batch of n pairs may take. A pair takes 7 ms on average, the first pair of its kind 100 ms. */
 const batchDeadlineMs = (n: number) => 500 + 60 * n
 
 interface Waiting {
@@ -79,7 +86,10 @@ export function mathVerify(
   sandbox: Pick<Sandbox, 'run' | 'lanes'>,
   { timeoutMs, memoryMb = 1024, maxWaiting = 65_536 }: MathVerifyOptions,
 ): MathVerify {
-  /** Small enough that the sandbox's own queue, which is shorter than ours, never refuses a batch. */
+  /**
+   * Upper bound on running batches: low enough that the sandbox, whose queue is shorter than ours, never refuses a
+   * batch.
+   */
   const maxRunning = 2 * sandbox.lanes
   const waiting: Waiting[] = []
   let running = 0
@@ -100,7 +110,10 @@ export function mathVerify(
     }
   }
 
-  /** Takes the pairs that wait longest, but no more than one lane's share, so that no lane is idle at the end. */
+  /**
+   * Takes the pairs that have waited longest, at most their number divided by the sandbox's workers, so that all
+   * workers stay busy.
+   */
   function takeBatch(): Waiting[] {
     const most = Math.min(maxBatch, Math.ceil(waiting.length / sandbox.lanes))
     const taken: Waiting[] = []
@@ -143,7 +156,10 @@ export function mathVerify(
   }
 }
 
-/** Prepares LaTeX for `$…$`: a line break or a `$` would end the formula, and braces around all of it would make it a set. */
+/**
+ * Prepares LaTeX for `$…$`: a line break or a `$` would end the formula, and braces around the whole text would make it
+ * a set.
+ */
 function inMathMode(text: string): string {
   let inner = text.replace(/\s+/g, ' ').trim()
   for (let before = ''; before !== inner; ) {
@@ -154,14 +170,15 @@ function inMathMode(text: string): string {
 }
 
 /**
- * Letters at the end. Units have been removed before, but math-verify would take some letters for one: `2ab` would be 2, and
- * `x + 2s` would be x + 2. Braces prevent that.
+ * Matches letters at the end of a text. Real units were removed before, but math-verify would take some letters for a
+ * unit:
+ * `2ab` would be 2, and `x + 2s` would be x + 2. Braces around the letters prevent that.
  */
 const lastLetters = /(?<=[\d}\s])(?<!\\(?!pi\b)[A-Za-z]{1,20}\s?)(?!i$)([A-Za-z]{1,4})$/
-/** The imaginary unit. math-verify recognises it only between blanks, so both texts get the blanks. */
+/** Matches the imaginary unit. math-verify recognises it only between blanks, so both texts get the blanks. */
 const loneI = /(?<=\d)i(?![A-Za-z])|(?<![A-Za-z\\_^])i(?=\d)/g
 
-/** Removes the braces of `{…}`, a TeX group without meaning, if they belong together. */
+/** Removes the outer braces of `{…}`, a TeX group without meaning, if they belong together. */
 function withoutBraces(text: string): string {
   if (!text.startsWith('{') || !text.endsWith('}')) return text
   let depth = 0
@@ -173,7 +190,7 @@ function withoutBraces(text: string): string {
   return depth === 1 && text.at(-2) !== '\\' ? text.slice(1, -1) : text
 }
 
-/** Parses the program's line about one pair. */
+/** Parses the line that the Python program printed about one pair. */
 function verdictOf(line: string): MathVerdict {
   const printed = JSON.parse(line) as string | readonly [boolean, boolean, boolean]
   if (typeof printed === 'string')
@@ -189,7 +206,7 @@ function verdictOf(line: string): MathVerdict {
   return { correct, how: 'math-verify', why }
 }
 
-/** Makes the verdict on a pair whose process ended without a line. */
+/** Makes the verdict on a pair about which the process printed no line before it ended. */
 function undecided(result: RunResult, timeoutMs: number): MathVerdict {
   const wrong = { correct: false } as const
   switch (result.status) {
@@ -207,7 +224,10 @@ const isBroken = (result: RunResult) =>
   result.status === 'ok' ||
   (result.status === 'error' && brokenGrader.test(text(result.stderr)))
 
-/** Error of a math-verify that is not installed or unusable. No answer causes it, since the import comes first. */
+/**
+ * Error of a math-verify that is not installed or unusable. No answer can cause it, since the program imports
+ * math-verify first.
+ */
 const brokenGrader = /^(ModuleNotFoundError|ImportError)\b/m
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 const lastLine = (bytes: Uint8Array) => text(bytes).trim().split('\n').at(-1)!.slice(0, 200)
@@ -216,8 +236,8 @@ const overloaded = (n: number) =>
   new TroupeError('verifier.overloaded', {
     boundary: 'verifier',
     retriable: true,
-    message: `math-verify's queue is full: ${n} answers wait already`,
-    hint: 'ask again once some are decided, or give the grader more lanes',
+    message: `the queue of math-verify is full: ${n} answers wait already`,
+    hint: 'retry after some answers are decided, or give the grader more worker processes',
   })
 
 function failed(result: RunResult): TroupeError {
@@ -225,6 +245,6 @@ function failed(result: RunResult): TroupeError {
     boundary: 'verifier',
     retriable: true,
     message: `math-verify ended with ${result.status}: ${result.reason ?? lastLine(result.stderr)}`,
-    hint: '`npm run setup` installs math-verify into the Python environment that it runs in',
+    hint: 'run `npm run setup`: it installs math-verify into the Python environment that Troupe uses',
   })
 }

@@ -1,7 +1,7 @@
 /**
  * Graders that need only the text: `choice`, `exact` and `format`.
  *
- * in   a response, its task, and where an answer counts        out  reward 0 or 1, and why
+ * in   a response, its task, and the place in the response that holds the answer        out  reward 0 or 1, and why
  * Invariant: pure; every response has a verdict. A truth that names no choice throws config.bad_truth.
  */
 import { answerText, formatFault, namedChoice, normalizeInteger, normalizeUnicode, type TextPlace } from '../../kernels'
@@ -11,7 +11,10 @@ import type { Graded, Grader } from './verifierPort'
 const noAnswer = 'the response has no answer in the place that reward.place names'
 const wrong = (how: string, why: string, answer = ''): Graded => ({ reward: 0, answer, how, why })
 
-/** Compares choices. The truth is a letter; `metadata.choices` may hold the choices' texts, A first. Default: four choices. */
+/**
+ * Grader for multiple choice. The truth is a letter; `metadata.choices` may hold the choices' texts, A first. Default:
+ * four choices.
+ */
 export function choiceGrader(place: TextPlace): Grader {
   return async ({ response, truth, task }) => {
     const choices = textsOf(task.metadata?.choices)
@@ -35,7 +38,7 @@ export function choiceGrader(place: TextPlace): Grader {
   }
 }
 
-/** Compares the answer and the truth as text, ignoring blanks and Unicode forms, and as integers. */
+/** Grader that compares the answer and the truth as text, ignoring blanks and Unicode forms, and as integers. */
 export function exactGrader(place: TextPlace): Grader {
   return async ({ response, truth }) => {
     const answer = answerText(response, place)
@@ -64,6 +67,6 @@ const badTruth = (task: string, truth: string) =>
   new TroupeError('config.bad_truth', {
     boundary: 'config',
     retriable: false,
-    message: `task ${task} has the truth '${truth.slice(0, 80)}', which names no choice`,
-    hint: "the reward 'choice' needs one letter as truth, within the task's choices",
+    message: `task ${task} has the truth '${truth.slice(0, 80)}', which names none of its choices`,
+    hint: "give one letter within the task's choices as truth: the reward 'choice' compares letters",
   })

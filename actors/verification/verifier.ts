@@ -1,8 +1,10 @@
 /**
- * Verifier: has a rollout's answer judged.
+ * Verifier: lets a grader judge the answer of each rollout.
  *
  * in   answer.verify       out  reward.assigned | reward.failed, through a request to a grader
- * Invariant: one of them for each attempt. It holds no state: the coordinator asks again for a reward that does not come.
+ * Invariant: each attempt has exactly one of these facts. The verifier holds no state: the coordinator asks again for a
+ * reward
+ * that does not come.
  */
 import type { VerifyAnswer } from '../../messages/commands'
 import { type Behaviour, nothing } from '../../runtime/host/behaviour'

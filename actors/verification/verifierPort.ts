@@ -2,9 +2,11 @@
  * Connects the verifier to its graders.
  *
  * in   answer.verify        out  reward.assigned | reward.failed
- * Invariant: the grader decides within its own deadline and names the rule. If it cannot decide, the rollout gets no reward:
- * that is not a zero, and the log says why. A grader that throws is asked up to three times; after the last try the log
- * gets reward.failed as well.
+ * Invariant: the grader decides within its own deadline and names the rule. If it cannot decide, the rollout gets no
+ * reward
+ * (which is not a reward of zero), and the log says why. A grader that throws is asked up to three times; after the
+ * last try
+ * the log gets reward.failed as well.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 
@@ -16,17 +18,17 @@ import type { Port } from '../../runtime/host/host'
 
 export interface Graded {
   readonly reward: number
-  /** The extracted answer; '' if there is none. */
+  /** Answer extracted from the response; '' if the response has none. */
   readonly answer: string
-  /** Rule that decided. */
+  /** Name of the rule that decided the reward. */
   readonly how: string
   readonly why?: string
 }
 
-/** A grade without a reward. Asking again would not help. */
+/** Result of a grader that gives no reward. Asking the grader again would not help. */
 export interface Ungraded {
   readonly reward: null
-  /** Kind of failure, in one word. */
+  /** Kind of the grader's failure, in one word. */
   readonly how: string
   readonly why: string
 }
@@ -39,10 +41,12 @@ export interface GraderAsk {
   readonly task: Task
 }
 
-/** Judges a response. If it rejects, the port asks it again. */
+/** Judges a response. If the call rejects, the port tries it again. */
 export type Grader = (ask: GraderAsk, signal: AbortSignal) => Promise<Grade>
 
-/** Pauses before the second and the third try: a sandbox may have been reopened by then, or a full queue drained. */
+/**
+ * Milliseconds before the second and the third try: a sandbox may have been reopened by then, or a full queue drained.
+ */
 const retryPausesMs = [200, 1000]
 
 export const verifierKey = (ask: VerifyAnswer): string => `${ask.trajectory}#${ask.attempt}`
@@ -93,5 +97,5 @@ const unknownReward = ({ task, trajectory, reward }: VerifyAnswer, known: readon
     boundary: 'config',
     retriable: false,
     message: `task ${task?.id ?? trajectory} asks for the reward '${reward}', which does not exist`,
-    hint: `known rewards: ${known.filter(one => one !== '').join(', ')}; a recipe adds others as \`rewards\``,
+    hint: `known rewards: ${known.filter(one => one !== '').join(', ')}; a recipe defines others in \`rewards\``,
   })
