@@ -322,7 +322,7 @@ describe('built in', () => {
   })
 
   test('a reward that there is not names the nearest, and sections that contradict themselves are refused', async () => {
-    await expect(gradersOf({ name: 'maths' })).rejects.toThrow("there is no reward 'maths'; did you mean 'math'?")
+    await expect(gradersOf({ name: 'maths' })).rejects.toThrow("unknown reward 'maths'; did you mean 'math'?")
     expect(() => config({ name: 'python' })).toThrow('needs a file')
     expect(() => config({ name: 'python', file: 'a.py', module: 'a' })).toThrow('not both')
     expect(() => config({ name: 'weighted' })).toThrow('needs weights')
