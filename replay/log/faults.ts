@@ -1,14 +1,18 @@
 /**
- * What of a recorded run cannot be read, and where.
+ * Records of a run that cannot be read: the kind of each fault and its position in the log.
  *
  * in   errors of the codec and of blobs, gaps        out  faults, in the order in which they were met
- * Invariant: a fault of one kind at one place is told once, however often it is met.
+ * Invariant: a fault of one kind at one position is listed once, however often a read meets it.
  */
 import { MessageError } from '../../messages/messageError'
 import { TroupeError } from '../../runtime/errors'
 import { type Place, placeText } from './place'
 
-/** gap: offsets that are not there. torn-tail: the last record of a partition cannot be unpacked. */
+/**
+ * Kinds of faults. gap: offsets are missing. torn-tail: the last record of a partition cannot be decoded. blob: the
+ * blob
+ * that a record refers to cannot be read.
+ */
 export type FaultKind = 'gap' | 'torn-tail' | 'newer-schema' | 'unknown-type' | 'unreadable' | 'blob'
 
 export interface Fault extends Place {
@@ -18,7 +22,7 @@ export interface Fault extends Place {
 
 export const faultText = (fault: Fault): string => `${placeText(fault)} ${fault.kind}: ${fault.message}`
 
-/** undefined: an error of something else than the record. */
+/** Maps an error to the kind of fault; undefined when the error does not come from the record. */
 export function faultKind(error: Error): FaultKind | undefined {
   if (error instanceof TroupeError && error.code.startsWith('blob.')) return 'blob'
   if (!(error instanceof MessageError)) return undefined

@@ -2,7 +2,7 @@
  * Follows the facts of a recorded run by polling its log.
  *
  * in   a recorded run, which may be live        out  each fact once: what the log holds, then what is appended
- * Invariant: it joins no consumer group, so it takes nothing from the processes of the run.
+ * Invariant: the follower joins no consumer group, so it takes no records away from the run's processes.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { closest } from 'fastest-levenshtein'
@@ -17,37 +17,40 @@ import type { Place } from './place'
 import type { RecordedRun } from './recordedRun'
 
 export interface FollowRunOptions {
-  /** Selects by trajectory and group. Default: every fact, also those of the run and the learner. */
+  /** Predicate on trajectory and group ids. Default: every fact, also those of the run and the learner. */
   readonly wants?: (id: string) => boolean
-  /** Types of facts. Default: all. */
+  /** Types of facts to deliver. Default: all. */
   readonly types?: readonly string[]
-  /** Only facts in whose values this text stands; upper and lower case are equal. */
+  /** Delivers only facts with this text in one of their values; case does not matter. */
   readonly text?: string
-  /** true: leaves out what the log holds already. */
+  /** true: skips the facts that the log already holds. */
   readonly fromNow?: boolean
-  /** true: ends at `run.finished`, or at once where the log holds it. */
+  /** true: following ends at `run.finished`, or at once when the log already holds it. */
   readonly untilEnd?: boolean
   /** Pause between two polls, ms. Default 200. */
   readonly everyMs?: number
-  /** Ends the following without an error. */
+  /** Ends following, without an error. */
   readonly signal?: AbortSignal
 }
 
 const topics = ['runs', 'trajectories', 'learner'] as const
 const factTypes = Object.keys({ ...runShapes, ...trajectoryShapes, ...learnerShapes })
 
-/** Refuses a type that no fact has: to wait for it would be to wait for ever. @throws TroupeError replay.no_type */
+/**
+ * Checks that `type` is a type of fact: waiting for an unknown type would never end. @throws TroupeError replay.no_type
+ */
 export function checkFactType(type: string): void {
   if (factTypes.includes(type)) return
   throw replayError(
     'no_type',
-    `no fact is of type '${type}'; is '${closest(type, factTypes)}' meant?`,
+    `no fact has the type '${type}'; did you mean '${closest(type, factTypes)}'?`,
     `types: ${factTypes.join(', ')}`,
   )
 }
 
 /**
- * Calls `take` with each selected fact. `counts` is false for a fact of a process whose part another had taken over.
+ * Calls `take` with each selected fact. `counts` is false for a fact whose author had lost its partition to a new
+ * owner.
  * Resolves when the signal is aborted, at the end that `untilEnd` asks for, or, with `--at`, when everything is read.
  * @throws TroupeError replay.no_type
  */
@@ -74,7 +77,7 @@ export async function followRun(
   for (const topic of topics) {
     places.push(...(await recorded.scan(topic, entry => look(entry, options.fromNow !== true))))
   }
-  // A log that is read as of a place gets no new facts.
+  // A log that is read as of a past position (`--at`) gets no new facts.
   const isOver = () => signal?.aborted || recorded.at !== undefined || (options.untilEnd === true && ended)
   while (!isOver()) {
     await sleep(everyMs, undefined, signal === undefined ? {} : { signal }).catch(() => {})
@@ -89,7 +92,7 @@ function isAbout(message: Message, wants: ((id: string) => boolean) | undefined)
   return message.type === 'step.started' && message.trajectories.some(wants)
 }
 
-/** Looks for the text in values only: neither in escapes nor in names of fields. */
+/** Searches the text in the fact's values only: neither in JSON escapes nor in field names. */
 function holdsText(text: string, value: unknown): boolean {
   if (typeof value === 'string') return value.toLowerCase().includes(text)
   if (typeof value === 'number') return String(value).includes(text)

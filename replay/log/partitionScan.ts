@@ -1,9 +1,10 @@
 /**
- * Reads one partition of a recorded run, from a place on, past all that cannot be read.
+ * Reads one partition of a recorded run from an offset on, and skips records that cannot be read.
  *
- * in   a partition, which records are wanted        out  entries in order; faults beside them; where it ended
- * Invariant: each record is given, or not wanted, or a fault with its place; a broken stretch costs a number of reads that
- * grows with the logarithm of its length.
+ * in   a partition, which records are wanted        out  entries in order; faults beside them; the offset where the
+ * scan ended
+ * Invariant: each record is delivered, or unwanted, or reported as a fault with its position; skipping an unreadable
+ * stretch takes a number of reads logarithmic in its length.
  */
 import { decode } from '../../messages/codec'
 import type { RunId } from '../../messages/ids'
@@ -17,14 +18,14 @@ import type { Place } from './place'
 import type { Watermark } from './watermark'
 
 export type Want = (headers: BusRecord['headers'], record: BusRecord) => boolean
-/** A promise is waited for before the next entry. */
+/** Receives an entry; the scan awaits a returned promise before the next entry. */
 export type Take = (entry: Entry, record: BusRecord) => unknown
 
 export interface PartitionScanOptions {
   readonly run: RunId
   readonly bus: Bus
   readonly blobs: BlobStore
-  /** Where the look at the run ends, if not at its end. */
+  /** Gives the end offset of each partition under `--at`; undefined: the scan reads to the log's end. */
   readonly end: Watermark | undefined
   readonly note: (fault: Fault) => void
 }
@@ -52,7 +53,10 @@ export function partitionScan({ run, bus, blobs, end: lookEnd, note }: Partition
     if (taken instanceof Promise) await taken
   }
 
-  /** The end of a stretch that the bus itself refuses to give, looked for in growing steps, then by halves. */
+  /**
+   * Finds the end of a stretch that the bus cannot read: exponential search, then binary search. `broken`: its first
+   * offset.
+   */
   async function nextReadable(name: string, partition: number, broken: number, next: number): Promise<number> {
     const reads = (offset: number) =>
       bus.read(name, partition, offset, 1).then(
@@ -95,7 +99,7 @@ export function partitionScan({ run, bus, blobs, end: lookEnd, note }: Partition
         records = await bus.read(name, partition, offset, Math.min(atOnce, next - offset))
         atOnce = readAtOnce
       } catch (thrown) {
-        // What is broken may stand anywhere in what was asked for.
+        // The unreadable record may be anywhere in the batch, so the batch is halved and read again.
         if (atOnce > 1) {
           atOnce = Math.min(atOnce, next - offset) >> 1 || 1
           continue
@@ -107,7 +111,7 @@ export function partitionScan({ run, bus, blobs, end: lookEnd, note }: Partition
         continue
       }
       const missing = (through: number) =>
-        fault('gap', { topic, partition, offset }, `offsets ${offset} to ${through} are not there`)
+        fault('gap', { topic, partition, offset }, `offsets ${offset} to ${through} are missing`)
       if (records.length === 0) {
         missing(next - 1)
         break

@@ -1,5 +1,5 @@
 /**
- * A place in a run's log: `topic:partition:offset`, as people write it with --at.
+ * A position in a run's log, `topic:partition:offset`, as people write it with --at.
  */
 import type { RunId } from '../../messages/ids'
 import { type TopicName, topicOnBus, topics } from '../../messages/topics'
@@ -14,7 +14,7 @@ export interface Place {
 
 export const placeText = ({ topic, partition, offset }: Place): string => `${topic}:${partition}:${offset}`
 
-/** @throws TroupeError replay.bad_place */
+/** Parses a position. @throws TroupeError replay.bad_place */
 export function placeOf(text: string): Place {
   const match = /^([a-z-]+):(\d{1,9}):(\d{1,15})$/.exec(text)
   const topic = match?.[1] as TopicName | undefined
@@ -22,12 +22,16 @@ export function placeOf(text: string): Place {
   throw new TroupeError('replay.bad_place', {
     boundary: 'replay',
     retriable: false,
-    message: `--at '${text.slice(0, 80)}' is no place in a log`,
+    message: `--at '${text.slice(0, 80)}' is not a position in a log`,
     hint: `write topic:partition:offset, as in trajectories:0:42; topics: ${Object.keys(topics).join(', ')}`,
   })
 }
 
-/** When the record at a place was written. @throws TroupeError replay.bad_place where there is none */
+/**
+ * Returns when the record at a position was written, in ms since 1970. @throws TroupeError replay.bad_place when the
+ * log
+ * has no record there
+ */
 export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
   const name = topicOnBus(run, at.topic)
   const there = (await bus.listTopics()).find(t => t.topic === name)
@@ -47,7 +51,7 @@ export async function timeOf(bus: Bus, run: RunId, at: Place): Promise<number> {
     retriable: false,
     message: `${placeText(at)} is not in the log of run '${run}'`,
     hint: isWithin
-      ? `${range}, and that one is gone: \`troupe replay verify\` names what is missing`
-      : (range ?? `it has ${there?.partitions ?? 0} partitions of '${at.topic}'`),
+      ? `${range}, but this record is missing: \`troupe replay verify\` lists what is missing`
+      : (range ?? `the run has ${there?.partitions ?? 0} partitions of the topic '${at.topic}'`),
   })
 }

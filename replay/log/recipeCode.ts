@@ -1,8 +1,9 @@
 /**
- * What of a recipe is code and stands in no log: its tools and its rewards.
+ * Loads the code of a recipe, which no log contains: its tools and its rewards.
  *
- * in   the configuration that a run was started under; a recipe by name or as a file, where another's are wanted
- * out  the code of that recipe, else of the run's own where it is found by its name; the configuration to use it under
+ * in   the configuration that a run was started under; optionally another recipe, by name or as a file
+ * out  the code of that recipe, else of the run's own recipe if a built-in one has its name; the configuration to use
+ * it under
  */
 
 import type { Recipe, RecipeConfig } from '../../config'
@@ -11,11 +12,14 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 
 export interface RecipeCode {
   readonly recipe: Pick<Recipe, 'tools' | 'toolFunctions' | 'rewards'>
-  /** Of the run; `tools` and `reward` are the other recipe's. */
+  /** The run's configuration; `tools` and `reward` come from the other recipe if one was named. */
   readonly config: RecipeConfig
 }
 
-/** @throws TroupeError config.no_recipe, config.invalid, of a recipe that is given */
+/**
+ * Loads the code of `given`, or of the run's own recipe.
+ * @throws TroupeError config.no_recipe, config.invalid, for the recipe that `given` names
+ */
 export function recipeCode(config: RecipeConfig, given?: string): RecipeCode {
   if (given === undefined) return { recipe: ownCode(config.name), config }
   const { recipe, config: other } = loadRecipe(given)
@@ -27,6 +31,6 @@ function ownCode(name: string): RecipeCode['recipe'] {
   try {
     return loadRecipe(name).recipe
   } catch {
-    return { tools: [pythonTool] } // a file of the user's: what is built in is there all the same
+    return { tools: [pythonTool] } // the run's recipe was a user's file: the built-in tool is available all the same
   }
 }

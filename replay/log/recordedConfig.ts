@@ -1,15 +1,18 @@
 /**
- * The configuration of a recorded run, as today's schema of recipes reads it.
+ * Reads the configuration of a recorded run with today's recipe schema.
  *
  * in   the run's first fact        out  its resolved recipe
- * A file of its own: commands that do without it need not wait for the schema.
+ * A file of its own, so that commands which need no configuration do not load the schema.
  */
 
 import { type RecipeConfig, recipeSchema } from '../../config'
 import { TroupeError } from '../../runtime/errors'
 import type { RecordedRun } from './recordedRun'
 
-/** The configuration that a run was started under. @throws TroupeError config.invalid where today's recipes refuse it */
+/**
+ * Returns the configuration that a run was started under.
+ * @throws TroupeError config.invalid when today's recipe schema refuses it
+ */
 export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
   const { recipe } = await recorded.started()
   const parsed = recipeSchema.safeParse(recipe)
@@ -18,6 +21,6 @@ export async function configOf(recorded: RecordedRun): Promise<RecipeConfig> {
   throw new TroupeError('config.invalid', {
     boundary: 'config',
     retriable: false,
-    message: `the recipe of run '${recorded.run}' is not one of today's: ${issue?.path.join('.')}: ${issue?.message}`,
+    message: `the recipe of run '${recorded.run}' does not fit today's schema: ${issue?.path.join('.')}: ${issue?.message}`,
   })
 }

@@ -1,9 +1,10 @@
 /**
- * A recorded run, for reading only: every message with where it stood, and what could not be read.
+ * Opens a recorded run for reading only: every message with its position, and the records that could not be read.
  *
  * in   --bus, --run, --at        out  entries topic by topic, partition by partition, in order; faults beside them
- * Invariant: nothing is written, no group is joined, no dead letter is sent: a run that is looked at stays as it is. A
- * record that cannot be read is a fault with its place, and the rest is still given.
+ * Invariant: reading writes nothing, joins no consumer group and sends no dead letter, so the run stays as it is. A
+ * record
+ * that cannot be read becomes a fault with its position, and the other records are still delivered.
  */
 import type { Fact, RunStarted } from '../../messages/facts'
 import { type RunId, runId } from '../../messages/ids'
@@ -19,53 +20,55 @@ import { type Place, placeOf, timeOf } from './place'
 import { type Watermark, watermarkAt } from './watermark'
 
 export interface OpenLogOptions {
-  /** lmdb:DIR or kafka://HOST:PORT[,…] */
+  /** Bus that holds the run: lmdb:DIR or kafka://HOST:PORT[,…]. */
   readonly bus: string
-  /** On Kafka: where the run keeps its files. */
+  /** Directory of the run's files when the bus is Kafka. */
   readonly dir?: string
   readonly run?: string
   readonly at?: string
   readonly reindex?: boolean
-  /** Receives one line when the index is built, or when weights are replaced by the nearest that are kept. */
+  /** Receives one line when the index is built, or when the nearest stored weights stand in for missing ones. */
   readonly onNotice?: (text: string) => void
 }
 
 export interface RecordedRun {
   readonly run: RunId
-  /** As it was asked for; a name for where the log is. */
+  /** Bus address as the caller gave it; shown to name the log. */
   readonly address: string
-  /** Where the look at the run ends, if not at its end. */
+  /** Position of the last record that is read (`--at`); undefined: the run is read to its end. */
   readonly at: Place | undefined
   readonly reindex: boolean
-  /** The same run, to its end; itself where nothing was said of `at`. */
+  /** The same run read to its end; this object itself when `at` is undefined. */
   readonly whole: RecordedRun
   readonly files: RunDirectory
   readonly bus: Bus
   readonly blobs: BlobStore
-  /** In the order in which they were met. */
+  /** Records that could not be read, in the order in which reads met them. */
   readonly faults: readonly Fault[]
   /**
-   * Calls `take` with every entry of a topic, a partition after the other, up to `--at`. `want` spares the unpacking of
-   * what it refuses by its headers. `from`: where to begin in each partition. Returns where each partition ended.
+   * Calls `take` with every entry of a topic, one partition after another, up to `--at`. `want` refuses records by
+   * their
+   * headers, before they are decoded. `from`: first offset to read, by partition. Returns the position where each
+   * partition ended.
    */
   scan(topic: TopicName, take: Take, want?: Want, from?: readonly number[]): Promise<readonly Place[]>
-  /** As scan, of these places only: partition by partition, offsets ascending. */
+  /** Like `scan`, for the records at `places` only: partition by partition, offsets ascending. */
   pick(topic: TopicName, places: readonly Omit<Place, 'topic'>[], take: Take, want?: Want): Promise<void>
-  /** Where the look at a partition ends, exclusive. */
+  /** Offset at which reading of a partition ends, exclusive. */
   endOf(topic: TopicName, partition: number): Promise<number>
   partitionsOf(topic: TopicName): number
-  /** Adds to the faults, once a place and kind. */
+  /** Adds a fault, unless one of the same kind at the same position is listed already. */
   note(fault: Fault): void
-  /** Hands one line to `onNotice`. */
+  /** Passes one line to `onNotice`. */
   notice(text: string): void
-  /** From `place` on: what has come since; the next place. */
+  /** Delivers the records from `place` on; returns the position after the last one, from which to continue. */
   scanFrom(place: Place, take: Take): Promise<Place>
-  /** The run's first fact. @throws TroupeError replay.run_empty */
+  /** Returns the run's first fact, `run.started`. @throws TroupeError replay.run_empty */
   started(): Promise<RunStarted>
   close(): Promise<void>
 }
 
-/** Records between two that are wanted, over which another read is cheaper than reading on. */
+/** Gap between two wanted records, in records, from which a second read is cheaper than reading through the gap. */
 const farApart: Readonly<Record<Bus['kind'], number>> = { memory: 64, lmdb: 64, kafka: 2048 }
 
 export async function openLog(options: OpenLogOptions): Promise<RecordedRun> {
@@ -150,7 +153,7 @@ function reader(
       throw new TroupeError('replay.run_empty', {
         boundary: 'replay',
         retriable: false,
-        message: `run '${run}' holds no run.started: it ended before it began`,
+        message: `run '${run}' has no run.started: it ended before it began`,
       })
     },
     close: () => bus.close(),
@@ -158,7 +161,7 @@ function reader(
   return recorded
 }
 
-/** Facts of one topic, by type. */
+/** Reads the facts of one topic that have one of the given types. */
 export async function factsOf<T extends Fact['type']>(
   recorded: RecordedRun,
   topic: TopicName,
@@ -174,7 +177,7 @@ export async function factsOf<T extends Fact['type']>(
   return found.filter(f => wanted.has(f.type))
 }
 
-/** The run of a shared bus that began last. */
+/** Name of the most recently started run on a shared bus; undefined when the bus has none. */
 async function newestOn(bus: Bus): Promise<string | undefined> {
   let newest: { readonly run: string; readonly at: number } | undefined
   for (const run of await runsOn(bus)) {

@@ -1,18 +1,19 @@
 /**
- * The supervision trees of a run, as its log has them: one for each process that takes part.
+ * Reads the supervision trees of a run from its log: one tree for each process that takes part in the run.
  *
  * in   actor.status of `telemetry`, the run's latest start        out  trees of actors with their latest states
- * Invariant: reads alone, so it works on another process's run, live or dead. Trees that wrote nothing since the run was
- * last started or resumed are left out, unless there are no others.
+ * Invariant: the log is only read, so this works on another process's run, live or dead. Trees that wrote nothing since
+ * the run
+ * was last started or resumed are left out, unless there are no others.
  */
 import type { ActorStatus } from '../../messages/commands'
 import { factsOf, type RecordedRun } from './recordedRun'
 
 export interface ActorNode {
   readonly name: string
-  /** Undefined: the log has children of it, and nothing of itself. */
+  /** The actor's latest status; undefined when the log has statuses of its children only. */
   readonly status: ActorStatus | undefined
-  /** By name; numbers in names count as numbers. */
+  /** Child actors sorted by name; numbers in names sort as numbers. */
   readonly children: readonly ActorNode[]
 }
 
@@ -20,15 +21,15 @@ export interface SupervisionTree {
   readonly tree: string
   readonly host: string
   readonly pid: number
-  /** The latest record, ms since 1970. */
+  /** Time of the tree's latest record, ms since 1970. */
   readonly at: number
-  /** Every actor has stopped: the process ended the tree itself. */
+  /** True when every actor of the tree has stopped: the process ended the tree itself. */
   readonly isStopped: boolean
   readonly root: ActorNode
   readonly actors: readonly ActorStatus[]
 }
 
-/** The latest trees first. */
+/** Returns the run's trees, those with the latest records first. */
 export async function supervisionTrees(recorded: RecordedRun): Promise<readonly SupervisionTree[]> {
   const latest = new Map<string, ActorStatus>()
   await recorded.scan(
@@ -42,7 +43,10 @@ export async function supervisionTrees(recorded: RecordedRun): Promise<readonly 
   return treesOf([...latest.values()], begins.at(-1)?.at ?? 0)
 }
 
-/** `records`: the latest of every actor. `since`: when the run was last started or resumed, ms since 1970. */
+/**
+ * Builds trees. `records`: the latest status of every actor. `since`: when the run was last started or resumed, ms
+ * since 1970.
+ */
 export function treesOf(records: readonly ActorStatus[], since: number): readonly SupervisionTree[] {
   const byTree = new Map<string, ActorStatus[]>()
   for (const record of records) byTree.set(record.tree, [...(byTree.get(record.tree) ?? []), record])

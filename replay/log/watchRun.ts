@@ -1,8 +1,10 @@
 /**
- * Follows a run: hands over every message that counts, from the run's first one, for whoever shows or counts them.
+ * Follows a run and delivers every message that counts, from the run's first one on, to dashboards and progress
+ * displays.
  *
- * in   a run's journal        out  each message once, in the order of its partition: first what the log holds, then what comes
- * Invariant: a message of a process whose part another process had taken over is left out (fencing).
+ * in   a run's journal        out  each message once, in the order of its partition: first what the log holds, then new
+ * ones
+ * Invariant: a message whose author had lost its partition to a new owner is left out (fencing).
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fence } from '../../actors/ownership/fencing'
@@ -11,18 +13,19 @@ import type { Fact } from '../../messages/facts'
 import { systemEffects } from '../../runtime/effects'
 import type { Journal } from '../../runtime/journal/journal'
 
-/** Batches messages for so long: a person sees no difference below it. */
+/** Milliseconds for which new messages are batched; a person sees no difference below this. */
 const lingerMs = 20
-/** Longest wait, when the follower is closed, for the messages that are already in the log. */
+/** Longest wait on closing, in ms, for the messages that are already in the log. */
 const catchUpMs = 5000
 
 const watched = ['trajectories', 'runs', 'learner'] as const
-/** Takes one message. `live` says that the message came after the log had been read up to its end. */
+/** Receives one message. `live`: the message was appended after the log had been read up to its end. */
 export type Take = (message: Fact | EngineTelemetry, live: boolean) => void
 
 /**
  * Reads the log topic after topic, then follows it. Resolves, once the log is read, with a function that waits (at most
- * 5 s) until everything in the log has been taken and then closes the follower. `onError` gets the error that ends it.
+ * 5 s) until every message in the log has been delivered and then closes the follower. `onError` gets the error that
+ * ends it.
  */
 export async function watchRun(
   journal: Journal,

@@ -1,9 +1,11 @@
 /**
- * Where a look at the past ends: of the partition of `--at` behind its record, of others before the first that was written later.
+ * Computes the end offset of every partition for `--at`: in the partition of `--at` the offset after its record, in the
+ * other partitions the first record that was written later.
  *
- * in   a place, and when its record was written        out  for each partition an offset, exclusive
- * Invariant: every reader of one look is given the same ends. They are found by halves, since records of a partition follow one
- * another in time, in as many reads as the logarithm of its length.
+ * in   a position, and when its record was written        out  for each partition an offset, exclusive
+ * Invariant: every reader of one recorded run gets the same ends. Binary search finds them, because the records of a
+ * partition
+ * ascend in time; it takes a number of reads logarithmic in the partition's length.
  */
 import type { RunId } from '../../messages/ids'
 import { type TopicName, topicOnBus } from '../../messages/topics'
@@ -35,7 +37,7 @@ async function firstAfter(bus: Bus, name: string, partition: number, timestamp: 
   return high
 }
 
-/** The first record from `offset` on that the bus gives; undefined where there is none before `end`. */
+/** Returns the first readable record from `offset` on; undefined when none before `end` is readable. */
 async function readableFrom(
   bus: Bus,
   name: string,

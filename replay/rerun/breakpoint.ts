@@ -1,10 +1,12 @@
 /**
- * Conditions on facts, as a person writes them: `type == "tool.completed" && status == "error"`, `reward < 0.5`.
+ * Evaluates conditions on facts, as a person writes them: `type == "tool.completed" && status == "error"`, `reward <
+ * 0.5`.
  *
- * in   an expression, facts        out  whether it holds, or what it comes to
- * The language is Jexl's: comparisons, `&& || !`, arithmetic, `"x" in text`, `tokens.length`, `task.id`. It reads the fact's
- * own fields and calls nothing. A field that a fact does not have is undefined, and no comparison with it holds.
- * Invariant: an expression that names what no fact has is refused, instead of never holding.
+ * in   an expression, facts        out  true or false for a fact, or the expression's value
+ * The language is Jexl's: comparisons, `&& || !`, arithmetic, `"x" in text`, `tokens.length`, `task.id`. An expression
+ * reads
+ * the fact's own fields and calls nothing. A missing field is undefined, and every comparison with it is false.
+ * Invariant: an expression with a field that no fact has is refused; otherwise it would silently never hold.
  */
 import { closest } from 'fastest-levenshtein'
 import { Jexl } from 'jexl'
@@ -12,12 +14,12 @@ import { shapes } from '../../messages/shapes'
 import { asError, TroupeError } from '../../runtime/errors'
 import type { Entry } from '../../runtime/journal/journal'
 
-/** What an expression can ask about besides the fact's own fields. */
+/** Values that an expression can read besides the fact's own fields. */
 export interface Stop {
   readonly entry: Entry
-  /** Types of what today's code decides upon it. */
+  /** Types of the facts that today's code decides in answer to this fact. */
   readonly decides: readonly string[]
-  /** Whether the fact is not what today's code decides. */
+  /** True when the fact is a decision that differs from what today's code decides. */
   readonly differs: boolean
 }
 
@@ -34,9 +36,9 @@ const known: readonly string[] = [
 
 const jexl = new Jexl()
 
-/** @throws TroupeError replay.bad_expression */
+/** Compiles an expression. @throws TroupeError replay.bad_expression */
 export function conditionOf(text: string): Condition {
-  if (text.trim() === '') throw bad(text, 'it is empty')
+  if (text.trim() === '') throw bad(text, 'the expression is empty')
   const expression = jexl.createExpression(text)
   try {
     expression.compile()
@@ -44,7 +46,8 @@ export function conditionOf(text: string): Condition {
     throw bad(text, asError(thrown).message)
   }
   const unknown = namesIn((expression as unknown as { _getAst(): unknown })._getAst()).find(n => !known.includes(n))
-  if (unknown !== undefined) throw bad(text, `no fact has a field '${unknown}'; is '${closest(unknown, known)}' meant?`)
+  if (unknown !== undefined)
+    throw bad(text, `no fact has a field '${unknown}'; did you mean '${closest(unknown, known)}'?`)
   const value = (stop: Stop): unknown => {
     try {
       return expression.evalSync(contextOf(stop))
@@ -65,7 +68,7 @@ function contextOf({ entry, decides, differs }: Stop): Record<string, unknown> {
   })
 }
 
-/** Names that an expression begins with: of `metrics.loss` the first. */
+/** Collects the first identifier of each path in an expression, such as `metrics` of `metrics.loss`. */
 function namesIn(node: unknown): string[] {
   if (typeof node !== 'object' || node === null) return []
   const { type, value, from, ...rest } = node as Record<string, unknown>
@@ -79,6 +82,6 @@ const bad = (text: string, why: string) =>
   new TroupeError('replay.bad_expression', {
     boundary: 'replay',
     retriable: false,
-    message: `'${text.slice(0, 200)}' is no condition: ${why}`,
-    hint: `as in type == "tool.completed" && status == "error", or reward < 0.5`,
+    message: `'${text.slice(0, 200)}' is not a valid condition: ${why}`,
+    hint: `write a condition as in type == "tool.completed" && status == "error", or reward < 0.5`,
   })

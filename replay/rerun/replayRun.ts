@@ -17,7 +17,7 @@ import type { RecordedRun } from '../log/recordedRun'
 import { resolveTarget, trajectoriesOf } from '../trajectories/resolveId'
 import { scanTrajectories } from '../trajectoryIndex/scanTrajectories'
 import { aboutOf, type OwnerBehaviour, type Rerun, rerunPartition, type Stepped } from './rerunPartition'
-/** Sees each fact as it is replayed. Resolves with false to end the replay there. */
+/** Receives each fact as it is replayed. Resolving with false ends the replay there. */
 export interface Observer {
   at(stepped: Stepped): Promise<boolean>
 }
@@ -25,17 +25,17 @@ export interface Observer {
 export interface ReplayOptions {
   /** Selects the trajectories and groups whose decisions are compared and counted. Default: all. */
   readonly wants?: (id: string) => boolean
-  /** Groups that are folded. Default: all. */
+  /** Groups whose facts are folded. Default: all. */
   readonly groups?: ReadonlySet<GroupId>
-  /** Makes the behaviour that is compared with the log. Default: the owner as a run makes it. */
+  /** Creates the behaviour that is compared with the log. Default: the partition owner's behaviour, as in a run. */
   readonly behaviour?: (config: RecipeConfig) => OwnerBehaviour
-  /** Is called at every selected fact. */
+  /** Called with every selected fact. */
   readonly observer?: Observer
   /** true: the observer sees the facts of the run and of the learner too, in order of time. */
   readonly whole?: boolean
 }
 
-/** The owner's behaviour as `startRun` makes it. */
+/** Creates the partition owner's behaviour (coordinator and grouper) as `startRun` does. */
 export const ownerOf = (config: RecipeConfig): OwnerBehaviour =>
   owner(
     coordinator({ turnTimeoutMs: config.rollout.turnTimeoutMs }),
@@ -71,8 +71,8 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
     await shown?.rest()
   } catch (thrown) {
     if (!(thrown instanceof Enough)) throw thrown
-    recorded.notice('stopped: what comes after it was not replayed')
-    // A decision behind the stop is not missing.
+    recorded.notice('the replay was stopped here: later facts were not replayed')
+    // A decision after the stop does not count as missing.
     done = false
   }
   const results = [...partitions.values()].map(p => p.result(done))
@@ -89,10 +89,13 @@ export async function replayRun(recorded: RecordedRun, options: ReplayOptions = 
   }
 }
 
-/** Ends the replay: the observer has seen enough. */
+/** Thrown to end the replay when the observer resolves with false. */
 class Enough extends Error {}
 
-/** Hands selected facts to the observer; with `whole`, facts of run and learner between them by their time of appending. */
+/**
+ * Passes the selected facts to the observer; with `whole` also the facts of run and learner, merged by time of
+ * appending.
+ */
 async function shower(recorded: RecordedRun, observer: Observer, { wants, whole }: ReplayOptions) {
   const beside: Entry[] = []
   if (whole === true) for (const topic of ['runs', 'learner'] as const) await recorded.scan(topic, e => beside.push(e))
@@ -118,9 +121,11 @@ async function shower(recorded: RecordedRun, observer: Observer, { wants, whole 
 }
 
 /**
- * Replays the groups of `target`: a trajectory, a group or a step, or a part of its id. Only the facts of these groups and the
- * claims of their partitions are read. Where a decision is missing, unexpected or still open, the whole log is replayed,
- * to compare it among everything that was decided then. @throws TroupeError replay.no_match, replay.ambiguous
+ * Replays the groups that `target` names: a trajectory, a group or a step, or a part of its id. Reads only the facts of
+ * these groups and the claims of their partitions. When a decision is missing, unexpected or still open, the whole log
+ * is
+ * replayed, so that it is compared among everything decided at that time.
+ * @throws TroupeError replay.no_match, replay.ambiguous
  */
 export async function replayTarget(recorded: RecordedRun, target: string, observer?: Observer): Promise<Rerun> {
   const trajectories = await trajectoriesOf(recorded)

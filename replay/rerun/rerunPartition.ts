@@ -1,13 +1,15 @@
 /**
- * Today's code over a recorded history: does it decide what was decided then?
+ * Runs today's code over the recorded history of a partition, to find decisions that today's code takes otherwise.
  *
- * in   a partition's facts, in order; engines, tools, renderer and verifier are answered by the log
- * out  every decision of coordinator and grouper that differs from the record, with both sides and the place
- * Invariant: the state follows the log, never our own decisions, so that one difference does not bring about the next.
+ * in   a partition's facts, in order; the log answers for engines, tools, renderer and verifier
+ * out  every decision of coordinator and grouper that differs from the record, with both sides and the position
+ * Invariant: the state follows the log, never the replay's own decisions, so one difference does not cause the next.
  *
- * Decisions are appended in the order in which they are taken. One that the log lacks although later ones are there is
- * missing; one that it has and we would not take is unexpected, unless the clock or a restart explains it: then what a tick
- * at that moment, or a refold, would ask for is compared instead.
+ * Decisions are appended in the order in which they are taken. A decision of today's code is "missing" when the log
+ * lacks it
+ * but has later ones. A recorded decision is "unexpected" when today's code does not take it, unless the clock or a
+ * restart
+ * explains it: then it is compared with what a tick at that moment, or a refold, would ask for.
  */
 import { isDeepStrictEqual } from 'node:util'
 import type { RenderRequest } from '../../actors/rollouts/nextActions'
@@ -25,61 +27,65 @@ import { type Place, placeText } from '../log/place'
 export type OwnerBehaviour = Reactive<OwnerState, never, RenderRequest>
 
 export interface Divergence {
-  /** Where the log says otherwise; of what it lacks: where the next decision stands. */
+  /** Position of the differing record; for a missing decision, the position of the next recorded one. */
   readonly place: string
-  /** The input that led to the decision, where there is one. */
+  /** Position of the fact that led to the decision; null when no fact did. */
   readonly after: string | null
   readonly kind: 'differs' | 'unexpected' | 'missing' | 'throws'
-  /** The trajectory or the group. */
+  /** Id of the trajectory or group that the decision is about. */
   readonly about: string
-  /** What today's code decides; null: nothing of this kind. */
+  /** Decision of today's code; null when it takes no such decision. */
   readonly expected: Fact | null
-  /** What the log holds. */
+  /** Recorded decision; null when the log has none. */
   readonly actual: Fact | null
-  /** Fields that are not the same. */
+  /** Names of the fields that differ. */
   readonly fields: readonly string[]
   readonly error?: string
 }
 
 export interface Rerun {
-  /** Decisions of the record that today's code takes too. */
+  /** Number of recorded decisions that today's code takes too. */
   readonly same: number
-  /** Those of them that a deadline, or a restart of the actor, brought about. */
+  /** Number of equal decisions that a deadline caused. */
   readonly byClock: number
   readonly askedAgain: number
-  /** Decisions that stand there twice, to the letter: said again before the first was read. They count once. */
+  /**
+   * Number of decisions recorded twice with equal content: the owner wrote the second before it had read the first. The
+   * two
+   * count as one.
+   */
   readonly repeated: number
-  /** Decisions of former owners, which count nowhere. */
+  /** Number of decisions by former owners; no other count includes them. */
   readonly fenced: number
-  /** Decisions that a fork or an import put there: nobody took them. */
+  /** Number of decisions that a fork or an import copied into the log; no code took them. */
   readonly given: number
-  /** Decided at the log's end, and not in it: the run was cut off there. */
+  /** Decisions that today's code takes at the log's end and the log lacks, because the run was cut off there. */
   readonly inFlight: readonly Fact[]
   readonly divergences: readonly Divergence[]
 }
 
-/** What the replay made of one fact. */
+/** Result of replaying one fact. */
 export interface Stepped {
   readonly entry: Entry
-  /** Whether it changed the state: what is stale or repeated does not. */
+  /** True when the fact changed the state; a stale or repeated fact does not. */
   readonly counts: boolean
-  /** Of a decision: whether today's code decides it too; null: it is no decision of the owner's. */
+  /** True when today's code takes this decision too; null when the fact is not a decision of the partition's owner. */
   readonly agrees: boolean | null
   readonly divergences: readonly Divergence[]
   /** Facts that today's code decides in answer to the recorded one. */
   readonly decides: readonly Fact[]
-  /** After it; null of facts that the owner does not fold. */
+  /** The owner's state after the fact; null for facts that the owner does not fold. */
   readonly state: OwnerState | null
 }
 
 interface Expectation {
   readonly fact: Fact
   readonly after: Place
-  /** A deadline brought it about. */
+  /** A deadline caused the decision. */
   readonly byClock?: true
 }
 
-/** What the owner of a partition says itself; everything else is answered by others. */
+/** True for facts that the owner of a partition decides itself; other actors write all other facts. */
 function isDecision(fact: TrajectoryFact): boolean {
   switch (fact.type) {
     case 'turn.asked':
@@ -96,18 +102,19 @@ function isDecision(fact: TrajectoryFact): boolean {
   }
 }
 
-/** The trajectory, or the group. */
+/** Returns the id of the trajectory or group that a fact is about; for other facts, its type. */
 export const aboutOf = (fact: Fact): string =>
   'trajectory' in fact ? fact.trajectory : 'group' in fact ? String(fact.group) : fact.type
 
 const ofGroup = (fact: Fact): string => ('trajectory' in fact ? groupOf(fact.trajectory) : aboutOf(fact))
 
-/** Owners that only put in what is shared or was read from a file. */
+/** Owner names in the claims of forks and imports, whose facts are copies: the shared turns, or the imported file. */
 const givenBy: ReadonlySet<string> = new Set(['fork', 'import'])
 
 /**
- * Replays one partition. `make`: today's code, anew at each call: a behaviour remembers what it asked last. `wants`: which
- * trajectories and groups are counted; all that is given is folded.
+ * Replays one partition. `make` creates today's behaviour anew at each call, because a behaviour remembers what it
+ * asked
+ * last. `wants` selects the trajectories and groups that are counted; all facts are folded.
  */
 export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) => boolean = () => true) {
   const behaviour = make()
@@ -117,14 +124,14 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
   let state = behaviour.initial()
   let open: Expectation[] = []
   let last: Place | undefined
-  /** What stands after such a claim was put there, by a fork or an import: nobody decided it. */
+  /** True after the claim of a fork or an import: the following facts are copies that no code decided. */
   let given = false
   const divergences: Divergence[] = []
   const counts = { same: 0, byClock: 0, askedAgain: 0, repeated: 0, fenced: 0, given: 0 }
   const count = (what: keyof typeof counts, fact: Fact) => {
     if (wants(aboutOf(fact))) counts[what]++
   }
-  /** Decisions of open groups that agreed, by group and by what they say. */
+  /** Recorded decisions of open groups that agreed with today's code: by group, then by `factKey`. */
   const agreed = new Map<string, Map<string, Fact>>()
 
   function expectAll(facts: readonly Fact[], after: Place): void {
@@ -143,17 +150,21 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
     })
   }
 
-  /** A decision that nothing in the log called for: a deadline passed, or the actor began again. */
+  /**
+   * Explains a decision that no recorded fact caused: a deadline passed, or the actor restarted. Returns the decision
+   * of
+   * today's code in that case; undefined when neither explains it.
+   */
   function unasked(fact: TrajectoryFact, entry: Entry): Fact | undefined {
     const key = factKey(fact)
     const about = aboutOf(fact)
     now = fact.at
-    // By one that has asked for nothing yet: what is only tried here must not look said to the next that is tried.
+    // A new behaviour is asked, since a behaviour does not repeat what it asked: this trial must not affect the next.
     const ticked = attempt(() => make().decide(state, { type: 'tick' }, fx).facts, entry) ?? []
     const clock = ticked.find(f => factKey(f) === key)
     if (clock !== undefined) {
       count('byClock', fact)
-      // What a tick says about a group is said at once: the closing, then the decision.
+      // A tick decides everything about a group at once: first its closing, then its selection.
       const rest = ticked.filter(f => f !== clock && aboutOf(f) === about && clock.type === 'group.closed')
       open.unshift(...rest.map(f => ({ fact: f, after: entry, byClock: true as const })))
       return clock
@@ -234,7 +245,10 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
     else agreed.set(group, (agreed.get(group) ?? new Map<string, Fact>()).set(key, fact))
   }
 
-  /** What today's code would say about the same trajectory instead; it is then no longer waited for. */
+  /**
+   * Finds an open decision of today's code about the same trajectory or group, and removes it from the open ones; null:
+   * none.
+   */
   function nearest(fact: TrajectoryFact): Fact | null {
     const near = open.find(e => aboutOf(e.fact) === aboutOf(fact))
     if (near === undefined) return null
@@ -243,7 +257,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
   }
 
   return {
-    /** Folds the next fact; says what today's code makes of it. */
+    /** Folds the next fact and returns how today's code answers it. */
     take(entry: Entry): Stepped {
       const fact = entry.message as TrajectoryFact
       last = entry
@@ -258,7 +272,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
       const before = state
       state = attempt(() => behaviour.evolve(before, fact, origin), entry) ?? before
       if (fact.type === 'partition.claimed') {
-        // A new owner refolds and asks for what has no answer; what the former one had in mind is void.
+        // A new owner refolds and asks again for everything unanswered, so the former owner's open decisions are void.
         open = []
         now = fact.at
         given = givenBy.has(fact.owner)
@@ -272,7 +286,7 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
       const differs = found.some(d => d.actual === fact)
       return { entry, counts: state !== before, agrees: compares ? !differs : null, divergences: found, decides, state }
     },
-    /** `complete`: the run ended by itself, so that nothing may be left open. */
+    /** Returns the result. `complete`: the run ended by itself, so every decision still open is missing. */
     result(complete: boolean): Rerun {
       if (complete && last !== undefined) for (const one of open) missing(one, last)
       const inFlight = complete ? [] : open.map(e => e.fact).filter(fact => wants(aboutOf(fact)))
@@ -283,7 +297,10 @@ export function rerunPartition(make: () => OwnerBehaviour, wants: (id: string) =
 
 const isBefore = (a: Place, b: Place) => a.offset < b.offset
 
-/** Names of fields that are not the same, times aside. A record went through the codec; so does what is compared with it. */
+/**
+ * Names of the fields that differ, apart from times. The expected fact passes through the codec first, as the record
+ * did.
+ */
 function differing(expected: Fact, actual: Fact): string[] {
   if (isDeepStrictEqual(stripTimes(expected), stripTimes(actual))) return []
   const left = stripTimes(throughCodec(expected))

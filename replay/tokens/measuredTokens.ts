@@ -1,8 +1,9 @@
 /**
- * Measures how unsure the model was at each sampled token, by the best measure that is available.
+ * Measures how unsure the model was at each sampled token, by the best available measure.
  *
- * in   trajectories; a model, where entropies are to be computed        out  sampled tokens with a value in nats each
- * The measure is `entropy` where a model is given or the engine recorded the entropies of all trajectories, else `surprisal`.
+ * in   trajectories; a model, when entropies are to be computed        out  sampled tokens with a value in nats each
+ * The measure is `entropy` when a model is given or the engine recorded the entropies of all trajectories, else
+ * `surprisal`.
  * Invariant: all trajectories of one answer have the same measure.
  */
 import { existsSync } from 'node:fs'
@@ -16,9 +17,9 @@ import { modelEntropies } from './modelEntropies'
 import { type Measure, recordedEntropies, type SampledToken, sampledTokens } from './topTokens'
 
 export interface EntropyModel {
-  /** A directory of weights; true: the run's own weights that are still on this machine. */
+  /** Directory of the model that computes the entropies; true: the run's own weights that are still on this machine. */
   readonly model: string | true
-  /** A torch device. Default: cuda where torch finds it, else cpu. */
+  /** Torch device that computes the entropies. Default: cuda when torch finds it, else cpu. */
   readonly device?: string
 }
 
@@ -28,7 +29,10 @@ export interface MeasuredTokens {
   readonly tokens: readonly (readonly SampledToken[])[]
 }
 
-/** Without `by`, nothing is computed. @throws TroupeError replay.bad_entropy, replay.no_weights, replay.no_entropies, config.invalid */
+/**
+ * Measures all sampled tokens. Without `by`, no model is run and recorded values are used.
+ * @throws TroupeError replay.bad_entropy, replay.no_weights, replay.no_entropies, config.invalid
+ */
 export async function measuredTokens(
   recorded: RecordedRun,
   all: readonly Trajectory[],
@@ -41,7 +45,7 @@ export async function measuredTokens(
   }
 }
 
-/** Entropies that the engine recorded; undefined where one trajectory lacks them. */
+/** Entropies that the engine recorded, by trajectory; undefined when at least one trajectory lacks them. */
 function recordedByAll(all: readonly Trajectory[]): ReadonlyMap<string, readonly number[]> | undefined {
   const values = all.map(one => [one.id, recordedEntropies(one)] as const)
   const known = values.flatMap(([id, entropies]) => (entropies === undefined ? [] : [[id, entropies] as const]))
@@ -51,7 +55,7 @@ function recordedByAll(all: readonly Trajectory[]): ReadonlyMap<string, readonly
 async function computedEntropies(recorded: RecordedRun, all: readonly Trajectory[], { model, device }: EntropyModel) {
   const { temperature } = (await configOf(recorded)).rollout.sampling
   if (temperature <= 0)
-    throw badEntropy('the run sampled greedily: its distributions have no entropy', 'leave --with-model out')
+    throw badEntropy('the run sampled greedily, so its token distributions have no entropy', 'leave --with-model out')
   if (typeof model === 'string') {
     const directory = resolve(model)
     if (!existsSync(join(directory, 'config.json')))
@@ -71,7 +75,7 @@ async function computedEntropies(recorded: RecordedRun, all: readonly Trajectory
   return values
 }
 
-/** Directories of weights, each with the policy versions that it is the nearest to. */
+/** Maps each weights directory on disk to the policy versions that it is the nearest to. */
 async function directoriesOf(recorded: RecordedRun, versions: ReadonlySet<number>) {
   const directories = new Map<string, Set<number>>()
   for (const version of versions) {

@@ -1,7 +1,8 @@
 /**
- * Entropies of recorded tokens by a forward pass of a model, in a Python process that ends with the question.
+ * Computes the entropies of recorded tokens by a model's forward pass, in a Python process that ends with the call.
  *
- * in   trajectories, a directory of weights        out  an entropy in nats for each sampled token, in the order of sampling
+ * in   trajectories, a directory of weights        out  an entropy in nats for each sampled token, in the order of
+ * sampling
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -13,7 +14,7 @@ import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 const tailChars = 2000
 
-/** @throws TroupeError replay.no_entropies, with what the process said */
+/** Computes the entropies. @throws TroupeError replay.no_entropies, with the process's error output */
 export async function modelEntropies(
   all: readonly Trajectory[],
   directory: string,
@@ -33,10 +34,12 @@ export async function modelEntropies(
   child.stderr.on('data', chunk => {
     tail = `${tail}${chunk}`.slice(-tailChars)
   })
-  child.stdin.on('error', () => {}) // its end is told by 'close'
+  child.stdin.on('error', () => {}) // a broken pipe is reported by 'close'
   const closed = new Promise<string>(resolve => {
     child.once('error', error => resolve(error.message))
-    child.once('close', (code, signal) => resolve(code === 0 ? '' : `ended with ${signal ?? code}: ${tail.trim()}`))
+    child.once('close', (code, signal) =>
+      resolve(code === 0 ? '' : `its process ended with ${signal ?? code}: ${tail.trim()}`),
+    )
   })
   const found = new Map<string, readonly number[]>()
   const reading = (async () => {
@@ -65,6 +68,6 @@ const noEntropies = (directory: string, why: string) =>
   new TroupeError('replay.no_entropies', {
     boundary: 'replay',
     retriable: false,
-    message: `the model in ${directory} gave no entropies: ${why}`,
-    hint: 'name the directory of a model with the vocabulary of the run: --with-model DIR',
+    message: `the model in ${directory} computed no entropies: ${why}`,
+    hint: 'give a model with the vocabulary of the run: --with-model DIR',
   })

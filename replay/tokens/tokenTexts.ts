@@ -1,8 +1,8 @@
 /**
- * What single tokens say, for people: from the tokenizer.json of a run's model.
+ * Translates single token ids to text for people, by the tokenizer.json of a run's model.
  *
- * in   a directory with tokenizer.json        out  the text of a token id, or undefined where it is not known
- * Invariant: for showing only. What is trained on are the recorded ids; nothing is ever tokenised here.
+ * in   a directory with tokenizer.json        out  the text of a token id, or undefined when it is not known
+ * Invariant: the texts are for display only. Training uses the recorded ids; nothing is ever tokenised here.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,7 +16,7 @@ interface TokenizerFile {
   readonly added_tokens?: readonly { readonly id: number; readonly content: string }[]
 }
 
-/** Where the run's tokenizer may lie: its own model, the recipe's, the weights that it published. */
+/** Directories that may hold the run's tokenizer: its own model, the recipe's model, the weights that it published. */
 export async function modelDirectories(recorded: RecordedRun): Promise<readonly string[]> {
   const published = await factsOf(recorded, 'learner', ['weights.published'])
   const { recipe } = await recorded.started()
@@ -29,7 +29,7 @@ export async function modelDirectories(recorded: RecordedRun): Promise<readonly 
   ]
 }
 
-/** The first directory that has a tokenizer with a vocabulary by name; none: nothing is known. */
+/** Uses the first directory whose tokenizer has a vocabulary by name; without one, every text is undefined. */
 export function tokenTexts(directories: readonly string[]): TokenTexts {
   for (const directory of directories) {
     const path = join(directory, 'tokenizer.json')
@@ -46,7 +46,10 @@ export function tokenTexts(directories: readonly string[]): TokenTexts {
   return () => undefined
 }
 
-/** Byte-level BPE writes bytes as printable characters (GPT-2's table); other vocabularies stand as they are. */
+/**
+ * Decodes a vocabulary entry. Byte-level BPE writes bytes as printable characters (GPT-2's table); entries of other
+ * vocabularies are returned unchanged.
+ */
 function plain(text: string, bytes: ReadonlyMap<string, number>): string {
   const values: number[] = []
   for (const character of text) {

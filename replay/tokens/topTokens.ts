@@ -1,33 +1,37 @@
 /**
- * The tokens of a trajectory at which the model was least sure (arXiv 2508.20722 §5.4 looks at the top 20 % by entropy).
+ * Finds the tokens of a trajectory at which the model was least sure (arXiv 2508.20722 §5.4 studies the top 20 % by
+ * entropy).
  *
- * in   a trajectory's sampled tokens, a value for each        out  which are among the top of their trajectory; a table over many
- * The value is the entropy of the distribution that the token was drawn from, where the engine recorded it or a model gives it; else the surprisal of the
- * token that was drawn, −log p. Surprisal is what of the entropy a single draw shows: its mean is the entropy, but a sure
- * distribution that was drawn against stands out, and an unsure one that gave its likeliest token does not.
+ * in   a trajectory's sampled tokens, a value for each        out  which are among the top of their trajectory; a table
+ * over many
+ * The value is the entropy of the distribution that the token was drawn from, if the engine recorded it or a model
+ * computes
+ * it; else the surprisal of the drawn token, −log p. Surprisal estimates entropy from one draw: its mean is the
+ * entropy,
+ * but an unlikely token from a sure distribution scores high, and the likeliest token of an unsure one scores low.
  */
 import type { TrajectoryFact, TurnCompleted, TurnInterrupted } from '../../messages/facts'
 import { factsIn, type Trajectory } from '../trajectories/trajectory'
 
 export type Measure = 'entropy' | 'surprisal'
 
-/** A sampled token, with where it stands. */
+/** A sampled token with its position. */
 export interface SampledToken {
   readonly token: number
   readonly turn: number
-  /** In its turn, attempts that were interrupted included. */
+  /** Index of the token in its turn; interrupted attempts at the turn count too. */
   readonly position: number
-  /** nats */
+  /** entropy or surprisal, nats */
   readonly value: number
 }
 
 interface TokenRow {
   readonly token: number
-  /** How often it is among the top of its trajectory, and how often it was sampled at all. */
+  /** Number of times that the token is among the top of its trajectory, and number of times that it was sampled. */
   readonly top: number
   readonly sampled: number
   readonly meanValue: number
-  /** Of those at the top: right after a tool response. */
+  /** Number of top occurrences that come right after a tool response. */
   readonly afterTool: number
 }
 
@@ -35,19 +39,24 @@ export interface TopTable {
   readonly trajectories: number
   readonly sampled: number
   readonly top: number
-  /** Sampled tokens right after a tool response, and those of them at the top. */
+  /** Number of sampled tokens right after a tool response, and how many of them are among the top. */
   readonly afterTool: number
   readonly topAfterTool: number
   readonly meanValue: number
   readonly meanTopValue: number
-  /** Most frequent first. */
+  /** One row a token, the most frequent first. */
   readonly rows: readonly TokenRow[]
 }
 
-/** The first tokens of a turn that follows a tool's answer: where the paper finds reflection on it. */
+/**
+ * Number of tokens at the start of a turn that count as "after a tool response": where the paper finds reflection on
+ * it.
+ */
 export const afterToolTokens = 10
 
-/** As the engine recorded them, in the order of sampling; undefined unless it did so for every token. */
+/**
+ * Entropies that the engine recorded, in the order of sampling; undefined when it did not record one for every token.
+ */
 export function recordedEntropies(trajectory: Trajectory): readonly number[] | undefined {
   const values: number[] = []
   for (const fact of factsIn(trajectory)) {
@@ -59,7 +68,9 @@ export function recordedEntropies(trajectory: Trajectory): readonly number[] | u
   return values
 }
 
-/** In the order in which they were sampled. `values`: one a token; default the surprisal of each. */
+/**
+ * Returns the sampled tokens in the order of sampling. `values`: one for each token; default: each token's surprisal.
+ */
 export function sampledTokens(trajectory: Trajectory, values?: readonly number[]): readonly SampledToken[] {
   const tokens: SampledToken[] = []
   let turn = -1
@@ -85,7 +96,11 @@ export function sampledTokens(trajectory: Trajectory, values?: readonly number[]
   return tokens
 }
 
-/** Indices of the `share` of highest value; of equal values the earlier. A token that was sure is never among them. */
+/**
+ * Returns the indices of the `share` of tokens with the highest values; ties go to the earlier token. Tokens with value
+ * 0
+ * are never included.
+ */
 export function topOf(tokens: readonly SampledToken[], share: number): ReadonlySet<number> {
   const most = Math.ceil(share * tokens.length)
   const order = tokens.map((_, i) => i).filter(i => tokens[i]!.value > 0)
@@ -128,6 +143,6 @@ export function topTable(all: readonly (readonly SampledToken[])[], share: numbe
   }
 }
 
-/** Tells facts that carry sampled tokens; an interrupted turn carries those that came before its interruption. */
+/** Type guard for facts that carry sampled tokens; an interrupted turn carries the tokens before its interruption. */
 const isSampled = (fact: { readonly type: string }): fact is TurnCompleted | TurnInterrupted =>
   fact.type === 'turn.completed' || fact.type === 'turn.interrupted'

@@ -7,31 +7,34 @@
 import { type AssembledSequence, assembleSequence } from '../../kernels'
 import { factsIn, selectionOf, type Trajectory } from './trajectory'
 
-/** Tokens before and after the difference that `window` holds. */
+/** Number of tokens in `window` before the difference, and from it on. */
 export const windowTokens = 8
 
 export interface TokenDifference {
-  /** Number of tokens that both begin with. */
+  /** Number of equal tokens at the start of both sequences. */
   readonly common: number
   readonly a: TokenSide
   readonly b: TokenSide
 }
 
 export interface TokenSide {
-  /** Length of the whole sequence. */
+  /** Number of tokens of the whole sequence. */
   readonly tokens: number
-  /** `prompt`, `turn N`, or `tool response after turn N`; `end`: the sequence has no token there. */
+  /**
+   * Part of the sequence that differs: `prompt`, `turn N`, or `tool response after turn N`; `end`: the sequence ended
+   * there.
+   */
   readonly where: string
-  /** null: the sequence has no token there. */
+  /** Token id at the difference; null when the sequence ended there. */
   readonly token: number | null
-  /** Natural log; null: the token was not sampled. */
+  /** Natural-log probability of that token; null when it was not sampled. */
   readonly logprob: number | null
   readonly policyVersion: number | null
-  /** Up to 8 tokens before the difference, and 8 from it on. */
+  /** Token ids around the difference: up to 8 before it, and 8 from it on. */
   readonly window: readonly number[]
 }
 
-/** null: every token is the same. */
+/** Compares the token ids of two trajectories; null when all are equal. */
 export function diffTrajectories(a: Trajectory, b: Trajectory): TokenDifference | null {
   const [left, right] = [sequenceOf(a), sequenceOf(b)]
   const shorter = Math.min(left.tokens.length, right.tokens.length)
@@ -41,7 +44,7 @@ export function diffTrajectories(a: Trajectory, b: Trajectory): TokenDifference 
   return { common, a: sideOf(left, common), b: sideOf(right, common) }
 }
 
-/** How a trajectory ended, as one flat object. */
+/** Describes how a trajectory ended, as one flat object. */
 export const endingOf = (trajectory: Trajectory) => ({
   trajectory: trajectory.id,
   outcome: trajectory.finished?.outcome ?? 'running',
@@ -53,7 +56,7 @@ export const endingOf = (trajectory: Trajectory) => ({
 })
 
 interface Span {
-  /** Index of the first token behind it. */
+  /** Index of the first token after the span. */
   readonly end: number
   readonly where: string
 }
@@ -65,7 +68,7 @@ const sequenceOf = (trajectory: Trajectory): Sequence => ({
   spans: spansOf(trajectory),
 })
 
-/** Stretches of the sequence with the fact that each comes from. */
+/** Splits the sequence into spans, each with the fact that it comes from. */
 function spansOf(trajectory: Trajectory): readonly Span[] {
   const spans: Span[] = []
   let end = 0

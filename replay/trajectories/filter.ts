@@ -1,38 +1,39 @@
 /**
- * Lists the trajectories of a run that a filter accepts.
+ * Lists the trajectories of a run that match a filter.
  *
- * in   a recorded run, a filter        out  one summary a trajectory, in the order of `rollout.requested`, partition by partition
- * Invariant: summaries come from the run's index; the log itself is read only where the filter looks for a text.
+ * in   a recorded run, a filter        out  one summary a trajectory, in the order of `rollout.requested`, partition by
+ * partition
+ * Invariant: summaries come from the run's index; the log itself is read only when the filter contains a text.
  */
 import type { RecordedRun } from '../log/recordedRun'
 import { replayError } from '../replayError'
 import { type TrajectorySummary, trajectorySummaries, withText } from './summaries'
 
-/** Every field that is given must hold. */
+/** Conditions on a trajectory. It must meet all that are set. */
 export interface TrajectoryFilter {
   readonly status?: TrajectorySummary['status']
   readonly purpose?: 'train' | 'eval' | 'fork' | 'chat'
-  /** A comparison as text: `>0`, `<0.5`, `>=1`, `=1`; `none` accepts trajectories without a reward. */
+  /** Comparison with the reward, as text: `>0`, `<0.5`, `>=1`, `=1`; `none` accepts trajectories without a reward. */
   readonly reward?: string
-  /** The optimizer step that it was requested for. */
+  /** Optimizer step that the rollout was requested for. */
   readonly step?: number
-  /** A policy version that sampled at least one of its tokens. */
+  /** Policy version that sampled at least one of the trajectory's tokens. */
   readonly policy?: number
   readonly group?: string
   readonly task?: string
   readonly selection?: 'kept' | 'dropped' | 'rejected'
-  /** true: at least one tool call failed. */
+  /** true: accepts trajectories with at least one failed tool call. */
   readonly toolErrors?: boolean
-  /** true: more than one turn. */
+  /** true: accepts trajectories of more than one turn. */
   readonly multiTurn?: boolean
-  /** A text in the task, a turn, a call or its result; upper and lower case are equal. */
+  /** Text that occurs in the task, a turn, a tool call or its result; case does not matter. */
   readonly text?: string
-  /** Earliest and latest `rollout.requested`, ms since 1970. */
+  /** Earliest and latest time of `rollout.requested`, ms since 1970. */
   readonly since?: number
   readonly until?: number
 }
 
-/** @throws TroupeError replay.bad_filter, before the log is read */
+/** Lists the matching trajectories. @throws TroupeError replay.bad_filter, before the log is read */
 export async function listTrajectories(
   recorded: RecordedRun,
   filter: TrajectoryFilter = {},
@@ -50,7 +51,7 @@ const known = {
   selection: ['kept', 'dropped', 'rejected'],
 } as const
 
-/** The filter without its text, as a predicate. @throws TroupeError replay.bad_filter */
+/** Compiles the filter, except its text, to a predicate. @throws TroupeError replay.bad_filter */
 function acceptedBy(filter: TrajectoryFilter): (one: TrajectorySummary) => boolean {
   const reward = filter.reward === undefined ? undefined : rewardTest(filter.reward)
   for (const name of ['status', 'purpose', 'selection'] as const) {
@@ -90,4 +91,4 @@ function rewardTest(text: string): (reward: number | null) => boolean {
 }
 
 const badFilter = (what: string, accepted: string) =>
-  replayError('bad_filter', `${what} is no filter`, `write ${accepted}`)
+  replayError('bad_filter', `${what} is not a valid filter`, `write ${accepted}`)

@@ -1,7 +1,8 @@
 /**
- * Groups out of a run's log, as the grouper saw them when it decided.
+ * Reads groups from a run's log as the grouper saw them when it decided.
  *
- * in   trajectories that count        out  members with rewards and counts, and the options that they were chosen with
+ * in   trajectories that count        out  members with rewards and counts, and the options that they were selected
+ * with
  */
 
 import { type RecipeConfig, selectionOf } from '../../config'
@@ -10,7 +11,7 @@ import type { GroupId } from '../../messages/ids'
 import { deriveSeed } from '../../runtime/effects'
 import type { Trajectory } from './trajectory'
 
-/** Those with a reward; of a closed group those that were waited for. */
+/** Returns the members that have a reward; for a closed group, only those that the grouper waited for. */
 export function rewardedMembers(members: readonly Trajectory[]): readonly GroupMember[] {
   const closed = members.find(m => m.closed !== null)?.closed
   return members.flatMap(({ request: { member }, finished, reward }) => {
@@ -21,7 +22,7 @@ export function rewardedMembers(members: readonly Trajectory[]): readonly GroupM
   })
 }
 
-/** Of a group whose rollouts may write `responseTokens`. */
+/** Returns the selection's options for a group whose rollouts may sample up to `responseTokens` tokens. */
 export const selectionOptions = (config: RecipeConfig, group: GroupId, responseTokens: number): SelectionOptions => ({
   ...overlongWithin(selectionOf(config), responseTokens),
   seed: deriveSeed(config.seed, 'select', group),

@@ -1,6 +1,6 @@
 /**
- * Which trajectory or group a person meant: an exact id, else the only one that begins, ends, or goes on like it.
- * Invariant: nothing is guessed: what fits several is refused with the list.
+ * Resolves the id that a person typed: an exact id, else the only id that begins with, ends with or contains the text.
+ * Invariant: nothing is guessed: text that fits several ids is refused with their list.
  */
 import { groupOf, type TrajectoryId } from '../../messages/ids'
 import { TroupeError } from '../../runtime/errors'
@@ -9,7 +9,7 @@ import { indexOf } from '../trajectoryIndex/trajectoryIndex'
 
 const listed = 8
 
-/** @throws TroupeError replay.no_match, replay.ambiguous */
+/** Returns the id that `asked` names. @throws TroupeError replay.no_match, replay.ambiguous */
 export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kind = 'trajectory'): T {
   const all = [...new Set(ids)]
   const exact = all.find(id => id === asked)
@@ -27,12 +27,15 @@ export function resolveId<T extends string>(asked: string, ids: Iterable<T>, kin
   throw new TroupeError('replay.no_match', {
     boundary: 'replay',
     retriable: false,
-    message: `no ${kind} matches '${asked}'; the run has ${all.length}`,
-    hint: '`troupe replay ls` lists them',
+    message: `no ${kind} matches '${asked}'; the run has ${all.length} to choose from`,
+    hint: '`troupe replay ls` lists the ids',
   })
 }
 
-/** Whatever was meant: a trajectory (`s0001.0000/3`), a whole group (`s0001.0000`), or all groups of a step (`s0001`). */
+/**
+ * Returns a predicate for the trajectories that `asked` names: one trajectory (`s0001.0000/3`), a whole group
+ * (`s0001.0000`), or all groups of a step (`s0001`).
+ */
 export function resolveTarget(asked: string, trajectories: readonly TrajectoryId[]): (id: string) => boolean {
   const groups = new Set(trajectories.map(groupOf))
   if ((trajectories as readonly string[]).includes(asked)) return id => id === asked
@@ -49,7 +52,7 @@ export function resolveTarget(asked: string, trajectories: readonly TrajectoryId
   return id => id === one
 }
 
-/** Ids of all trajectories, in the order in which they were asked for. */
+/** Ids of all trajectories of a run, in the order in which they were requested. */
 export async function trajectoriesOf(recorded: RecordedRun): Promise<readonly TrajectoryId[]> {
   const index = await indexOf(recorded)
   const rows = Array.from({ length: index.size }, (_, i) => i)
@@ -61,7 +64,7 @@ function ambiguous(asked: string, near: readonly string[], kind: string): Troupe
   return new TroupeError('replay.ambiguous', {
     boundary: 'replay',
     retriable: false,
-    message: `'${asked}' fits ${near.length} ids: ${shown}${near.length > listed ? ', …' : ''}`,
+    message: `'${asked}' matches ${near.length} ids: ${shown}${near.length > listed ? ', …' : ''}`,
     hint: `write the whole id of the ${kind}`,
   })
 }

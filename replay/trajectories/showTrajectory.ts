@@ -1,8 +1,8 @@
 /**
- * All records of one trajectory, and the decision about its group, in the log's order.
+ * Reads all records of one trajectory, and the decision about its group, in the log's order.
  *
- * in   a recorded run, a trajectory        out  entries with their places; for each, whether the fold accepts it
- * Invariant: records of former owners and of attempts that were given up are listed too, with `counts: false`.
+ * in   a recorded run, a trajectory        out  entries with their positions; for each, whether the fold accepts it
+ * Invariant: records of former owners and of superseded attempts are listed too, with `counts: false`.
  */
 import { fence } from '../../actors/ownership/fencing'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
@@ -26,7 +26,7 @@ export interface ShownTrajectory {
 }
 
 /**
- * `asked`: a trajectory's id, or a part of it that only one trajectory has.
+ * Reads the trajectory that `asked` names: its id, or a part of it that only one trajectory has.
  * @throws TroupeError replay.no_match, replay.ambiguous
  */
 export async function showTrajectory(recorded: RecordedRun, asked: string): Promise<ShownTrajectory> {
@@ -37,7 +37,10 @@ export async function showTrajectory(recorded: RecordedRun, asked: string): Prom
   return { trajectory, entries: await entriesOf(recorded, trajectory) }
 }
 
-/** The trajectory whose record stands at a place `topic:partition:offset`. @throws TroupeError replay.no_trajectory, replay.bad_place */
+/**
+ * Returns the trajectory that the record at position `topic:partition:offset` belongs to.
+ * @throws TroupeError replay.no_trajectory, replay.bad_place
+ */
 export async function trajectoryAt(recorded: RecordedRun, at: string): Promise<TrajectoryId> {
   const { topic, partition, offset } = placeOf(at)
   let found: TrajectoryId | undefined
@@ -45,13 +48,13 @@ export async function trajectoryAt(recorded: RecordedRun, at: string): Promise<T
     if ('trajectory' in message) found = message.trajectory
   })
   if (found !== undefined) return found
-  throw noTrajectory(`${at} is a record of no trajectory`)
+  throw noTrajectory(`the record at ${at} belongs to no trajectory`)
 }
 
 export const noTrajectory = (message: string) =>
-  replayError('no_trajectory', message, '`troupe replay ls` lists them: `troupe replay show T`')
+  replayError('no_trajectory', message, '`troupe replay ls` lists the trajectories, `troupe replay show T` prints one')
 
-/** Types of which the fold keeps every record that it accepts: for these, acceptance is decided record by record. */
+/** Types of facts that the fold keeps one by one: for these, acceptance is decided for each record. */
 const kept: ReadonlySet<string> = new Set([
   ...['turn.completed', 'tool.completed', 'context.appended', 'rollout.finished', 'reward.assigned'],
   ...['group.closed', 'group.selected', 'group.rejected'],

@@ -1,6 +1,6 @@
 /**
- * Trajectories out of a run's log: what `replay ls` lists and `replay show` prints. A projection; it can be made anew
- * from the facts at any time.
+ * Summarises the trajectories of a run's log: what `replay ls` lists and `replay show` prints. A projection: it can be
+ * recomputed from the facts at any time.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { TrajectoryFact } from '../../messages/facts'
@@ -16,7 +16,7 @@ export interface TrajectorySummary {
   readonly purpose: string
   readonly step: number
   readonly task: string
-  /** running until there is an outcome. */
+  /** Outcome of the rollout; running until it has one. */
   readonly status: 'running' | 'answered' | 'truncated' | 'failed'
   readonly reason: string
   readonly reward: number | null
@@ -24,17 +24,20 @@ export interface TrajectorySummary {
   readonly sampledTokens: number
   readonly toolCalls: number
   readonly toolErrors: number
-  /** Newest policy that sampled a token of it. */
+  /** Newest policy version that sampled one of the trajectory's tokens; null when none was sampled. */
   readonly policyVersion: number | null
-  /** All that did, ascending. */
+  /** All policy versions that sampled its tokens, ascending. */
   readonly policyVersions: readonly number[]
   readonly selection: 'kept' | 'dropped' | 'rejected' | null
   readonly advantage: number | null
-  /** ms since 1970, when it was asked for. */
+  /** Time of `rollout.requested`, ms since 1970. */
   readonly at: number
 }
 
-/** Reads all partitions and calls `take` with every fact but those of former owners and curricula, in each partition's order. */
+/**
+ * Reads all partitions and calls `take` with every fact, except facts of former owners and curricula, in each
+ * partition's order.
+ */
 export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) => void): Promise<void> {
   const partitions = await journal.partitionsOf('trajectories')
   const counts = fence()
@@ -46,7 +49,7 @@ export async function readFacts(journal: Journal, take: (fact: TrajectoryFact) =
   }
 }
 
-/** What a row of the index says; undefined where nobody is known to have asked for it. */
+/** Converts a row of the index to a summary; undefined when the log has no readable request of the trajectory. */
 export function summaryOfRow(row: Omit<Row, 'places' | 'group'>): TrajectorySummary | undefined {
   if (row.state === 'unasked' || row.state === 'unread') return undefined
   return {
@@ -69,13 +72,13 @@ export function summaryOfRow(row: Omit<Row, 'places' | 'group'>): TrajectorySumm
   }
 }
 
-/** Of all trajectories, in the order in which they were asked for, partition by partition. */
+/** Summaries of all trajectories, in the order in which they were requested, partition by partition. */
 export async function trajectorySummaries(recorded: RecordedRun): Promise<readonly TrajectorySummary[]> {
   const index = await indexOf(recorded)
   return Array.from({ length: index.size }, (_, i) => summaryOfRow(index.row(i))).filter(line => line !== undefined)
 }
 
-/** Those of `ids` in whose task, turns, calls or results `text` stands; case does not matter. */
+/** Returns those of `ids` whose task, turns, tool calls or results contain `text`; case does not matter. */
 export async function withText(
   recorded: RecordedRun,
   ids: ReadonlySet<string>,

@@ -1,5 +1,5 @@
 /**
- * The tool calls of a trajectory, each with its arguments and its result.
+ * Lists the tool calls of a trajectory, each with its arguments and its result.
  *
  * in   a trajectory        out  one record a finished call, in the log's order
  */
@@ -7,24 +7,24 @@ import type { ToolAsked } from '../../messages/facts'
 import { factsIn, type Trajectory } from './trajectory'
 
 export interface ToolCallRecord {
-  /** Counted from 0. */
+  /** Turn that made the call, counted from 0. */
   readonly turn: number
-  /** Position in its turn, counted from 0. */
+  /** Position of the call in its turn, counted from 0. */
   readonly call: number
   readonly tool: string
-  /** Empty where no executor was asked. */
+  /** Arguments of the call; empty when the call was never sent to an executor. */
   readonly arguments: Readonly<Record<string, unknown>>
-  /** ok, error, timeout, malformed or unknown-tool. */
+  /** Status of the call: ok, error, timeout, malformed or unknown-tool. */
   readonly status: string
   /** The result as the model was shown it. */
   readonly text: string
   readonly stdout: string
   readonly stderr: string
   readonly exitCode: number | null
-  /** Name of the signal that killed the code; absent: none did. */
+  /** Name of the signal that killed the code; absent when none did. */
   readonly signal?: string
   readonly wallMs: number
-  /** true: an executor ran it; false: it was malformed, or its tool is unknown. */
+  /** true: an executor ran the call; false: it was malformed, or its tool is unknown. */
   readonly ran: boolean
 }
 

@@ -1,8 +1,10 @@
 /**
- * Trajectories as the coordinator's fold sees them: each with the facts that the fold accepted, and how it ended.
+ * Reads trajectories as the coordinator's fold sees them: each with the facts that the fold accepted, and how it ended.
  *
- * in   a recorded run, which trajectories        out  for each its accepted facts, texts, end, reward and its group's decision
- * Invariant: the coordinator's `evolveRollout` decides, under the epoch of the partition, which facts are accepted. Stale
+ * in   a recorded run, which trajectories        out  for each its accepted facts, texts, end, reward and its group's
+ * decision
+ * Invariant: the coordinator's `evolveRollout` decides, under the epoch of the partition, which facts are accepted.
+ * Stale
  * attempts, repetitions and decisions of former owners are left out here as they were in the run.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
@@ -27,27 +29,31 @@ export interface Trajectory {
   readonly id: TrajectoryId
   readonly partition: number
   readonly request: RolloutRequested
-  /** Accepted facts in the log's order with their places, `rollout.requested` first. */
+  /** Accepted facts in the log's order with their positions, `rollout.requested` first. */
   readonly entries: readonly Entry[]
-  /** null: it has not finished. */
+  /** How the trajectory ended; null while it has not. */
   readonly finished: RolloutFinished | null
   readonly reward: RewardAssigned | null
-  /** null: its group is not closed. */
+  /** `group.closed` of its group; null while the group is open. */
   readonly closed: GroupClosed | null
-  /** null: its group is not decided. */
+  /** The grouper's decision about its group; null while the group is undecided. */
   readonly decision: GroupSelected | GroupRejected | null
-  /** Texts that the model wrote, one a finished turn. */
+  /** Texts that the model wrote, one for each finished turn. */
   readonly texts: readonly string[]
 }
 
-/** Accepted facts in the log's order. */
+/** Accepted facts of a trajectory, in the log's order. */
 export const factsIn = ({ entries }: Trajectory): readonly TrajectoryFact[] =>
   entries.map(e => e.message as TrajectoryFact)
 
 /** The response that the verifier grades. */
 export const responseOf = ({ texts }: Trajectory): string => texts.join('\n')
 
-/** What its group's selection decided about it; `advantage` is null unless it is kept, all are null while nothing is decided. */
+/**
+ * Returns what the group's selection decided about the trajectory. `advantage` is null unless the trajectory was kept;
+ * all
+ * fields are null while the group is undecided.
+ */
 export function selectionOf({ decision, request }: Trajectory) {
   if (decision === null) return { selection: null, advantage: null, penalty: null } as const
   if (decision.type === 'group.rejected') return { selection: 'rejected', advantage: null, penalty: null } as const
@@ -58,17 +64,24 @@ export function selectionOf({ decision, request }: Trajectory) {
 }
 
 /**
- * `asked`: an id, or a part that only one trajectory has.
+ * Reads the trajectory that `asked` names: an id, or a part of it that only one trajectory has.
  * @throws TroupeError replay.no_match, replay.ambiguous, replay.no_request
  */
 export async function readTrajectory(recorded: RecordedRun, asked: string): Promise<Trajectory> {
   const id = resolveId(asked, await trajectoriesOf(recorded))
   const [trajectory] = await readTrajectories(recorded, one => one === id)
   if (trajectory !== undefined) return trajectory
-  throw replayError('no_request', `the request of ${id} cannot be read`, '`troupe replay verify` names the record')
+  throw replayError(
+    'no_request',
+    `the record of ${id}'s rollout.requested cannot be read`,
+    '`troupe replay verify` names the unreadable record',
+  )
 }
 
-/** Trajectories in the order of their requests, partition by partition. A trajectory without a readable request is left out. */
+/**
+ * Reads trajectories in the order of their requests, partition by partition. A trajectory without a readable request is
+ * left out.
+ */
 export async function readTrajectories(
   recorded: RecordedRun,
   wants: (id: TrajectoryId) => boolean,
@@ -154,7 +167,7 @@ function decide(folding: Folding, entry: Entry, fact: GroupClosed | GroupSelecte
   trajectory.entries.push(entry)
 }
 
-/** The trajectories by their group. */
+/** Maps each group to its trajectories. */
 export function groupsOf(all: readonly Trajectory[]): ReadonlyMap<GroupId, readonly Trajectory[]> {
   const groups = new Map<GroupId, Trajectory[]>()
   for (const trajectory of all) {

@@ -1,18 +1,21 @@
 /**
- * A file of columns: a head in JSON, then numbers and texts by name, of which each can be looked at without the others.
+ * Writes and reads a column file: a JSON header, then arrays of numbers and texts by name, each readable without the
+ * others.
  *
- * in   a head, columns        out  bytes; and back, as views of them that copy nothing
- * Layout: 8 bytes magic, u32 format, u32 crc32 of all that follows, u32 bytes of the head, the head, then the columns that
- * it names, each on a multiple of 8 bytes, little-endian. A list of byte strings is two columns, `.ends` and `.bytes`; a
- * dictionary three, the words aside.
- * Invariant: bytes of another kind or format, or that are not those that were written, are read as undefined.
+ * in   a header, columns        out  bytes; and back, as views of the bytes that copy nothing
+ * Layout: 8 bytes magic, u32 format, u32 crc32 of everything after it, u32 length of the header in bytes, the header,
+ * then
+ * the columns that it names, each aligned to 8 bytes, little-endian. A list of byte strings takes two columns, `.ends`
+ * and
+ * `.bytes`; a dictionary takes three, not counting its words.
+ * Invariant: bytes with another magic or format, or a wrong checksum, are read as undefined.
  */
 import { crc32 } from 'node:zlib'
 
 export type Column = Uint8Array | Uint32Array | Float64Array
 
 export interface ColumnKind {
-  /** 8 characters. */
+  /** The file's first 8 characters, which identify its kind. */
   readonly magic: string
   readonly format: number
 }
@@ -24,7 +27,7 @@ export interface ColumnFile<H> {
   readonly f64: (name: string) => Float64Array
   readonly lists: (name: string) => (index: number) => Uint8Array
   readonly strings: (name: string) => (index: number) => string
-  /** Of a dictionary. */
+  /** Returns a function from row index to word, for the dictionary column `name`. */
   readonly words: (name: string) => (index: number) => string
 }
 
@@ -89,7 +92,7 @@ export function readColumns<H>({ magic, format }: ColumnKind, given: Buffer): Co
   return { head: head as H, u8, u32, f64, lists, strings, words }
 }
 
-/** The same bytes, with a Buffer's methods. */
+/** A Buffer over the same memory. */
 export const bytesOf = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
   Buffer.from(buffer as ArrayBuffer, byteOffset, byteLength)
 

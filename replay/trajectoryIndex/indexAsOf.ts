@@ -1,9 +1,10 @@
 /**
- * The index of a run as it stood at a record (`--at`), out of that of the whole run.
+ * Derives the index of a run as of a past record (`--at`) from the index of the whole run.
  *
- * in   the index of today, where the look ends        out  the one of then
- * Groups of which every record stands before the end are as they are today. The rows of those that were open are made anew from
- * their records before it, which are few; those that nobody had asked for are left out.
+ * in   today's index, the end offsets of `--at`        out  the index at that time
+ * Groups whose records all come before the end keep today's rows. The rows of groups that were open then are rebuilt
+ * from
+ * their records before the end, which are few; trajectories that had not been requested yet are left out.
  * Invariant: its rows equal those of a log that ends there.
  */
 import type { Place } from '../log/place'
@@ -36,7 +37,7 @@ export async function indexAsOf(recorded: RecordedRun, today: IndexView): Promis
     const spots = before(row.places)
     wanted.push(...spots)
     if (spots.length === 0) rows.rows.delete(row.id)
-    // In its place: rows stand in the order in which they were asked for.
+    // Inserted now, so that rows stay in the order of the requests.
     else rows.rows.set(row.id, newRow(row.id, rows.group(row.group.id)))
   }
   wanted.sort((a, b) => a.partition - b.partition || a.offset - b.offset)

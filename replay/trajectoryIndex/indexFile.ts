@@ -1,8 +1,9 @@
 /**
- * The index of a run as a file: a column a field, so that one row can be looked up without the rest.
+ * Stores the index of a run as a file with one column a field, so that one row can be read without the others.
  *
- * in   rows and what they were made from        out  bytes; and back, as a view that copies nothing until it is asked
- * Invariant: bytes of another format, or that are not those that were written, are no index: `readIndex` says undefined.
+ * in   rows and what they were built from        out  bytes; and back, as a view that copies nothing until a row is
+ * read
+ * Invariant: `readIndex` returns undefined for bytes of another format and for damaged bytes.
  */
 import type { GroupId, TrajectoryId } from '../../messages/ids'
 import type { Fault } from '../log/faults'
@@ -16,38 +17,41 @@ export interface IndexedPartition {
   readonly claims: readonly number[]
   readonly epoch: number
   readonly curriculum: number
-  /** What stood at the first and at the last place when it was made; null: nothing that could be read. */
+  /**
+   * Fingerprints of the partition's first and last record when the index was built; null when that record was
+   * unreadable.
+   */
   readonly first: string | null
   readonly last: string | null
 }
 
 export interface IndexHead {
-  /** Which log, for people. */
+  /** Name of the indexed log, for people. */
   readonly source: string
-  /** Of the message schemas that the facts were read under. */
+  /** Digest of the message schema versions that the facts were read under. */
   readonly schema: string
   readonly partitions: readonly IndexedPartition[]
-  /** What could not be read. */
+  /** Records that could not be read when the index was built. */
   readonly faults: readonly Fault[]
 }
 
 export interface IndexView {
   readonly head: IndexHead
   readonly size: number
-  /** Rows in the order in which they were asked for, for reading: without their places and groups. */
+  /** Returns a row by its index in request order, read-only, without its record positions and its group. */
   row(index: number): Omit<Row, 'places' | 'group'>
   id(index: number): TrajectoryId
   state(index: number): RowState
   find(id: string): number | undefined
-  /** Where its facts stand. */
+  /** Positions of the row's own facts in the log. */
   places(index: number): Places
-  /** Where the facts about its whole group stand. */
+  /** Positions of the facts about the row's whole group. */
   groupPlaces(index: number): Places
-  /** Rows to go on from. */
+  /** Copies all rows, so that newer records can be folded into them. */
   rows(): IndexRows
 }
 
-/** Raise the format with every change of the columns, or of what rows say. */
+/** Raise the format with every change of the columns or of the rows' meaning. */
 const kind = { magic: 'TRPINDEX', format: 2 }
 const states: readonly RowState[] = ['unasked', 'unread', 'running', 'answered', 'truncated', 'failed']
 const selections: readonly (RowSelection | null)[] = [null, 'kept', 'dropped', 'rejected']
@@ -106,14 +110,14 @@ export function writeIndex(rows: IndexRows, head: IndexHead): Buffer {
     toolCalls: number(r => r.toolCalls),
     toolErrors: number(r => r.toolErrors),
   }
-  // A NaN that was recorded is told from a field that is not there.
+  // A separate flag, because a recorded NaN is not the same as a missing reward.
   columns.rewarded = Uint8Array.from(all, r => (r.reward === null ? 0 : 1))
   columns.advantaged = Uint8Array.from(all, r => (r.advantage === null ? 0 : 1))
 
   return writeColumns(kind, head, columns)
 }
 
-/** undefined where the bytes are no index of this format: torn, changed, or of another version. */
+/** Opens an index. Returns undefined when the bytes are torn, changed, or of another format. */
 export function readIndex(given: Buffer): IndexView | undefined {
   const file = readColumns<IndexHead>(kind, given)
   if (file === undefined) return undefined
@@ -160,7 +164,7 @@ export function readIndex(given: Buffer): IndexView | undefined {
     return made
   }
 
-  /** Most rows have one of few lists: those share it. */
+  /** Most rows have one of few version lists, so equal lists are shared. */
   const versionLists = new Map<string, number[]>()
   const versionsOf = (i: number): number[] => {
     const packed = versions(i)
@@ -212,7 +216,7 @@ export function readIndex(given: Buffer): IndexView | undefined {
   }
 }
 
-/** The first row whose text ends behind `at`. */
+/** Returns the first row whose text ends after byte `at`. */
 function rowEndingAfter(ends: Uint32Array, at: number): number {
   let [low, high] = [0, ends.length - 1]
   while (low < high) {

@@ -1,12 +1,17 @@
 /**
- * Places in a log as few bytes: what stands in a run's index once a fact.
+ * Packs positions in a log into few bytes: an index holds one position for each fact of the run.
  *
  * in   partition and offset, in pairs        out  bytes; and back
- * Invariant: what is unpacked is what was packed, whatever the order. Bytes that are cut off give places too, and never throw.
+ * Invariant: unpacking returns the packed pairs in their order. Truncated bytes unpack to some positions and never
+ * throw.
  */
 import type { Places } from './rows'
 
-/** Offsets as differences, in bytes of 7 bits: of a pair, whether the partition is another, then which, then how far on. */
+/**
+ * Packs pairs as variable-length integers of 7 bits a byte: a flag for a changed partition, the partition if it
+ * changed, and
+ * the difference to the last offset.
+ */
 export function packPlaces(places: Places): Uint8Array {
   const bytes: number[] = []
   const put = (value: number): void => {

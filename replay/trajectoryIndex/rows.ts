@@ -1,9 +1,10 @@
 /**
- * The rows of the index of a run: of every trajectory what `replay ls` says of it, and where its records stand.
+ * Rows of a run's index: for every trajectory what `replay ls` shows of it, and the positions of its records.
  *
- * in   the records of `trajectories`, in each partition's order        out  a row a trajectory, in the order of asking
- * Invariant: rows follow from the records before `ends` alone, so rows that are kept and go on from there equal those
- * that are made anew. A decision of a former owner changes no row; its place is booked all the same.
+ * in   the records of `trajectories`, in each partition's order        out  a row a trajectory, in the order of the
+ * requests
+ * Invariant: rows follow from the records before `ends` alone, so stored rows that are extended equal rows that are
+ * rebuilt. A decision of a former owner changes no row, but its position is listed all the same.
  */
 import { curriculumAfter, isReplaced, noCurriculum } from '../../actors/ownership/fencing'
 import type { TrajectoryFact } from '../../messages/facts'
@@ -11,16 +12,16 @@ import { epoch, type GroupId, groupOf, memberOf, type TrajectoryId } from '../..
 import type { BusRecord } from '../../runtime/bus/bus'
 import type { Entry } from '../../runtime/journal/journal'
 
-/** unasked: only later facts of it are there. unread: it was asked for in a record that cannot be read. */
+/** unasked: the log has later facts of the trajectory, but no request. unread: its request cannot be read. */
 export type RowState = 'unasked' | 'unread' | 'running' | 'answered' | 'truncated' | 'failed'
 export type RowSelection = 'kept' | 'dropped' | 'rejected'
 
-/** Partition, offset, partition, offset, …, in the log's order. */
+/** Flat pairs: partition, offset, partition, offset, …, in the log's order. */
 export type Places = number[]
 
 export interface GroupRow {
   readonly id: GroupId
-  /** Of what was said about the whole group. */
+  /** Positions of the facts about the whole group. */
   readonly places: Places
   readonly members: Row[]
   decided: boolean
@@ -41,24 +42,24 @@ export interface Row {
   sampledTokens: number
   toolCalls: number
   toolErrors: number
-  /** Ascending. */
+  /** Policy versions that sampled tokens of the trajectory, ascending. */
   versions: number[]
   selection: RowSelection | null
   advantage: number | null
 }
 
-/** What of a partition stands in the rows: how far, and who claimed it when. */
+/** Progress of the index in one partition: the next offset to read, and the claims met so far. */
 export interface PartitionRows {
   next: number
-  /** `partition.claimed`, `scheduler.claimed` and `curriculum.claimed`. */
+  /** Offsets of `partition.claimed`, `scheduler.claimed` and `curriculum.claimed`. */
   readonly claims: number[]
-  /** The latest `partition.claimed`; -1 before the first. */
+  /** Offset of the latest `partition.claimed`; -1 before the first. */
   epoch: number
-  /** Epoch of the curriculum that counts; -1 before the first claim. */
+  /** Epoch of the curriculum whose requests count; -1 before the first claim. */
   curriculum: number
 }
 
-/** Facts of which a row says only where they stand. */
+/** Types of facts of which a row holds only the position. */
 const placedOnly: ReadonlySet<string> = new Set<TrajectoryFact['type']>([
   'partition.claimed',
   'scheduler.claimed',
@@ -79,7 +80,7 @@ export class IndexRows {
     return this.partitions[number]!
   }
 
-  /** Books where a record stands, by its headers; says whether it has to be unpacked as well. */
+  /** Lists a record's position by its headers alone. Returns true when the record must be decoded as well. */
   place({ headers, partition, offset }: BusRecord): boolean {
     const { type, trajectory } = headers
     if (type === 'partition.claimed' || type === 'scheduler.claimed') {
@@ -188,7 +189,7 @@ export class IndexRows {
 
 export const newGroup = (id: GroupId): GroupRow => ({ id, places: [], members: [], decided: false })
 
-/** Made a hundred thousand times at once: spreads would cost more than all the rest. */
+/** Written without spreads: up to a hundred thousand rows are made at once, and spreads would dominate the time. */
 export function newRow(id: TrajectoryId, group: GroupRow, places: Places = []): Row {
   return {
     id,
@@ -211,7 +212,7 @@ export function newRow(id: TrajectoryId, group: GroupRow, places: Places = []): 
   }
 }
 
-/** What stands in a header is text of anybody's. */
+/** Checks a header's text, since any client can write headers. */
 const isTrajectoryId = (text: string): text is TrajectoryId => /^[^/]+\/\d{1,9}$/.test(text)
 
 function addVersion(row: Row, version: number): void {

@@ -1,5 +1,5 @@
 /**
- * The records of some trajectories of a run, found by its index: a few reads where a look through the log takes seconds.
+ * Reads the records of some trajectories by the run's index: a few reads, where a scan of the log takes seconds.
  *
  * in   which trajectories        out  their facts, those about their groups, and every claim, in each partition's order
  */
@@ -10,7 +10,7 @@ import type { RecordedRun } from '../log/recordedRun'
 import type { IndexView } from './indexFile'
 import { indexOf } from './trajectoryIndex'
 
-/** Above this share of all records, reading everything in its order is quicker than picking. */
+/** Share of all records above which a full scan is quicker than reading single records. */
 const mostPicked = 0.2
 
 export async function scanTrajectories(
@@ -34,7 +34,7 @@ export async function scanTrajectories(
   })
 }
 
-/** undefined where there are too many to be picked. */
+/** Positions of the wanted trajectories' records; undefined when they are too many to be read one by one. */
 function placesOf(index: IndexView, wants: (id: TrajectoryId) => boolean): Omit<Place, 'topic'>[] | undefined {
   const { partitions } = index.head
   const records = partitions.reduce((sum, { oldest, next }) => sum + next - oldest, 0)

@@ -1,13 +1,16 @@
 /**
- * The index of a run's trajectories, kept between looks at it: `ls` of a large run, and one trajectory of it, without a
- * look through the log.
+ * The index of a run's trajectories, cached between commands, so that `ls` of a large run and `show` of one trajectory
+ * need
+ * not scan the log.
  *
- * in   a recorded run        out  its rows; beside them, in the user's cache, the file that the next look begins with
- * The file is a projection. It lies in the cache and not with the run, because replay writes nothing where a run is: that
- * may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never trusted blindly: what
- * stands at both ends of each partition must be what stood there, what could not be read must still not be, and what came
- * since is added. Whatever does not fit is dropped and made anew, and that is said on stderr.
- * Invariant: rows of a kept index that was extended equal the rows of the whole log.
+ * in   a recorded run        out  its rows; in the user's cache, the file that the next command starts from
+ * The file is a projection. It is kept in the cache and not with the run, because replay writes nothing to a run's
+ * directory:
+ * that may be an archive, read-only, or somebody else's; and a log on Kafka has no directory. It is never trusted
+ * blindly: the first and last record of each partition must be unchanged, unreadable records must still be unreadable,
+ * and
+ * newer records are added. A file that does not fit is dropped and rebuilt, with a notice on stderr.
+ * Invariant: rows of a cached index that was extended equal the rows of the whole log.
  */
 import { createHash } from 'node:crypto'
 import {
@@ -34,17 +37,17 @@ import { indexAsOf } from './indexAsOf'
 import { type IndexedPartition, type IndexView, readIndex, writeIndex } from './indexFile'
 import { IndexRows } from './rows'
 
-/** Logs of fewer records are read through in less than a tenth of a second. */
+/** Number of records from which an index is cached: a smaller log is scanned in less than a tenth of a second. */
 const keptFrom = 10_000
-/** Share of new records from which on the file is written again. */
+/** Share of new records from which the cached file is written again. */
 const rewrittenFrom = 0.05
 const maxFiles = 64
-/** With more faults than these, looking at each again takes longer than the whole. */
+/** Upper bound on the faults of a cached index; checking more of them again takes longer than a full scan. */
 const maxFaults = 256
 
 const made = new WeakMap<RecordedRun, Promise<IndexView>>()
 
-/** Of the run as it is looked at: with `--at`, as it stood then. */
+/** Returns the index of a run; with `--at`, the index as of that position. */
 export function indexOf(recorded: RecordedRun): Promise<IndexView> {
   let index = made.get(recorded)
   if (index === undefined) {
@@ -83,13 +86,13 @@ async function openIndex(recorded: RecordedRun): Promise<IndexView> {
   const isKept = isWorth && faults.length <= maxFaults && keep(path, bytes)
   if (isKept && view === undefined) {
     const seconds = ((performance.now() - began) / 1000).toFixed(1)
-    const why = kept.why === undefined ? 'index made' : `index made anew (${kept.why})`
+    const why = kept.why === undefined ? 'index made' : `index rebuilt (${kept.why})`
     recorded.notice(`${why}: ${rows.rows.size} trajectories, ${records} records, ${seconds} s`)
   }
   return readIndex(bytes)!
 }
 
-/** Adds what stands behind the rows; returns all that could not be read of the topic. */
+/** Folds the records that come after the rows into them; returns all unreadable records of the topic. */
 async function fold(recorded: RecordedRun, rows: IndexRows): Promise<readonly Fault[]> {
   const from = Array.from({ length: recorded.partitionsOf('trajectories') }, (_, p) => rows.partition(p).next)
   const ends = await recorded.scan(
@@ -110,7 +113,7 @@ async function endsOf(recorded: RecordedRun): Promise<Ends> {
   return Promise.all(partitions.map(p => recorded.bus.offsets(topic, p)))
 }
 
-/** The kept index, or why there is none that can be used; neither where there is no file. */
+/** Returns the cached index, or the reason why it cannot be used; neither when no file exists. */
 async function keptAt(
   path: string,
   recorded: RecordedRun,
@@ -127,20 +130,20 @@ async function keptAt(
   if (view === undefined) return { why: 'its file was torn, or of another version' }
   const { head } = view
   if (head.source !== source) return { why: 'its file was of another log' }
-  if (head.schema !== schema) return { why: 'facts have another schema since' }
-  if (head.partitions.length !== ends.length) return { why: 'the log has other partitions' }
+  if (head.schema !== schema) return { why: 'the schema of facts has changed since' }
+  if (head.partitions.length !== ends.length) return { why: 'the number of partitions has changed' }
   for (const [p, { oldest, next, first, last }] of head.partitions.entries()) {
     const now = ends[p]!
-    if (now.next < next) return { why: `the log ends before offset ${next} of partition ${p}` }
-    if (now.oldest !== oldest) return { why: `partition ${p} begins at another offset` }
+    if (now.next < next) return { why: `partition ${p} now ends before offset ${next}` }
+    if (now.oldest !== oldest) return { why: `partition ${p} now begins at another offset` }
     const [begins, ended] = [await fingerprint(recorded, p, oldest), await fingerprint(recorded, p, next - 1)]
-    if (begins !== first || ended !== last) return { why: `other records stand in partition ${p}` }
+    if (begins !== first || ended !== last) return { why: `the records of partition ${p} have changed` }
   }
   const changed = await changedFault(recorded, head.faults)
-  return changed === undefined ? { view } : { why: `${placeText(changed)} is not as it was` }
+  return changed === undefined ? { view } : { why: `the fault at ${placeText(changed)} has changed` }
 }
 
-/** What says that a record is still the one that it was. */
+/** Fingerprint that tells whether a record is unchanged: its timestamp and a crc32; null when it cannot be read. */
 async function fingerprint(recorded: RecordedRun, partition: number, offset: number): Promise<string | null> {
   if (offset < 0) return null
   const topic = topicOnBus(recorded.run, 'trajectories')
@@ -149,7 +152,9 @@ async function fingerprint(recorded: RecordedRun, partition: number, offset: num
   return `${record.timestamp} ${crc32(record.value, crc32(JSON.stringify([record.key, record.headers])))}`
 }
 
-/** A fault that is another now, or none: a blob came back, or a tail was written on. */
+/**
+ * Returns the first fault that has changed or gone, such as a blob that came back; undefined when all are as before.
+ */
 async function changedFault(recorded: RecordedRun, faults: readonly Fault[]): Promise<Fault | undefined> {
   const text = (fault: Fault) => JSON.stringify([placeText(fault), fault.kind, fault.message])
   for (const fault of faults) {
@@ -162,7 +167,7 @@ async function changedFault(recorded: RecordedRun, faults: readonly Fault[]): Pr
   return undefined
 }
 
-/** Whole or not at all. A cache that cannot be written is done without. */
+/** Writes the file atomically. Returns false when the cache cannot be written; the command then works without it. */
 function keep(path: string, bytes: Buffer): boolean {
   const beside = `${path}.${process.pid}`
   try {
@@ -177,7 +182,7 @@ function keep(path: string, bytes: Buffer): boolean {
   }
 }
 
-/** The indexes that were written longest ago make room. */
+/** Deletes the oldest indexes beyond `maxFiles`. */
 function prune(): void {
   const directory = indexDirectory()
   const files = readdirSync(directory).map(name => join(directory, name))
@@ -187,7 +192,7 @@ function prune(): void {
 
 const indexDirectory = (): string => join(troupeHome(), 'replay')
 
-/** Which log it is, without what its address may hold of secrets. */
+/** Names the log, without secrets that its address may contain. */
 function sourceOf({ address, run, files }: RecordedRun): string {
   if (!address.startsWith('kafka:')) return `lmdb:${realpathSync(files.log)}`
   const { brokers, settings } = parseKafkaAddress(address)

@@ -17,7 +17,7 @@ export function learnerChecks() {
   return {
     /** Number of steps that ended, completed or rejected. */
     ended: () => over.size,
-    /** `selected`: the kept trajectories of each group, by group. */
+    /** Checks the next fact. `selected`: the kept trajectories, by group. */
     take(
       fact: LearnerFact,
       offset: number,
@@ -32,22 +32,24 @@ export function learnerChecks() {
           if (started.has(fact.step)) return { ignored: 'step.started repeated or too late' }
           started.set(fact.step, new Set(fact.trajectories))
           const stray = fact.trajectories.find(t => selected.get(groupOf(t))?.has(t) !== true)
-          return stray === undefined ? {} : { problem: `step ${fact.step} trains on ${stray}, which was not kept` }
+          return stray === undefined
+            ? {}
+            : { problem: `step ${fact.step} trains on ${stray}, which its group's selection did not keep` }
         }
         case 'step.completed':
         case 'step.rejected':
           if (over.has(fact.step)) return { ignored: `${fact.type} repeated or too late` }
           over.add(fact.step)
-          if (!started.has(fact.step)) return { problem: `step ${fact.step} is over and was never started` }
+          if (!started.has(fact.step)) return { problem: `step ${fact.step} ended but never started` }
           return fact.step > 1 && !over.has(fact.step - 1)
-            ? { problem: `step ${fact.step} before ${fact.step - 1}` }
+            ? { problem: `step ${fact.step} ended before step ${fact.step - 1}` }
             : {}
         case 'weights.published': {
           const before = versions.get(fact.version)
           versions.set(fact.version, fact.digest)
           if (before === undefined) return {}
           if (before === fact.digest) return { ignored: 'weights.published repeated or too late' }
-          return { problem: `version ${fact.version} was published twice, with other weights` }
+          return { problem: `version ${fact.version} was published twice, with different weights` }
         }
         default:
           return {}

@@ -4,9 +4,9 @@
 import type { RunId, TrajectoryId } from '../../messages/ids'
 
 export interface Problem {
-  /** topic:partition:offset of the record. */
+  /** Position of the record: topic:partition:offset. */
   readonly place: string
-  /** A word for programs: gap, torn-tail, wrong-context, counted-twice, wrong-count, learner, … */
+  /** Kind of the problem, a word for programs: gap, torn-tail, wrong-context, counted-twice, wrong-count, learner, … */
   readonly kind: string
   readonly message: string
 }
@@ -15,12 +15,12 @@ export interface Verification {
   /** true: no problem was found. */
   readonly ok: boolean
   readonly run: RunId
-  /** Facts that were read from the topics runs, trajectories and learner. */
+  /** Number of facts that were read from the topics runs, trajectories and learner. */
   readonly facts: number
   readonly telemetry: number
-  /** Wall time of the verification. */
+  /** Wall time of the verification, in seconds. */
   readonly seconds: number
-  /** What the fold accepted: each of these exactly once. */
+  /** Numbers of facts that the fold accepted; each fact counts once. */
   readonly counted: {
     readonly trajectories: number
     readonly turns: number
@@ -35,7 +35,7 @@ export interface Verification {
   readonly sampledShare: number
   /** Number of facts that changed no state, by reason. */
   readonly ignored: Readonly<Record<string, number>>
-  /** Trajectories without `rollout.finished`. */
+  /** Ids of the trajectories without `rollout.finished`. */
   readonly running: readonly TrajectoryId[]
   /** Outcome and reason of `run.finished`; null while the run has not ended. */
   readonly outcome: string | null

@@ -1,8 +1,9 @@
 /**
  * Verifies the records of a run in one pass.
  *
- * in   entries with their records, in the log's order        out  problems with their places; counts of accepted facts
- * Invariant: the coordinator's and the grouper's own `evolve` decide which facts are accepted. A log that is sound here is
+ * in   entries with their records, in the log's order        out  problems with their positions; counts of accepted
+ * facts
+ * Invariant: the coordinator's and the grouper's own `evolve` decide which facts are accepted. A log that passes is
  * therefore the state that a resume would start from.
  */
 import { createHash } from 'node:crypto'
@@ -64,14 +65,15 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
   function identity(entry: Entry, { headers, key }: BusRecord): void {
     const { message } = entry
     const route = routeOf(message, run)
-    if (route.topic !== entry.topic) problem(entry, 'wrong-topic', `${message.type} belongs to '${route.topic}'`)
-    if (route.key !== key) problem(entry, 'wrong-key', `its key is '${key}', its message says '${route.key}'`)
-    if (headers.run !== run) problem(entry, 'wrong-run', `its header says run '${headers.run ?? ''}'`)
-    if (headers.type !== message.type) problem(entry, 'wrong-header', `its header says '${headers.type}'`)
+    if (route.topic !== entry.topic)
+      problem(entry, 'wrong-topic', `${message.type} belongs to the topic '${route.topic}'`)
+    if (route.key !== key) problem(entry, 'wrong-key', `its key is '${key}', but its message implies '${route.key}'`)
+    if (headers.run !== run) problem(entry, 'wrong-run', `its header names the run '${headers.run ?? ''}'`)
+    if (headers.type !== message.type) problem(entry, 'wrong-header', `its header names the type '${headers.type}'`)
     for (const name of ['trajectory', 'turn', 'call', 'attempt'] as const) {
       const said = (message as unknown as Record<string, unknown>)[name]
       if (said === undefined || said === null || String(said) === headers[name]) continue
-      problem(entry, 'wrong-header', `${name} is '${said}', its header says '${headers[name] ?? ''}'`)
+      problem(entry, 'wrong-header', `${name} is '${said}' in the message, but '${headers[name] ?? ''}' in the header`)
     }
     if (message.type !== 'rollout.requested') return
     if (message.trajectory !== `${message.group}/${message.member}`) {
@@ -89,7 +91,8 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       const group = 'group' in fact ? fact.group : groupOf(fact.trajectory)
       const home = homes.get(group)
       if (home === undefined) homes.set(group, entry.partition)
-      else if (home !== entry.partition) problem(entry, 'split-group', `${group} began in partition ${home}`)
+      else if (home !== entry.partition)
+        problem(entry, 'split-group', `the earlier facts of ${group} are in partition ${home}`)
     }
     const before = rolloutOf(state, fact)
     const origin = { topic: entry.topic, partition: entry.partition, offset: entry.offset }
@@ -125,7 +128,7 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       case 'turn.completed': {
         if (fact.type === 'turn.completed') onlyOnce(once.turns, `${fact.trajectory}#${fact.turn}`, 'turn')
         if (fact.tokens.length !== fact.logprobs.length) {
-          problem(entry, 'unequal-lengths', `${fact.tokens.length} tokens, ${fact.logprobs.length} logprobs`)
+          problem(entry, 'unequal-lengths', `${fact.tokens.length} tokens but ${fact.logprobs.length} logprobs`)
         }
         const covered = fact.segments.reduce((sum, s) => sum + s.end - s.start, 0)
         if (covered !== fact.tokens.length) {
@@ -149,7 +152,11 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
         const folded = { turns: after.texts.length, ...pick(after) }
         for (const name of ['turns', 'sampledTokens', 'toolCalls', 'toolErrors'] as const) {
           if (fact[name] !== folded[name])
-            problem(entry, 'wrong-count', `${name}: it says ${fact[name]}, the facts ${folded[name]}`)
+            problem(
+              entry,
+              'wrong-count',
+              `${name}: rollout.finished says ${fact[name]}, the facts sum to ${folded[name]}`,
+            )
         }
         return
       }
@@ -171,9 +178,9 @@ export function verifier(run: RunId, sampled: (trajectory: string) => boolean) {
       length += piece.length
       hash.update(new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength))
     }
-    if (length !== tokens) problem(entry, 'wrong-context', `asked with ${tokens} tokens, the facts hold ${length}`)
+    if (length !== tokens) problem(entry, 'wrong-context', `turn.asked says ${tokens} tokens, the facts hold ${length}`)
     else if (hash.digest('hex') !== digest)
-      problem(entry, 'wrong-context', `the facts hold other tokens than were asked with`)
+      problem(entry, 'wrong-context', `the facts hold other tokens than the digest in turn.asked says`)
   }
 
   return {

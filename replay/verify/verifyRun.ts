@@ -10,18 +10,22 @@ import type { Verification } from './verification'
 import { verifier } from './verifier'
 
 export interface VerifyOptions {
-  /** Share of the trajectories whose turn contexts are rebuilt, 0 to 1. Default 1. Their ids decide which. */
+  /**
+   * Share of the trajectories whose turn contexts are rebuilt, 0 to 1. Default 1. A trajectory's id decides whether it
+   * is
+   * in the sample.
+   */
   readonly sample?: number
 }
 
-/** Problems are in the result; the promise is rejected only where the log cannot be read at all. */
+/** Verifies the run. Problems are in the result; the promise is rejected only when the log cannot be read at all. */
 export async function verifyRun(recorded: RecordedRun, { sample = 1 }: VerifyOptions = {}): Promise<Verification> {
   const began = performance.now()
   const check = verifier(recorded.run, id => isSampled(id, sample))
   for (const topic of ['runs', 'trajectories', 'learner', 'telemetry'] as const) {
     await recorded.scan(topic, (entry, record) => check.take(entry, record))
   }
-  // The headers of a dead letter say everything that is needed; its value is not unpacked.
+  // A dead letter's headers contain all that is checked, so its value is not decoded.
   await recorded.scan('dead-letters', () => {}, check.deadLetter)
   return check.result(recorded.faults, (performance.now() - began) / 1000)
 }

@@ -20,7 +20,7 @@ export type Variant = (typeof variants)[number]
 export interface VariantResult {
   readonly outcome: 'selected' | 'whole' | 'rejected'
   readonly reason: string | null
-  /** The advantage of each kept member, by its number in the group. */
+  /** Advantage of each kept member, by its number in the group. */
   readonly advantages: Readonly<Record<number, number>>
   readonly keptPositives: number
   readonly keptNegatives: number
@@ -28,28 +28,30 @@ export interface VariantResult {
 
 export interface SelectionReport {
   readonly group: GroupId
-  /** Rollouts that the group was requested with. */
+  /** Number of rollouts that the group was requested with. */
   readonly size: number
   readonly seed: number
   readonly generator: string
-  /** Why the group was closed; null: it is open. */
+  /** Reason why the group was closed; null while it is open. */
   readonly closed: string | null
   readonly members: readonly (GroupMember & {
     readonly errorPenalty: number
     readonly formatPenalty: number
-    /** Probability weight in the paper's draw; null: the member is no positive. */
+    /** Probability weight of the member in the paper's draw of positives; null when the member is not a positive. */
     readonly weight: number | null
   })[]
   readonly variants: Readonly<Record<Variant, VariantResult>>
   /** The decision in the log; null while the group is undecided. */
   readonly recorded: (VariantResult & { readonly selection: string }) | null
-  /** true: today's code decides as recorded under the run's own selection. null: nothing is recorded. */
+  /** true: today's code under the run's own selection decides as recorded; null when no decision is recorded. */
   readonly agrees: boolean | null
 }
 
 /**
- * `asked`: a group, or a part of its id; a trajectory names its group. Members are selected by the recorded seed, so the
- * same log gives the same report. @throws TroupeError replay.no_match, replay.ambiguous, config.invalid
+ * Explains the group that `asked` names: a group, or a part of its id; a trajectory names its group. Members are
+ * selected by
+ * the recorded seed, so the same log gives the same report.
+ * @throws TroupeError replay.no_match, replay.ambiguous, config.invalid
  */
 export async function explainSelection(recorded: RecordedRun, asked: string): Promise<SelectionReport> {
   const groups = new Set((await trajectoriesOf(recorded)).map(groupOf))

@@ -1,11 +1,14 @@
 /**
- * A recorded trajectory under other limits: how far the record answers for it, and how it would have ended.
+ * Determines how a recorded trajectory would have ended under other limits, as far as the record can tell.
  *
- * in   a trajectory that counts, limits over its own        out  as it was | cut earlier | to be generated anew from a turn
- * The coordinator's own fold runs over the recorded facts with the limits changed. A smaller limit cuts what was sampled: the
- * same seed samples the same tokens up to there. Where the model would have been shown something else, or would have gone on,
- * the record has no answer, and that is what is said.
- * Invariant: nothing is guessed: what is `same` or `cut` follows from recorded tokens, texts and tool results alone.
+ * in   a trajectory that counts, the changed limits        out  as it was | cut earlier | to be generated anew from a
+ * turn
+ * The coordinator's own fold runs over the recorded facts with the limits changed. A smaller limit cuts what was
+ * sampled: the
+ * same seed samples the same tokens up to the cut. When the model would have been shown something else, or would have
+ * gone
+ * on, the record has no answer, and the outcome is `generate`.
+ * Invariant: nothing is guessed: `same` and `cut` follow from recorded tokens, texts and tool results alone.
  */
 import { answerTags, evolveRollout, newRollout, type Rollout, tokensLeft } from '../../actors/rollouts/rollout'
 import { parseToolCalls, resolveCalls } from '../../kernels'
@@ -23,20 +26,26 @@ export type LimitOutcome =
       readonly kind: 'cut'
       readonly finished: RolloutFinished
       readonly texts: readonly string[]
-      /** false: the last text was cut, and what its tokens say is not known here; it stands whole. */
+      /**
+       * false: the last turn was cut, but the text of its single tokens is unknown, so `texts` holds the turn's whole
+       * text.
+       */
       readonly textKnown: boolean
     }
   | { readonly kind: 'generate'; readonly fromTurn: number; readonly why: string }
 
 type Ended = Extract<LimitOutcome, { kind: 'cut' | 'generate' }>
 
-/** `change`: limits that are other than the recorded ones. `tokens`: what single tokens say, for a text that is cut. */
+/**
+ * Computes the outcome. `change`: limits that differ from the recorded ones. `tokens`: texts of single tokens, to cut a
+ * text.
+ */
 export function limitOutcome(trajectory: Trajectory, change: Partial<Limits>, tokens: TokenTexts): LimitOutcome {
   const { request, finished } = trajectory
   const { limits: was } = request
   const limits: Limits = { ...was, ...change }
   if (request.tokens.length + 1 > limits.contextTokens) {
-    return { kind: 'generate', fromTurn: 0, why: 'its prompt does not fit the context' }
+    return { kind: 'generate', fromTurn: 0, why: 'its prompt does not fit the context under the new limit' }
   }
   let rollout = newRollout({ ...request, limits })
   let textKnown = true
@@ -47,7 +56,7 @@ export function limitOutcome(trajectory: Trajectory, change: Partial<Limits>, to
     const other = fact.type === 'tool.completed' ? otherAnswer(fact, was, limits) : undefined
     if (other !== undefined) return { kind: 'generate', fromTurn: rollout.turn + 1, why: other }
     if (fact.type === 'turn.interrupted' && fact.tokens.length > tokensLeft(rollout)) {
-      // It had sampled more than there is to spend now; what that says was never decoded.
+      // The interrupted turn sampled more than the new budget allows; the text of these tokens was never decoded.
       rollout = endedByTokens(rollout, tokensLeft(rollout))
       textKnown = false
       break
@@ -56,16 +65,16 @@ export function limitOutcome(trajectory: Trajectory, change: Partial<Limits>, to
     rollout = evolveRollout(rollout, next, 'epoch' in next && next.epoch !== undefined ? next.epoch : epoch(-1))
     if (fact.type !== 'turn.completed' || rollout.phase !== 'tools') continue
     const otherCalls = callsDiffer(fact, request, was, limits)
-    if (otherCalls) return { kind: 'generate', fromTurn: rollout.turn + 1, why: 'other calls of a turn are made' }
+    if (otherCalls) return { kind: 'generate', fromTurn: rollout.turn + 1, why: 'a turn would make other calls' }
   }
-  // A turn that may sample nothing is not asked for.
+  // The coordinator asks for no turn that may not sample any token.
   if (rollout.phase === 'turn' && tokensLeft(rollout) < 1) rollout = endedByTokens(rollout, 0)
   return (
     ended(trajectory, rollout, textKnown, was, limits) ?? (finished === null ? { kind: 'running' } : { kind: 'same' })
   )
 }
 
-/** How it ends under these limits, where that is otherwise than recorded. */
+/** Returns how the trajectory ends under the new limits; undefined when it ends as recorded. */
 function ended(
   trajectory: Trajectory,
   rollout: Rollout,
@@ -78,7 +87,7 @@ function ended(
   if (ending === null) {
     if (finished?.outcome !== 'truncated') return undefined
     const fromTurn = rollout.phase === 'turn' ? rollout.turn : rollout.turn + 1
-    return { kind: 'generate', fromTurn, why: `it goes on: ${finished.reason} ended it` }
+    return { kind: 'generate', fromTurn, why: `it would go on: the limit on ${finished.reason} ended it` }
   }
   if (finished?.outcome === 'failed' && ending.outcome === 'failed') return undefined
   const counts = {
@@ -96,7 +105,9 @@ function ended(
     finished.sampledTokens === counts.sampledTokens
   if (sameEnd) {
     const wider = ending.outcome === 'truncated' && roomier(was, limits) && tokensLeft(rollout) > 0
-    return wider ? { kind: 'generate', fromTurn: rollout.turn, why: 'it goes on: tokens ended it' } : undefined
+    return wider
+      ? { kind: 'generate', fromTurn: rollout.turn, why: 'it would go on: the limit on tokens ended it' }
+      : undefined
   }
   const { id } = trajectory
   const how = { outcome: ending.outcome, reason: ending.reason }
@@ -114,7 +125,7 @@ function ended(
 const roomier = (was: Limits, now: Limits) =>
   now.contextTokens > was.contextTokens || now.responseTokens > was.responseTokens
 
-/** A turn that may sample `most` tokens: what of it is sampled all the same. */
+/** Cuts a recorded turn to its first `most` tokens; undefined when it has no more than that. */
 function cutTo(
   fact: TurnCompleted,
   most: number,
@@ -123,7 +134,7 @@ function cutTo(
   if (fact.tokens.length <= most) return undefined
   const kept = Math.max(0, most)
   const whole = [...fact.tokens].map(token => tokens(token))
-  // Token by token a text is only known where all of them together say what was recorded.
+  // A text can be cut between tokens only if the texts of its single tokens join to the recorded text.
   const known = whole.every(text => text !== undefined) && whole.join('') === fact.text
   const text = known ? whole.slice(0, kept).join('') : fact.text
   const cut = { tokens: fact.tokens.slice(0, kept), logprobs: fact.logprobs.slice(0, kept) }
@@ -137,21 +148,25 @@ const endedByTokens = (rollout: Rollout, sampled: number): Rollout => ({
   ending: { outcome: 'truncated', reason: 'tokens' },
 })
 
-/** Why the model would have been shown another answer of the tool. */
+/** Returns the reason why the model would have been shown another tool result; undefined when it would be the same. */
 function otherAnswer(fact: ToolCompleted, was: Limits, now: Limits): string | undefined {
   const length = [...fact.text].length
   const wasCut = length > was.toolResponseChars
   if (now.toolResponseChars < was.toolResponseChars && length > now.toolResponseChars) {
-    return `a tool's answer of ${wasCut ? `over ${was.toolResponseChars}` : length} characters is cut`
+    return `a tool's answer of ${wasCut ? `over ${was.toolResponseChars}` : length} characters would be cut`
   }
   if (now.toolResponseChars > was.toolResponseChars && wasCut) return "a tool's answer was cut"
   if (fact.executor === null || now.toolTimeoutMs === was.toolTimeoutMs) return undefined
   if (fact.status === 'timeout')
-    return now.toolTimeoutMs > was.toolTimeoutMs ? 'a call ran into its deadline' : 'a deadline is told to the model'
-  return fact.wallMs > now.toolTimeoutMs ? `a call took ${Math.round(fact.wallMs)} ms` : undefined
+    return now.toolTimeoutMs > was.toolTimeoutMs
+      ? 'a call ran into its deadline'
+      : 'the model would be told the new deadline'
+  return fact.wallMs > now.toolTimeoutMs
+    ? `a call took ${Math.round(fact.wallMs)} ms, over the new deadline`
+    : undefined
 }
 
-/** Whether another number of a turn's calls is made. */
+/** True when the turn would make a different number of tool calls under the new limits. */
 function callsDiffer(fact: TurnCompleted, { tools }: RolloutRequested, was: Limits, now: Limits): boolean {
   if (was.callsPerTurn === now.callsPerTurn) return false
   const { calls } = parseToolCalls(fact.text)

@@ -1,7 +1,7 @@
 /**
  * Opens the rewards of a recorded run again, in a sandbox of their own.
  *
- * in   the run's configuration; another recipe, place or deadline where the caller wants them
+ * in   the run's configuration; optionally another recipe, answer place or deadline
  * out  one grader, which grades each response by the reward that its task names
  */
 import type { Grader } from '../../actors/verification/verifierPort'
@@ -9,9 +9,9 @@ import type { RecipeConfig, RewardConfig } from '../../config'
 import { recipeCode } from '../log/recipeCode'
 import { replayError } from '../replayError'
 
-/** Deadline of one grade, including the start of the sandbox and the grades that wait before it. */
+/** Default deadline of one grade, in ms, including the start of the sandbox and the wait for earlier grades. */
 export const graderDeadlineMs = 60_000
-/** Responses that are handed to a grader at the same time. */
+/** Number of responses that are graded concurrently. */
 export const gradesAtOnce = 16
 
 export interface RecordedGrader {
@@ -20,12 +20,16 @@ export interface RecordedGrader {
   close(): Promise<void>
 }
 
-/** @throws TroupeError config.no_recipe, config.invalid. The grader itself throws replay.cannot_rescore for an unknown reward. */
+/**
+ * Opens the grader. @throws TroupeError config.no_recipe, config.invalid. The grader itself throws
+ * replay.cannot_rescore
+ * for an unknown reward.
+ */
 export async function openRecordedGrader(
   recorded: RecipeConfig,
   options: { readonly recipe?: string; readonly place?: RewardConfig['place']; readonly timeoutMs?: number } = {},
 ): Promise<RecordedGrader> {
-  // Loaded here: it takes a second that other questions need not wait for.
+  // Imported here: loading takes a second, which other replay commands should not spend.
   const { graderSandbox } =
     require('../../actors/verification/graderSandbox') as typeof import('../../actors/verification/graderSandbox')
   const { openGraders } =
@@ -47,7 +51,7 @@ export async function openRecordedGrader(
       if (grader !== undefined) return grader(ask, signal)
       throw replayError(
         'cannot_rescore',
-        `the reward '${ask.task.reward}' is not known here; give --recipe FILE or --grader FILE`,
+        `the reward '${ask.task.reward}' is not in the run's recipe; give --recipe FILE or --grader FILE`,
         'troupe replay rescore G',
       )
     },

@@ -1,8 +1,9 @@
 /**
- * Grades recorded responses again: by the run's rewards, by another recipe's, by a grader of the caller, or by arithmetic.
+ * Grades recorded responses again: by the run's rewards, another recipe's rewards, a caller's grader, or arithmetic.
  *
  * in   rewarded trajectories, how to grade them        out  for each the recorded and the new rewards
- * Invariant: a response is graded by the reward that its task names, unless a grader is given. Nothing is generated, and
+ * Invariant: a response is graded by the reward that its task names, unless a grader is given. Nothing is generated,
+ * and
  * the log is not changed.
  */
 import { opinionOn } from '../../actors/curriculum/tally'
@@ -18,17 +19,17 @@ import { readTrajectories, responseOf, type Trajectory } from '../trajectories/t
 import { graderDeadlineMs, gradesAtOnce, openRecordedGrader } from './recordedGrader'
 
 export interface RescoreOptions {
-  /** A trajectory, a group or a step, or a part of its id. Default: every rewarded trajectory. */
+  /** What to grade: a trajectory, a group or a step, or a part of its id. Default: every rewarded trajectory. */
   readonly target?: string
-  /** How often each response is graded. Default 1. */
+  /** Number of times that each response is graded. Default 1. */
   readonly times?: number
-  /** Where in the response the answer counts. Default: the recipe's. */
+  /** Part of the response in which the grader looks for the answer. Default: the recipe's. */
   readonly place?: RewardConfig['place']
-  /** Grades instead of the run's rewards. */
+  /** Grader to use in place of the run's rewards. */
   readonly grader?: Grader
-  /** Name or file of the recipe whose rewards grade. Default: the run's own. */
+  /** Name or file of the recipe whose rewards grade the responses. Default: the run's own. */
   readonly recipe?: string
-  /** true: by plain arithmetic; trajectories that arithmetic cannot grade are left out. */
+  /** true: grades by plain arithmetic; trajectories that arithmetic cannot grade are left out. */
   readonly arithmetic?: boolean
   /** Deadline of one grade, ms. Default: the larger of 60 s and, without `grader`, the recipe's reward.timeoutMs. */
   readonly timeoutMs?: number
@@ -37,10 +38,10 @@ export interface RescoreOptions {
 export interface Rescored {
   readonly trajectory: string
   readonly recorded: number
-  /** One reward for each time that the response was graded; empty where it could not be graded. */
+  /** One reward for each time that the response was graded; empty when it could not be graded. */
   readonly rewards: readonly number[]
   readonly mean: number | null
-  /** Unbiased standard deviation over the times; 0 for one. */
+  /** Unbiased standard deviation of `rewards`; 0 for a single one. */
   readonly deviation: number
   readonly answer: string
   readonly how: string
@@ -49,8 +50,10 @@ export interface Rescored {
 }
 
 /**
- * @throws TroupeError replay.no_match, replay.ambiguous; replay.cannot_rescore where no trajectory has a reward to compare
- * with, where a task names an unknown reward, or where the grader throws, returns no number or exceeds its deadline
+ * Grades the selected trajectories.
+ * @throws TroupeError replay.no_match, replay.ambiguous; replay.cannot_rescore when no trajectory has a reward to
+ * compare
+ * with, when a task names an unknown reward, or when the grader throws, returns no number or exceeds its deadline
  */
 export async function rescoreTrajectories(
   recorded: RecordedRun,
@@ -59,12 +62,13 @@ export async function rescoreTrajectories(
   const { target, grader: given } = options
   const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
   const rewarded = (await readTrajectories(recorded, wants)).filter(one => one.reward !== null)
-  if (rewarded.length === 0) throw cannotRescore('nothing there has a reward to compare with')
+  if (rewarded.length === 0) throw cannotRescore('no selected trajectory has a reward to compare with')
   if (options.arithmetic) return byArithmetic(rewarded)
   const config = await configOf(recorded)
   const opened = given === undefined ? await openRecordedGrader(config, options) : undefined
   try {
-    // The run's own graders keep this deadline themselves. On top of it come the sandbox's start and earlier answers.
+    // The run's own graders enforce the deadline themselves; on top of it come the sandbox's start and the grades
+    // before.
     const ownMs = options.timeoutMs ?? Math.max(graderDeadlineMs, given === undefined ? config.reward.timeoutMs : 0)
     const timeoutMs = given === undefined ? graderDeadlineMs + ownMs : ownMs
     const results: Rescored[] = []
@@ -90,7 +94,7 @@ function byArithmetic(rewarded: readonly Trajectory[]): readonly Rescored[] {
     return [{ trajectory: id, recorded, rewards: [now], mean: now, deviation: 0, answer, how: 'arithmetic', changed }]
   })
   if (results.length > 0) return results
-  throw cannotRescore('arithmetic can judge none of them: it needs numbers that the reward `math` had judged')
+  throw cannotRescore('arithmetic can judge none of them: it handles numbers that the reward `math` judged')
 }
 
 async function rescored(one: Trajectory, grader: Grader, times: number, timeoutMs: number): Promise<Rescored> {
@@ -105,7 +109,7 @@ async function rescored(one: Trajectory, grader: Grader, times: number, timeoutM
       if (rewards.length === 0) how = `${grade.how}: ${grade.why}`
       continue
     }
-    if (!Number.isFinite(grade?.reward)) throw cannotRescore(`the grader gave no finite reward for ${id}`)
+    if (!Number.isFinite(grade?.reward)) throw cannotRescore(`the grader returned no finite reward for ${id}`)
     rewards.push(grade.reward)
     answer = String(grade.answer ?? '')
     how = String(grade.how ?? '')
@@ -118,15 +122,15 @@ async function rescored(one: Trajectory, grader: Grader, times: number, timeoutM
   return { trajectory: id, recorded, rewards, mean, deviation, answer, how, changed }
 }
 
-/** Calls a grader of the caller with a deadline: it may hang, and throw anything. */
+/** Calls a caller's grader with a deadline, since such a grader may hang or throw anything. */
 async function graded(grader: Grader, ask: Parameters<Grader>[0], timeoutMs: number, id: string) {
   const late = new AbortController()
   const timer = setTimeout(() => late.abort(), timeoutMs)
   try {
     return await rejectOnAbort((async () => grader(ask, late.signal))(), late.signal)
   } catch (thrown) {
-    const why = late.signal.aborted ? `no grade within ${timeoutMs} ms` : asError(thrown).message
-    throw cannotRescore(`${id} could not be judged: ${why}`)
+    const why = late.signal.aborted ? `the grader did not answer within ${timeoutMs} ms` : asError(thrown).message
+    throw cannotRescore(`${id} could not be graded: ${why}`)
   } finally {
     clearTimeout(timer)
   }

@@ -1,8 +1,10 @@
 /**
- * What if the limits of a run had been others? Outcomes, rewards, selection and advantages beside the recorded ones.
+ * Computes how a run would have gone under other limits: outcomes, rewards, selection and advantages beside the
+ * recorded ones.
  *
  * in   recorded trajectories, limits in place of theirs
- * out  which trajectories end earlier and which would need a new generation; rewards of those that end otherwise, by the
+ * out  which trajectories end earlier and which would need a new generation; rewards of those that end otherwise, by
+ * the
  *      run's own graders; selection and advantages of each group
  * Invariant: a group with a member that would need a new generation is not decided, because its selection is unknown.
  */
@@ -19,7 +21,7 @@ import { groupsOf, readTrajectories, selectionOf, type Trajectory } from '../tra
 import { type LimitOutcome, type Limits, limitOutcome } from './limitOutcome'
 import { graderDeadlineMs, gradesAtOnce, openRecordedGrader, type RecordedGrader } from './recordedGrader'
 
-/** A trajectory under the other limits, beside the record. */
+/** Outcome of one trajectory under the other limits, beside the recorded one. */
 export interface LimitedLine {
   readonly trajectory: string
   readonly group: string
@@ -30,7 +32,7 @@ export interface LimitedLine {
   readonly turns: readonly [recorded: number, now: number | null]
   readonly sampledTokens: readonly [recorded: number, now: number | null]
   readonly reward: readonly [recorded: number | null, now: number | null]
-  /** kept, dropped or rejected; null: not decided, or not known. */
+  /** kept, dropped or rejected; null when the group was not decided, or its selection is unknown. */
   readonly selection: readonly [recorded: string | null, now: string | null]
   readonly advantage: readonly [recorded: number | null, now: number | null]
 }
@@ -41,9 +43,11 @@ export interface LimitsReport {
 }
 
 /**
- * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step, or a part of
+ * Replays the trajectories of `target` under the limits in `change`. `target`: a trajectory, a group or a step, or a
+ * part of
  * its id; undefined: all. Responses that would have been cut are graded again; no token is generated.
- * @throws TroupeError replay.no_limit where `change` is empty; replay.no_match, replay.ambiguous; those of `openRecordedGrader`
+ * @throws TroupeError replay.no_limit when `change` is empty; replay.no_match, replay.ambiguous; the errors of
+ * `openRecordedGrader`
  */
 export async function whatIfLimits(
   recorded: RecordedRun,
@@ -53,7 +57,7 @@ export async function whatIfLimits(
   if (Object.keys(change).length === 0) throw noLimit()
   const ids = await trajectoriesOf(recorded)
   const wants = target === undefined ? () => true : resolveTarget(target, ids)
-  // A selection needs every member of the group.
+  // Whole groups are read, because a selection needs every member.
   const groups = new Set(ids.filter(wants).map(groupOf))
   const all = await readTrajectories(recorded, id => groups.has(groupOf(id)))
   const config = await configOf(recorded)
@@ -61,7 +65,7 @@ export async function whatIfLimits(
   const deadlineMs = graderDeadlineMs + config.reward.timeoutMs
   let opened: Promise<RecordedGrader> | undefined
   const judge: Judge = async ({ request: { task } }, response) => {
-    // The promise is kept, not the grader: many trajectories ask at once.
+    // The promise is stored, not the grader, because many trajectories ask at once.
     opened ??= openRecordedGrader(config)
     const { grade } = await opened
     return (await grade({ response, truth: task.truth, task }, AbortSignal.timeout(deadlineMs))).reward
@@ -74,7 +78,7 @@ export async function whatIfLimits(
   }
 }
 
-/** The reward of a response; null: it has none. */
+/** Returns the reward of a response; null when it has none. */
 type Judge = (trajectory: Trajectory, response: string) => Promise<number | null>
 
 async function linesUnder(
@@ -124,7 +128,7 @@ async function linesUnder(
 const outcomeOf = ({ finished }: Trajectory): string =>
   finished === null ? 'running' : finished.outcome === 'truncated' ? `truncated (${finished.reason})` : finished.outcome
 
-/** The trajectory with its end under the new limits; a response that differs is graded again. */
+/** Returns the trajectory with its end under the new limits; a response that differs is graded again. */
 async function recast(trajectory: Trajectory, now: LimitOutcome, judge: Judge): Promise<Trajectory> {
   if (now.kind !== 'cut') return trajectory
   const response = now.texts.join('\n')
@@ -144,7 +148,11 @@ async function recast(trajectory: Trajectory, now: LimitOutcome, judge: Judge): 
 
 type Selected = { readonly selection: 'kept' | 'dropped' | 'rejected'; readonly advantage: number | null }
 
-/** The recipe's selection by member; undefined where the end of a member is unknown, or the group was never decided. */
+/**
+ * Applies the recipe's selection. Returns the result by member; undefined when the end of a member is unknown, or the
+ * group
+ * was never decided.
+ */
 function reselect(
   members: readonly Trajectory[],
   options: SelectionOptions,
@@ -185,7 +193,7 @@ function summaryOf(lines: readonly LimitedLine[], change: Partial<Limits>) {
     cut: count('cut'),
     generate: count('generate'),
     running: count('running'),
-    /** Means over the trajectories whose end is known: recorded, under the new limits. */
+    /** Mean reward over the trajectories whose end is known: recorded, then under the new limits. */
     meanReward: [mean(rewarded.map(l => l.reward[0]!)), mean(rewarded.map(l => l.reward[1]!))],
     truncatedShare: [share(0), share(1)],
     sampledTokens: [0, 1].map(side => known.reduce((sum, l) => sum + (l.sampledTokens[side] ?? 0), 0)),
@@ -197,4 +205,5 @@ function summaryOf(lines: readonly LimitedLine[], change: Partial<Limits>) {
   } as const
 }
 
-const noLimit = () => replayError('no_limit', 'no limit was given', 'as in --turns 5, or --response-tokens 4K')
+const noLimit = () =>
+  replayError('no_limit', 'no limit to change was given', 'give at least one, as in --turns 5 or --response-tokens 4K')

@@ -143,7 +143,7 @@ test('a large run on Kafka is listed by its index, which takes in what came sinc
   await withoutTopics(run)
   await write(5)
   const anew = await ls()
-  expect(anew.stderr).toContain('index made anew')
+  expect(anew.stderr).toContain('index rebuilt')
   expect(anew.stdout.trim().split('\n')).toHaveLength(1760)
 })
 

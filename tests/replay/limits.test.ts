@@ -198,12 +198,17 @@ test('however many are judged at once, one grader is opened for them', async () 
 
 test('a group with a member that needs a new generation is said not to be known', async () => {
   const { stdout } = await limits('s0001.0000', '--tool-response-chars', '30')
-  expect(stdout).toMatch(/s0001\.0000\/0 +needs a new generation from turn 1: a tool's answer of \d+ characters is cut/)
+  expect(stdout).toMatch(
+    /s0001\.0000\/0 +needs a new generation from turn 1: a tool's answer of \d+ characters would be cut/,
+  )
   expect(stdout).toContain('1 groups decided: 0 as recorded, 0 otherwise, 1 not known')
 })
 
 test('no limit, no target and no number are refused', async () => {
-  expect(await limits('--all')).toMatchObject({ code: 2, stderr: expect.stringContaining('no limit was given') })
+  expect(await limits('--all')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('no limit to change was given'),
+  })
   expect(await limits('--turns', '3')).toMatchObject({ code: 2, stderr: expect.stringContaining('no group was named') })
   expect(await limits('--all', '--turns', 'five')).toMatchObject({ code: 2, stderr: expect.stringContaining('4K') })
 })

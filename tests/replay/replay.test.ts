@@ -121,7 +121,7 @@ test('records that are gone are a gap with its offsets, and everything around it
   store.records.removeSync(keys[gone]!)
   await store.root.close()
 
-  const named = `trajectories:0:${first} gap: offsets ${first} to ${last} are not there`
+  const named = `trajectories:0:${first} gap: offsets ${first} to ${last} are missing`
   const bus = ['--bus', `lmdb:${at}`]
   const verified = await replay('verify', ...bus)
   expect({ code: verified.code, stdout: verified.stdout }).toMatchObject({
@@ -220,7 +220,7 @@ test('turns that a trajectory has not are said, a range that ends before it begi
 
 test('a type that no fact has is refused with the nearest one, instead of waited for', async () => {
   const { code, stderr } = await replay('follow', '--type', 'turn.complete')
-  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining("is 'turn.completed' meant?") })
+  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining("did you mean 'turn.completed'?") })
 })
 
 test('--at shows the run as it stood at a record', async () => {

@@ -88,8 +88,8 @@ test('a break stops where it holds, and the prompt prints fields, state and a ch
   expect(length).toBe('  undefined')
   expect(second).toMatch(/^break trajectories:0:560 +reward\.assigned/)
   expect(reward).toBe('  1')
-  expect(stderr).toContain("is 'reward' meant?")
-  expect(stderr).toContain('stopped: what comes after it was not replayed')
+  expect(stderr).toContain("did you mean 'reward'?")
+  expect(stderr).toContain('the replay was stopped here: later facts were not replayed')
 })
 
 test('at the end of a pipe every break is printed and nothing waits', async () => {
@@ -142,7 +142,7 @@ test('on a terminal it prompts, takes what is typed, and ends with q, Ctrl-C or 
 test('an expression that cannot be read, or names what no fact has, is refused before anything is read', async () => {
   const { code, stderr } = await piped('', '--all', '--break', 'typ == "x"')
   expect(code).toBe(2)
-  expect(stderr).toContain("no fact has a field 'typ'; is 'type' meant?")
+  expect(stderr).toContain("no fact has a field 'typ'; did you mean 'type'?")
   for (const text of ['', 'reward <', 'reward = 1', 'a.b', '[1', 'reward < 1 &&', 'constructor', '__proto__']) {
     expect(() => conditionOf(text)).toThrow(expect.objectContaining({ code: 'replay.bad_expression' }))
   }

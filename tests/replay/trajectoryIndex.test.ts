@@ -144,7 +144,7 @@ test('show by the index prints what show by the whole log does', async () => {
   expect(part.stdout).toBe(byIndex.stdout)
   const several = await replay(sound, 'show', '0007/5')
   expect(several.code).toBe(2)
-  expect(several.stderr).toContain('fits 4 ids: s0001.0007/5, s0002.0007/5, s0003.0007/5, s0004.0007/5')
+  expect(several.stderr).toContain('matches 4 ids: s0001.0007/5, s0002.0007/5, s0003.0007/5, s0004.0007/5')
 })
 
 test('what came since is in the list, and the file stays until that is much', async () => {
@@ -173,9 +173,9 @@ test('an index that is torn, or of another log, is made anew, and that is said',
   const bytes = readFileSync(file!)
   writeFileSync(file!, bytes.subarray(0, bytes.length - 100))
   const torn = await replay(other, 'ls', '--json', '--limit', '10000')
-  expect(torn.stderr).toContain('index made anew (its file was torn, or of another version)')
+  expect(torn.stderr).toContain('index rebuilt (its file was torn, or of another version)')
   expect(torn.stdout).toBe(first.stdout)
-  expect((await replay(other, 'ls', '--limit', '1', '--reindex')).stderr).toContain('made anew (--reindex)')
+  expect((await replay(other, 'ls', '--limit', '1', '--reindex')).stderr).toContain('index rebuilt (--reindex)')
 
   rmSync(logOf(other), { recursive: true })
   await withLog(other, async bus => {
@@ -184,7 +184,7 @@ test('an index that is torn, or of another log, is made anew, and that is said',
     await writeManyTrajectories(journal, { steps: 5, groups: 22, groupSize: 16 })
   })
   const replaced = await replay(other, 'ls', '--json', '--limit', '10000')
-  expect(replaced.stderr).toContain('other records stand in partition 0')
+  expect(replaced.stderr).toContain('the records of partition 0 have changed')
   expect(replaced.lines).toHaveLength(1760)
 })
 
@@ -208,7 +208,7 @@ test('what cannot be read is said with the index as without it, and a torn tail 
   await withLog(bad, bus => bus.append([{ ...newcomer('after'), partition: 1 }]))
   const third = await replay(bad, 'ls', '--json', '--limit', '10000')
   expect(third.lines).toHaveLength(1409)
-  expect(third.stderr).toMatch(/index made anew \(trajectories:1:\d+ is not as it was\)/)
+  expect(third.stderr).toMatch(/index rebuilt \(the fault at trajectories:1:\d+ has changed\)/)
   expect(third.stderr).toMatch(/trajectories:1:\d+ unreadable/)
 })
 

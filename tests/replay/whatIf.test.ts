@@ -84,11 +84,11 @@ test('a grader that never answers or throws ends with what it did; what it canno
     return replay('rescore', group, '--grader', file, '--json', ...more)
   }
   const mute = await by('() => new Promise(() => {})', '--timeout-ms', '50')
-  expect(mute).toMatchObject({ code: 2, stderr: expect.stringContaining('no grade within 50 ms') })
+  expect(mute).toMatchObject({ code: 2, stderr: expect.stringContaining('the grader did not answer within 50 ms') })
   const broken = await by("() => { throw new TypeError('no such field') }")
   expect(broken).toMatchObject({
     code: 2,
-    stderr: expect.stringMatching(/s\d+\.\d+\/\d+ could not be judged: no such/),
+    stderr: expect.stringMatching(/s\d+\.\d+\/\d+ could not be graded: no such/),
   })
   const some = await by(
     "({ response }) => ({ reward: response.length % 2 ? 1 : null, answer: '', how: 'h', why: 'w' })",
