@@ -22,7 +22,7 @@ import { createLog, type Log } from './log'
 import type { MetricsRegistry } from './metrics'
 
 export interface EmbedOptions {
-  /** `memory:`, `lmdb:DIRECTORY`, or an open bus, which the caller closes. */
+  /** `memory:`, `lmdb:DIRECTORY`, `kafka://HOST:PORT[,…]`, or an open bus, which the caller closes. */
   readonly bus: string | Bus
   /** Name of the run. It is part of the names of topics, `troupe.<run>.<topic>`, and of consumer groups. */
   readonly run: string
@@ -30,7 +30,7 @@ export interface EmbedOptions {
   readonly topics?: TopicsOnBus
   /** Partitions of new topics that are not single. Default 1. */
   readonly partitions?: number
-  /** Store for values larger than a record. Default: beside the log, or in memory; required for an open durable bus. */
+  /** Store for values larger than a record. Default: beside the log, or in memory; required for Kafka and for an open durable bus. */
   readonly blobs?: BlobStore
   readonly fx?: Effects
   /** Receives the actors' metrics: mailbox depths, waits, handling times, restarts, dead letters. */
@@ -81,10 +81,11 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
   const log = options.log ?? createLog(run, { level: process.env.TROUPE_LOG ?? 'warn' })
   const onFailed = options.onFailed ?? ((error: Error) => log.error({ err: error }, 'an actor was given up'))
   const given = typeof options.bus === 'string' ? undefined : options.bus
+  const blobs = options.blobs ?? (await blobsOf(options.bus))
   const bus = given ?? (await openBus(options.bus as string, { effects: fx }))
   let journal: Journal
   try {
-    journal = openJournal(bus, options.blobs ?? (await blobsOf(options.bus)), run, options.topics)
+    journal = openJournal(bus, blobs, run, options.topics)
     await journal.create(options.partitions ?? 1)
   } catch (thrown) {
     if (given === undefined) await bus.close()
@@ -151,14 +152,14 @@ export async function openTroupe(options: EmbedOptions): Promise<Embedded> {
 }
 
 async function blobsOf(bus: string | Bus): Promise<BlobStore> {
-  if (typeof bus === 'string') {
-    return bus.startsWith('lmdb:') ? openFileBlobs(join(bus.slice('lmdb:'.length), 'blobs')) : memoryBlobs()
-  }
-  if (bus.kind === 'memory') return memoryBlobs()
+  const kind = typeof bus === 'string' ? bus.slice(0, bus.indexOf(':')) : bus.kind
+  if (typeof bus === 'string' && kind === 'lmdb') return openFileBlobs(join(bus.slice('lmdb:'.length), 'blobs'))
+  // openBus refuses an address of any other kind.
+  if (kind === 'memory' || (typeof bus === 'string' && kind !== 'kafka')) return memoryBlobs()
   throw new TroupeError('config.no_blobs', {
     boundary: 'config',
     retriable: false,
-    message: `a ${bus.kind} bus needs a durable blob store: values larger than a record would be lost with the process`,
+    message: `a ${kind} bus needs a durable blob store: values larger than a record would be lost with the process`,
     hint: 'pass `blobs: await openFileBlobs(DIRECTORY)` with the bus',
   })
 }

@@ -139,6 +139,9 @@ test('a durable bus that the caller opened needs a place for large messages; by 
   const path = directory()
   const bus = await openLmdbBus({ directory: path, mode: 'write' })
   await expect(openTroupe({ bus, run: 'r', log })).rejects.toMatchObject({ code: 'config.no_blobs' })
+  // No broker is met: the address alone says that blobs would be lost.
+  const kafka = openTroupe({ bus: 'kafka://127.0.0.1:1', run: 'r', log })
+  await expect(kafka).rejects.toMatchObject({ code: 'config.no_blobs' })
   await bus.close()
   const large = { ...call(0), arguments: { text: 'x'.repeat(1_500_000) } }
   const first = await open({ bus: `lmdb:${path}` })
