@@ -1,9 +1,10 @@
 /**
- * `troupe exec --jsonl`: the sandbox alone, one call per line (DESIGN §9; line.ts has the format).
+ * `troupe exec --jsonl`: runs Python in the sandbox alone, one call per line (DESIGN §9; line.ts has the format).
  *
  * in   requests on stdin      out  one line on stdout for each, as they finish
- * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. Open work
- * (lines, and answers that wait to be written) is bounded in calls and bytes; stdin is not read beyond the bound.
+ * Invariant: every line that was read is answered, unless the reader of stdout goes away or a second signal comes. Open
+ * work
+ * (lines, and answers that wait to be written) is bounded in calls and bytes; above the bound, stdin is not read.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
@@ -21,12 +22,17 @@ interface ExecOptions {
   readonly maxOutput: number
 }
 
-/** An escape makes at most six bytes of JSON out of a byte of code; stdin may be as long again. */
+/**
+ * Upper bound on an input line, in bytes: JSON escapes turn a byte of code into at most six, and stdin may be as long
+ * as the code.
+ */
 const MAX_LINE_BYTES = 16 * MAX_CODE_BYTES
-/** Upper bound on all open lines, and on all waiting answers; a line is begun below it. */
+/**
+ * Upper bound on the bytes of all open lines, and on those of all waiting answers; a new line is started only below it.
+ */
 const MAX_OPEN_BYTES = 2 * MAX_LINE_BYTES
 
-/** Adds the command. Its action sets `process.exitCode` if that is not 0. */
+/** Adds the command to the program. Its action sets `process.exitCode` when the code is not 0. */
 export function registerExec(program: Command): void {
   program
     .command('exec')
@@ -34,16 +40,21 @@ export function registerExec(program: Command): void {
     .requiredOption('--jsonl', 'read {id, code, stdin?, timeoutMs?, memoryMb?, …} lines from stdin')
     .option(
       '--lanes <n>',
-      'calls that run at once (default: 60 a core, two a core at level none)',
+      'number of sandbox lanes: calls that run at once (default: 60 per core, 2 per core at level none)',
       wholeNumber(1, 4096),
     )
     .option(
       '--timeout-ms <ms>',
-      'deadline of a call whose line has none',
+      'deadline of a call whose line sets no timeoutMs',
       wholeNumber(1, 3_600_000),
       DEFAULT_TIMEOUT_MS,
     )
-    .option('--max-output <bytes>', 'captured bytes of each stream', wholeNumber(0, 1 << 26), DEFAULT_MAX_OUTPUT_BYTES)
+    .option(
+      '--max-output <bytes>',
+      'most bytes of stdout, and of stderr, to keep of a call',
+      wholeNumber(0, 1 << 26),
+      DEFAULT_MAX_OUTPUT_BYTES,
+    )
     .action(async (options: ExecOptions) => {
       const sandbox = await openSandbox(options.lanes === undefined ? {} : { lanes: options.lanes })
       try {
@@ -75,7 +86,7 @@ async function execLines(
   let openBytes = 0
   const write = async (line: string) => {
     if (signal.aborted || output.write(line)) return
-    await once(output, 'drain', { signal }).catch(() => undefined) // aborted: nobody reads it any more
+    await once(output, 'drain', { signal }).catch(() => undefined) // after an abort nobody reads the answer
   }
   const answer = async (line: ExecLine) => {
     try {

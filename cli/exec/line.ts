@@ -1,7 +1,8 @@
 /**
- * Format of one line of `exec --jsonl`, in and out (DESIGN §9).
+ * Parses and prints the lines of `exec --jsonl` (DESIGN §9).
  *
- * in   a line of text, or a result of the sandbox      out  a request, or the reason why it is rejected; a line to print
+ * in   a line of text, or a result of the sandbox      out  a request, or the reason why it is rejected; a line to
+ * print
  * Invariant: every line gets an answer, whatever it holds, with the line's own id if it has one.
  */
 import { distance } from 'fastest-levenshtein'
@@ -34,7 +35,7 @@ const FIELDS: Readonly<Record<string, { readonly is: (value: unknown) => boolean
   encoding: { is: value => value === 'utf8' || value === 'base64', what: '"utf8" or "base64"' },
 }
 const REQUIRED = ['id', 'code']
-/** Largest edit distance at which an unknown name counts as a misspelling of a known one. */
+/** Largest edit distance at which an unknown field counts as a misspelling of a known one. */
 const NEAR = 4
 
 export function parseExecLine(text: string): ExecLine | BadLine {
@@ -52,10 +53,10 @@ export function parseExecLine(text: string): ExecLine | BadLine {
   for (const [name, given] of Object.entries(fields)) {
     const field = Object.hasOwn(FIELDS, name) ? FIELDS[name] : undefined
     if (!field) return { id, reason: `unknown field ${JSON.stringify(name)}${nearest(name)}` }
-    // null means "not given", as many JSON writers use it.
+    // null counts as a missing field, as many JSON writers use it.
     const missing = given === null && !REQUIRED.includes(name)
     if (!missing && !field.is(given)) return { id, reason: `${name} must be ${field.what}` }
-    // Python would receive another character in its place.
+    // Python would receive a replacement character for text that is not valid Unicode.
     const wrong = isText(given) ? notUnicode(given as string) : undefined
     if (wrong) return { id: name === 'id' ? null : id, reason: `${name} must be Unicode text; ${wrong}` }
   }
@@ -65,7 +66,7 @@ export function parseExecLine(text: string): ExecLine | BadLine {
   return { id, request, encoding: encoding === 'base64' ? 'base64' : 'utf8' }
 }
 
-/** The answer to a line that never ran. */
+/** Prints the answer to a line that was rejected and never ran. */
 export function rejectedLine({ id, reason }: BadLine): string {
   const nothing = { stdout: '', stderr: '', stdoutBytes: 0, stderrBytes: 0, wallMs: 0, cpuMs: 0, maxRssBytes: 0 }
   return `${JSON.stringify({ id, status: 'rejected', exitCode: null, signal: null, ...nothing, reason })}\n`
@@ -93,5 +94,7 @@ function nearest(name: string): string {
   const [best] = Object.keys(FIELDS)
     .map(field => ({ field, far: distance(name.toLowerCase(), field.toLowerCase()) }))
     .sort((a, b) => a.far - b.far)
-  return best && best.far <= NEAR ? `; did you mean "${best.field}"?` : `; known are ${Object.keys(FIELDS).join(', ')}`
+  return best && best.far <= NEAR
+    ? `; did you mean "${best.field}"?`
+    : `; known fields: ${Object.keys(FIELDS).join(', ')}`
 }

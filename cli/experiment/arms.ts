@@ -1,5 +1,5 @@
 /**
- * Trains the arms of an experiment, each with every seed.
+ * Trains the arms of an experiment: each arm (variant) with every seed.
  *
  * in   the arms, and the recipe of each        out  their runs; figures, curves and data of the runs
  */
@@ -29,7 +29,7 @@ export async function trainArms<A extends { readonly arm: string }>(
   return runs
 }
 
-/** Values of a figure for one arm, by seed. */
+/** Values of one figure for one arm, in the order of the seeds. */
 export const figureOf = <T extends number | null>(
   runs: readonly TrainedArm[],
   arm: string,

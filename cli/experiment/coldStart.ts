@@ -1,8 +1,9 @@
 /**
- * Experiment cold-start: compares a cold start on format alone with one that imitates reasoning (arXiv 2508.20722 §4.1), on the
- * quickstart.
+ * Experiment cold-start: compares a cold start that teaches the format alone with one that also imitates reasoning
+ * (arXiv 2508.20722 §4.1), on the quickstart.
  *
- * Both arms imitate the same calls and answers; one arm writes a thought before each. Reinforcement learning is the same.
+ * Both arms imitate the same calls and answers; one arm writes a thought before each. Reinforcement learning is the
+ * same.
  */
 import { armData, armRuns, armSeconds, figureOf, passAt1After, passAt1Before, trainArms } from './arms'
 import { accuracyPicture, curvePicture } from './curves'
@@ -15,7 +16,7 @@ const arms = [
   { arm: 'reasoning-heavy', reasoning: true },
 ] as const
 
-/** Room for the written thoughts, the same for both arms. */
+/** Limits with room for the written thoughts, the same for both arms. */
 const room = {
   model: { config: { max_position_embeddings: 768 } },
   engine: { kvTokens: 131_072 },

@@ -1,5 +1,5 @@
 /**
- * Makes learning curves of arms that were run with several seeds: points, and a picture of them.
+ * Computes learning curves of arms that were run with several seeds: points, and a picture of them.
  *
  * in   steps of runs by arm and seed         out  the mean over seeds at each step, with its standard error as a band
  */
@@ -21,7 +21,7 @@ export interface CurvePoint {
   readonly high: number
 }
 
-/** Points up to the last step that all runs of an arm have: a mean over fewer seeds is another quantity. */
+/** Points up to the last step that all runs of an arm have: later steps would average over fewer seeds. */
 export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => number | null): CurvePoint[] {
   const arms = [...new Set(runs.map(run => run.arm))]
   return arms.flatMap(arm => {
@@ -37,7 +37,7 @@ export function curve(runs: readonly ArmRun[], figure: (step: StepReport) => num
   })
 }
 
-/** A picture of one figure of the steps, with a curve for each arm. */
+/** Draws one figure of the steps, with a curve for each arm. */
 export function curvePicture(
   runs: readonly ArmRun[],
   { name, caption, title }: { readonly name: string; readonly caption: string; readonly title: string },

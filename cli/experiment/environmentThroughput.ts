@@ -2,8 +2,9 @@
  * Experiment environment-throughput: measures the sandbox alone with 45,000 calls, as many as a step of the paper makes
  * (arXiv 2508.20722 §3.1, Fig. 6).
  *
- * It measures the calls per second that the machine can answer, then 45,000 calls that arrive independently at 70 % of that rate,
- * then 45,000 calls at once. Each call prints a number of its own, so that an answer to another call would be noticed.
+ * It measures the calls per second that the machine can answer, then 45,000 calls that arrive independently at 70 % of
+ * that rate,
+ * then 45,000 calls at once. Each call prints a different number, so a swapped answer would be noticed.
  */
 import { quantile } from '../../kernels'
 import { openSandbox } from '../../sandbox'
@@ -97,7 +98,7 @@ async function saturation(run: (index: number) => Promise<boolean>): Promise<num
   return answered / ((performance.now() - began) / 1000)
 }
 
-/** Counts latencies in ten bins per decade. */
+/** Counts latencies in a histogram of ten bins per decade. */
 export function histogram(latenciesMs: readonly number[]): { from: number; to: number; calls: number }[] {
   const bins = new Map<number, number>()
   for (const ms of latenciesMs) {

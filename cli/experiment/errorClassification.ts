@@ -1,9 +1,11 @@
 /**
- * Experiment error-classification: compares two ways to recognise a failed call, by recorded status (ours) and by words in the
+ * Experiment error-classification: compares two ways to recognise a failed call, by recorded status (ours) and by words
+ * in the
  * response (the released code).
  *
- * Every snippet runs in the sandbox through the tool that a model uses. Then RoC selects from groups in which half of the right
- * rollouts made a valid call that looks wrong; a classifier by words drops those.
+ * Every snippet runs in the sandbox through the tool that a model uses. Then RoC selects from groups in which half of
+ * the right
+ * rollouts made a valid call whose output looks like an error; a classifier by words counts that call as failed.
  */
 import { pythonToolIn } from '../../actors/tools/pythonTool'
 import { type GroupMember, selectGroup, toolResultText, toolStatusOf } from '../../kernels'
@@ -94,7 +96,7 @@ export const errorClassification: Experiment = async () => {
   }
 }
 
-/** Share of kept positives that made the suspect call, where that call counts as `errors` failed calls. */
+/** Share of kept positives that made the suspect call, when the selection counts that call as `errors` failed calls. */
 function keptShare(errors: number): number {
   let suspect = 0
   let positives = 0

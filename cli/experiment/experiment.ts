@@ -1,10 +1,10 @@
-/** Contract of an experiment: its options in, its report out. */
+/** Contract of an experiment: it takes options and returns a report. */
 import type { ExperimentReport } from './report'
 
 export interface ExperimentOptions {
-  /** Number of seeds; each arm runs with all of them. */
+  /** Number of seeds; each arm runs once with each. */
   readonly seeds: number
-  /** Directory for the logs of its runs. A run that is already there is used again. */
+  /** Directory for the logs of the experiment's runs. A run whose log is already there is not repeated. */
   readonly directory: string
   /** Prints a line of progress. */
   readonly say: (line: string) => void

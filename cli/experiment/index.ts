@@ -2,7 +2,7 @@
  * `troupe experiment NAME`: runs an experiment and writes a report with pictures.
  *
  * in   the name of an experiment        out  a report in --out; its path on stdout
- * Invariant: --dir keeps finished measurements, so that an interrupted experiment goes on where it was.
+ * Invariant: --dir keeps finished measurements, so an interrupted experiment continues where it stopped.
  */
 import { resolve } from 'node:path'
 import type { Command } from 'commander'
@@ -19,7 +19,7 @@ import { writeReport } from './report'
 import { rocAblation } from './rocAblation'
 import { schedulerSweep } from './schedulerSweep'
 
-/** Experiments that train their arms, each with every seed. */
+/** Experiments that train each of their arms with every seed; the others take no --seeds. */
 const seeded: Readonly<Record<string, Experiment>> = {
   'roc-ablation': rocAblation,
   'cold-start': coldStart,
@@ -44,7 +44,7 @@ export function registerExperiment(program: Command): void {
     .command('experiment <name>')
     .description(`run an experiment and write a report: ${[...experiments.keys()].join(', ')}`)
     .option('--out <dir>', 'directory for the report', 'docs/experiments')
-    .option('--dir <dir>', 'directory for the logs of its runs', '.troupe/experiments')
+    .option('--dir <dir>', "directory for the logs of the experiment's runs", '.troupe/experiments')
     .option(
       '--seeds <n>',
       `number of seeds, for ${Object.keys(seeded).join(', ')} (default: ${defaultSeeds})`,

@@ -1,5 +1,6 @@
 /**
- * Runs an open load: calls begin at their scheduled times, whether or not earlier calls are answered, as independent users call.
+ * Runs an open load: calls begin at their scheduled times, whether or not earlier calls are answered, as independent
+ * users call.
  *
  * in   a rate and a duration      out  each call's latency, from its scheduled start
  */
@@ -9,7 +10,11 @@ export interface OpenLoad {
   readonly seed: number
 }
 
-/** Latencies in ms, in the order of the calls. Gaps between calls are exponential (Poisson arrivals) and follow from the seed. */
+/**
+ * Runs the load and returns latencies in ms, in the order of the calls. Gaps between calls are exponential (Poisson
+ * arrivals) and
+ * follow from the seed.
+ */
 export async function openLoad(
   { perSecond, seconds, seed }: OpenLoad,
   call: (index: number) => Promise<void>,
@@ -28,7 +33,7 @@ export async function openLoad(
 
 const delay = (ms: number) => new Promise<void>(resolve => setTimeout(resolve, Math.max(0, ms)))
 
-/** Random numbers in [0, 1) from 32 bits of state. Source: T. Ettinger's mulberry32, public domain. */
+/** Generator of random numbers in [0, 1) from 32 bits of state. Source: T. Ettinger's mulberry32, public domain. */
 function mulberry32(seed: number): () => number {
   let state = seed
   return () => {

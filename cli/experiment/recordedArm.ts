@@ -1,9 +1,11 @@
 /**
- * Reads from the log how far an earlier run of an arm came.
+ * Reads from the log how far an earlier run of an experiment's arm came.
  *
- * in   a bus address, a run        out  its state: none, begun, or over with its steps and summary, as --json prints them
- * Invariant: its seconds are the sum over the processes that ran it, each from its start to its last fact. Time between two
- * processes does not count.
+ * in   a bus address, a run        out  its state: none, begun, or over with its steps and summary, as --json prints
+ * them
+ * Invariant: the summary's seconds are the sum over the processes that ran the arm, each from its start to its last
+ * fact. Time
+ * between two processes does not count.
  */
 import { fence } from '../../actors/ownership/fencing'
 import type { Fact, RunFinished } from '../../messages/facts'
@@ -13,7 +15,7 @@ import { openLog, type RecordedRun } from '../../replay/log/recordedRun'
 import { TroupeError } from '../../runtime/errors'
 
 export type RecordedArm =
-  /** No such run exists, or its log has no `run.started`. */
+  /** The run does not exist, or its log has no `run.started`. */
   | { readonly state: 'none' }
   | { readonly state: 'begun' }
   | {
@@ -52,7 +54,10 @@ async function partsOf(recorded: RecordedRun): Promise<readonly Part[]> {
   return parts
 }
 
-/** Folds the log into steps and a summary. Trajectories come first, because a step reports the rollouts known by then. */
+/**
+ * Reduces the log to steps and a summary. Trajectories are read first, because a step reports the rollouts known by
+ * then.
+ */
 async function folded(recorded: RecordedRun, run: string, parts: readonly Part[]): Promise<RecordedArm> {
   const state = progress((await configOf(recorded)).selection)
   const counts = fence()

@@ -2,7 +2,7 @@
  * Writes the report of an experiment: its question, method, findings and machine.
  *
  * in   a report        out  NAME.md, NAME.json and a NAME-*.svg for each picture, in a directory
- * Invariant: a report is written once and whole, after the last measurement; its figures are those of the run.
+ * Invariant: a report is written once, after the last measurement; its figures are those of the run.
  */
 import { cpus, totalmem } from 'node:os'
 import { join } from 'node:path'
@@ -17,7 +17,7 @@ interface Table {
 }
 
 export interface Picture {
-  /** Last part of the file's name. */
+  /** Last part of the picture's file name: NAME-<this>.svg. */
   readonly name: string
   readonly caption: string
   readonly spec: TopLevelSpec
@@ -26,7 +26,7 @@ export interface Picture {
 export interface ExperimentReport {
   readonly name: string
   readonly title: string
-  /** The question, and where it comes from. */
+  /** The question that the experiment answers, and its source. */
   readonly question: string
   /** Arms, seeds and budgets of the measurement, as lines. */
   readonly method: readonly string[]
@@ -34,9 +34,9 @@ export interface ExperimentReport {
   readonly findings: readonly string[]
   readonly tables: readonly Table[]
   readonly pictures: readonly Picture[]
-  /** All measurements, for programs. */
+  /** All measurements, in a form for programs. */
   readonly data: unknown
-  /** Seconds of all training runs, reused ones included. Default: the duration of the command. */
+  /** Seconds of all training runs, including runs that were reused. Default: the duration of the command. */
   readonly runSeconds?: number
 }
 
@@ -86,7 +86,10 @@ export function meanAndError(values: readonly number[]): { readonly mean: number
   return { mean, error: Math.sqrt(squares / (values.length - 1) / values.length) }
 }
 
-/** `0.913 ± 0.012`; without the error for a single value; with `(2 of 3)` where some runs have no value; `–` where none has. */
+/**
+ * Formats values as `0.913 ± 0.012`: without the error for a single value, with `(2 of 3)` when some runs have no
+ * value, `–` when none has.
+ */
 export function shown(values: readonly (number | null)[], digits = 3): string {
   const known = values.filter(value => value !== null).filter(value => !Number.isNaN(value))
   if (known.length === 0) return '–'

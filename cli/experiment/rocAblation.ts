@@ -1,9 +1,11 @@
 /**
- * Experiment roc-ablation: compares GRPO-RoC with GRPO, with the same tool and from one cold start (arXiv 2508.20722 §5.3, Fig. 4
+ * Experiment roc-ablation: compares GRPO-RoC with GRPO, with the same tool and from one cold start (arXiv 2508.20722
+ * §5.3, Fig. 4
  * and 9), on the quickstart.
  *
- * Both arms sample 16 rollouts of a problem and train on 8. RoC selects the 8 by quality, the other arm uniformly. A pair has the
- * same seed, cold start, problems and budget.
+ * Both arms sample 16 rollouts of a problem and train on 8. RoC selects the 8 by quality, GRPO uniformly. The two runs
+ * of a pair
+ * have the same seed, cold start, problems and budget.
  */
 import { join } from 'node:path'
 import { percent } from '../io/terminal'
@@ -33,7 +35,7 @@ async function pairOf(seed: number, { directory }: ExperimentOptions): Promise<r
   return runs
 }
 
-/** Mean of a figure over the steps of a run's last quarter that have it. */
+/** Mean of a figure over the last quarter of a run's steps, leaving out steps without it. */
 const late = (run: TrainedRun, figure: (step: TrainedRun['steps'][number]) => number | null): number | null => {
   const tail = run.steps.slice(-Math.max(1, Math.ceil(run.steps.length / 4)))
   const values = tail.map(figure).filter(value => value !== null)

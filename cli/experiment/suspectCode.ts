@@ -1,16 +1,17 @@
 /**
- * Lists Python snippets that a classifier by words misjudges: code that looks as if it failed and did not, and code that looks
- * fine and failed.
+ * Lists Python snippets that a classifier by words misjudges: valid code whose output looks like an error, and failing
+ * code whose
+ * output looks fine.
  */
 export interface SuspectCode {
   readonly what: string
   readonly code: string
-  /** True where the process really fails, by its exit. */
+  /** True when the snippet's process exits as failed. */
   readonly fails: boolean
 }
 
 export const suspectCode: readonly SuspectCode[] = [
-  // Valid code that looks wrong.
+  // Valid code whose text or output looks like an error.
   { what: 'prints a relative error', code: "print('relative error:', 1e-9)", fails: false },
   { what: 'names a variable error', code: 'error = 3 - 2.5\nprint(f"error = {error}")', fails: false },
   {
@@ -71,7 +72,7 @@ export const suspectCode: readonly SuspectCode[] = [
     code: 'for n in (0, 2):\n    try:\n        print(8 / n)\n    except ZeroDivisionError:\n        print("error, again")',
     fails: false,
   },
-  // Failing code that looks fine.
+  // Failing code whose text or output looks fine.
   { what: 'ends by sys.exit(3), silent', code: 'import sys\nprint("the answer is 42")\nsys.exit(3)', fails: true },
   { what: 'os._exit(1) after an answer', code: 'import os\nprint("done", flush=True)\nos._exit(1)', fails: true },
   {

@@ -1,9 +1,10 @@
 /**
- * Runs `troupe train` in a process of its own, for an arm of an experiment.
+ * Runs `troupe train` in a child process, for an arm of an experiment.
  *
  * in   a recipe in the form of YAML, a directory        out  its steps and its summary, as --json prints them
- * Invariant: an arm's log stays in the directory, so that `troupe replay` can look up a figure of the report. An arm that is
- * already there with the same recipe is not run again; one that was interrupted is resumed.
+ * Invariant: an arm's log stays in the directory, so that `troupe replay` can look up a figure of the report. An arm
+ * that has
+ * finished with the same recipe is not run again; an interrupted one is resumed.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -25,7 +26,10 @@ export interface TrainedRun {
 
 const tailChars = 2000
 
-/** @throws TroupeError cli.arm_failed with the end of the process's stderr */
+/**
+ * Trains an arm, or reads the result of its earlier run.
+ * @throws TroupeError cli.arm_failed with the last characters of the process's stderr
+ */
 export async function trainedRun(name: string, recipe: object, directory: string): Promise<TrainedRun> {
   mkdirSync(directory, { recursive: true })
   const [yaml, kept] = [join(directory, `${name}.yaml`), join(directory, `${name}.jsonl`)]
@@ -50,7 +54,7 @@ export async function trainedRun(name: string, recipe: object, directory: string
   return parsed(lines, join(directory, 'runs', name))
 }
 
-/** Runs the process and returns its stdout. */
+/** Runs `troupe` in a child process and returns its stdout. */
 async function trained(name: string, directory: string, args: readonly string[]): Promise<string> {
   process.stderr.write(`${name}: training${args.includes('--resume') ? ', resumed where it stopped' : ''}\n`)
   const child = spawn(process.execPath, [join(packageRoot(), 'cli/bin.js'), ...args, '--json'], {
@@ -68,7 +72,7 @@ async function trained(name: string, directory: string, args: readonly string[])
     child.once('error', reject)
     child.once('close', resolve)
   })
-  // A run that stopped because no group had different rewards was still evaluated.
+  // Exit code 1 is accepted when the run stopped because no group had different rewards: it was still evaluated.
   const isEvaluated = code === 0 || (code === 1 && stdout.includes('"outcome":"stopped"'))
   if (!isEvaluated) throw failed(name, `its process ended with exit code ${code}: ${stderr.trim()}`, directory)
   return stdout

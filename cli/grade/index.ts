@@ -1,10 +1,13 @@
 /**
  * `troupe grade --jsonl`: runs the math grader alone, one answer a line. line.ts has the format of the lines.
  *
- * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines; with --second also
+ * in   {id?, answer, truth} on stdin      out  {id?, correct, how, why} on stdout, in the order of the lines; with
+ * --second also
  *      {second, differ}: the verdict of arithmetic alone, null if undecidable
- * Invariant: every line read gets an answer, unless the reader of stdout goes away. Backpressure: at most `maxOpen` answers
- * and `maxOpenBytes` of them are open, and stdin is not read beyond them. Answers that need no math-verify start no Python.
+ * Invariant: every line read gets an answer, unless the reader of stdout goes away. Backpressure: at most `maxOpen`
+ * answers
+ * with `maxOpenBytes` in all are open; beyond that, stdin is not read. Answers that need no math-verify start no
+ * Python.
  */
 import { once } from 'node:events'
 import type { Readable, Writable } from 'node:stream'
@@ -30,19 +33,22 @@ const maxLineBytes = 4 * 1024 * 1024
 const maxOpen = 1024
 const maxOpenBytes = 64 * 1024 * 1024
 
-/** Adds the command. Its action sets `process.exitCode` unless the exit code is 0. */
+/** Adds the command to the program. Its action sets `process.exitCode` when the code is not 0. */
 export function registerGrade(program: Command): void {
   program
     .command('grade')
-    .description('compare answers with the truth: JSON lines in, JSON lines out in the same order')
+    .description('compare answers with the expected ones: JSON lines in, JSON lines out in the same order')
     .requiredOption('--jsonl', 'read {id?, answer, truth} lines from stdin')
     .addOption(
-      new Option('--place <place>', 'where to find the answer in `answer`')
+      new Option('--place <place>', 'where in the field `answer` to look for the answer')
         .choices(['as-given', 'answer-tag', 'anywhere'])
-        .default('as-given', 'as-given: its last answer tag and of that the last box; without them the whole text'),
+        .default(
+          'as-given',
+          'as-given: the last box in the last answer tag; without a tag in the whole text, without a box all of it',
+        ),
     )
-    .option('--second', 'check each verdict by arithmetic as well; where the two differ, the truth may be wrong')
-    .option('--lanes <n>', 'answers that math-verify decides at once', wholeNumber(1, 4096), graderLanes)
+    .option('--second', 'check each verdict by arithmetic as well; a line where the two differ may have a wrong truth')
+    .option('--lanes <n>', 'number of answers that math-verify decides at once', wholeNumber(1, 4096), graderLanes)
     .option('--timeout-ms <ms>', 'deadline of math-verify for one answer', wholeNumber(1, 3_600_000), 4000)
     .action(async (options: GradeOptions) => {
       const code = await gradeUnderSignals(options)
@@ -69,16 +75,16 @@ async function gradeUnderSignals(options: GradeOptions): Promise<number> {
 export interface Graded {
   readonly right: number
   readonly wrong: number
-  /** Lines that cannot be parsed, and answers that a broken grader could not decide. */
+  /** Number of lines that cannot be parsed, and of answers that a broken grader could not decide. */
   readonly ungraded: number
-  /** Lines that arithmetic could decide, and those where it contradicts the grader. */
+  /** Number of lines that arithmetic could decide; `differ` counts those where it contradicts the grader. */
   readonly decided: number
   readonly differ: number
 }
 
 /**
  * Grades lines until the input ends or is destroyed.
- * @param abort aborts the open answers as well; it is also triggered when the reader of the output closes it
+ * @param abort aborts the open answers as well; it also fires when the reader closes the output
  */
 export async function gradeLines(
   grade: AnswerGrader,
@@ -90,7 +96,7 @@ export async function gradeLines(
 ): Promise<Graded> {
   const { signal } = abort
   const counts = { right: 0, wrong: 0, ungraded: 0, decided: 0, differ: 0 }
-  /** Open answers, in the order of the lines. */
+  /** Answers that are not written yet, in the order of the lines. */
   const open: { readonly bytes: number; readonly answer: Promise<string> }[] = []
   let openBytes = 0
   async function answerTo(text: string): Promise<string> {
@@ -119,7 +125,7 @@ export async function gradeLines(
   }
   let writing: Promise<void> | undefined
   let onWritten: () => void = () => {}
-  /** Writes answers one at a time, each as soon as it and all before it are decided. */
+  /** Writes answers one at a time, in the order of the lines, each as soon as it is decided. */
   async function writeAll(): Promise<void> {
     for (let first = open[0]; first !== undefined; first = open[0]) {
       const line = await first.answer

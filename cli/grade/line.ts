@@ -12,12 +12,15 @@ import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export type GradeLineId = string | number | undefined
 
-/** as-given: the text of the last answer tag, else the whole text; and of that the last box, if it has one. */
+/**
+ * Part of the text that holds the answer. `as-given`: the last answer tag, else the whole text; within it the last box,
+ * if any.
+ */
 export type GradePlace = AnswerPlace | 'as-given'
 
 export interface GradeLine {
   readonly id: GradeLineId
-  /** null if the required box is missing. */
+  /** Text of the answer; null when the required box is missing. */
   readonly answer: string | null
   readonly truth: string
 }
@@ -27,7 +30,7 @@ export interface BadGradeLine {
   readonly reason: string
 }
 
-/** Greatest edit distance between a missing field and the field that the line may mean instead. */
+/** Largest edit distance at which another field of the line counts as a misspelling of a missing one. */
 const maxDistance = 2
 
 export function parseGradeLine(line: string, place: GradePlace): GradeLine | BadGradeLine {
@@ -70,14 +73,17 @@ const kindOf = (value: unknown) => (value === null ? 'null' : Array.isArray(valu
 
 function misspelt(wanted: string, names: readonly string[]): string {
   const found = names.find(name => distance(name.toLowerCase(), wanted) <= maxDistance)
-  return found === undefined ? '' : `; is ${JSON.stringify(found)} meant?`
+  return found === undefined ? '' : `; did you mean ${JSON.stringify(found)}?`
 }
 
-/** @param second the verdict of arithmetic, null if undecidable */
+/**
+ * Prints the output for a graded line.
+ * @param second the verdict of arithmetic, null if undecidable
+ */
 export const verdictLine = (id: GradeLineId, { correct, how, why }: Verdict, second?: boolean | null): string =>
   printed(id, correct, how, why, second === undefined ? {} : { second, differ: second !== null && second !== correct })
 
-/** Prints the output for a line without a verdict. `correct` is null, since the answer is not wrong. */
+/** Prints the output for a line without a verdict. `correct` is null, because the answer was not judged wrong. */
 export const ungradedLine = (id: GradeLineId, how: 'rejected' | 'failed', why: string): string =>
   printed(id, null, how, why)
 

@@ -1,8 +1,9 @@
 /**
- * Signals and closed pipes for commands that answer lines of stdin.
+ * Handles signals and closed pipes for commands that answer lines of stdin.
  *
  * in   the streams and an AbortController      out  the exit code; the input destroyed, the work aborted
- * Invariant: the first signal ends the reading, so that lines already read are answered; the second ends that too.
+ * Invariant: the first signal ends the reading, and lines already read are still answered; the second signal aborts
+ * these too.
  */
 import type { Readable, Writable } from 'node:stream'
 
@@ -29,7 +30,7 @@ export async function underSignals(
 
 /**
  * Runs `act`, and aborts it when the output can no longer be written to.
- * @throws the output's error, unless its reader went away, which is not a fault
+ * @throws the output's error, except when its reader closed it
  */
 export async function whileWritable(
   input: Readable,

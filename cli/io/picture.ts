@@ -2,12 +2,15 @@
  * Renders pictures as SVG, by Vega-Lite.
  *
  * in   a Vega-Lite specification with its data inside      out  the text of an SVG
- * Nothing else needs the two packages, so a user's installation does not include them.
+ * Only pictures need the packages vega and vega-lite, so a user's installation does not include them.
  */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import { TroupeError } from '../../runtime/errors'
 
-/** @throws TroupeError cli.no_pictures if vega or vega-lite is not installed */
+/**
+ * Renders a specification as SVG text.
+ * @throws TroupeError cli.no_pictures if vega or vega-lite is not installed
+ */
 export async function svgOf(spec: TopLevelSpec): Promise<string> {
   const { vega, vegaLite } = await load()
   const { spec: compiled } = vegaLite.compile({ background: 'white', ...spec })

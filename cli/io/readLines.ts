@@ -2,13 +2,14 @@
  * Reads the lines of a byte stream in bounded memory.
  *
  * in   a readable stream of bytes      out  its lines without line ends, as text (see escapedText for invalid UTF-8)
- * Invariant: at most `maxBytes` and one chunk are held; nothing is read ahead of the consumer; blank lines are skipped. A
- * stream that is destroyed while it is read ends like any other, and its unfinished line is dropped.
+ * Invariant: the reader holds at most `maxBytes` and one chunk, and reads nothing ahead of the consumer; blank lines
+ * are skipped. A
+ * stream that is destroyed during reading ends normally, and its unfinished line is dropped.
  */
 import type { Readable } from 'node:stream'
 import { escapedText } from '../../sandbox'
 
-/** `reason` says why a line was not kept. */
+/** A line of the stream, or the reason why it was not kept. */
 export type Line = { readonly text: string; readonly bytes: number } | { readonly reason: string }
 
 export async function* readLines(input: Readable, maxBytes: number): AsyncGenerator<Line> {
@@ -34,7 +35,7 @@ async function* wholeLines(input: Readable, maxBytes: number): AsyncGenerator<Li
   const add = (part: Buffer) => {
     bytes += part.length
     if (bytes > maxBytes)
-      parts = [] // the line will not be kept: only its length still counts
+      parts = [] // the line is too long to keep: from here on only its length counts
     else if (part.length > 0) parts.push(part)
   }
   for await (const chunk of input) {

@@ -1,8 +1,8 @@
 /** Stop signals: the first SIGINT or SIGTERM asks a run to stop gently, the second ends the process at once. */
 export interface StopSignals {
-  /** Resolves with the first signal's name. */
+  /** Resolves with the name of the first stop signal. */
   readonly stopped: Promise<'SIGINT' | 'SIGTERM'>
-  /** 130 after SIGINT, 143 after SIGTERM. */
+  /** Exit code of the stopped process: 130 after SIGINT, 143 after SIGTERM. */
   exitCode(): number
   release(): void
 }
@@ -16,9 +16,9 @@ export function stopSignals(): StopSignals {
   const on = (name: 'SIGINT' | 'SIGTERM') => () => {
     const second = code !== 0
     code = name === 'SIGINT' ? 130 : 143
-    // Children end with this process, because their standard input closes.
+    // Child processes end by themselves, because their standard input closes.
     if (second) process.exit(code)
-    process.stderr.write(`\n${name}: ending the run; once more ends it at once\n`)
+    process.stderr.write(`\n${name}: ending the run; a second signal ends the process at once\n`)
     resolveStopped(name)
   }
   const onInt = on('SIGINT')

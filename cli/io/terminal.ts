@@ -1,13 +1,15 @@
 /**
- * Writes for terminals: colours, shares, durations.
- * Text that a model or a tool wrote is escaped first, since it may hold control sequences.
+ * Formats text for terminals: colours, shares, durations.
+ * Text that a model or a tool wrote must be escaped before it is printed, since it may hold control sequences.
  */
 
 export { escapeForTerminal } from '../../runtime/escapeForTerminal'
 
 const codes = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, blue: 34, magenta: 35, cyan: 36 } as const
 
-/** Reports on stderr that a run can no longer be followed; the run itself goes on. */
+/**
+ * Reports on stderr that progress can no longer be shown because reading the run's log failed; the run itself goes on.
+ */
 export const reportUnfollowed = (error: Error): void => {
   process.stderr.write(`cannot follow the run any longer, so progress is not shown: ${error.message}\n`)
 }
@@ -18,7 +20,7 @@ export function painter(stream: NodeJS.WriteStream): (style: keyof typeof codes,
   return (style, text) => (on ? `\u001b[${codes[style]}m${text}\u001b[0m` : text)
 }
 
-/** Formats a share as per cent; null, a share of nothing, is `–`. */
+/** Formats a share as a percentage; null (no share is known) gives `–`. */
 export const percent = (share: number | null, digits = 1): string =>
   share === null ? '–' : `${(share * 100).toFixed(digits)} %`
 

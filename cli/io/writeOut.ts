@@ -1,7 +1,9 @@
 /**
- * Writes a file that the user named, atomically: either the whole new content or the old one stays. Without a name: stdout.
+ * Writes a file that the user named, atomically: a reader sees the whole new content or the old one. Without a name it
+ * writes to stdout.
  *
- * in   pieces of text, since the lines of a large run do not fit into one string        out  @throws TroupeError cli.cannot_write
+ * in   pieces of text, since the lines of a large run do not fit into one string        out  @throws TroupeError
+ * cli.cannot_write
  * A path that is not a plain file (a pipe, a device such as /dev/stdout, a link) is written in place.
  */
 import {
@@ -52,7 +54,7 @@ export function readyOut(out: string | undefined): void {
 /** Makes the directory that the user named. */
 export const makeOut = (directory: string): void => guarded(directory, () => mkdirSync(directory, { recursive: true }))
 
-/** Makes the parent directory of a path and looks at what is there. */
+/** Makes the parent directory of a path, and returns what the path is now. */
 function madeRoom(path: string) {
   mkdirSync(dirname(path), { recursive: true })
   return lstatSync(path, { throwIfNoEntry: false })
@@ -76,7 +78,7 @@ function guarded(path: string, work: () => void): void {
       boundary: 'cli',
       retriable: false,
       message: `${path} cannot be written: ${asError(thrown).message}`,
-      hint: 'name another path',
+      hint: 'choose another path',
       cause: thrown,
     })
   }

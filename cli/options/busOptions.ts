@@ -1,21 +1,21 @@
-/** Options that every command on a run shares: the bus's address, and the directory of a run on Kafka. */
+/** Adds the options that every command on a run shares: the bus's address, and the directory of a run on Kafka. */
 import type { Command } from 'commander'
 
 const defaultBus = 'lmdb:.troupe'
 
-/** Adds `--bus`. */
+/** Adds the option `--bus`, the address of the message bus. */
 export function withBus(command: Command): Command {
   return command.option(
     '--bus <address>',
-    'memory:, lmdb:DIR or kafka://HOST:PORT[,…] (env TROUPE_BUS)',
+    'address of the bus: memory:, lmdb:DIR or kafka://HOST:PORT[,…] (env TROUPE_BUS)',
     process.env.TROUPE_BUS ?? defaultBus,
   )
 }
 
-/** Adds `--dir`. */
+/** Adds the option `--dir`, the directory of a run on Kafka. */
 export function withDirectory(command: Command): Command {
   return command.option(
     '--dir <directory>',
-    'where runs keep models, checkpoints and blobs, on Kafka (default: .troupe)',
+    'directory where runs on Kafka keep models, checkpoints and blobs (default: .troupe)',
   )
 }

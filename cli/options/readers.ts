@@ -1,4 +1,4 @@
-/** Readers of option values; each error states the accepted range. */
+/** Parses option values; each error states the accepted range. */
 import { InvalidArgumentError } from 'commander'
 
 export function wholeNumber(least: number, most: number): (text: string) => number {
@@ -23,15 +23,15 @@ export function finiteNumber(text: string): number {
   throw new InvalidArgumentError('It must be a number.')
 }
 
-/** Reads a share, as 20% or 0.2; at most 1. */
+/** Parses a share such as 20% or 0.2; the upper bound is 1. */
 export function shareOf(bound: 'from 0' | 'over 0'): (text: string) => number {
   return text => {
     const isPercent = text.trim().endsWith('%')
     const value = isPercent ? numberOf(text.trim().slice(0, -1)) / 100 : numberOf(text)
     if ((bound === 'from 0' ? value >= 0 : value > 0) && value <= 1) return value
-    throw new InvalidArgumentError(`It must be a share ${bound} to 1, as 0.2 or 20%.`)
+    throw new InvalidArgumentError(`It must be a share ${bound} to 1, such as 0.2 or 20%.`)
   }
 }
 
-/** An empty text is NaN here; `Number` would make it 0. */
+/** Parses a number; an empty text gives NaN, because `Number('')` would be 0. */
 const numberOf = (text: string): number => (text.trim() === '' ? Number.NaN : Number(text))

@@ -1,2 +1,2 @@
-/** Reads an option that may be given several times: collects its values in order. */
+/** Parses an option that may be given several times: collects its values in order. */
 export const repeatable = (value: string, before: readonly string[]): readonly string[] => [...before, value]

@@ -1,9 +1,11 @@
 /**
- * `troupe simulate`: predicts what a load takes on a fleet of engines under each scheduling policy (DESIGN §9).
+ * `troupe simulate`: predicts how long a load takes on a fleet of engines under each scheduling policy (DESIGN §9).
  *
- * in   an engine model and a trace, or a recorded run        out  a JSON line per policy, or a table; `--picture` an SVG
- * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error; `--write-trace` its load
- * The policies are those that run live. Nothing is read from the clock, so the same files give the same figures.
+ * in   an engine model and a trace, or a recorded run        out  a JSON line per policy, or a table; `--picture` an
+ * SVG
+ * in   `--calibrate RUN`                  out  the engine model that fits the run's turns, with its error;
+ * `--write-trace` its load
+ * The policies are the code that live runs use. No clock is read, so the same files give the same figures.
  */
 import { type Command, Option } from 'commander'
 import { readEngineModel } from '../../backends/engines/simulated/engineModelFile'
@@ -52,40 +54,40 @@ const names = Object.keys(policies) as PolicyName[]
 export function registerSimulate(program: Command): void {
   const command = program
     .command('simulate')
-    .description('predict what a load takes on a fleet of engines under each scheduling policy')
-    .option('--engine-model <file>', 'JSON: sizes, rules and step times of the engine')
-    .option('--trace <file>', "JSON lines: a trajectory each; or a CSV of Azure's traces")
+    .description('predict how long a load takes on a fleet of engines under each scheduling policy')
+    .option('--engine-model <file>', 'JSON file with sizes, rules and step times of the engine')
+    .option('--trace <file>', "the load: JSON lines, one per trajectory, or a CSV of Azure's traces")
     .option(
       '--run <run>',
-      'instead of --trace: the load of a recorded run, on --engine-model or on engines fitted to it',
+      'instead of --trace: simulate the load of a recorded run, on --engine-model or on engines fitted to the run',
     )
-    .option('--picture <file>', 'draw the policies beside one another, as SVG')
+    .option('--picture <file>', 'draw all policies in one picture (SVG)')
     .addOption(
-      new Option('--policy <policy>', 'the scheduling policy, or all of them')
+      new Option('--policy <policy>', 'scheduling policy to simulate, or all of them')
         .choices([...names, 'all'])
         .default('all'),
     )
     .option('--engines <n>', 'number of engines', wholeNumber(1, 65_536), 1)
     .option(
       '--bound-tokens <n>',
-      'what a context may grow to (default: the longest of the trace)',
+      'largest context in tokens that the scheduler expects (default: the longest of the trace)',
       wholeNumber(1, 2 ** 31),
     )
-    .option('--status-ms <ms>', "interval of the engines' KV reports; 0: never", numberFrom(0), 1000)
+    .option('--status-ms <ms>', "interval between the engines' KV reports; 0: no reports", numberFrom(0), 1000)
     .addOption(
       new Option(
         '--priority <which>',
-        'engines heed the start order of trajectories (default: for kv-headroom on vllm)',
+        'engines run turns in the order in which their trajectories started (default: for kv-headroom on vllm)',
       ).choices(['yes', 'no']),
     )
-    .option('--weights-every-ms <ms>', 'interval between new weights', numberFrom(0))
-    .option('--weights-pause-ms <ms>', 'pause of every engine for new weights', numberFrom(0), 0)
-    .option('--json', 'a JSON line for each policy')
+    .option('--weights-every-ms <ms>', 'interval between weight updates of the engines', numberFrom(0))
+    .option('--weights-pause-ms <ms>', 'how long a weight update pauses every engine', numberFrom(0), 0)
+    .option('--json', 'print a JSON line for each policy')
     .option('--calibrate <run>', 'write the engine model that fits a recorded run to the file of --engine-model')
-    .option('--write-trace <file>', 'with --calibrate: write its load as a trace')
+    .option('--write-trace <file>', "with --calibrate: write the run's load to this file, as a trace")
     .option(
       '--max-batch-tokens <n>',
-      'of the engine that is fitted: what a step computes at most',
+      'most tokens that one step of a fitted engine computes',
       wholeNumber(1, 2 ** 24),
       8192,
     )
@@ -95,30 +97,31 @@ export function registerSimulate(program: Command): void {
   })
 }
 
-/** Options of simulations; a calibration takes these values from the run. */
+/** Options of simulations. A calibration refuses them, because it takes these values from the run. */
 const ofSimulations = [
   ...(['trace', 'run', 'picture', 'policy', 'engines', 'boundTokens', 'statusMs', 'priority'] as const),
   ...(['weightsEveryMs', 'weightsPauseMs'] as const),
 ]
 
-/** Refuses options that would change nothing beside the given ones. @throws TroupeError cli.wrong_usage */
+/** Refuses options that have no effect in combination with the given ones. @throws TroupeError cli.wrong_usage */
 function refuseIdle(options: SimulateOptions, isGiven: (option: keyof SimulateOptions) => boolean): void {
   const nameOf = (option: string): string => `--${option.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
   const needs = (option: keyof SimulateOptions, other: string): TroupeError =>
-    usage(`${nameOf(option)} changes nothing without ${other}`)
+    usage(`${nameOf(option)} has no effect without ${other}`)
   if (options.calibrate !== undefined) {
     const idle = ofSimulations.find(isGiven)
-    if (idle !== undefined) throw usage(`${nameOf(idle)} changes nothing beside --calibrate: give one of the two`)
+    if (idle !== undefined) throw usage(`${nameOf(idle)} has no effect with --calibrate: give one of the two`)
     return
   }
   if (options.trace !== undefined && options.run !== undefined) throw usage('give --trace or --run, not both')
   if (isGiven('writeTrace')) throw needs('writeTrace', '--calibrate')
-  if (options.weightsEveryMs === 0) throw usage('--weights-every-ms 0: leave it out where no weights come')
+  if (options.weightsEveryMs === 0)
+    throw usage('--weights-every-ms must be above 0; leave it out to simulate without weight updates')
   if (isGiven('weightsPauseMs') && options.weightsEveryMs === undefined)
     throw needs('weightsPauseMs', '--weights-every-ms')
   if (isGiven('maxBatchTokens') && (options.run === undefined || options.engineModel !== undefined)) {
     throw usage(
-      '--max-batch-tokens changes nothing where no engine is fitted: it goes with --calibrate, or --run without --engine-model',
+      '--max-batch-tokens has no effect when no engine is fitted: give it with --calibrate, or with --run and no --engine-model',
     )
   }
 }
@@ -154,7 +157,7 @@ interface Load {
   readonly recorded?: Recorded
 }
 
-/** What the run itself took, under its own policy. */
+/** Durations that the recorded run itself had, under its own policy. */
 interface Recorded {
   readonly recordedMakespanMs: number
   readonly recordedTtftMsMean: number
@@ -174,7 +177,7 @@ function ofFiles({ engineModel, trace: traceFile }: SimulateOptions): Load {
   return { model, trace }
 }
 
-/** What-if on a recorded run: arrivals, lengths and tool times as the log has them. */
+/** Reads a recorded run as the load of a what-if: arrivals, lengths and tool times as the log has them. */
 async function ofRun(options: SimulateOptions, name: string): Promise<Load> {
   const given = options.engineModel === undefined ? undefined : readEngineModel(options.engineModel)
   const load = await loadOf(options, name)
@@ -194,7 +197,7 @@ async function loadOf({ bus }: SimulateOptions, name: string): Promise<RecordedL
 /** Fits the engine model to a run's turns. */
 function fitTo(load: RecordedLoad, { maxBatchTokens }: SimulateOptions, name: string) {
   const [joined] = load.joined
-  if (joined === undefined) throw usage(`run '${name}' has no engine: there is nothing to calibrate`)
+  if (joined === undefined) throw usage(`run '${name}' cannot be calibrated: its log has no engine`)
   const fit = refusing(() => calibrate(load.measured, maxBatchTokens))
   const model: EngineModel = {
     name: `${name}-${joined.engine}`,
@@ -205,7 +208,7 @@ function fitTo(load: RecordedLoad, { maxBatchTokens }: SimulateOptions, name: st
   return { fit, model }
 }
 
-/** Writes the model and prints its error: per turn, and for the whole run when that is simulated. */
+/** Writes the fitted engine model and prints its error: per turn, and for the whole run when that can be simulated. */
 async function calibrateRun(options: SimulateOptions, name: string): Promise<void> {
   readyOut(options.engineModel)
   readyOut(options.writeTrace)
@@ -229,7 +232,7 @@ async function calibrateRun(options: SimulateOptions, name: string): Promise<voi
   }
   const text = [
     `${turns} turns on ${engines} engine${engines === 1 ? '' : 's'} fitted; mean error of a turn:`,
-    `${percent(decodeError)} of its further tokens' time, ${percent(firstTokenError)} of its first token's`,
+    `${percent(decodeError)} of the time of its further tokens, ${percent(firstTokenError)} of the time to its first token`,
     `makespan: recorded ${(makespanMs / 1000).toFixed(1)} s, simulated ${(result.makespanMs / 1000).toFixed(1)} s`,
     `mean time to the first token: recorded ${ttftMsMean.toFixed(0)} ms, simulated ${result.ttftMsMean.toFixed(0)} ms\n`,
   ].join('\n')
@@ -246,7 +249,7 @@ function usage(message: string): TroupeError {
   })
 }
 
-/** Maps what the kernel refuses to wrong usage. */
+/** Maps errors of the simulator's input checks to cli.wrong_usage. */
 function refusing<T>(act: () => T): T {
   try {
     return act()

@@ -1,8 +1,8 @@
 /**
- * Reads the traces for `troupe simulate`: JSON lines (DESIGN §9), or a CSV of Azure's.
+ * Reads the traces for `troupe simulate`: JSON lines (DESIGN §9), or a CSV of Azure's LLM services.
  *
  * in   a path        out  the checked trace
- * Invariant: a file with a fault is refused as a whole, with the line, the field, and the fault.
+ * Invariant: a file with a fault is refused as a whole; the error names the line, the field, and the fault.
  */
 import { z } from 'zod'
 import { type EngineModel, roomFault, type TracedTrajectory } from '../../kernels'
@@ -28,7 +28,7 @@ const lineSchema = z.strictObject({
 })
 
 /**
- * Reads JSON lines, or a CSV of Azure's.
+ * Reads a trace from JSON lines, or from a CSV of Azure's LLM services.
  * @throws TroupeError config.invalid
  */
 export function readTrace(path: string, model: EngineModel): ReadTrace {
@@ -38,7 +38,7 @@ export function readTrace(path: string, model: EngineModel): ReadTrace {
     const fault = roomFault(one, model)
     if (fault !== null) throw invalidInput(`${path} line ${read.lines[at]}: turns: ${fault}`)
   }
-  if (read.trace.length === 0) throw invalidInput(`${path}: it holds no trajectory`)
+  if (read.trace.length === 0) throw invalidInput(`${path}: the file contains no trajectory`)
   return read
 }
 
@@ -51,7 +51,7 @@ function parseLines(text: string, path: string): ReadTrace {
     const line = checkInput(lineSchema, parseJson(content, where), where)
     const before = lineOf.get(line.trajectoryId)
     if (before !== undefined) {
-      throw invalidInput(`${where}: trajectoryId: '${line.trajectoryId}' stands in line ${before} already`)
+      throw invalidInput(`${where}: trajectoryId: '${line.trajectoryId}' is used in line ${before} already`)
     }
     lineOf.set(line.trajectoryId, index + 1)
     trace.push(line)

@@ -1,4 +1,4 @@
-/** Draws the policies on one load beside one another: the makespan, and what was computed twice. */
+/** Draws the policies on one load side by side: the makespan, and the share of tokens that were computed twice. */
 import type { TopLevelSpec } from 'vega-lite' with { 'resolution-mode': 'import' }
 import type { LowerBound, SimulationResult } from '../../kernels'
 

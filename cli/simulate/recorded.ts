@@ -1,9 +1,11 @@
 /**
- * Turns a run's facts into a simulation's inputs: the load as a trace, and its turns as measurements of the engine.
+ * Converts a run's facts into a simulation's inputs: the load as a trace, and its turns as measurements of the engine.
  *
- * in   a run's log        out  trajectories with arrivals, lengths and tool times; turns with their timing; the engine's sizes
- * A trajectory arrives when its first turn is asked for. A tool's time is the time between a turn's end and the request of the
- * next one: the tool, the bus, and rendering.
+ * in   a run's log        out  trajectories with arrivals, lengths and tool times; turns with their timing; the
+ * engine's sizes
+ * A trajectory arrives when its first turn is requested. A tool's time runs from a turn's end to the request of the
+ * next turn: it
+ * covers the tool, the bus, and rendering.
  */
 import type { EngineModel, MeasuredTurn, TracedTrajectory, TracedTurn } from '../../kernels'
 import type {
@@ -22,9 +24,9 @@ import type { Journal } from '../../runtime/journal/journal'
 export interface RecordedLoad {
   readonly trace: readonly TracedTrajectory[]
   readonly measured: readonly MeasuredTurn[]
-  /** From the request of the first turn to the end of the last one, ms. */
+  /** Milliseconds from the request of the first turn to the end of the last one. */
   readonly makespanMs: number
-  /** Mean time from a turn's request to its first token, ms, over uninterrupted turns; 0 without such turns. */
+  /** Mean milliseconds from a turn's request to its first token, over uninterrupted turns; 0 when there are none. */
   readonly ttftMsMean: number
   readonly joined: readonly EngineJoined[]
 }
@@ -59,7 +61,8 @@ export async function readLoad(journal: Journal): Promise<RecordedLoad> {
 }
 
 /**
- * Sizes of an engine as it reported them on joining. vLLM gives its first block to no sequence (v1/core/block_pool.py, null_block).
+ * Sizes of an engine as it reported them on joining. vLLM never assigns its first block to a sequence
+ * (v1/core/block_pool.py, null_block).
  */
 export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefixSharing }: EngineJoined): Sizes {
   const kvTokens = kind === 'vllm' ? Math.max(blockTokens, said - blockTokens) : said
@@ -67,8 +70,11 @@ export function sizesOf({ kind, kvTokens: said, blockTokens, maxSequences, prefi
 }
 
 /**
- * A rollout that has a turn, from its own facts. An interrupted turn is not measured but counts for the load. The time of a turn
- * that is asked again counts from its first request; the first of two answers to an attempt counts, as for the coordinator.
+ * Reads a rollout with at least one turn from its facts. An interrupted turn is not measured but counts for the load.
+ * The time of
+ * a turn that was requested again counts from its first request; of two answers to an attempt the first counts, as in
+ * the
+ * coordinator.
  */
 function rolloutOf(facts: readonly TrajectoryFact[]) {
   const requested = facts.find(fact => fact.type === 'rollout.requested')

@@ -1,4 +1,4 @@
-/** Prints simulations' results for a person: one row per policy, with the distance to the lower bound. */
+/** Formats the results of simulations as a table: one row per policy, with the distance to the lower bound. */
 import type { LowerBound, SimulationResult } from '../../kernels'
 
 type Column = readonly [title: string, of: (result: SimulationResult) => string]

@@ -67,7 +67,7 @@ test('a line that cannot run is rejected with the reason, and the others run', a
     'd: encoding must be "utf8" or "base64"',
     'e: timeoutMs must be a whole number from 1 to 3600000, not -1',
     'f: code of 8388609 bytes is over the limit of 8388608',
-    expect.stringMatching(/^g: unknown field "__proto__x"; known are id, code/),
+    expect.stringMatching(/^g: unknown field "__proto__x"; known fields: id, code/),
     'h: memoryMb must be a number',
     'null: a line must be a JSON object',
     'null: id is missing',

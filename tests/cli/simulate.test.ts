@@ -125,9 +125,9 @@ test('a byte order mark before a file changes nothing', () => {
 })
 
 test.each<[string, readonly (object | string)[], RegExp]>([
-  ['nothing', ['', ' '], /trace\.jsonl: it holds no trajectory/],
+  ['nothing', ['', ' '], /trace\.jsonl: the file contains no trajectory/],
   ['text', [line(0), 'turns'], /line 2: not valid JSON/],
-  ['a trajectory twice', [line(0), '', line(0)], /line 3: trajectoryId: 'g\/0' stands in line 1 already/],
+  ['a trajectory twice', [line(0), '', line(0)], /line 3: trajectoryId: 'g\/0' is used in line 1 already/],
   ['no turns', [line(0, { turns: [] })], /line 1: a problem\n {2}turns: /],
   [
     'a turn of no tokens',
@@ -273,11 +273,11 @@ test('without files, or with a run that is not there, it says what to give', asy
 })
 
 test.each([
-  ['--weights-pause-ms changes nothing without --weights-every-ms', ['--weights-pause-ms', '5']],
-  ['--weights-every-ms 0', ['--weights-every-ms', '0']],
-  ['--write-trace changes nothing without --calibrate', ['--write-trace', 'w.jsonl']],
-  ['--max-batch-tokens changes nothing', ['--max-batch-tokens', '64']],
-  ['--trace changes nothing beside --calibrate', ['--calibrate', 'r']],
+  ['--weights-pause-ms has no effect without --weights-every-ms', ['--weights-pause-ms', '5']],
+  ['--weights-every-ms must be above 0', ['--weights-every-ms', '0']],
+  ['--write-trace has no effect without --calibrate', ['--write-trace', 'w.jsonl']],
+  ['--max-batch-tokens has no effect', ['--max-batch-tokens', '64']],
+  ['--trace has no effect with --calibrate', ['--calibrate', 'r']],
 ])('an option that would change nothing is refused: %s', async (said, more) => {
   const files = ['--engine-model', file('idle.json', model), '--trace', file('idle.jsonl', line(0))]
   const { code, stderr } = await troupe(['simulate', ...files, ...more]).done
@@ -346,9 +346,9 @@ test.each([
   [
     'a day that is none',
     azure('2023-02-28 23:59:59,1,2', '2023-02-29 00:00:00.5,1,2'),
-    /line 3: there is no time 2023-02-29 00:00:00/,
+    /line 3: the time 2023-02-29 00:00:00 does not exist/,
   ],
-  ['a minute that is none', azure('2023-11-16 18:61:03,1,2'), /line 2: there is no time/],
+  ['a minute that is none', azure('2023-11-16 18:61:03,1,2'), /line 2: the time .* does not exist/],
   ['half a token', azure('2023-11-16 18:17:03,1,2', '2023-11-16 18:17:04,1.5,2'), /line 3: ContextTokens '1.5'/],
   ['a negative length', azure('2023-11-16 18:17:03,1,-2'), /line 2: GeneratedTokens '-2'/],
   ['a field too few', azure('2023-11-16 18:17:03,1'), /line 2: 2 fields/],

@@ -385,7 +385,7 @@ test('an --out that cannot be written is refused as wrong usage, and leaves noth
   const { code, stderr } = await data(['dapo', '--from', from, '--out', 'taken'])
   expect([code, stderr]).toEqual([
     2,
-    expect.stringMatching(/taken cannot be written: .*\n.*hint: name another path\n.*cli\.cannot_write/),
+    expect.stringMatching(/taken cannot be written: .*\n.*hint: choose another path\n.*cli\.cannot_write/),
   ])
   expect(stderr).not.toMatch(/^\s+at /m)
   expect(existsSync(file('taken.part'))).toBe(false)
