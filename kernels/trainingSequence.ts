@@ -1,13 +1,14 @@
 /**
- * Assembles a trajectory's training sequence from its facts, so that training uses exactly the tokens that were sampled.
+ * Assembles a trajectory's training sequence from its facts, so that training uses exactly the tokens that were
+ * sampled.
  *
  * in   the facts of a trajectory, in the log's order        out  tokens, mask, logprobs and policy versions, aligned
- * Invariant: nothing is tokenised or guessed. Lengths that do not add up are an error, never repaired.
+ * Invariant: no token is tokenised anew or guessed. Lengths that do not add up are an error, never repaired.
  */
 import type { ContextAppended, PolicySegment, TrajectoryFact, TurnCompleted, TurnInterrupted } from '../messages/facts'
 import type { TrajectoryId } from '../messages/ids'
 
-/** A training sequence. All arrays have the length of `tokens`. */
+/** Training sequence of a trajectory. All arrays have the length of `tokens`. */
 export interface AssembledSequence {
   readonly trajectory: TrajectoryId
   readonly tokens: Int32Array
@@ -20,7 +21,7 @@ export interface AssembledSequence {
   readonly promptTokens: number
   readonly sampledTokens: number
   readonly turns: number
-  /** Smallest version over sampled tokens, from which staleness is counted; null if nothing was sampled. */
+  /** Smallest policy version over sampled tokens, from which staleness is counted; null if nothing was sampled. */
   readonly oldestVersion: number | null
 }
 
@@ -55,13 +56,16 @@ export function assembleSequence(facts: Iterable<TrajectoryFact>): AssembledSequ
       }
     }
   }
-  if (builder === undefined) throw new RangeError('the facts have no rollout.requested, so the prompt is unknown')
+  if (builder === undefined)
+    throw new RangeError(
+      'cannot assemble a training sequence: the facts have no rollout.requested, so the prompt is unknown',
+    )
   return builder.build()
 }
 
 interface Part {
   readonly tokens: Int32Array
-  /** Fact that the tokens come from; null for tokens that were not sampled. */
+  /** Fact that the piece's tokens come from; null for tokens that were not sampled. */
   readonly sampled: Piece | null
   /** Index of the piece's first token in its turn. */
   readonly offset: number
@@ -72,7 +76,10 @@ class Builder {
   private length: number
   private turn = 0
   private turnTokens = 0
-  /** open: the turn is being generated. done: it is completed. appended: its tool responses are appended. */
+  /**
+   * Phase of the present turn. open: it is being generated. done: it is completed. appended: its tool responses are
+   * appended.
+   */
   private phase: 'open' | 'done' | 'appended' = 'open'
   private askedAttempt: number | null = null
   private readonly answered = new Set<string>()
@@ -107,7 +114,7 @@ class Builder {
     }
     this.enter(piece.turn)
     if (piece.logprobs.length !== piece.tokens.length) {
-      this.fail(piece.turn, `${piece.tokens.length} tokens and ${piece.logprobs.length} logprobs`)
+      this.fail(piece.turn, `the fact has ${piece.tokens.length} tokens but ${piece.logprobs.length} logprobs`)
     }
     this.answered.add(id)
     this.parts.push({ tokens: piece.tokens, sampled: piece, offset: this.turnTokens })

@@ -1,11 +1,12 @@
 /**
- * Fits an engine's step times to measured turns. No single step needs to be recorded.
+ * Fits an engine's step times to measured turns. Measurements of single steps are not needed.
  *
- * in   turns with their start, first token, end and lengths, of one engine or several equal ones        out  stepMs, and the error
- * Each round replays the turns on an engine with the coefficients found so far (replayTurns.ts), which gives the work done
- * before and after each turn's first token. Measured times are sums of that work, so non-negative least squares gives the
- * next coefficients. The dense part of a step has a floor and then a slope; several step sizes are tried for the knee
- * between them. `decodeBase` and `prefillBase` cannot be separated from the other coefficients and are 0.
+ * in   turns with their start, first token, end and lengths, of one engine or several equal ones
+ * out  the coefficients `stepMs`, and the error of the fit
+ * Each round replays the turns on an engine with the coefficients found so far (replayTurns.ts), which gives the work
+ * done before and after each turn's first token. Measured times are sums of that work, so non-negative least squares
+ * gives the next coefficients. The dense part of a step has a floor and then a slope; several step sizes are tried for
+ * the knee between them. `decodeBase` and `prefillBase` cannot be separated from the other coefficients and are 0.
  */
 import type { PrefillShape, StepMs } from './engineModel'
 import { leastSquares, type Row } from './leastSquares'
@@ -18,35 +19,43 @@ export interface MeasuredTurn extends ReplayedTurn {
 
 export interface Calibration {
   readonly stepMs: StepMs
-  /** Number of turns in the fit. */
+  /** Number of turns that the fit used. */
   readonly turns: number
-  /** Σ|replayed − measured| / Σ measured, for the times after the first token and the times to it. */
+  /**
+   * Relative errors Σ|replayed − measured| / Σ measured: `decodeError` of the times after the first token,
+   * `firstTokenError` of the times until it.
+   */
   readonly decodeError: number
   readonly firstTokenError: number
 }
 
-/** Least number of turns of two tokens or more. */
+/** Least number of turns with two tokens or more that a fit needs. */
 export const leastTurns = 20
-/** Most turns in a fit: the first ones of a longer run. A fit replays them about a hundred times. */
+/**
+ * Upper bound on the turns in a fit: the first turns of a longer run. A fit replays them about a hundred times.
+ */
 const mostTurns = 4000
-/** Step sizes in tokens at which the dense part may change from a floor to a slope; 0: no floor. */
+/** Candidates for the step size, in tokens, at which the dense part changes from a floor to a slope; 0: no floor. */
 const knees = [0, 8, 16, 32, 64, 128, 256, 512]
-/** Rounds after which the coefficients hardly change. */
+/** Number of rounds of a fit: the coefficients hardly change after so many. */
 const rounds = 12
-/** A difference beyond this multiple of the median counts as an outlier. */
+/** Multiple of the median difference beyond which a difference counts as an outlier. */
 const outlier = 4
-/** Share of the error that a knee must remove to be accepted. */
+/** Share of the error that a knee must remove for the fit to use it. */
 const leastGain = 0.02
 
 /**
- * @param maxBatchTokens most tokens of one step
+ * Fits step times to measured turns.
+ * @param maxBatchTokens upper bound on the tokens of one step
  * @throws RangeError on too few turns
  */
 export function calibrate(turns: readonly MeasuredTurn[], maxBatchTokens = 8192): Calibration {
   const engines = enginesOf(turns)
   const long = engines.flat().filter(isLong).length
   if (long < leastTurns) {
-    throw new RangeError(`${long} turns of two tokens or more were measured; a fit needs at least ${leastTurns}`)
+    throw new RangeError(
+      `cannot fit step times: ${long} turns of two tokens or more were measured, expected at least ${leastTurns}`,
+    )
   }
   const [plain, ...curved] = knees.map(knee => fitted(engines, maxBatchTokens, knee))
   const best = curved.reduce((one, other) => (other.error < one.error ? other : one), {
@@ -71,14 +80,15 @@ const isLong = ({ newTokens, firstTokenMs, endedMs }: MeasuredTurn): boolean => 
 
 interface Fit {
   readonly stepMs: StepMs
-  /** Sum of the differences, ms. */
+  /** Sum of the absolute differences between replayed and measured times, ms. */
   readonly error: number
   readonly errors: Pick<Calibration, 'decodeError' | 'firstTokenError'>
 }
 
 /**
- * Returns the work of a step: [steps, dense part, decoding sequences, KV tokens that they attend to, prefilled tokens, pairs
- * of a prefilled and an older token, decoding sequences beside prompts].
+ * Returns a function that computes the work of a step: [steps, dense part, decoding sequences, KV tokens that they
+ * attend to, prefilled tokens, pairs of a prefilled and an older token, decoding sequences in a step that also computes
+ * prompts].
  */
 function workWith(knee: number) {
   return (decodes: number, kvTokens: number, chunks: readonly PrefillShape[]): Float64Array => {
@@ -133,9 +143,9 @@ function fitted(engines: readonly (readonly MeasuredTurn[])[], maxBatchTokens: n
 }
 
 /**
- * Weighs each difference by 1 / (its replayed time), so that fitted times sum to the measured ones. Weights relative to the
- * measured times would let the shortest turns dominate. Outliers come from other work of the machine: their weight falls
- * with their distance.
+ * Weighs each difference by 1 / (its replayed time), so that the sum of the fitted times equals the sum of the measured
+ * ones. Weights relative to the measured times would let the shortest turns dominate. Outliers come from other work of
+ * the machine; their weight falls with their distance.
  */
 function weightsOf(rows: readonly Row[], found: readonly number[]): readonly number[] {
   const timed = rows.map(({ x, y }) => {
@@ -150,7 +160,7 @@ function weightsOf(rows: readonly Row[], found: readonly number[]): readonly num
 
 type Coefficients = readonly [number, number, number, number, number, number, number]
 
-/** Guesses that a step lasts as long as a token on average, and a prompt token a tenth of that. */
+/** Returns the first coefficients: a step lasts as long as a token on average, and a prompt token a tenth of that. */
 function firstGuess(engines: readonly (readonly MeasuredTurn[])[]): Coefficients {
   const long = engines.flat().filter(isLong)
   const ms = long.reduce((sum, turn) => sum + turn.endedMs - turn.firstTokenMs, 0)

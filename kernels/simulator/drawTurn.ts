@@ -10,7 +10,7 @@
  */
 export interface TurnToDraw {
   readonly seed: number
-  /** Tokens before the turn, then the tokens drawn for this turn so far (`resumedTokens`). */
+  /** Tokens before the turn, followed by the `resumedTokens` tokens drawn for this turn so far. */
   readonly context: Int32Array
   readonly resumedTokens: number
   readonly maxTokens: number
@@ -24,10 +24,10 @@ export interface DrawnTurn {
   readonly finish: 'stop' | 'length'
 }
 
-/** Sigma of the lengths' logarithm. */
+/** Standard deviation (sigma) of the logarithm of a turn's length. */
 const spread = 0.8
 
-/** @param medianTokens median length of a turn */
+/** Returns a function that draws turns. @param medianTokens median length of a turn */
 export function turnDrawer(vocabulary: number, medianTokens: number): (turn: TurnToDraw) => DrawnTurn {
   const hazards: number[] = []
   const hazard = (length: number): number => (hazards[length] ??= hazardOf(length, medianTokens))
@@ -36,7 +36,7 @@ export function turnDrawer(vocabulary: number, medianTokens: number): (turn: Tur
     const stops = [...new Set(stopTokens)].filter(token => token >= 0 && token < vocabulary)
     const begin = hashOf(context.subarray(0, context.length - resumedTokens))
     const key = mixed(begin ^ mixed(temperature === 0 ? 0 : seed))
-    /** Uniform in [0, 1) by index. Each token uses two, whatever their outcome. */
+    /** Returns the uniform number in [0, 1) with this index. Each token uses two indices, whatever is drawn. */
     const uniform = (number: number) => mixed(key + Math.imul(number + 1, golden)) / 2 ** 32
     const tokens = new Int32Array(maxTokens)
     const logprobs = new Float32Array(maxTokens)

@@ -9,7 +9,9 @@
  * ΣKV counts the tokens that the decoding tokens attend to: everything before each of them, and the token itself.
  */
 
-/** Coefficients in ms, ms per token, ms per sequence, ms per pair of a new and an older token. */
+/**
+ * Coefficients of a step's duration, in ms, ms per token, ms per sequence, or ms per pair of a new and an older token.
+ */
 export interface StepMs {
   readonly overhead: number
   readonly denseFloor: number
@@ -20,7 +22,7 @@ export interface StepMs {
   readonly prefillBase: number
   readonly prefillPerToken: number
   readonly prefillPerPair: number
-  /** Added per decoding sequence in a step that also computes prompts. Default 0. */
+  /** Milliseconds added per decoding sequence in a step that also computes prompts. Default 0. */
   readonly mixedPerSequence?: number | undefined
 }
 
@@ -28,32 +30,32 @@ export const familyNames = ['vllm', 'sglang'] as const
 /** Inference server whose rules of admission, batching and preemption an engine follows. */
 export type EngineFamily = (typeof familyNames)[number]
 
-/** The content of an engine model file. */
+/** Content of an engine model file. */
 export interface EngineModel {
   readonly name: string
   readonly family: EngineFamily
-  /** Room for keys and values, in tokens. Only whole blocks are used. */
+  /** Capacity of the KV cache, in tokens. Only whole blocks are used. */
   readonly kvTokens: number
   readonly blockTokens: number
-  /** Most sequences that run at once. */
+  /** Upper bound on the sequences that run at once. */
   readonly maxSequences: number
-  /** Most tokens of one step: chunks of prompts and, except for SGLang, one token per decode. */
+  /** Upper bound on the tokens of one step: chunks of prompts and, except for SGLang, one token per decode. */
   readonly maxBatchTokens: number
-  /** One copy of a group's prompt serves all its members. */
+  /** true: one cached copy of a group's prompt serves all its members. */
   readonly prefixSharing: boolean
   readonly stepMs: StepMs
 }
 
-/** A chunk of q prompt tokens after k cached tokens. */
+/** Chunk of a prompt that one step computes: `tokens` prompt tokens after `cachedTokens` cached ones. */
 export interface PrefillShape {
   readonly cachedTokens: number
   readonly tokens: number
 }
 
-/** Returns the number of whole KV blocks. */
+/** Returns the number of whole blocks that fit into the engine's KV cache. */
 export const capacityBlocks = (model: EngineModel): number => Math.floor(model.kvTokens / model.blockTokens)
 
-/** Returns the duration of one step, ms. */
+/** Returns the duration of one step in ms. */
 export function stepMs(
   { stepMs: c }: EngineModel,
   decodes: number,
@@ -73,7 +75,7 @@ export function stepMs(
 }
 
 /**
- * Returns the duration of `steps` pure decode steps, ms.
+ * Returns the duration of `steps` pure decode steps in ms.
  * @param kvTokens tokens that the first step attends to; each sequence grows by one token per step
  */
 export function decodeStepsMs(model: EngineModel, decodes: number, kvTokens: number, steps: number): number {

@@ -8,23 +8,25 @@
  */
 import { capacityBlocks, type EngineModel } from './engineModel'
 
-/** Blocks of a sequence. Only the cache writes them. */
+/** Blocks of one sequence. Only the cache writes its fields. */
 export interface Hold {
   readonly trajectory: string
   readonly group: string
   readonly promptTokens: number
-  /** Blocks of the group's prompt that the sequence references. */
+  /** Number of blocks of the group's prompt that the sequence references. */
   sharedBlocks: number
   ownBlocks: number
-  /** The sequence computes the group's prompt for all members: its first blocks become the shared ones. */
+  /** true: this sequence computes the group's prompt for all members, and its first blocks become the shared ones. */
   builds: boolean
 }
 
-/** Evictable blocks: a trajectory's own blocks between turns, or a prompt that no running sequence references. */
+/**
+ * Blocks that can be evicted: a trajectory's own blocks between turns, or a prompt that no running sequence references.
+ */
 interface Kept {
   readonly owner: Map<string, Kept>
   readonly key: string
-  /** Number of the prompt's blocks before these. */
+  /** Number of the prompt's blocks that precede these blocks. */
   readonly behind: number
   blocks: number
 }
@@ -40,12 +42,12 @@ export class KvCache {
   readonly blockTokens: number
   referencedBlocks = 0
   keptBlocks = 0
-  /** Tokens that opened contexts found in the cache. */
+  /** Total number of tokens that opened contexts found in the cache. */
   foundTokens = 0
   private readonly sharing: boolean
   private readonly prompts = new Map<string, Kept>()
   private readonly trajectories = new Map<string, Kept>()
-  /** Least recently closed first. */
+  /** Evictable blocks in the order of eviction: least recently closed first. */
   private readonly evictable = new Set<Kept>()
 
   constructor(model: EngineModel) {
@@ -54,7 +56,7 @@ export class KvCache {
     this.sharing = model.prefixSharing
   }
 
-  /** Free and evictable blocks. */
+  /** Number of free and evictable blocks. */
   get availableBlocks(): number {
     return this.blocks - this.referencedBlocks
   }
@@ -63,24 +65,24 @@ export class KvCache {
     return this.referencedBlocks * this.blockTokens
   }
 
-  /** Returns how many leading tokens of a context are cached. At least one token is left to compute. */
+  /** Returns the number of leading tokens of a context that are cached. At least one token is left to compute. */
   cachedTokens(hold: Hold, tokens: number): number {
     return this.find(hold, tokens).blocks * this.blockTokens
   }
 
-  /** Says whether a context of `tokens` could be opened and computed completely. */
+  /** Returns true if a context of `tokens` could be opened and computed completely. */
   hasRoomFor(hold: Hold, tokens: number): boolean {
     return this.missingBlocks(hold, tokens) <= this.availableBlocks
   }
 
-  /** Returns how many available blocks a context of `tokens` takes, for its cached part and the rest. */
+  /** Returns the number of available blocks that a context of `tokens` takes, for its cached part and the rest. */
   missingBlocks(hold: Hold, tokens: number): number {
     const { prompt, shared } = this.find(hold, tokens)
     const referenced = prompt !== undefined && prompt.references > 0 ? shared : 0
     return this.blocksOf(tokens) - referenced
   }
 
-  /** References the cached part of a context. Returns its number of tokens. */
+  /** Opens a sequence: references the cached part of its context, and returns that part's number of tokens. */
   open(hold: Hold, tokens: number): number {
     const { prompt, shared, own, blocks } = this.find(hold, tokens)
     if (own !== undefined) this.drop(own)
@@ -103,7 +105,7 @@ export class KvCache {
     return true
   }
 
-  /** Closes a sequence. Whole blocks of its first `keepTokens` stay cached until they are evicted. */
+  /** Closes a sequence. The whole blocks of its first `keepTokens` tokens stay cached until they are evicted. */
   close(hold: Hold, keepTokens: number): void {
     const whole = Math.floor(keepTokens / this.blockTokens)
     const blocks = Math.min(Math.max(0, whole - hold.sharedBlocks), hold.ownBlocks)
@@ -133,7 +135,10 @@ export class KvCache {
     return Math.ceil(tokens / this.blockTokens)
   }
 
-  /** Returns the prompt's sharable blocks. Each member computes the block of the prompt's last token itself. */
+  /**
+   * Returns the number of a prompt's blocks that members can share. Each member computes the block of the prompt's last
+   * token itself.
+   */
   private wholeBlocks({ promptTokens }: Hold): number {
     return Math.floor((promptTokens - 1) / this.blockTokens)
   }
@@ -143,7 +148,7 @@ export class KvCache {
     const found = this.sharing ? (this.prompts.get(hold.group) as Prompt | undefined) : undefined
     const prompt = found?.tokens === hold.promptTokens ? found : undefined
     const own = this.trajectories.get(hold.trajectory)
-    // Own blocks are useful only if all prompt blocks before them are still cached.
+    // A trajectory's own blocks are useful only if all prompt blocks before them are still cached.
     if (own !== undefined && own.behind <= (prompt?.blocks ?? 0) && own.behind + own.blocks > 0 && own.behind <= most) {
       return { prompt, shared: own.behind, own, blocks: Math.min(most, own.behind + own.blocks) }
     }
@@ -176,7 +181,7 @@ export class KvCache {
     const whole = this.wholeBlocks(hold)
     const common = Math.min(more, whole - prompt.blocks)
     if (common > 0) {
-      // With its first block the builder becomes one of the prompt's references.
+      // The sequence that builds the prompt counts as one of its references from its first block on.
       if (hold.sharedBlocks === 0) prompt.references++
       prompt.blocks += common
       hold.sharedBlocks += common

@@ -1,18 +1,18 @@
 /**
  * Solves non-negative least squares exactly, for up to about ten coefficients.
  *
- * in   rows of terms and their measured sum, with a weight each        out  coefficients, none negative
- * Solves the unconstrained problem for each of the 2^n subsets of coefficients, and returns the best solution without a
+ * in   rows of terms and their measured sum, with a weight each        out  coefficients, none negative Solves the
+ * unconstrained problem for each of the 2^n subsets of coefficients, and returns the best of the solutions without a
  * negative coefficient.
  */
 
-/** x: [coefficients] terms; y: their measured sum. */
+/** One equation. x: [coefficients] terms; y: their measured sum. */
 export interface Row {
   readonly x: ArrayLike<number>
   readonly y: number
 }
 
-/** @param weights [rows] weights of the squared errors */
+/** Returns the coefficients with the least squared error. @param weights [rows] weights of the squared errors */
 export function leastSquares(rows: readonly Row[], weights: readonly number[]): readonly number[] {
   const size = rows[0]!.x.length
   const scale = Array.from({ length: size }, (_, i) => rows.reduce((most, { x }) => Math.max(most, x[i]!), 1e-300))
@@ -35,7 +35,7 @@ export function leastSquares(rows: readonly Row[], weights: readonly number[]): 
       chosen.map(i => right[i]!),
     )
     if (solution === null || solution.some(value => value < 0)) continue
-    // The squared error less that of all zeros: −2·xᵀr + xᵀGx = −xᵀr at the solution.
+    // Squared error minus the squared error of all-zero coefficients: −2·xᵀr + xᵀGx = −xᵀr at the solution.
     const error = -solution.reduce((sum, value, k) => sum + value * right[chosen[k]!]!, 0)
     if (error >= least) continue
     least = error

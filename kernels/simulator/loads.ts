@@ -45,7 +45,10 @@ function load(name: string, engines: number, kvTokens: number, shape: Partial<Wo
 
 export const baseLoad = (engines = 64, seed = 1): Load => load('base', engines, h100.kvTokens, {}, seed)
 
-/** Varies KV from scarce to plentiful, the spread of lengths, fast and slow tools, few and many turns: 32 loads. */
+/**
+ * Returns 32 loads that vary the KV from scarce to plentiful, the spread of lengths, fast and slow tools, few and many
+ * turns.
+ */
 export function* sweepLoads(engines: number): Generator<Load> {
   let seed = 100
   for (const kvTokens of [134_000, 268_000, 402_000, 1_072_000]) {

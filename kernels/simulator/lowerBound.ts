@@ -3,9 +3,12 @@
  *
  * in   a trace, an engine model, the number of engines        out  ms
  * 1. Longest chain: a trajectory alone on an engine that caches all of it between turns.
- * 2. Total work: a step's time is divided among the tokens that it computes. A decoding sequence bears its own terms, and a
- *    share of the step's fixed cost: 1/`maxSequences`, or its own tokens' share of the KV, whichever is larger in total. Over
- *    any batch that fits, each kind of share sums to at most one. hypot(f, x) ≥ a·f + b·x for a² + b² = 1 splits the dense part.
+ * 2. Total work: a step's time is divided among the tokens that it computes. A decoding sequence bears its own terms,
+ * and
+ *    a share of the step's fixed cost: 1/`maxSequences`, or its own tokens' share of the KV, whichever is larger in
+ *    total.
+ *    Over any batch that fits, each kind of share sums to at most one.
+ *    hypot(f, x) ≥ a·f + b·x for a² + b² = 1 splits the dense part.
  */
 import { capacityBlocks, decodeStepsMs, type EngineModel, stepMs } from './engineModel'
 import { firstArrivalMs, type TracedTrajectory } from './trace'
@@ -23,17 +26,19 @@ export function lowerBoundMs(trace: readonly TracedTrajectory[], model: EngineMo
   return { chainMs, workMs, ms: Math.max(chainMs, workMs) }
 }
 
-/** Returns the time from a trajectory's arrival to its end on an engine of its own, with all earlier turns cached. */
+/**
+ * Returns the time in ms from a trajectory's arrival to its end on an engine of its own, with all earlier turns cached.
+ */
 function aloneMs({ promptTokens, turns }: TracedTrajectory, model: EngineModel): number {
   let context = promptTokens
   let cached = 0
   let ms = 0
   turns.forEach(({ newTokens, toolMs, toolTokens }, i) => {
-    // Another member may have computed the prompt. Even then at least one token is prefilled.
+    // Another member of the group may have computed the prompt. Even then at least one token is prefilled.
     const tokens = i === 0 && model.prefixSharing ? 1 : context - cached
     for (let done = 0; done < tokens; done += model.maxBatchTokens) {
       const chunk = Math.min(model.maxBatchTokens, tokens - done)
-      // A step with decodes of other sequences has no `prefillBase`.
+      // The bound leaves out `prefillBase`, since a step with decodes of other sequences does not have it.
       ms += stepMs(model, 0, 0, [{ cachedTokens: context - tokens + done, tokens: chunk }]) - model.stepMs.prefillBase
     }
     if (newTokens > 1) ms += decodeStepsMs(model, 1, context + 1, newTokens - 1)

@@ -1,15 +1,17 @@
 /**
  * Replays measured turns on an engine with given step times, and records the work done during each turn.
  *
- * in   turns of one engine with their start and lengths, the duration of a step        out  per turn, the work before and after its first token
- * Turns start when they did. Cached tokens are as measured: memory is not simulated, and at least one token is computed.
- * Invariant: a step has all decoding sequences, and as many prompt tokens as fit, in the measured order of first tokens. A
- * turn that arrives during a step waits for its end.
+ * in   turns of one engine with their start and lengths, the duration of a step
+ * out  per turn, the work before and after its first token
+ * Turns start at their measured times. Cached tokens are as measured: memory is not simulated, and at least one token
+ * is computed per turn.
+ * Invariant: a step has all decoding sequences, and as many prompt tokens as fit, in the measured order of first
+ * tokens. A turn that arrives during a step waits for that step's end.
  */
 import type { PrefillShape } from './engineModel'
 
 export interface ReplayedTurn {
-  /** Time of the request; its wait includes the rest of the step then running. */
+  /** Time of the turn's request, ms. The turn first waits for the rest of the step that runs at this time. */
   readonly startedMs: number
   readonly firstTokenMs: number
   readonly contextTokens: number
@@ -17,13 +19,13 @@ export interface ReplayedTurn {
   readonly newTokens: number
 }
 
-/** Returns the work of one step: the terms that its duration is a sum of. */
+/** Returns the work of one step: the amounts that the coefficients multiply to give its duration. */
 export type StepWork = (decodes: number, kvTokens: number, chunks: readonly PrefillShape[]) => Float64Array
 
 export interface ReplayedWork {
-  /** Work from the start to the first token, including the rest of the step then running. */
+  /** Work from the turn's start to its first token, including the rest of the step that ran at its start. */
   readonly first: Float64Array
-  /** Work from the first token to the last. */
+  /** Work from the turn's first token to its last. */
   readonly further: Float64Array
 }
 
@@ -31,12 +33,14 @@ interface Sequence {
   readonly turn: number
   computed: number
   left: number
-  /** Total work of the engine up to the turn's start, and up to its first token. */
+  /** Engine's total work: `before` until the turn's start, `first` until its first token. */
   readonly before: Float64Array
   first: Float64Array
 }
 
-/** @param turns in the order of their start; @returns the work per turn, in the same order */
+/**
+ * Replays the turns of one engine. @param turns by start; @returns the work per turn, in the same order
+ */
 export function replayTurns(
   turns: readonly ReplayedTurn[],
   maxBatchTokens: number,

@@ -8,13 +8,13 @@ import type { EngineModel } from './engineModel'
 import type { KvCache } from './kvCache'
 import type { Batch, Sequence } from './sequence'
 
-/** State of an engine that its rules read and change. */
+/** State of a simulated engine that its scheduling rules read and change. */
 export interface EngineState {
   readonly model: EngineModel
   readonly cache: KvCache
-  /** In the order of admission. */
+  /** Waiting sequences in the order in which they will be admitted. */
   readonly waiting: Sequence[]
-  /** In the order in which they were admitted. */
+  /** Running sequences in the order in which they were admitted. */
   readonly running: Sequence[]
   /** true: requests are admitted and preempted by their priority, else by their arrival. */
   readonly priority: boolean
@@ -23,13 +23,16 @@ export interface EngineState {
 export interface EngineRules {
   /** Inserts a request into the waiting queue. */
   enqueue(sequence: Sequence): void
-  /** Admits and preempts, and returns the next batch; null if nothing can run. */
+  /** Admits and preempts sequences, and returns the next batch; null if nothing can run. */
   next(): Batch | null
   /** Records that a batch ended after `decodeSteps` decode steps. */
   batchEnded(decodeSteps: number): void
 }
 
-/** Preempts a running sequence. It must be computed again, except for what the cache keeps. */
+/**
+ * Preempts a running sequence. It must be computed again, except for the first `keepTokens` tokens while the cache
+ * keeps them.
+ */
 export function preempt(state: EngineState, sequence: Sequence, keepTokens: number): void {
   state.running.splice(state.running.indexOf(sequence), 1)
   state.cache.close(sequence, keepTokens)
@@ -38,18 +41,23 @@ export function preempt(state: EngineState, sequence: Sequence, keepTokens: numb
   sequence.preemptions++
 }
 
-/** Returns how many steps the decodes can take until one ends or the cache is full. The first step's memory is allocated already. */
+/**
+ * Returns how many steps the decodes can run until one of them ends or the cache is full. The first step's memory is
+ * allocated already.
+ */
 export function decodeSteps(cache: KvCache, decodes: readonly Sequence[]): number {
   let most = Number.POSITIVE_INFINITY
   for (const { request, generated } of decodes) most = Math.min(most, request.newTokens - generated)
   return Math.min(most, stepsUntilFull(cache, decodes))
 }
 
-/** Returns the number of steps that blocks allow, including the present one, whose blocks are allocated. */
+/**
+ * Returns the number of steps for which the cache has blocks, including the present step, whose blocks are allocated.
+ */
 function stepsUntilFull(cache: KvCache, decodes: readonly Sequence[]): number {
   const slack = slackOf(cache, decodes)
   const { blockTokens, availableBlocks } = cache
-  // Every sequence takes one block per `blockTokens` steps.
+  // Every sequence needs one new block per `blockTokens` steps.
   const periods = Math.floor(availableBlocks / decodes.length)
   let left = availableBlocks - periods * decodes.length
   let steps = periods * blockTokens

@@ -1,11 +1,15 @@
 /**
- * Defines a turn on a simulated engine: the request, its progress, and a batch of such sequences.
+ * Defines a turn on a simulated engine: the request, its progress (a sequence), and a batch of sequences.
  *
- * `computed` counts tokens whose keys and values are cached. The last sampled token is computed in the next step.
+ * A sequence's `computed` counts tokens whose keys and values are cached. The last sampled token is computed a step
+ * later.
  */
 import type { Hold } from './kvCache'
 
-/** Longest context that a trajectory has had computed on any engine. Computing it again is the cost of preemption and eviction. */
+/**
+ * Longest context of a trajectory that any engine has computed. To compute it again is the cost of preemption and
+ * eviction.
+ */
 export interface History {
   computedTokens: number
 }
@@ -16,25 +20,25 @@ export interface TurnRequest {
   readonly turn: number
   readonly promptTokens: number
   readonly contextTokens: number
-  /** Tokens that the turn will sample. Scheduling rules must not read this. */
+  /** Number of tokens that the turn will sample. Scheduling rules must not read it. */
   readonly newTokens: number
-  /** Most tokens that the turn may sample. Scheduling rules may read this. */
+  /** Upper bound on the tokens that the turn may sample. Scheduling rules may read it. */
   readonly maxNewTokens: number
-  /** Priority: a smaller one goes first and is preempted last, on engines with priorities. */
+  /** Priority of the request on engines with priorities: a smaller value is admitted first and preempted last. */
   readonly order: number
   readonly history: History
 }
 
 export interface Sequence extends Hold {
   readonly request: TurnRequest
-  /** Order of arrival at the engine. */
+  /** Sequence number of the request's arrival at the engine, from 0. */
   readonly arrival: number
   computed: number
   generated: number
   decoding: boolean
-  /** Start of its first step; −1 before. */
+  /** Time at which the turn's first step began, ms; −1 before. */
   startedMs: number
-  /** Tokens of its context that were cached at the start. */
+  /** Number of the turn's context tokens that were cached when its first step began. */
   cachedTokens: number
   firstTokenMs: number
   preemptions: number
@@ -64,13 +68,13 @@ export function newSequence(request: TurnRequest, arrival: number): Sequence {
 /** Returns the number of known tokens: the context plus the sampled tokens. */
 export const knownTokens = ({ request, generated }: Sequence): number => request.contextTokens + generated
 
-/** Tokens of a prompt, or of a preempted context, that one step computes. */
+/** Chunk of a prompt, or of a preempted context, that one step computes: `tokens` tokens. */
 export interface Chunk {
   readonly sequence: Sequence
   readonly tokens: number
 }
 
-/** One step of an engine with its memory allocated. Its decodes can continue for `steps` such steps. */
+/** Step of an engine whose memory is allocated. Its decodes can continue for `steps` such steps. */
 export interface Batch {
   readonly chunks: readonly Chunk[]
   readonly decodes: readonly Sequence[]

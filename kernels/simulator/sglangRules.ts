@@ -1,12 +1,13 @@
 /**
  * Simulates SGLang's scheduler (its defaults, read in 2026): prompts before decodes, in separate steps.
  *
- * - Admission in order of arrival: the tokens that a request must compute and may write (counted up to 4096) must be fewer
- *   than the available tokens minus the estimate for running requests, which is what they may write times a ratio.
+ * - Requests are admitted in order of arrival. The tokens that a request must compute and may write (counted up to
+ *   4096) must be fewer than the available tokens minus an estimate for the running requests: the tokens that they may
+ *   write, times a ratio.
  * - The ratio starts at 0.7, falls to 14 % of that over 600 decode steps, and is reset when the engine is idle.
  * - A decode step without memory retracts the requests that have written least (among equals the longest prompt first)
- *   until it has memory. They go to the end of the queue, their prompts stay in the prefix cache, and the ratio rises to
- *   what has been written so far.
+ *   until it has memory. They go to the end of the queue, and their prompts stay in the prefix cache. The ratio rises
+ *   to the share of the allowed tokens that has been written so far.
  * - A prompt that fills a step's budget continues in the next step.
  */
 import { decodeSteps, type EngineRules, type EngineState, preempt, slackOf } from './rules'
@@ -16,7 +17,7 @@ const clippedNewTokens = 4096
 const firstRatio = 0.7
 const leastRatio = firstRatio * 0.14
 const decayPerStep = (firstRatio - leastRatio) / 600
-/** Decode steps per remaining request for which the ratio after a retraction leaves room. */
+/** Number of decode steps per remaining request for which the ratio after a retraction leaves room. */
 const retractSteps = 20
 
 export function sglangRules(state: EngineState): EngineRules {
@@ -27,7 +28,7 @@ export function sglangRules(state: EngineState): EngineRules {
   const clipped = (sequence: Sequence): number => Math.min(mayWrite(sequence), clippedNewTokens)
   const paged = (tokens: number): number => Math.ceil(tokens / cache.blockTokens) * cache.blockTokens
 
-  /** Returns the tokens that admission counts for a request. */
+  /** Returns the tokens that admission counts for a request: those to compute plus those that it may write. */
   function demand(sequence: Sequence): number {
     const known = knownTokens(sequence)
     return paged(known - cache.cachedTokens(sequence, known)) + clipped(sequence)
@@ -50,7 +51,7 @@ export function sglangRules(state: EngineState): EngineRules {
       running.push(head)
       chunks.push({ sequence: head, tokens })
       budget -= tokens
-      // A prompt that continues in the next step is the last of this one.
+      // A prompt that continues in the next step uses up this step's budget, so no further prompt is admitted.
       if (head.computed + tokens < known) return
       promised += clipped(head)
     }
@@ -79,7 +80,7 @@ export function sglangRules(state: EngineState): EngineRules {
     for (const sequence of running) {
       if (sequence.decoding) continue
       const tokens = Math.min(knownTokens(sequence) - sequence.computed, model.maxBatchTokens)
-      // Nothing was decoded since its admission, so its memory is still available.
+      // No step has decoded since this sequence was admitted, so the memory that it needs is still available.
       cache.grow(sequence, sequence.computed + tokens)
       chunks.push({ sequence, tokens })
     }
@@ -92,14 +93,18 @@ export function sglangRules(state: EngineState): EngineRules {
     return { chunks, decodes, steps: waiting.length === 0 ? most : stepsUntilAdmission(decodes, most) }
   }
 
-  /** Returns the first step before which the head of the queue may be admitted. While decoding, free memory and the ratio both fall. */
+  /**
+   * Returns the number of decode steps after which the head of the queue may be admitted, at most `most`. While
+   * decoding, free memory and the ratio both fall.
+   */
   function stepsUntilAdmission(decodes: readonly Sequence[], most: number): number {
     if (running.length >= model.maxSequences) return most
     const head = waiting[0]!
     const needed = demand(head)
     const slack = slackOf(cache, decodes)
     const growing = decodes.filter(one => mayWrite(one) <= clippedNewTokens).length
-    // Once another request may write less than 4096 tokens, the estimate falls faster.
+    // When another running request may write fewer than 4096 tokens, the estimate falls faster: the computation stops
+    // before.
     const longer = decodes.map(one => mayWrite(one) - clippedNewTokens).filter(steps => steps > 0)
     const last = Math.min(most, ...longer)
     let free = cache.availableBlocks
@@ -122,7 +127,7 @@ export function sglangRules(state: EngineState): EngineRules {
   }
 }
 
-/** Says whether `one` is retracted before `other`: it has written less, or as much after a longer prompt. */
+/** Returns true if `one` is retracted before `other`: it has written less, or as much after a longer prompt. */
 function goesBefore(one: Sequence, other: Sequence): boolean {
   if (one.generated !== other.generated) return one.generated < other.generated
   if (one.request.contextTokens !== other.request.contextTokens) {

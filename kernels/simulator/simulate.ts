@@ -1,9 +1,9 @@
 /**
  * Simulates a fleet of engines under the same scheduler code that runs live, called as the scheduler actor calls it.
  *
- * in   a trace, an engine model, a number of engines, a policy        out  the measurements that a real run would have made
- * Invariant: deterministic, with simulated time only. The scheduler gets all events of one time before it decides, and the
- * engines get its decisions before their next step.
+ * in   a trace, an engine model, a number of engines, a policy        out  the measurements that a real run would give
+ * Invariant: deterministic, with simulated time only. The scheduler gets all events of one point in time before it
+ * decides, and the engines get its decisions before their next step.
  */
 import { type EngineId, engineId, type GroupId, type TrajectoryId } from '../../messages/ids'
 import type { PolicyName, Scheduler, SchedulerOptions, TurnAssignment } from '../scheduling/contract'
@@ -21,23 +21,25 @@ export interface SimulationOptions {
   readonly policy: PolicyName
   readonly scheduler?: SchedulerOptions
   /**
-   * Engines use the start order of a request's trajectory as its priority. Default: true for kv-headroom on vLLM, as in the
-   * live system, else false. Engines of the other policies queue in order of arrival, as the systems behind them do.
+   * true: a request's priority on an engine is its trajectory's start order. false: engines queue in order of arrival.
+   * Default: true for kv-headroom on vLLM, as in the live system, else false.
    */
   readonly priority?: boolean
-  /** Longest context that a recipe would allow, tokens. Default: the longest of the trace. */
+  /** Longest context that a recipe would allow, in tokens. Default: the longest context of the trace. */
   readonly boundTokens?: number
-  /** Period of the engines' KV reports. Default 1 s; 0: never. */
+  /** Milliseconds between the engines' KV reports. Default 1 s; 0: no reports. */
   readonly statusMs?: number
-  /** Period of new weights, which pause every engine and clear its cache of closed sequences. Default: never. */
+  /**
+   * Period of weight updates, which pause every engine and clear its cache of closed sequences. Default: no updates.
+   */
   readonly weights?: { readonly everyMs: number; readonly pauseMs: number }
-  /** Simulates every step separately, for tests that merging steps changes nothing. */
+  /** true: simulates every step separately. Tests use it to prove that merging steps changes nothing. */
   readonly stepwise?: boolean
-  /** Receives every call to the scheduler before it is made, for comparison with a live scheduler. */
+  /** Receives every call to the scheduler before it is made, to compare the calls with a live scheduler's. */
   readonly observe?: (event: SchedulerEvent) => void
 }
 
-/** A call to the scheduler. Times count from the first arrival. */
+/** Call to the scheduler. Times count in ms from the first arrival. */
 export type SchedulerEvent =
   | { readonly kind: 'asked'; readonly atMs: number; readonly trajectory: string; readonly turn: number }
   | ({ readonly kind: 'ended'; readonly atMs: number; readonly trajectory: string; readonly turn: number } & EndedTurn)
@@ -48,7 +50,7 @@ export type { SimulationResult } from './tally'
 
 interface Rollout {
   readonly traced: TracedTrajectory
-  /** Start order. */
+  /** Start order of the trajectory: 0 for the first arrival. */
   readonly order: number
   readonly history: History
   turn: number
@@ -63,14 +65,14 @@ interface Event extends HeapItem {
   readonly happens: () => unknown
 }
 
-/** A periodic event. */
+/** Periodic event, such as the engines' KV reports. */
 interface Clock {
   readonly periodMs: number
   readonly happens: () => void
   nextMs: number
 }
 
-/** Least period of reports and weights. A shorter one was probably not meant in ms. */
+/** Least period of reports and of weight updates, ms. A shorter period was probably meant in another unit. */
 const shortestPeriodMs = 1
 
 const soonest = (a: Event, b: Event): number => a.atMs - b.atMs || a.number - b.number
@@ -87,9 +89,9 @@ class Simulation {
   private readonly engines = new Map<EngineId, SimulatedEngine>()
   private readonly rollouts = new Map<string, Rollout>()
   private readonly events = new Heap<Event>(soonest)
-  /** Event at the end of each engine's batch. */
+  /** Event at the end of the batch that runs on each engine. */
   private readonly ends = new Map<EngineId, Event>()
-  /** Engines whose batch has ended, or that got a request. */
+  /** Engines whose batch has ended or that received a request since they last scheduled. */
   private readonly changed = new Set<EngineId>()
   private readonly pausedUntil = new Map<EngineId, number>()
   private readonly tally: Tally
@@ -99,7 +101,7 @@ class Simulation {
   private eventsMade = 0
   private readonly clocks: Clock[] = []
   private open: number
-  /** Turns that were asked for and have not ended. */
+  /** Number of turns that were requested and have not ended. */
   private openTurns = 0
 
   constructor(
@@ -120,7 +122,7 @@ class Simulation {
       const { trajectoryId, promptTokens, arrivalMs } = traced
       const rollout = { traced, order, history, turn: 0, contextTokens: promptTokens, askedMs: 0, engine: null }
       this.rollouts.set(trajectoryId, rollout)
-      // Times count from the first arrival: added to a date, a short step would be lost to rounding.
+      // Times count from the first arrival: added to a timestamp, a short step would be lost to rounding.
       this.at(arrivalMs - firstMs, () => this.ask(rollout))
     })
     for (let i = 0; i < options.engines; i++) this.join(engineId(`engine-${i}`))
@@ -140,7 +142,7 @@ class Simulation {
       this.changed.clear()
     }
     if (this.open > 0)
-      throw new Error(`the simulation stopped: no event is left, and ${this.open} trajectories still wait`)
+      throw new Error(`the simulation stopped with ${this.open} unfinished trajectories and no further event`)
     return this.tally.result(this.options.policy, [...this.engines.values()], this.nowMs)
   }
 
@@ -177,7 +179,9 @@ class Simulation {
     clock.nextMs += clock.periodMs
   }
 
-  /** Skips ticks while no turn is open, since each would repeat the one before: only the last tick before `atMs` is needed. */
+  /**
+   * Skips ticks while no turn is open: each would repeat the previous one. Only the last tick before `atMs` matters.
+   */
   private skipTo(atMs: number): void {
     for (const clock of this.clocks) {
       clock.nextMs += Math.max(0, Math.floor((atMs - clock.nextMs) / clock.periodMs)) * clock.periodMs
@@ -252,7 +256,7 @@ class Simulation {
 
   private decide(): void {
     const { assignments, unfit } = this.scheduler.decide(this.nowMs)
-    if (unfit.length > 0) throw new Error(`the scheduler reports that ${unfit[0]} fits no engine`)
+    if (unfit.length > 0) throw new Error(`the scheduler found no engine that can hold trajectory ${unfit[0]}`)
     if (assignments.length > 0) this.options.observe?.({ kind: 'decided', atMs: this.nowMs, assignments })
     for (const { trajectory, engine, order, movedFrom } of assignments) {
       const rollout = this.rollouts.get(trajectory)!
@@ -296,15 +300,15 @@ class Simulation {
 
 function optionFault(trace: readonly TracedTrajectory[], options: SimulationOptions): string | null {
   const { engines, boundTokens, statusMs = 1000, weights } = options
-  if (!Number.isInteger(engines) || engines < 1) return `engines is ${engines}, expected a whole number from 1`
+  if (!Number.isInteger(engines) || engines < 1) return `engines is ${engines}, expected an integer of at least 1`
   if (statusMs !== 0 && !(statusMs >= shortestPeriodMs)) {
     return `statusMs is ${statusMs}, expected ms from ${shortestPeriodMs}, or 0 for never`
   }
   if (weights && !(weights.everyMs >= shortestPeriodMs && weights.pauseMs >= 0)) {
-    return `weights come every ${weights.everyMs} ms and pause ${weights.pauseMs} ms: expected a period from ${shortestPeriodMs} ms and a pause from 0 ms`
+    return `weights come every ${weights.everyMs} ms and pause the engines for ${weights.pauseMs} ms: expected a period of at least ${shortestPeriodMs} ms and a pause of at least 0 ms`
   }
   if (weights && weights.pauseMs >= weights.everyMs) {
-    return `weights come every ${weights.everyMs} ms and pause the engines for ${weights.pauseMs} ms: no engine would ever go on; the pause must be shorter`
+    return `weights come every ${weights.everyMs} ms and pause the engines for ${weights.pauseMs} ms: no engine would ever continue; expected a pause shorter than the period`
   }
   if (boundTokens === undefined) return null
   const longer = trace.find(one => finalTokens(one) > boundTokens)

@@ -1,8 +1,8 @@
 /**
- * Simulates one engine: it runs batches by its family's scheduling rules.
+ * Simulates one engine: it runs batches by the scheduling rules of its family (vLLM, SGLang).
  *
- * in   requests, and the present time        out  turns that ended, and the end of the present batch
- * Consecutive steps that only decode are one batch, computed in closed form; a request that arrives cuts it short.
+ * in   requests, and the present time        out  turns that ended, and the end of the present batch Consecutive steps
+ * that only decode are one batch, computed in closed form; a request that arrives cuts it short.
  * Invariant: a batch always ends at the end of a step, and a request that arrives during a step is scheduled after it.
  */
 import { decodeStepsMs, type EngineModel, stepMs } from './engineModel'
@@ -14,9 +14,9 @@ import { vllmRules } from './vllmRules'
 
 export interface EndedTurn {
   readonly request: TurnRequest
-  /** Start of its first step. */
+  /** Time at which the turn's first step began, ms. */
   readonly startedMs: number
-  /** Tokens of its context that were cached at the start. */
+  /** Number of the turn's context tokens that were cached when its first step began. */
   readonly cachedTokens: number
   readonly firstTokenMs: number
   readonly preemptions: number
@@ -28,12 +28,12 @@ export interface EngineTally {
   busyMs: number
   steps: number
   preemptions: number
-  /** Tokens computed in chunks, and how many of them had been computed before. */
+  /** Tokens computed in chunks of prompts; `recomputedTokens` counts those of them that had been computed before. */
   prefilledTokens: number
   recomputedTokens: number
   generatedTokens: number
   peakKvTokens: number
-  /** Integrals over time: running sequences × ms, referenced tokens × ms. */
+  /** Integrals over time: running sequences × ms (`runningMs`), referenced tokens × ms (`kvTokenMs`). */
   runningMs: number
   kvTokenMs: number
 }
@@ -43,7 +43,10 @@ const rulesOf: Readonly<Record<EngineModel['family'], (state: EngineState) => En
   sglang: sglangRules,
 }
 
-/** Returns the tokens that a batch's decodes attend to in its first step, including themselves. */
+/**
+ * Returns the number of tokens that a batch's decodes attend to in its first step, including the decoding tokens
+ * themselves.
+ */
 const attended = ({ decodes }: Batch): number => decodes.reduce((sum, { computed }) => sum + computed + 1, 0)
 
 export class SimulatedEngine {
@@ -70,7 +73,7 @@ export class SimulatedEngine {
   constructor(
     readonly model: EngineModel,
     priority: boolean,
-    /** Simulates decode steps one by one: slower, with the same result. */
+    /** true: simulates decode steps one by one: slower, with the same result. */
     private readonly stepwise = false,
   ) {
     this.cache = new KvCache(model)
@@ -86,17 +89,17 @@ export class SimulatedEngine {
     return this.state.waiting.length
   }
 
-  /** Preemptions of ended and of present sequences. */
+  /** Number of preemptions so far, of ended and of present sequences. */
   get preemptions(): number {
     return this.sequences().reduce((sum, one) => sum + one.preemptions, this.tally.preemptions)
   }
 
-  /** A batch is running. */
+  /** true while a batch is running. */
   get isBusy(): boolean {
     return this.batch !== null
   }
 
-  /** End of the present batch; Infinity while nothing runs. */
+  /** Time at which the present batch ends, ms; Infinity while no batch runs. */
   get endMs(): number {
     return this.batch === null ? Number.POSITIVE_INFINITY : this.beganMs + this.durationMs(this.steps)
   }
@@ -105,7 +108,10 @@ export class SimulatedEngine {
     this.rules.enqueue(newSequence(request, this.arrivals++))
   }
 
-  /** Starts a batch if none is running. A running batch will end with its step at `nowMs`. */
+  /**
+   * Starts a batch if none is running. Otherwise cuts the running batch, so that it ends with the step that runs at
+   * `nowMs`.
+   */
   schedule(nowMs: number): void {
     if (this.batch !== null) {
       this.cut(nowMs)
@@ -128,7 +134,7 @@ export class SimulatedEngine {
     this.kvTokens = attended(this.batch)
   }
 
-  /** Ends the present batch; `nowMs` must be its end. Returns the turns that ended with it. */
+  /** Ends the present batch and returns the turns that ended with it. @param nowMs must be the batch's end */
   finish(nowMs: number): readonly EndedTurn[] {
     const batch = this.batch!
     this.batch = null
@@ -144,7 +150,8 @@ export class SimulatedEngine {
       sequence.computed += this.steps
       sequence.generated += this.steps
       sequence.request.history.computedTokens = Math.max(sequence.request.history.computedTokens, sequence.computed)
-      // The first step's blocks were allocated with the batch. Blocks for the other steps were counted as available then.
+      // Blocks of the first step were allocated with the batch. Blocks for the other steps were counted as available
+      // then.
       cache.grow(sequence, sequence.computed)
     }
     tally.generatedTokens += batch.decodes.length * this.steps
@@ -154,7 +161,7 @@ export class SimulatedEngine {
     return this.takeEnded(batch)
   }
 
-  /** Returns the tokens that running sequences reference in the present step. */
+  /** Returns the number of tokens that running sequences reference in the present step. */
   referencedTokens(nowMs: number): number {
     const { batch, cache } = this
     if (batch === null || this.steps === 1) return cache.referencedTokens
@@ -165,7 +172,10 @@ export class SimulatedEngine {
     return blocks * blockTokens
   }
 
-  /** Returns the progress of an open request, as of the last batch that ended. */
+  /**
+   * Returns the progress of an open request at the end of the last batch; undefined if the engine does not have the
+   * request.
+   */
   progressOf(request: TurnRequest): Progress | undefined {
     return this.sequences().find(one => one.request === request)
   }
@@ -181,7 +191,7 @@ export class SimulatedEngine {
       const at = list.findIndex(one => one.request === request)
       if (at < 0) continue
       const [sequence] = list.splice(at, 1) as [Sequence]
-      // A waiting request holds no blocks.
+      // A sequence in the waiting list holds no blocks.
       if (list === this.state.running) this.cache.close(sequence, sequence.computed)
       this.tally.preemptions += sequence.preemptions
     }
@@ -227,12 +237,12 @@ export class SimulatedEngine {
     return ended
   }
 
-  /** Ends the batch with its first step that ends at `nowMs` or later. */
+  /** Shortens the batch to its first step that ends at `nowMs` or later. */
   private cut(nowMs: number): void {
     this.steps = this.stepAt(nowMs)
   }
 
-  /** Returns the step (from 1) that runs or ends at `nowMs`; after the batch, its last step. */
+  /** Returns the number (from 1) of the batch's step that runs or ends at `nowMs`; after the batch, its last step. */
   private stepAt(nowMs: number): number {
     let low = 1
     let high = this.steps
@@ -244,7 +254,7 @@ export class SimulatedEngine {
     return low
   }
 
-  /** Returns the duration of the batch's first `steps` steps, ms. */
+  /** Returns the duration of the batch's first `steps` steps in ms. */
   private durationMs(steps: number): number {
     const batch = this.batch!
     if (steps > 1) return decodeStepsMs(this.model, batch.decodes.length, this.kvTokens, steps)

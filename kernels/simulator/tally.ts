@@ -13,26 +13,32 @@ export interface SimulationResult {
   readonly engines: number
   readonly trajectories: number
   readonly turns: number
-  /** Time from the first arrival to the last token. */
+  /** Milliseconds from the first arrival to the last token. */
   readonly makespanMs: number
-  /** Mean time from the request of a turn to its first token: the scheduler's queue, the engine's queue and the prompt. */
+  /**
+   * Mean milliseconds from the request of a turn to its first token: the scheduler's queue, the engine's queue and the
+   * prompt.
+   */
   readonly ttftMsMean: number
-  /** Mean time per token after the first, over turns with more than one token. */
+  /** Mean milliseconds per token after the first, over turns with more than one token. */
   readonly tpotMsMean: number
-  /** Mean time from the request of a turn to its assignment to an engine. */
+  /** Mean milliseconds from the request of a turn to its assignment to an engine. */
   readonly queueMsMean: number
   readonly preemptions: number
-  /** Tokens whose keys and values were computed again. */
+  /** Number of tokens whose keys and values were computed more than once. */
   readonly recomputedTokens: number
   readonly generatedTokens: number
   readonly prefilledTokens: number
-  /** Context tokens that were found in the caches. */
+  /** Number of context tokens that were found in the engines' caches. */
   readonly cachedTokens: number
-  /** Turns that ran on another engine than the turn before. */
+  /** Number of turns that ran on another engine than their trajectory's previous turn. */
   readonly moves: number
   /** Share of the engines' time in which no step ran. */
   readonly idleShare: number
-  /** Tokens that running sequences reference, as a share of KV: the peak of any engine, and the mean over time and engines. */
+  /**
+   * Share of the KV capacity that running sequences reference: the peak of any engine, and the mean over time and
+   * engines.
+   */
   readonly kvPeakShare: number
   readonly kvMeanShare: number
   /** Mean number of sequences in a step, weighted by the step's duration. */

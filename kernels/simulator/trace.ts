@@ -2,36 +2,42 @@
  * Defines a trace, the simulator's load: trajectories with their arrival, prompt, turns and tool latencies.
  *
  * in   a trace and an engine model        out  its first fault in words, or null
- * Invariant of a trace without fault: ids are unique, every trajectory fits the engine alone, and times are plausible in ms.
+ * Invariant of a trace without fault: ids are unique, every trajectory fits an engine alone, times are plausible in ms.
  */
 import { capacityBlocks, type EngineModel } from './engineModel'
 
 export interface TracedTurn {
-  /** Number of sampled tokens, at least one. */
+  /** Number of tokens that the turn samples, at least one. */
   readonly newTokens: number
-  /** Time from the turn's end to the tool's answer. Ignored after the last turn. */
+  /** Milliseconds from the turn's end to the tool's answer. Ignored after the last turn. */
   readonly toolMs: number
-  /** Tokens that the tool's answer adds to the context. */
+  /** Number of tokens that the tool's answer adds to the context. */
   readonly toolTokens: number
 }
 
-/** A line of a trace file. */
+/** Trajectory of a trace: one line of a trace file. */
 export interface TracedTrajectory {
   readonly trajectoryId: string
-  /** Members of a group share their prompt. */
+  /** Group of the trajectory; its members share their prompt. */
   readonly groupId: string
   readonly arrivalMs: number
   readonly promptTokens: number
   readonly turns: readonly TracedTurn[]
 }
 
-/** Upper bound on arrival plus tool times. Beyond it, sums of times in a double lose fractions of a ms. */
+/**
+ * Upper bound on a trajectory's arrival plus its tool times, ms. Beyond it, sums of times in a double lose fractions of
+ * a ms.
+ */
 const longestWaitMs = 2 ** 46
 
 export const firstArrivalMs = (trace: readonly TracedTrajectory[]): number =>
   trace.reduce((first, { arrivalMs }) => Math.min(first, arrivalMs), Number.POSITIVE_INFINITY)
 
-/** Returns a trajectory's tokens at its end: prompt, sampled and tool tokens. The last tool answer is never read. */
+/**
+ * Returns the number of a trajectory's tokens at its end: prompt, sampled and tool tokens. Leaves out the last tool
+ * answer, which is never read.
+ */
 export function finalTokens({ promptTokens, turns }: TracedTrajectory): number {
   return turns.reduce((sum, { newTokens, toolTokens }, i) => {
     return sum + newTokens + (i < turns.length - 1 ? toolTokens : 0)
@@ -41,16 +47,17 @@ export function finalTokens({ promptTokens, turns }: TracedTrajectory): number {
 export const sampledTokens = ({ turns }: TracedTrajectory): number =>
   turns.reduce((sum, { newTokens }) => sum + newTokens, 0)
 
-/** Says how many tokens of KV a trajectory needs beyond what the engine has; null if it fits. */
+/** Returns a message if a trajectory needs more KV than the engine has; null if it fits. */
 export function roomFault(one: TracedTrajectory, model: EngineModel): string | null {
   const room = capacityBlocks(model) * model.blockTokens
-  // The last sampled token is never cached. Still, a turn of one token needs room for a token after its context.
+  // The last sampled token is not cached, so it needs no room. But a turn of one token needs room for a token after its
+  // context.
   const needs = finalTokens(one) - (one.turns.at(-1)!.newTokens > 1 ? 1 : 0)
   if (needs <= room) return null
   return `trajectory '${one.trajectoryId}' needs ${needs} tokens of KV, and engine ${model.name} has ${room} in whole blocks (kvTokens ${model.kvTokens}, blockTokens ${model.blockTokens})`
 }
 
-/** Returns the trace's first fault for this engine, in words for its reader; null if there is none. */
+/** Returns the trace's first fault for this engine as a message for the user; null if there is none. */
 export function traceFault(trace: readonly TracedTrajectory[], model: EngineModel): string | null {
   if (trace.length === 0) return 'the trace has no trajectory'
   const seen = new Set<string>()
@@ -58,7 +65,7 @@ export function traceFault(trace: readonly TracedTrajectory[], model: EngineMode
   for (const one of trace) {
     const waitsMs = one.turns.reduce((sum, { toolMs }) => sum + toolMs, one.arrivalMs - firstMs)
     if (!(waitsMs <= longestWaitMs)) {
-      return `trajectory '${one.trajectoryId}' waits ${waitsMs} ms for its arrival and its tools, from the first arrival on: are the times in ms since the trace's start?`
+      return `trajectory '${one.trajectoryId}' waits ${waitsMs} ms for its arrival and its tools, from the first arrival on; expected at most ${longestWaitMs} ms. Are the times in ms since the trace's start?`
     }
     if (seen.has(one.trajectoryId)) return `trajectoryId '${one.trajectoryId}' occurs twice`
     seen.add(one.trajectoryId)

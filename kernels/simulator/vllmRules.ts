@@ -2,11 +2,11 @@
  * Simulates vLLM's scheduler (V1, read in 2026): decodes and started prompts first, then waiting requests in order of
  * arrival (or priority), all within one token budget per step.
  *
- * - A sequence without a free block preempts the newest running one, or the one with the largest priority value, until it
- *   has a block.
+ * - A sequence that needs a block when none is free preempts the newest running sequence, or the one with the largest
+ *   priority value, until it has a block.
  * - A preempted sequence goes to the head of the queue and is computed again, except for blocks that are still cached.
  * - A request is admitted if its whole context fits. Tokens that it will write are never reserved.
- * - A step that preempted admits nothing.
+ * - A step that has preempted a sequence admits none.
  */
 import { decodeSteps, type EngineRules, type EngineState, preempt } from './rules'
 import { type Batch, type Chunk, knownTokens, type Sequence } from './sequence'
@@ -14,7 +14,7 @@ import { type Batch, type Chunk, knownTokens, type Sequence } from './sequence'
 export function vllmRules(state: EngineState): EngineRules {
   const { model, cache, waiting, running, priority } = state
 
-  /** Says whether `a` is preempted before `b`, and admitted after it. */
+  /** Returns true if `a` is preempted before `b`, and admitted after it. */
   const isAfter = (a: Sequence, b: Sequence): boolean =>
     a.request.order > b.request.order || (a.request.order === b.request.order && a.arrival > b.arrival)
 
@@ -75,7 +75,7 @@ export function vllmRules(state: EngineState): EngineRules {
       if (sequence.decoding) decodes.push(sequence)
       else chunks.push({ sequence, tokens: count })
     }
-    // Waiting requests are blocked until a sequence ends, since decoding never frees memory.
+    // Decoding never frees memory, so no waiting request can be admitted until a sequence ends.
     const alone = chunks.length === 0 && decodes.length === running.length && !preempted
     return { chunks, decodes, steps: alone ? decodeSteps(cache, decodes) : 1 }
   }

@@ -2,8 +2,9 @@
  * Draws loads like those of agentic rollouts: groups that share a prompt, and turns with tools between them.
  *
  * in   a shape and a seed        out  a trace
- * A trajectory's number of sampled tokens is lognormal around its group's mean, which is lognormal around the load's mean.
- * Its turns get unequal parts. A trajectory is cut at the cap, as a recipe's limit would cut it.
+ * A trajectory's number of sampled tokens is lognormal around its group's mean, which is lognormal around the load's
+ * mean. The number is divided unequally among the turns. A trajectory is cut at the cap, as a recipe's limit would cut
+ * it.
  * Invariant: shape and seed determine the trace, and a trajectory's draws do not depend on how many others there are.
  */
 import { pcg32, type Random } from '../random'
@@ -12,25 +13,28 @@ import type { TracedTrajectory, TracedTurn } from './trace'
 export interface WorkloadShape {
   readonly groups: number
   readonly groupSize: number
-  /** Bounds of a group's number of prompt tokens, which is uniform. */
+  /** Bounds of a group's number of prompt tokens, which is drawn uniformly. */
   readonly promptTokens: readonly [number, number]
-  /** Mean number of sampled tokens of a trajectory before the cap, and its spread (sigma of the logarithm). */
+  /** Mean number of sampled tokens of a trajectory before the cap; `spread` is the sigma of its logarithm. */
   readonly meanTokens: number
   readonly spread: number
-  /** Share of the logarithm's variance that members of a group have in common. */
+  /** Share of the logarithm's variance that is common to all members of a group. */
   readonly groupShare: number
-  /** Longest trajectory: prompt, sampled and tool tokens together. */
+  /** Upper bound on a trajectory's tokens: prompt, sampled and tool tokens together. */
   readonly capTokens: number
   readonly turns: readonly [number, number]
-  /** Mean of the lognormal tool latency, and its spread. */
+  /** Mean tool latency (lognormal), ms; `toolSpread` is the sigma of its logarithm. */
   readonly toolMs: number
   readonly toolSpread: number
   readonly toolTokens: readonly [number, number]
-  /** Time within which all groups arrive, in order. */
+  /** Milliseconds within which all groups arrive, in order. */
   readonly arrivalMs: number
 }
 
-/** Groups of 32; 4K sampled tokens on average, at most 8K in total; 1–10 turns; tools of 0.3 s with a tail. */
+/**
+ * Base shape of a load: groups of 32; 4K sampled tokens on average, at most 8K in total; 1–10 turns; tools of 0.3 s on
+ * average, with a few slow ones.
+ */
 export const baseShape: WorkloadShape = {
   groups: 512,
   groupSize: 32,
@@ -46,18 +50,18 @@ export const baseShape: WorkloadShape = {
   arrivalMs: 0,
 }
 
-/** Draws from the standard normal distribution (Box and Muller, 1958). */
+/** Draws a number from the standard normal distribution (Box and Muller, 1958). */
 function normal(random: Random): number {
   return Math.sqrt(-2 * Math.log(1 - random.uniform())) * Math.cos(2 * Math.PI * random.uniform())
 }
 
 const between = (random: Random, [low, high]: readonly [number, number]): number => low + random.below(high - low + 1)
 
-/** Transforms a standard normal `z` into a lognormal with this mean and spread. */
+/** Transforms a standard normal number `z` into a lognormal one with this mean and spread. */
 const lognormal = (mean: number, spread: number, z: number): number =>
   mean * Math.exp(spread * z - (spread * spread) / 2)
 
-/** Draws a trace. Seeds are integers in [0, 2^32). */
+/** Draws a trace. @param seed an integer in [0, 2^32) */
 export function workload(shape: WorkloadShape, seed: number): readonly TracedTrajectory[] {
   const trace: TracedTrajectory[] = []
   for (let group = 0; group < shape.groups; group++) {

@@ -6,7 +6,7 @@
  * Invariant: linear time. A number that a double holds exactly, or to its last digit, stays a number.
  */
 
-/** @throws SyntaxError like JSON.parse */
+/** Parses JSON as described in this file's header. @throws SyntaxError like JSON.parse */
 export function parseExactJson(text: string): unknown {
   const value: unknown = JSON.parse(text)
   return mayLose.test(text) ? JSON.parse(withNumbers(text, digits => (isKept(digits) ? digits : `"${digits}"`))) : value

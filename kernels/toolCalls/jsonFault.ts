@@ -1,12 +1,13 @@
 /**
- * Finds the first fault of a JSON text, in words that never change: they go into facts that are replayed, while the messages
- * of JSON.parse differ between versions of JavaScript engines.
+ * Finds the first fault of a JSON text, in words that never change: they go into facts that are replayed, while the
+ * messages of JSON.parse differ between versions of JavaScript engines.
  *
- * in   a text       out  null if it is JSON and not too deep, else the fault and its character (0-based)
+ * in   a text       out  null if it is JSON and not nested too deep, else the fault and its position (character, from
+ * 0)
  * Invariant: one pass, no recursion: neither the length nor the nesting of a hostile text can exhaust the stack.
  */
 
-/** Deepest nesting. Deeper values are refused, since callers may recurse over them. */
+/** Upper bound on the nesting of values. Deeper values are refused, since callers may recurse over them. */
 const maxDepth = 64
 
 type Expecting = 'value' | 'value or ]' | 'key' | 'key or }' | ':' | ', or ]' | ', or }' | 'end'
@@ -25,7 +26,7 @@ const words: Readonly<Record<Expecting, string>> = {
 const space = new Set([' ', '\n', '\r', '\t'])
 const atom = /true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y
 
-/** Returns the first fault, such as `expected , or } at character 12`, or null. */
+/** Returns the first fault of a JSON text, such as `expected , or } at character 12`, or null. */
 export function jsonFault(text: string): string | null {
   const open: ('{' | '[')[] = []
   let expecting: Expecting = 'value'
@@ -76,7 +77,7 @@ export function jsonFault(text: string): string | null {
           continue
         }
     }
-    // A value begins here.
+    // At this character a JSON value begins.
     if (c === '{' || c === '[') {
       if (open.length >= maxDepth) return `nested deeper than ${maxDepth} levels at character ${at}`
       open.push(c)

@@ -2,8 +2,8 @@
  * Parses tool calls in the hermes format: `<tool_call>\n{"name": …, "arguments": {…}}\n</tool_call>`.
  *
  * in   the text of one turn        out  its calls in order, well-formed or malformed
- * A span ends at the first closing tag outside JSON strings. An opening tag without a closing one is no call; an opening
- * tag inside a span makes it malformed.
+ * A call ends at the first closing tag outside JSON strings. An opening tag without a closing tag begins no call; an
+ * opening tag inside a call makes the call malformed.
  * Invariant: never throws on any text; linear time in the text.
  */
 import type { ToolStatus } from '../../messages/facts'
@@ -13,7 +13,7 @@ import { malformedCallText, unknownToolText } from './toolText'
 const openTag = '<tool_call>'
 const closeTag = '</tool_call>'
 
-/** `start` and `end` are where the call stands in the text, tags included: characters. */
+/** Tool call found in a text. `start` and `end` are its character positions in the text, tags included. */
 export type ParsedCall =
   | {
       readonly kind: 'call'
@@ -24,7 +24,7 @@ export type ParsedCall =
     }
   | {
       readonly kind: 'malformed'
-      /** Text for the model. */
+      /** Fault of the call in words, written for the model. */
       readonly error: string
       readonly raw: string
       readonly start: number
@@ -33,14 +33,15 @@ export type ParsedCall =
 
 export interface ParsedCalls {
   readonly calls: readonly ParsedCall[]
-  /** The last call has no closing tag: the turn was cut, or the model made a mistake. */
+  /** true: the last call has no closing tag, since the turn was cut or the model made a mistake. */
   readonly unclosed: boolean
 }
 
 /** Parses all calls in a turn's text, and ignores everything between them. */
 export function parseToolCalls(text: string): ParsedCalls {
   const calls: ParsedCall[] = []
-  // Bounds the search past quoted closing tags, which may read the same characters for many spans. Beyond it the first tag counts.
+  // Upper bound on the characters read to skip closing tags in strings, since many calls may read the same ones. When
+  // it is used up, a call ends at its first closing tag.
   let budget = 4 * text.length + 1024
   let from = 0
   for (;;) {
@@ -67,12 +68,15 @@ export function parseToolCalls(text: string): ParsedCalls {
   }
 }
 
-/** A call as the model would write it: for demonstrations and tests. */
+/** Returns a call as the model would write it, for demonstrations and tests. */
 export function printToolCall(name: string, args: Readonly<Record<string, unknown>>): string {
   return `${openTag}\n${JSON.stringify({ name, arguments: args })}\n${closeTag}`
 }
 
-/** ready: execute the call. refused: answer with `text`, execute nothing. `call` is the call's index in its turn, from 0. */
+/**
+ * Decision about a call. ready: execute it. refused: answer with `text`, execute nothing. `call` is the call's index in
+ * its turn, from 0.
+ */
 export type ResolvedCall =
   | {
       readonly kind: 'ready'
@@ -83,15 +87,15 @@ export type ResolvedCall =
   | {
       readonly kind: 'refused'
       readonly call: number
-      /** '' if the call has no readable name. */
+      /** Name of the tool; '' if the call has no readable name. */
       readonly tool: string
       readonly status: Extract<ToolStatus, 'malformed' | 'unknown-tool'>
       readonly text: string
     }
 
 /**
- * Decides about each of the first `callsPerTurn` calls. The others are dropped without an answer to the model, as in the
- * paper's release, and returned so that they can be counted.
+ * Decides for each of the first `callsPerTurn` calls whether it is executed. The other calls are dropped without an
+ * answer to the model, as in the paper's released code, and returned so that they can be counted.
  */
 export function resolveCalls(
   calls: readonly ParsedCall[],
@@ -141,7 +145,10 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Finds the first closing tag from `body` on that is outside JSON strings; −1 if there is none within `budget` characters. */
+/**
+ * Returns the position of the first closing tag after `body` outside JSON strings; −1 if there is none within `budget`
+ * characters.
+ */
 function closeOutsideStrings(text: string, body: number, budget: number): { at: number; read: number } {
   let quoted = false
   const stop = Math.min(text.length, body + budget)
@@ -149,7 +156,7 @@ function closeOutsideStrings(text: string, body: number, budget: number): { at: 
     const code = text.charCodeAt(at)
     if (code === 0x22) quoted = !quoted
     else if (quoted && code === 0x5c) at++
-    // A raw control character in a string is not JSON, so nothing after it can complete the call.
+    // JSON does not allow a raw control character in a string, so nothing after it can complete the call.
     else if (quoted && code < 0x20) return { at: -1, read: at - body }
     else if (!quoted && code === 0x3c && text.startsWith(closeTag, at)) return { at, read: at - body }
   }

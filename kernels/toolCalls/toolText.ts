@@ -1,31 +1,32 @@
 /**
- * Formats the tool responses that a model reads. They are part of the protocol that the model learns (as in rStar2's release).
+ * Formats the tool responses that a model reads. They are part of the protocol that the model learns (as in rStar2's
+ * release).
  *
  * in   a call's status and output        out  the text of its tool response
  * The paper's four outcomes (§2.1) are: output; no output; an error with its traceback; a timeout.
- * Invariant: the same result gives the same text. Execution time is left out, since it would differ in every run.
+ * Invariant: the same result gives the same text. The text leaves out execution time, which differs in every run.
  */
 import type { ToolStatus } from '../../messages/facts'
 
-/** How a tool call ended. A result of the sandbox is one as it stands; other tools say what they know (`toolOutcome`). */
+/** Outcome of a tool call. A result of the sandbox has this form; other tools build theirs with `toolOutcome`. */
 export interface ToolOutcome {
-  /** killed: by a signal or a limit. rejected: never begun. */
+  /** Status of the call. killed: ended by a signal or a limit. rejected: never started. */
   readonly status: 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
-  /** null where no process ran, or a signal ended it. */
+  /** Exit code of the process; null if no process ran, or a signal ended it. */
   readonly exitCode: number | null
-  /** Name of the signal that ended the process. */
+  /** Name of the signal that ended the process; null if none did. */
   readonly signal: string | null
   readonly stdout: string
   readonly stderr: string
   readonly wallMs: number
   readonly cpuMs: number
-  /** Deadline that a `timeout` missed. */
+  /** Milliseconds of the deadline that a call with status `timeout` missed. */
   readonly timeoutMs?: number
-  /** Why the call was rejected, or failed without an exit code or a signal. */
+  /** Reason for which the call was rejected, or failed without an exit code or a signal. */
   readonly reason?: string
 }
 
-/** Makes the outcome of a call from what is known about it. Defaults: no process ran, nothing was printed. */
+/** Builds the outcome of a call from the known fields. Defaults: no process ran, nothing was printed. */
 export const toolOutcome = (known: Pick<ToolOutcome, 'status'> & Partial<ToolOutcome>): ToolOutcome => ({
   exitCode: null,
   signal: null,
@@ -36,12 +37,12 @@ export const toolOutcome = (known: Pick<ToolOutcome, 'status'> & Partial<ToolOut
   ...known,
 })
 
-/** The part of an outcome that is the same in two runs of the same code. */
+/** Fields of an outcome that are the same in two runs of the same code. */
 type WithoutTimes = Omit<ToolOutcome, 'wallMs' | 'cpuMs'>
 
 const cutMark = '...(truncated)...'
 
-/** Maps a call's status to the one that RoC counts: everything but exit 0 and a timeout is an error. */
+/** Maps a call's status to the one that RoC counts: everything but `ok` and `timeout` is an error. */
 export function toolStatusOf(status: ToolOutcome['status']): ToolStatus {
   return status === 'ok' || status === 'timeout' ? status : 'error'
 }
@@ -57,13 +58,16 @@ export function toolResultText(outcome: WithoutTimes): string {
   return parts.join('\n')
 }
 
-/** Answers a call that cannot be parsed. */
+/** Returns the tool response to a call that cannot be parsed. */
 export const malformedCallText = (fault: string): string => `Failed to decode tool call: ${fault}`
 
-/** Answers a call that was parsed but not executed: an unknown tool, wrong arguments, an internal error. */
+/**
+ * Returns the tool response to a call that was parsed but not executed: an unknown tool, wrong arguments, an internal
+ * error.
+ */
 export const callErrorText = (fault: string): string => `Error when executing tool: ${fault}`
 
-/** Answers a call to an unknown tool. @param tools names of the known tools */
+/** Returns the tool response to a call of an unknown tool. @param tools names of the known tools */
 export function unknownToolText(name: string, tools: readonly string[]): string {
   const known = tools.length === 0 ? 'there are no tools' : `the tools are: ${tools.join(', ')}`
   return callErrorText(`no tool is named ${JSON.stringify(name)}; ${known}`)
@@ -71,7 +75,7 @@ export function unknownToolText(name: string, tools: readonly string[]): string 
 
 /**
  * Cuts the middle out of a text of more than `maxChars` characters (code points): keeps half of them from the head, the
- * mark `...(truncated)...`, and half from the tail. The mark is added to the limit, as in the paper's release.
+ * mark `...(truncated)...`, and half from the end. The mark is added to the limit, as in the paper's released code.
  */
 export function truncateMiddle(text: string, maxChars: number): string {
   if (!Number.isInteger(maxChars) || maxChars < 0)
@@ -94,7 +98,7 @@ function isLonger(text: string, chars: number): boolean {
   return at < text.length
 }
 
-/** Says whether a surrogate pair, which is one character, begins at this index. */
+/** Returns true if a surrogate pair, which is one character, begins at this index. */
 function isPair(text: string, at: number): boolean {
   if (at < 0 || at + 1 >= text.length) return false
   const high = text.charCodeAt(at)

@@ -133,7 +133,7 @@ test('lengths that do not add up are refused with trajectory, turn and lengths',
   const wrong = (at: number, fact: TrajectoryFact) => () =>
     assembleSequence(history.map((one, i) => (i === at ? fact : one)))
   expect(wrong(4, { ...completed(0, 1, [12], 5), logprobs: new Float32Array(2) })).toThrow(
-    'trajectory g/3, turn 0: 1 tokens and 2 logprobs',
+    'trajectory g/3, turn 0: the fact has 1 tokens but 2 logprobs',
   )
   expect(wrong(4, { ...completed(0, 1, [12], 5), segments: [] })).toThrow('do not cover 1 tokens')
   expect(wrong(7, completed(1, 0, [13, 14], 5, 1))).toThrow('do not cover 2 tokens')
