@@ -76,7 +76,7 @@ test('to import the actors or the runtime loads no gRPC, lmdb, piscina, nact or 
 test('ES modules: replay reads a saved history: a trajectory, its selection, every decision again, a verification', () => {
   const bus = `lmdb:${join(installed.project, 'history')}`
   const history = join(root, 'tests/histories/quickstart.v1.jsonl.gz')
-  installed.run(process.execPath, ['node_modules/troupe/dist/cli/bin.js', 'replay', 'import', history, '--bus', bus])
+  installed.run(process.execPath, ['node_modules/troupe/cli/bin.js', 'replay', 'import', history, '--bus', bus])
   const lines = printed('replay.mjs', bus)
   expect(lines).toContain('11 rewarded trajectories with failed calls')
   expect(lines).toContain('s0001.0000 paper: selected, 3 positives and 1 negatives')
