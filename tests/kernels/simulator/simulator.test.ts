@@ -278,8 +278,8 @@ test('a trace that the engine cannot hold, and options that are none, are refuse
 test('an option or a time under which the simulation would never end is refused, with what is wrong', () => {
   const one = [line(0, 10, [7])]
   const weights = (everyMs: number, pauseMs: number) => () => run(one, {}, { weights: { everyMs, pauseMs } })
-  expect(weights(100, 200)).toThrow('come every 100 ms and pause the engines for 200 ms: no engine would ever go on')
-  expect(weights(100, 100)).toThrow('the pause must be shorter')
+  expect(weights(100, 200)).toThrow('come every 100 ms and pause the engines for 200 ms: no engine would ever continue')
+  expect(weights(100, 100)).toThrow('expected a pause shorter than the period')
   expect(weights(100, 99)).not.toThrow()
   expect(weights(1e-9, 0)).toThrow('weights come every 1e-9 ms')
   expect(() => run(one, {}, { statusMs: 1e-9 })).toThrow('statusMs is 1e-9, expected ms from 1, or 0 for never')
