@@ -65,7 +65,7 @@ export class EngineFleet {
   /** Removes an engine; returns true if the engine took turns. */
   left({ engine, retryAfterMs }: Pick<EngineLeft, 'engine' | 'retryAfterMs'>): boolean {
     if (retryAfterMs !== undefined && !this.#faults.get(engine)?.resting) {
-      this.#faults = rested(this.#faults, engine) // the rest was decided by an earlier scheduler; a refold takes it from the log
+      this.#faults = rested(this.#faults, engine) // a refold replays the decision of an earlier scheduler
     }
     this.#joined.delete(engine)
     this.#applied.delete(engine)
@@ -125,7 +125,7 @@ export class EngineFleet {
   silent(): readonly Rest[] {
     return [...this.#joined.keys()].flatMap(engine => {
       if (this.#clock.now - (this.#heardAt.get(engine) ?? 0) < this.#silentMs) return []
-      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // listed only once; the engine leaves when the engine.left fact is folded
+      this.#heardAt.set(engine, Number.POSITIVE_INFINITY) // listed once only; it leaves when engine.left is folded
       return [this.#sentToRest(engine, `it has said nothing for ${this.#silentMs} ms`, 'silent')]
     })
   }

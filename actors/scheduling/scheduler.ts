@@ -64,7 +64,7 @@ export function scheduler(
     evolve(state, fact) {
       switch (fact.type) {
         case 'engine.joined':
-          leave(state, { engine: fact.engine }) // an engine that joins again under the same name has lost its turns and cache
+          leave(state, { engine: fact.engine }) // an engine that joins again has lost its turns and cache
           state.fleet.joined(fact)
           return { ...state }
         case 'engine.left':

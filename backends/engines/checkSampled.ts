@@ -1,8 +1,8 @@
 /**
  * Checks every engine's answer: token ids within the model's vocabulary, and one logprob for each.
  *
- * in   the lists as they came        out  nothing, or the error that `broken` makes of the fault
- * Invariant: what passes can be trained on: every logprob is a finite number, at most 0 apart from rounding.
+ * in   the lists as the engine gave them        out  nothing, or the error that `broken` makes of the fault
+ * Invariant: an answer that passes can be trained on: every logprob is a finite number, at most 0 apart from rounding.
  */
 export function checkSampled(
   tokens: unknown,
@@ -11,11 +11,11 @@ export function checkSampled(
   broken: (what: string) => Error,
 ): asserts tokens is ArrayLike<number> {
   const isId = (id: unknown) => Number.isInteger(id) && (id as number) >= 0 && (id as number) < vocabulary
-  if (!isList(tokens) || !tokens.every(isId)) throw broken(`token ids that are none of this model: ${shown(tokens)}`)
+  if (!isList(tokens) || !tokens.every(isId)) throw broken(`token ids outside the model's vocabulary: ${shown(tokens)}`)
   const lacks = `${tokens.length} tokens with ${isList(logprobs) ? logprobs.length : 'no'} logprobs`
   if (!isList(logprobs) || logprobs.length !== tokens.length) throw broken(lacks)
   const isLogprob = (p: unknown) => typeof p === 'number' && Number.isFinite(p) && p <= 1e-3
-  if (!logprobs.every(isLogprob)) throw broken(`logprobs that are none: ${shown(logprobs)}`)
+  if (!logprobs.every(isLogprob)) throw broken(`invalid logprobs, expected finite numbers up to 0: ${shown(logprobs)}`)
 }
 
 type List = readonly unknown[]

@@ -2,8 +2,9 @@
  * Makes an engine of a function, for models that the user's own code drives.
  *
  * in   a function from a context to tokens, and the sizes that the scheduler plans with        out  an Engine
- * Invariant: the function's answers are checked and counted like a server's. An aborted request resolves with nothing, however
- * the function ends. Nothing is kept between turns, so there is nothing to release.
+ * Invariant: the function's answers are checked and counted like a server's. An aborted request resolves without
+ * tokens, however
+ * the function ends. The engine keeps no cache between turns, so `release` has nothing to do.
  */
 import type { EngineId } from '../../messages/ids'
 import { policyVersion } from '../../messages/ids'
@@ -14,9 +15,9 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation } from './
 import { ServerRun } from './server/run'
 
 export interface Continuation {
-  /** [n] token ids, as sampled. */
+  /** [n] sampled token ids. */
   readonly tokens: Int32Array
-  /** [n] natural log, under the distribution sampled from. */
+  /** [n] natural log of each token's probability, under the distribution sampled from. */
   readonly logprobs: Float32Array
   readonly text: string
   readonly finish: 'stop' | 'length'
@@ -29,10 +30,12 @@ export interface CustomEngineOptions extends Sizes, Partial<Traits> {
   readonly id: EngineId
   readonly model: string
   /**
-   * Called for at most `maxSequences` turns at once if a scheduler assigns them. Must obey the signal, or the engine waits for it.
+   * Generates one turn. Called for at most `maxSequences` turns at once if a scheduler assigns them. It must return
+   * when the
+   * signal aborts, since the engine waits for it.
    */
   readonly generate: (request: GenerateRequest, signal: AbortSignal) => Promise<Continuation>
-  /** Loads published weights. Without it the model stays the same under every version. */
+  /** Loads published weights. Without this function the model stays the same under every policy version. */
   readonly load?: (directory: string) => Promise<void>
   readonly fx?: Effects
 }
@@ -43,8 +46,9 @@ interface Running {
 }
 
 /**
- * Its `generate` throws `engine.context_exceeded`, `engine.lost` after closing, `engine.failed` if the function's result is not a
- * continuation, and what the function throws.
+ * Makes the engine. Its `generate` throws `engine.context_exceeded`, `engine.lost` after closing, `engine.failed` if
+ * the function's
+ * result is not a continuation, and any error that the function throws.
  */
 export function customEngine(options: CustomEngineOptions): Engine {
   const { id, model, generate, load, fx = systemEffects, ...rest } = options
@@ -56,7 +60,7 @@ export function customEngine(options: CustomEngineOptions): Engine {
   let busySince = 0
   let closed = false
   const broken = (what: string) =>
-    fault('engine.failed', true, `the answer of ${id}'s function is none of such a model: ${what}`)
+    fault('engine.failed', true, `invalid answer of the function of engine ${id}: ${what}`)
 
   async function inTime(request: GenerateRequest, signal: AbortSignal): Promise<Generation> {
     const sampledBy = version
@@ -89,7 +93,7 @@ export function customEngine(options: CustomEngineOptions): Engine {
       if (closed) throw fault('engine.lost', true, `engine ${id} is closed`)
       const contextTokens = request.context.length
       if (contextTokens >= capabilities.contextTokens) {
-        const room = `${contextTokens} tokens leave no room in a context of ${capabilities.contextTokens}`
+        const room = `a context of ${contextTokens} tokens leaves no room for an answer in the engine's ${capabilities.contextTokens} tokens`
         throw fault('engine.context_exceeded', false, room)
       }
       const aborter = new AbortController()
@@ -125,7 +129,7 @@ export function customEngine(options: CustomEngineOptions): Engine {
 }
 
 function checkContinuation(answer: unknown, vocabulary: number, broken: (what: string) => Error): void {
-  if (typeof answer !== 'object' || answer === null) throw broken(`${answer} instead of an object`)
+  if (typeof answer !== 'object' || answer === null) throw broken(`the answer is ${answer} instead of an object`)
   const { tokens, logprobs, text, finish } = answer as Partial<Record<keyof Continuation, unknown>>
   const kindOf = (value: unknown) => Object.prototype.toString.call(value).slice(8, -1)
   if (kindOf(tokens) !== 'Int32Array') throw broken(`tokens are of type ${kindOf(tokens)}, and must be an Int32Array`)
@@ -133,7 +137,8 @@ function checkContinuation(answer: unknown, vocabulary: number, broken: (what: s
     throw broken(`logprobs are of type ${kindOf(logprobs)}, and must be a Float32Array`)
   checkSampled(tokens, logprobs, vocabulary, broken)
   if (typeof text !== 'string') throw broken(`text is of type ${kindOf(text)}, and must be a string`)
-  if (finish !== 'stop' && finish !== 'length') throw broken(`it ended with '${finish}' instead of 'stop' or 'length'`)
+  if (finish !== 'stop' && finish !== 'length')
+    throw broken(`the answer ended with '${finish}' instead of 'stop' or 'length'`)
 }
 
 const fault = (code: string, retriable: boolean, message: string): TroupeError =>

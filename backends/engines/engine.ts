@@ -2,7 +2,8 @@
  * The Engine: a language model that continues token ids. One interface over our own process, vLLM, SGLang, recordings.
  *
  * in   a context and how to sample            out  tokens, their logprobs, and the policy version that sampled each
- * Invariant: token ids in and out; nothing is tokenised again. An aborted request resolves with the tokens that it had.
+ * Invariant: token ids in and out; nothing is tokenised again. An aborted request resolves with the tokens sampled so
+ * far.
  */
 import type { EngineStatus } from '../../messages/commands'
 import type { PolicySegment, Sampling, TurnTiming } from '../../messages/facts'
@@ -17,15 +18,19 @@ export interface EngineCapabilities {
   readonly maxSequences: number
   readonly contextTokens: number
   readonly vocabulary: number
-  /** True if a whole group shares one copy of its prompt's KV. */
+  /** True if all rollouts of a group share one copy of their prompt's KV cache. */
   readonly prefixSharing: boolean
   /**
-   * How `priority` chooses the victim of a preemption: -1 the largest value first, 1 the smallest first, 0 not at all.
+   * Sign by which a request's `priority` decides which request is preempted first: -1 the largest value, 1 the
+   * smallest; 0 means
+   * that the engine ignores priorities.
    */
   readonly prioritySign: -1 | 0 | 1
-  /** True if logprobs are of the distribution sampled from; otherwise the engine cannot be trained on. */
+  /**
+   * True if the engine's logprobs are those of the distribution sampled from; otherwise its turns cannot be trained on.
+   */
   readonly trainable: boolean
-  /** True if the same seed and context give the same tokens, whatever else runs. */
+  /** True if the same seed and context give the same tokens, whatever other requests run. */
   readonly deterministic: boolean
   /**
    * True if, in a run that trains adapters, the engine takes the adapters instead of the merged model. Default false.
@@ -36,27 +41,31 @@ export interface EngineCapabilities {
 export interface GenerateRequest {
   readonly requestId: string
   readonly trajectory: TrajectoryId
-  /** Turn, 0-based, for the engine's messages. */
+  /** Number of the turn, 0-based, for the engine's error messages. */
   readonly turn?: number
-  /** Length of the group's common prompt in `context`, if known, tokens. */
+  /** Number of tokens at the start of `context` that are the group's common prompt; absent if unknown. */
   readonly promptTokens?: number
   readonly context: Int32Array
   /**
-   * Tokens at the end of `context` that were sampled for this turn earlier: the random sequence continues after them.
+   * Number of tokens at the end of `context` that earlier attempts sampled for this turn; the random sequence continues
+   * after them.
    */
   readonly resumedTokens: number
   readonly maxTokens: number
   readonly sampling: Sampling
   readonly seed: number
   readonly priority: number
-  /** Keeps the KV cache afterwards, because another turn is likely. */
+  /** True to keep the KV cache after the request, because another turn is likely. */
   readonly keep: boolean
 }
 
 export interface Generation {
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
-  /** [n] nats, entropy of the distribution that each token was drawn from, if the engine was asked for them. */
+  /**
+   * [n] entropy, in nats, of the distribution that each token was drawn from; present if the engine was started with
+   * `entropies`.
+   */
   readonly entropies?: Float32Array
   readonly text: string
   readonly finish: 'stop' | 'length' | 'aborted'
@@ -66,11 +75,13 @@ export interface Generation {
   readonly timing: TurnTiming
 }
 
-/** The part of a generation that existed when its engine failed. */
+/** Tokens, logprobs and segments that existed when the engine failed in the middle of a generation. */
 export type PartialGeneration = Pick<Generation, 'tokens' | 'logprobs' | 'segments'>
 
 /**
- * An engine failed in the middle of a generation: `cause` is the error, with the same code; the tokens so far are kept.
+ * Error of an engine that failed in the middle of a generation. `cause` is the original error, with the same code;
+ * `partial`
+ * holds the tokens sampled before it.
  */
 export class GenerationLost extends TroupeError {
   constructor(
@@ -85,10 +96,10 @@ export class GenerationLost extends TroupeError {
 export interface WeightsUpdate {
   readonly version: PolicyVersion
   readonly directory: string
-  /** sha256 of the weights, hex; '' for a model as it was given, which has none. */
+  /** sha256 of the weights, in hex; '' for the unchanged initial model. */
   readonly digest: string
   readonly keepKv: boolean
-  /** True if the directory holds adapters to the model that the engine was started with. */
+  /** True if the directory holds a LoRA adapter to the model that the engine was started with. */
   readonly isAdapter?: boolean
 }
 
@@ -96,25 +107,31 @@ export interface Engine {
   readonly id: EngineId
   readonly capabilities: EngineCapabilities
   /**
-   * Throws TroupeError `engine.context_exceeded` (not retriable), `engine.lost` (retriable), `engine.failed`; as a
-   * `GenerationLost` if there are tokens to continue from.
+   * Generates one turn. Throws TroupeError `engine.context_exceeded` (not retriable), `engine.lost` (retriable),
+   * `engine.failed`;
+   * as a `GenerationLost` if there are tokens to continue from.
    */
   generate(request: GenerateRequest, signal?: AbortSignal): Promise<Generation>
-  /** The same as `generate`, handing over tokens as they come. Engines without it answer at once. */
+  /**
+   * Generates as `generate` does, and passes on tokens as they are sampled. An engine without it answers in one piece.
+   */
   stream?(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
   /** Ends a request early; its `generate` resolves with finish `aborted`. */
   abort(requestId: string): Promise<void>
-  /** Drops what is kept for a trajectory. */
+  /** Drops the KV cache that is kept for a trajectory. */
   release(trajectory: TrajectoryId): Promise<void>
-  /** Loads weights from a directory between two iterations and drops the KV of older ones (unless `keepKv`). */
+  /**
+   * Loads weights from a directory between two decoding steps and drops the KV cache of older ones (unless `keepKv`).
+   */
   updateWeights(update: WeightsUpdate): Promise<void>
   status(): Promise<EngineStatus>
   /**
-   * Frees the engine's memory for a trainer on the same device: running requests end and continue after `wake`, new ones wait.
-   * Engines without it cannot. Throws `engine.no_sleep` if the server was not started for it.
+   * Frees the engine's memory for a trainer on the same device: running requests end and continue after `wake`, new
+   * ones wait.
+   * Absent if the engine cannot do so. Throws `engine.no_sleep` if the server was not started for it.
    */
   sleep?(): Promise<void>
-  /** Takes the memory again, with the weights of the last update. */
+  /** Allocates the freed memory again, with the weights of the last update. */
   wake?(): Promise<void>
   /** Resolves with the reason when the engine is gone. */
   readonly lost: Promise<Error>

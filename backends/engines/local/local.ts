@@ -3,7 +3,7 @@
  *
  * in   generate, abort, release, new weights        out  generations
  * Invariant: every `generate` settles: with its answer, with a refusal, or with `engine.lost` when the process is gone.
- * Writes that have to wait keep their order; at most one write waits per request.
+ * Writes to the stream keep their order while it is blocked; at most one write waits per request.
  */
 import type { EngineStatus } from '../../../messages/commands'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -15,18 +15,18 @@ import type { Engine, EngineCapabilities, GenerateRequest, Generation } from '..
 
 export interface LocalEngineOptions extends Omit<PolicyProcessOptions, 'serve' | 'options' | 'template'> {
   readonly id: EngineId
-  /** Budget of keys and values, tokens, for running and kept sequences together. */
+  /** Upper bound on the tokens in the KV cache, for running and kept sequences together. */
   readonly kvTokens?: number
   readonly blockTokens?: number
   readonly maxSequences?: number
-  /** Longest context, prompt and response together, tokens. Default: what the model supports, at most 4096. */
+  /** Upper bound on prompt and response together, in tokens. Default: what the model supports, at most 4096. */
   readonly contextTokens?: number
   readonly deterministic?: boolean
-  /** Adds to the logprobs the entropies of the distributions that tokens are drawn from. */
+  /** True to return, beside the logprobs, the entropies of the distributions that tokens are drawn from. */
   readonly entropies?: boolean
   readonly device?: string
   readonly dtype?: string
-  /** CPU threads that torch uses. */
+  /** Number of CPU threads that torch uses. */
   readonly threads?: number
   /** Policy version of the weights in `modelDirectory`. */
   readonly version?: number
@@ -62,7 +62,7 @@ type EngineInfo = Pick<
 
 export interface LocalEngine extends Engine {
   readonly pid: number
-  /** The same as `generate`, handing over tokens and their text as they come. */
+  /** Generates as `generate` does, and passes on tokens and their text as they are sampled. */
   stream(
     request: GenerateRequest,
     onPartial: (tokens: Int32Array, text: string) => void,
@@ -76,12 +76,12 @@ interface Pending {
   readonly onPartial: ((tokens: Int32Array, text: string) => void) | undefined
 }
 
-/** Requests that may wait in the process, as a share of the rows that it decodes at once. */
+/** Number of requests that wait in the process, as a share of the sequences that it decodes at once. */
 const waitingShare = 1 / 8
 const statusTimeoutMs = 30_000
 const updateTimeoutMs = 600_000
 
-/** @throws TroupeError process.start_failed, process.start_timeout */
+/** Starts the engine's process and connects to it. @throws TroupeError process.start_failed, process.start_timeout */
 export async function startLocalEngine(options: LocalEngineOptions): Promise<LocalEngine> {
   const { id, kvTokens, blockTokens, maxSequences, contextTokens, deterministic, device, dtype, threads } = options
   const { modelDirectory, python, startTimeoutMs, signal, log, version, entropies } = options
@@ -118,12 +118,13 @@ export async function startLocalEngine(options: LocalEngineOptions): Promise<Loc
     model,
     kvTokens: info.kvTokens,
     blockTokens: info.blockTokens,
-    // A few more requests than it decodes at once wait in the process, so that a free row is taken in the next iteration
-    // and not after the news has gone over the bus to the scheduler and back.
+    // The process takes a few more requests than it decodes at once, so that a waiting request replaces a finished one
+    // in the next
+    // decoding step, without a round trip over the bus to the scheduler.
     maxSequences: info.maxSequences + Math.ceil(info.maxSequences * waitingShare),
     contextTokens: info.contextTokens,
     vocabulary,
-    // A group's prompt is computed once and copied: every member's copy counts.
+    // False: a group's prompt is computed once and then copied, and every member's copy takes KV cache.
     prefixSharing: false,
     prioritySign: -1,
     trainable: true,

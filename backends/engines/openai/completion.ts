@@ -1,9 +1,11 @@
 /**
  * One completion of an OpenAI-compatible server: the request's body, and what each event of its stream adds.
  *
- * in   a prompt as text and how to sample, then the `data:` lines        out  a body of OpenAI's own fields; pieces of text
- * Invariant: only fields of OpenAI's reference are sent. Options that it lacks (top_k, min_p, more than four stops) are refused
- * and not left out: the answer would be of another distribution.
+ * in   a prompt as text and how to sample, then the `data:` lines        out  a body of OpenAI's own fields; pieces of
+ * text
+ * Invariant: only fields of OpenAI's reference are sent. Options that the API lacks (top_k, min_p, more than four
+ * stops) are
+ * refused and not left out, because the answer would be sampled from another distribution.
  * Source: OpenAI's API reference, "Create completion".
  */
 import type { GenerateRequest } from '../engine'
@@ -12,7 +14,7 @@ import { badRequest } from '../server/request'
 
 const mostStops = 4
 
-/** @throws TroupeError engine.bad_request */
+/** Builds the body of a completion request. @throws TroupeError engine.bad_request */
 export function openaiBody(
   model: string,
   prompt: string,
@@ -21,10 +23,10 @@ export function openaiBody(
   maxTokens: number,
 ): object {
   const { temperature, topP, topK, minP } = sampling
-  if (topK > 0 || minP > 0) throw badRequest('the OpenAI API has no top_k and no min_p: set them to 0')
+  if (topK > 0 || minP > 0) throw badRequest('the OpenAI API does not support top_k and min_p: set them to 0')
   const stops = [...new Set(stop)].filter(text => text !== '')
   if (stops.length > mostStops)
-    throw badRequest(`the OpenAI API takes ${mostStops} stops, the model has ${stops.length}`)
+    throw badRequest(`the OpenAI API takes at most ${mostStops} stop texts, but the model has ${stops.length}`)
   return {
     model,
     prompt,
@@ -45,13 +47,14 @@ interface Event {
   readonly choices?: readonly { readonly text?: unknown; readonly finish_reason?: unknown }[]
 }
 
-/** @throws TroupeError engine.failed */
+/** Parses one event of the stream. @throws TroupeError engine.failed */
 export function completionOf(url: string, line: string): { text: string; finish: 'stop' | 'length' | null } {
   const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]
-  if (choice === undefined) return { text: '', finish: null } // an event with the usage only
+  if (choice === undefined) return { text: '', finish: null } // an event that reports only the token usage
   const { text, finish_reason: finish = null } = choice
-  if (typeof text !== 'string') throw garbage(url, `a choice without a text: '${line.slice(0, 100)}'`)
-  if (finish !== null && finish !== 'stop' && finish !== 'length') throw garbage(url, `it ended with '${finish}'`)
+  if (typeof text !== 'string') throw garbage(url, `a choice of the answer has no text: '${line.slice(0, 100)}'`)
+  if (finish !== null && finish !== 'stop' && finish !== 'length')
+    throw garbage(url, `the answer ended with '${finish}'`)
   return { text, finish }
 }

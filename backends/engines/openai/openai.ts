@@ -1,9 +1,11 @@
 /**
  * The OpenAI-compatible engine: any server with /v1/completions. Text in, text out.
  *
- * in   generate, abort        out  generations whose token ids come from our tokenizer's reading of the text
- * Invariant: it is marked as not trainable: the ids need not be those that were sampled, the logprobs are 0 and mean nothing,
- * and it takes no weights. A turn that stopped gets a stop token of the recipe at its end, which such servers leave out.
+ * in   generate, abort        out  generations whose token ids come from encoding the text with our tokenizer
+ * Invariant: the engine is marked as not trainable: the ids need not be those that were sampled, the logprobs are 0 and
+ * mean
+ * nothing, and it loads no weights. A turn that stopped gets a stop token of the recipe at its end, which such servers
+ * leave out.
  * Source: OpenAI's API reference, "Create completion".
  */
 import { policyVersion } from '../../../messages/ids'
@@ -22,21 +24,26 @@ import { unfitServer } from '../server/tokenizer'
 import type { ServerEngine, ServerEngineOptions } from '../server/traits'
 import { completionOf, openaiBody } from './completion'
 
-/** `url` may have /v1 at its end. */
+/** Options of the engine. `url` may end with /v1. */
 export interface OpenaiEngineOptions extends ServerEngineOptions {
   /** Encodes text with the tokenizer of the run's model. */
   readonly encode: (text: string) => Promise<Int32Array>
-  /** Model name in requests. Default: the first one that the server lists. */
+  /** Model name in requests. Default: the first model that the server lists. */
   readonly model?: string
 }
 
-/** `stream` hands over our reading of each piece of text as it comes; joined, these need not be the answer's tokens. */
+/**
+ * The OpenAI-compatible engine. `stream` encodes each piece of text as it arrives; the joined tokens may differ from
+ * the answer's.
+ */
 export type OpenaiEngine = ServerEngine
 
 const tooLong = /context length|max_model_len|too long/i
 
 /**
- * @throws TroupeError engine.not_trainable, engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed
+ * Connects to a server and checks it. @throws TroupeError engine.not_trainable, engine.unfit (not retriable),
+ * engine.lost,
+ * engine.timeout, engine.failed
  */
 export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<OpenaiEngine> {
   const { id, expected, encode, stallMs, firstTokenMs, fx = systemEffects } = options
@@ -50,7 +57,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   const capabilities: EngineCapabilities = {
     kind: 'openai',
     model,
-    // Such a server does not report its KV; this counts a whole context for every sequence.
+    // Assumes a whole context per sequence, since such a server does not report the size of its KV cache.
     kvTokens: contextTokens * expected.maxSequences,
     blockTokens: 1,
     maxSequences: expected.maxSequences,
@@ -61,7 +68,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
     trainable: false,
     deterministic: false,
   }
-  // Some of these servers are far away and count requests.
+  // Polled rarely, because some of these servers are far away and count requests.
   const health = serverHealth(http, { path: '/v1/models', everyMs: 30_000, ...options.health })
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
@@ -83,7 +90,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
     let isEnded = false
     let finish = await requests.ask(run, question, async line => {
       const piece = completionOf(url, line)
-      if (isEnded && piece.text !== '') throw garbage(url, 'it goes on after the end of a generation')
+      if (isEnded && piece.text !== '') throw garbage(url, 'the answer goes on after the end of its generation')
       isEnded ||= piece.finish !== null
       if (piece.text === '') return piece.finish
       run.begun()
@@ -110,7 +117,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   return {
     ...requests.engine(answer),
     async updateWeights(update) {
-      // It has the model as it was given, and cannot take another one.
+      // Accepts only the initial model (version 0, no digest), since such a server cannot load weights.
       if (update.digest !== '' || update.version !== 0) throw notTrainable(url)
       version = update.version
     },
@@ -132,7 +139,7 @@ export async function startOpenaiEngine(options: OpenaiEngineOptions): Promise<O
   }
 }
 
-/** Checks the model's name, and a completion of one token from it. */
+/** Checks that the server has the model and completes a prompt with one token. */
 async function probe(http: ServerHttp, expected: ServerExpectation, wish: string | undefined) {
   const { url } = http
   const cards = await modelCards(http)
@@ -142,28 +149,35 @@ async function probe(http: ServerHttp, expected: ServerExpectation, wish: string
   const server = `OpenAI-compatible server at ${url}`
   const card = cards.find(each => each.id === model)
   if (card === undefined)
-    throw unfitServer(server, `it has no model '${model}', but ${names.join(', ')}`, 'name one of these')
+    throw unfitServer(
+      server,
+      `it does not serve the model '${model}'; its models: ${names.join(', ')}`,
+      'set engine.model to one of these',
+    )
   const told = card.max_model_len
   const contextTokens = typeof told === 'number' && Number.isInteger(told) ? told : expected.contextTokens
-  checkContext(server, contextTokens, expected, 'start it with a longer context')
+  checkContext(server, contextTokens, expected, 'start the server with a longer context')
   const one = { model, prompt: 'a', max_tokens: 1, temperature: 1, top_p: 1, n: 1, stream: false }
   const reply = await http.post('/v1/completions', one, generateMs)
   if (reply.status === 404 || reply.status === 405) {
-    const hint = 'use a server that continues a text: what a model has begun cannot be sent as a chat'
-    throw unfitServer(server, 'it has no /v1/completions', hint)
+    const hint =
+      'use a server with /v1/completions: an answer that a model has begun cannot be continued over /v1/chat/completions'
+    throw unfitServer(server, 'it does not have the endpoint /v1/completions', hint)
   }
   const { choices } = objectOf(url, '/v1/completions', reply)
   if (typeof (choices as { text?: unknown }[] | undefined)?.[0]?.text !== 'string') {
-    throw garbage(url, '/v1/completions gives no choices with a text')
+    throw garbage(url, 'the answer of /v1/completions has no choice with a text')
   }
   return { model, contextTokens }
 }
 
-/** Such a server returns text, without the sampled ids and logprobs, and takes no weights. */
+/**
+ * Error for training with such a server: it returns text, without the sampled ids and logprobs, and loads no weights.
+ */
 export const notTrainable = (url: string): TroupeError =>
   new TroupeError('engine.not_trainable', {
     boundary: 'engine',
     retriable: false,
-    message: `the OpenAI-compatible server at ${url} cannot be trained with: it gives text, without the ids and logprobs that were sampled, and takes no weights`,
-    hint: 'train with --engine local, vllm:URL or sglang:URL; this one serves `troupe rollout` and `troupe eval`',
+    message: `the OpenAI-compatible server at ${url} cannot be trained with: it returns text, without the sampled ids and logprobs, and loads no weights`,
+    hint: 'train with --engine local, vllm:URL or sglang:URL; use this server with `troupe rollout` and `troupe eval`',
   })

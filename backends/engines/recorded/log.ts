@@ -1,9 +1,10 @@
 /**
  * Opens the log of a recorded run for reading.
  *
- * in   RUN or RUN@BUS, and where the asking run keeps its own log        out  the recorded run's journal
- * Invariant: nothing is written to it. On Kafka a log beside the asking run's own is read over its connection; an lmdb log lies
- * in a directory of its own and is opened.
+ * in   RUN or RUN@BUS, and the location of the current run's own log        out  the recorded run's journal
+ * Invariant: nothing is written to the recorded log. On Kafka, a log beside the current run's own is read over the
+ * current run's
+ * connection; an lmdb log has a directory of its own and is opened separately.
  */
 import { dirname } from 'node:path'
 import { recordingAddress } from '../../../config/fileAddress'
@@ -18,12 +19,12 @@ import { openJournal } from '../../../runtime/journal/openJournal'
 import type { Log } from '../../../runtime/log'
 import { runDirectory, runsOf } from '../../../runtime/runDirectory'
 
-/** Location of the asking run's own log. */
+/** Location of the log of the current run, which replays the recording. */
 export interface OwnLog {
   readonly run: RunId
   readonly bus: Bus
   readonly blobs: BlobStore
-  /** Its files: <base>/runs/<run>. */
+  /** Directory of the current run's files: <base>/runs/<run>. */
   readonly directory: string
 }
 
@@ -34,14 +35,23 @@ export interface Recording {
 
 const topicsOf = (run: string) => `troupe.${run}.runs`
 
-/** @throws TroupeError config.bad_engine, engine.no_recording */
+/** Opens the recording. @throws TroupeError config.bad_engine, engine.no_recording */
 export async function openRecording(text: string, own: OwnLog | undefined, log: Log): Promise<Recording> {
   const address = recordingAddress(text)
   const run = runId(address.run)
   if (address.bus === undefined) {
-    if (own === undefined) throw none(run, 'no run, so no bus, that could hold it', 'say where it is: RUN@lmdb:DIR')
+    if (own === undefined)
+      throw none(
+        run,
+        'this process, which has no bus of its own to search',
+        'name the bus of the recording: RUN@lmdb:DIR',
+      )
     if (own.run === run)
-      throw none(run, 'itself: a run cannot answer from what it is about to say', 'name the run that was recorded')
+      throw none(
+        run,
+        'itself: a run cannot answer from the log that it is still writing',
+        'name another run, one that was recorded',
+      )
     return beside(run, own, log)
   }
   if (address.bus.startsWith('kafka:')) {
@@ -57,11 +67,11 @@ async function beside(run: RunId, own: OwnLog, log: Log): Promise<Recording> {
   const base = dirname(dirname(own.directory))
   if (own.bus.kind === 'lmdb') return ofDirectory(run, base, log)
   if (own.bus.kind === 'memory') {
-    throw none(run, 'a memory bus, which holds no other run', 'say where it is: recorded:RUN@lmdb:DIR')
+    throw none(run, 'a memory bus, which holds no other run', 'name the bus of the recording: recorded:RUN@lmdb:DIR')
   }
   const files = await openFileBlobs(runDirectory(base, run).blobs, 'read')
   const both: BlobStore = { ...files, get: async id => ((await own.blobs.has(id)) ? own.blobs.get(id) : files.get(id)) }
-  // The asking run keeps its connection.
+  // Not closed with the recording: the bus belongs to the current run.
   return whole(run, { ...own.bus, close: async () => {} }, both, log, 'this bus')
 }
 
@@ -83,7 +93,7 @@ async function whole(run: RunId, bus: Bus, blobs: BlobStore, log: Log, place: st
       )
     }
     const journal = openJournal(bus, blobs, run, {}, async ({ topic, partition, offset }, error) => {
-      log.warn({ topic, partition, offset, err: error }, 'a record of the recording cannot be read, and is left out')
+      log.warn({ topic, partition, offset, err: error }, 'a record of the recording cannot be read and is skipped')
     })
     return { journal, close: () => bus.close() }
   } catch (thrown) {
@@ -96,7 +106,7 @@ const noRun = (run: string, place: string, runs: readonly string[]): TroupeError
   none(
     run,
     `${place}, which holds ${runs.length === 0 ? 'no run' : runs.slice(-8).join(', ')}`,
-    'name a run that is there, or say where its log is: recorded:RUN@lmdb:DIR; `troupe replay ls` looks into one',
+    'name one of these runs, or the bus of the recording: recorded:RUN@lmdb:DIR; `troupe replay ls` lists the runs of a bus',
   )
 
 const none = (run: string, place: string, hint: string): TroupeError =>

@@ -1,8 +1,11 @@
 /**
- * Explains why a recording cannot answer a turn: finds where the request departs from what was recorded.
+ * Explains why a recording cannot answer a turn: finds the first token at which the request differs from the recorded
+ * turns.
  *
- * in   a context that no recorded turn was asked with        out  an error that names the nearest recorded turn and the token
- * The nearest turn is of the same trajectory, if that was recorded; else of the trajectory in its group, or at the start of the
+ * in   a context that no recorded turn was asked with        out  an error that names the nearest recorded turn and the
+ * token
+ * The nearest turn is of the same trajectory, if that was recorded; else of the trajectory in its group, or at the
+ * start of the
  * log, that agrees with the most tokens. At most 64 trajectories are read, so an error costs no scan of the log.
  */
 import { groupOf, type TrajectoryId } from '../../../messages/ids'
@@ -13,7 +16,7 @@ import type { RecordedTurns } from './turns'
 const most = 64
 
 const hint =
-  'a recording answers what was asked in it: the same recipe, data, model and seed, and tools that answer alike; ask a live engine what else there is'
+  'a recording answers only recorded requests: use the same recipe, data, model and seed, and tools with the same results; use a live engine for other requests'
 
 export interface Unrecorded {
   readonly trajectory: TrajectoryId
@@ -21,14 +24,14 @@ export interface Unrecorded {
   readonly context: Int32Array
 }
 
-/** Makes the error `engine.not_recorded`. */
+/** Makes the error `engine.not_recorded`, with the nearest recorded turn. */
 export async function notRecorded(turns: RecordedTurns, asked: Unrecorded): Promise<TroupeError> {
   let nearest: { readonly common: number; readonly said: string } | undefined
   for (const trajectory of candidates(turns, asked.trajectory)) {
     const departure = await departureFrom(turns, trajectory, asked.context)
     if (nearest === undefined || departure.common > nearest.common) nearest = departure
   }
-  return unanswered(turns, asked, nearest?.said ?? 'the run holds no other')
+  return unanswered(turns, asked, nearest?.said ?? 'the run holds no other trajectory')
 }
 
 export const unanswered = (turns: RecordedTurns, { trajectory, turn, context }: Unrecorded, why: string): TroupeError =>
@@ -69,7 +72,7 @@ async function departureFrom(turns: RecordedTurns, trajectory: TrajectoryId, con
       if (at === context.length) {
         return says(
           common < tokens.length || tokens === sampled
-            ? `which says the same so far and was asked for nothing there, inside ${place}`
+            ? `which says the same so far but was not asked to continue here, inside ${place}`
             : `whose turn ${turn} was asked with this context and never completed`,
         )
       }
@@ -78,7 +81,7 @@ async function departureFrom(turns: RecordedTurns, trajectory: TrajectoryId, con
       }
     }
   }
-  return says(`which says the same for ${at} tokens and ends there, ${isComplete ? 'after' : 'inside'} turn ${turn}`)
+  return says(`which agrees for ${at} tokens and ends there, ${isComplete ? 'after' : 'inside'} turn ${turn}`)
 }
 
 function commonPrefix(a: Int32Array, b: Int32Array): number {

@@ -1,11 +1,14 @@
 /**
  * The recorded engine: answers a turn with what a recorded run answered to the same context. No model, no GPU.
  *
- * in   a recorded run's journal, requests        out  its tokens, logprobs, segments and ends, as they stand in the log
- * A context is looked up by the digest of its token ids; tokens that were sampled for the turn earlier count as its beginning.
- * Of several answers to one context the best fit is taken: same trajectory and seed, same seed, same trajectory, else number
- * (seed mod n) in the order of the log. So the same request has the same answer every time.
- * Invariant: nothing is invented. A request that was not recorded is `engine.not_recorded`, with the place where it departs.
+ * in   a recorded run's journal, requests        out  the recorded tokens, logprobs, segments and finish reasons
+ * A context is looked up by the digest of its token ids; tokens that earlier attempts sampled for the turn count as the
+ * beginning
+ * of its answer. Of several answers to one context the best fit is taken: same trajectory and seed, same seed, same
+ * trajectory,
+ * else number (seed mod n) in the order of the log. So the same request has the same answer every time.
+ * Invariant: nothing is invented. A request that was not recorded is `engine.not_recorded`, with the token at which it
+ * differs.
  */
 import { setTimeout as sleep, setImmediate as soon } from 'node:timers/promises'
 import { type EngineId, policyVersion } from '../../../messages/ids'
@@ -23,11 +26,11 @@ type Sizes = Pick<EngineCapabilities, 'kvTokens' | 'blockTokens' | 'maxSequences
 
 export interface RecordedEngineOptions extends Sizes {
   readonly id: EngineId
-  /** `RecordedTurns.of(journal)`; several engines may share it. */
+  /** Turns of the recorded run, from `RecordedTurns.of(journal)`; several engines may share it. */
   readonly turns: RecordedTurns
-  /** Decodes a part of a turn; whole turns have their text in the log. */
+  /** Decodes part of a turn's tokens; a whole turn has its text in the log. */
   readonly decode: (tokens: Int32Array) => Promise<string>
-  /** Replays the recorded pace of the tokens, faster by this factor. Default: all tokens at once. */
+  /** Factor by which the recorded pace of the tokens is sped up. Default: all tokens at once. */
   readonly speed?: number
   readonly fx?: Effects
 }
@@ -41,10 +44,10 @@ interface Running {
   readonly contextTokens: number
 }
 
-/** Tokens per piece where time does not count. */
+/** Number of tokens per piece when the pace is not replayed. */
 const atOnce = 16
 
-/** @throws TroupeError engine.empty_recording */
+/** Makes the engine. @throws TroupeError engine.empty_recording */
 export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
   const { id, turns, decode, speed, fx = systemEffects, ...sizes } = options
   if (turns.size === 0) throw emptyRecording(turns.run)
@@ -68,12 +71,11 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
     const before = context.subarray(base.length)
     const departs = before.findIndex((token, i) => token !== body.tokens[i])
     const fault = (why: string) => unanswered(turns, request, `${chosen.trajectory} turn ${chosen.turn} ${why}`)
-    if (departs >= 0)
-      throw fault(`has other tokens from its token ${departs} on than the ${resumedTokens} that were resumed`)
+    if (departs >= 0) throw fault(`differs from its token ${departs} on from the ${resumedTokens} resumed tokens`)
     const most = Math.min(maxTokens, capabilities.contextTokens - context.length)
     const { end, finish } = endOf(body, resumedTokens, most, request.sampling.stopTokens)
     if (finish === 'unknown')
-      throw fault(`was cut off after ${body.tokens.length} tokens, and ${most} more were asked for`)
+      throw fault(`was recorded with ${body.tokens.length} tokens only, but ${most} more were requested`)
     let firstTokenAt = 0
     const given = await paced(
       body,
@@ -84,7 +86,8 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
       },
     )
     const endedAt = fx.now()
-    // A caller without a stream learns of the first token only at the end.
+    // Without a stream all tokens are passed on at the end, so the time of the first token is computed from the
+    // recorded pace.
     const isUnheard = speed !== undefined && onTokens === undefined && given > resumedTokens
     if (isUnheard) firstTokenAt = Math.min(endedAt, queuedAt + body.firstMs / speed)
     const isWhole = given === body.tokens.length
@@ -127,7 +130,7 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
     stream: (request, onTokens, signal) => generate(request, onTokens, signal),
     abort: async requestId => running.get(requestId)?.aborter.abort(),
     release: async () => {},
-    // Its answers come from the policies that the recording names, whatever is published now.
+    // Only records the version: the answers come from the recorded policies, whatever weights are published.
     async updateWeights(update) {
       version = update.version
     },
@@ -149,7 +152,7 @@ export function recordedEngine(options: RecordedEngineOptions): RecordedEngine {
 
 type OnTokens = ((tokens: Int32Array) => void) | undefined
 
-/** Applies the header's rule for several answers. */
+/** Chooses among several recorded answers to one context, by the rule in the file header. */
 function choose(found: readonly RecordedTurn[], { trajectory, seed }: GenerateRequest): RecordedTurn | undefined {
   return (
     found.find(one => one.trajectory === trajectory && one.seed === seed) ??
@@ -173,13 +176,16 @@ interface Pace {
   readonly end: number
   readonly speed: number | undefined
   readonly begun: number
-  /** True if the caller wants the tokens as they come. */
+  /** True if the caller takes the tokens as a stream. */
   readonly streams: boolean
   readonly fx: Effects
   readonly signal: AbortSignal
 }
 
-/** Hands over tokens at the recorded pace, or at once; returns the index that it reached before the signal. */
+/**
+ * Passes tokens on at the recorded pace, or at once; returns the number of tokens passed on when the signal aborts or
+ * all are.
+ */
 async function paced(
   body: RecordedBody,
   { from, end, speed, begun, streams, fx, signal }: Pace,
@@ -198,7 +204,7 @@ async function paced(
     if (due === given) continue
     give(body.tokens.slice(given, due))
     given = due
-    // The caller may end the turn after any piece.
+    // Yields to the event loop, because the caller may end the turn after any piece.
     if (given < end) await soon()
   }
   return given
@@ -217,15 +223,17 @@ const emptyRecording = (run: string): TroupeError =>
   new TroupeError('engine.empty_recording', {
     boundary: 'engine',
     retriable: false,
-    message: `the recorded run '${run}' holds no turn that was completed: there is nothing to answer with`,
-    hint: '`troupe replay ls --run ID` shows what a run holds; name another',
+    message: `the recorded run '${run}' holds no turn that was completed, so the engine has no answers`,
+    hint: 'see what a run holds with `troupe replay ls --run ID`, and name another run',
   })
 
-/** Its logprobs are those of the recorded policies, and new weights change none of its answers. */
+/**
+ * Error for training on a recording: its logprobs are those of the recorded policies, and new weights change no answer.
+ */
 export const recordingNotTrainable = (recording: string): TroupeError =>
   new TroupeError('engine.not_trainable', {
     boundary: 'engine',
     retriable: false,
-    message: `the recorded run '${recording}' cannot be trained with: its turns are of the policies that it was recorded from, and new weights change none of them`,
-    hint: 'train with --engine local, vllm:URL or sglang:URL; a recording serves `troupe rollout` and `troupe eval`',
+    message: `the recorded run '${recording}' cannot be trained with: the recorded policies sampled its turns, and new weights change none of them`,
+    hint: 'train with --engine local, vllm:URL or sglang:URL; use a recording with `troupe rollout` and `troupe eval`',
   })

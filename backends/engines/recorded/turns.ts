@@ -1,9 +1,12 @@
 /**
- * The turns of a recorded run: the context that each was asked with, and the place of its tokens in the log.
+ * The turns of a recorded run: the context that each was asked with, and the position of its tokens in the log.
  *
- * in   a run's journal, read once from end to end        out  turns by the digest of their context; their tokens on request
- * Invariant: each turn is here once, with the answers that counted: those to the attempt asked last, in the order in which they
- * came. Tokens of an interrupted attempt are the beginning of their turn, whose context is that of the first attempt. Only
+ * in   a run's journal, read once from end to end        out  turns by the digest of their context; their tokens on
+ * request
+ * Invariant: each turn is listed once, with the answers that counted: those to the latest attempt, in the order in
+ * which they
+ * came. Tokens of an interrupted attempt are the beginning of their turn, whose context is that of the first attempt.
+ * Only
  * digests and offsets are held; tokens are read from the log each time.
  */
 import type {
@@ -25,9 +28,12 @@ export interface RecordedTurn {
   readonly turn: number
   readonly seed: number
   readonly partition: number
-  /** Offset of the fact right before it: rollout.requested or context.appended. */
+  /** Log offset of the fact that gave the turn its latest context tokens: rollout.requested or context.appended. */
   readonly before: number
-  /** Offsets of its turn.interrupted facts with tokens; last, for a completed turn, that of its turn.completed. */
+  /**
+   * Log offsets of the turn's turn.interrupted facts with tokens; for a completed turn, that of turn.completed comes
+   * last.
+   */
   readonly parts: readonly number[]
   readonly isComplete: boolean
 }
@@ -36,12 +42,12 @@ export interface RecordedBody extends Pick<Generation, 'tokens' | 'logprobs' | '
   readonly finish: 'stop' | 'length'
   readonly cachedTokens: number
   readonly preemptions: number
-  /** Time from the engine's queue to the first token, ms; time per further token, ms. */
+  /** firstMs: milliseconds from the engine's queue to the first token. tokenMs: milliseconds per further token. */
   readonly firstMs: number
   readonly tokenMs: number
 }
 
-/** A trajectory's turn while the log is read. */
+/** State of a trajectory's current turn while the log is read. */
 interface Open {
   readonly turn: number
   readonly before: number
@@ -58,14 +64,14 @@ const newTurn = (turn: number, before: number): Open => ({
 })
 
 export class RecordedTurns {
-  /** Turns by the digest's bytes, which take half the memory of hex. */
+  /** Turns by the bytes of their context's digest, which take half the memory of hex. */
   readonly #byContext = new Map<string, RecordedTurn | RecordedTurn[]>()
   readonly #byTrajectory = new Map<TrajectoryId, RecordedTurn[]>()
   #completed = 0
 
   private constructor(private readonly journal: Journal) {}
 
-  /** Reads everything that is in the log now. */
+  /** Reads all turns that the log holds at this time. */
   static async of(journal: Journal): Promise<RecordedTurns> {
     const turns = new RecordedTurns(journal)
     const partitions = await journal.partitionsOf('trajectories')
@@ -86,19 +92,19 @@ export class RecordedTurns {
     return this.#byTrajectory.keys()
   }
 
-  /** Completed turns with this context, in the order of the log, partition by partition. */
+  /** Returns the completed turns with this context, partition by partition, each in the order of the log. */
   withContext(context: Int32Array): readonly RecordedTurn[] {
     const found = this.#byContext.get(keyOf(contextDigest(context)))
     if (found === undefined) return []
     return Array.isArray(found) ? found : [found]
   }
 
-  /** Turns of a trajectory, including those that were never completed. */
+  /** Returns the turns of a trajectory, including those that were never completed. */
   ofTrajectory(trajectory: TrajectoryId): readonly RecordedTurn[] {
     return this.#byTrajectory.get(trajectory) ?? []
   }
 
-  /** @throws TroupeError engine.failed if the log no longer holds what it did */
+  /** Reads a turn's answer from the log. @throws TroupeError engine.failed if the log no longer holds its records */
   async body({ partition, parts }: RecordedTurn): Promise<RecordedBody> {
     const read: (TurnInterrupted | TurnCompleted)[] = []
     for (const offset of parts) read.push((await this.#at(partition, offset)) as TurnInterrupted | TurnCompleted)
@@ -130,7 +136,7 @@ export class RecordedTurns {
     }
   }
 
-  /** Tokens that were rendered right before a turn, and tokens that the model sampled in it. */
+  /** Reads the tokens that were rendered right before a turn, and the tokens that the model sampled in it. */
   async tokensAround({ partition, before, parts }: RecordedTurn) {
     const rendered = (await this.#at(partition, before)) as RolloutRequested | ContextAppended
     const sampled: Int32Array[] = []
@@ -141,7 +147,7 @@ export class RecordedTurns {
   async #at(partition: number, offset: number): Promise<Entry['message']> {
     const [entry] = await this.journal.read('trajectories', partition, offset, 1)
     if (entry?.offset === offset) return entry.message
-    const message = `trajectories:${partition}:${offset} of the recorded run '${this.run}' cannot be read any more`
+    const message = `the record trajectories:${partition}:${offset} of the recorded run '${this.run}' can no longer be read`
     throw new TroupeError('engine.failed', { boundary: 'engine', retriable: false, message })
   }
 
@@ -159,7 +165,8 @@ export class RecordedTurns {
   }
 
   /**
-   * Folds a fact as the coordinator does: a decision of a former owner, and an answer to an older attempt, change nothing.
+   * Folds a fact as the coordinator does: a decision of a replaced owner, and an answer to an older attempt, change
+   * nothing.
    */
   #take(
     open: Map<TrajectoryId, Open>,
@@ -221,11 +228,13 @@ export class RecordedTurns {
   }
 }
 
-/** One character per byte: half of what hex takes. */
+/** Key of a digest with one character per byte, which takes half the memory of hex. */
 const keyOf = (digest: string) => Buffer.from(digest, 'hex').toString('latin1')
 
 /**
- * Joins the segments of the attempts, each counted from its own first token; an attempt under the same policy adds no segment.
+ * Joins the segments of a turn's attempts, each counted from its own first token; an attempt under the same policy
+ * version
+ * extends the last segment.
  */
 function joinedSegments(parts: readonly (TurnInterrupted | TurnCompleted)[]): Generation['segments'] {
   const whole: PolicySegment[] = []

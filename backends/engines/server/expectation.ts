@@ -1,19 +1,19 @@
 /**
- * What a run expects of an inference server that somebody else has started.
+ * Values that a run expects of an inference server that somebody else has started.
  *
  * in   the run's model and limits        out  the values that a probe compares the server with
  */
 export interface ServerExpectation {
-  /** Size of the model's embedding: token ids are below it. */
+  /** Number of rows of the model's embedding; token ids are below it. */
   readonly vocabulary: number
-  /** Longest context of the run, tokens. */
+  /** Upper bound on the run's contexts, in tokens. */
   readonly contextTokens: number
-  /** True if turns are trained on, so new weights come. */
+  /** True if turns are trained on, so that the server must load new weights. */
   readonly trained: boolean
-  /** Rank of the adapters that the run trains. */
+  /** Rank of the LoRA adapters that the run trains. */
   readonly adapterRank?: number
-  /** The run's own decoding of token ids, to compare the server's with. */
+  /** Decodes token ids with the run's own tokenizer, to compare with the server's decoding. */
   readonly decode: (tokens: Int32Array) => Promise<string>
-  /** Sequences at once, for servers that do not report their number. */
+  /** Upper bound on concurrent sequences, for servers that do not report theirs. */
   readonly maxSequences: number
 }

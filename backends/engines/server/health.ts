@@ -1,10 +1,12 @@
 /**
  * Liveness of an inference server: polled every few seconds, and at once when a request has failed.
  *
- * in   the server        out  the reason why it is given up, once
- * Invariant: a server that reports a dead engine, or where nobody listens, is given up within seconds. A slow one has a minute,
- * however many requests fail meanwhile. One that answers "too many requests" is alive. A server that was given up stays so:
- * if it comes back, it is another engine.
+ * in   the server        out  the reason why it is declared lost, once
+ * Invariant: a server that reports a dead engine, or whose port refuses connections, is declared lost within seconds. A
+ * slow
+ * server has a minute, however many requests fail meanwhile. A server that answers "too many requests" is alive. A lost
+ * server
+ * stays lost: if it comes back, it is another engine.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { systemEffects } from '../../../runtime/effects'
@@ -12,9 +14,9 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import type { ServerHttp } from './http'
 
 export interface ServerHealth {
-  /** Resolves with the reason when the server is given up. */
+  /** Resolves with the reason once the server is declared lost. */
   readonly lost: Promise<Error>
-  /** Polls now; undefined means alive. */
+  /** Polls now. Resolves with the error if the server is declared lost, with undefined if it is alive. */
   check(): Promise<Error | undefined>
   close(): void
 }
@@ -22,15 +24,15 @@ export interface ServerHealth {
 export interface ServerHealthOptions {
   readonly everyMs?: number
   readonly timeoutMs?: number
-  /** Path to poll; 200 and 429 mean alive. Default /health. */
+  /** Path to poll; the statuses 200 and 429 mean alive. Default: /health. */
   readonly path?: string
-  /** Polls in a row that may time out. */
+  /** Number of polls in a row without success after which a slow server is declared lost. */
   readonly patience?: number
 }
 
 const againMs = 300
 /**
- * Path at which a server reports on its engine: a 5xx there means that the engine is dead, elsewhere a bad moment of the server.
+ * Path at which a server reports on its engine: a 5xx there means that the engine is dead; at other paths it may pass.
  */
 const engineHealth = '/health'
 
@@ -45,7 +47,11 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
   let lateAt = Number.NEGATIVE_INFINITY
   let asking: Promise<Error | undefined> | undefined
 
-  /** dead: given up at once. slow: it used all of its time. failing: it answers at once with an error. */
+  /**
+   * Polls once; undefined means alive. dead: to be declared lost at once. slow: the poll timed out. failing: the server
+   * answers
+   * with an error.
+   */
   async function ask(): Promise<{ readonly error: Error; readonly is: 'dead' | 'slow' | 'failing' } | undefined> {
     try {
       const { status, text } = await http.get(path, timeoutMs)
@@ -61,14 +67,15 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
   async function look(): Promise<Error | undefined> {
     let found = await ask()
     if (found?.is === 'dead') {
-      await sleep(againMs) // one refused connection is not yet a dead server
+      await sleep(againMs) // one refused connection does not prove that the server is dead
       found = await ask()
     }
     if (found === undefined) {
       late = 0
       return undefined
     }
-    // A server that fails at once is polled as often as requests fail, so it gets as much time as a slow one.
+    // Failing answers come as often as requests fail; counting at most one per timeout gives such a server as much time
+    // as a slow one.
     const now = systemEffects.elapsed()
     if (found.is === 'slow' || now - lateAt >= timeoutMs) {
       late++
@@ -80,7 +87,7 @@ export function serverHealth(http: ServerHttp, options: ServerHealthOptions = {}
     return found.error
   }
 
-  /** Concurrent callers share one poll. */
+  /** Polls the server; concurrent callers share one poll. */
   const check = (): Promise<Error | undefined> => {
     asking ??= look().finally(() => {
       asking = undefined

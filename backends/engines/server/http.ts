@@ -2,8 +2,9 @@
  * HTTP to one inference server: JSON in and out, and server-sent events, over kept connections.
  *
  * in   a path, a body, a deadline        out  the reply whatever its status; or the `data:` lines of a stream
- * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` if nobody answers,
- * `engine.timeout` if nobody answers in time. Both are retriable; neither repeats a header's content.
+ * Invariant: every call ends: with a reply, by its signal, or with a TroupeError: `engine.lost` if the connection
+ * fails,
+ * `engine.timeout` if no answer comes in time. Both are retriable; neither repeats a header's content.
  */
 import {
   Agent,
@@ -21,14 +22,14 @@ export interface ServerHttp {
   readonly url: string
   get(path: string, timeoutMs: number): Promise<Reply>
   post(path: string, body: object, timeoutMs: number): Promise<Reply>
-  /** Resolves when the status has come. The caller reads `lines` to the end, or aborts. */
+  /** Sends a request; resolves when the status has arrived. The caller must read `lines` to the end, or abort. */
   stream(path: string, body: object, timeoutMs: number, signal: AbortSignal): Promise<StreamReply>
   close(): void
 }
 
 export interface StreamReply {
   readonly status: number
-  /** The reply's Retry-After, converted from seconds to ms. */
+  /** The reply's Retry-After header, converted from seconds to milliseconds. */
   readonly retryAfterMs: number | undefined
   /** Texts after `data:`, event by event, up to [DONE]. Throws `engine.lost` when the connection breaks. */
   readonly lines: AsyncIterable<string>
@@ -36,15 +37,20 @@ export interface StreamReply {
   text(): Promise<string>
 }
 
-/** vLLM and SGLang serve by uvicorn, which closes connections that were idle for 5 s. */
+/**
+ * Closes idle connections after 4 s: vLLM and SGLang run on uvicorn, which closes connections that were idle for 5 s.
+ */
 const kept = { keepAlive: true, timeout: 4000 }
-/** A longer answer cannot be an inference server's. */
+/** Upper bound on a reply's characters; no inference server sends a longer one. */
 const maxReplyChars = 64 * 1024 * 1024
 const maxLineChars = 4 * 1024 * 1024
-/** Longest time between [DONE] and the end of a body; after it the connection is dropped. */
+/** Milliseconds between [DONE] and the end of a body after which the connection is dropped. */
 const lingerMs = 1000
 
-/** @param token sent as a bearer token: the value of the server's --api-key. @throws TroupeError config.bad_engine */
+/**
+ * Makes the client. @param token value of the server's --api-key, sent as a bearer token. @throws TroupeError
+ * config.bad_engine
+ */
 export function serverHttp(url: string, token?: string): ServerHttp {
   const fault = urlFault(url)
   if (fault !== undefined)
@@ -89,10 +95,12 @@ export function serverHttp(url: string, token?: string): ServerHttp {
         })
         asked.on('error', error => {
           clearTimeout(timer)
-          // The reader of the reply gets the error there; another attempt would be another generation, which nobody reads.
+          // After the reply has begun, its reader gets the error; a retry would start another generation, which has no
+          // reader.
           if (isAnswered) return
           if (signal?.aborted) reject(asError(signal.reason))
-          // The server closed an idle connection while we used it, so it never saw the request. Other kept connections may be
+          // The server closed an idle connection while this request was sent, so it never saw the request. Other kept
+          // connections may be
           // as old: the retry opens a new one.
           else if (again && asked.reusedSocket && (error as { code?: string }).code === 'ECONNRESET') attempt(false)
           else reject(error instanceof TroupeError ? error : lost(error))
@@ -104,7 +112,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
     })
   }
 
-  /** Reads the whole body, within the rest of the deadline. */
+  /** Reads the whole body of a reply; fails after `timeoutMs`. */
   async function bodyOf(reply: IncomingMessage, path: string, timeoutMs: number): Promise<string> {
     const timer = setTimeout(() => reply.destroy(late(url, path, timeoutMs)), timeoutMs)
     try {
@@ -113,7 +121,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
       for await (const chunk of reply) {
         text += chunk
         if (text.length > maxReplyChars)
-          throw garbage(url, `${path} answers with more than ${maxReplyChars} characters`)
+          throw garbage(url, `${path} answered with more than ${maxReplyChars} characters`)
       }
       return text
     } catch (thrown) {
@@ -128,7 +136,7 @@ export function serverHttp(url: string, token?: string): ServerHttp {
     return { status: reply.statusCode ?? 0, text: await bodyOf(reply, path, timeoutMs) }
   }
 
-  /** Yields lines up to [DONE]; nobody waits for the rest of the body. */
+  /** Yields lines up to [DONE]; the rest of the body is read in the background. */
   async function* linesOf(reply: IncomingMessage): AsyncGenerator<string> {
     reply.setEncoding('utf8')
     let rest = ''
@@ -145,7 +153,8 @@ export function serverHttp(url: string, token?: string): ServerHttp {
           if (isDone) return
           yield data
         }
-        if (rest.length > maxLineChars) throw garbage(url, `a line of more than ${maxLineChars} characters`)
+        if (rest.length > maxLineChars)
+          throw garbage(url, `the answer has a line of more than ${maxLineChars} characters`)
       }
     } catch (thrown) {
       throw thrown instanceof TroupeError ? thrown : lost(thrown)
@@ -173,11 +182,11 @@ export function serverHttp(url: string, token?: string): ServerHttp {
   }
 }
 
-/** Reads a body to its end, which leaves a reusable connection. */
+/** Reads a body to its end, so that the connection can be reused. */
 function letEnd(reply: IncomingMessage): void {
   const timer = setTimeout(() => reply.destroy(), lingerMs).unref()
   reply.once('close', () => clearTimeout(timer))
-  reply.on('error', () => {}) // nobody reads it any more
+  reply.on('error', () => {}) // an error here concerns no caller: the body is discarded
   reply.resume()
 }
 
@@ -186,5 +195,5 @@ const late = (url: string, path: string, timeoutMs: number): TroupeError =>
     boundary: 'engine',
     retriable: true,
     message: `${url}${path} did not answer within ${timeoutMs} ms`,
-    hint: 'look at the load of the server and at its log',
+    hint: 'check the load of the server and its log',
   })

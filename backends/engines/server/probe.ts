@@ -1,9 +1,11 @@
 /**
- * The questions that a probe puts to every kind of inference server.
+ * Probe requests that are sent to every kind of inference server before it is used.
  *
- * in   a server, and what the run expects of it        out  its models, its reading of ids, whether its logprobs can be trained on
- * Invariant: no question changes what the server does for others. A server that does not answer them as an inference server does
- * is `engine.failed`, one whose answer does not fit the run is `engine.unfit`.
+ * in   a server, and what the run expects of it        out  its models, its decoding of ids, whether its logprobs can
+ * be trained on
+ * Invariant: no probe changes what the server does for other clients. A server whose answers are not those of an
+ * inference server
+ * is `engine.failed`; one whose answers do not fit the run is `engine.unfit`.
  */
 import type { ServerExpectation } from './expectation'
 import type { ServerHttp } from './http'
@@ -11,7 +13,7 @@ import { garbage, isMissing, isTaken, objectOf } from './reply'
 import { unfitServer } from './tokenizer'
 
 export const askMs = 30_000
-/** A first generation may compile and warm up. */
+/** Milliseconds for a probe that generates: the server may compile and warm up first. */
 export const generateMs = 120_000
 
 /** One entry of /v1/models, unchecked. */
@@ -26,14 +28,20 @@ export async function modelCards(http: ServerHttp): Promise<readonly ModelCard[]
   return Array.isArray(data) ? data : []
 }
 
-/** @param server kind and address. @throws TroupeError engine.unfit where the run's longest context does not fit the server's */
+/**
+ * Checks the server's context length. @param server kind and address of the server, for the message
+ * @throws TroupeError engine.unfit if the run's longest context does not fit
+ */
 export function checkContext(server: string, contextTokens: number, expected: ServerExpectation, hint: string): void {
   if (contextTokens >= expected.contextTokens) return
   const differs = `its contexts have at most ${contextTokens} tokens, the recipe's limits.contextTokens is ${expected.contextTokens}`
   throw unfitServer(server, differs, `${hint}, or lower limits.contextTokens`)
 }
 
-/** The text that /detokenize answers to `body`, in its `field`; undefined where the server has no tokenizer. */
+/**
+ * Returns the text in the field `field` of the answer of /detokenize to `body`; undefined if the server has no
+ * tokenizer.
+ */
 export async function detokenized(http: ServerHttp, body: object, field: string): Promise<string | undefined> {
   const reply = await http.post('/detokenize', body, askMs)
   if (isMissing(reply) || !isTaken(http.url, '/detokenize', reply)) return undefined
@@ -41,15 +49,17 @@ export async function detokenized(http: ServerHttp, body: object, field: string)
   return typeof text === 'string' ? text : undefined
 }
 
-/** The likeliest first tokens of a generation, by any name, with their logprobs. */
+/** Most likely first tokens of a generation, each with its logprob; a token may be an id or a text. */
 type Likeliest<Token> = readonly (readonly [Token, number])[]
 
 const cold = 0.25
 
 /**
- * Decides whether a server's logprobs are those of the distribution that it samples from. At a temperature of T the differences
- * between two tokens' logprobs are then 1/T times those at 1, and they stay logprobs: together not above 1. Raw logprobs do not
- * change; logits do, but are no logprobs.
+ * Returns true if a server's logprobs are those of the distribution that it samples from. At a temperature of T the
+ * differences
+ * between two tokens' logprobs are then 1/T times those at 1, and the probabilities still sum to at most 1. Raw
+ * logprobs do not
+ * change with T; logits do, but their exponentials sum to more than 1.
  */
 export async function givesProcessedLogprobs<Token>(
   url: string,
@@ -60,18 +70,18 @@ export async function givesProcessedLogprobs<Token>(
   const common = warm.filter(([token]) => frozen.has(token)).sort((a, b) => b[1] - a[1])
   const [first, last] = [common[0], common.at(-1)]
   if (first === undefined || last === undefined || first[1] - last[1] < 1e-3) {
-    throw garbage(url, 'it gives no logprobs of the likeliest tokens')
+    throw garbage(url, 'it returns no logprobs of the most likely tokens')
   }
   const stretch = (frozen.get(first[0])! - frozen.get(last[0])!) / (first[1] - last[1])
   const mass = (entries: Iterable<readonly [Token, number]>) =>
     [...entries].reduce((sum, [, logprob]) => sum + Math.exp(logprob), 0)
-  // In bfloat16 two runs differ by a little.
+  // The tolerances allow for bfloat16, in which two runs differ a little.
   return (
     Math.abs(stretch * cold - 1) < 0.2 && mass(warm) < 1.01 && mass(frozen) < 1.01 && mass(frozen) > mass(warm) - 0.01
   )
 }
 
 export const rawLogprobs = 'its logprobs are not those of the distribution that it samples from'
-/** What to do about a server that has another model. */
+/** Hint for a server that serves another model than the run's. */
 export const modelHint =
-  "start it with the run's model: what stands in the recipe's model.path, or was made for the run"
+  "start the server with the run's model: the directory of model.path in the recipe, or the model that the run made"

@@ -2,8 +2,10 @@
  * Interprets an inference server's reply: a JSON object, an event of a stream, a refusal, or something else.
  *
  * in   a status and a text        out  the requested content, or a coded error
- * Invariant: only 400 and 422 mean that the server looked at the request and refuses it; only 404, 405 and 501 mean that an
- * endpoint is missing. A server that wants a key, is busy or fails has told nothing of either: `engine.failed`, retriable.
+ * Invariant: only 400 and 422 mean that the server looked at the request and refuses it; only 404, 405 and 501 mean
+ * that an
+ * endpoint is missing. A server that wants a key, is busy or fails has said nothing about either: `engine.failed`,
+ * retriable.
  */
 import { TroupeError } from '../../../runtime/errors'
 
@@ -12,10 +14,13 @@ export interface Reply {
   readonly text: string
 }
 
-/** Error of an answer that such a server cannot give. Retrying may help: another process may listen there soon. */
+/**
+ * Error for an answer that an inference server of this kind never gives. Retrying may help: the right process may
+ * listen there later.
+ */
 export const garbage = (url: string, what: string): TroupeError =>
   failed(
-    `${url} does not answer as its kind of server does: ${what}`,
+    `unexpected answer from ${url}: ${what}`,
     'check that --engine names the address and the kind of the server: vllm, sglang or openai',
   )
 
@@ -23,18 +28,19 @@ const failed = (message: string, hint: string): TroupeError =>
   new TroupeError('engine.failed', { boundary: 'engine', retriable: true, message, hint })
 
 export const wantsKey = (status: number): boolean => status === 401 || status === 403
-export const keyHint = 'name the environment variable with its --api-key in engine.apiKey'
+export const keyHint = 'set engine.apiKey to the name of the environment variable that holds its --api-key'
 
-/** Error of a status that does not answer the request. */
+/** Error for a status with which the server neither accepts nor refuses the request. */
 export function unanswered(url: string, path: string, { status, text }: Reply): TroupeError {
   const said = `${path} says ${status}: ${messageOf(text)}`
-  if (wantsKey(status)) return failed(`${url} wants a key: ${said}`, keyHint)
-  if (status === 429 || status >= 500) return failed(`${url} is busy or fails: ${said}`, 'look at its load and its log')
+  if (wantsKey(status)) return failed(`${url} requires an API key: ${said}`, keyHint)
+  if (status === 429 || status >= 500)
+    return failed(`${url} is overloaded or failing: ${said}`, 'check the load of the server and its log')
   return garbage(url, said)
 }
 
 /**
- * True if the request was accepted; false if the server looked at it and refuses it. @throws TroupeError engine.failed
+ * Returns true if the server accepted the request, false if it refused it (400, 422). @throws TroupeError engine.failed
  */
 export function isTaken(url: string, path: string, reply: Reply): boolean {
   if (reply.status === 200) return true
@@ -52,9 +58,9 @@ export function objectOf(url: string, path: string, reply: Reply): Readonly<Reco
     const value: unknown = JSON.parse(reply.text)
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>
   } catch {
-    // reported below
+    // the text is not JSON: the error is thrown below
   }
-  throw garbage(url, `${path} gives no JSON object but '${reply.text.slice(0, 100)}'`)
+  throw garbage(url, `${path} returned no JSON object but '${reply.text.slice(0, 100)}'`)
 }
 
 /** Parses one event of a stream. @throws TroupeError engine.failed */
@@ -63,13 +69,13 @@ export function eventOf<E extends object>(url: string, line: string): E {
   try {
     event = JSON.parse(line)
   } catch {
-    throw garbage(url, `an event that is no JSON: '${line.slice(0, 100)}'`)
+    throw garbage(url, `an event of the stream holds no JSON: '${line.slice(0, 100)}'`)
   }
   if (typeof event === 'object' && event !== null) return event as E
-  throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
+  throw garbage(url, `an event of the stream holds no object: '${line.slice(0, 100)}'`)
 }
 
-/** Error field of an event; null means no error. */
+/** Error field of a stream's event; null means no error. */
 export type EventError = { readonly message?: string } | string | null
 
 export const eventErrorOf = (error: EventError): string =>
@@ -79,12 +85,13 @@ export const eventErrorOf = (error: EventError): string =>
 export function completionEventOf<E extends { readonly error?: EventError }>(url: string, line: string): E {
   const event = eventOf<E>(url, line)
   const error = event.error ?? null
-  if (error !== null) throw garbage(url, `it failed: ${eventErrorOf(error)}`)
+  if (error !== null) throw garbage(url, `the generation failed: ${eventErrorOf(error)}`)
   return event
 }
 
 /**
- * Reads a count; null if the server does not give it. @throws TroupeError engine.failed if it is not a whole number from 0 on
+ * Reads a count; null if the server does not report it. @throws TroupeError engine.failed if the value is not a whole
+ * number from 0 on
  */
 export function countOf(url: string, name: string, value: unknown): number | null {
   if (value === undefined || value === null) return null
@@ -92,21 +99,24 @@ export function countOf(url: string, name: string, value: unknown): number | nul
   throw garbage(url, `${name} is ${JSON.stringify(value)}`)
 }
 
-/** Reads a time, ms; null if the server does not give it. @throws TroupeError engine.failed if it is not a time */
+/**
+ * Reads a duration in milliseconds; null if the server does not report it. @throws TroupeError engine.failed if it is
+ * not one
+ */
 export function timeOf(url: string, name: string, value: unknown): number | null {
   if (value === undefined || value === null) return null
   if (typeof value === 'number' && Number.isFinite(value) && value >= 0) return value
   throw garbage(url, `${name} is ${JSON.stringify(value)}`)
 }
 
-/** Text of a server's error object, or the beginning of what came instead. */
+/** Returns the message in a server's JSON error; the first 300 characters of the text if it is not such an error. */
 export function messageOf(text: string): string {
   try {
     const { error, message } = JSON.parse(text) as { error?: { message?: string } | string; message?: string }
     const said = typeof error === 'string' ? error : (error?.message ?? message)
     if (typeof said === 'string') return said
   } catch {
-    // not JSON: shown as it is
+    // the text is not JSON, so its beginning is returned
   }
   return text.slice(0, 300)
 }

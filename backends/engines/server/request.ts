@@ -1,8 +1,8 @@
 /**
- * Rules for requests to somebody else's server: why one is refused, why one failed, when one must wait.
+ * Rules for requests to somebody else's server: why a request is refused, why it failed, when it must wait.
  *
  * in   requests, pauses        out  coded errors; a gate that is closed while the server changes its weights
- * Invariant: a request that cannot fit never reaches a server. No clock of a request runs while the gate is closed.
+ * Invariant: a request that cannot fit never reaches a server. No timeout of a request runs while the gate is closed.
  */
 import type { EngineId } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'
@@ -10,10 +10,13 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import type { EngineCapabilities, GenerateRequest } from '../engine'
 import { keyHint, wantsKey } from './reply'
 
-/** Abort reason of a request that the caller wanted to end, so it is not an error. */
+/** Abort reason of a request that its caller ended on purpose, so that no error is reported. */
 export const wanted = Symbol('wanted')
 
-/** `running`: requests by id. @throws TroupeError engine.context_exceeded, engine.bad_request */
+/**
+ * Checks a request before it is sent. `running`: requests by id. @throws TroupeError engine.context_exceeded,
+ * engine.bad_request
+ */
 export function checkRequest(
   id: EngineId,
   { contextTokens, kvTokens, vocabulary }: EngineCapabilities,
@@ -26,26 +29,28 @@ export function checkRequest(
     throw new TroupeError('engine.context_exceeded', {
       boundary: 'engine',
       retriable: false,
-      message: `${id}: ${context.length} tokens leave no room in a context of ${room}`,
+      message: `${id}: a context of ${context.length} tokens leaves no room for an answer in the engine's ${room} tokens`,
       hint: 'lower limits.contextTokens, or start the server with a longer context and more KV cache',
     })
   }
   const foreign = context.find(token => token < 0 || token >= vocabulary)
   if (context.length === 0 || foreign !== undefined) {
     throw badRequest(
-      context.length === 0 ? `${id}: a context of no tokens` : `${id}: token id ${foreign} of ${vocabulary}`,
+      context.length === 0
+        ? `${id}: the context has no tokens`
+        : `${id}: token id ${foreign} is outside the vocabulary of ${vocabulary}`,
     )
   }
 }
 
-/** Error of an engine in this process that was closed. */
+/** Error for a request to an engine that this process has closed. */
 export const closedEngine = (id: EngineId): TroupeError =>
   new TroupeError('engine.lost', { boundary: 'engine', retriable: true, message: `${id} is closed` })
 
 export const badRequest = (message: string): TroupeError =>
   new TroupeError('engine.bad_request', { boundary: 'engine', retriable: false, message })
 
-/** Error of a request that the server refuses or has given up. */
+/** Error for a request that the server refused with a status. */
 export function refused(url: string, status: number, message: string, tooLong: RegExp): TroupeError {
   const code = status === 400 && tooLong.test(message) ? 'engine.context_exceeded' : 'engine.failed'
   const hint = wantsKey(status) ? keyHint : undefined
@@ -58,28 +63,29 @@ export function refused(url: string, status: number, message: string, tooLong: R
   })
 }
 
-/** Error of a lost request to a server that is alive. */
+/** Error for a request whose connection broke although the server is alive. */
 export function asFailure(url: string, error: Error): Error {
   if (error instanceof TroupeError && error.code !== 'engine.lost') return error
   return new TroupeError('engine.failed', {
     boundary: 'engine',
     retriable: true,
-    message: `a request to ${url} broke off, and the server lives: ${error.message}`,
+    message: `a request to ${url} broke off, but the server is alive: ${error.message}`,
     cause: error,
   })
 }
 
-/** Error of a request that ended as if aborted, though nobody here asked for that. */
+/** Error for a request that the server reports as aborted, though this process did not abort it. */
 export const endedByServer = (url: string): TroupeError =>
   new TroupeError('engine.failed', {
     boundary: 'engine',
     retriable: true,
-    message: `the server at ${url} ended the request, which nobody here asked for`,
-    hint: 'look at its log: somebody else may abort its requests, or it has no room for them',
+    message: `the server at ${url} ended the request, although this process did not abort it`,
+    hint: 'check its log: another client may abort requests, or the server has no room for them',
   })
 
 /**
- * A gate that is closed while the server is paused: requests wait before it, and the clocks of sent ones stand still.
+ * A gate that is closed while the server is paused: new requests wait before it, and the timeouts of sent ones stand
+ * still.
  */
 export class Gate {
   #closers = 0
@@ -93,7 +99,7 @@ export class Gate {
     this.#fx = fx
   }
 
-  /** Number of times that it was closed. */
+  /** Number of times that the gate was closed. */
   get closings(): number {
     return this.#closings
   }
@@ -102,12 +108,12 @@ export class Gate {
     return this.#closers > 0
   }
 
-  /** A clock that stands still while the gate is closed, ms. */
+  /** Milliseconds for which the gate has been open; this clock stands still while the gate is closed. */
   get openMs(): number {
     return (this.closed ? this.#closedAt : this.#fx.elapsed()) - this.#closedMs
   }
 
-  /** Closes the gate; the caller opens it by the returned function, once. */
+  /** Closes the gate; returns the function that opens it again, which the caller calls once. */
   close(): () => void {
     if (!this.closed) this.#closedAt = this.#fx.elapsed()
     this.#closers++
@@ -123,7 +129,10 @@ export class Gate {
     }
   }
 
-  /** Resolves when the gate is open or the signal says `wanted`. Rejects with the signal's error. */
+  /**
+   * Resolves when the gate is open, or when the signal aborts with `wanted`. Rejects with the signal's reason for any
+   * other abort.
+   */
   async passed(signal: AbortSignal): Promise<void> {
     while (this.closed && !signal.aborted) {
       await new Promise<void>(resolve => {
@@ -139,7 +148,7 @@ export class Gate {
     if (signal.aborted && signal.reason !== wanted) throw asError(signal.reason)
   }
 
-  /** Watches a request and reports it when it stalls. */
+  /** Watches a request and calls `tell` with an error if no token comes for `firstTokenMs`, later for `stallMs`. */
   watchdog(stallMs: number, firstTokenMs: number, url: string, tell: (error: Error) => void) {
     let timer: NodeJS.Timeout
     const arm = (ms: number) => {

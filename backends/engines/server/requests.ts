@@ -1,10 +1,12 @@
 /**
  * Runs requests on somebody else's server: begins, ends and counts them in one place for every kind of server.
  *
- * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded errors
- * Invariant: every `generate` settles: with its answer, with what it had when aborted, or with an error, which is `engine.lost`
- * when the server is gone. The tokens of a failed request go with its error. A server that answers 429 is asked again for as
- * long as a turn may wait for its first token, and never while the gate is closed.
+ * in   `generate`, abort, close, the server's end; how this kind of server answers        out  generations, or coded
+ * errors
+ * Invariant: every `generate` settles: with its answer, with the tokens so far when aborted, or with an error, which is
+ * `engine.lost` when the server is gone. The tokens of a failed request are attached to its error. A server that
+ * answers 429 is
+ * asked again for as long as a turn may wait for its first token, and never while the gate is closed.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { EngineId } from '../../../messages/ids'
@@ -24,10 +26,11 @@ export interface ServerRequestsOptions {
   readonly health: ServerHealth
   readonly fx: Effects
   /**
-   * A turn that has begun fails after this long without a token. Default 120 s, not counted while the gate is closed.
+   * Milliseconds without a token after which a turn that has begun fails, not counted while the gate is closed.
+   * Default: 120 s.
    */
   readonly stallMs: number | undefined
-  /** Longest wait of a turn for its first token. Default 600 s. */
+  /** Upper bound on a turn's wait for its first token, in milliseconds. Default: 600 s. */
   readonly firstTokenMs: number | undefined
 }
 
@@ -35,11 +38,14 @@ export interface ServerRequestsOptions {
 export interface ServerQuestion {
   readonly path: string
   readonly body: object
-  /** Error of a status other than 200. */
+  /** Makes the error for a status other than 200. */
   readonly refused: (status: number, message: string) => Error
-  /** Closes the connection. Default: the run's own signal. */
+  /** Signal that closes the connection. Default: the signal of the generation. */
   readonly signal?: AbortSignal
-  /** True if we may have made the server end the request although its run goes on. Default: never. */
+  /**
+   * Returns true if this process may have made the server end the request although its caller still wants it. Default:
+   * never.
+   */
   readonly mayBeEnded?: () => boolean
 }
 
@@ -48,7 +54,7 @@ type Finish = Generation['finish'] | null
 const isOfConnection = (error: Error): boolean =>
   error instanceof TroupeError && ['engine.lost', 'engine.timeout'].includes(error.code)
 
-/** Wait before a server that answers 429 without Retry-After is asked again, ms; it grows. */
+/** Milliseconds before a server that answers 429 without Retry-After is asked again; doubled each time. */
 const firstWaitMs = 100
 const longestWaitMs = 10_000
 
@@ -81,17 +87,17 @@ export class ServerRequests {
     return this.#running.size
   }
 
-  /** Sum of the running requests' contexts, tokens. */
+  /** Number of context tokens of all running requests together. */
   get contextTokens(): number {
     return [...this.#running.values()].reduce((sum, { request }) => sum + request.context.length, 0)
   }
 
-  /** Time during which requests ran, ms. */
+  /** Milliseconds during which at least one request ran. */
   get busyMs(): number {
     return this.#busyMs + (this.running === 0 ? 0 : this.#options.fx.elapsed() - this.#busySince)
   }
 
-  /** The engine methods that all kinds of server share. `answer` is called once per request. */
+  /** Makes the engine methods that all kinds of server share. `answer` is called once per request. */
   engine(answer: (run: ServerRun) => Promise<Generation>) {
     return {
       id: this.id,
@@ -100,18 +106,21 @@ export class ServerRequests {
       generate: (request, signal) => this.#generate(answer, request, undefined, signal),
       stream: (request, onTokens, signal) => this.#generate(answer, request, onTokens, signal),
       abort: async requestId => this.#running.get(requestId)?.aborter.abort(wanted),
-      // The server itself evicts what nobody refers to.
+      // Nothing to do: the server evicts unused KV cache by itself.
       release: async () => {},
       close: async () => this.#close(),
     } satisfies Partial<Engine>
   }
 
-  /** @throws Error with the reason, if the server is gone */
+  /** Throws if the server is gone. @throws Error with the reason */
   mustLive(): void {
     if (this.#ended !== undefined) throw this.#ended
   }
 
-  /** Makes a change to the server. If the change fails, the server may be gone, which is then the better error. */
+  /**
+   * Runs `make`, which changes the server. If it fails because the server is gone, the error for a lost server is
+   * thrown instead.
+   */
   async change(make: () => Promise<void>): Promise<void> {
     this.mustLive()
     try {
@@ -122,9 +131,11 @@ export class ServerRequests {
   }
 
   /**
-   * Sends the request and hands each event to `take`, which returns how the generation ended once an event tells: a connection
-   * that breaks after that is not missed. `aborted` is valid only if the run was to end or `mayBeEnded` says so; a server that
-   * ends a request on its own has failed.
+   * Sends the request and passes each event to `take`, which returns how the generation ended once an event says so; a
+   * connection
+   * that breaks after that does no harm. The end `aborted` is valid only if the caller ended the request or
+   * `mayBeEnded` returns
+   * true; a server that ends a request on its own has failed.
    */
   async ask(
     run: ServerRun,
@@ -142,7 +153,7 @@ export class ServerRequests {
         dog.fed()
         finish = (await take(line)) ?? finish
       }
-      if (finish === null) throw garbage(url, 'a stream that ends before its generation does')
+      if (finish === null) throw garbage(url, 'the stream ends before its generation does')
     } catch (thrown) {
       const error = asError(ended.reason ?? thrown)
       const isMissed = finish === null || !isOfConnection(error)
@@ -155,7 +166,10 @@ export class ServerRequests {
     throw await this.#why(asError(ended.reason ?? endedByServer(url)))
   }
 
-  /** A busy server (429) is not a failing one: the request waits here as it would in the server's queue. */
+  /**
+   * Sends the request, and again while the server is busy (429): the request waits here as it would in the server's
+   * queue.
+   */
   async #taken(path: string, body: object, signal: AbortSignal, ended: AbortSignal): Promise<StreamReply> {
     const until = this.gate.openMs + this.#firstTokenMs
     for (let waitMs = firstWaitMs; ; waitMs = Math.min(2 * waitMs, longestWaitMs)) {
@@ -165,7 +179,7 @@ export class ServerRequests {
       if (leftMs <= 0) return reply
       const nextMs = Math.min(Math.max(reply.retryAfterMs ?? waitMs, firstWaitMs), leftMs)
       await reply.text()
-      // The server holds nothing of the request now, so whatever ends the run ends the wait.
+      // The refused request occupies nothing at the server, so an abort may end this wait at once.
       await sleep(nextMs, undefined, { signal: ended })
       await this.gate.passed(ended)
       ended.throwIfAborted()
@@ -192,7 +206,7 @@ export class ServerRequests {
     try {
       return await answer(run)
     } catch (thrown) {
-      // The tokens belong to the turn, which continues from them elsewhere; a turn that has stopped does not.
+      // The tokens of an unfinished turn go with the error: another attempt continues from them.
       throw run.tokens.length === 0 || run.isStopped ? thrown : new GenerationLost(asError(thrown), run.taken)
     } finally {
       signal?.removeEventListener('abort', onAbort)
@@ -201,7 +215,10 @@ export class ServerRequests {
     }
   }
 
-  /** The error of a request may be caused by the server's end, which is then the better error. */
+  /**
+   * Returns the error to report for a failed request: if the server is gone, that error, since it explains the other
+   * one.
+   */
   async #why(error: Error): Promise<Error> {
     if (this.#ended !== undefined) return this.#ended
     if (error instanceof TroupeError && !error.retriable) return error

@@ -1,10 +1,11 @@
 /**
  * One growing generation, of a server or a function: its tokens so far, and the weights that sampled each.
  *
- * in   tokens, one by one        out  what there is of the generation; the whole of it once it has ended
- * Invariant: as many logprobs as tokens, none above 0. Every token lies in one segment, and neighbouring segments differ in
+ * in   tokens, one by one        out  the partial generation; the whole generation once it has ended
+ * Invariant: as many logprobs as tokens, none above 0. Every token lies in one segment, and neighbouring segments
+ * differ in
  * version. No more tokens than requested, none after a stop token, no end before either: an answer that breaks this is
- * dropped whole, since nobody knows what it was sampled for.
+ * dropped whole, since it is unknown which request its tokens were sampled for.
  */
 import type { PolicyVersion } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'
@@ -12,9 +13,9 @@ import type { GenerateRequest, Generation, PartialGeneration } from '../engine'
 
 export type OnTokens = ((tokens: Int32Array) => void) | undefined
 
-/** The end as the server reports it. */
+/** End of a generation as the server reports it. */
 export interface ServerRunEnd extends Pick<Generation, 'finish' | 'cachedTokens' | 'preemptions'> {
-  /** Wait in the server's queue, ms; 0 if the server does not report it. */
+  /** Milliseconds that the request waited in the server's queue; 0 if the server does not report it. */
   readonly queuedMs: number
 }
 
@@ -27,7 +28,10 @@ export class ServerRun {
   readonly #queuedAt: number
   #firstTokenAt = 0
 
-  /** `maxTokens`: how many of the requested tokens fit. `broken`: makes the error of an invalid answer. */
+  /**
+   * `maxTokens`: upper bound on the sampled tokens, also by the context's size. `broken`: makes the error for an
+   * invalid answer.
+   */
   constructor(
     readonly request: GenerateRequest,
     readonly maxTokens: number,
@@ -39,21 +43,21 @@ export class ServerRun {
     this.#queuedAt = fx.now()
   }
 
-  /** Records that something has come; the first time is the time of the first token. */
+  /** Records the time of the first token, on the first call. */
   begun(): void {
     this.#firstTokenAt ||= this.#fx.now()
   }
 
-  /** True if its last token is a stop token. */
+  /** True if the last token so far is a stop token. */
   get isStopped(): boolean {
     const last = this.tokens.at(-1)
     return last !== undefined && this.request.sampling.stopTokens.includes(last)
   }
 
-  /** @throws TroupeError engine.failed if the server goes on beyond what was requested */
+  /** Appends a token. @throws TroupeError engine.failed if the server sends more than was requested */
   take(token: number, logprob: number, sampledBy: PolicyVersion): void {
-    if (this.isStopped) throw this.#broken(`it goes on after stop token ${this.tokens.at(-1)}`)
-    if (this.tokens.length >= this.maxTokens) throw this.#broken(`it gives more than ${this.maxTokens} tokens`)
+    if (this.isStopped) throw this.#broken(`the answer goes on after stop token ${this.tokens.at(-1)}`)
+    if (this.tokens.length >= this.maxTokens) throw this.#broken(`the answer has more than ${this.maxTokens} tokens`)
     this.tokens.push(token)
     this.#logprobs.push(Math.min(0, logprob))
     const end = this.tokens.length
@@ -62,14 +66,17 @@ export class ServerRun {
     else this.#segments.push({ policyVersion: sampledBy, start: end - 1, end })
   }
 
-  /** Finish by its tokens. @throws TroupeError engine.failed if they contradict the reported end */
+  /**
+   * Returns the finish reason that the tokens imply. @throws TroupeError engine.failed if they contradict the reported
+   * one
+   */
   ended(said: Generation['finish']): Generation['finish'] {
-    if (this.isStopped) return 'stop' // some servers look at the length first
+    if (this.isStopped) return 'stop' // some servers report 'length' for it
     if (said === 'aborted') return said
     const last = this.tokens.at(-1) ?? 'none'
-    if (said === 'stop') throw this.#broken(`it says 'stop', and its last token, ${last}, is no stop token`)
+    if (said === 'stop') throw this.#broken(`the answer says 'stop', but its last token, ${last}, is not a stop token`)
     if (this.tokens.length === this.maxTokens) return 'length'
-    throw this.#broken(`it says 'length' after ${this.tokens.length} of ${this.maxTokens} tokens`)
+    throw this.#broken(`the answer says 'length' after ${this.tokens.length} of ${this.maxTokens} tokens`)
   }
 
   #broken(what: string): Error {
@@ -85,7 +92,7 @@ export class ServerRun {
     }
   }
 
-  /** Ends the generation now. Its text is the whole turn's, including tokens sampled before an interruption. */
+  /** Ends the generation now. Its text covers the whole turn, including tokens sampled before an interruption. */
   async generation(
     decode: (tokens: Int32Array) => Promise<string>,
     { finish, cachedTokens, preemptions, queuedMs }: ServerRunEnd,
