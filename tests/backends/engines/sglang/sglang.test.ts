@@ -198,7 +198,7 @@ describe('what the SGLang engine asks of its server', () => {
           await update(engine, 1, otherWeights)
         })(),
       )
-      expect(lost.message).toMatch(/broke off, and the server lives/)
+      expect(lost.message).toMatch(/broke off, but the server is alive/)
       expect(server.asked.at(-1)!.path).toBe('/continue_generation')
       await update(engine, 1, otherWeights)
       expect((await engine.generate(requestOn(context, { maxTokens: 2 }))).segments[0]!.policyVersion).toBe(1)
