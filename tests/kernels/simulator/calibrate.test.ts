@@ -133,5 +133,5 @@ test('of a long run the beginning is fitted, and what is counted is that', () =>
 
 test('too few turns are refused with how many are needed', () => {
   const turns = measure(workload(shape, 1)).slice(0, leastTurns - 1)
-  expect(() => calibrate(turns)).toThrow(`needs at least ${leastTurns}`)
+  expect(() => calibrate(turns)).toThrow(`expected at least ${leastTurns}`)
 })
