@@ -1,5 +1,5 @@
 /**
- * `troupe replay alarms`: prints which alarms the steps of a run raise; exit 1 where there is one.
+ * `troupe replay alarms`: prints which alarms the steps of a run raise; exits with 1 when there is one.
  */
 import type { Command } from 'commander'
 import { parse } from 'yaml'
@@ -22,11 +22,11 @@ export function registerAlarms(replay: Command): void {
     .description('which alarms the steps of a run raise')
     .option(
       '--alarm <alarm>',
-      "another one, or another bound, as in a recipe: '{name: slow, metric: meanTokens, above: 6000, for: 3}'",
+      "adds an alarm, or replaces one of the same name, as in a recipe: '{name: slow, metric: meanTokens, above: 6000, for: 3}'",
       repeatable,
       [],
     )
-    .option('--json', 'a JSON line for each')
+    .option('--json', 'print one JSON line for each alarm')
   withRun(command).action(alarms)
 }
 
@@ -36,7 +36,7 @@ async function alarms(options: AlarmsOptions): Promise<void> {
     const { raised, alarms: known, steps, undecidedFrom } = await raisedAlarms(recorded, given)
     if (undecidedFrom !== null) {
       process.stderr.write(
-        `step ${undecidedFrom} has groups that nobody decided; it and those after it were not looked at\n`,
+        `step ${undecidedFrom} has groups that were never decided; alarms were checked only for the steps before it\n`,
       )
     }
     for (const one of raised) process.stdout.write(`${options.json ? jsonText(one) : line(one)}\n`)
@@ -54,7 +54,7 @@ function alarmOf(text: string): Alarm {
     usageError(
       'bad_alarm',
       `--alarm '${text}': ${message}`,
-      `write {name: …, metric: …, above: …, for: …}, or the name of one: ${knownAlarms.join(', ')}`,
+      `write {name: …, metric: …, above: …, for: …}, or the name of a built-in alarm: ${knownAlarms.join(', ')}`,
     )
   let value: unknown
   try {

@@ -1,5 +1,5 @@
 /**
- * `troupe replay diff A B`: prints the first token at which two trajectories differ; exit 1 where they do.
+ * `troupe replay diff A B`: prints the first token at which two trajectories differ; exits with 1 when they differ.
  */
 import type { Command } from 'commander'
 import type { RecordedRun } from '../../replay/log/recordedRun'
@@ -24,9 +24,9 @@ interface DiffOptions extends ReadOptions {
 export function registerDiff(replay: Command): void {
   const command = replay
     .command('diff <a> <b>')
-    .description('the first token at which two trajectories differ, and how each ended')
-    .option('--other-run <id>', 'B is of this run, on the same bus')
-    .option('--json', 'one JSON object; exit 0 where nothing differs, else 1')
+    .description('print the first token at which two trajectories differ, and how each ended')
+    .option('--other-run <id>', 'run that trajectory B belongs to, on the same bus (default: the run of A)')
+    .option('--json', 'print one JSON object; exit 0 when nothing differs, else 1')
   withRun(command).action(diff)
 }
 

@@ -28,33 +28,37 @@ interface EntropyOptions extends ReadOptions {
 export function registerEntropy(replay: Command): void {
   const command = replay
     .command('entropy [target]')
-    .description('the tokens at which the model was least sure: which they are, and how many follow a tool response')
-    .option('--all', 'every trajectory of the run')
-    .option('--top <share>', 'of the tokens of each trajectory', shareOf('over 0'), 0.2)
-    .option('--limit <n>', 'rows of the table', wholeNumber(1, 100_000), 20)
+    .description('print the tokens at which the model was least sure, and how many of them follow a tool response')
+    .option('--all', 'use every trajectory of the run')
+    .option('--top <share>', "share of each trajectory's tokens that counts as its least sure", shareOf('over 0'), 0.2)
+    .option('--limit <n>', 'print at most this many rows', wholeNumber(1, 100_000), 20)
     .option(
       '--with-model [dir]',
-      'entropies by a forward pass: of this model, or of the weights of the run that are kept',
+      "compute entropies by a forward pass of this model (without DIR: of the run's own weights on disk)",
     )
-    .option('--device <device>', 'a torch device for that')
-    .option('--html <file>', 'a page of the one trajectory, with those tokens marked')
-    .option('--json', 'one JSON object')
+    .option('--device <device>', 'torch device for --with-model (default: cuda when available, else cpu)')
+    .option('--html <file>', 'write an HTML page of the one trajectory with its least sure tokens marked')
+    .option('--json', 'print one JSON object')
   withRun(command).action(entropy)
 }
 
 async function entropy(target: string | undefined, options: EntropyOptions): Promise<void> {
   const { top, html, withModel: model, device } = options
   if (target === undefined && options.all !== true) {
-    throw badEntropy('no trajectory and no group was named', 'troupe replay entropy T, or --all')
+    throw badEntropy('no trajectory and no group was named', 'name one: troupe replay entropy T, or take all: --all')
   }
   await withLog(options, async recorded => {
     const wants = target === undefined ? () => true : resolveTarget(target, await trajectoriesOf(recorded))
     const all = (await readTrajectories(recorded, wants)).filter(one => one.texts.length > 0)
-    if (all.length === 0) throw badEntropy('nothing was sampled there', '`troupe replay ls` lists trajectories')
+    if (all.length === 0)
+      throw badEntropy(
+        'the selected trajectories have no sampled tokens',
+        '`troupe replay ls` lists the trajectories of a run',
+      )
     if (html !== undefined && all.length !== 1) {
       throw badEntropy(
-        `a page is of one trajectory, and ${all.length} were named`,
-        'troupe replay entropy T --html FILE',
+        `--html writes a page of one trajectory, but ${all.length} were selected`,
+        'name one: troupe replay entropy T --html FILE',
       )
     }
     readyOut(html)
@@ -85,7 +89,7 @@ function report(table: TopTable, texts: TokenTexts, measure: Measure, top: numbe
   const what =
     measure === 'entropy'
       ? 'entropy of the distribution that each token was drawn from'
-      : 'surprisal of the token that was drawn, -log p; not its entropy, for which there are --with-model and engine.entropies'
+      : 'surprisal (-log p) of the drawn token; for its entropy give --with-model, or set engine.entropies in the recipe'
   const out = [
     `${trajectories} trajectories, ${sampled} sampled tokens; ${what}`,
     `mean ${table.meanValue.toFixed(3)} nats; of the top ${percent(top, 0)} of each trajectory (${table.top} tokens) ${table.meanTopValue.toFixed(3)}`,

@@ -1,6 +1,7 @@
 /**
- * `troupe replay export`: writes trajectories for others, as JSON lines, pages, a fixture, or data for fine-tuning.
- * They go to stdout or to --out; pages of several trajectories go to a directory.
+ * `troupe replay export`: writes trajectories for other programs: JSON lines, HTML pages, a fixture, or fine-tuning
+ * data.
+ * The output goes to stdout or to --out; pages of several trajectories go to a directory.
  */
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -33,22 +34,40 @@ interface ExportOptions extends ReadOptions {
 export function registerExport(replay: Command): void {
   const command = replay
     .command('export [target]')
-    .description('trajectories for others: every id and logprob as JSON lines, a page, a fixture for tests, SFT data')
-    .addOption(
-      new Option('--format <format>', 'what to write').choices(['jsonl', 'html', 'fixture', 'sft']).default('jsonl'),
+    .description(
+      'write trajectories for other programs: JSON lines with every id and logprob, HTML pages, a test fixture, SFT data',
     )
-    .option('--all', 'every trajectory of the run')
-    .option('--out <path>', 'a file; for pages of several trajectories a directory (default: stdout)')
-    .option('--kept', 'only those that were trained on')
-    .option('--min-reward <r>', 'sft: with at least this reward', finiteNumber, 1)
-    .option('--max-tool-errors <n>', 'sft: with at most so many failed calls', wholeNumber(0, 2 ** 31), 0)
-    .option('--per-task <n>', 'sft: at most so many of a task, the shortest', wholeNumber(1, 2 ** 31), 1)
+    .addOption(
+      new Option('--format <format>', 'format of the output')
+        .choices(['jsonl', 'html', 'fixture', 'sft'])
+        .default('jsonl'),
+    )
+    .option('--all', 'export every trajectory of the run')
+    .option('--out <path>', 'file to write; for pages of several trajectories a directory (default: stdout)')
+    .option('--kept', 'export only trajectories that an optimizer step trained on')
+    .option('--min-reward <r>', 'sft: take only trajectories with at least this reward', finiteNumber, 1)
+    .option(
+      '--max-tool-errors <n>',
+      'sft: take only trajectories with at most this many failed tool calls',
+      wholeNumber(0, 2 ** 31),
+      0,
+    )
+    .option(
+      '--per-task <n>',
+      'sft: take at most this many trajectories of a task, the shortest',
+      wholeNumber(1, 2 ** 31),
+      1,
+    )
   withRun(command).action(exportRun)
 }
 
 async function exportRun(target: string | undefined, options: ExportOptions): Promise<void> {
   if (target === undefined && options.all !== true) {
-    throw usageError('no_target', 'no trajectory and no group was named', 'troupe replay export T, or --all')
+    throw usageError(
+      'no_target',
+      'no trajectory and no group was named',
+      'name one: troupe replay export T, or take all: --all',
+    )
   }
   await withLog(options, async recorded => {
     const ids = await trajectoriesOf(recorded)
@@ -66,7 +85,11 @@ async function exportRun(target: string | undefined, options: ExportOptions): Pr
       one => options.kept !== true || tried.get(one.id)?.outcome === 'completed',
     )
     if (all.length === 0) {
-      throw usageError('nothing_to_export', 'no trajectory fits', '`troupe replay ls` lists them')
+      throw usageError(
+        'nothing_to_export',
+        'no trajectory matches the target and --kept',
+        '`troupe replay ls` lists the trajectories of a run',
+      )
     }
     if (options.format === 'html') await writePages(recorded, all, options.out)
     else if (options.format === 'sft') writeConversations(all, options)
@@ -78,7 +101,11 @@ async function writePages(recorded: RecordedRun, all: readonly Trajectory[], out
   const texts = tokenTexts(await modelDirectories(recorded))
   if (all.length === 1) return writeOut(out, [trajectoryPage(recorded.run, all[0]!, texts)])
   if (out === undefined) {
-    throw usageError('no_out', `${all.length} pages need a directory`, 'give --out DIR, or one trajectory')
+    throw usageError(
+      'no_out',
+      `${all.length} pages cannot go to stdout or one file; expected a directory`,
+      'give --out DIR, or name one trajectory',
+    )
   }
   makeOut(out)
   for (const one of all) {
@@ -90,8 +117,7 @@ async function writePages(recorded: RecordedRun, all: readonly Trajectory[], out
 
 function writeConversations(all: readonly Trajectory[], options: ExportOptions): void {
   const conversations = sftConversations(all, options)
-  if (conversations.length === 0)
-    process.stderr.write('no trajectory is good enough; --min-reward, --max-tool-errors\n')
+  if (conversations.length === 0) process.stderr.write('no trajectory meets --min-reward and --max-tool-errors\n')
   writeOut(
     options.out,
     jsonLines(conversations, one => one),
@@ -119,7 +145,7 @@ function* jsonLines<T>(items: readonly T[], objectOf: (item: T) => object): Gene
   for (const item of items) yield `${jsonText(objectOf(item))}\n`
 }
 
-/** Reports what a file holds; what goes to stdout is seen there. */
+/** Reports on stderr what was written to a file; nothing when the output went to stdout. */
 function reportWritten(count: number, what: string, out: string | undefined): void {
   if (out !== undefined) process.stderr.write(`${count} ${what} in ${out}\n`)
 }

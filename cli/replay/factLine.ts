@@ -1,5 +1,5 @@
 /**
- * A fact in one line for a terminal. What models and tools wrote is shortened and escaped.
+ * Formats a fact as one line for a terminal. Text of models and tools is shortened and escaped.
  */
 import type { Message } from '../../messages/topics'
 import { shownScore } from '../../replay/learning/evaluationScore'

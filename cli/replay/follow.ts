@@ -1,5 +1,5 @@
 /**
- * `troupe replay follow [G|T]`: prints a run's facts as they come, a line each, until Ctrl-C.
+ * `troupe replay follow [G|T]`: prints a run's facts as they are appended, one a line, until Ctrl-C.
  */
 import type { Command } from 'commander'
 import { checkFactType, followRun } from '../../replay/log/followRun'
@@ -20,18 +20,18 @@ interface FollowOptions extends ReadOptions {
   readonly everyMs: number
 }
 
-const replaced = '  (does not count: another had taken its part over)'
+const replaced = '  (does not count: its author had lost the partition to a new owner)'
 
 export function registerFollow(replay: Command): void {
   const command = replay
     .command('follow [target]')
-    .description('print facts as they come: of a trajectory, of a group, or of the whole run')
-    .option('--type <types...>', 'only facts of these types, as turn.completed')
-    .option('--text <text>', 'only facts in which it stands; case does not matter')
-    .option('--from-now', 'leave out what is there already')
-    .option('--until-end', 'stop at run.finished, or at once where it is there')
-    .option('--every-ms <ms>', 'how often to look', wholeNumber(10, 60_000), 200)
-    .option('--json', 'a JSON line each')
+    .description('print facts as they are appended: of a trajectory, of a group, or of the whole run')
+    .option('--type <types...>', 'print only facts of these types, such as turn.completed')
+    .option('--text <text>', 'print only facts that contain this text; case does not matter')
+    .option('--from-now', 'skip the facts that the log already holds')
+    .option('--until-end', 'stop at run.finished, or at once when the log already holds it')
+    .option('--every-ms <ms>', 'milliseconds between two polls of the log', wholeNumber(10, 60_000), 200)
+    .option('--json', 'print one JSON line for each fact')
   withRun(command).action(follow)
 }
 

@@ -1,6 +1,8 @@
 /**
- * `troupe replay fork T --from-turn K`: shares the first K turns of a trajectory, goes on live, and prints what came of it.
- * With `--from-turn all` every turn is forked: the mean reward of the forks at K is the value of what came before turn K.
+ * `troupe replay fork T --from-turn K`: shares the first K turns of a trajectory, continues live, and prints the
+ * results.
+ * With `--from-turn all` every turn is forked: the mean reward of the forks at K is the value of the state before turn
+ * K.
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import type { ChangedCell } from '../../replay/fork/changedCells'
@@ -22,22 +24,22 @@ export function registerFork(replay: Command): void {
   const command = replay
     .command('fork <trajectory>')
     .description(
-      'share the first turns of a trajectory and go on live: another seed, temperature, policy, tool or tool result',
+      'share the first turns of a trajectory and continue live with another seed, temperature, policy, tool or tool result',
     )
-    .requiredOption('--from-turn <k>', 'turns before this one are shared; all: fork at every turn', turn)
-    .option('--times <n>', 'forks of each turn', wholeNumber(1, 1024), 1)
-    .option('--seed <n>', 'draw from this seed (default: derived from the parent)', wholeNumber(0, 2 ** 31 - 1))
+    .requiredOption('--from-turn <k>', 'share the turns before this one (0-based); all: fork at every turn', turn)
+    .option('--times <n>', 'number of forks of each turn', wholeNumber(1, 1024), 1)
+    .option('--seed <n>', "seed of the forks (default: derived from the parent's)", wholeNumber(0, 2 ** 31 - 1))
     .option('--temperature <t>', "sample at this temperature (default: the parent's)", numberFrom(0))
-    .option('--edit-tool-result <file>', 'what the model is shown instead of the tool result before the turn')
+    .option('--edit-tool-result <file>', 'file with the text that replaces the tool result before the turn')
     .option(
       '--policy <version>',
-      'go on with this version (default: the one that sampled the turn)',
+      'continue with this policy version (default: the one that sampled the turn)',
       wholeNumber(0, 2 ** 31),
     )
-    .option('--model <dir>', 'go on with these weights')
-    .option('--recipe <name|file>', "with this recipe's tools and rewards (default: the run's own)")
-    .option('--as <run>', 'name of the run of the forks')
-    .option('--json', 'a JSON line a fork, last a summary')
+    .option('--model <dir>', 'continue with the weights in this directory')
+    .option('--recipe <name|file>', "use this recipe's tools and rewards (default: the run's own)")
+    .option('--as <run>', 'name of the new run that holds the forks (default: fork-, the parent run and the time)')
+    .option('--json', 'print one JSON line for each fork, then a summary')
   withRun(command).action(fork)
 }
 
@@ -69,7 +71,7 @@ function reportPlan({ parent, parts, run }: ForkPlan, changed: readonly ChangedC
   process.stderr.write(`run ${run}: ${parent.id} forked at ${at.join('; ')}\n`)
   for (const { turn, call, recorded: was, now } of changed) {
     process.stderr.write(
-      `turn ${turn}, call ${call} of the notebook says otherwise now: ${brief(was)} → ${brief(now)}; forks go on from that\n`,
+      `turn ${turn}, call ${call} of the notebook has another output now: ${brief(was)} → ${brief(now)}; forks continue from the new one\n`,
     )
   }
 }
@@ -91,7 +93,7 @@ function print(
   if (json) {
     for (const result of results) process.stdout.write(`${jsonText(result)}\n`)
     const of = { trajectory: parent.id, run: parentRun, reward }
-    // Each value has its own; null: they are several.
+    // null when the forks continue with several policy versions: then each value names its own.
     const policyVersion = parts.length === 1 ? parts[0]!.weights.version : null
     process.stdout.write(`${jsonText({ type: 'summary', run, parent: of, policyVersion, values })}\n`)
     return
@@ -114,5 +116,5 @@ function valueLine(value: TurnValue, parent: Trajectory): string {
 function turn(text: string): number | 'all' {
   if (text === 'all') return 'all'
   if (/^\d{1,6}$/.test(text)) return Number(text)
-  throw new InvalidArgumentError('It must be a turn, counted from 0, or all.')
+  throw new InvalidArgumentError('Write a turn, counted from 0, or all.')
 }

@@ -1,5 +1,5 @@
 /**
- * `troupe replay import F`: makes a run of its own of a file of trajectories, and prints the run's name.
+ * `troupe replay import F`: imports a file of trajectories as a new run, and prints the run's name.
  */
 import type { Command } from 'commander'
 import { maxImportBytes } from '../../replay/exchange/fixture'
@@ -22,11 +22,16 @@ export function registerImport(replay: Command): void {
   const command = replay
     .command('import <file>')
     .description(
-      "a run of its own from exported JSON lines, a fixture, or verl's rollout_data_dir (a file or a directory)",
+      "make a new run from exported JSON lines, a fixture, or verl's rollout_data_dir (a file or a directory)",
     )
-    .option('--as <run>', 'name of the run (default: import-<file>)')
-    .option('--max-mb <n>', 'refuse what is larger', wholeNumber(1, 4096), maxImportBytes / mib)
-    .option('--json', 'one JSON object')
+    .option('--as <run>', 'name of the new run (default: import-<file>)')
+    .option(
+      '--max-mb <n>',
+      'refuse an import that is larger, in MiB, packed or unpacked',
+      wholeNumber(1, 4096),
+      maxImportBytes / mib,
+    )
+    .option('--json', 'print one JSON object')
   withDirectory(withBus(command)).action(async (file: string, { json, maxMb, ...options }: ImportOptions) => {
     const imported = await importRun(file, { ...options, maxBytes: maxMb * mib })
     const { run, trajectories, facts } = imported

@@ -1,6 +1,6 @@
 /**
- * `troupe replay`: questions about a run, answered from its log. Reading never changes it.
- * Only the named command's modules are loaded; help needs them all.
+ * `troupe replay`: registers the commands that answer questions about a run from its log. None of them changes the log.
+ * Only the modules of the named command are loaded; `--help` loads all.
  */
 import type { Command } from 'commander'
 
@@ -26,9 +26,9 @@ const commands: Readonly<Record<string, () => Register>> = {
   verify: () => (require('./verify') as typeof import('./verify')).registerVerify,
 }
 
-/** `argv`: as `main` was given it, `replay` first. */
+/** Registers the replay commands. `argv`: the command line as `main` got it, `replay` first. */
 export function registerReplay(program: Command, argv: readonly string[]): void {
-  const replay = program.command('replay').description('look at a run through its log')
+  const replay = program.command('replay').description('inspect a run through its log')
   const named = commands[argv[1] ?? '']
   for (const load of named === undefined ? Object.values(commands) : [named]) load()(replay)
 }

@@ -1,5 +1,6 @@
 /**
- * `troupe replay learn STEP`: computes an optimizer step again and prints it beside the record; exit 1 where they differ.
+ * `troupe replay learn STEP`: recomputes an optimizer step and prints it beside the record; exits with 1 when they
+ * differ.
  */
 import { type Command, Option } from 'commander'
 import { relearn } from '../../replay/learning/relearn'
@@ -20,23 +21,32 @@ interface LearnOptions extends ReadOptions {
 export function registerLearn(replay: Command): void {
   const command = replay
     .command('learn [step]')
-    .description('compute an optimizer step again from its recorded batch, and compare')
-    .option('--all', 'every step from the oldest checkpoint that is kept')
+    .description('recompute an optimizer step from its recorded batch, and compare it with the record')
+    .option('--all', 'recompute every step from the oldest checkpoint on disk')
     .option(
       '--check <relative>',
-      'largest relative difference of loss and gradient norm (default: 1e-6; on another device 1e-3, in another dtype 0.02)',
+      'largest allowed relative difference of loss and gradient norm (default: 1e-6; on another device 1e-3, in another dtype 0.02)',
       numberFrom(0),
     )
-    .option('--device <device>', "a torch device (default: the run's)")
-    .addOption(new Option('--dtype <dtype>', "of the products (default: the run's)").choices(['float32', 'bfloat16']))
-    .option('--threads <n>', "torch threads (default: the run's)", wholeNumber(1, 1024))
-    .option('--json', 'a JSON line a step')
+    .option('--device <device>', "torch device (default: the run's)")
+    .addOption(
+      new Option('--dtype <dtype>', "precision of matrix products (default: the run's)").choices([
+        'float32',
+        'bfloat16',
+      ]),
+    )
+    .option('--threads <n>', "CPU threads that torch uses (default: the run's)", wholeNumber(1, 1024))
+    .option('--json', 'print one JSON line for each step')
   withRun(command).action(learn)
 }
 
 async function learn(asked: string | undefined, options: LearnOptions): Promise<void> {
   if (options.all !== true && (asked === undefined || !/^\d{1,9}$/.test(asked))) {
-    throw usageError('no_step', 'no step was named: a number, or --all', '`troupe replay steps` lists them')
+    throw usageError(
+      'no_step',
+      'no step was named; expected a number, or --all',
+      '`troupe replay steps` lists the steps of a run',
+    )
   }
   await withLog(options, async recorded => {
     let disagreed = 0

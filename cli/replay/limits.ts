@@ -1,5 +1,5 @@
 /**
- * `troupe replay limits G|T|--all --turns 5`: prints what would have come of other limits.
+ * `troupe replay limits G|T|--all --turns 5`: prints how trajectories would have ended under other limits.
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Limits } from '../../replay/whatIf/limitOutcome'
@@ -26,21 +26,27 @@ const shownLines = 40
 export function registerLimits(replay: Command): void {
   const command = replay
     .command('limits [target]')
-    .description('what if the limits had been others: outcomes, rewards, selection and advantages')
-    .option('--all', 'every trajectory of the run')
-    .option('--turns <n>', 'turns of a trajectory', most)
-    .option('--response-tokens <n>', 'tokens after the prompt, as 4096 or 4K', most)
-    .option('--context-tokens <n>', 'tokens with the prompt', most)
-    .option('--tool-response-chars <n>', "characters of a tool's answer", most)
-    .option('--calls-per-turn <n>', 'tool calls of a turn', most)
-    .option('--tool-timeout-ms <n>', 'for one call', most)
-    .option('--json', 'a JSON line a trajectory, last a summary')
+    .description(
+      'show how trajectories would have ended under other limits: outcomes, rewards, selection and advantages',
+    )
+    .option('--all', 'use every trajectory of the run')
+    .option('--turns <n>', 'upper bound on the turns of a trajectory', most)
+    .option('--response-tokens <n>', 'upper bound on the tokens after the prompt, such as 4096 or 4K', most)
+    .option('--context-tokens <n>', 'upper bound on the tokens of prompt and response together', most)
+    .option('--tool-response-chars <n>', "upper bound on the characters of a tool's answer", most)
+    .option('--calls-per-turn <n>', 'upper bound on the tool calls of a turn', most)
+    .option('--tool-timeout-ms <n>', 'deadline of one tool call', most)
+    .option('--json', 'print one JSON line for each trajectory, then a summary')
   withRun(command).action(limits)
 }
 
 async function limits(target: string | undefined, options: LimitsOptions): Promise<void> {
   if (target === undefined && options.all !== true) {
-    throw usageError('bad_limits', 'no trajectory and no group was named', 'troupe replay limits G --turns 5, or --all')
+    throw usageError(
+      'bad_limits',
+      'no trajectory and no group was named',
+      'name one: troupe replay limits G --turns 5, or take all: --all',
+    )
   }
   const change: Partial<Limits> = Object.fromEntries(
     names.flatMap(name => (options[name] === undefined ? [] : [[name, options[name]]])),
@@ -94,5 +100,5 @@ function most(text: string): number {
   const match = /^(\d{1,9})([kK]?)$/.exec(text.trim())
   const value = match === null ? Number.NaN : Number(match[1]) * (match[2] === '' ? 1 : 1024)
   if (value >= 1) return value
-  throw new InvalidArgumentError('It must be a whole number from 1 on, as 5, 4096 or 4K.')
+  throw new InvalidArgumentError('Write a whole number from 1 on, such as 5, 4096 or 4K.')
 }

@@ -1,5 +1,5 @@
 /**
- * `troupe replay lineage ID`: prints what came of what, from a step down to tool calls and from a trajectory up to steps.
+ * `troupe replay lineage ID`: prints lineage, from a step down to tool calls and from a trajectory up to steps.
  */
 import type { Command } from 'commander'
 import { groupOf, type TrajectoryId } from '../../messages/ids'
@@ -16,8 +16,13 @@ interface LineageOptions extends ReadOptions {
 export function registerLineage(replay: Command): void {
   const command = replay
     .command('lineage [id]')
-    .description('from a step down to its tool calls, from a trajectory up to the steps that learned from it')
-    .option('--text <text>', 'only trajectories with a call in whose code or result it stands, as os.system')
+    .description(
+      'trace lineage: from a step down to its tool calls, from a trajectory up to the steps that trained on it',
+    )
+    .option(
+      '--text <text>',
+      'only trajectories with a tool call whose code or result contains this text, such as os.system',
+    )
     .option('--json', 'a JSON line a trajectory')
   withRun(command).action(lineage)
 }
@@ -28,7 +33,7 @@ async function lineage(asked: string | undefined, options: LineageOptions): Prom
     throw usageError(
       'no_target',
       'no step, group or trajectory was named',
-      'troupe replay lineage 3 (a step), lineage T, or --text os.system',
+      'name one: troupe replay lineage 3 (a step), lineage T, or --text os.system',
     )
   }
   await withLog(options, async recorded => {

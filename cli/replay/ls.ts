@@ -1,5 +1,5 @@
 /**
- * `troupe replay ls`: prints the trajectories of a run that a filter accepts; with --json, one line each.
+ * `troupe replay ls`: prints the trajectories of a run that match a filter; with --json, one JSON line each.
  */
 import { type Command, InvalidArgumentError } from 'commander'
 import { listTrajectories, type TrajectoryFilter } from '../../replay/trajectories/filter'
@@ -15,28 +15,28 @@ interface LsOptions extends ReadOptions, TrajectoryFilter {
 }
 
 const most = 2 ** 31
-/** Rows per write: one write a row would take longer than making the rows. */
+/** Number of rows in one write: a write for each row would take longer than making the rows. */
 const rowsAtOnce = 1000
 
 export function registerLs(replay: Command): void {
   const command = replay
     .command('ls')
     .description('list the trajectories of a run')
-    .option('--json', 'a JSON line for each')
-    .option('--limit <n>', 'at most this many', wholeNumber(0, most), 50)
-    .option('--status <status>', 'running, answered, truncated or failed')
-    .option('--purpose <purpose>', 'train, eval, fork or chat')
-    .option('--reward <test>', "e.g. '>0', '<0.5', '=1', 'none'")
-    .option('--step <n>', 'of this step', wholeNumber(0, most))
-    .option('--policy <version>', 'with a token sampled under this policy version', wholeNumber(0, most))
-    .option('--group <id>', 'of this group')
-    .option('--task <id>', 'of this task, whatever the step')
-    .option('--selection <how>', 'kept, dropped or rejected')
-    .option('--tool-errors', 'with a failed tool call')
-    .option('--multi-turn', 'with more than one turn')
-    .option('--text <text>', 'in the task, a turn, a call or its result; case does not matter')
-    .option('--since <when>', 'asked for since: 90s, 15m, 2h, 3d ago, or a date', when)
-    .option('--until <when>', 'asked for until', when)
+    .option('--json', 'print one JSON line for each trajectory')
+    .option('--limit <n>', 'print at most this many', wholeNumber(0, most), 50)
+    .option('--status <status>', 'only with this status: running, answered, truncated or failed')
+    .option('--purpose <purpose>', 'only for this purpose: train, eval, fork or chat')
+    .option('--reward <test>', "only with such a reward: '>0', '<0.5', '=1', 'none'")
+    .option('--step <n>', 'only requested for this optimizer step', wholeNumber(0, most))
+    .option('--policy <version>', 'only with a token sampled under this policy version', wholeNumber(0, most))
+    .option('--group <id>', 'only members of this group')
+    .option('--task <id>', 'only of this task, at any step')
+    .option('--selection <how>', 'only with this selection: kept, dropped or rejected')
+    .option('--tool-errors', 'only with a failed tool call')
+    .option('--multi-turn', 'only with more than one turn')
+    .option('--text <text>', 'only with this text in the task, a turn, a call or its result; case does not matter')
+    .option('--since <when>', 'only requested since: 90s, 15m, 2h, 3d ago, or a date', when)
+    .option('--until <when>', 'only requested until then', when)
   withRun(command).action(ls)
 }
 
@@ -76,7 +76,7 @@ function row(one: TrajectorySummary, idWidth: number): string {
 
 const unitMs: Readonly<Record<string, number>> = { s: 1e3, m: 60e3, h: 3600e3, d: 86_400e3 }
 
-/** Reads a duration before now, or a date, as ms since 1970. */
+/** Parses a duration before now, or a date, to ms since 1970. */
 function when(text: string): number {
   const ago = /^(\d+(?:\.\d+)?)([smhd])$/.exec(text.trim())
   if (ago !== null) return Date.now() - Number(ago[1]) * unitMs[ago[2]!]!

@@ -1,5 +1,6 @@
 /**
- * `troupe replay rescore G|T|--all`: prints what recorded responses are worth by another rule, or graded several times.
+ * `troupe replay rescore G|T|--all`: grades recorded responses again, by another rule or several times, and prints the
+ * rewards.
  */
 import { resolve } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -27,33 +28,35 @@ interface RescoreOptions extends ReadOptions {
 export function registerRescore(replay: Command): void {
   const command = replay
     .command('rescore [target]')
-    .description('judge recorded responses again: another place for the answer, a grader of your own, or several times')
-    .option('--all', 'every rewarded trajectory of the run')
-    .option('--times <n>', 'judge each so often', wholeNumber(1, 1000), 1)
+    .description(
+      'grade recorded responses again: with another place for the answer, a grader of your own, or several times',
+    )
+    .option('--all', 'grade every rewarded trajectory of the run')
+    .option('--times <n>', 'grade each response this many times', wholeNumber(1, 1000), 1)
     .addOption(
-      new Option('--place <place>', "where the answer counts (default: the recipe's)").choices([
+      new Option('--place <place>', "part of the response that must hold the answer (default: the recipe's)").choices([
         'answer-tag',
         'anywhere',
         'response',
       ]),
     )
     .option('--grader <file>', 'a .ts or .js file that exports grade({response, truth, task}) → {reward, answer, how}')
-    .option('--recipe <name|file>', "by the rewards of this recipe (default: the run's own)")
+    .option('--recipe <name|file>', "grade by the rewards of this recipe (default: the run's own)")
     .addOption(
       new Option(
         '--second',
-        'by plain arithmetic, where answer and truth are numbers; the others are left out',
+        'grade by plain arithmetic; trajectories whose answer or truth is not a number are left out',
       ).conflicts(['place', 'grader', 'recipe', 'times']),
     )
-    .option('--changed', 'list only those that differ from the record')
-    .option('--timeout-ms <ms>', 'for one answer', wholeNumber(1, 3_600_000))
-    .option('--json', 'a JSON line each, last a summary')
+    .option('--changed', 'list only rewards that differ from the record')
+    .option('--timeout-ms <ms>', 'deadline for grading one response', wholeNumber(1, 3_600_000))
+    .option('--json', 'print one JSON line for each trajectory, then a summary')
   withRun(command).action(rescore)
 }
 
 async function rescore(target: string | undefined, options: RescoreOptions): Promise<void> {
   if (target === undefined && options.all !== true)
-    throw cannotRescore('no trajectory and no group was named; or --all')
+    throw cannotRescore('no trajectory and no group was named; expected one, or --all')
   const { grader, second, ...rest } = options
   await withLog(options, async recorded => {
     const results = await rescoreTrajectories(recorded, {

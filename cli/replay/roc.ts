@@ -1,5 +1,6 @@
 /**
- * `troupe replay roc G`: prints what each selection would keep of a group; exit 1 where today's code decides otherwise.
+ * `troupe replay roc G`: prints what each selection would keep of a group; exits with 1 when today's code decides
+ * otherwise.
  */
 import type { Command } from 'commander'
 import {
@@ -20,9 +21,9 @@ interface RocOptions extends ReadOptions {
 export function registerRoc(replay: Command): void {
   const command = replay
     .command('roc <group>')
-    .description('what each selection would keep of a group: paper, release, none, dynamic')
-    .option('--explain', 'penalties, weights and seeds too')
-    .option('--json', 'one JSON object')
+    .description('show what each selection would keep of a group: paper, release, none, dynamic')
+    .option('--explain', 'print penalties, weights and the seed of the draws too')
+    .option('--json', 'print one JSON object')
   withRun(command).action(roc)
 }
 

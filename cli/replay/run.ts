@@ -1,5 +1,6 @@
 /**
- * `troupe replay run T|G|--all`: prints whether today's code decides as recorded; exit 1 at the first decision that differs.
+ * `troupe replay run T|G|--all`: checks that today's code decides as recorded; exits with 1 at the first decision that
+ * differs.
  */
 import type { Command } from 'commander'
 import type { RecordedRun } from '../../replay/log/recordedRun'
@@ -25,16 +26,20 @@ export function registerRun(replay: Command): void {
     .description(
       "run today's code over a trajectory, a group or all of a run; exit 1 at the first decision that differs",
     )
-    .option('--all', 'every trajectory of the run')
-    .option('--step', 'stop at every fact, and wait for what to do')
-    .option('--break <expression>', 'stop where it holds of a fact, as \'status == "error"\'')
-    .option('--json', 'one JSON object; with stops, a JSON line for each before it')
+    .option('--all', 'replay every trajectory of the run')
+    .option('--step', 'stop at every fact and wait for a command')
+    .option('--break <expression>', 'stop at each fact for which this expression holds, such as \'status == "error"\'')
+    .option('--json', 'print one JSON object; with stops, a JSON line for each stop before it')
   withRun(command).action(run)
 }
 
 async function run(target: string | undefined, options: RunOptions): Promise<void> {
   if (target === undefined && options.all !== true) {
-    throw usageError('no_target', 'no trajectory and no group was named', 'troupe replay run T, or --all')
+    throw usageError(
+      'no_target',
+      'no trajectory and no group was named',
+      'name one: troupe replay run T, or take all: --all',
+    )
   }
   const stops = options.step === true || options.break !== undefined ? stepperOf(options) : undefined
   try {
@@ -53,7 +58,7 @@ async function run(target: string | undefined, options: RunOptions): Promise<voi
   }
 }
 
-/** Loads the prompt and its expressions only where they are used. */
+/** Creates the stepper. Its prompt and expressions are loaded only when --step or --break is given. */
 const stepperOf = (options: RunOptions): Stepper =>
   (require('./step') as typeof import('./step')).stepper({
     step: options.step === true,

@@ -1,6 +1,7 @@
 /**
- * What the replay commands share: the options that name a log, how they open and close it, and the report of records
- * that cannot be read.
+ * Shared parts of the replay commands: the options that name a log, opening and closing it, and the report of records
+ * that
+ * cannot be read.
  */
 import type { Command } from 'commander'
 import { faultText } from '../../replay/log/faults'
@@ -14,9 +15,9 @@ const shownFaults = 8
 
 export function withRun(command: Command): Command {
   return withDirectory(withBus(command))
-    .option('--run <id>', 'the run (default: the newest)')
-    .option('--at <topic:partition:offset>', 'the run as it stood when this record was written')
-    .option('--reindex', 'make the index of its trajectories anew')
+    .option('--run <id>', 'run to read (default: the newest)')
+    .option('--at <topic:partition:offset>', 'read the run as it was when the record at this position was written')
+    .option('--reindex', 'rebuild the index of its trajectories')
 }
 
 /** Writes a notice of the log's reader to stderr. */
@@ -25,7 +26,7 @@ export const onNotice = (text: string) => process.stderr.write(`${text}\n`)
 /** Opens the log that the options name; its notices go to stderr. */
 export const openRecorded = (options: ReadOptions): Promise<RecordedRun> => openLog({ ...options, onNotice })
 
-/** Opens the log, calls `answer`, reports on stderr what could not be read, and closes the log in every case. */
+/** Opens the log, calls `answer`, reports unreadable records on stderr, and closes the log in every case. */
 export async function withLog<T>(options: ReadOptions, answer: (recorded: RecordedRun) => Promise<T>): Promise<T> {
   const recorded = await openRecorded(options)
   try {
@@ -37,13 +38,13 @@ export async function withLog<T>(options: ReadOptions, answer: (recorded: Record
   }
 }
 
-/** Lists on stderr the records that could not be read; everything else was shown. */
+/** Lists on stderr the records that could not be read. */
 function reportFaults(recorded: RecordedRun): void {
   for (const fault of recorded.faults.slice(0, shownFaults)) process.stderr.write(`${faultText(fault)}\n`)
   const more = recorded.faults.length - shownFaults
-  if (more > 0) process.stderr.write(`${more} more; \`troupe replay verify\` lists all\n`)
+  if (more > 0) process.stderr.write(`${more} more unreadable records; \`troupe replay verify\` lists all\n`)
 }
 
-/** The error for a command line that does not say enough. `code`: without its prefix, `no_target` becomes `cli.no_target`. */
+/** Creates the error for an incomplete command line. `code` has no prefix: `no_target` becomes `cli.no_target`. */
 export const usageError = (code: string, message: string, hint: string): TroupeError =>
   new TroupeError(`cli.${code}`, { boundary: 'cli', retriable: false, message, hint })

@@ -31,17 +31,19 @@ interface TurnRange {
 export function registerShow(replay: Command): void {
   const command = replay
     .command('show [trajectory]')
-    .description('print a trajectory turn by turn (a part of its id will do; with --at alone, the one of that record)')
-    .option('--json', 'its facts, a JSON line each, with their places')
-    .option('--turns <range>', 'only these turns: 2, 2..4, 2..', turnRange)
-    .option('--tokens', 'every sampled token with its id')
-    .option('--logprobs', 'every sampled token with its logprob; what was unlikely stands out')
+    .description(
+      'print a trajectory turn by turn (a part of its id is enough; with --at alone, the trajectory of that record)',
+    )
+    .option('--json', 'print its facts, one JSON line each, with their positions')
+    .option('--turns <range>', 'print only these turns: 2, 2..4, 2..', turnRange)
+    .option('--tokens', 'print every sampled token with its id')
+    .option('--logprobs', 'print every sampled token with its logprob; unlikely tokens stand out')
     .option(
       '--top <share>',
-      'with those tokens: mark ▲ where the model was least sure, by what was drawn, as 20%',
+      'with --tokens or --logprobs: mark with ▲ this share of tokens, those with the lowest logprobs, such as 20%',
       shareOf('over 0'),
     )
-    .option('--full', `texts of over ${foldedLines} lines too`)
+    .option('--full', `print texts of over ${foldedLines} lines in full`)
   withRun(command).action(show)
 }
 
@@ -62,11 +64,11 @@ const show = (asked: string | undefined, options: ShowOptions): Promise<void> =>
     const ignored = shown.filter(({ counts }) => !counts).length
     if (ignored > 0 && !options.json)
       process.stderr.write(
-        `${ignored} facts do not count (of a former owner, or of an attempt that was given up); --json\n`,
+        `${ignored} facts do not count (of a former owner, or of a superseded attempt); --json lists them\n`,
       )
     const turns = entries.filter(({ message, counts }) => counts && message.type === 'turn.completed').length
     if (options.turns !== undefined && first >= turns) {
-      process.stderr.write(`it has ${turns === 0 ? 'no finished turn' : `turns 0 to ${turns - 1}`}\n`)
+      process.stderr.write(`the trajectory has ${turns === 0 ? 'no finished turn' : `turns 0 to ${turns - 1}`}\n`)
     }
   })
 
@@ -98,6 +100,6 @@ function turnRange(text: string): TurnRange {
   if (match === null) throw new InvalidArgumentError('Write 2, 2..4 or 2..')
   const first = Number(match[1])
   const last = match[2] === undefined ? first : match[3] === '' ? Number.POSITIVE_INFINITY : Number(match[3])
-  if (last < first) throw new InvalidArgumentError('It ends before it begins.')
+  if (last < first) throw new InvalidArgumentError('The range ends before it begins.')
   return { first, last }
 }

@@ -1,9 +1,11 @@
 /**
- * `troupe replay run --step --break EXPR`: a look at a replay fact by fact.
+ * `troupe replay run --step --break EXPR`: steps through a replay fact by fact.
  *
- * in   facts as the replay folds them; lines from a terminal or a pipe        out  where it stopped, and what was asked for
- * Invariant: with nobody left to ask (the end of a pipe), it goes on without waiting and still prints every break, so that it
- * works in scripts. What is printed of a fact is escaped.
+ * in   facts as the replay folds them; lines from a terminal or a pipe        out  each stop, and the answers to
+ * commands
+ * Invariant: when the input has ended (a pipe), the replay continues without waiting and still prints every break, so
+ * it
+ * works in scripts. Printed facts are escaped.
  */
 import { createInterface } from 'node:readline'
 import type { Readable } from 'node:stream'
@@ -18,7 +20,7 @@ import { divergenceLines } from './text/divergenceLines'
 import { jsonText } from './text/jsonText'
 
 interface StepOptions {
-  /** Every fact is a stop, until told otherwise. */
+  /** true: stops at every fact, until the user continues. */
   readonly step: boolean
   readonly break?: string
   readonly json: boolean
@@ -26,22 +28,22 @@ interface StepOptions {
 }
 
 export interface Stepper {
-  /** false: the person has seen enough. */
+  /** Handles one replayed fact. Resolves with false when the user quits. */
   at(stepped: Stepped): Promise<boolean>
-  /** Says how often it stopped. */
+  /** Closes the prompt; prints a notice when the expression held for no fact. */
   end(): void
 }
 
-const help = `  Enter, n     the next fact
-  c            go on to the next break, or to the end
-  b EXPR       break where it holds; b alone: nowhere
-  p [EXPR]     the fact, or what an expression on it comes to, as tokens.length
-  s            the state of its trajectory after it
-  q            stop here`
+const help = `  Enter, n     go to the next fact
+  c            continue to the next break, or to the end
+  b EXPR       break at facts for which EXPR holds; b alone: at none
+  p [EXPR]     print the fact, or the value of EXPR for it, such as tokens.length
+  s            print the state of its trajectory after the fact
+  q            stop the replay here`
 
 const paint = painter(process.stdout)
 
-/** @throws TroupeError replay.bad_expression, before anything is replayed */
+/** Creates the stepper. @throws TroupeError replay.bad_expression, before anything is replayed */
 export function stepper(options: StepOptions): Stepper {
   let condition = options.break === undefined ? undefined : conditionOf(options.break)
   let stepping = options.step
@@ -58,7 +60,7 @@ export function stepper(options: StepOptions): Stepper {
       return
     }
     const out = [`${paint('dim', placeText(entry).padEnd(22))} ${factLine(entry.message)}`]
-    if (!counts) out.push(paint('dim', '  changes nothing: stale, repeated, or of no trajectory'))
+    if (!counts) out.push(paint('dim', '  changes nothing: stale, repeated, or about no trajectory'))
     if (agrees === true) out.push(paint('green', "  as today's code decides"))
     for (const one of divergences) out.push(...divergenceLines(one).map(line => `  ${line}`))
     for (const fact of decides) out.push(`  ${paint('cyan', 'decides')} ${factLine(fact)}`)
@@ -66,7 +68,7 @@ export function stepper(options: StepOptions): Stepper {
     process.stdout.write(`${out.join('\n')}\n`)
   }
 
-  /** true: on with the replay. */
+  /** Asks for commands at a stop. Resolves with true to continue the replay. */
   async function ask(stepped: Stepped, stop: Stop): Promise<boolean> {
     for (;;) {
       const line = await lines.next()
@@ -117,7 +119,8 @@ export function stepper(options: StepOptions): Stepper {
     },
     end() {
       lines.close()
-      if (condition !== undefined && breaks === 0) process.stderr.write(`${conditionText(condition)} held nowhere\n`)
+      if (condition !== undefined && breaks === 0)
+        process.stderr.write(`${conditionText(condition)} held for no fact\n`)
     },
   }
 }
@@ -128,7 +131,7 @@ function say(value: unknown): void {
   process.stdout.write(`  ${jsonText(value)}\n`)
 }
 
-/** A mistake at the prompt is said, and the prompt stays. */
+/** Runs a command of the prompt; prints its error and keeps the prompt open. */
 function attempt(act: () => void): void {
   try {
     act()
@@ -138,7 +141,7 @@ function attempt(act: () => void): void {
   }
 }
 
-/** What the coordinator knows of the fact's trajectory, without its tokens. */
+/** Returns the coordinator's state of the fact's trajectory, without its tokens. */
 function stateOf({ entry, state }: Stepped): unknown {
   const { message } = entry
   if (state === null || !('trajectory' in message)) return null
@@ -154,12 +157,12 @@ function stateOf({ entry, state }: Stepped): unknown {
   }
 }
 
-/** Lines as they are wanted; on a terminal after a prompt, on stderr, since stdout is data. */
+/** Reads input lines on demand. On a terminal each follows a prompt on stderr, since stdout is data. */
 function linesOf(input: Readable, isTerminal: boolean) {
   const reader = createInterface({ input, terminal: isTerminal, ...(isTerminal ? { output: process.stderr } : {}) })
   const lines = reader[Symbol.asyncIterator]()
   reader.setPrompt('(n)ext (c)ontinue (b)reak (p)rint (s)tate (q)uit > ')
-  // Ctrl-C ends the reader: as the end of input does.
+  // Ctrl-C ends the input, as its end does.
   reader.on('SIGINT', () => reader.close())
   return {
     async next(): Promise<string | undefined> {

@@ -1,5 +1,5 @@
 /**
- * The curves of runs over their steps, one panel a figure: what was rewarded, what failed, how long it was.
+ * Draws the curves of runs over their steps, one panel for each figure: rewards, failed calls, lengths.
  *
  * in   runs by name, with their steps and evaluations        out  a Vega-Lite specification with the data inside
  */
@@ -36,7 +36,7 @@ export function stepCurves(runs: readonly NamedProgress[]): TopLevelSpec {
   return { vconcat: [...lines, ...evaluationPanel(runs)] }
 }
 
-/** Points with their 95 % intervals, where the run was evaluated. */
+/** Panel of evaluation scores: points with their 95 % intervals, at the steps after which the run was evaluated. */
 function evaluationPanel(runs: readonly NamedProgress[]) {
   const values = runs.flatMap(({ name, progress }) =>
     progress.evaluations

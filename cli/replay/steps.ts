@@ -1,5 +1,5 @@
 /**
- * `troupe replay steps`: prints what each step and each evaluation of a run came to; with --picture, its curves as an SVG.
+ * `troupe replay steps`: prints the figures of each step and evaluation of a run; with --picture, its curves as an SVG.
  */
 import type { Command } from 'commander'
 import type { EvaluationCompleted } from '../../messages/facts'
@@ -23,21 +23,20 @@ interface StepsOptions extends ReadOptions {
 export function registerSteps(replay: Command): void {
   const command = replay
     .command('steps')
-    .description('what each step and each evaluation came to: pass@1, tool errors, groups, loss')
-    .option('--picture <file>', 'their curves, as an SVG')
-    .option(
-      '--beside <run>',
-      'another run in the picture, of this bus or as BUS#RUN; may be given again',
-      repeatable,
-      [],
-    )
-    .option('--json', 'a JSON line for each, as of `train --json`')
+    .description('print the figures of each step and evaluation: pass@1, tool errors, groups, loss')
+    .option('--picture <file>', 'write their curves as an SVG')
+    .option('--beside <run>', 'draw another run too: a run of this bus, or BUS#RUN; may be repeated', repeatable, [])
+    .option('--json', 'print one JSON line for each, as `train --json` does')
   withRun(command).action(steps)
 }
 
 async function steps(options: StepsOptions): Promise<void> {
   if (options.beside.length > 0 && options.picture === undefined) {
-    throw usageError('wrong_usage', '--beside is for a picture, and none was asked for', 'add --picture FILE.svg')
+    throw usageError(
+      'wrong_usage',
+      '--beside adds runs to a picture, but --picture was not given',
+      'add --picture FILE.svg',
+    )
   }
   const own = await progressOf(options)
   const lines = stepsAndEvaluations(own.progress)

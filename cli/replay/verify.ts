@@ -1,5 +1,5 @@
 /**
- * `troupe replay verify`: prints whether the log of a run is sound; exit 1 where it has a problem.
+ * `troupe replay verify`: checks the log of a run and prints the result; exits with 1 when the log has a problem.
  */
 import type { Command } from 'commander'
 import type { Verification } from '../../replay/verify/verification'
@@ -20,14 +20,14 @@ const shownRunning = 12
 export function registerVerify(replay: Command): void {
   const command = replay
     .command('verify')
-    .description('check the log: every fact reads, every turn, call and reward counts once')
+    .description('check the log: every fact can be read, every turn, call and reward counts once')
     .option(
       '--sample <share>',
-      'contexts and counts of this share of the trajectories, as 10% or 0.1',
+      'rebuild contexts and counts of this share of the trajectories, such as 10% or 0.1',
       shareOf('from 0'),
       1,
     )
-    .option('--json', 'one JSON object')
+    .option('--json', 'print one JSON object')
   withRun(command).action(async (options: VerifyOptions) => {
     const recorded = await openRecorded(options)
     try {
@@ -66,7 +66,7 @@ function report(v: Verification): string[] {
       paint('yellow', `dead letter of ${escapeForTerminal(letter.origin)}: ${escapeForTerminal(letter.error)}`),
     )
   }
-  lines.push(v.outcome === null ? 'the run has no end yet' : `the run ended: ${escapeForTerminal(v.outcome)}`)
+  lines.push(v.outcome === null ? 'the run has not ended' : `the run ended: ${escapeForTerminal(v.outcome)}`)
   for (const { place, kind, message } of v.problems.slice(0, shownProblems)) {
     lines.push(paint('red', `${place}  ${kind}: ${escapeForTerminal(message)}`))
   }

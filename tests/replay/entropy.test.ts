@@ -54,7 +54,7 @@ test('entropy says what it computed, lists tokens, and without a model calls it 
   expect(said).toMatchObject({ measure: 'surprisal', share: 0.2, trajectories: 88, sampled })
   expect(said.rows).toHaveLength(5)
   const { stdout } = await replay('entropy', 's0001.0000')
-  expect(stdout).toContain('not its entropy, for which there are --with-model and engine.entropies')
+  expect(stdout).toContain('for its entropy give --with-model, or set engine.entropies in the recipe')
 })
 
 test('entropies that the engine recorded are taken, unless one turn lacks them', async () => {
@@ -102,5 +102,5 @@ test('a model that is not there, a share of nothing and a page of several are re
   expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('holds no config.json') })
   expect(await replay('entropy', '--all', '--top', '0')).toMatchObject({ code: 2 })
   const several = await replay('entropy', '--all', '--html', join(directory, 'x.html'))
-  expect(several).toMatchObject({ code: 2, stderr: expect.stringContaining('88 were named') })
+  expect(several).toMatchObject({ code: 2, stderr: expect.stringContaining('88 were selected') })
 })

@@ -213,7 +213,7 @@ test('columns stand below their names, however long an id is', async () => {
 
 test('turns that a trajectory has not are said, a range that ends before it begins is refused', async () => {
   const past = await replay('show', 's0001.0000/3', '--turns', '7')
-  expect(past).toMatchObject({ code: 0, stderr: expect.stringMatching(/^it has turns 0 to \d+\n$/) })
+  expect(past).toMatchObject({ code: 0, stderr: expect.stringMatching(/^the trajectory has turns 0 to \d+\n$/) })
   const wrong = await replay('show', 's0001.0000/3', '--turns', '4..2')
   expect(wrong).toMatchObject({ code: 2, stderr: expect.stringContaining('ends before it begins') })
 })

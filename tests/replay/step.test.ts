@@ -107,7 +107,7 @@ test('at the end of a pipe every break is printed and nothing waits', async () =
   const wrong = history.records.filter(r => r.message.type === 'reward.assigned' && r.message.reward < 0.5)
   expect(lines.filter(line => line.type === 'stop')).toHaveLength(wrong.length)
   expect(lines.at(-1)).toMatchObject({ run: history.run, divergences: [] })
-  expect((await piped('', '--all', '--break', 'reward > 7')).stderr).toContain("'reward > 7' held nowhere")
+  expect((await piped('', '--all', '--break', 'reward > 7')).stderr).toContain("'reward > 7' held for no fact")
 })
 
 test('a break on what differs stops at the decision that today’s code would not take', async () => {

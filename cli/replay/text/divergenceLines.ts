@@ -1,6 +1,6 @@
 /**
- * A difference between what a log holds and what today's code decides, for people: where, after what, both sides.
- * What models and tools wrote is escaped.
+ * Formats a difference between the log and today's code for people: its position, its cause, both sides.
+ * Text of models and tools is escaped.
  */
 import type { Fact } from '../../../messages/facts'
 import type { Divergence } from '../../../replay/rerun/rerunPartition'
@@ -12,7 +12,7 @@ const paint = painter(process.stdout)
 const words: Readonly<Record<Divergence['kind'], string>> = {
   differs: "today's code decides otherwise",
   unexpected: "today's code does not decide this here",
-  missing: "today's code decides this, and the log goes on without it",
+  missing: "today's code decides this, but the log does not contain it",
   throws: "today's code fails on this",
 }
 

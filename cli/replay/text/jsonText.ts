@@ -1,6 +1,6 @@
 /**
- * A value as one line of JSON: token ids and logprobs as arrays of numbers, and whatever a terminal would act on as \u escapes,
- * which JSON reads as the same text. What a model wrote may be looked at without a pipe.
+ * Formats a value as one line of JSON: token ids and logprobs as arrays of numbers, terminal control characters as \u
+ * escapes, which JSON reads as the same text. Output of a model can thus be viewed safely on a terminal.
  */
 import { escapeForTerminal } from '../../io/terminal'
 

@@ -1,12 +1,12 @@
 /**
- * An optimizer step that was computed again beside the recorded one, as lines for a terminal.
+ * Formats a recomputed optimizer step beside the recorded one, as lines for a terminal.
  */
 import { decisive, type LearnedStep } from '../../../replay/learning/learnedStep'
 import { painter } from '../../io/terminal'
 
 const paint = painter(process.stdout)
 
-/** `check`: the largest relative difference that is allowed; a row above it is red. */
+/** Formats the comparison. `check`: largest allowed relative difference; a row above it is red. */
 export function learnedLines(result: LearnedStep, check: number): string[] {
   const { step, checkpoint, trajectories, recorded, recomputed, differences, members, sameWeights, agrees } = result
   const out = [`step ${step}: ${trajectories} trajectories, from checkpoint ${checkpoint}`]

@@ -1,5 +1,5 @@
 /**
- * A trajectory as a person reads it: its turns, tool calls, end and selection, a text line each, painted for a terminal.
+ * Formats a trajectory for people: its turns, tool calls, end and selection, as lines of text coloured for a terminal.
  *
  * in   its facts that count, the decision about its group        out  lines
  * Invariant: everything that a model or a tool wrote is escaped.
@@ -9,18 +9,18 @@ import type { TrajectoryId } from '../../../messages/ids'
 import type { TokenTexts } from '../../../replay/tokens/tokenTexts'
 import { escapeForTerminal, painter } from '../../io/terminal'
 
-/** Lines of one text that are shown unless `full` is asked for. */
+/** Number of lines of one text that are shown without `full`. */
 export const foldedLines = 40
 
 const paint = painter(process.stdout)
 
 export interface Printing {
-  /** Without: long texts are folded. */
+  /** true: shows long texts in full; false: folds them. */
   readonly full: boolean
   readonly logprobs: boolean
-  /** Given: a line of tokens below each turn. */
+  /** Texts of tokens; when set, a line of tokens is printed below each turn. */
   readonly texts?: TokenTexts
-  /** Logprobs at or below it are marked. */
+  /** Tokens with at most this logprob are marked. */
   readonly leastSure?: number
 }
 
@@ -34,11 +34,11 @@ function indentedBy({ full }: Printing) {
   }
 }
 
-/** What was sampled with a probability below these. */
+/** Tokens with a logprob below this stand out as unlikely. */
 const unlikely = Math.log(0.1)
 const doubtful = Math.log(0.5)
 
-/** Tokens with what they say; line breaks of theirs are escaped, so that a line of the view is one of ours. */
+/** Formats tokens with their texts; line breaks in them are escaped, so that the line stays one line. */
 function tokenView(tokens: Int32Array, logprobs: Float32Array, printing: Printing): string {
   const { texts, logprobs: withLogprobs, leastSure = Number.NEGATIVE_INFINITY } = printing
   return [...tokens]
@@ -54,7 +54,7 @@ function tokenView(tokens: Int32Array, logprobs: Float32Array, printing: Printin
     .join(' ')
 }
 
-/** The logprob of the last of the `share` of tokens that were least likely when they were drawn. */
+/** Returns the highest logprob among the `share` of sampled tokens with the lowest logprobs. */
 export function leastLikely(facts: readonly TrajectoryFact[], share: number): number {
   const all = facts.flatMap(fact => (fact.type === 'turn.completed' ? [...fact.logprobs] : [])).sort((a, b) => a - b)
   return all[Math.max(0, Math.ceil(share * all.length) - 1)] ?? Number.NEGATIVE_INFINITY
