@@ -1,8 +1,8 @@
 /**
- * Installs sources of tasks and rewards, reasoning-gym and verifiers, in a venv of their own.
+ * Installs the sources of tasks and rewards, reasoning-gym and verifiers, in their own venv.
  *
  * in   recipes/environment/python/requirements.txt     out  .venv-environments, or TROUPE_ENVIRONMENTS_VENV
- * runtime/python.ts looks in the same place (a test compares).
+ * runtime/python.ts looks for the venv at the same path (a test compares the two).
  */
 const path = require('node:path')
 const { ownVenvStep } = require('./ownVenv')

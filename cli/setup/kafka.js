@@ -1,8 +1,8 @@
 /**
- * Installs a Kafka broker, to run by hand and for the tests: its jars, by Maven, into a folder of set-up's.
+ * Installs a Kafka broker, to run by hand and for the tests: Maven fetches its jars into a folder of the set-up.
  *
  * in   kafka/pom.xml, kafka/sums.txt     out  <cache>/kafka-4.1.0, every jar with the SHA-256 that sums.txt states
- * An unpacked Kafka serves as well: TROUPE_KAFKA_LIBS names its libs folder. It runs on Java 17 or newer.
+ * An unpacked Kafka works as well: TROUPE_KAFKA_LIBS names its libs folder. Kafka runs on Java 17 or newer.
  */
 const { spawnSync } = require('node:child_process')
 const { createHash } = require('node:crypto')
@@ -18,7 +18,7 @@ const pom = path.join(__dirname, 'kafka/pom.xml')
 const sums = path.join(__dirname, 'kafka/sums.txt')
 const stampOf = folder => path.join(folder, '.troupe-setup.json')
 
-/** Folder of the jars, whether they are there yet or not. */
+/** Path of the folder for the jars; the folder may not exist yet. */
 function libsOf(where, env = process.env) {
   return env.TROUPE_KAFKA_LIBS ? path.resolve(env.TROUPE_KAFKA_LIBS) : path.join(where.logs, `kafka-${version}`)
 }
@@ -27,13 +27,14 @@ function isComplete(folder) {
   return readStamp(stampOf(folder)).digest === digestOf([pom, sums])
 }
 
-/** Throws a SetupError unless there is a Java that runs this Kafka. */
+/** Throws a SetupError unless a Java is installed that can run this Kafka. */
 function checkJava() {
   const reply = spawnSync('java', ['-version'], { encoding: 'utf8', timeout: 30_000 })
   const hint = 'install Java 17 or newer (Debian, Ubuntu: apt install default-jre-headless)'
-  if (reply.error) throw new SetupError('there is no java on PATH, which a Kafka broker needs', hint)
+  if (reply.error) throw new SetupError('a Kafka broker needs Java, but java is not on PATH', hint)
   const major = Number(/version "(\d+)/.exec(reply.stderr)?.[1])
-  if (!(major >= 17)) throw new SetupError(`java is version ${major || 'unknown'}; Kafka ${version} needs 17`, hint)
+  if (!(major >= 17))
+    throw new SetupError(`java is version ${major || 'unknown'}; Kafka ${version} needs 17 or newer`, hint)
 }
 
 function checkMaven() {
@@ -41,7 +42,7 @@ function checkMaven() {
   if (!reply.error && reply.status === 0) return
   const hint =
     'install it (Debian, Ubuntu: apt install maven), or unpack an Apache Kafka and name its libs folder in TROUPE_KAFKA_LIBS'
-  throw new SetupError('there is no Maven (mvn) on PATH, which fetches the jars of Kafka', hint)
+  throw new SetupError('fetching the jars of Kafka needs Maven, but mvn is not on PATH', hint)
 }
 
 function step(where) {
@@ -70,7 +71,7 @@ function step(where) {
   }
 }
 
-/** Checks that the folder has exactly the jars of sums.txt, each with its bytes. */
+/** Checks that the folder holds exactly the jars of sums.txt, each with the SHA-256 that sums.txt states. */
 function verify(folder) {
   const wanted = new Map(
     fs
@@ -89,7 +90,11 @@ function verify(folder) {
   ]
   if (faults.length === 0) return
   const hint = 'a mirror may serve other files: look at the Maven settings in use, empty ~/.m2/repository, try again'
-  throw new SetupError('the jars that Maven brought are not those of Kafka', hint, faults.join('\n'))
+  throw new SetupError(
+    'the jars that Maven fetched differ from the jars that kafka/sums.txt lists',
+    hint,
+    faults.join('\n'),
+  )
 }
 
 const digest = file => createHash('sha256').update(fs.readFileSync(file)).digest('hex')

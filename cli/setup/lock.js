@@ -1,6 +1,8 @@
 /**
- * Lets one set-up run at a time: a lock file whose first line names its owner by pid and start time, further lines the tools that
- * it started. A second set-up waits and says for which process. A lock whose owner is gone (or whose pid now belongs to a
+ * Lets one set-up run at a time: a lock file whose first line names its owner by pid and start time, further lines the
+ * tools that
+ * the owner started. A second set-up waits and prints the owner's pid. A lock whose owner is gone (or whose pid now
+ * belongs to a
  * younger process) is broken, after ending a pip that outlived a killed set-up and would still write into the venv.
  */
 const fs = require('node:fs')
@@ -9,7 +11,7 @@ const { SetupError, say } = require('./say')
 
 const waitLimitMs = 60 * 60_000
 
-/** State and start (clock ticks since boot) of a process; both '' without such a process, or without /proc. */
+/** State and start time (clock ticks since boot) of a process; both '' when the process or /proc does not exist. */
 function look(pid) {
   try {
     const stat = fs.readFileSync(`/proc/${pid}/stat`, 'utf8')
@@ -35,7 +37,7 @@ function isAlive(line) {
 
 function isStale(text, ageMs) {
   const owner = text.split('\n')[0]
-  if (!Number(owner.split(' ')[0])) return ageMs > 2_000 // created but not yet written
+  if (!Number(owner.split(' ')[0])) return ageMs > 2_000 // the lock file was created but not yet written
   return !isAlive(owner)
 }
 
@@ -43,24 +45,24 @@ async function endOrphans(text) {
   for (const line of text.split('\n').slice(1).filter(Boolean)) {
     const [pid, start] = line.split(' ')
     if (!start || !isAlive(line)) continue // without a start time the pid may belong to any process
-    say(`ending what a killed set-up left running (pid ${pid})`)
+    say(`ending a tool that a killed set-up left running (pid ${pid})`)
     process.kill(-Number(pid), 'SIGKILL')
     while (isAlive(line)) await new Promise(resolve => setTimeout(resolve, 20))
   }
 }
 
-/** Adds a tool to the lock, so that the next set-up finds it if this process is killed. */
+/** Adds a tool's process to the lock file, so that the next set-up finds the tool if this process is killed. */
 function noteTool(file, pid) {
   if (fs.existsSync(file)) fs.appendFileSync(file, `\n${nameOf(pid)}`)
 }
 
-/** Moves a stale lock aside; a live lock that was taken meanwhile is put back. */
+/** Moves a stale lock aside; a live lock that another process took meanwhile is put back. */
 function breakLock(file, staleText) {
   const aside = `${file}.${process.pid}`
   try {
     fs.renameSync(file, aside)
   } catch {
-    return // another process broke it
+    return // another process broke the stale lock first
   }
   if (fs.readFileSync(aside, 'utf8') !== staleText) fs.linkSync(aside, file)
   fs.rmSync(aside, { force: true })
@@ -85,7 +87,7 @@ async function withLock(file, work) {
       text = fs.readFileSync(file, 'utf8')
       ageMs = Date.now() - fs.statSync(file).mtimeMs
     } catch {
-      continue // released between the two calls
+      continue // the owner released the lock between the two calls
     }
     if (isStale(text, ageMs)) {
       await endOrphans(text)
@@ -97,7 +99,7 @@ async function withLock(file, work) {
     if (performance.now() - began > waitLimitMs) {
       throw new SetupError(
         `another set-up still holds ${file}`,
-        'end that process, or delete the file if it is none of yours',
+        'end that process, or delete the file if no set-up is running',
       )
     }
     await new Promise(resolve => setTimeout(resolve, 300))

@@ -1,10 +1,13 @@
-/** npm packages of a checkout: runs `npm ci` when node_modules does not match package-lock.json. */
+/** Installs the npm packages of a checkout: runs `npm ci` when node_modules does not match package-lock.json. */
 const fs = require('node:fs')
 const path = require('node:path')
 const { digestOf, readStamp, writeStamp } = require('./say')
 const { runTool } = require('./tool')
 
-/** npm writes node_modules/.package-lock.json last: if it agrees with the lock, an install by hand is complete. */
+/**
+ * npm writes node_modules/.package-lock.json last: if this file agrees with package-lock.json, an install by hand is
+ * complete.
+ */
 function agrees(root) {
   try {
     const wanted = JSON.parse(fs.readFileSync(path.join(root, 'package-lock.json'), 'utf8')).packages
@@ -33,7 +36,7 @@ function step(where) {
       return true
     },
     async run() {
-      // Under `npm start` the npm in use names its path; it need not be on PATH.
+      // `npm start` passes the path of its npm in an environment variable; that npm need not be on PATH.
       const self = process.env.npm_execpath ?? ''
       const [command, before] = self.endsWith('npm-cli.js') ? [process.execPath, [self]] : ['npm', []]
       const verb = fs.existsSync(lock) ? 'ci' : 'install'

@@ -1,9 +1,10 @@
 /**
- * Installs a part in a venv of its own, because its requirements conflict with those of the torch side.
+ * Installs an optional part in its own venv, because its requirements conflict with those of the venv with torch.
  *
  * in   requirements, the disk space and Python version that they need       out  the venv, complete or absent
- * The stamp comes last: without a stamp there is no venv. A venv without a stamp, or with other requirements, is made anew;
- * a folder that set-up did not make is left alone.
+ * The stamp file is written last: a venv without a stamp, or with other requirements, is deleted and made again. A
+ * folder that
+ * set-up did not make is left alone.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -11,7 +12,10 @@ const { SetupError, digestOf, readStamp, say, writeStamp } = require('./say')
 const { runTool } = require('./tool')
 const { findPython, shellWords } = require('./python')
 
-/** Path of the venv: `variable` if it is set, else beside what else set-up makes. */
+/**
+ * Path of the part's venv: the environment variable `variable` if it is set, else a folder beside the set-up's other
+ * files.
+ */
 function ownVenvOf(where, { variable, folder }, env = process.env) {
   if (env[variable]) return path.resolve(env[variable])
   return where.checkout ? path.join(where.root, `.${folder}`) : path.join(where.logs, folder)
@@ -25,12 +29,12 @@ function checkDisk(venv, { part, variable, neededMb }) {
   const wantMb = Number(process.env.TROUPE_DISK_MB || neededMb)
   if (freeMb >= wantMb) return
   throw new SetupError(
-    `${freeMb} MB are free on the disk of ${folder}, the venv with ${part} needs ${wantMb} MB`,
+    `${freeMb} MB are free on the disk of ${folder}, but the venv with ${part} needs ${wantMb} MB`,
     `free some space, or put the venv elsewhere with ${variable} (TROUPE_DISK_MB overrides this check)`,
   )
 }
 
-/** Finds Python 3.11 or newer, which these parts need. */
+/** Finds Python 3.11 or newer, which the optional parts need. */
 function pythonFor({ part }) {
   const found = findPython()
   if (Number(found.version.split('.')[1]) >= 11) return found.executable
@@ -39,8 +43,9 @@ function pythonFor({ part }) {
 }
 
 /**
- * The set-up step of a part. files: the files whose digest the stamp holds, requirements first. afterwards(python, pip): work
- * that remains when the requirements are installed.
+ * Set-up step that installs a part. files: the files whose digest the stamp holds, requirements first.
+ * afterwards(python, pip):
+ * work to do after the requirements are installed.
  */
 function ownVenvStep(where, part) {
   const { part: name, says, files, variable, checkMachine, afterwards } = part
@@ -58,11 +63,11 @@ function ownVenvStep(where, part) {
       checkDisk(venv, part)
       const base = pythonFor(part)
       if (fs.existsSync(venv)) {
-        // Only a folder that set-up made, in whole or in part, may be removed.
+        // Deletes only a folder that set-up made, in whole or in part.
         if (!fs.existsSync(path.join(venv, 'pyvenv.cfg')) && fs.readdirSync(venv).length > 0) {
-          throw new SetupError(`${venv} is there and is no venv`, `name another place with ${variable}`)
+          throw new SetupError(`${venv} exists already and is not a venv`, `choose another folder with ${variable}`)
         }
-        say(`${name}: what is there is incomplete or of another version, it is made anew`)
+        say(`${name}: the existing venv is incomplete or of another version; making it again`)
         fs.rmSync(venv, { recursive: true, force: true })
       }
       const extra = shellWords(process.env.TROUPE_PIP_ARGS ?? '')

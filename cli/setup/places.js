@@ -1,6 +1,8 @@
 /**
- * Paths that set-up reads and writes. A checkout keeps its venv in .venv; an installed package keeps it in a directory of
- * the user's, since node_modules may be read-only or shared. runtime/python.ts looks in the same places (a test compares).
+ * Paths that set-up reads and writes. A checkout keeps its venv in .venv; an installed package keeps it in a directory
+ * of
+ * the user's, since node_modules may be read-only or shared. runtime/python.ts uses the same paths (a test compares the
+ * two).
  */
 const fs = require('node:fs')
 const os = require('node:os')
@@ -17,9 +19,9 @@ function places(env = process.env, root = path.join(__dirname, '../..')) {
     root,
     checkout,
     venv,
-    /** The folder that holds troupe_policy, its proto and its requirements. */
+    /** Folder that holds troupe_policy, its proto and its requirements. */
     policy: path.join(root, checkout ? 'policy' : 'dist/policy'),
-    /** The folder that holds troupe_environments and its requirements. */
+    /** Folder that holds troupe_environments and its requirements. */
     environments: path.join(root, checkout ? 'recipes/environment/python' : 'dist/recipes/environment/python'),
     logs,
     lock: path.join(logs, 'setup.lock'),

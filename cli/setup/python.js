@@ -1,8 +1,9 @@
 /**
- * The venv: finds an interpreter (3.10 to 3.13), makes the venv, installs the pinned requirements.
+ * Makes the Python venv: finds an interpreter (3.10 to 3.13), makes the venv, installs the pinned requirements.
  *
- * A marker lies in the venv while pip works. If it is found, pip was killed half-way; since pip takes a half-copied package
- * for installed, the venv is made anew (pip's cache keeps the downloads).
+ * While pip works, a marker file lies in the venv. A marker that is still there shows that pip was killed half-way. pip
+ * takes a
+ * half-copied package for installed, so the venv is then made again (pip's cache keeps the downloads).
  */
 const { spawnSync } = require('node:child_process')
 const fs = require('node:fs')
@@ -16,7 +17,9 @@ const probe =
   'import sys, json; print(json.dumps([list(sys.version_info[:3]), ' +
   'getattr(sys, "_base_executable", None) or sys.executable, sys.implementation.name, sys.maxsize > 2**32]))'
 
-/** Asks a command for its version and its real interpreter behind a shim; undefined if it does not run. */
+/**
+ * Asks a Python command for its version and the interpreter that it really runs; undefined if the command does not run.
+ */
 function ask(command) {
   const reply = spawnSync(command, ['-I', '-c', probe], { encoding: 'utf8', timeout: 20_000, env: cleanEnv() })
   if (reply.status !== 0) return undefined
@@ -29,7 +32,7 @@ function ask(command) {
   }
 }
 
-/** Every executable of that name on PATH: the first may be a shim without such a version behind it. */
+/** Lists every executable of that name on PATH: the first may be a shim (pyenv, asdf) with no such Python behind it. */
 function onPath(name) {
   const folders = (process.env.PATH ?? '').split(path.delimiter).filter(Boolean)
   return [...new Set(folders.map(folder => path.join(folder, name)))].filter(file => fs.existsSync(file))
@@ -42,7 +45,7 @@ function findPython() {
     if (!found) throw new SetupError(`TROUPE_PYTHON=${named} does not run`, `name an interpreter: ${wanted}`)
     if (!found.fits)
       throw new SetupError(
-        `TROUPE_PYTHON=${named} is Python ${found.version}`,
+        `TROUPE_PYTHON=${named} is Python ${found.version}, which does not fit`,
         `Troupe needs CPython, ${wanted}, 64 bit`,
       )
     return found
@@ -60,7 +63,7 @@ function findPython() {
   )
 }
 
-/** Splits as a shell would: blanks separate, quotes and backslashes protect. */
+/** Splits a text into words as a shell does: blanks separate, quotes and backslashes protect. */
 function shellWords(text) {
   const words = []
   for (const match of text.matchAll(/(?:[^\s"'\\]+|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/gs)) {
@@ -73,7 +76,7 @@ function shellWords(text) {
   return words
 }
 
-/** torch from PyPI brings CUDA on Linux (6 GB unpacked); builds for CPUs alone take a tenth of that. */
+/** On Linux torch from PyPI brings CUDA (6 GB unpacked); a CPU-only build takes a tenth of that. */
 function checkDisk(where, pipArgs) {
   const cpuOnly = process.platform === 'darwin' || pipArgs.some(word => /\bcpu\b/.test(word))
   const neededMb = Number(process.env.TROUPE_DISK_MB || (cpuOnly ? 2_500 : 6_500))
@@ -83,7 +86,7 @@ function checkDisk(where, pipArgs) {
   const freeMb = Math.floor((disk.bavail * disk.bsize) / 1e6)
   if (freeMb < neededMb) {
     throw new SetupError(
-      `${freeMb} MB are free on the disk of ${folder}, the venv with torch needs ${neededMb} MB`,
+      `${freeMb} MB are free on the disk of ${folder}, but the venv with torch needs ${neededMb} MB`,
       "free some space, put the venv elsewhere with TROUPE_VENV, or without a GPU take torch's small build: " +
         "TROUPE_PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu' (TROUPE_DISK_MB overrides this check)",
     )
@@ -105,11 +108,11 @@ function step(where, test) {
   async function run() {
     const pipArgs = shellWords(process.env.TROUPE_PIP_ARGS ?? '')
     if (fs.existsSync(marker)) {
-      say('Python: an earlier install was cut off, it is done anew')
+      say('Python: an earlier install was interrupted; installing again')
       fs.rmSync(where.venv, { recursive: true, force: true })
     }
     const present = fs.existsSync(python) ? ask(python) : undefined
-    if (present && !present.fits) say(`Python: ${where.venv} is of Python ${present.version}, it is made anew`)
+    if (present && !present.fits) say(`Python: ${where.venv} is of Python ${present.version}; making it again`)
     const tool = { cwd: where.policy, where }
     if (!present?.fits) {
       const found = findPython()
@@ -123,7 +126,7 @@ function step(where, test) {
     try {
       await runTool('Python packages', python, ['-m', 'pip', 'install', '--no-input', ...wants, ...pipArgs], tool)
     } catch (error) {
-      // pip fetches everything before it installs anything, so a failure before that line left the venv unchanged.
+      // pip fetches all packages before it installs any, so a failure before the line below left the venv unchanged.
       if (!error.output?.includes('Installing collected packages')) fs.rmSync(marker, { force: true })
       throw error
     }

@@ -1,8 +1,11 @@
-/** What the steps share: lines on stderr, an error with a hint, digests, and stamps that record a step's inputs. */
+/**
+ * Helpers that all set-up steps share: lines on stderr, an error with a hint, digests, and stamps that record a step's
+ * inputs.
+ */
 const { createHash } = require('node:crypto')
 const fs = require('node:fs')
 
-/** Ends set-up; `hint` tells the user what to do, `detail` is the tool's output. */
+/** Error that ends set-up. `hint` tells the user what to do, `detail` is the tool's output. */
 class SetupError extends Error {
   constructor(message, hint, detail = '') {
     super(message)
@@ -15,7 +18,7 @@ const say = line => process.stderr.write(`setup: ${line}\n`)
 
 const seconds = ms => (ms < 950 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`)
 
-/** Digest of the files' bytes and of the texts, in order. */
+/** Digest of the files' bytes and then of the texts, each in order. */
 function digestOf(files, ...texts) {
   const hash = createHash('sha256')
   for (const file of files) hash.update(fs.readFileSync(file)).update('\0')
@@ -27,7 +30,7 @@ function readStamp(file) {
   try {
     return JSON.parse(fs.readFileSync(file, 'utf8'))
   } catch {
-    return {} // absent or only half written: the step is done again
+    return {} // the stamp is absent or half written: the step runs again
   }
 }
 

@@ -1,6 +1,7 @@
 /**
- * Builds the sandbox's C shim with the machine's compiler. Without one the sandbox makes the same frames in Python, slower; so
- * a failure here is a printed line and not an error.
+ * Builds the sandbox's C shim with the machine's compiler. Without a compiler the sandbox writes the same frames in
+ * Python, more
+ * slowly; so a failure here prints a line and is no error.
  */
 const fs = require('node:fs')
 const path = require('node:path')
@@ -17,7 +18,7 @@ function step(where) {
     async run() {
       tried = true
       if ((await compileShim()) === null)
-        say('sandbox: no C compiler works here; the sandbox will run without (slower)')
+        say('sandbox: no working C compiler found; the sandbox runs without its C shim (slower)')
     },
   }
 }

@@ -13,17 +13,17 @@ const offline =
   "TROUPE_PIP_ARGS='--index-url https://mirror/simple' or '--no-index --find-links DIR' for pip, 'npm config set registry' for npm, TROUPE_MAVEN_ARGS='-s settings.xml' for Maven"
 
 const faults = [
-  [/ENOSPC|No space left on device|Errno 28/, 'the disk is full', () => 'free some space and run it again'],
+  [/ENOSPC|No space left on device|Errno 28/, 'the disk is full', () => 'free some space and run the set-up again'],
   [
     /ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ENOTCACHED|network (?:request|connectivity)|NewConnectionError|Failed to establish a new connection|name resolution|Network is unreachable|Connection refused|ConnectTimeout|ReadTimeout|Read timed out|ProxyError|SSLError|CERTIFICATE_VERIFY_FAILED|UnknownHostException|Unknown host|Could not transfer artifact|in offline mode/,
     'no network, or the package index does not answer',
     () => offline,
   ],
-  [/from versions: none/, 'a package was not found at all: the index lacks it, or does not answer', () => offline],
+  [/from versions: none/, 'the package index does not have a package, or does not answer', () => offline],
   [
     /package\.json and package-lock\.json .* are in sync/,
-    'package-lock.json does not fit package.json',
-    () => 'run npm install, which writes a fitting lock',
+    'package-lock.json does not match package.json',
+    () => 'run npm install, which writes a matching lock',
   ],
   [
     /ensurepip is not\s+available|No module named (?:venv|ensurepip)/,
@@ -32,8 +32,8 @@ const faults = [
   ],
   [
     /No matching distribution found|Could not find a version/,
-    'a pinned package is not offered for this Python and machine by the index in use',
-    () => 'check TROUPE_PIP_ARGS (an index with the pinned version?) or take another Python with TROUPE_PYTHON',
+    'the package index has no build of a pinned package for this Python and machine',
+    () => 'check in TROUPE_PIP_ARGS that the index has the pinned version, or take another Python with TROUPE_PYTHON',
   ],
   [/EACCES|EPERM|Permission denied/, 'no permission to write', () => 'check who owns the checkout and its .venv'],
 ]
@@ -45,7 +45,7 @@ function explain(name, output, log) {
   return new SetupError(`${name} failed`, `all of its output is in ${log}`, detail)
 }
 
-/** The environment without variables that would make pip or Python use other places than the venv. */
+/** Environment without the variables that would make pip or Python use other folders than the venv. */
 function cleanEnv() {
   const env = { ...process.env }
   for (const name of ['PYTHONPATH', 'PYTHONHOME', 'PIP_USER', 'PIP_TARGET', 'PIP_PREFIX', '__PYVENV_LAUNCHER__'])
@@ -53,7 +53,10 @@ function cleanEnv() {
   return env
 }
 
-/** @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails or was ended. */
+/**
+ * Runs a tool, with its output in a log file.
+ * @returns {Promise<void>} rejects with a SetupError (and `output`) when the tool fails or was ended.
+ */
 function runTool(name, command, args, { cwd, where: { logs, lock } }) {
   fs.mkdirSync(logs, { recursive: true })
   const log = path.join(logs, `setup-${name.replaceAll(/\W+/g, '-')}.log`)
@@ -69,7 +72,7 @@ function runTool(name, command, args, { cwd, where: { logs, lock } }) {
       try {
         fs.writeSync(sink, chunk)
       } catch {
-        // the log may not fit on a full disk; the tool's own failure is what counts
+        // the log may not fit on a full disk; the tool's own failure is the one to report
       }
       output = (output + chunk).slice(-200_000)
       const lines = String(chunk)
@@ -89,7 +92,7 @@ function runTool(name, command, args, { cwd, where: { logs, lock } }) {
       try {
         process.kill(-child.pid, 'SIGTERM')
       } catch {
-        // already gone
+        // the process has ended already
       }
     }
     process.on('SIGINT', forward)
@@ -107,7 +110,7 @@ function runTool(name, command, args, { cwd, where: { logs, lock } }) {
     child.once('close', code =>
       settle(() => {
         if (ended)
-          fail(new SetupError(`${name}: ended by ${ended}`, 'run it again: a step that was cut off is done anew'))
+          fail(new SetupError(`${name}: ended by ${ended}`, 'run the set-up again: it repeats an interrupted step'))
         else if (code === 0) resolve()
         else fail(explain(name, output, log))
       }),

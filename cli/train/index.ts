@@ -51,9 +51,9 @@ export interface TrainOptions {
   readonly dryRun?: boolean
   readonly acceptCode?: boolean
   readonly metrics?: number
-  /** false for `rollout`. */
+  /** False for `troupe rollout`, which does not train. */
   readonly learns?: boolean
-  /** Makes the view of the run. Default: the learning curve. */
+  /** Creates the view that prints the run. Default: the learning curve. */
   readonly view?: (options: TrainViewOptions) => RunView
 }
 
@@ -62,28 +62,28 @@ export function withRunOptions(command: Command): Command {
   return withDirectory(withBus(command))
     .option(
       '--engine <address>',
-      'local, vllm:URL, sglang:URL or openai:URL, many times; recorded:RUN or simulated:FILE',
+      'engine: local, vllm:URL, sglang:URL or openai:URL (repeatable); or recorded:RUN, or simulated:FILE',
       repeatable,
       [],
     )
-    .option('--set <path=value>', 'override a field of the recipe; may be given many times', repeatable, [])
-    .option('--json', 'a JSON line for each step, last a summary')
+    .option('--set <path=value>', 'override a field of the recipe (repeatable)', repeatable, [])
+    .option('--json', 'print a JSON line for each step, last a summary')
     .option('--run <id>', 'name of the run (default: recipe and time)')
     .option('--resume <id>', 'resume a run from its latest turns')
-    .option('--steps <n>', 'end after this step', wholeNumber(0, 2 ** 31))
+    .option('--steps <n>', 'end the run after this step', wholeNumber(0, 2 ** 31))
     .addOption(
-      new Option('--role <role>', 'take one part of a run that several processes share').choices(roles).default('all'),
+      new Option('--role <role>', 'run one role of a run that several processes share').choices(roles).default('all'),
     )
     .option(
       '--partitions <n>',
-      'partitions that coordinators share, when a run is made (default: 1; with --role 4)',
+      'partitions of a new run, shared among its coordinators (default: 1; with --role 4)',
       wholeNumber(1, 1024),
     )
     .option(
       '--serve-weights <host:port>',
-      "of the learner: where hosts that do not see --dir fetch new weights (the host's address, and a free port)",
+      "address at which the learner serves new weights to hosts that do not see --dir (the host's address, and a free port)",
     )
-    .option('--accept-code', 'resume or join a run that was started by other code')
+    .option('--accept-code', 'resume or join a run that another version of the code started')
     .option('--metrics <port>', 'serve Prometheus metrics on 127.0.0.1', wholeNumber(0, 65_535))
 }
 
@@ -94,39 +94,45 @@ export function registerTrain(program: Command): void {
   withRunOptions(command)
     .option(
       '--stop-on <alarm>',
-      `end when it is raised: one of the recipe's alarms, or ${knownAlarms.join(', ')}`,
+      `end the run when this alarm is raised: one of the recipe's alarms, or ${knownAlarms.join(', ')}`,
       repeatable,
       [],
     )
-    .option('--dry-run', 'one step on a small random model of the same architecture, and estimates of the real run')
+    .option('--dry-run', 'make one step on a small random model of the same architecture, and estimate the real run')
     .action(async (recipe: string, options: TrainOptions) => {
       process.exitCode = await train(recipe, options)
     })
 }
 
-/** Partitions of a run whose coordinators may be several processes. */
+/** Default number of partitions of a run whose coordinators may be several processes. */
 const sharedPartitions = 4
-/** Interval between samples of the children's CPU time and memory. */
+/** Milliseconds between samples of the child processes' CPU time and memory. */
 const sampleMs = 5000
 
 export const timestamp = () => new Date().toISOString().replace(/[-:]/g, '').replace('T', '-').slice(0, 15)
 
-/** @throws TroupeError engine.not_trainable, before anything of the run exists */
+/**
+ * Refuses to train on an engine that cannot take new weights, before any part of the run exists.
+ * @throws TroupeError engine.not_trainable
+ */
 function refuseUntrained({ engine }: RecipeConfig, learns: boolean): void {
   if (!learns) return
   if (engine.kind === 'openai') throw notTrainable(engine.urls[0] ?? '')
   if (engine.kind === 'recorded') throw recordingNotTrainable(engine.recording ?? '')
 }
 
-/** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, before anything of the run exists */
+/**
+ * Refuses --serve-weights for a process that does not train, before any part of the run exists.
+ * @throws TroupeError cli.wrong_usage, engine.unsafe_bind
+ */
 function refuseServing({ serveWeights, learns }: TrainOptions, joins: boolean): void {
   if (serveWeights === undefined) return
   if (!joins && learns !== false) return void weightAddress(serveWeights)
   throw new TroupeError('cli.wrong_usage', {
     boundary: 'cli',
     retriable: false,
-    message: '--serve-weights is for the process that trains, and this one does not',
-    hint: 'give it to `train --role learner`; engines find the address in the log',
+    message: '--serve-weights is only for the process that trains, and this process does not train',
+    hint: 'give the option to `train --role learner`; engines find the address in the log',
   })
 }
 
@@ -161,7 +167,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
   const lost = new Promise<never>((_, reject) => {
     lose = reject
   })
-  lost.catch(() => {}) // the race below handles it
+  lost.catch(() => {}) // the race below handles the rejection
   const opening = async () => {
     if (isShared(options)) await refuseWrongNameOn(context.bus, named, id)
     const partitions = await partitionsOfRun(context)
@@ -219,7 +225,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
       usage.take(message)
       measure(message)
       const report = state.take(message)
-      if (!live) return // an earlier process has shown it
+      if (!live) return // an earlier process of the run has shown this message
       if (report?.type === 'step') view.step(report)
       else if (report?.type === 'evaluation.completed') view.evaluation(report)
       else if (message.type === 'alarm.raised') view.alarm(message)
@@ -242,7 +248,7 @@ export async function train(name: string, options: TrainOptions): Promise<number
     signals.release()
     view.close()
     metrics?.close()
-    await run?.close() // already closed, unless something failed
+    await run?.close() // the run is already closed, unless something failed
     await hold?.release()
     await context.bus.close()
   }

@@ -1,5 +1,6 @@
 /**
- * Serves a run's metrics for Prometheus: engines, turns, tools, steps, and the actors' own. On loopback only.
+ * Serves a run's metrics for Prometheus: engines, turns, tools, steps, and the actors' own. It listens on loopback
+ * only.
  *
  * in   a run's facts, KV telemetry of engines and scheduler        out  `GET /metrics` in the text exposition format
  */
@@ -14,7 +15,7 @@ export interface MetricsServer {
   close(): void
 }
 
-/** Serves nothing without a port. @throws TroupeError cli.port_taken */
+/** Starts the metrics server; without a port nothing is served. @throws TroupeError cli.port_taken */
 export async function serveMetrics(port: number | undefined): Promise<MetricsServer> {
   const registry = createMetrics()
   if (port === undefined) return { registry, close: () => {} }
@@ -52,22 +53,31 @@ export async function serveMetrics(port: number | undefined): Promise<MetricsSer
 
 const secondsBuckets = [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 
-/** Counts a run's messages. */
+/** Registers a run's metrics. Returns the function that updates them from each message. */
 export function runMetrics(registry: MetricsRegistry): (message: Fact | EngineTelemetry) => void {
-  const kv = registry.gauge('troupe_engine_kv_tokens', 'KV cache by state.', ['engine', 'state'])
-  const drift = registry.gauge('troupe_ledger_drift_tokens', 'Referenced KV by the engine, less by the ledger.', [
+  const kv = registry.gauge('troupe_engine_kv_tokens', 'KV cache by state, in tokens.', ['engine', 'state'])
+  const drift = registry.gauge(
+    'troupe_ledger_drift_tokens',
+    "KV tokens in use as the engine reports them, minus those in the scheduler's ledger.",
+    ['engine'],
+  )
+  const foreign = registry.gauge('troupe_ledger_foreign_tokens', 'KV tokens in use by requests of other clients.', [
     'engine',
   ])
-  const foreign = registry.gauge('troupe_ledger_foreign_tokens', 'Referenced KV of requests of others.', ['engine'])
-  const requests = registry.gauge('troupe_engine_requests', 'Requests by state.', ['engine', 'state'])
+  const requests = registry.gauge('troupe_engine_requests', 'Requests of the engine by state.', ['engine', 'state'])
   const preemptions = registry.gauge('troupe_engine_preemptions', 'Preemptions since the engine started.', ['engine'])
   const tokens = registry.counter('troupe_sampled_tokens_total', 'Tokens that models sampled.', ['engine'])
-  const turns = registry.histogram('troupe_turn_seconds', 'A turn, queueing included.', ['engine'], secondsBuckets)
+  const turns = registry.histogram(
+    'troupe_turn_seconds',
+    'Seconds of a turn, queueing included.',
+    ['engine'],
+    secondsBuckets,
+  )
   const tools = registry.histogram('troupe_tool_seconds', 'A tool call.', ['tool', 'status'], secondsBuckets)
   const rollouts = registry.counter('troupe_rollouts_total', 'Rollouts by outcome.', ['outcome'])
   const groups = registry.counter('troupe_groups_total', 'Groups by decision.', ['decision'])
   const step = registry.gauge('troupe_step', 'Steps completed.')
-  const training = registry.gauge('troupe_training', 'Metrics of the last step.', ['metric'])
+  const training = registry.gauge('troupe_training', 'Metrics of the last training step.', ['metric'])
   return message => {
     switch (message.type) {
       case 'engine.status': {

@@ -1,6 +1,7 @@
 /**
- * `troupe train RECIPE --role R` for every role except the learner's: takes a share of a run that a learner has started.
- * stdout: with --json a line when the run is over; stderr: what it waits for, that it is ready, logs.
+ * `troupe train RECIPE --role R`, for every role except the learner: runs that role's share of a run that a learner has
+ * started.
+ * stdout: with --json a line when the run is over; stderr: what the process waits for, that it is ready, logs.
  */
 import { joinRun } from '../../actors/run/joinRun'
 import type { Role, Run } from '../../actors/run/run'
@@ -26,7 +27,7 @@ export interface RoleOptions {
 
 const say = (text: string) => process.stderr.write(`${text}\n`)
 
-/** Resolves with the exit code: 0 once the run is over, however it ended; 130 or 143 on signals. */
+/** Runs the role until the run is over. Resolves with the exit code: 0 however the run ended; 130 or 143 on signals. */
 export async function takeRole({ recipe, config: own }: LoadedRecipe, options: RoleOptions): Promise<number> {
   const { role, run: id } = options
   const signals = stopSignals()
@@ -74,7 +75,7 @@ export async function takeRole({ recipe, config: own }: LoadedRecipe, options: R
   } finally {
     signals.release()
     metrics?.close()
-    await run?.close() // already closed, unless something failed
+    await run?.close() // the run is already closed, unless something failed
     await context?.bus.close()
   }
 }

@@ -12,10 +12,15 @@ export interface NamedRun {
   readonly role: Role
 }
 
-/** True for a bus that several processes and runs share; an embedded log belongs to one run and has a lease. */
+/**
+ * True for a bus that several processes and runs share. An embedded log belongs to one process, which holds its lease.
+ */
 export const isShared = ({ bus }: Pick<NamedRun, 'bus'>): boolean => bus.startsWith('kafka:')
 
-/** @throws TroupeError run.not_found, cli.role_alone, cli.role_unnamed */
+/**
+ * Refuses a run to resume that does not exist in the directory, and a role without a shared bus or a run's name.
+ * @throws TroupeError run.not_found, cli.role_alone, cli.role_unnamed
+ */
 export function refuseWrongName(options: NamedRun, id: string): void {
   if (options.role !== 'all') {
     refuseWrongRole(options)
@@ -38,13 +43,16 @@ function refuseWrongRole(options: NamedRun): void {
   if (options.run === undefined && options.resume === undefined) {
     throw new TroupeError('cli.role_unnamed', {
       ...common,
-      message: `--role ${options.role} needs --run ID: it joins a run`,
-      hint: 'give all processes of a run the same --run ID',
+      message: `--role ${options.role} joins a run, but no run is named`,
+      hint: 'give all processes of the run the same --run ID',
     })
   }
 }
 
-/** The same check on a bus that several runs share, whose topics tell which runs exist. */
+/**
+ * Refuses a run to resume that does not exist on a shared bus, whose topics show which runs exist.
+ * @throws TroupeError run.not_found
+ */
 export async function refuseWrongNameOn(bus: Bus, options: NamedRun, id: string): Promise<void> {
   const runs = await runsOn(bus)
   if (options.resume !== undefined && !runs.includes(id)) throw noRunOn(options.bus, runs, id)

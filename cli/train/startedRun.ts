@@ -1,4 +1,4 @@
-/** Reads what a run's topics tell before it is joined or resumed: its recipe, its partitions, and whether it exists. */
+/** Reads a run's topics before the run is joined or resumed: its recipe, its partitions, and whether it exists. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { checkCode, startOf } from '../../actors/run/announce'
 import { type RecipeConfig, recipeSchema } from '../../config'
@@ -33,8 +33,8 @@ export async function recordedConfig(
     throw new TroupeError('cli.run_empty', {
       boundary: 'cli',
       retriable: false,
-      message: `run '${journal.run}' has no run.started: it ended before it began`,
-      hint: 'start it anew with --run instead of --resume',
+      message: `run '${journal.run}' cannot be resumed: its log has no run.started`,
+      hint: 'start it again with --run instead of --resume',
     })
   }
   refuseOtherRecipe(started, own)
@@ -46,7 +46,10 @@ export async function recordedConfig(
     : resolveConfig(recipeSchema, { ...layers, overrides: [...overrides, ...stopping] }).value
 }
 
-/** @throws TroupeError config.other_recipe */
+/**
+ * Refuses a recipe of another name than the recipe that the run was started with.
+ * @throws TroupeError config.other_recipe
+ */
 export function refuseOtherRecipe({ run, recipe }: RunStarted, own: Pick<RecipeConfig, 'name'>): void {
   if (recipe.name === own.name) return
   throw new TroupeError('config.other_recipe', {
@@ -63,12 +66,12 @@ export async function partitionsOfRun({ bus, run }: RunContext): Promise<number 
   return (await bus.listTopics()).find(config => config.topic === topic)?.partitions
 }
 
-/** The run's first fact; undefined if nobody has started the run yet. */
+/** Reads the run's first fact; undefined if no process has started the run yet. */
 export async function startedRun({ bus, run, journal }: RunContext): Promise<RunStarted | undefined> {
   return (await runsOn(bus)).includes(run) ? startOf(journal) : undefined
 }
 
-/** Allows the name of a run that ended before it began. @throws TroupeError run.exists */
+/** Refuses the name of a run that exists; a run without `run.started` does not count. @throws TroupeError run.exists */
 export async function refuseTaken(context: RunContext): Promise<void> {
   if ((await startedRun(context)) === undefined) return
   throw new TroupeError('run.exists', {
@@ -79,11 +82,14 @@ export async function refuseTaken(context: RunContext): Promise<void> {
   })
 }
 
-/** Longest wait of a joining process for a broker that does not answer, ms: a restarting broker is back by then. */
+/**
+ * Longest wait of a joining process for a broker that does not answer, in ms. It is long enough for a broker's restart.
+ */
 const brokerWaitMs = 30_000
 
 /**
- * Retries `ask` while the bus is not there, since a part of a run may be started together with its bus. Undefined if aborted.
+ * Retries `ask` while the bus is unreachable, since a part of a run may be started together with its bus. Returns
+ * undefined if aborted.
  * @throws the last error of `ask`
  */
 export async function whenBusIsThere<T>(
@@ -100,14 +106,14 @@ export async function whenBusIsThere<T>(
       if (!isOut) throw thrown
       if (isAborted()) return undefined
       if (systemEffects.elapsed() - begun > brokerWaitMs) throw thrown
-      if (tries === 0) say(`${thrown.message}; asking for ${brokerWaitMs / 1000} s`)
+      if (tries === 0) say(`${thrown.message}; retrying for ${brokerWaitMs / 1000} s`)
       await sleep(lookEveryMs)
     }
   }
 }
 
 /**
- * Waits for the learner to start the run, also over a restart of the broker. `isAborted` ends the wait.
+ * Waits until the learner has started the run, across a restart of the broker. `isAborted` ends the wait.
  * @throws TroupeError cli.run_not_started
  */
 export async function waitForRun(
@@ -130,13 +136,13 @@ export async function waitForRun(
   throw new TroupeError('cli.run_not_started', {
     boundary: 'cli',
     retriable: true,
-    message: `nobody has started run '${context.run}' within ${waitMs / 60_000} minutes`,
+    message: `run '${context.run}' was not started within ${waitMs / 60_000} minutes`,
     hint: `start its learner: troupe train RECIPE --role learner --run ${context.run}, on the same bus`,
   })
 }
 
 /**
- * Resolves the run's recipe for a process that joins it with `overrides` of its own.
+ * Resolves the run's recipe for a process that joins it with its own `overrides`.
  * @throws TroupeError config.other_code, config.other_recipe
  */
 export function joinedConfig(

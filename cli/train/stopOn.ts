@@ -1,5 +1,6 @@
 /**
- * `--stop-on ALARM`: makes an assignment under which the alarms end the run; alarms that the recipe lacks are added.
+ * `--stop-on ALARM`: builds the recipe override under which the named alarms end the run; alarms that the recipe lacks
+ * are added.
  */
 import { closest, distance } from 'fastest-levenshtein'
 import { knownAlarms, type RecipeConfig } from '../../config'
@@ -15,11 +16,11 @@ export function stopOverrides(alarms: RecipeConfig['alarms'], names: readonly st
     throw new TroupeError('cli.no_alarm', {
       boundary: 'cli',
       retriable: false,
-      message: `--stop-on ${name}: no such alarm${distance(name, nearest) <= 4 ? `, did you mean '${nearest}'?` : ''}`,
-      hint: `alarms: ${known.join(', ')}; a recipe may have its own`,
+      message: `--stop-on ${name}: the alarm does not exist${distance(name, nearest) <= 4 ? `, did you mean '${nearest}'?` : ''}`,
+      hint: `known alarms: ${known.join(', ')}; a recipe may define others`,
     })
   })
   const own = alarms.map(alarm => (names.includes(alarm.name) ? { ...alarm, stop: true } : alarm))
-  // Assigns the whole list, since a recipe without alarms has no element to assign to.
+  // Overrides the whole list, since a recipe without alarms has no element to override.
   return [`alarms=${JSON.stringify([...own, ...added])}`]
 }

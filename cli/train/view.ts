@@ -1,4 +1,4 @@
-/** The output of `train`: one moving line on a terminal, plain lines elsewhere, JSON lines with --json. */
+/** Prints the output of `train`: one moving line on a terminal, plain lines elsewhere, JSON lines with --json. */
 
 import type { RecipeConfig } from '../../config'
 import type { AlarmRaised, EvaluationCompleted, RecordRefused, StageChanged } from '../../messages/facts'
@@ -19,7 +19,7 @@ export type RunView = ReturnType<typeof trainView>
 
 const barWidth = 24
 const redrawMs = 100
-/** Lines that report the progress of a cold start where no line can move: it may take minutes. */
+/** Number of lines that report a cold start's progress when stderr is no terminal: a cold start may take minutes. */
 const coldStartLines = 4
 const shownRefused = 5
 
@@ -68,7 +68,7 @@ export function trainView(options: TrainViewOptions) {
           `run ${options.run}: ${config.train.steps} steps of ${config.rollout.groupsPerStep} groups × ${config.rollout.groupSize}`,
         )
     },
-    /** With roles: whether this process leads its part or stands by for the leader. */
+    /** Reports, with roles, that this process is the active learner or stands by for it. */
     standing(standing: 'standing-by' | 'active') {
       say(
         standing === 'active' ? `learner of run ${options.run}: active` : `learner of run ${options.run}: standing by`,
@@ -87,12 +87,16 @@ export function trainView(options: TrainViewOptions) {
     alarm(fact: AlarmRaised) {
       say(`alarm: ${fact.alarm}: ${fact.message}`)
     },
-    /** Several processes may refuse the same record; of many records the first ones are shown. */
+    /**
+     * Reports a record that was refused. Several processes may refuse the same record; only the first few records are
+     * shown.
+     */
     refused({ origin, error }: RecordRefused) {
       if (refused.has(origin) || refused.size >= shownRefused) return
       refused.add(origin)
-      say(`left out ${escapeForTerminal(origin)}, which could not be read or lived with: ${escapeForTerminal(error)}`)
-      if (refused.size === shownRefused) say('further ones are not named here; `troupe replay verify` lists all')
+      say(`left out ${escapeForTerminal(origin)}, which could not be read or applied: ${escapeForTerminal(error)}`)
+      if (refused.size === shownRefused)
+        say('further refused records are not shown here; `troupe replay verify` lists all')
     },
     evaluation(fact: EvaluationCompleted) {
       if (json) {

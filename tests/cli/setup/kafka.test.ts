@@ -43,14 +43,17 @@ function setup(env: Record<string, string> = {}): { code: number | null; said: s
 const java17 = 'echo \'openjdk version "17.0.15"\' >&2'
 
 test('a machine without Java, or with an old one, is told what to install', () => {
-  expect(setup()).toMatchObject({ code: 1, said: expect.stringMatching(/no java on PATH[\s\S]*hint: install Java 17/) })
+  expect(setup()).toMatchObject({
+    code: 1,
+    said: expect.stringMatching(/java is not on PATH[\s\S]*hint: install Java 17/),
+  })
   tool('java', 'echo \'java version "11.0.2"\' >&2')
   expect(setup()).toMatchObject({ code: 1, said: expect.stringContaining('java is version 11; Kafka 4.1.0 needs 17') })
 })
 
 test('a machine without Maven is told how to do without', () => {
   tool('java', java17)
-  expect(setup()).toMatchObject({ code: 1, said: expect.stringMatching(/no Maven[\s\S]*TROUPE_KAFKA_LIBS/) })
+  expect(setup()).toMatchObject({ code: 1, said: expect.stringMatching(/needs Maven[\s\S]*TROUPE_KAFKA_LIBS/) })
   expect(setup({ TROUPE_KAFKA_LIBS: home })).toEqual({ code: 0, said: 'setup: up to date\n' })
 })
 

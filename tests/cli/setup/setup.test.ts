@@ -110,7 +110,7 @@ test('an install that was cut off is found and done anew', () => {
   writeFileSync(join(home, '.venv/left-over'), '')
   const again = setup({ TROUPE_PIP_ARGS: args })
   expect(again).toMatchObject({ code: 0 })
-  expect(again.said).toContain('cut off')
+  expect(again.said).toContain('an earlier install was interrupted')
   expect(existsSync(join(home, '.venv/left-over'))).toBe(false)
   expect(setup().said).toBe('setup: up to date\n')
 })
@@ -137,13 +137,13 @@ test('a pin that the index does not offer is told apart from a missing network',
   requirements('first==2.0\n')
   const { code, said } = setup({ TROUPE_PIP_ARGS: wheel('first') })
   expect(code).toBe(1)
-  expect(said).toContain('is not offered for this Python and machine')
+  expect(said).toContain('has no build of a pinned package for this Python and machine')
 })
 
 test('a disk without room is refused before anything is installed, with the figures', () => {
   const { code, said } = setup({ TROUPE_DISK_MB: '999999999' })
   expect(code).toBe(1)
-  expect(said).toMatch(/\d+ MB are free on the disk of .*, the venv with torch needs 999999999 MB/)
+  expect(said).toMatch(/\d+ MB are free on the disk of .*, but the venv with torch needs 999999999 MB/)
   expect(existsSync(join(home, '.venv'))).toBe(false)
 })
 
@@ -242,7 +242,7 @@ test.each(['SIGTERM', 'SIGKILL'] as const)(
       generatedIsDone()
       const next = setup({ TROUPE_PIP_ARGS: wheel('first') })
       expect(next.code).toBe(0)
-      if (signal === 'SIGKILL') expect(next.said).toMatch(/ending what a killed set-up left running/)
+      if (signal === 'SIGKILL') expect(next.said).toMatch(/ending a tool that a killed set-up left running/)
       await index.gone
     } finally {
       index.server.close()

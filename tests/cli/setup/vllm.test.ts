@@ -62,7 +62,7 @@ test('it installs the pinned packages, then the server alone, and a second set-u
   expect(readFileSync(join(home, 'packages/vllm-0.32.0+cpu.dist-info/METADATA'), 'utf8')).toMatch(/^Name: vllm$/m)
   expect(setup()).toEqual({ code: 0, said: 'setup: up to date\n' })
   writeFileSync(join(home, 'cli/setup/vllm/requirements.txt'), 'torch==9\n')
-  expect(setup().said).toContain('made anew')
+  expect(setup().said).toContain('making it again')
   expect(calls().trim().split('\n')).toHaveLength(4)
 })
 
@@ -98,6 +98,6 @@ test('a folder of the user that is no venv is left alone', () => {
   writeFileSync(join(home, 'mine/thesis.tex'), 'x')
   const { code, said } = setup({ TROUPE_VLLM_VENV: join(home, 'mine') })
   expect(code).toBe(1)
-  expect(said).toMatch(/mine is there and is no venv/)
+  expect(said).toMatch(/mine exists already and is not a venv/)
   expect(existsSync(join(home, 'mine/thesis.tex'))).toBe(true)
 })

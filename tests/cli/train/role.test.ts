@@ -60,7 +60,7 @@ test('a part of a run waits for a broker that does not answer yet, and for nothi
       () => false,
     ),
   ).toBe('open')
-  expect(said).toEqual(['no broker answers; asking for 30 s'])
+  expect(said).toEqual(['no broker answers; retrying for 30 s'])
   const denied = new TroupeError('bus.denied', { boundary: 'bus', retriable: false, message: 'wrong password' })
   await expect(
     whenBusIsThere(
@@ -94,7 +94,7 @@ test('a role that waits for its learner goes on waiting while the broker is star
       () => stopped,
     ),
   ).toBeUndefined()
-  expect(said).toEqual(['no broker answers; asking for 30 s'])
+  expect(said).toEqual(['no broker answers; retrying for 30 s'])
   await bus.close()
 })
 

@@ -28,7 +28,7 @@ test('records that are left out are named as they are met, each once, the first 
     spy.mockRestore()
   }
   expect(said).toHaveLength(6)
-  expect(said[0]).toBe('left out troupe.r.turns:0:0, which could not be read or lived with: \\u001b[2Jtorn\n')
+  expect(said[0]).toBe('left out troupe.r.turns:0:0, which could not be read or applied: \\u001b[2Jtorn\n')
   expect(said[5]).toContain('`troupe replay verify` lists all')
 })
 
