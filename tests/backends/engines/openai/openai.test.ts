@@ -111,8 +111,8 @@ test('it is refused for training, with what to do instead, and takes no weights'
 })
 
 test.each<[string, Given, Partial<OpenaiEngineOptions>, RegExp]>([
-  ['a chat-only server', { completions: false }, {}, /no \/v1\/completions/],
-  ['a model that it does not have', {}, { model: 'gpt' }, /no model 'gpt', but hash/],
+  ['a chat-only server', { completions: false }, {}, /not have the endpoint \/v1\/completions/],
+  ['a model that it does not have', {}, { model: 'gpt' }, /the model 'gpt'; its models: hash/],
   ['too short a context', { maxModelLen: 512 }, {}, /at most 512 tokens.*1024/],
 ])('%s is refused at the start', async (_, given, options, said) => {
   const error = await refused(started(given, options))
