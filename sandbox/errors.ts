@@ -1,6 +1,6 @@
 /**
- * SandboxError: the sandbox throws it only where it is itself broken, full, closed or told to stop. The end of a piece of
- * code, however bad, is a result. The fields repeat those of TroupeError, which this floor may not import.
+ * SandboxError: thrown only if the sandbox itself is broken, full, closed or told to stop. How a piece of code ends,
+ * however badly, is a result. The fields repeat those of TroupeError, which this layer may not import.
  */
 export type SandboxErrorCode =
   | 'sandbox.queue_full'
@@ -19,7 +19,7 @@ export type SandboxErrorCode =
   | 'judge.bad_option'
 
 export interface SandboxErrorDetails {
-  /** True where the same call may succeed later with nothing changed. */
+  /** true: the same call may succeed later with nothing changed. */
   readonly retriable: boolean
   readonly message: string
   readonly hint?: string

@@ -1,12 +1,13 @@
 /**
- * Decodes bytes that should be UTF-8. A byte that is not becomes a lone surrogate (U+DC80 to U+DCFF, as in Python's
- * `surrogateescape`), so that JSON around it can still be parsed, and exactly the strings with such bytes can be refused.
+ * Decodes bytes that should be UTF-8. Each byte that is not UTF-8 becomes a lone surrogate (U+DC80 to U+DCFF, as in
+ * Python's `surrogateescape`), so that JSON around it can still be parsed, and exactly the strings with such bytes can
+ * be refused.
  */
 import { isUtf8 } from 'node:buffer'
 
 export function escapedText(bytes: Buffer): string {
   if (isUtf8(bytes)) return bytes.toString('utf8')
-  // One buffer for the result: a string for each bad byte of a long body would exhaust memory.
+  // The result is written into one buffer: a string for each bad byte of a long body would exhaust memory.
   const units = Buffer.allocUnsafe(2 * bytes.length)
   let length = 0
   const write = (unit: number) => {
@@ -29,7 +30,10 @@ export function escapedText(bytes: Buffer): string {
   return units.toString('utf16le', 0, length)
 }
 
-/** Describes the first part of a text that is not Unicode: a byte that was not UTF-8, or half of a surrogate pair. */
+/**
+ * Describes the first character of a text that is not Unicode: a byte that was not UTF-8, or half of a surrogate pair.
+ * Returns undefined if there is none.
+ */
 export function notUnicode(text: string): string | undefined {
   const index = text.search(/\p{Surrogate}/u)
   if (index < 0) return undefined
@@ -39,7 +43,7 @@ export function notUnicode(text: string): string | undefined {
   return `at character ${index} it has ${byte}${half}`
 }
 
-/** Length of the well-formed UTF-8 sequence that begins at `at` (RFC 3629 §4); 0 where none does. */
+/** Returns the length of the well-formed UTF-8 sequence that begins at `at` (RFC 3629 §4); 0 if none begins there. */
 function sequenceAt(bytes: Buffer, at: number): number {
   const first = bytes[at]!
   if (first < 0x80) return 1
@@ -47,7 +51,7 @@ function sequenceAt(bytes: Buffer, at: number): number {
   const length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4
   if (at + length > bytes.length) return 0
   const second = bytes[at + 1]!
-  // No overlong forms, no surrogates, nothing beyond U+10FFFF.
+  // The second byte's bounds exclude overlong forms, surrogates, and code points beyond U+10FFFF.
   const least = first === 0xe0 ? 0xa0 : first === 0xf0 ? 0x90 : 0x80
   const most = first === 0xed ? 0x9f : first === 0xf4 ? 0x8f : 0xbf
   if (second < least || second > most) return 0

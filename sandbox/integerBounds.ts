@@ -1,21 +1,21 @@
 /**
  * Checks whole numbers in options and requests against their bounds.
  *
- * in   values by name, bounds by name      out  the fault in words, or a SandboxError
+ * in   values by name, bounds by name      out  the first fault in words, or as a SandboxError
  */
 import { SandboxError, type SandboxErrorCode } from './errors'
 
-/** Least and greatest value. */
+/** Least and greatest allowed value. */
 export type Bounds = readonly [number, number]
 
-/** The fault of a value; undefined where it is a whole number within its bounds, or not given. */
+/** Returns the fault of a value in words; undefined if the value is a whole number within its bounds, or not given. */
 export function boundsFault(name: string, value: unknown, [least, most]: Bounds): string | undefined {
   if (value === undefined || (Number.isInteger(value) && Number(value) >= least && Number(value) <= most))
     return undefined
   return `${name} must be a whole number from ${least} to ${most}, not ${String(value)}`
 }
 
-/** @throws SandboxError `code`, for the first value with a fault */
+/** Checks all values. @throws SandboxError with this `code`, for the first value out of its bounds */
 export function checkBounds<Names extends Readonly<Record<string, Bounds>>>(
   code: SandboxErrorCode,
   given: { readonly [Name in keyof Names]?: unknown },

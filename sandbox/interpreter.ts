@@ -1,9 +1,10 @@
 /**
  * Finds the Python interpreter that runs the code, asks for its version and paths, and compiles the launcher for it.
  *
- * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`      out  the real executable, behind version managers' shims
- * Invariant: the base interpreter is taken unless the caller names one. Packages of a project's virtual environment are
- * not for code that a model wrote.
+ * in   a path or name, or TROUPE_SANDBOX_PYTHON, else `python3`      out  the real executable, behind version managers'
+ * shims
+ * Invariant: the base interpreter is used unless the caller names another. Packages of a project's virtual environment
+ * are not for code that a model wrote.
  */
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
@@ -13,11 +14,14 @@ import { SandboxError } from './errors'
 export interface Interpreter {
   readonly python: string
   readonly version: string
-  /** Directories with installed packages, `:` between them. */
+  /** Directories with installed packages, separated by `:`. */
   readonly packages: string
-  /** Directories that code must be able to read: standard library, shared libraries, installed packages. */
+  /**
+   * Directories that code must be able to read, separated by `:`: standard library, shared libraries, installed
+   * packages.
+   */
   readonly readable: readonly string[]
-  /** The launcher (freshProcess/launcher.py), compiled by this interpreter. */
+  /** Path of the launcher (freshProcess/launcher.py), compiled by this interpreter. */
   readonly launcher: string
 }
 
@@ -29,7 +33,8 @@ py_compile.compile(source, target, doraise=True)
 print(sys.executable if chosen else os.path.realpath(base))
 print('%d.%d.%d' % sys.version_info[:3])
 `
-// Asked of the executable that PROBE printed: the paths are then its own, not those of a virtual environment.
+// Runs in the executable that PROBE printed, so that the paths are those of the base interpreter, not of a virtual
+// environment.
 const PATHS = `
 import os, sys, sysconfig
 own = {sysconfig.get_path('stdlib'), sysconfig.get_path('platstdlib')}
@@ -41,13 +46,14 @@ home = [base] if len(base.split('/')) > 2 or base == '/usr' else [p for p in own
 print(os.pathsep.join([*home, *packages]))
 `
 
-/** Allows for an interpreter behind a slow shim, on a busy machine. */
+/** Milliseconds for the interpreter to answer: enough for one behind a slow shim, on a busy machine. */
 const PROBE_TIMEOUT_MS = 30_000
 const OLDEST = [3, 10] as const
 
 const execute = promisify(execFile)
 
 /**
+ * Finds the interpreter and compiles the launcher.
  * @param directory receives the compiled launcher
  * @throws SandboxError sandbox.no_python
  */

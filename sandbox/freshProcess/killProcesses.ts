@@ -2,18 +2,21 @@
  * Signals and kills the processes of a call.
  *
  * in   pids, or the mark in the environment of a call's processes      out  signals
- * Invariant: a process that is already gone is no error.
+ * Invariant: a process that has ended already causes no error.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
 /** Environment variable whose value is unique for each call; every process that the call starts inherits it. */
 export const MARK = 'TROUPE_SANDBOX_CALL'
 
-/** Rounds of killCall, 2 ms apart. */
+/** Upper bound on the rounds of killCall, which are 2 ms apart. */
 const ROUNDS = 50
 const idle = new Int32Array(new SharedArrayBuffer(4))
 
-/** Sends a signal to a process, or to a group where `pid` is negative. False where it does not exist or is another user's. */
+/**
+ * Sends a signal to a process, or to a process group if `pid` is negative. Returns false if it does not exist or
+ * belongs to another user.
+ */
 export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
   try {
     process.kill(pid, signal)
@@ -23,7 +26,10 @@ export function signalTo(pid: number, signal: NodeJS.Signals | 0): boolean {
   }
 }
 
-/** Pids with the mark in their environment. Code that clears its environment and re-executes escapes this, not its launcher. */
+/**
+ * Returns the pids of processes with this mark in their environment. Code that clears its environment and re-executes
+ * is not found, but its launcher is.
+ */
 function marked(mark: string): number[] {
   const needle = `${MARK}=${mark}\0`
   return readdirSync('/proc')
@@ -39,8 +45,8 @@ function marked(mark: string): number[] {
 }
 
 /**
- * Kills the processes of a call whose launcher died without cleaning up: both process groups, then every marked process.
- * It takes several rounds, since a process may fork between being listed and being killed.
+ * Kills the processes of a call whose launcher died without cleaning up: both process groups, then every marked
+ * process. Works in rounds, since a process may fork between being listed and being killed.
  */
 export function killCall(mark: string, launcher: number, child: number): void {
   if (child > 0) signalTo(-child, 'SIGKILL')
@@ -49,6 +55,6 @@ export function killCall(mark: string, launcher: number, child: number): void {
     const left = marked(mark).filter(pid => pid !== process.pid)
     if (left.length === 0) return
     for (const pid of left) signalTo(pid, 'SIGKILL')
-    Atomics.wait(idle, 0, 0, 2) // a killed process is listed until the kernel has removed it
+    Atomics.wait(idle, 0, 0, 2) // A killed process stays listed until the kernel has removed it.
   }
 }

@@ -1,15 +1,16 @@
 """Launcher: one interpreter for one call. It forks the code under limits, waits, cleans up, and reports.
 
 in   argv: directory and limits (see `Call`); descriptor 3: the code, `code_bytes` long
-out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or `failed WHY`
+out  on descriptor 3, as lines: `begun PID`, then `done WAITSTATUS TIMEDOUT WALL_US CPU_US MAXRSS_KIB`, or
+     `failed WHY`
 Invariant: the report comes from wait4 and this process's clock. The code holds no descriptor of the launcher. Every
-process that the code started is reaped by the launcher, and dead before `done` is written. SIGTERM (from the pool) and
-SIGHUP (from the kernel, when the thread that started the launcher is gone) mean: end the call now.
+process that the code started is reaped by the launcher, and dead before `done` is written. SIGTERM (from the pool)
+and SIGHUP (from the kernel, when the thread that started the launcher has died) mean: end the call now.
 
 It runs as `python3 -I -S` (site's .pth files may cost more than the call) and imports only built-in or tiny modules.
 """
 
-import _signal as signal  # the signal module builds enums, which costs as much as the fork
+import _signal as signal  # _signal, since the signal module builds enums, which costs as much as the fork
 import os
 import resource
 import sys
@@ -24,7 +25,7 @@ ORPHAN_SECONDS = 0.3
 
 
 class Call:
-    """The arguments. `processes` limits the whole user (RLIMIT_NPROC); -1 for none."""
+    """The launcher's arguments. `processes` limits the whole user (RLIMIT_NPROC); -1 means no limit."""
 
     def __init__(self, argv):
         self.parent = int(argv[1])
@@ -40,7 +41,7 @@ class Call:
 
 
 def libc():
-    """Returns a function that calls C functions by name. It uses _ctypes alone, which loads in a third of ctypes' time."""
+    """Returns a function that calls C functions by name. It uses only _ctypes, which loads in a third of the time."""
     try:
         import _ctypes
 
@@ -55,7 +56,7 @@ def libc():
 
 def main():
     call = Call(sys.argv)
-    # Blocked from here on and read by sigtimedwait, so that no handler can run at a wrong moment.
+    # These signals are blocked from here on and read by sigtimedwait, so that no handler interrupts another step.
     awaited = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     c = libc()
@@ -74,7 +75,7 @@ def main():
         os.write(CONTROL, f"failed {error}\n".encode())
         os._exit(1)
     if child == 0:
-        run(call, c, launcher, awaited)  # returns to the interpreter's own shutdown
+        run(call, c, launcher, awaited)  # in the child: returns to the interpreter's own shutdown
         return
     os.write(CONTROL, b"begun %d\n" % child)
     ending = wait(child, started + call.timeout, awaited)
@@ -86,17 +87,17 @@ def main():
     try:
         os.write(CONTROL, line.encode())
     except OSError:
-        pass  # the worker thread is gone
+        pass  # the worker thread that reads the report has died
     remove(call.directory, descriptor)
     if ending == "orphaned" and parent_dies(call.parent):
-        remove(call.base, os.open(call.base, DIRECTORY))  # the pool is gone
+        remove(call.base, os.open(call.base, DIRECTORY))  # the pool's process has died
     os._exit(0)
 
 
 def wait(child, deadline, awaited):
     """Waits until the child exits ('exited'), the deadline passes ('timeout') or a signal comes ('asked', 'orphaned')."""
     while True:
-        # WNOWAIT: the pid stays in use until the child's group has been killed.
+        # WNOWAIT leaves the child a zombie, so its pid stays in use until its group has been killed.
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return "exited"
         left = deadline - time.monotonic()
@@ -108,7 +109,9 @@ def wait(child, deadline, awaited):
 
 
 def parent_dies(parent):
-    """True where the parent process ended, and not only one of its threads. The signal may come before the process is gone."""
+    """Returns True if the parent process ended, and not only one of its threads. Waits, as the signal may come before
+    the process has ended.
+    """
     until = time.monotonic() + ORPHAN_SECONDS
     while os.getppid() == parent and time.monotonic() < until:
         time.sleep(0.01)
@@ -154,8 +157,9 @@ def children():
 
 
 def remove(directory, descriptor):
-    """Removes a tree of any depth. It walks by chdir from an open directory, so that no path becomes too long and no
-    symbolic link of the code is followed."""
+    """Removes a directory tree of any depth. It walks by chdir from an open directory, so that no path becomes too long
+    and no symbolic link of the code is followed.
+    """
     try:
         os.fchmod(descriptor, 0o700)
         os.fchdir(descriptor)
@@ -174,11 +178,11 @@ def remove(directory, descriptor):
         os.chdir("/")
         os.rmdir(directory)
     except OSError:
-        pass  # the pool removes the rest when it closes
+        pass  # the pool removes what is left when it closes
 
 
 def empty():
-    """Unlinks files of the current directory until it meets a subdirectory, whose name it returns."""
+    """Unlinks files of the current directory. Stops at the first subdirectory and returns its name, else None."""
     with os.scandir(".") as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -196,7 +200,7 @@ def run(call, c, launcher, awaited):
     confine(call, c)
     os.chdir(call.directory)
     source = receive(call.code_bytes)
-    with open("main.py", "wb") as file:  # so that a traceback shows the user's lines
+    with open("main.py", "wb") as file:  # a file, so that a traceback shows the user's lines
         file.write(source)
     os.closerange(CONTROL, 4096)
     sys.path[:] = [path for path in sys.path if path not in call.packages] + call.packages
@@ -212,20 +216,20 @@ def confine(call, c):
     limit(resource.RLIMIT_CORE, 0)
     if call.processes >= 0:
         limit(resource.RLIMIT_NPROC, call.processes)
-    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own /proc files belong to root
+    c("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # otherwise this process's /proc files belong to root
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
-            file.write("1000")  # short of memory, the kernel kills this process first
+            file.write("1000")  # when memory runs short, the kernel kills this process first
     except OSError:
         pass
     c("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if os.geteuid() == 0:  # root without capabilities: cannot trace the launcher, mount, or raise a limit
+    if os.geteuid() == 0:  # without capabilities, root cannot trace the launcher, mount, or raise a limit
         c("capset", CAPABILITY_VERSION_3.to_bytes(4, sys.byteorder) + bytes(4), bytes(24))
     os.umask(0o077)
 
 
 def limit(kind, most):
-    """Lowers both limits to `most`, or to the hard limit where that is lower."""
+    """Lowers a resource's soft and hard limit to `most`, or to the present hard limit if that is lower."""
     hard = resource.getrlimit(kind)[1]
     value = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (value, value))
@@ -260,7 +264,7 @@ def execute(source):
     except SystemExit:
         raise
     except BaseException as error:
-        trace = error.__traceback__.tb_next  # without this frame
+        trace = error.__traceback__.tb_next  # the trace without this function's frame
         error.__traceback__ = trace
         sys.excepthook(type(error), error, trace)
         sys.exit(1)

@@ -1,5 +1,6 @@
 /**
- * ProcessPool: the sandbox of level `none`. Piscina's worker threads start a fresh interpreter under rlimits for each call.
+ * ProcessPool: the sandbox of level `none`. Piscina's worker threads start a fresh interpreter under rlimits for each
+ * call.
  *
  * in   requests, at most lanes + queueLimit at once      out  results, in the order in which calls end
  * Invariant: a call is answered once, after every process that it started is dead; also when it is aborted, when its
@@ -30,10 +31,12 @@ import { type LaneOutcome, type LaneSetup, type LaneTask, SLOT } from './worker'
 
 const LEVEL: SandboxLevel = 'none'
 const DEFAULT_MAX_PROCESSES = 64
-/** A launcher whose thread died ends by itself; one that still runs after this time is killed. */
+/**
+ * Milliseconds after which the pool kills a launcher whose worker thread died; normally such a launcher ends by itself.
+ */
 const LOST_MS = 3000
 
-/** @param base private directory of the sandbox; the pool removes it when it closes */
+/** Opens a sandbox of level `none`. @param base private directory of the sandbox; the pool removes it when it closes */
 export function openProcessPool(options: SandboxOptions, interpreter: Interpreter, base: string): Sandbox {
   const { python, packages, launcher } = interpreter
   const lanes = options.lanes ?? 2 * availableParallelism()
@@ -48,7 +51,7 @@ export function openProcessPool(options: SandboxOptions, interpreter: Interprete
   )
 }
 
-/** A call that waits for a lane. */
+/** A call that waits for a worker slot (lane). */
 interface Waiting {
   readonly begin: (slot: number) => void
   readonly refuse: (error: SandboxError) => void
@@ -60,7 +63,7 @@ class ProcessPool implements Sandbox {
   readonly #piscina: Piscina<LaneTask, LaneOutcome>
   readonly #cells: Int32Array
   readonly #free: number[]
-  /** First come, first served. A Set keeps the order and deletes an aborted call at once. */
+  /** Waiting calls, first come, first served. A Set keeps the order and deletes an aborted call at once. */
   readonly #waiting = new Set<Waiting>()
   readonly #running = new Set<Promise<unknown>>()
   readonly #removeBase = () => rmSync(this.setup.base, { recursive: true, force: true, maxRetries: 3 })
@@ -82,12 +85,12 @@ class ProcessPool implements Sandbox {
       minThreads: threads,
       maxThreads: threads,
       concurrentTasksPerWorker: Math.ceil(lanes / threads),
-      maxQueue: lanes, // never reached: a call waits in this class until it has a lane, so that an abort can remove it
-      atomics: 'disabled', // with atomics an idle thread blocks its event loop, and with it the output of its processes
-      execArgv: [], // the threads load plain JavaScript, whatever options this process was started with
+      maxQueue: lanes, // never reached: calls wait in #waiting until a slot is free, so that an abort can remove them
+      atomics: 'disabled', // with atomics, an idle thread blocks its event loop, and with it the output of its processes
+      execArgv: [], // no options of this process: the threads load plain JavaScript
       env: {},
     })
-    this.#piscina.on('error', () => undefined) // an idle thread that dies is replaced; one with calls rejects them
+    this.#piscina.on('error', () => undefined) // piscina replaces dead idle threads; a busy one's calls reject
     process.once('exit', this.#removeBase)
   }
 
@@ -127,7 +130,10 @@ class ProcessPool implements Sandbox {
     this.#removeBase()
   }
 
-  /** A free slot, at once or after waiting. Rejects where the queue is full, the call aborted or the sandbox closed. */
+  /**
+   * Resolves with a free slot, at once or after waiting. Rejects if the queue is full, the call aborted or the sandbox
+   * closed.
+   */
   #lane(signal: AbortSignal | undefined): Promise<number> {
     if (this.#closing) return Promise.reject(closed())
     if (signal?.aborted) return Promise.reject(aborted(signal))
@@ -157,7 +163,9 @@ class ProcessPool implements Sandbox {
     else this.#free.push(slot)
   }
 
-  /** Runs one call. Where its thread dies it runs once more, under a new mark: no answer was given yet. */
+  /**
+   * Runs one call. If its thread dies, the call runs once more under a new mark, since it has not been answered yet.
+   */
   async #inSlot(slot: number, call: Call): Promise<LaneOutcome> {
     const cells = this.#cells.subarray(slot * SLOT.cells, (slot + 1) * SLOT.cells)
     for (let attempt = 0; ; attempt++) {
@@ -186,7 +194,10 @@ class ProcessPool implements Sandbox {
     if (pid > 0) signalTo(pid, 'SIGTERM')
   }
 
-  /** Makes sure that the launcher of a dead thread ends. The kernel has sent it SIGHUP, on which it ends its call and exits. */
+  /**
+   * Waits until the launcher of a dead thread ends, and kills what is left of its call. The kernel has sent the
+   * launcher SIGHUP, on which it ends its call and exits.
+   */
   async #endLost(mark: string, cells: Int32Array): Promise<void> {
     const launcher = Atomics.load(cells, SLOT.launcher)
     if (launcher === 0) return

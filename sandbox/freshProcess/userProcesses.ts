@@ -1,5 +1,6 @@
 /**
- * Counts the processes and threads of this user. RLIMIT_NPROC counts them all, so a call's share is added to the count.
+ * Counts the processes and threads of this user. RLIMIT_NPROC counts them all, so a call's own limit is added to the
+ * count.
  *
  * out  the count, at most 2 s old; -1 for root, for whom the kernel does not enforce the limit
  */
@@ -24,7 +25,7 @@ async function count(user: number): Promise<number> {
         if ((await stat(`/proc/${pid}`)).uid !== user) return 0
         return Number(/^Threads:\s+(\d+)/m.exec(await readFile(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0)
       } catch {
-        return 0 // the process ended meanwhile
+        return 0 // The process ended while this function was counting.
       }
     }),
   )

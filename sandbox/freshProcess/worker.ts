@@ -18,30 +18,32 @@ import type { RunEnding } from '../sandbox'
 import { endingOf } from '../waitStatus'
 import { killCall, MARK, signalTo } from './killProcesses'
 
-/** Settings common to all calls of a pool; each thread gets them once. */
+/** Settings common to all calls of a pool; each worker thread receives them once. */
 export interface LaneSetup {
   readonly python: string
   /** Path of the compiled launcher. */
   readonly launcher: string
   /** Private directory of the pool; each call gets a directory in it. */
   readonly base: string
-  /** Directories for sys.path after the standard library, `:` between them. */
+  /** Directories that sys.path has after the standard library, separated by `:`. */
   readonly packages: string
   readonly fileBytes: number
   readonly openFiles: number
-  /** Int32 cells, three for each slot: see SLOT. The worker writes the pids, the pool reads them to kill. */
+  /**
+   * Int32 cells, three for each slot (see SLOT). The worker writes pids into them, and the pool reads the pids to kill.
+   */
   readonly table: SharedArrayBuffer
 }
 
-/** Cells of a slot. The pool sets `stop`, the worker sets the pids. */
+/** Indices of a slot's cells. The pool sets `stop`, the worker sets the pids of the launcher and of the code. */
 export const SLOT = { cells: 3, stop: 0, launcher: 1, child: 2 } as const
 
 export interface LaneTask {
   readonly slot: number
-  /** Unique in the pool's life. It names the call's directory and marks its processes. */
+  /** Id of the call, unique in the pool's life. It names the call's directory and marks its processes. */
   readonly mark: string
   readonly call: Call
-  /** RLIMIT_NPROC, which limits the whole user; -1 for none. */
+  /** Value of RLIMIT_NPROC, which limits the whole user; -1 for no limit. */
   readonly processLimit: number
 }
 
@@ -49,16 +51,21 @@ interface Ended extends RunEnding {
   readonly kind: 'ended'
 }
 
-/** stopped: the pool stopped it. failed: the code did not begin. */
+/**
+ * Outcome of a call. ended: the code ran and ended. stopped: the pool stopped the call. failed: the code did not begin.
+ */
 export type LaneOutcome = Ended | { readonly kind: 'stopped' } | { readonly kind: 'failed'; readonly message: string }
 
-/** Time in which the interpreter must begin the code. */
+/** Milliseconds within which the interpreter must begin the code. */
 const START_MS = 20_000
-/** The launcher enforces the deadline. It is killed when its report is this late, for the code may have stopped it. */
+/**
+ * Milliseconds after the call's deadline at which a launcher without a report is killed. The launcher enforces the
+ * deadline, but the code may have stopped it.
+ */
 const LATE_MS = 2500
-/** Time to remove the files of a call. */
+/** Milliseconds that the launcher may take to remove the files of a call. */
 const CLEAN_MS = 10_000
-/** Streams that are open this long after the launcher's exit are held by a process that escaped. They are closed. */
+/** Milliseconds after the launcher's exit at which open streams are closed: a process that escaped holds them. */
 const DRAIN_MS = 300
 
 export default function run(task: LaneTask): Promise<LaneOutcome> {
@@ -73,7 +80,8 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
   }
   const pid = launcher.pid
   Atomics.store(cells, SLOT.launcher, pid)
-  // The pool sets `stop`, then reads the pid; the worker sets the pid, then reads `stop`. So one of them sees the other.
+  // The pool sets `stop`, then reads the pid; the worker sets the pid, then reads `stop`. So at least one of them sees
+  // the other's value.
   if (Atomics.load(cells, SLOT.stop)) signalTo(pid, 'SIGTERM')
 
   return new Promise(resolve => {
@@ -115,7 +123,8 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
         const why = report.failed ?? (late ? `not begun within ${START_MS} ms` : `exit ${code ?? signal}`)
         resolve({ kind: 'failed', message: `the interpreter could not start the code: ${why}` })
       } else {
-        // The launcher was killed: by the code, by the kernel for lack of memory, or by the watchdog.
+        // The launcher was killed before it reported: by the code, by the kernel for lack of memory, or by the
+        // watchdog.
         const wallMs = performance.now() - started
         const rest = { exitCode: null, signal: signal ?? 'SIGKILL', wallMs, cpuMs: 0, maxRssBytes: 0 }
         resolve({ kind: 'ended', status: late ? 'timeout' : 'killed', ...rest, ...streams })
@@ -124,7 +133,7 @@ export default function run(task: LaneTask): Promise<LaneOutcome> {
   })
 }
 
-/** Starts a launcher in a session of its own, without this process's environment. */
+/** Starts a launcher in a process session of its own, without this process's environment. */
 function launch(setup: LaneSetup, task: LaneTask, directory: string): ChildProcess {
   const { call } = task
   const numbers = [call.code.length, call.timeoutMs, call.memoryBytes, setup.fileBytes, setup.openFiles]
@@ -152,7 +161,7 @@ function launch(setup: LaneSetup, task: LaneTask, directory: string): ChildProce
       },
     },
   )
-  // Code may end before it has read its input, so EPIPE is no fault.
+  // The code may end before it has read its input, so EPIPE is not a failure.
   const control = launcher.stdio[3] as Writable | undefined
   for (const stream of [launcher.stdin, control]) stream?.on('error', () => undefined)
   control?.write(call.code)
@@ -160,7 +169,10 @@ function launch(setup: LaneSetup, task: LaneTask, directory: string): ChildProce
   return launcher
 }
 
-/** Captures the first bytes of a stream and counts all. It reads to the end, so that the writer never blocks. */
+/**
+ * Captures the first `most` bytes of a stream and counts all bytes. It reads to the end, so that the writer never
+ * blocks.
+ */
 function capture(stream: Readable, most: number) {
   const kept: Buffer[] = []
   let keptBytes = 0
@@ -170,7 +182,7 @@ function capture(stream: Readable, most: number) {
     total += chunk.length
     const room = most - keptBytes
     if (room <= 0) return
-    const head = Buffer.from(chunk.subarray(0, room)) // a copy: the chunk may be part of a large buffer
+    const head = Buffer.from(chunk.subarray(0, room)) // copied, since the chunk may be part of a large buffer
     kept.push(head)
     keptBytes += head.length
   })
@@ -179,7 +191,7 @@ function capture(stream: Readable, most: number) {
 
 type Report = Pick<Ended, 'status' | 'exitCode' | 'signal' | 'wallMs' | 'cpuMs' | 'maxRssBytes'>
 
-/** Reads the launcher's report; launcher.py describes its lines. */
+/** Reads the launcher's report and returns its result so far; launcher.py describes the report's lines. */
 function readReport(stream: Readable, onLine: (line: string) => void): { done?: Report; failed?: string } {
   const report: { done?: Report; failed?: string } = {}
   let text = ''

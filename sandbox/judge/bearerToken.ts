@@ -1,7 +1,7 @@
 /**
  * Checks bearer tokens. A judge's token is read from a file, once.
  *
- * in   a token or a file; an Authorization header      out  true where the request carries the token
+ * in   a token or a file; an Authorization header      out  true if the request carries the token
  * Invariant: the token appears in no message, and the comparison takes the same time for every header.
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
@@ -12,7 +12,10 @@ export type TokenCheck = (authorization: string | undefined) => boolean
 
 const digest = (text: string) => createHash('sha256').update(text).digest()
 
-/** @throws SandboxError judge.bad_token where the file cannot be read or holds no token */
+/**
+ * Reads a token from a file and returns its check. @throws SandboxError judge.bad_token if the file cannot be read or
+ * has no token
+ */
 export function tokenCheck(file: string): TokenCheck {
   let token: string
   try {
@@ -21,7 +24,7 @@ export function tokenCheck(file: string): TokenCheck {
     throw badToken(`the token file ${file} could not be read: ${(cause as Error).message}`, cause)
   }
   if (token === '') throw badToken(`the token file ${file} is empty`)
-  // RFC 6750 §2.1: characters allowed after "Bearer ".
+  // Characters that RFC 6750 §2.1 allows after "Bearer ".
   if (!/^[A-Za-z0-9\-._~+/]+=*$/.test(token)) {
     throw badToken(`the token file ${file} must hold one token: letters, digits, -._~+/ and = at its end`)
   }

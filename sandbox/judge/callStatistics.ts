@@ -1,7 +1,8 @@
 /**
  * Statistics of a judge's calls: counts and waits for `/status`, the rate for `Retry-After`.
  *
- * in   the outcome and the wait of each call      out  counts, quantiles of the last 4096 waits, seconds to work off a queue
+ * in   the outcome and the wait of each call
+ * out  counts, quantiles of the last 4096 waits, estimated seconds until a queue is empty
  */
 const KEPT = 4096
 const RATE_WINDOW_MS = 5000
@@ -26,7 +27,7 @@ export class CallStatistics {
     this.counts[fate] += calls
   }
 
-  /** Records how long a call had waited before it began. */
+  /** Records how many milliseconds a call had waited before it began. */
   waited(ms: number): void {
     this.#waits[this.#begun++ % KEPT] = ms
   }
@@ -42,14 +43,14 @@ export class CallStatistics {
     }
   }
 
-  /** Estimated seconds to work off so many calls, from 1 to 60. */
+  /** Returns the estimated seconds until this many calls have ended, from 1 to 60. */
   secondsFor(calls: number): number {
     const { since, ended } = this.#window
     const rate = this.#perSecond || (1000 * ended) / Math.max(1, performance.now() - since)
     return rate === 0 ? 5 : Math.min(60, Math.max(1, Math.ceil(calls / rate)))
   }
 
-  /** Quantile of the last calls' waits, ms; 0 before the first. */
+  /** Returns a quantile of the last calls' waits in ms; 0 before the first call. */
   waitMs(quantile: number): number {
     const sorted = this.#waits.slice(0, Math.min(this.#begun, KEPT)).sort()
     return sorted[Math.floor(quantile * (sorted.length - 1))] ?? 0

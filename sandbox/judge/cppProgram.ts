@@ -2,8 +2,8 @@
  * C++ in the sandbox: one call, whose Python code is a launcher that compiles the program, runs it and exits as it did.
  *
  * in   C++ source, limits      out  the launcher's Python; from a result, the outcome of the program
- * Invariant: the launcher writes its header to stderr before the program starts, and the exit code is the launcher's, so
- * the program can forge neither. It decides only how it ends itself.
+ * Invariant: the launcher writes its header to stderr before the program starts, and the exit code is the launcher's,
+ * so the program can forge neither. The program decides only how it ends itself.
  */
 import { CALL_BOUNDS } from '../limits'
 import type { RunRequest, RunResult } from '../sandbox'
@@ -11,29 +11,32 @@ import type { RunRequest, RunResult } from '../sandbox'
 export interface CppLimits {
   readonly runMs: number
   readonly compileMs: number
-  /** Memory of the program. The compiler gets more. */
+  /** Memory limit of the program, MiB. The compiler gets more. */
   readonly memoryMb: number
   readonly maxOutputBytes: number
 }
 
 export interface CppOutcome {
-  /** unavailable: the machine has no compiler, or the sandbox's level allows no processes. */
+  /** Outcome of the program. unavailable: the machine has no compiler, or the sandbox's level allows no processes. */
   readonly kind: 'ok' | 'error' | 'timeout' | 'not-compiled' | 'unavailable'
   readonly stderr: Uint8Array
   readonly stderrBytes: number
-  /** Time of the program alone; 0 where it did not run. */
+  /** Milliseconds that the program alone ran; 0 if it did not run. */
   readonly runMs: number
 }
 
-/** `cc1plus` with <bits/stdc++.h> and -O2 takes 0.5 GB of address space. */
+/** Memory limit of a call: `cc1plus` with <bits/stdc++.h> and -O2 takes 0.5 GB of address space. */
 const COMPILER_MEMORY_MB = 2048
-/** Processes: the driver, the compiler, the assembler, the linker, and those that the program may start. */
+/** Process limit of a call: the driver, the compiler, the assembler, the linker, and the program's own processes. */
 const PROCESSES = 64
-/** The launcher enforces the program's deadline; the sandbox's, this much later, is for a launcher that fails to. */
+/**
+ * Milliseconds between the program's deadline, which the launcher enforces, and the sandbox's, in case the launcher
+ * fails.
+ */
 const SLACK_MS = 1000
 const EXIT = { ok: 0, error: 1, timeout: 2, notCompiled: 3, unavailable: 4 } as const
 
-// With `os.posix_spawn` and `sigtimedwait`, since subprocess polls, and waits up to 50 ms too long.
+// The launcher uses `os.posix_spawn` and `sigtimedwait`, since subprocess polls, and waits up to 50 ms too long.
 const LAUNCHER = `
 def launch(source, run_seconds, compile_seconds, memory_bytes):
     import os, resource, shutil, signal, sys, time
@@ -115,7 +118,7 @@ def launch(source, run_seconds, compile_seconds, memory_bytes):
 
 `
 
-/** The call that compiles and runs `source`. */
+/** Returns the sandbox request that compiles and runs `source`. */
 export function cppRequest(id: string, source: string, stdin: string, limits: CppLimits): RunRequest {
   const { runMs, compileMs, memoryMb, maxOutputBytes } = limits
   // JSON.stringify escapes no character outside the basic plane, so its result is also a Python string.
@@ -131,7 +134,7 @@ export function cppRequest(id: string, source: string, stdin: string, limits: Cp
   }
 }
 
-/** The outcome of the program, from a result that is not `rejected`. */
+/** Returns the outcome of the program, from a result whose status is not `rejected`. */
 export function cppOutcome(result: RunResult): CppOutcome {
   const end = result.stderr.indexOf(10) + 1
   const compileMs = Number(

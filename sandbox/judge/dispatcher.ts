@@ -1,5 +1,5 @@
 /**
- * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and never more than the sandbox takes.
+ * Dispatcher: passes the submissions of many clients to one sandbox, fairly, and never more than the sandbox accepts.
  *
  * in   requests with one or many submissions, each with its client and its longest wait      out  their verdicts
  * Invariant: every submission of an admitted request gets exactly one verdict, unless its client disconnects. Clients
@@ -15,29 +15,29 @@ import type { BadSubmission, Submission } from './submission'
 import { notRun, type Verdict, verdictOf } from './verdict'
 
 export interface DispatcherLimits {
-  /** Deadline of one run. The compilation of a C++ program has `compileMs` in addition. */
+  /** Deadline of one run, ms. A C++ program has `compileMs` for its compilation in addition. */
   readonly timeoutMs: number
   readonly compileMs: number
   readonly memoryMb: number
   readonly cppMemoryMb: number
   readonly maxOutputChars: number
-  /** Submissions of all clients that may wait. */
+  /** Upper bound on the waiting submissions of all clients. */
   readonly maxQueuedCalls: number
-  /** Submissions of one address that may wait, so that no address can fill the queue. */
+  /** Upper bound on the waiting submissions of one address, so that no address can fill the queue. */
   readonly maxClientCalls: number
 }
 
-/** Sender of a request. Turns go by address, then by connection. */
+/** Sender of a request. Clients take turns by address, then by connection. */
 export interface Client {
   readonly address: string
   readonly connection: object
 }
 
-/** The sandbox has ended a call that began in time at most this long after its deadline. */
+/** Milliseconds after its deadline within which the sandbox has ended every call that began in time. */
 const LATE_MS = 2000
-/** Calls that the sandbox has beyond its lanes. A larger number makes a new client wait longer. */
+/** Upper bound on the calls that wait inside the sandbox. A larger number makes a new client wait longer. */
 const AHEAD = 16
-/** Captured bytes of a stream: they must hold the tail of stderr, and all of stdout, which is compared as a whole. */
+/** Bytes captured of each stream: enough for the end of stderr, and for all of stdout, which is compared as a whole. */
 const CAPTURED_BYTES = 16 * DEFAULT_MAX_OUTPUT_BYTES
 
 export class Dispatcher {
@@ -54,12 +54,15 @@ export class Dispatcher {
     private readonly limits: DispatcherLimits,
   ) {}
 
-  /** Number of submissions that wait, and that the sandbox has. */
+  /** Number of submissions that wait here, and number that were passed to the sandbox and have not ended. */
   get load(): { readonly waiting: number; readonly running: number } {
     return { waiting: this.#waiting, running: this.#running }
   }
 
-  /** The bound that `calls` more would exceed: this client's, or that of all clients together. */
+  /**
+   * Returns whose bound on waiting submissions `calls` more would exceed: the client's or the whole server's; undefined
+   * if neither.
+   */
   overLimit(client: Client, calls: number): 'client' | 'server' | undefined {
     if (this.#waiting + calls > this.limits.maxQueuedCalls) return 'server'
     const waiting = this.#addresses.get(client.address)?.waiting ?? 0
@@ -68,8 +71,9 @@ export class Dispatcher {
 
   /**
    * Resolves with the verdicts, in the items' order. A submission that still waits after `waitMs` is answered
-   * `queue_timeout`; one that the sandbox has by then gets the time that it would need if it had just begun.
-   * @param signal aborted when the client disconnects: waiting calls are dropped, running ones ended; then this never resolves
+   * `queue_timeout`; a submission that the sandbox has by then gets the time that it would need if it had just begun.
+   * @param signal aborted when the client disconnects: waiting calls are dropped, running ones ended; then this never
+   * resolves
    */
   judge(
     client: Client,
@@ -107,7 +111,10 @@ export class Dispatcher {
     for (const job of this.#jobs) this.statistics.count('internalErrors', job.end(why))
   }
 
-  /** Answers the waiting calls; calls that the sandbox has are given up once their own deadline would have passed too. */
+  /**
+   * Answers a job's waiting calls `queue_timeout`. Its calls in the sandbox are given up once their own deadline would
+   * have passed too.
+   */
   #expire(job: RequestJob, waitMs: number): void {
     this.statistics.count('queueTimeouts', job.expire(waitMs))
     const { timeoutMs, compileMs } = this.limits
@@ -135,7 +142,10 @@ export class Dispatcher {
     this.#waitingCalls.add(turns)
   }
 
-  /** Sends the sandbox a few more calls than it has lanes, so that a free lane has its next call at once. */
+  /**
+   * Passes waiting calls to the sandbox: a few more than it runs at once, so that a free worker slot has its next call
+   * at once.
+   */
   #dispatch(): void {
     const { lanes } = this.sandbox
     while (this.#running < lanes + Math.min(lanes, AHEAD)) {

@@ -2,9 +2,9 @@
  * Code Judge's HTTP API over a sandbox (0xWJ/code-judge, app/main.py): routes, tokens, bodies and refusals. The
  * dispatcher runs the submissions.
  *
- * in   GET /ping /status, POST /run /judge with /batch and /long-batch      out  their answers; 422 as FastAPI has it
- * Invariant: every request is answered. Bodies are bounded in bytes and waiting submissions in number, over all requests;
- * a request above a bound is refused at once with 429 or 503 and Retry-After.
+ * in   GET /ping /status, POST /run /judge with /batch and /long-batch      out  their answers; 422 in FastAPI's form
+ * Invariant: every request is answered. Bodies are bounded in bytes and waiting submissions in number, over all
+ * requests; a request above a bound is refused at once with 429 or 503 and Retry-After.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { escapedText } from '../escapedText'
@@ -16,15 +16,15 @@ import { batchOf, type Fault, submissionCount, submissionOf } from './submission
 import { type Verdict, withoutStreams } from './verdict'
 
 export interface JudgeLimits extends DispatcherLimits, BodyLimits {
-  /** Longest wait for a lane of a submission to /run, /judge or /batch. */
+  /** Longest wait for a worker slot of a submission to /run, /judge or /batch, ms. */
   readonly queueWaitMs: number
-  /** The same for /long-batch. */
+  /** Longest wait for a worker slot of a submission to /long-batch, ms. */
   readonly longQueueWaitMs: number
-  /** Bytes of all bodies that are being read, run or answered. */
+  /** Upper bound on the bytes of all bodies that are being read, run or answered. */
   readonly maxHeldBytes: number
 }
 
-/** Connections of clients that do not read their answer are closed after this time. */
+/** Milliseconds after which the connection of a client that does not read its answer is closed. */
 const STALLED_MS = 60_000
 
 interface Reply {
@@ -38,7 +38,7 @@ type Handler = (context: Context) => Promise<Reply> | Reply
 interface Context {
   readonly request: IncomingMessage
   readonly gone: AbortSignal
-  /** Counts bytes that return to the budget once the answer is sent. */
+  /** Counts bytes of a body as held; they return to the budget once the answer is sent. */
   hold(bytes: number): void
 }
 
@@ -71,7 +71,7 @@ export class JudgeApi {
     }
   }
 
-  /** Resolves once no request is open. */
+  /** Promise that resolves once no request is open. */
   get idle(): Promise<void> {
     return new Promise(resolve => {
       if (this.#requests === 0) resolve()
@@ -79,7 +79,7 @@ export class JudgeApi {
     })
   }
 
-  /** Refuses new requests. */
+  /** Refuses new requests from now on. */
   drain(): void {
     this.#draining = true
   }
@@ -149,16 +149,16 @@ export class JudgeApi {
     const client = clientOf(context.request)
     const count = submissionCount(body.value)
     const tooMany = this.#refusal(client, count)
-    if (tooMany) return tooMany // before checking any of them
+    if (tooMany) return tooMany // refused before any submission is checked
     const batch = await batchOf(body.value)
     if (!('items' in batch)) return unprocessable(batch)
-    const refused = this.#refusal(client, count) // other requests may have been admitted meanwhile
+    const refused = this.#refusal(client, count) // checked again: other requests may have been admitted meanwhile
     if (refused) return refused
     const verdicts = await this.#dispatcher.judge(client, batch.items, waitMs, context.gone)
     return { status: 200, body: { sub_id: batch.subId, results: verdicts.map(shown) } }
   }
 
-  /** Reads and parses the body; or the answer that refuses it. */
+  /** Reads and parses a request's body. Returns its value, or the reply that refuses it. */
   async #json({ request, hold }: Context): Promise<Reply | { readonly value: unknown }> {
     const { maxBodyBytes, bodyWaitMs } = this.limits
     const { bytes, taken, refused } = await readBody(request, this.limits, this.#budget)
@@ -176,7 +176,7 @@ export class JudgeApi {
       return { value: JSON.parse(text) }
     } catch (error) {
       const message = (error as Error).message
-      // V8 gives the position of some errors, and the surrounding text of others.
+      // For some errors V8 gives the position, for others the surrounding text.
       const at = /at position (\d+)/.exec(message)?.[1] ?? (/end of JSON/.test(message) ? text.length : undefined)
       const loc = at === undefined ? ['body'] : ['body', Number(at)]
       const fault = { type: 'json_invalid', loc, msg: 'JSON decode error', input: {} }
@@ -200,7 +200,7 @@ export class JudgeApi {
     return detail(status, `${why}; try again in ${seconds} s`, { 'retry-after': String(seconds) })
   }
 
-  /** The fields `queue` and `num_workers` are Code Judge's. */
+  /** Returns the body of /status. The fields `queue` and `num_workers` are Code Judge's. */
   #status(): unknown {
     const { waiting, running } = this.#dispatcher.load
     const { counts } = this.#dispatcher.statistics
@@ -234,12 +234,12 @@ export class JudgeApi {
       ...close,
       ...headers,
     })
-    request.socket.setTimeout(STALLED_MS) // the server destroys the socket then; once the answer is sent, keep-alive sets its own timeout
+    request.socket.setTimeout(STALLED_MS) // then the server destroys the socket; after the answer, keep-alive sets its own
     response.end(bytes)
   }
 }
 
-/** An error answer in FastAPI's form. */
+/** Returns an error reply in FastAPI's form. */
 function detail(status: number, text: string, headers: Reply['headers'] = {}): Reply {
   return { status, body: { detail: text }, headers }
 }

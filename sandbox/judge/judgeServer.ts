@@ -2,8 +2,8 @@
  * The judge: an HTTP server of Code Judge's API over a sandbox. This file opens and closes it.
  *
  * in   a sandbox, an address, bounds        out  a judge that listens until it is closed
- * Invariant: without a token it listens on loopback only. When it closes, open requests are answered, and it does not
- * wait for a client that does not read its answer.
+ * Invariant: without a token the judge listens on loopback only. When it closes, open requests are answered, and it
+ * does not wait for a client that does not read its answer.
  */
 import { constants } from 'node:buffer'
 import { createServer, type Server } from 'node:http'
@@ -17,9 +17,9 @@ import { tokenCheck } from './bearerToken'
 import { JudgeApi, type JudgeLimits } from './judgeApi'
 
 export interface JudgeOptions extends Partial<JudgeLimits> {
-  /** Port; 0 takes a free one. Default 8088. */
+  /** Port to listen on; 0 chooses a free port. Default 8088. */
   readonly port?: number
-  /** Address. Default 127.0.0.1. Any other than loopback needs a token. */
+  /** Address to listen on. Default 127.0.0.1. Any address other than loopback needs a token. */
   readonly host?: string
   /** File with the bearer token that requests must carry. */
   readonly tokenFile?: string
@@ -29,13 +29,13 @@ type Settings = Required<Omit<JudgeOptions, 'tokenFile'>>
 
 export interface Judge {
   readonly url: string
-  /** Refuses new requests and answers open ones; after `drainMs` it ends those that are left, and closes. */
+  /** Refuses new requests and answers open ones; after `drainMs` it ends the remaining submissions, and closes. */
   close(drainMs?: number): Promise<void>
 }
 
 /**
- * Defaults: Code Judge's own where it has one (app/config.py): 10 s a run, 256 + 128 MB, 1000 characters. It gives up a
- * call after 19 s in all, of which a run may take 10 s, so 9 s are left to wait.
+ * Default options: Code Judge's own where it has one (app/config.py): 10 s a run, 256 + 128 MB, 1000 characters. Code
+ * Judge gives up a call after 19 s in all, of which a run may take 10 s, so 9 s are left to wait.
  */
 export const JUDGE_DEFAULTS = {
   port: 8088,
@@ -74,11 +74,18 @@ export const JUDGE_BOUNDS = {
   maxClientCalls: [1, MAX_CALLS],
 } as const satisfies Readonly<Record<keyof Omit<Settings, 'host'>, Bounds>>
 
-/** A burst of clients connects at once; with Node's default of 511 the rest would have to retry. */
+/**
+ * Upper bound on connections that wait to be accepted. A burst of clients connects at once; Node's default of 511 would
+ * make some retry.
+ */
 const BACKLOG = 4096
-/** Longer than clients keep idle connections, so that no client sends a request into a closing one. */
+/**
+ * Milliseconds that an idle connection is kept open: longer than clients keep theirs, so that no client sends a request
+ * into a closing one.
+ */
 const KEEP_ALIVE_MS = 75_000
 /**
+ * Opens a judge.
  * @throws SandboxError judge.bad_option, judge.unsafe_bind, judge.bad_token, judge.cannot_listen
  */
 export async function openJudge(sandbox: Sandbox, options: JudgeOptions = {}): Promise<Judge> {
@@ -119,7 +126,7 @@ async function close(server: Server, api: JudgeApi, drainMs: number): Promise<vo
   await api.idle
   clearTimeout(late)
   server.closeIdleConnections()
-  const stalled = setTimeout(() => server.closeAllConnections(), 1000) // whoever does not take its answer now
+  const stalled = setTimeout(() => server.closeAllConnections(), 1000) // clients that do not read their answer
   await closed
   clearTimeout(stalled)
 }

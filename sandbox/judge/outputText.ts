@@ -6,24 +6,24 @@
  */
 const MAX_UTF8 = 4
 
-/** The first `chars` characters, as Code Judge keeps them of stdout. */
+/** Returns the first `chars` characters of a stream, as Code Judge keeps them of stdout. */
 export function headText(bytes: Uint8Array, chars: number): string {
   const text = decoded(bytes.subarray(0, MAX_UTF8 * chars))
-  // A text has at most as many characters as UTF-16 units.
+  // A text never has more characters than UTF-16 units, so a short text needs no counting.
   return text.length <= chars ? text : [...text].slice(0, chars).join('')
 }
 
-/** The last `chars` characters, for stderr: a traceback ends with the error. */
+/** Returns the last `chars` characters of a stream, for stderr: a traceback ends with the error. */
 export function tailText(bytes: Uint8Array, chars: number): string {
   if (chars === 0) return ''
   let start = Math.max(0, bytes.length - MAX_UTF8 * chars)
-  // A character that begins before the window is left out, up to its last byte.
+  // Leaves out a character that begins before the window, up to its last byte.
   for (let skipped = 0; start > 0 && skipped < MAX_UTF8 - 1 && isContinuation(bytes[start]!); skipped++) start++
   const text = decoded(bytes.subarray(start))
   return text.length <= chars ? text : [...text].slice(-chars).join('')
 }
 
-/** All bytes as text. */
+/** Returns all bytes as text. */
 export function decoded(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('utf8')
 }

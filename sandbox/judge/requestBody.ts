@@ -2,12 +2,12 @@
  * Reads the body of a request into memory, within a byte budget that all requests share.
  *
  * in   a request      out  its bytes, or the HTTP status that refuses it
- * Invariant: bodies in memory take at most the budget. Only received bytes count, not an announced length, and a body
- * that stops arriving is refused, so that an idle client cannot hold the budget.
+ * Invariant: bodies in memory take at most the budget. Only received bytes count, not an announced length. A body that
+ * stops arriving is refused, so that an idle client cannot hold the budget.
  */
 import type { IncomingMessage } from 'node:http'
 
-/** Bytes that may be held at once. */
+/** Budget of bytes that may be held in memory at once. */
 export class ByteBudget {
   #held = 0
 
@@ -17,7 +17,7 @@ export class ByteBudget {
     return this.#held
   }
 
-  /** Takes bytes from the budget. False where they do not fit. */
+  /** Takes bytes from the budget. Returns false, and takes none, if they do not fit. */
   take(bytes: number): boolean {
     if (this.#held + bytes > this.most) return false
     this.#held += bytes
@@ -31,9 +31,12 @@ export class ByteBudget {
 
 export interface BodyRead {
   readonly bytes: Buffer
-  /** Bytes taken from the budget. The caller gives them back, also for a refused body. */
+  /** Number of bytes taken from the budget. The caller gives them back, also for a refused body. */
   readonly taken: number
-  /** 413: this body is too long. 503: the budget is used up. 408: it arrives too slowly. 400: it ended too early. */
+  /**
+   * HTTP status of a refusal. 413: this body is too long. 503: the budget is used up. 408: the body arrives too slowly.
+   * 400: it ended too early.
+   */
   readonly refused?: BodyRefusal
 }
 
@@ -41,12 +44,15 @@ export type BodyRefusal = 400 | 408 | 413 | 503
 
 export interface BodyLimits {
   readonly maxBodyBytes: number
-  /** A body of which less than 64 KiB arrive in this time, and not its end, is refused. */
+  /** Period in ms in which at least 64 KiB of a body, or its end, must arrive; otherwise the body is refused. */
   readonly bodyWaitMs: number
 }
 
 const LEAST_BYTES = 65_536
-/** The rest of a refused body is read and discarded, so that its sender reads the answer. A body this many times too long is cut. */
+/**
+ * Multiple of maxBodyBytes up to which a refused body is read and discarded, so that its sender reads the answer.
+ * Beyond it the connection is closed.
+ */
 const PATIENCE = 8
 
 export function readBody(request: IncomingMessage, limits: BodyLimits, budget: ByteBudget): Promise<BodyRead> {
@@ -67,7 +73,7 @@ export function readBody(request: IncomingMessage, limits: BodyLimits, budget: B
       if (!request.complete && !refused && length - before < LEAST_BYTES) refuse(408)
       before = length
     }
-    // setImmediate: bytes that arrived while this process was busy are read first.
+    // setImmediate lets this process first read bytes that arrived while it was busy.
     const watch = setInterval(() => setImmediate(look), bodyWaitMs)
     if (Number(request.headers['content-length'] ?? 0) > maxBodyBytes) refuse(413)
     request.on('data', (chunk: Buffer) => {
@@ -85,7 +91,7 @@ export function readBody(request: IncomingMessage, limits: BodyLimits, budget: B
       clearInterval(watch)
       if (!refused) resolve({ bytes: Buffer.concat(chunks), taken })
     })
-    request.once('close', () => refused || refuse(400)) // without an end: the client disconnected
-    request.on('error', () => undefined) // 'close' follows
+    request.once('close', () => refused || refuse(400)) // closed before 'end': the client disconnected
+    request.on('error', () => undefined) // handled by 'close', which follows an error
   })
 }

@@ -1,7 +1,8 @@
 /**
  * RequestJob: the submissions of one request on their way through the dispatcher.
  *
- * in   submissions, verdicts in any order, the end of the wait      out  calls in order; all verdicts, once the last is there
+ * in   submissions, verdicts in any order, the end of the wait      out  calls in order; all verdicts, once the last
+ * has arrived
  * Invariant: a submission gets one verdict; later ones are ignored. After `drop` nothing is answered.
  */
 import { setMaxListeners } from 'node:events'
@@ -9,7 +10,7 @@ import type { Source } from './roundRobin'
 import type { BadSubmission, Submission } from './submission'
 import { invalid, notRun, type Verdict } from './verdict'
 
-/** One submission that can run. */
+/** Call for one submission that can run: the submission's index in its job. */
 export interface Call {
   readonly job: RequestJob
   readonly index: number
@@ -25,7 +26,7 @@ export class RequestJob implements Source<Call> {
   readonly #controller = new AbortController()
   readonly #began = performance.now()
   readonly #verdicts: Verdict[]
-  /** Indices of submissions that can run, and how many of them were taken. */
+  /** Indices of submissions that can run. The first `#taken` of them were passed on. */
   readonly #runnable: number[] = []
   #taken = 0
   #open: number
@@ -41,7 +42,7 @@ export class RequestJob implements Source<Call> {
     this.#open = items.length
   }
 
-  /** Answers the submissions that cannot run; the others wait from now on. */
+  /** Answers the submissions that cannot run, and makes the others available to `take`. */
   open(): void {
     for (const [index, item] of this.items.entries()) if (!cannotRun(item)) this.#runnable.push(index)
     this.events.onWaiting(this.#runnable.length)
@@ -80,14 +81,14 @@ export class RequestJob implements Source<Call> {
     this.events.onAnswered(this.#verdicts)
   }
 
-  /** Answers the waiting calls. Returns their number. */
+  /** Answers the waiting calls `queue_timeout`. Returns their number. */
   expire(waitMs: number): number {
     const waiting = this.#takeWaiting()
     for (const index of waiting) this.#fail(index, 'queue_timeout', waited(waitMs))
     return waiting.length
   }
 
-  /** Answers and ends the calls that were taken and have not ended. Returns their number. */
+  /** Ends the calls that were taken and have not ended, and answers them `queue_timeout`. Returns their number. */
   giveUp(waitMs: number): number {
     const open = this.#open
     for (const index of this.items.keys()) this.#fail(index, 'queue_timeout', waited(waitMs))
@@ -95,7 +96,7 @@ export class RequestJob implements Source<Call> {
     return open
   }
 
-  /** Answers and ends all waiting and running calls. Returns their number. */
+  /** Ends all waiting and running calls, and answers them `internal_error`. Returns their number. */
   end(why: string): number {
     const open = this.#open
     this.#takeWaiting()
@@ -104,7 +105,7 @@ export class RequestJob implements Source<Call> {
     return open
   }
 
-  /** Drops the waiting calls and ends the running ones. Returns their number. */
+  /** Drops the waiting calls and ends the running ones, without an answer. Returns their number. */
   drop(): number {
     if (this.isDone) return 0
     this.#dropped = true
@@ -129,7 +130,7 @@ export class RequestJob implements Source<Call> {
 
 const waited = (ms: number) => `no lane was free within ${ms} ms: send fewer submissions at once, or use /long-batch`
 
-/** The verdict on a submission that cannot run; undefined for one that can. */
+/** Returns the verdict on a submission that cannot run; undefined for one that can. */
 function cannotRun(item: Submission | BadSubmission): Verdict | undefined {
   if ('faults' in item) return invalid(item)
   if (item.type !== 'math') return undefined

@@ -2,12 +2,12 @@
  * RoundRobin: takes one item from each of many sources in turn, so that a flood from one does not delay the others.
  *
  * in   sources, added when they have an item      out  the item of the next source in turn
- * Invariant: a round takes one item from every source that has one. A source added during a round comes next or next but
- * one; such sources get at most every second turn, so that the round ends however many are added. A RoundRobin is itself
- * a source, so they nest: addresses, their connections, those connections' requests.
+ * Invariant: a round takes one item from every source that has one. A source added during a round comes next or next
+ * but one; such sources get at most every second turn, so that the round ends however many are added. A RoundRobin is
+ * itself a source, so they nest: addresses, their connections, those connections' requests.
  */
 export interface Source<T> {
-  /** The next item, or undefined where there is none now. */
+  /** Returns the source's next item; undefined if it has none now. */
   take(): T | undefined
 }
 
@@ -15,12 +15,12 @@ export class RoundRobin<T> implements Source<T> {
   readonly #listed = new Set<Source<T>>()
   /** Sources added during this round. */
   #fresh = new Fifo<Source<T>>()
-  /** Sources whose turn is still to come in this round, and sources that had it. */
+  /** Sources whose turn is still to come in this round; `#served` holds the sources whose turn is over. */
   #current = new Fifo<Source<T>>()
   #served = new Fifo<Source<T>>()
   #freshIsNext = false
 
-  /** Adds a source that may have an item. Adding one twice changes nothing. */
+  /** Adds a source that may have an item. Adding a source twice changes nothing. */
   add(source: Source<T>): void {
     if (this.#listed.has(source)) return
     this.#listed.add(source)
@@ -42,7 +42,7 @@ export class RoundRobin<T> implements Source<T> {
 
   #next(): Source<T> | undefined {
     if (this.#current.isEmpty) {
-      // A new round: sources added during the last one come first.
+      // A new round begins: sources added during the last round come first.
       const served = this.#served
       this.#served = new Fifo()
       this.#current = this.#fresh
@@ -53,7 +53,7 @@ export class RoundRobin<T> implements Source<T> {
   }
 }
 
-/** A queue that never moves its items. It lives for one round, so places of taken items need not be freed. */
+/** Queue that never moves its items. It lives for one round, so the slots of taken items need not be freed. */
 class Fifo<T> {
   #items: (T | undefined)[] = []
   #head = 0

@@ -2,8 +2,8 @@
  * Checks submissions in the form of Code Judge's API (0xWJ/code-judge, app/model.py).
  *
  * in   parsed JSON      out  the submission, or its faults in pydantic's form (as in FastAPI's 422)
- * Invariant: a batch is refused as a whole only where it is not a batch; a bad item is answered alone. The faults of a body
- * are bounded in number and size, and checking a long batch yields to other requests.
+ * Invariant: a batch is refused as a whole only if it does not have the form of a batch; a bad item is answered alone.
+ * The faults of a body are bounded in number and size, and checking a long batch yields to other requests.
  */
 import { randomUUID } from 'node:crypto'
 import { setImmediate as nextTurn } from 'node:timers/promises'
@@ -11,7 +11,7 @@ import { z } from 'zod'
 import { notUnicode } from '../escapedText'
 import { CALL_BOUNDS, MAX_CODE_BYTES } from '../limits'
 
-/** One of FastAPI's `detail` entries. */
+/** One entry of FastAPI's `detail`: a fault of the body. */
 export interface Fault {
   readonly type: string
   readonly loc: readonly (string | number)[]
@@ -28,7 +28,7 @@ export interface Submission {
   readonly expectedOutput: string | undefined
 }
 
-/** A submission with faults: it cannot run. */
+/** Submission that cannot run because it has faults. */
 export interface BadSubmission {
   readonly subId: string
   readonly faults: readonly Fault[]
@@ -39,15 +39,15 @@ export interface Batch {
   readonly items: readonly (Submission | BadSubmission)[]
 }
 
-/** Characters of a bad value that an answer repeats. */
+/** Upper bound on the characters of a bad value that an answer repeats. */
 const ECHO_CHARS = 200
-/** Faults reported for one submission. */
+/** Upper bound on the faults reported for one submission. */
 const MAX_FAULTS = 16
-/** Faults reported for its `options`, so that those of other fields have room. */
+/** Upper bound on the faults reported for a submission's `options`, so that faults of other fields have room. */
 const MAX_OPTION_FAULTS = 10
-/** Faults reported for a batch. After them each bad item gets one fault, without its value. */
+/** Upper bound on the faults reported for a batch. After them each bad item gets one fault, without its value. */
 const MAX_BATCH_FAULTS = 4096
-/** Items checked in one turn of the event loop. */
+/** Number of items checked in one turn of the event loop. */
 const ITEMS_A_TURN = 256
 
 // A JSON string may hold half of a surrogate pair, and a body may hold bytes that are not UTF-8 (see escapedText.ts).
@@ -56,7 +56,7 @@ const atMost = (what: string, most: number) =>
   text.refine(value => 3 * value.length <= most || Buffer.byteLength(value) <= most, {
     params: { fault: 'string_too_long', what, most },
   })
-// z.record would collect a fault for each key.
+// A check by hand, since z.record would collect a fault for each key.
 const options = z.unknown().superRefine((value, context) => {
   if (value === undefined || value === null) return
   if (typeof value !== 'object' || Array.isArray(value)) {
@@ -77,7 +77,7 @@ const submission = z.object({
   options: options.optional(),
   solution: atMost('Code', MAX_CODE_BYTES),
   input: text.nullish(),
-  // At most as long as the output that it is compared with can be.
+  // The expected output may be at most as long as the captured output that it is compared with.
   expected_output: atMost('Expected output', CALL_BOUNDS.maxOutputBytes[1]).nullish(),
 })
 const batch = z.object({
@@ -98,13 +98,13 @@ export function submissionOf(
   return { subId: sub_id || randomUUID(), type, solution, input: input ?? '', expectedOutput }
 }
 
-/** Number of submissions in a body, without checking any. */
+/** Returns the number of submissions in a body, without checking any. */
 export function submissionCount(value: unknown): number {
   const submissions = (value as { readonly submissions?: unknown } | null)?.submissions
   return Array.isArray(submissions) ? submissions.length : 0
 }
 
-/** Checks a batch: its items, or the faults where the body is not a batch. */
+/** Checks a batch. Returns its items, or the faults if the body does not have the form of a batch. */
 export async function batchOf(value: unknown): Promise<Batch | readonly Fault[]> {
   const parsed = batch.safeParse(value)
   if (!parsed.success) return faultsOf(parsed.error, value, ['body'], MAX_FAULTS)
@@ -120,7 +120,7 @@ export async function batchOf(value: unknown): Promise<Batch | readonly Fault[]>
   return { subId: sub_id || randomUUID(), items }
 }
 
-/** A fault as a readable line: `submissions.1.solution: Field required`. */
+/** Formats a fault as a readable line: `submissions.1.solution: Field required`. */
 export function faultLine({ loc, msg }: Fault): string {
   return `${loc.slice(1).join('.') || 'body'}: ${msg}`
 }
@@ -130,7 +130,7 @@ function idOf(value: unknown): string {
   return typeof id === 'string' && id !== '' && notUnicode(id) === undefined ? id : randomUUID()
 }
 
-/** @param most faults to report; 0: one, without its value */
+/** Converts zod's issues to faults. @param most upper bound on their number; 0: one fault, without its value */
 function faultsOf(error: z.ZodError, value: unknown, loc: Fault['loc'], most: number): Fault[] {
   return error.issues.slice(0, Math.max(1, most)).map(issue => {
     const path = issue.path.map(part => (typeof part === 'number' ? part : String(part)))
@@ -179,19 +179,19 @@ function named(issue: z.core.$ZodIssue, at: unknown): Pick<Fault, 'type' | 'msg'
   }
 }
 
-/** Repeats a bad value, shortened, unless it is long, deep or not Unicode: an answer must be small and valid itself. */
+/** Returns a bad value to repeat in an answer: shortened, valid Unicode; '…' if it is still long or deep. */
 function echo(value: unknown): unknown {
   let chars = 0
   const counted = (key: string, inner: unknown) => {
     const shown = typeof inner === 'string' ? shortened(inner) : inner
     chars += key.length + (typeof shown === 'string' ? shown.length : 4)
-    if (chars > 4 * ECHO_CHARS) throw new Error('long') // found without visiting all of it
+    if (chars > 4 * ECHO_CHARS) throw new Error('long') // stops at the bound, without visiting the whole value
     return shown
   }
   try {
     return JSON.parse(JSON.stringify(value, counted) ?? 'null')
   } catch {
-    return '…' // long, or nested too deeply to be printed
+    return '…' // the value is long, or nested too deeply to be printed
   }
 }
 

@@ -1,9 +1,9 @@
 /**
- * The verdict on a submission: converts the sandbox's result to Code Judge's.
+ * Verdict on a submission: converts the sandbox's result to Code Judge's form.
  *
  * in   a submission with its result, or the reason why it did not run      out  {sub_id, success, run_success, cost, …}
- * Invariant: the fields are Code Judge's, except for facts that it cannot express: `stdout_bytes` and `stderr_bytes` are
- * present where a stream was cut, `detail` where the submission had faults.
+ * Invariant: the fields are Code Judge's, except for facts that its form cannot express: `stdout_bytes` and
+ * `stderr_bytes` are present if a stream was cut, `detail` if the submission had faults.
  * Source: 0xWJ/code-judge app/model.py, app/judge.py.
  */
 import type { RunResult } from '../sandbox'
@@ -15,9 +15,9 @@ export type Reason = '' | 'worker_timeout' | 'queue_timeout' | 'internal_error' 
 
 export interface Verdict {
   readonly sub_id: string
-  /** The run succeeded and printed the expected output, where one was given. */
+  /** true: the run succeeded and printed the expected output, if one was given. */
   readonly success: boolean
-  /** The run ended with exit code 0. */
+  /** true: the run ended with exit code 0. */
   readonly run_success: boolean
   /** Seconds that the code ran; for a call that did not begin, seconds that it waited. */
   readonly cost: number
@@ -31,14 +31,14 @@ export interface Verdict {
 
 export interface VerdictLimits {
   readonly timeoutMs: number
-  /** Characters of each stream in an answer. */
+  /** Upper bound on the characters of each stream in an answer. */
   readonly maxOutputChars: number
 }
 
-/** Verdict on a submission whose call has ended. */
+/** Returns the verdict on a submission whose call has ended. */
 export function verdictOf(submission: Submission, result: RunResult, limits: VerdictLimits): Verdict {
   if (result.status === 'rejected') {
-    // A level may not allow the processes that C++ needs, which is not the submission's fault.
+    // A sandbox's level may not allow the processes that C++ needs, which is not the submission's fault.
     const reason = submission.type === 'cpp' ? 'internal_error' : 'invalid_input'
     return notRun(submission.subId, reason, result.reason ?? 'the sandbox rejected the call', 0)
   }
@@ -56,7 +56,7 @@ export function verdictOf(submission: Submission, result: RunResult, limits: Ver
   return answered(submission, { ...result, ...outcome }, { ...ended, said: '' }, limits)
 }
 
-/** Verdict on a submission that did not run, with the reason on stderr. */
+/** Returns the verdict on a submission that did not run, with the reason on stderr. */
 export function notRun(subId: string, reason: Reason, why: string, waitedMs: number): Verdict {
   const nothing = { success: false, run_success: false, cost: waitedMs / 1000, stdout: '' }
   return { sub_id: subId, ...nothing, stderr: why.endsWith('\n') ? why : `${why}\n`, reason }
@@ -66,7 +66,7 @@ export function invalid({ subId, faults }: BadSubmission): Verdict {
   return { ...notRun(subId, 'invalid_input', faults.map(faultLine).join('\n'), 0), detail: faults }
 }
 
-/** The verdict as `/judge` answers it: without the streams. */
+/** Returns the verdict as `/judge` answers it: without the streams. */
 export function withoutStreams(verdict: Verdict): Omit<Verdict, 'stdout' | 'stderr'> {
   const { sub_id, success, run_success, cost, reason, detail } = verdict
   return { sub_id, success, run_success, cost, reason, ...(detail ? { detail } : {}) }
@@ -106,17 +106,17 @@ function said(stderr: Uint8Array, line: string): Uint8Array {
   return Buffer.concat([stderr, Buffer.from(open ? `\n${line}` : line)])
 }
 
-/** True where the text holds the whole stream: checked by length for one-byte characters, else by decoding. */
+/** Returns true if the text holds the whole stream: checked by length for one-byte characters, else by decoding. */
 function isWhole(text: string, bytes: Uint8Array, total: number): boolean {
   if (bytes.length !== total || total > 4 * text.length) return false
   return text.length === total || text === decoded(bytes)
 }
 
-/** Characters that Python's str.strip() removes: Unicode's white space, with U+0085 and the separators, without U+FEFF. */
+/** Characters that Python's str.strip() removes: Unicode's white space, U+0085 and the separators, but not U+FEFF. */
 const SPACES = new Set('\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000'.split(''))
 for (let code = 0x2000; code <= 0x200a; code++) SPACES.add(String.fromCharCode(code))
 
-/** A loop, since a regular expression that ends in `\s+$` takes quadratic time on a megabyte of spaces. */
+/** Strips by a loop, since a regular expression that ends in `\s+$` takes quadratic time on a megabyte of spaces. */
 function stripped(text: string): string {
   let [start, end] = [0, text.length]
   while (start < end && SPACES.has(text[start]!)) start++
@@ -124,7 +124,10 @@ function stripped(text: string): string {
   return text.slice(start, end)
 }
 
-/** Compares the whole stream, not only the part in the answer. A stream that was cut when captured never matches. */
+/**
+ * Compares the whole stream with the expected output, not only the part in the answer. A stream that was cut when
+ * captured never matches.
+ */
 function isExpected(expected: string | undefined, { stdout, stdoutBytes }: Streams): boolean {
   if (expected === undefined) return true
   return stdout.length === stdoutBytes && stripped(decoded(stdout)) === stripped(expected)
