@@ -1,8 +1,10 @@
 /**
  * Starts a process of troupe_policy (renderer, engine, trainer) and connects a gRPC client to it.
  *
- * in   a model directory, options, a deadline for the start       out  a client over a Unix socket, and the news of its end
- * Invariant: the process ends with this one, even after kill -9 (its stdin is a pipe that we hold, and on Linux the kernel
+ * in   a model directory, options, a deadline for the start       out  a client over a Unix socket; a promise of the
+ * process's end
+ * Invariant: the process ends with this one, even after kill -9 (its stdin is a pipe that we hold, and on Linux the
+ * kernel
  * kills it). Its socket lies in a directory that only this user can enter. Restarting it is its supervisor's job.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process'
@@ -22,13 +24,13 @@ type PolicyService = 'render' | 'engine' | 'trainer'
 export interface PolicyProcessOptions {
   readonly serve: PolicyService
   readonly modelDirectory: string
-  /** A Jinja file to use instead of the model's own chat template. */
+  /** Path of a Jinja file to use instead of the model's own chat template. */
   readonly template?: string
   /** Command-line options of troupe_policy.server: `kvTokens: 4096` becomes `--kv-tokens 4096`, `true` a flag. */
   readonly options?: Readonly<Record<string, string | number | boolean | undefined>>
   readonly python?: string
   readonly startTimeoutMs?: number
-  /** Ends a process that is still starting. */
+  /** Signal that kills the process while it is still starting. */
   readonly signal?: AbortSignal
   readonly log?: { debug(fields: object, text: string): void }
 }
@@ -36,7 +38,7 @@ export interface PolicyProcessOptions {
 export interface PolicyProcess {
   readonly client: PolicyClient
   readonly pid: number
-  /** Resolves when the process is gone, with the reason and the end of its stderr. */
+  /** Resolves when the process has ended, with the reason and the end of its stderr. */
   readonly lost: Promise<Error>
   /** Ends the process: SIGTERM, then SIGKILL. */
   close(): Promise<void>
@@ -44,10 +46,15 @@ export interface PolicyProcess {
 
 /** A gRPC client whose methods are called by name; messages have the shapes of policy.proto, in camelCase. */
 interface PolicyClient {
-  /** Errors are TroupeErrors: `<boundary>.lost` (retriable), `<boundary>.timeout`, or the server's own `code: text`. */
+  /**
+   * Calls a method once. Rejects with `<boundary>.lost` (retriable), `<boundary>.timeout`, or the code and text that
+   * the server sent.
+   */
   unary<Reply>(method: string, request: object, timeoutMs: number, signal?: AbortSignal): Promise<Reply>
   /**
-   * A stream in both directions. The caller respects `write`'s answer and 'drain', and cancels a stream that it does not end.
+   * Opens a stream in both directions. The caller must respect the result of `write` and 'drain', and must cancel a
+   * stream that
+   * it does not end.
    */
   stream<Out, In>(method: string): grpc.ClientDuplexStream<Out, In>
 }
@@ -71,10 +78,10 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   const socket = `unix:${join(directory, 'socket')}`
   const child = spawn(python, ['-m', 'troupe_policy.server', ...argumentsOf(options, socket)], {
     stdio: ['pipe', 'pipe', 'pipe'],
-    detached: true, // Ctrl-C reaches the whole foreground group; the parent decides when this process ends
+    detached: true, // its own process group, so that Ctrl-C does not reach it: the parent decides when it ends
     env: { ...process.env, PYTHONPATH: policyDirectory(), PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1' },
   })
-  child.stdin.on('error', () => {}) // 'exit' reports its end
+  child.stdin.on('error', () => {}) // ignored: 'exit' reports the end of the process
   const stderr = tailOf(child, options.log)
   const lost = new Promise<Error>(resolve => {
     child.once('error', error => resolve(gone(serve, `could not be run: ${error.message}`, stderr())))
@@ -95,13 +102,13 @@ export async function startPolicyProcess(options: PolicyProcessOptions): Promise
   } finally {
     options.signal?.removeEventListener('abort', kill)
   }
-  // Only the first line is read, and a full pipe must not stop the process.
+  // Discards the rest of stdout: only its first line is read, and a full pipe would block the process.
   child.stdout.resume()
   const connection = new (clientOf(serve))(socket, grpc.credentials.createInsecure(), {
     'grpc.max_receive_message_length': maxMessageBytes,
     'grpc.max_send_message_length': maxMessageBytes,
     'grpc.keepalive_time_ms': 20_000,
-    // A trainer with one core may hold its interpreter for long.
+    // Long, because a trainer with one core may not run its gRPC thread for many seconds.
     'grpc.keepalive_timeout_ms': 60_000,
   })
   let closing: Promise<void> | undefined
@@ -136,7 +143,7 @@ function argumentsOf(options: PolicyProcessOptions, socket: string): string[] {
   return list
 }
 
-/** Waits for the one line on stdout. */
+/** Waits for the one line on stdout that says whether the process serves. */
 async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, timeoutMs: number): Promise<void> {
   const lines = createInterface({ input: child.stdout })
   let timer: NodeJS.Timeout | undefined
@@ -146,7 +153,7 @@ async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, t
       lost.then(error => Promise.reject(error)),
       new Promise<never>((_, reject) => {
         timer = setTimeout(
-          () => reject(startError(serve, 'process.start_timeout', `took over ${timeoutMs} ms`)),
+          () => reject(startError(serve, 'process.start_timeout', `did not start within ${timeoutMs} ms`)),
           timeoutMs,
         )
       }),
@@ -156,7 +163,7 @@ async function ready(child: Child, lost: Promise<Error>, serve: PolicyService, t
   } catch (thrown) {
     if (thrown instanceof TroupeError && thrown.code.startsWith('process.start')) throw thrown
     const message = asError(thrown).message.replace(`the ${serve} process `, '')
-    // A process that a signal ended said nothing against its model: it was killed, and another may be started.
+    // Retriable if a signal ended the process: it was killed from outside, so its model may be fine.
     throw startError(serve, 'process.start_failed', message, child.signalCode !== null)
   } finally {
     clearTimeout(timer)
@@ -171,7 +178,7 @@ function startError(serve: PolicyService, code: string, message: string, wasKill
 
 function gone(serve: PolicyService, how: string, stderr: string): Error {
   const boundary = boundaries[serve]
-  const tail = stderr === '' ? '' : `; its last words:\n${stderr}`
+  const tail = stderr === '' ? '' : `; last output on stderr:\n${stderr}`
   return new TroupeError(`${serve}.lost`, { boundary, retriable: true, message: `the ${serve} process ${how}${tail}` })
 }
 
@@ -217,7 +224,8 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
           signal?.removeEventListener('abort', stop)
           if (error === null) return resolve(reply as Reply)
           if (signal?.aborted) return reject(signal.reason)
-          // A process that died gives its reason on stderr, which arrives a moment after the broken connection.
+          // A process that died gives its reason on stderr, which arrives a moment after the connection breaks; so wait
+          // for it.
           if (error.code !== grpc.status.UNAVAILABLE) return reject(errorOf(error, method, boundary))
           const wait = new Promise<undefined>(done => setTimeout(done, 500, undefined))
           void Promise.race([lost, wait]).then(reason => reject(reason ?? errorOf(error, method, boundary)))
@@ -230,7 +238,10 @@ function clientFor(connection: grpc.Client, boundary: Boundary, lost: Promise<Er
   }
 }
 
-/** A server's details may begin with a code of ours: `trainer.busy: the trainer works on another call`. */
+/**
+ * Converts a gRPC error. Its details may begin with one of our codes: `trainer.busy: the trainer works on another
+ * call`.
+ */
 function errorOf(error: grpc.ServiceError, method: string, boundary: Boundary): TroupeError {
   const named = /^([a-z]+\.[a-z_]+): (.*)$/s.exec(error.details)
   const unavailable = error.code === grpc.status.UNAVAILABLE

@@ -13,9 +13,9 @@ export interface Rendered {
 }
 
 export interface Renderer {
-  /** Renders a prompt, with the generation prompt at its end. */
+  /** Renders a prompt, ending with the template's generation prompt. */
   prompt(messages: readonly ChatMessage[], tools: readonly ToolSchema[]): Promise<Rendered>
-  /** Renders the delta after the model's last token: tool responses and the next generation prompt. */
+  /** Renders the tokens that follow the model's last token: tool responses and the next generation prompt. */
   toolResponses(responses: readonly string[]): Promise<Rendered>
   /** Renders whole conversations for SFT, each with a mask that is 1 on the assistant's tokens. */
   conversations(
@@ -24,10 +24,13 @@ export interface Renderer {
   ): Promise<readonly (Rendered & { readonly mask: Uint8Array })[]>
   decode(tokens: Int32Array): Promise<string>
   /**
-   * Encodes a text as it stands, for engines that answer with text alone; sampling may have produced other token ids.
+   * Encodes a text without a template, for engines that answer with text alone; sampling may have produced other token
+   * ids.
    */
   encode(text: string): Promise<Int32Array>
-  /** Token ids that end an assistant's turn, a digest of tokenizer and template, and the vocabulary's size. */
+  /**
+   * Returns the token ids that end an assistant's turn, a digest of tokenizer and template, and the vocabulary's size.
+   */
   describe(): Promise<{ readonly stopTokens: readonly number[]; readonly digest: string; readonly vocabulary: number }>
   close(): Promise<void>
 }

@@ -2,7 +2,8 @@
  * A Renderer in a process of its own: the chat template and the tokenizer of a model directory.
  *
  * in   messages, tools, tool responses       out  text, token ids, masks
- * Invariant: every call has a deadline. What a template refuses is `render.refused`, with the template's reason.
+ * Invariant: every call has a deadline. If a template refuses its input, the error is `render.refused`, with the
+ * template's reason.
  */
 
 import type { ToolSchema } from '../../config/toolSchema'
@@ -23,12 +24,13 @@ interface Reply {
 
 type Demonstration = Rendered & { readonly mask: Uint8Array }
 
-// Conversations go in chunks, so that a reply stays far below the limit of a message and each chunk has a deadline.
+// Number of conversations per call, so that a reply stays far below the message limit and each call has a deadline.
 const conversationsPerCall = 256
-// A call costs ten times what it renders, in both processes, so tool responses that wait at the same time go together.
+// Upper bound on the tool responses per call. A call costs ten times what rendering one costs, so waiting ones are
+// batched.
 const toolResponsesPerCall = 128
 
-/** @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */
+/** Starts the renderer. @throws TroupeError process.start_failed if the model has no tokenizer or no chat template */
 export async function startRenderer(
   options: RendererOptions,
 ): Promise<Renderer & { readonly pid: number; readonly lost: Promise<Error> }> {

@@ -1,7 +1,7 @@
 /**
  * One process with a user's reward function (troupe_policy.reward.process): one line per question, one per answer.
  *
- * in   how to start the process; one question at a time        out  its answers; how it ended
+ * in   how to start the process; one question at a time        out  its answers; how the process ended
  * Invariant: the process leads a process group of its own, which is killed as a whole; it ends with this process.
  */
 import { spawn } from 'node:child_process'
@@ -16,12 +16,12 @@ export interface RewardLaneOptions {
   readonly module?: string
   readonly function: string
   readonly python?: string
-  /** Deadline of the function's import, ms. Default 120,000. */
+  /** Milliseconds that importing the function may take. Default: 120,000. */
   readonly startTimeoutMs?: number
   readonly onPrinted?: (line: string) => void
 }
 
-/** One line of the process's output. */
+/** One line that the process writes: its start, or the answer to a question. */
 interface RewardLine {
   readonly id?: number
   readonly ready?: boolean
@@ -31,11 +31,11 @@ interface RewardLine {
 }
 
 export interface RewardLane {
-  /** Resolves with undefined once the function is imported, or with the reason why it cannot be. */
+  /** Resolves with undefined once the function is imported, or with the reason why the import failed. */
   readonly ready: Promise<string | undefined>
-  /** Resolves with how the process ended. */
+  /** Resolves with a description of the end of the process: its exit code or signal. */
   readonly ended: Promise<string>
-  /** Handler of its next answers. */
+  /** Called with each answer; the owner of the process sets it. */
   onLine: (line: RewardLine) => void
   send(ask: object): void
   kill(): void
@@ -50,7 +50,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   const args = [...what, '--function', options.function, '--parent', String(process.pid)]
   const child = spawn(options.python ?? pythonPath(), ['-m', 'troupe_policy.reward.process', ...args], {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe', 'pipe'],
-    detached: true, // a group of its own, so that what it starts is killed with it
+    detached: true, // its own process group, so that child processes are killed with it
     env: {
       ...process.env,
       PYTHONPATH: [policyDirectory(), process.env.PYTHONPATH].filter(Boolean).join(':'),
@@ -58,7 +58,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
       PYTHONUNBUFFERED: '1',
     },
   })
-  for (const stream of child.stdio) stream?.on('error', () => {}) // 'close' reports its end
+  for (const stream of child.stdio) stream?.on('error', () => {}) // ignored: 'close' reports the end of the process
   let tail = ''
   const print = (line: string) => options.onPrinted?.(line)
   linesOf(child.stdout!, print)
@@ -90,7 +90,7 @@ export function startRewardLane(options: RewardLaneOptions): RewardLane {
   return lane
 }
 
-/** Not readline, which would keep an endless line whole. */
+/** Splits a stream into lines of bounded length. Not readline, which would keep an endless line in memory. */
 function linesOf(stream: Readable, take: (line: string) => void): void {
   let held = ''
   stream.setEncoding('utf8').on('data', (text: string) => {

@@ -1,31 +1,40 @@
 /**
  * A user's reward function in Python, in processes of its own.
  *
- * in   an answer and its task        out  a score, or a fault: it raised, timed out, ended its process, returned no number
- * Invariant: every question is settled within its deadline, counted from when a process takes it. A process that hangs or dies
- * costs only its current question; it is killed with everything that it started, and another takes its place. All of them
- * end with this process.
+ * in   an answer and its task        out  a score, or a fault: it raised, timed out, ended its process, returned no
+ * number
+ * Invariant: every question is settled within its deadline, counted from when a process takes it. A process that hangs
+ * or dies
+ * costs only its current question; it is killed with all its child processes, and another takes its place. All
+ * processes
+ * end with this one.
  */
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
 import { type RewardLane, type RewardLaneOptions, startRewardLane } from './rewardLane'
 
-/** `file` is a Python file; `module` is looked up from the working directory and in the environment. */
+/**
+ * Options of the reward processes. `file`: a Python file. `module`: looked up from the working directory and in the
+ * environment.
+ */
 export interface RewardProcessOptions extends RewardLaneOptions {
-  /** Deadline of one question, ms. */
+  /** Milliseconds that a process may take for one question. */
   readonly timeoutMs: number
-  /** Default 1. */
+  /** Number of processes. Default: 1. */
   readonly processes?: number
 }
 
 type RewardReply =
   | { readonly score: number; readonly why?: string }
-  /** `fault`: raised, timeout, died, no-number, not-loaded. */
+  /** Kind of failure (`fault`: raised, timeout, died, no-number, not-loaded) and its description. */
   | { readonly fault: string; readonly why: string }
 
 export interface RewardProcesses {
-  /** `task` is passed to the function as JSON. Rejects when closed, when the signal aborts, or when too many wait. */
+  /**
+   * Scores an answer. `task` is passed to the function as JSON. Rejects when closed, when the signal aborts, or when
+   * too many wait.
+   */
   judge(answer: string, task: Readonly<Record<string, unknown>>, signal?: AbortSignal): Promise<RewardReply>
   close(): Promise<void>
 }
@@ -48,9 +57,9 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
   const file = given.file === undefined ? undefined : currentPlace(given.file)
   const options = file === undefined ? given : { ...given, file }
   const { timeoutMs } = options
-  if (file !== undefined && !existsSync(file)) throw notLoaded(options, `there is no file ${resolve(file)}`)
+  if (file !== undefined && !existsSync(file)) throw notLoaded(options, `the file ${resolve(file)} does not exist`)
   const waiting: Ask[] = []
-  /** Processes that run or start; idle ones wait for a question. */
+  /** Processes that run a question or start; idle processes wait for a question in another list. */
   const lanes = new Set<RewardLane>()
   const idle = new Set<RewardLane>()
   let ids = 0
@@ -69,7 +78,8 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
       idle.delete(lane)
       if (closed) return
       if (why === undefined) open()
-      // A function that cannot be imported is not retried in a loop: waiting questions get the reason, the next question retries.
+      // A failed import is not retried in a loop: waiting questions get the reason, and the next question starts a
+      // process again.
       else if (lanes.size === 0) for (const ask of waiting.splice(0)) ask.settle({ fault: 'not-loaded', why })
     })
     return lane
@@ -153,7 +163,7 @@ export async function startRewardProcesses(given: RewardProcessOptions): Promise
   }
 }
 
-/** Maps the path at which earlier runs recorded the environments' reward file to where the file lies now. */
+/** Replaces the path that earlier runs recorded for the environments' reward file by the file's path today. */
 function currentPlace(file: string): string {
   return existsSync(file)
     ? file
@@ -165,7 +175,7 @@ function notLoaded({ file, module, function: name }: RewardProcessOptions, why: 
     boundary: 'config',
     retriable: false,
     message: `the reward function '${name}' of ${file ?? `module ${module}`} cannot be used: ${why}`,
-    hint: 'reward.file (or reward.module) must hold a function (answer, task) → number or {score, why}; reward.function names it',
+    hint: 'give a function (answer, task) → number or {score, why} in reward.file (or reward.module), and its name in reward.function',
   })
 }
 
@@ -180,5 +190,5 @@ const overloaded = (n: number) =>
   new TroupeError('verifier.overloaded', {
     boundary: 'verifier',
     retriable: true,
-    message: `${n} answers wait for the reward function already`,
+    message: `the queue of the reward function is full: ${n} answers wait already`,
   })

@@ -2,8 +2,9 @@
  * Maps a recipe to the options of the trainer.
  *
  * in   a resolved recipe        out  options of an optimizer step, of fine-tuning, of the trainer's processes
- * Invariant: a live run and a replay both take their options from here, so both compute the same step. The schema alone has
- * defaults: the wire carries every option, and the trainer's process refuses a message that lacks one.
+ * Invariant: a live run and a replay both take their options from here, so both compute the same step. Only the
+ * recipe's schema
+ * has defaults: a request carries every option, and the trainer's process refuses a message that lacks one.
  */
 import type { RecipeConfig } from '../../config/schema'
 import { lossDefaults } from '../../config/sections/train'
@@ -26,14 +27,14 @@ export function grpoOptionsOf({ train, rollout, limits }: RecipeConfig) {
     maxGradNorm,
     objective: lossDefaults[loss].objective,
     dualClip,
-    /** Longest response, tokens, for lossNorm constant. */
+    /** Upper bound on a response, in tokens, by which lossNorm `constant` divides. */
     constantTokens: lossNorm === 'constant' ? limits.responseTokens : 0,
     klCoef,
     klEstimator,
     icepopLow: icepop?.low ?? 0,
-    /** 0: no band. */
+    /** Upper end of the IcePop band; 0 means no band. */
     icepopHigh: icepop?.high ?? 0,
-    /** Updates of a fresh optimizer over which the learning rate rises linearly. */
+    /** Number of updates over which the learning rate of a fresh optimizer rises linearly. */
     warmupUpdates: warmupSteps * innerSteps,
   }
 }

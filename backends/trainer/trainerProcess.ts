@@ -18,15 +18,15 @@ export interface TrainerProcessOptions
     TrainerSettings {
   readonly stepTimeoutMs?: number
   readonly sftTimeoutMs?: number
-  /** Deadline of save and load. */
+  /** Milliseconds that saving or loading a checkpoint may take. */
   readonly checkpointTimeoutMs?: number
 }
 
-/** What the process reports about itself. */
+/** Settings that the trainer's process reports about itself. */
 interface TrainerInfo {
   readonly model: string
   readonly parameters: number
-  /** Processes that train together. */
+  /** Number of processes that train together. */
   readonly ranks: number
   /** True if sequences are laid end to end, without padding. */
   readonly packed: boolean
@@ -53,10 +53,10 @@ const describeTimeoutMs = 60_000
 
 const hints: Readonly<Record<string, string>> = {
   'trainer.not_finite': 'lower the learning rate, or look for rewards and log-probabilities that are not numbers',
-  'trainer.bad_sequence': 'engine and trainer must have the same tokenizer and vocabulary',
-  'trainer.context_exceeded': "lower the recipe's token limits, or take a model with a longer context",
-  'trainer.shape_mismatch': 'a run resumes only with the model, and the train.lora, that it began with',
-  'trainer.rank_lost': 'the trainer is started anew and the step computed again; look at the memory of its machines',
+  'trainer.bad_sequence': 'use the same tokenizer and vocabulary for engine and trainer',
+  'trainer.context_exceeded': "lower the recipe's token limits, or use a model with a longer context",
+  'trainer.shape_mismatch': 'resume the run with the model, and the train.lora, that it began with',
+  'trainer.rank_lost': 'the trainer restarts and computes the step again; check the free memory of its machines',
 }
 
 /**
@@ -117,7 +117,10 @@ export async function startTrainer(options: TrainerProcessOptions): Promise<Trai
   }
 }
 
-/** Streams `input`, waiting while the process is slower than we are, until the last event has come. */
+/**
+ * Calls a streaming method: writes `input`, waiting while the process is slow, and resolves with the metrics of the
+ * last event.
+ */
 async function call(
   { client, lost }: PolicyProcess,
   method: 'Sft' | 'Step',
@@ -138,12 +141,12 @@ async function call(
           if (event.last) resolve(inOrder(event.metrics))
         }
       })
-      // A process that died gives its reason a moment after its connection broke: `lost` is the better reason.
+      // Waits a second, because a process that died reports its reason (`lost`) a moment after its connection broke.
       stream.on('error', error => setTimeout(reject, 1_000, broken(method, error)))
-      stream.on('end', () => setTimeout(reject, 1_000, broken(method, new Error('ended without an answer'))))
+      stream.on('end', () => setTimeout(reject, 1_000, broken(method, new Error('the stream ended without an answer'))))
       void lost.then(reject)
     })
-    // The answer, as a refusal, may come before everything is written.
+    // Stops writing once an answer is there: a refusal may come before all input is written.
     const over = answer.then(
       () => {},
       () => {},
@@ -159,7 +162,7 @@ async function call(
     return await answer
   } finally {
     clearTimeout(timer)
-    // Has no effect on a stream that has ended; otherwise the process stops at its next micro-batch.
+    // Stops the process at its next micro-batch; has no effect on a stream that has ended.
     stream.cancel()
   }
 }
@@ -196,7 +199,7 @@ function late(method: string, timeoutMs: number): TroupeError {
   return new TroupeError('trainer.timeout', {
     boundary: 'trainer',
     retriable: true,
-    message: `${method} took longer than ${timeoutMs} ms and was stopped`,
+    message: `the trainer's call ${method} took longer than ${timeoutMs} ms and was stopped`,
   })
 }
 
@@ -205,11 +208,11 @@ function broken(method: string, thrown: unknown): TroupeError {
   return new TroupeError('trainer.lost', {
     boundary: 'trainer',
     retriable: true,
-    message: `${method}: the connection to the trainer broke: ${cause.message}`,
+    message: `the connection to the trainer broke during ${method}: ${cause.message}`,
     cause,
   })
 }
 
-/** A protobuf map comes in any order; facts of equal runs have to be equal bytes. */
+/** Sorts metrics by name: the order of a protobuf map varies, but facts of equal runs must have equal bytes. */
 const inOrder = (metrics: Metrics): Metrics =>
   Object.fromEntries(Object.entries(metrics).sort(([a], [b]) => (a < b ? -1 : 1)))

@@ -1,11 +1,15 @@
 /**
- * Provides published weights in a directory of this host: the learner's own if this host sees it, else fetched from its server.
+ * Provides published weights in a directory of this host: the learner's own if this host sees it, else fetched from its
+ * server.
  *
  * in   the published version        out  a directory with the model's files
- * Invariant: where weights are served, the returned directory is whole and has the published digest, whatever lies here under
- * the learner's path; without a server there is only that path. A fetch that was cut off resumes at its last byte (ranges,
- * RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting does not end it. The versions used last
- * are kept.
+ * Invariant: if the weights are served, the returned directory is complete and has the published digest, even if other
+ * files
+ * exist here under the learner's path; without a server, the learner's path is returned. A fetch that was cut off
+ * resumes at
+ * its last byte (ranges, RFC 9110 §14). Engines of one process share a fetch; a caller that stops waiting does not end
+ * it. The
+ * most recently used versions are kept.
  */
 import { createHash } from 'node:crypto'
 import { createWriteStream, existsSync } from 'node:fs'
@@ -24,23 +28,23 @@ import { servedWeights, unchecked } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface PublishedWeights {
-  /** `file:` URL of the directory that the learner wrote. */
+  /** URL (`file:`) of the directory that the learner wrote. */
   readonly url: string
-  /** `http:` URL at which the learner's host serves it. */
+  /** URL (`http:`) at which the learner's host serves the directory. */
   readonly served?: string | undefined
   readonly digest: string
 }
 
 export interface FetchOptions {
-  /** Directory of the fetched versions. Default: below TROUPE_HOME. */
+  /** Directory for the fetched versions. Default: `weights` below TROUPE_HOME. */
   readonly into?: string
-  /** Default: TROUPE_WEIGHTS_TOKEN. */
+  /** Bearer token for the server of the weights. Default: the value of TROUPE_WEIGHTS_TOKEN. */
   readonly token?: string | undefined
-  /** An attempt ends after this long without a byte. Default 30 s. */
+  /** Milliseconds without a byte after which an attempt ends. Default: 30 s. */
   readonly silenceMs?: number
-  /** Backoff between attempts, multiplied by their number. Default 500 ms. */
+  /** Milliseconds of backoff between attempts, multiplied by the number of attempts. Default: 500. */
   readonly againMs?: number
-  /** Ends the caller's wait, not the fetch, for which others may wait. */
+  /** Signal that ends this caller's wait, but not the fetch, since other callers may wait for it. */
   readonly signal?: AbortSignal
 }
 
@@ -49,34 +53,36 @@ const listed = z
   .min(1)
   .max(10_000)
 
-/** Configs of a model, or of adapters. */
+/** File names that mark a directory of a model, or of adapters. */
 const configs = ['config.json', 'adapter_config.json']
 
 const attempts = 6
-/** Deadline of one file, all attempts together. */
+/** Milliseconds for one file, all attempts together. */
 const deadlineMs = 3_600_000
 /**
- * Fetched versions that are kept, over all runs; and the time for which the rest of a fetch is kept whose process died.
+ * kept: number of fetched versions that stay on this host, over all runs. partsKeptMs: milliseconds after which an
+ * incomplete
+ * fetch of a dead process is removed.
  */
 const kept = 4
 const partsKeptMs = deadlineMs
 
 const underWay = new Map<string, Promise<string | undefined>>()
 
-/** Callers that want the same at the same time share one fetch. */
+/** Runs `act`; concurrent callers with the same key share one run. */
 function shared<T extends string | undefined>(key: string, act: () => Promise<T>): Promise<T> {
   const running = (underWay.get(key) as Promise<T> | undefined) ?? act().finally(() => underWay.delete(key))
   underWay.set(key, running)
   return running
 }
 
-/** The adapters below published weights. */
+/** Returns the location of the adapters that were published with weights. */
 export function adapterOf({ url, served }: PublishedWeights, digest: string): PublishedWeights {
   const below = (place: string) => `${place}/${adapterFolder}`
   return { url: below(url), ...(served === undefined ? {} : { served: below(served) }), digest }
 }
 
-/** @throws TroupeError engine.no_weights, engine.digest_differs */
+/** Returns a directory of this host with the weights. @throws TroupeError engine.no_weights, engine.digest_differs */
 export async function weightsHere(weights: PublishedWeights, options: FetchOptions = {}): Promise<string> {
   const { served, digest } = weights
   const directory = fileURLToPath(weights.url)
@@ -87,7 +93,10 @@ export async function weightsHere(weights: PublishedWeights, options: FetchOptio
   return options.signal === undefined ? running : rejectOnAbort(running, options.signal)
 }
 
-/** The learner's path may hold other weights on this host: another run's, or an outdated copy. */
+/**
+ * Returns the learner's path if it holds the published weights on this host. It may hold other ones: another run's, or
+ * an old copy.
+ */
 async function ifSound(directory: string, digest: string): Promise<string | undefined> {
   if (!configs.some(name => existsSync(join(directory, name)))) return undefined
   return servedWeights(directory, digest).then(
@@ -100,9 +109,9 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
   const into = options.into ?? join(troupeHome(), 'weights')
   const whole = join(into, createHash('sha256').update(`${url} ${digest}`).digest('hex').slice(0, 32))
   if (existsSync(whole) && (await isSound(whole, digest))) return whole
-  // Partial file of this process; other processes of this host may fetch the same.
+  // Directory of this process's incomplete fetch; other processes of this host may fetch the same version.
   const part = `${whole}.${process.pid}.part`
-  // The bytes that an earlier fetch left may be others: fetch once more from the beginning.
+  // A wrong digest may come from bytes that an earlier, interrupted fetch left: fetch once more from the beginning.
   await wholeNow(part, url, options, digest).catch(async thrown => {
     if (!isOtherBytes(thrown)) throw thrown
     await wholeNow(part, url, options, digest)
@@ -115,7 +124,11 @@ async function fetched(url: string, digest: string, options: FetchOptions): Prom
   return whole
 }
 
-/** @throws TroupeError engine.no_weights; engine.digest_differs, after which nothing is left */
+/**
+ * Completes a fetch and checks its digest. @throws TroupeError engine.no_weights; engine.digest_differs, after which
+ * the
+ * incomplete directory is removed
+ */
 async function wholeNow(part: string, url: string, options: FetchOptions, digest: string): Promise<void> {
   await mkdir(part, { recursive: true })
   const files = await again(url, options, () => list(`${url}/${listName}`, options))
@@ -133,7 +146,9 @@ async function wholeNow(part: string, url: string, options: FetchOptions, digest
 const isOtherBytes = (thrown: unknown): boolean =>
   thrown instanceof TroupeError && thrown.code === 'engine.digest_differs'
 
-/** A directory that a fault of the machine damaged is removed, so that it is fetched anew. */
+/**
+ * Checks an earlier fetch; a directory with a wrong digest (a disk fault, say) is removed, so that it is fetched again.
+ */
 async function isSound(whole: string, digest: string): Promise<boolean> {
   const now = systemEffects.now() / 1000
   try {
@@ -179,20 +194,23 @@ async function append(part: string, url: string, { name, bytes }: WeightFile, op
   try {
     await file.sync()
     const { size } = await file.stat()
-    if (size !== bytes) throw new Error(`${name} has ${size} of ${bytes} bytes`)
+    if (size !== bytes) throw new Error(`${name} has ${size} bytes, expected ${bytes}`)
   } finally {
     await file.close()
   }
 }
 
-/** Reads a body; `heard` renews the deadline, and with false ends it. */
+/**
+ * Requests a file. The caller calls `heard()` after each chunk, which renews the timeout, and `heard(false)` at the
+ * end.
+ */
 async function get(
   url: string,
   { token = process.env.TROUPE_WEIGHTS_TOKEN, silenceMs = 30_000 }: FetchOptions,
   headers: Record<string, string> = {},
 ) {
   const silence = new AbortController()
-  const late = () => silence.abort(new Error(`nothing was heard for ${silenceMs} ms`))
+  const late = () => silence.abort(new Error(`no byte arrived for ${silenceMs} ms`))
   let timer = setTimeout(late, silenceMs)
   const heard = (more = true) => {
     clearTimeout(timer)
@@ -224,8 +242,8 @@ async function again<T>(url: string, { againMs = 500 }: FetchOptions, act: () =>
       throw new TroupeError('engine.no_weights', {
         boundary: 'engine',
         retriable: true,
-        message: `the weights at ${url} could not be fetched: ${error.message}`,
-        hint: 'the learner serves them as long as it lives (--serve-weights), and removes those older than train.keepVersions',
+        message: `cannot fetch the weights at ${url}: ${error.message}`,
+        hint: 'check that the learner still runs: it serves weights while it runs (--serve-weights), and removes those older than train.keepVersions',
         cause: thrown,
       })
     }
@@ -234,7 +252,7 @@ async function again<T>(url: string, { againMs = 500 }: FetchOptions, act: () =>
 
 async function prune(into: string, newest: string): Promise<void> {
   const names = (await readdir(into)).filter(name => join(into, name) !== newest)
-  // A version that another process pruned meanwhile counts as the oldest.
+  // A version that another process removed meanwhile counts as the oldest.
   const ageOf = async (path: string) => ({ path, at: (await stat(path).catch(() => undefined))?.mtimeMs ?? 0 })
   const aged = (await Promise.all(names.map(name => ageOf(join(into, name))))).sort((a, b) => b.at - a.at)
   const isPart = ({ path }: { readonly path: string }) => path.endsWith('.part')

@@ -18,28 +18,28 @@ import { optimizerFile } from './servedWeights'
 import { adapterFolder, listName, plainName, type WeightFile } from './weightList'
 
 export interface WeightServer {
-  /** URL of a directory of weights below `root`. */
+  /** Returns the URL of a directory of weights below the run's directory. */
   urlOf(directory: string): string
   close(): Promise<void>
 }
 
 export interface ServeWeightsOptions {
-  /** The run's directory. */
+  /** Directory of the run, whose `weights` and `checkpoints` are served. */
   readonly root: string
-  /** HOST:PORT at which engines reach it; port 0 takes a free one. */
+  /** HOST:PORT at which engines reach the server; port 0 takes a free one. */
   readonly address: string
-  /** Default: TROUPE_WEIGHTS_TOKEN. */
+  /** Bearer token that requests must carry. Default: the value of TROUPE_WEIGHTS_TOKEN. */
   readonly token?: string | undefined
 }
 
-/** Checks the address, before anything is opened. @throws TroupeError cli.wrong_usage, engine.unsafe_bind */
+/** Checks the address before anything is opened. @throws TroupeError cli.wrong_usage, engine.unsafe_bind */
 export function weightAddress(address: string, token = process.env.TROUPE_WEIGHTS_TOKEN) {
   const { host, port } = parsed(address)
   refuseUnsafe(host, address, token)
   return { host, port }
 }
 
-/** @throws TroupeError cli.wrong_usage, engine.unsafe_bind, engine.weights_not_served */
+/** Starts the server. @throws TroupeError cli.wrong_usage, engine.unsafe_bind, engine.weights_not_served */
 export async function serveWeights({
   root,
   address,
@@ -57,8 +57,8 @@ export async function serveWeights({
     throw new TroupeError('engine.weights_not_served', {
       boundary: 'engine',
       retriable: false,
-      message: `weights cannot be served on ${address}: ${(cause as Error).message}`,
-      hint: '--serve-weights takes an address of this machine and a port that is free',
+      message: `cannot serve weights on ${address}: ${(cause as Error).message}`,
+      hint: 'give --serve-weights an address of this machine and a free port',
       cause,
     })
   })
@@ -101,7 +101,7 @@ async function answer(
   } else end(response, 404)
 }
 
-/** Lists the files; none if the version was removed. */
+/** Lists the files of a version; an empty list if the version was removed. */
 async function filesOf(directory: string): Promise<readonly WeightFile[]> {
   const entries = await readdir(directory, { withFileTypes: true }).catch(() => [])
   const isModels = ({ name }: { readonly name: string }) => plainName.test(name) && name !== optimizerFile
@@ -113,15 +113,19 @@ function refuseUnsafe(host: string, address: string, token: string | undefined):
   const common = { boundary: 'engine', retriable: false } as const
   if (/^(0\.0\.0\.0|::|0:0:0:0:0:0:0:0)$/.test(host)) {
     throw new TroupeError('cli.wrong_usage', {
-      ...{ boundary: 'cli', retriable: false, message: `--serve-weights '${address}' is nobody's address` },
-      hint: 'give the address under which the hosts of engines reach this one',
+      ...{
+        boundary: 'cli',
+        retriable: false,
+        message: `--serve-weights '${address}' is not an address that other hosts can reach`,
+      },
+      hint: 'give the address at which the hosts of engines reach this host',
     })
   }
   if (isLoopback(host) || (token ?? '') !== '') return
   throw new TroupeError('engine.unsafe_bind', {
     ...common,
-    message: `whoever reaches ${address} could take the weights`,
-    hint: 'set TROUPE_WEIGHTS_TOKEN for the learner and the engines, or serve on loopback',
+    message: `cannot serve weights on ${address} without a token: every host that reaches it could download them`,
+    hint: 'set TROUPE_WEIGHTS_TOKEN for the learner and the engines, or serve on a loopback address',
   })
 }
 
@@ -138,6 +142,6 @@ function parsed(address: string): { readonly host: string; readonly port: number
     boundary: 'cli',
     retriable: false,
     message: `--serve-weights '${address}' is no HOST:PORT`,
-    hint: 'give the address under which the hosts of engines reach this one: --serve-weights 10.0.0.1:8900',
+    hint: 'give the address at which the hosts of engines reach this host: --serve-weights 10.0.0.1:8900',
   })
 }

@@ -1,9 +1,11 @@
 /**
- * Prepares published weights for a server that is not ours: a directory with a model in it and nothing else.
+ * Prepares published weights for a server that Troupe did not start: a directory with a model in it and nothing else.
  *
- * in   a published directory and the digest of its weights        out  that directory, or a view of it beside the weights
- * Invariant: only bytes with the published digest are handed on. Checkpoints of earlier versions hold the optimizer's state as
- * safetensors too, which such a server would load as the model's: the view links the model's files only.
+ * in   a published directory and the digest of its weights        out  that directory, or a view of it beside the
+ * weights
+ * Invariant: only bytes with the published digest are handed on. Checkpoints of earlier Troupe versions hold the
+ * optimizer's
+ * state as safetensors too, which such a server would load as the model's: the view links the model's files only.
  */
 import { createHash } from 'node:crypto'
 import { createReadStream } from 'node:fs'
@@ -11,11 +13,14 @@ import { mkdir, readdir, symlink } from 'node:fs/promises'
 import { join } from 'node:path'
 import { TroupeError } from '../../runtime/errors'
 
-/** File name of the optimizer's state in checkpoints of earlier versions; today it lies in a folder of its own. */
+/**
+ * File name of the optimizer's state in checkpoints of earlier Troupe versions; today the state has a folder of its
+ * own.
+ */
 export const optimizerFile = 'optimizer.safetensors'
 const viewName = 'model-only'
 
-/** Checked digests by directory, at most `remembered`: engines of one process share the check. */
+/** Checked digests by directory, at most `remembered` of them; engines of one process share them. */
 const checked = new Map<string, string>()
 const remembered = 8
 
@@ -23,7 +28,8 @@ const remembered = 8
 export const unchecked = (directory: string): boolean => checked.delete(directory)
 
 /**
- * `digest` '' is a model as it was given, which has none. @throws TroupeError engine.no_weights, engine.digest_differs
+ * Checks a directory and returns it, or a view of it. `digest` '' means the initial model, which is not checked.
+ * @throws TroupeError engine.no_weights, engine.digest_differs
  */
 export async function servedWeights(directory: string, digest: string): Promise<string> {
   const files = await readdir(directory).catch(cause => {
@@ -36,7 +42,7 @@ export async function servedWeights(directory: string, digest: string): Promise<
   const view = join(directory, viewName)
   await mkdir(view, { recursive: true })
   const shown = files.filter(name => name !== optimizerFile && name !== viewName)
-  // Another engine's process may be making the same view: an existing link is the same one.
+  // Ignores links that exist: the process of another engine may be making the same view.
   await Promise.all(shown.map(name => symlink(join('..', name), join(view, name)).catch(unlessThere)))
   return view
 }
@@ -52,8 +58,8 @@ async function check(directory: string, weights: readonly string[], digest: stri
     throw new TroupeError('engine.digest_differs', {
       boundary: 'engine',
       retriable: false,
-      message: `the weights in ${directory} have digest ${found.slice(0, 12)}…, ${digest.slice(0, 12)}… was published`,
-      hint: 'they were changed after they were published; resume the run, which publishes them anew',
+      message: `the weights in ${directory} have the digest ${found.slice(0, 12)}…, but ${digest.slice(0, 12)}… was published`,
+      hint: 'the files were changed after they were published; resume the run, which publishes them again',
     })
   }
   checked.set(directory, digest)
@@ -69,6 +75,6 @@ const noWeights = (message: string, cause?: unknown): TroupeError =>
     boundary: 'engine',
     retriable: true,
     message,
-    hint: 'versions older than train.keepVersions are removed; an engine that reads them needs the same file system',
+    hint: 'check the path: versions older than train.keepVersions are removed, and an engine on another host needs the same file system',
     ...(cause === undefined ? {} : { cause }),
   })

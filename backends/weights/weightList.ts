@@ -1,11 +1,11 @@
 /** Format of the list of a version's files, for the server of weights and for its clients. */
 export const listName = 'files.json'
-/** Folder below a version's directory that holds its adapters. */
+/** Name of the folder, below a version's directory, that holds its adapters. */
 export const adapterFolder = 'adapter'
-/** Names that a served file may have. */
+/** Pattern of the names that a served file may have. */
 export const plainName = /^\w[\w.-]*$/
 
-/** One entry of the list. */
+/** One file of a version in the list. */
 export interface WeightFile {
   readonly name: string
   readonly bytes: number

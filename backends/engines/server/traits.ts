@@ -1,8 +1,9 @@
 /**
- * Types that engines over all kinds of inference servers share: what a probe found, how the engine is started, what it offers.
+ * Types that engines over all kinds of inference servers share: what a probe found, how the engine is started, what it
+ * offers.
  *
- * in   the result of a probe        out  the engine's capabilities, and what its requests carry
- * Invariant: a trait stands here if servers of more than one kind have it; the folder of each kind adds its own.
+ * in   the result of a probe        out  the engine's capabilities, and the traits that its requests depend on
+ * Invariant: a trait belongs here if servers of more than one kind have it; the folder of each kind adds its own.
  */
 import type { EngineId } from '../../../messages/ids'
 import type { Effects } from '../../../runtime/effects'
@@ -12,23 +13,23 @@ import type { ServerHealthOptions } from './health'
 
 export interface ServerTraits {
   readonly version: string
-  /** The name that requests give. */
+  /** Name of the model that requests give. */
   readonly servedName: string
   readonly kvTokens: number
-  /** Tokens of a block, or page, of KV. */
+  /** Number of tokens per block, or page, of the KV cache. */
   readonly blockTokens: number
   readonly prefixSharing: boolean
   readonly contextTokens: number
   readonly maxSequences: number
-  /** Logprobs come after temperature and truncation. */
+  /** True if the server returns logprobs after temperature and truncation, as sampled from. */
   readonly processedLogprobs: boolean
-  /** The server can be paused and given new weights from a directory. */
+  /** True if the server can be paused and can load new weights from a directory. */
   readonly takesWeights: boolean
-  /** Requests may carry a seed. */
+  /** True if requests may carry a seed. */
   readonly takesSeed: boolean
 }
 
-/** The capabilities that follow from these traits for a server of any kind. */
+/** Returns the capabilities that follow from the traits of a server of any kind. */
 export const capabilitiesOf = (
   { servedName, kvTokens, blockTokens, maxSequences, contextTokens, prefixSharing }: ServerTraits,
   { vocabulary }: ServerExpectation,
@@ -39,20 +40,23 @@ export const capabilitiesOf = (
 
 export interface ServerEngineOptions<Expectation extends ServerExpectation = ServerExpectation> {
   readonly id: EngineId
-  /** http://HOST:PORT, or https. */
+  /** Address of the server: http://HOST:PORT, or https. */
   readonly url: string
   readonly expected: Expectation
-  /** The value of the server's --api-key. */
+  /** Value of the server's --api-key. */
   readonly token?: string
-  /** A turn that has begun fails after this long without a token. Default 120 s, not counted while weights change. */
+  /**
+   * Milliseconds without a token after which a turn that has begun fails, not counted while weights change. Default:
+   * 120 s.
+   */
   readonly stallMs?: number
-  /** Longest wait of a turn for its first token. Default 600 s. */
+  /** Upper bound on a turn's wait for its first token, in milliseconds. Default: 600 s. */
   readonly firstTokenMs?: number
   readonly health?: ServerHealthOptions
   readonly fx?: Effects
 }
 
 export interface ServerEngine extends Engine {
-  /** The same as `generate`, handing over tokens as they come. */
+  /** Generates as `generate` does, and passes on tokens as they are sampled. */
   stream(request: GenerateRequest, onTokens: (tokens: Int32Array) => void, signal?: AbortSignal): Promise<Generation>
 }

@@ -1,7 +1,7 @@
 /**
- * Steps of a change to a running server (pauses, new weights, freed memory), each of which must succeed.
+ * Requests that change a running server (pauses, new weights, freed memory), each of which must succeed.
  *
- * in   the kind of server        out  `must`, which makes a step; `failed`, the error of one
+ * in   the kind of server        out  `must`, which sends a request; `failed`, which makes the error of one
  * Source of the calls: vllm/weights.ts, sglang/weights.ts.
  */
 import { TroupeError } from '../../../runtime/errors'
@@ -14,11 +14,14 @@ export function serverUpdate(kind: 'vLLM' | 'SGLang') {
       boundary: 'engine',
       retriable: true,
       message: `the ${kind} server at ${url} ${what}: ${said}`,
-      hint: "the directory must be one that the server can read, of the model's own shape; its log says more",
+      hint: "give a directory that the server can read and that holds the same model architecture; see the server's log",
     })
   return {
     failed,
-    /** @throws TroupeError engine.update_failed; engine.lost, engine.timeout */
+    /**
+     * Sends a request that must be answered with 200. `what`: the failure in words.
+     * @throws TroupeError engine.update_failed; engine.lost, engine.timeout
+     */
     async must(http: ServerHttp, path: string, body: object, timeoutMs: number, what: string): Promise<void> {
       const reply = await http.post(path, body, timeoutMs)
       if (reply.status !== 200) throw failed(http.url, what, messageOf(reply.text))

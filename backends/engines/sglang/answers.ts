@@ -1,10 +1,12 @@
 /**
- * One generation on an SGLang server: one leg (request), or several where a pause ends a running leg, or where the leg ends at
- * a token that only the model's files name as an end.
+ * One generation on an SGLang server. It takes one request (a leg), or several if a pause ends a running leg, or if a
+ * leg ends
+ * at a token that is an end token only in the model's files.
  *
- * in   a run        out  its generation; the sums of all legs' costs for the server
- * Invariant: a leg begins while the gate is open, with all tokens of the earlier legs. No request of ours continues on the
- * server after its leg: it is aborted until it has ended there, or the connection is closed.
+ * in   a run (a growing generation)        out  its generation; the sums of all legs' costs for the server
+ * Invariant: a leg begins while the gate is open, with all tokens of the earlier legs. No request of ours continues on
+ * the
+ * server after its leg: it is aborted until the server has ended it, or the connection is closed.
  */
 import { type Effects, systemEffects } from '../../../runtime/effects'
 import type { Generation } from '../engine'
@@ -31,7 +33,10 @@ interface SglangTotals {
   readonly preemptions: number
 }
 
-/** One abort is not enough: a request that has not reached the scheduler yet cannot be aborted there. */
+/**
+ * Milliseconds between two aborts of a request: one is not enough, since the server ignores it until the request is
+ * scheduled.
+ */
 const abortAgainMs = 1000
 const abortGiveUpMs = 5000
 const abortCallMs = 5000
@@ -41,7 +46,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
   const { url } = http
   const totals = { generatedTokens: 0, prefilledTokens: 0, preemptions: 0 }
 
-  /** null: another leg follows. `counts` are the generation's. */
+  /** Runs one leg; returns null if another leg follows. `counts` are summed over the legs of the generation. */
   async function leg(
     run: ServerRun,
     counts: { cachedTokens: number; preemptions: number },
@@ -51,7 +56,7 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
     const context = [...request.context, ...run.tokens]
     const maxTokens = run.maxTokens - run.tokens.length
     if (maxTokens <= 0) return run.ended('length')
-    // No id may begin with another one: the server aborts by prefix.
+    // The id ends with a dot so that no id begins with another one: the server aborts all requests with a prefix.
     const rid = `${fx.unique()}.`
     const connection = new AbortController()
     const pauses = gate.closings
@@ -89,19 +94,20 @@ export function sglangAnswers({ requests, policy, traits, expected, fx }: Sglang
       .finally(calling.stop)
     if (finish === 'length' || run.isStopped) return run.ended(finish)
     if (finish === 'aborted') return run.aborter.signal.aborted ? 'aborted' : null
-    if (taken === 0) throw garbage(url, 'it stopped without a token, and without a stop token before')
+    if (taken === 0) throw garbage(url, 'the answer stopped without a token, and without a stop token before')
     return null
   }
 
   /**
-   * Aborts the leg on the server when its request is to end, and closes the connection if the server does not end it.
+   * Aborts the leg on the server when its signal aborts, and closes the connection if the server does not end the leg
+   * in time.
    */
   function callOff(rid: string, signal: AbortSignal, connection: AbortController): { stop(): void } {
     let timer: NodeJS.Timeout | undefined
     let began = 0
     const again = () => {
       if (systemEffects.elapsed() - began > abortGiveUpMs) return connection.abort(signal.reason)
-      void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // the next attempt, or the health check, will report it
+      void http.post('/abort_request', { rid }, abortCallMs).catch(() => {}) // ignored: the next abort or the health check reports a failure
       timer = setTimeout(again, abortAgainMs)
     }
     const onAbort = () => {

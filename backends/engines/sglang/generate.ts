@@ -1,9 +1,12 @@
 /**
  * One leg of a generation on an SGLang server: the request's body, and what each event of its stream adds.
  *
- * in   a context and how to sample, then the `data:` lines        out  a body that sets every sampling field; tokens, logprobs, weights
- * Invariant: each token comes with its own logprob, finite and at most 0, and with the label of the weights that sampled it;
- * anything else is `engine.failed`. Tokens are those of output_token_logprobs, which has the stop token; output_ids may lack it.
+ * in   a context and how to sample, then the `data:` lines        out  a body that sets every sampling field; tokens,
+ * logprobs, weights
+ * Invariant: each token comes with its own logprob, finite and at most 0, and with the label of the weights that
+ * sampled it;
+ * anything else is `engine.failed`. Tokens are those of output_token_logprobs, which has the stop token; output_ids may
+ * lack it.
  * Source: GenerateReqInput in srt/managers/io_struct.py, SamplingParams in srt/sampling/sampling_params.py,
  * _handle_batch_output in srt/managers/tokenizer_manager.py of sgl-project/sglang.
  */
@@ -15,7 +18,10 @@ import { refused } from '../server/request'
 import type { SglangTraits } from './traits'
 
 export interface SglangLeg {
-  /** No id of a running request may begin with another's: the server aborts by prefix. */
+  /**
+   * Id of the request. No id of a running request may begin with another's: the server aborts all requests with a
+   * prefix.
+   */
   readonly rid: string
   readonly context: readonly number[]
   readonly maxTokens: number
@@ -24,7 +30,7 @@ export interface SglangLeg {
   readonly priority: number
 }
 
-/** Events per generation on servers where every event repeats all earlier tokens. */
+/** Number of events per generation on servers where every event repeats all earlier tokens. */
 const eventsOfRepeating = 64
 
 export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
@@ -43,7 +49,9 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
       presence_penalty: 0,
       repetition_penalty: 1,
       stop_token_ids: stopTokens,
-      // If this is true SGLang ignores every stop token; so the end tokens of the model's files end a leg too.
+      // With ignore_eos SGLang ignores every stop token. So it is false when there are any, and the end tokens of the
+      // model's files
+      // end a leg too.
       ignore_eos: stopTokens.length === 0,
       n: 1,
       skip_special_tokens: false,
@@ -59,7 +67,7 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
     top_logprobs_num: 0,
     return_text_in_logprobs: false,
     stream: true,
-    // In our order the smallest value is the oldest, and goes first.
+    // In Troupe the smallest priority value is the oldest request, which runs first.
     ...(traits.prioritySign === 0 ? {} : { priority: traits.prioritySign === -1 ? leg.priority : -leg.priority }),
   }
 }
@@ -67,9 +75,9 @@ export function generateBody(traits: SglangTraits, leg: SglangLeg): object {
 export interface SglangPiece {
   readonly tokens: readonly number[]
   readonly logprobs: readonly number[]
-  /** [n] label of the weights that sampled each token. */
+  /** [n] server's label of the weights that sampled each token. */
   readonly labels: readonly string[]
-  /** null: more follows. */
+  /** Reason for the end of the leg; null if more events follow. */
   readonly finish: 'stop' | 'length' | 'aborted' | null
   readonly cachedTokens: number | null
   readonly retractions: number
@@ -93,33 +101,33 @@ interface Event {
   }
 }
 
-/** Parses one event after `taken` tokens. @throws TroupeError engine.failed, engine.context_exceeded */
+/** Parses one event; earlier events had `taken` tokens. @throws TroupeError engine.failed, engine.context_exceeded */
 export function pieceOfEvent(url: string, vocabulary: number, taken: number, line: string): SglangPiece {
   const event = eventOf<Event>(url, line)
-  if (Array.isArray(event)) throw garbage(url, `an event that is no object: '${line.slice(0, 100)}'`)
+  if (Array.isArray(event)) throw garbage(url, `an event of the stream holds no object: '${line.slice(0, 100)}'`)
   const error = event.error ?? null
   if (error !== null) throw refusedBySglang(url, 400, eventErrorOf(error))
   const meta = event.meta_info
   if (typeof meta !== 'object' || meta === null)
-    throw garbage(url, `an event without meta_info: '${line.slice(0, 100)}'`)
+    throw garbage(url, `an event of the stream comes without meta_info: '${line.slice(0, 100)}'`)
   const reason = meta.finish_reason ?? null
-  // A request that the scheduler refused or gave up ends as an abort with a status.
+  // A request that the scheduler refused or gave up ends with the type `abort` and a status.
   if (reason?.type === 'abort' && typeof reason.status_code === 'number') {
     throw refusedBySglang(url, reason.status_code, reason.message ?? '')
   }
-  // If a batch contains NaN, SGLang ends the request with this text.
+  // A matched text instead of a token: SGLang ends a request so if its batch contains NaN.
   if (reason?.type === 'stop' && typeof reason.matched === 'string') {
-    throw garbage(url, `it stopped at the text '${reason.matched}', which nobody asked for`)
+    throw garbage(url, `the answer stopped at the text '${reason.matched}', although the request has no stop texts`)
   }
   const finish = reason === null ? null : finishes[reason.type ?? '']
-  if (finish === undefined) throw garbage(url, `it ended a generation with '${reason?.type}'`)
+  if (finish === undefined) throw garbage(url, `the server ended a generation with '${reason?.type}'`)
   const fresh = freshOf(url, meta.output_token_logprobs, meta.completion_tokens, taken, finish)
   const pairs: readonly (readonly unknown[])[] = fresh.map(entry => (Array.isArray(entry) ? entry : []))
   const [tokens, logprobs] = [pairs.map(([, token]) => token), pairs.map(([logprob]) => logprob)]
   checkSampled(tokens, logprobs, vocabulary, what => garbage(url, what))
   const last = fresh.at(-1)?.[1]
   if (reason?.type === 'stop' && typeof reason.matched === 'number' && last !== undefined && last !== reason.matched) {
-    throw garbage(url, `it stopped at token ${reason.matched}, and its last token is ${last}`)
+    throw garbage(url, `the answer stopped at token ${reason.matched}, but its last token is ${last}`)
   }
   return {
     tokens: fresh.map(([, token]) => token),
@@ -136,8 +144,11 @@ const finishes: Readonly<Record<string, SglangPiece['finish']>> = { stop: 'stop'
 type Entries = NonNullable<NonNullable<Event['meta_info']>['output_token_logprobs']>
 
 /**
- * Servers repeat all tokens in each event, or give only the new ones (--incremental-streaming-output). The total number tells
- * which. A request that was aborted in the queue ends with neither.
+ * Returns the entries of the tokens that earlier events did not have. Servers repeat all tokens in each event, or send
+ * only the
+ * new ones (--incremental-streaming-output); the total number tells which. A request that was aborted in the queue has
+ * no
+ * entries.
  */
 function freshOf(
   url: string,
@@ -148,11 +159,14 @@ function freshOf(
 ): Entries {
   if (entries === undefined && finish === 'aborted') return []
   if (!Array.isArray(entries) || !Number.isInteger(completed)) {
-    throw garbage(url, 'an event without output_token_logprobs or completion_tokens')
+    throw garbage(url, 'an event of the stream comes without output_token_logprobs or completion_tokens')
   }
   if (entries.length === completed && completed >= taken) return entries.slice(taken)
   if (entries.length + taken === completed) return entries
-  throw garbage(url, `${completed} tokens, ${taken} of them told before, with ${entries.length} logprobs`)
+  throw garbage(
+    url,
+    `an event reports ${completed} tokens, ${taken} of them received before, with ${entries.length} logprobs`,
+  )
 }
 
 function labelOf(meta: NonNullable<Event['meta_info']>, position: number): string {

@@ -1,8 +1,9 @@
 /**
  * Reads the load of an SGLang server, summed over its data-parallel ranks.
  *
- * in   GET /v1/loads, or /get_load of older servers        out  running, waiting, KV in tokens
- * Invariant: counts are whole numbers of at least 0; anything else is `engine.failed`. The server publishes them every few
+ * in   GET /v1/loads, or /get_load of older servers        out  running and waiting requests, KV cache in tokens
+ * Invariant: counts are whole numbers of at least 0; anything else is `engine.failed`. The server publishes them every
+ * few
  * iterations, so they lag: to be sure that the server is idle, ask twice.
  * Source: srt/entrypoints/v1_loads.py and srt/managers/load_snapshot.py of sgl-project/sglang.
  */
@@ -12,9 +13,9 @@ import { garbage, objectOf } from '../server/reply'
 export interface SglangLoads {
   readonly running: number
   readonly waiting: number
-  /** KV that requests refer to, tokens; KV that is only cached is not in it. */
+  /** Number of tokens in the KV cache that running requests refer to; tokens that are only cached do not count. */
   readonly usedTokens: number
-  /** 0: not reported. */
+  /** Size of the KV cache in tokens; 0 if the server does not report it. */
   readonly kvTokens: number
   readonly maxSequences: number
 }
@@ -26,7 +27,7 @@ export async function sglangLoads(http: ServerHttp): Promise<SglangLoads> {
   const reply = await http.get(path, askMs)
   if (reply.status === 404) return olderLoads(http)
   const { loads } = objectOf(http.url, path, reply)
-  if (!Array.isArray(loads) || loads.length === 0) throw garbage(http.url, `${path} has no loads`)
+  if (!Array.isArray(loads) || loads.length === 0) throw garbage(http.url, `${path} returned no loads`)
   const sum = (name: string) => total(http.url, path, loads, name)
   return {
     running: sum('num_running_reqs'),
@@ -37,17 +38,17 @@ export async function sglangLoads(http: ServerHttp): Promise<SglangLoads> {
   }
 }
 
-/** A list of {dp_rank, num_reqs, num_waiting_reqs, num_tokens}; num_reqs includes waiting requests. */
+/** Reads /get_load: a list of {dp_rank, num_reqs, num_waiting_reqs, num_tokens}; num_reqs includes waiting requests. */
 async function olderLoads(http: ServerHttp): Promise<SglangLoads> {
   const reply = await http.get('/get_load', askMs)
   let loads: unknown
   try {
     loads = reply.status === 200 ? JSON.parse(reply.text) : undefined
   } catch {
-    // reported below
+    // not JSON: the error is thrown below
   }
   if (!Array.isArray(loads) || loads.length === 0)
-    throw garbage(http.url, 'neither /v1/loads nor /get_load tells its load')
+    throw garbage(http.url, 'neither /v1/loads nor /get_load reports the load of the server')
   const sum = (name: string) => total(http.url, '/get_load', loads, name)
   const waiting = sum('num_waiting_reqs')
   return {

@@ -2,7 +2,8 @@
  * The weights of a running SGLang server: their version, their label there, and whether they are in memory.
  *
  * in   new weights, sleep and wake; the label that came with a token        out  the policy version that sampled it
- * Invariant: nothing is sent while the server is paused. Weights that this engine did not give it are an error; the weights that
+ * Invariant: nothing is sent while the server is paused. Weights that this engine did not load are an error; the
+ * weights that
  * the server was started with have no version until an update names it.
  */
 import { type EngineId, type PolicyVersion, policyVersion } from '../../../messages/ids'
@@ -15,20 +16,23 @@ import type { SglangTraits } from './traits'
 import { releaseSglang, resumeSglang, type SglangPause, updateSglang } from './weights'
 
 export interface SglangPolicy extends Required<Pick<Engine, 'updateWeights' | 'sleep' | 'wake'>> {
-  /** Version of the current weights. */
+  /** Returns the policy version of the current weights. */
   version(): PolicyVersion
-  /** @throws TroupeError engine.failed if this engine did not give the label */
+  /**
+   * Returns the policy version of weights with this label. @throws TroupeError engine.failed if this engine did not set
+   * the label
+   */
   versionOf(label: string): PolicyVersion
 }
 
-/** Upper bound on the updates during one turn. */
+/** Number of newest labels that are remembered; it bounds the weight updates during one turn. */
 const rememberedLabels = 64
 
 export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pause: SglangPause): SglangPolicy {
   const { id, http, gate } = requests
   const { url } = http
   let version = policyVersion(-1)
-  /** Policy versions by the server's labels. */
+  /** Policy versions by the label that the server reports with each token. */
   const versions = new Map<string, PolicyVersion>([[traits.weightLabel, version]])
   let labels = 0
   let newest: { readonly directory: string; readonly label: string } | undefined
@@ -39,7 +43,7 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
     versionOf(label) {
       const known = traits.takesWeights ? versions.get(label) : version
       if (known !== undefined) return known
-      throw garbage(url, `its weights are called '${label}': somebody else has changed them`)
+      throw garbage(url, `the server's weights have the unknown label '${label}': another process has changed them`)
     },
     updateWeights: update =>
       requests.change(async () => {
@@ -51,12 +55,12 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
         }
         if (pause === 'in_place' && !update.keepKv) throw keepsKv(url)
         const directory = await servedWeights(update.directory, update.digest)
-        // A server that outlived a run may use the label already.
+        // A suffix makes the label unique: a server that outlived an earlier run may use the plain number already.
         const label = versions.has(String(update.version)) ? `${update.version}+${++labels}` : String(update.version)
         const open = gate.close()
         try {
           await updateSglang(http, { directory, label, keepKv: update.keepKv, pause }, () => {
-            // Earlier tokens may still arrive, under an older label.
+            // Older labels are kept, since tokens of older weights may still arrive.
             versions.set(label, update.version)
             for (const oldest of [...versions.keys()].slice(0, -rememberedLabels)) versions.delete(oldest)
             version = update.version
@@ -70,7 +74,7 @@ export function sglangPolicy(requests: ServerRequests, traits: SglangTraits, pau
       requests.change(async () => {
         if (!traits.sleeps) throw noSleep(url)
         if (asleep !== undefined) return
-        // Weights that this engine never loaded could not be loaded again.
+        // The weights are freed only if this engine loaded them: it could not load any others again.
         const tags = newest === undefined ? ['kv_cache'] : ['kv_cache', 'weights']
         const open = gate.close()
         await releaseSglang(http, tags).catch(thrown => {
@@ -96,28 +100,28 @@ const fault = (code: string, message: string, hint: string): TroupeError =>
 const keepsKv = (url: string) =>
   fault(
     'engine.bad_request',
-    `the SGLang server at ${url} is paused in place, which keeps the KV of older weights, and the recipe forgets it`,
+    `engine.pause 'in_place' keeps the KV cache of older weights on the SGLang server at ${url}, but the recipe does not allow that`,
     "set engine.keepKv, or engine.pause to 'abort' or 'retract'",
   )
 
 const noUpdates = (url: string) =>
   fault(
     'engine.no_updates',
-    `the SGLang server at ${url} takes no new weights`,
+    `the SGLang server at ${url} cannot load new weights`,
     'use a version of SGLang with /pause_generation, /update_weights_from_disk and weight_version in its answers',
   )
 
 const noSleep = (url: string) =>
   fault(
     'engine.no_sleep',
-    `the SGLang server at ${url} cannot give its memory back`,
-    'start it with --enable-memory-saver',
+    `the SGLang server at ${url} cannot free its memory`,
+    'start the server with --enable-memory-saver',
   )
 
 const asleepError = (id: EngineId): TroupeError =>
   new TroupeError('engine.asleep', {
     boundary: 'engine',
     retriable: true,
-    message: `${id} sleeps: it has no memory to load weights into`,
-    hint: 'wake it first',
+    message: `engine ${id} sleeps and has no memory to load weights into`,
+    hint: 'call wake() first',
   })

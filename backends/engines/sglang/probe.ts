@@ -1,11 +1,14 @@
 /**
- * Finds out what an SGLang server can do by asking it; nothing is concluded from its version number.
+ * Finds out what an SGLang server can do by sending probe requests; nothing is concluded from its version number.
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
- * Invariant: no question here changes or harms what the server does for others. It is never paused, and resumed only if it stands
- * still. No token id outside its vocabulary is sent, since that would end a server on a GPU. A server that a run cannot be
- * trained on is refused before its first turn.
- * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of sgl-project/sglang.
+ * Invariant: no probe changes or harms what the server does for other clients. The server is never paused, and resumed
+ * only if
+ * it is paused already. No token id outside its vocabulary is sent, since that would crash a server on a GPU. A server
+ * that a
+ * run cannot be trained on is refused before its first turn.
+ * Source: srt/entrypoints/http_server.py, srt/server_args.py, docs/advanced_features/sglang_for_rl.md of
+ * sgl-project/sglang.
  */
 import type { ServerExpectation } from '../server/expectation'
 import type { ServerHttp } from '../server/http'
@@ -25,23 +28,24 @@ import { sglangLoads } from './loads'
 import type { SglangTraits } from './traits'
 import { goOn } from './weights'
 
-/** Longest wait for a generation before the server is taken to be paused. */
+/** Milliseconds without an answer to a generation after which the server is taken to be paused. */
 const stillMs = 1000
-/** Tokens of --context-length that SGLang keeps for itself: scheduler.py, max_req_input_len. */
+/** Number of tokens of --context-length that SGLang keeps for itself: scheduler.py, max_req_input_len. */
 const keptTokens = 6
 
-/** @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
+/** Probes a server. @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
 export async function probeSglang(http: ServerHttp, expected: ServerExpectation): Promise<SglangTraits> {
   const { url } = http
   const info = await eitherOf(http, '/server_info', '/get_server_info')
   const model = await eitherOf(http, '/model_info', '/get_model_info')
-  if (model.is_generation === false) throw unfit(url, 'its model generates no text', "start it with the run's model")
+  if (model.is_generation === false)
+    throw unfit(url, 'its model generates no text', "start the server with the run's model")
   const { servedName, contextTokens } = await contextOf(http, info)
   checkContext(
     nameOf(url),
     contextTokens,
     expected,
-    'start it with a longer --context-length (SGLang keeps some of it)',
+    'start the server with a longer --context-length (SGLang keeps some of it)',
   )
   checkPreferred(url, info.preferred_sampling_params)
   if (expected.trained) await awaken(http)
@@ -57,11 +61,10 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
   const tellsSpans = Array.isArray(meta.weight_versions)
   const takesWeights = typeof meta.weight_version === 'string' && (await hasWeightEndpoints(http))
   if (expected.trained && !processedLogprobs) {
-    throw unfit(url, rawLogprobs, 'start it without SGLANG_RETURN_ORIGINAL_LOGPROB in its environment')
+    throw unfit(url, rawLogprobs, 'start the server without SGLANG_RETURN_ORIGINAL_LOGPROB in its environment')
   }
   if (expected.trained && !takesWeights) {
-    const differs =
-      'it has no endpoints to pause it and to give it new weights, or does not name its weights in its answers'
+    const differs = 'it has no endpoints to pause it and to load new weights, or its answers do not name the weights'
     throw unfit(
       url,
       differs,
@@ -70,7 +73,8 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
   }
   const loads = await sglangLoads(http)
   const kvTokens = loads.kvTokens || Number(info.max_total_num_tokens)
-  if (!Number.isInteger(kvTokens) || kvTokens < 1) throw garbage(url, 'it does not say its max_total_num_tokens')
+  if (!Number.isInteger(kvTokens) || kvTokens < 1)
+    throw garbage(url, "the server's info does not report max_total_num_tokens")
   const low = info.schedule_low_priority_values_first === true
   return {
     version: String(info.version ?? ''),
@@ -94,7 +98,7 @@ export async function probeSglang(http: ServerHttp, expected: ServerExpectation)
 const wholeNumber = (value: unknown): number | undefined =>
   typeof value === 'number' && Number.isInteger(value) && value > 0 ? value : undefined
 
-/** Newer servers dropped the `get_` of these paths. */
+/** Older servers have the path with `get_` before its name. */
 async function eitherOf(http: ServerHttp, path: string, older: string): Promise<Readonly<Record<string, unknown>>> {
   const reply = await http.get(path, askMs)
   return reply.status === 404
@@ -108,12 +112,15 @@ async function contextOf(http: ServerHttp, info: Readonly<Record<string, unknown
   if (typeof card?.id !== 'string' || length === undefined) {
     throw garbage(http.url, '/v1/models names no model with a max_model_len')
   }
-  // Beyond max_req_input_len a generation would be cut short.
+  // A prompt longer than max_req_input_len would be cut short.
   const longest = wholeNumber(info.max_req_input_len) ?? length - keptTokens
   return { servedName: card.id, contextTokens: Math.min(length, longest) }
 }
 
-/** The server takes what a request leaves out from --preferred-sampling-params; a request states every parameter that we know. */
+/**
+ * Refuses a server whose --preferred-sampling-params set a parameter that our requests do not: it would change the
+ * sampling.
+ */
 function checkPreferred(url: string, preferred: unknown): void {
   const fields = typeof preferred === 'object' && preferred !== null ? Object.keys(preferred) : []
   const said = new Set(
@@ -124,12 +131,15 @@ function checkPreferred(url: string, preferred: unknown): void {
   const foreign = fields.filter(name => !said.has(name))
   if (foreign.length === 0) return
   const differs = `it adds sampling parameters of its own to each request: ${foreign.join(', ')}`
-  throw unfit(url, differs, 'start it without --preferred-sampling-params')
+  throw unfit(url, differs, 'start the server without --preferred-sampling-params')
 }
 
 /**
- * Asks for a bias of 0 on token id -1. A server that checks ids refuses it and names the range of ids; one that does not applies
- * it to the last id, which changes nothing. An id beyond the vocabulary would be a memory error on a GPU.
+ * Checks the vocabulary's size with a logit bias of 0 on token id -1. A server that checks ids refuses it and names the
+ * range of
+ * ids; a server that does not applies it to the last id, which changes nothing. An id beyond the vocabulary would be a
+ * memory
+ * error on a GPU.
  */
 async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<void> {
   const { takes, text } = await askWith(http, { logit_bias: { '-1': 0 } })
@@ -140,12 +150,14 @@ async function checkVocabulary(http: ServerHttp, vocabulary: number): Promise<vo
 }
 
 /**
- * Resumes a server that answers no generation within a second: a run that died while it changed the weights left it paused, and
- * no endpoint reports that. Resuming changes nothing if the server is only slow. Only a run that trains may do it: it gives the
- * weights, so no other run does.
+ * Resumes a server that answers no generation within a second: a run that died during a weight update left it paused,
+ * and no
+ * endpoint reports that. Resuming changes nothing if the server is only slow. Only a run that trains may resume it:
+ * that run
+ * updates the weights, so no other run does.
  */
 async function awaken(http: ServerHttp): Promise<void> {
-  const timer = setTimeout(() => void goOn(http).catch(() => {}), stillMs) // the generation itself will tell
+  const timer = setTimeout(() => void goOn(http).catch(() => {}), stillMs) // an error is ignored: the generation below reports it
   try {
     await ask(http, {})
   } finally {
@@ -155,7 +167,7 @@ async function awaken(http: ServerHttp): Promise<void> {
 
 type Meta = Readonly<Record<string, unknown>>
 
-/** The metadata is that of the last answer. */
+/** Checks the server's logprobs; also returns the metadata of the last answer. */
 async function logprobsOf(http: ServerHttp): Promise<{ processedLogprobs: boolean; meta: Meta }> {
   let meta: Meta = {}
   const processedLogprobs = await givesProcessedLogprobs(http.url, async temperature => {
@@ -167,12 +179,15 @@ async function logprobsOf(http: ServerHttp): Promise<{ processedLogprobs: boolea
   return { processedLogprobs, meta }
 }
 
-/** Looks for the endpoints without using them: a POST-only endpoint refuses GET with 405, an update without a path is refused. */
+/**
+ * Checks that the endpoints exist without using them: a POST-only endpoint refuses GET with 405, an update without a
+ * path is refused.
+ */
 async function hasWeightEndpoints(http: ServerHttp): Promise<boolean> {
   const path = '/update_weights_from_disk'
   const update = await http.post(path, {}, askMs)
   if (isMissing(update)) return false
-  isTaken(http.url, path, update) // it need not be
+  isTaken(http.url, path, update) // accepted or refused, the endpoint exists; any other status throws
   return (await takesPost(http, '/pause_generation')) && (await takesPost(http, '/continue_generation'))
 }
 
@@ -183,7 +198,11 @@ async function takesPost(http: ServerHttp, path: string): Promise<boolean> {
   return true
 }
 
-/** Asks with a field that an older server may not know. Such a server fails at it (500) every time, and at nothing else. */
+/**
+ * Sends a generation with a field that older servers do not know. Such a server answers 500 every time, but only
+ * because of the
+ * field; that is checked with a generation without it.
+ */
 async function askWith(http: ServerHttp, field: object): Promise<{ readonly takes: boolean; readonly text: string }> {
   let reply = await ask(http, field)
   if (reply.status === 500) {

@@ -1,10 +1,13 @@
 /**
  * The SGLang engine: a server that somebody else has started, over its native HTTP API.
  *
- * in   generate, abort, new weights, sleep and wake        out  generations, as token ids with logprobs and the weights that sampled them
- * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error, which is
+ * in   generate, abort, new weights, sleep and wake        out  generations, as token ids with logprobs and the weights
+ * that sampled them
+ * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
+ * which is
  * `engine.lost` when the server is gone. A token counts to the weights that the server names with it; weights that this
- * engine did not give it are an error. It was only ever tested against a strict stand-in of ours, never against a real SGLang.
+ * engine did not load are an error. It was only ever tested against a strict stand-in of ours, never against a real
+ * SGLang.
  */
 import { systemEffects } from '../../../runtime/effects'
 import { TroupeError } from '../../../runtime/errors'
@@ -21,7 +24,11 @@ import type { SglangTraits } from './traits'
 import type { SglangPause } from './weights'
 
 export interface SglangEngineOptions extends ServerEngineOptions {
-  /** How the server is paused for new weights. Default `abort`; the others need a server that reports spans of weights. */
+  /**
+   * How the server is paused for new weights. Default: `abort`; the others need a server that reports which tokens
+   * which weights
+   * sampled.
+   */
   readonly pause?: SglangPause
 }
 
@@ -31,7 +38,10 @@ export interface SglangEngine extends ServerEngine {
   wake(): Promise<void>
 }
 
-/** @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
+/**
+ * Connects to a server and probes it. @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout,
+ * engine.failed
+ */
 export async function startSglangEngine(options: SglangEngineOptions): Promise<SglangEngine> {
   const { id, url, expected, pause = 'abort', stallMs, firstTokenMs, fx = systemEffects } = options
   const http = serverHttp(url, options.token)
@@ -46,12 +56,13 @@ export async function startSglangEngine(options: SglangEngineOptions): Promise<S
   const capabilities: EngineCapabilities = {
     kind: 'sglang',
     ...capabilitiesOf(traits, expected),
-    // When KV runs out, it preempts the request with the fewest generated tokens, whatever the priority.
+    // False: when the KV cache is full, SGLang preempts the request with the fewest generated tokens, whatever the
+    // priority.
     prioritySign: 0,
     trainable: traits.processedLogprobs && traits.takesWeights,
     deterministic: traits.takesSeed,
   }
-  // /health generates a token in newer versions, so it fails while the server is paused.
+  // Polls another path than /health, which in newer versions generates a token and so fails while the server is paused.
   const health = serverHealth(http, { path: '/ping', ...options.health })
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const policy = sglangPolicy(requests, traits, pause)

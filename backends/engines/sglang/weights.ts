@@ -1,11 +1,15 @@
 /**
- * Gives a running SGLang server new weights, and frees its memory for a while.
+ * Loads new weights into a running SGLang server, and frees its memory for a while.
  *
- * in   a directory that the server can read, a label        out  the server samples under the weights and names them so
- * Invariant: the server is told to continue whatever happens here, also if the answer to a pause is lost. The cache is flushed
- * by its own endpoint, which refuses while the server is busy; the flush that comes with an update ends a server that is not
+ * in   a directory that the server can read, a label        out  the server samples from the weights and reports the
+ * label
+ * Invariant: the server is told to continue whatever happens here, also if the answer to a pause is lost. The cache is
+ * flushed
+ * by its own endpoint, which refuses while the server is busy; the flush that comes with an update crashes a server
+ * that is not
  * idle (an assertion in srt/managers).
- * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause, update,
+ * Source: docs/advanced_features/sglang_for_rl.md and srt/managers/tokenizer_manager.py of sgl-project/sglang: pause,
+ * update,
  * continue. A pause by `abort` returns when nothing runs; by `retract` and `in_place` at once.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -18,8 +22,9 @@ import { sglangLoads } from './loads'
 const { must, failed } = serverUpdate('SGLang')
 
 /**
- * What happens to running requests: ended, and sent again by the engine with their tokens (`abort`); put back into the queue,
- * their KV computed anew (`retract`); frozen with their KV (`in_place`).
+ * What a pause does to running requests. `abort`: ends them; the engine sends them again with their tokens. `retract`:
+ * puts them
+ * back into the queue and computes their KV cache again. `in_place`: freezes them with their KV cache.
  */
 export type SglangPause = 'abort' | 'retract' | 'in_place'
 
@@ -37,7 +42,7 @@ const idleMs = 60_000
 const againMs = 100
 
 /**
- * `onLoaded` is called when the weights are in, before the server continues.
+ * Loads new weights. `onLoaded` is called when they are loaded, before the server continues.
  * @throws TroupeError engine.update_failed if the server cannot load them; engine.lost, engine.timeout
  */
 export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoaded: () => void): Promise<void> {
@@ -46,7 +51,7 @@ export async function updateSglang(http: ServerHttp, update: SglangUpdate, onLoa
     await load(http, update)
     onLoaded()
   } catch (thrown) {
-    await goOn(http).catch(() => {}) // the reason why the weights did not come is worth more
+    await goOn(http).catch(() => {}) // ignored: the error of the update matters more
     throw thrown
   }
   await goOn(http)
@@ -61,7 +66,7 @@ async function load(http: ServerHttp, { directory, label, keepKv }: Omit<SglangU
     const { status, text } = await http.post('/flush_cache', {}, flushMs)
     if (status === 200) return
     if (systemEffects.elapsed() > deadline)
-      throw failed(http.url, 'could not forget the KV of older weights', messageOf(text))
+      throw failed(http.url, 'could not flush the KV cache of older weights', messageOf(text))
     await sleep(againMs)
   }
 }
@@ -71,35 +76,36 @@ export async function releaseSglang(http: ServerHttp, tags: readonly string[]): 
   try {
     await must(http, '/pause_generation', { mode: 'abort' }, pauseMs, 'could not be paused')
     await idle(http)
-    await must(http, '/release_memory_occupation', { tags }, pauseMs, 'could not give its memory back')
+    await must(http, '/release_memory_occupation', { tags }, pauseMs, 'could not free its memory')
   } catch (thrown) {
     await goOn(http).catch(() => {})
     throw thrown
   }
 }
 
-/** Takes the memory again; freed weights are empty until they are loaded again. */
+/** Allocates the freed memory again; freed weights are empty until they are loaded again. */
 export async function resumeSglang(
   http: ServerHttp,
   tags: readonly string[],
   weights: Pick<SglangUpdate, 'directory' | 'label'> | undefined,
 ): Promise<void> {
-  await must(http, '/resume_memory_occupation', { tags }, pauseMs, 'could not take its memory again')
+  await must(http, '/resume_memory_occupation', { tags }, pauseMs, 'could not allocate its memory again')
   if (weights !== undefined) await load(http, { ...weights, keepKv: false })
   await goOn(http)
 }
 
-/** The counts lag behind: two zeros in a row mean idle. */
+/** Waits until the server is idle: two zero counts in a row, since the counts lag. */
 async function idle(http: ServerHttp): Promise<void> {
   const deadline = systemEffects.elapsed() + idleMs
   for (let quiet = 0; quiet < 2; ) {
     const { running, waiting } = await sglangLoads(http)
     quiet = running + waiting === 0 ? quiet + 1 : 0
-    if (systemEffects.elapsed() > deadline) throw failed(http.url, 'is not idle', `${running} run, ${waiting} wait`)
+    if (systemEffects.elapsed() > deadline)
+      throw failed(http.url, 'is not idle', `${running} requests run, ${waiting} wait`)
     if (quiet < 2) await sleep(againMs)
   }
 }
 
-/** Has no effect on a server that is not paused. @throws TroupeError engine.update_failed */
+/** Lets a paused server continue; has no effect on any other. @throws TroupeError engine.update_failed */
 export const goOn = (http: ServerHttp): Promise<void> =>
-  must(http, '/continue_generation', {}, pauseMs, 'could not go on after a pause')
+  must(http, '/continue_generation', {}, pauseMs, 'could not continue after a pause')

@@ -33,12 +33,17 @@ const modelSchema = z.strictObject({
   }),
 })
 
-/** Upper bound on a step of one sequence: a longer one was not measured in ms. */
+/**
+ * Upper bound on a step of one sequence, in milliseconds; a longer one suggests that the file is not in milliseconds.
+ */
 const longestStepMs = 60_000
-/** Upper bound on a prefill: sums of longer times lose steps of a fraction of a ms. */
+/**
+ * Upper bound on the longest prefill, in milliseconds; sums of longer times lose fractions of a millisecond in a
+ * double.
+ */
 const longestPrefillMs = 2 ** 46
 
-/** @throws TroupeError config.invalid */
+/** Reads and checks the file. @throws TroupeError config.invalid */
 export function readEngineModel(path: string): EngineModel {
   const model = checkInput(modelSchema, parseJson(readText(path), path), path)
   if (model.blockTokens > model.kvTokens) {

@@ -1,10 +1,12 @@
 /**
  * The simulated engine: runs an engine model in real time, to rehearse actors and the scheduler without a model or GPU.
  *
- * in   an engine model (DESIGN §9), requests        out  meaningless tokens, at the times at which such an engine would give them
- * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the clock;
+ * in   an engine model (DESIGN §9), requests        out  meaningless tokens, at the times at which such an engine would
+ * sample them
+ * Batches, KV blocks, preemptions and the length of steps come from the simulator (kernels/simulator), driven by the
+ * clock;
  * tokens come from turnDrawer. Simulated time never runs ahead of the clock, and a late timer costs no simulated time.
- * Invariant: a turn's tokens follow from its seed and context, whatever else runs; every `generate` settles.
+ * Invariant: a turn's tokens follow from its seed and context, whatever other requests run; every `generate` settles.
  */
 import {
   type DrawnTurn,
@@ -27,13 +29,13 @@ export interface SimulatedEngineOptions {
   readonly vocabulary: number
   readonly contextTokens: number
   readonly decode: (tokens: Int32Array) => Promise<string>
-  /** Median length of a turn that may stop, tokens. Default 256. */
+  /** Median number of tokens of a turn that may end by a stop token. Default: 256. */
   readonly medianTokens?: number
-  /** How long new weights stop the engine, ms. Default 1000. */
+  /** Milliseconds for which loading new weights stops the engine. Default: 1000. */
   readonly updateMs?: number
-  /** Obeys the requests' priority if the engine's family does. Default: yes. */
+  /** True to obey the requests' priority if engines of the model's family do. Default: true. */
   readonly priority?: boolean
-  /** Time runs faster by this factor. Default 1. */
+  /** Factor by which simulated time is faster than the clock. Default: 1. */
   readonly speed?: number
   readonly fx?: Effects
 }
@@ -60,7 +62,7 @@ interface Update {
   readonly resolve: () => void
 }
 
-/** @throws TroupeError engine.unfit if a context of the run does not fit the model's KV cache */
+/** Makes the engine. @throws TroupeError engine.unfit if a context of the run does not fit the model's KV cache */
 export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngine {
   const { id, model, vocabulary, contextTokens, decode, fx = systemEffects } = options
   const { medianTokens = 256, updateMs = 1000, priority = true, speed = 1 } = options
@@ -85,7 +87,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   let streams = 0
   let timer: NodeJS.Timeout | undefined
   let isClosed = false
-  /** True if something has to happen as soon as the present step ends. */
+  /** True if a request or an update has to be handled as soon as the current step ends. */
   let isCalled = false
   let isLiving = false
 
@@ -95,7 +97,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
   /** Processes all batches that have ended by now, and schedules the end of the next one. */
   function live(): void {
     if (isLiving) {
-      // A caller that just got tokens asked for it.
+      // Called by a caller that just received tokens from this loop: it must run again afterwards.
       setImmediate(live)
       return
     }
@@ -117,7 +119,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     }
   }
 
-  /** Between two batches: requests leave, weights change, and the next batch begins. */
+  /** Does the work between two batches: aborted requests leave, weights change, and the next batch begins. */
   function between(atMs: number): void {
     isCalled = false
     for (const one of running.values()) {
@@ -138,13 +140,13 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     }
     if (atMs < pausedUntilMs) return
     engine.schedule(atMs)
-    // Advances one step at a time while somebody streams.
+    // While a caller streams, batches are cut into single steps, so that its tokens come one by one.
     if (streams > 0 && engine.isBusy) engine.schedule(atMs)
   }
 
   function book(): void {
     clearTimeout(timer)
-    // Nothing runs though something waits: a pause, which may have ended since the last check.
+    // Requests wait while no batch runs only during a pause, so the next check is due at its end.
     const dueMs = engine.isBusy ? engine.endMs : running.size > 0 ? pausedUntilMs : undefined
     if (dueMs === undefined) return
     timer = setTimeout(live, Math.max(0, Math.ceil((dueMs - nowMs()) / speed)))
@@ -162,7 +164,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     one.onTokens?.(tokens)
   }
 
-  /** Tokens drawn up to here were sampled by the current version. */
+  /** Counts the tokens generated up to this point as sampled by the current version. */
   function mark({ segments }: Running, generated: number): void {
     const start = segments.at(-1)?.end ?? 0
     if (generated === start) return
@@ -235,7 +237,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
         const common = { queuedMs: nowMs(), segments: [], given: 0, isAborted: false }
         const one: Running = { ...common, request, turn: asked, drawn, onTokens, resolve, reject }
         signal?.addEventListener('abort', abort, { once: true })
-        // A batch that ended before this call counts as ended.
+        // Processes the batches that ended before this call, so that the new request does not join them.
         live()
         running.set(requestId, one)
         byTurn.set(asked, one)
@@ -254,7 +256,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
     if (one === undefined) return
     one.isAborted = true
     isCalled = true
-    // Not within a callback of the batch that is being processed.
+    // Deferred, because the caller may be inside a callback of the batch that is being processed.
     setImmediate(live)
   }
 
@@ -289,7 +291,7 @@ export function simulatedEngine(options: SimulatedEngineOptions): SimulatedEngin
       }),
     async status() {
       live()
-      // The work that a long batch has done so far counts with its present step.
+      // Updates the tally, so that the work of a running batch up to its current step is counted.
       if (engine.isBusy) engine.schedule(nowMs())
       book()
       const { busyMs, generatedTokens, prefilledTokens } = engine.tally
@@ -315,5 +317,5 @@ const tooSmall = (name: string, room: number, contextTokens: number): TroupeErro
     boundary: 'engine',
     retriable: false,
     message: `the engine model '${name}' does not fit this run: its KV cache holds ${room} tokens in whole blocks, the longest context of the recipe has ${contextTokens}`,
-    hint: 'give it more kvTokens, or lower limits.contextTokens',
+    hint: 'use an engine model with more kvTokens, or lower limits.contextTokens',
   })

@@ -1,10 +1,12 @@
 /**
- * Loads adapters on a running vLLM server: each version's beside those of earlier versions, under a name of their own.
+ * Loads LoRA adapters into a running vLLM server: each version beside the earlier ones, under a name of its own.
  *
- * in   a directory that the server can read, its digest        out  the name for requests
- * Invariant: nothing is paused and no cache is dropped: a request keeps its adapters to its end, and the prefix cache, whose key
- * includes the name, never gives KV of other adapters. The name is derived from the content, so loaded adapters are not loaded
- * again. Those of the version before stay, for requests that are on their way; older ones are unloaded.
+ * in   a directory that the server can read, its digest        out  the adapter's name for requests
+ * Invariant: nothing is paused and no cache is dropped: a request keeps its adapter to its end, and the prefix cache,
+ * whose key
+ * includes the name, never returns KV of another adapter. The name is derived from the content, so a loaded adapter is
+ * not loaded
+ * again. The previous version's adapter stays loaded, for requests that are on their way; older ones are unloaded.
  * Source: vllm/entrypoints/serve/lora/api_router.py and openai/models/serving.py of 0.32.
  */
 import type { ServerHttp } from '../server/http'
@@ -17,15 +19,18 @@ export const loadPath = '/v1/load_lora_adapter'
 const unloadPath = '/v1/unload_lora_adapter'
 const loadMs = 600_000
 const askMs = 30_000
-/** Versions that stay loaded: the newest, and the one before. */
+/** Number of adapters that stay loaded: the newest, and the one before. */
 const kept = 2
 
 export function vllmAdapters(http: ServerHttp) {
-  /** Names loaded by this engine, oldest first. */
+  /** Names of the adapters that this engine loaded, oldest first. */
   const loaded: string[] = []
 
   return {
-    /** @throws TroupeError engine.update_failed if the server cannot load them; engine.lost, engine.timeout */
+    /**
+     * Loads an adapter; resolves with its name. @throws TroupeError engine.update_failed if the server cannot load it;
+     * engine.lost, engine.timeout
+     */
     async load(directory: string, digest: string): Promise<string> {
       const name = `troupe-${digest.slice(0, 16)}`
       const reply = await http.post(loadPath, { lora_name: name, lora_path: directory }, loadMs)
@@ -35,7 +40,7 @@ export function vllmAdapters(http: ServerHttp) {
         throw failed(http.url, `could not load the adapters in ${directory} (it needs --enable-lora)`, said)
       }
       loaded.splice(0, loaded.length, ...loaded.filter(other => other !== name), name)
-      // Adapters that are already unloaded are not an error.
+      // The reply is ignored: an adapter that is already unloaded is not an error.
       for (const old of loaded.splice(0, loaded.length - kept)) await http.post(unloadPath, { lora_name: old }, askMs)
       return name
     },

@@ -16,15 +16,17 @@ import type { VllmTraits } from './traits'
 export interface Piece {
   readonly tokens: readonly number[]
   readonly logprobs: readonly number[]
-  /** null: more follows. `aborted`: somebody has ended it on the server. */
+  /**
+   * Reason for the end of the generation; null if more pieces follow. `aborted`: another client ended it on the server.
+   */
   readonly finish: 'stop' | 'length' | 'aborted' | null
-  /** Prompt tokens found in the prefix cache; in the last piece, if the server reports it. */
+  /** Number of prompt tokens found in the prefix cache; only in the last piece, if the server reports it. */
   readonly cachedTokens: number | null
-  /** Wait in the server's queue, ms; in the last piece, if the server reports it. */
+  /** Milliseconds in the server's queue; only in the last piece, if the server reports it. */
   readonly queuedMs: number | null
 }
 
-/** `model`: name of the served model, or of adapters to it. */
+/** Builds the body of a request. `model`: name of the served model, or of an adapter to it. */
 export function completionBody(
   traits: VllmTraits,
   request: Pick<GenerateRequest, 'context' | 'sampling' | 'seed' | 'priority'>,
@@ -47,7 +49,7 @@ export function completionBody(
     repetition_penalty: 1,
     stop: [],
     stop_token_ids: stopTokens,
-    // The recipe's stop tokens end a turn, not the end tokens of the model's files.
+    // True, so that the recipe's stop tokens end a turn, not the end tokens of the model's files.
     ignore_eos: true,
     logprobs: 0,
     return_token_ids: true,
@@ -71,7 +73,7 @@ export interface Event {
   }[]
 }
 
-/** Parses one event. @throws TroupeError engine.failed */
+/** Parses one event of the stream. @throws TroupeError engine.failed */
 export function pieceOf(url: string, vocabulary: number, line: string): Piece {
   const event = completionEventOf<Event>(url, line)
   const choice = event.choices?.[0]
@@ -83,6 +85,6 @@ export function pieceOf(url: string, vocabulary: number, line: string): Piece {
   checkSampled(tokens, logprobs, vocabulary, what => garbage(url, what))
   const reason = choice.finish_reason ?? null
   const finish = reason === null ? null : finishes[reason]
-  if (finish === undefined) throw garbage(url, `it ended a generation with '${reason}'`)
+  if (finish === undefined) throw garbage(url, `the server ended a generation with '${reason}'`)
   return { tokens, logprobs: logprobs as readonly number[], finish, cachedTokens, queuedMs }
 }

@@ -1,8 +1,8 @@
 /**
  * Reads the development endpoints of a vLLM server: whether they exist, whether it is paused, and its settings.
  *
- * in   a server        out  existing endpoints, device, sequences at once, adapters
- * Invariant: the requests change nothing. Of data-parallel ranks, those behind this address count.
+ * in   a server        out  existing endpoints, device, number of concurrent sequences, adapters
+ * Invariant: the requests change nothing. With data parallelism, only the ranks behind this address count.
  * Source: vllm/entrypoints/serve/dev/server_info/api_router.py and config/parallel.py of 0.32.
  */
 import type { ServerHttp } from '../server/http'
@@ -10,13 +10,13 @@ import { isMissing, isTaken, objectOf } from '../server/reply'
 
 export interface VllmDevelopment {
   readonly takesWeights: boolean
-  /** True if another process gives it weights, or died while it did. */
+  /** True if the server is paused: another process is changing its weights, or died while it did. */
   readonly isPaused: boolean
-  /** True if the plugin of cli/setup/vllm is at work. */
+  /** True if the server runs with the plugin of cli/setup/vllm. */
   readonly packsHeads: boolean
   readonly device?: string | undefined
   readonly maxSequences?: number | undefined
-  /** null: it was started without --enable-lora. */
+  /** Settings of the server's LoRA adapters; null if it was started without --enable-lora. */
   readonly adapters?: { readonly max_lora_rank?: number } | null | undefined
 }
 
@@ -30,15 +30,15 @@ interface Config {
 interface Parallel {
   readonly data_parallel_size?: number
   readonly data_parallel_size_local?: number
-  /** Each rank has an address of its own. */
+  /** True if each data-parallel rank has an address of its own. */
   readonly data_parallel_external_lb?: boolean
-  /** The ranks of a node share an address. */
+  /** True if the data-parallel ranks of a node share an address. */
   readonly data_parallel_hybrid_lb?: boolean
 }
 
 const askMs = 30_000
 
-/** @throws TroupeError engine.lost, engine.timeout, engine.failed */
+/** Reads the endpoints. @throws TroupeError engine.lost, engine.timeout, engine.failed */
 export async function vllmDevelopment(http: ServerHttp): Promise<VllmDevelopment> {
   const paused = await http.get('/is_paused', askMs)
   if (isMissing(paused)) return { takesWeights: false, isPaused: false, packsHeads: false }
@@ -52,7 +52,7 @@ export async function vllmDevelopment(http: ServerHttp): Promise<VllmDevelopment
     packsHeads = (vllm_env as Record<string, unknown> | undefined)?.VLLM_TROUPE_PACKS_HEADS === true
   }
   const device = config.device_config?.device
-  // Sequences at once of each rank.
+  // Number of concurrent sequences of each data-parallel rank.
   const sequences = config.scheduler_config?.max_num_seqs
   return {
     takesWeights: true,

@@ -2,10 +2,13 @@
  * Reads a vLLM server's `/metrics`: the size of its KV cache, and how much of it is in use.
  *
  * in   the Prometheus text        out  sizes in tokens, gauges, counters since the server's start
- * Invariant: a missing figure is an error that names it, never a zero. Servers with several engines inside (data parallel)
- * label each figure by engine: sizes and counters are summed, use is averaged by size.
- * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig. One config is
- * written under the label of every engine: its num_gpu_blocks is the sum over all of them, its kv_cache_size_tokens of one
+ * Invariant: a missing metric is an error that names it, never a zero. Servers with several engines inside (data
+ * parallel)
+ * label each metric by engine: sizes and counters are summed, the use of the cache is averaged by size.
+ * Source: vllm/v1/metrics/loggers.py of 0.32; the labels of cache_config_info are fields of its CacheConfig. One config
+ * is
+ * written under the label of every engine: its num_gpu_blocks is the sum over all of them, its kv_cache_size_tokens of
+ * one
  * (v1/engine/core_client.py, config/cache.py).
  */
 import { TroupeError } from '../../../runtime/errors'
@@ -14,14 +17,16 @@ export interface VllmMetrics {
   readonly kvTokens: number
   readonly blockTokens: number
   readonly prefixCaching: boolean
-  /** Share of the blocks that a request refers to, 0 to 1; blocks that are only cached count as free. */
+  /**
+   * Share of the KV cache's blocks that running requests refer to, 0 to 1; blocks that are only cached count as free.
+   */
   readonly usedShare: number
   readonly running: number
   readonly waiting: number
   readonly preemptions: number
   readonly generatedTokens: number
   readonly promptTokens: number
-  /** Prompt tokens found in the prefix cache. */
+  /** Number of prompt tokens found in the prefix cache since the server's start. */
   readonly cachedPromptTokens: number
 }
 
@@ -33,7 +38,7 @@ interface Sample {
 const sampleLine = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$/
 const labelPair = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g
 
-/** Samples by the name of their metric. Other lines are skipped. */
+/** Groups the samples of a Prometheus text by the name of their metric. Other lines are skipped. */
 function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
   const samples = new Map<string, Sample[]>()
   for (const line of text.split('\n')) {
@@ -53,14 +58,14 @@ function parsePrometheus(text: string): ReadonlyMap<string, readonly Sample[]> {
 
 const unescaped = (text: string) => text.replace(/\\(.)/g, (_, char: string) => (char === 'n' ? '\n' : char))
 
-/** @throws TroupeError engine.failed with the metric that is missing, not a number, or below 0 */
+/** Parses the text. @throws TroupeError engine.failed with the metric that is missing, not a number, or below 0 */
 export function vllmMetrics(url: string, text: string): VllmMetrics {
   const samples = parsePrometheus(text)
   const of = (...names: readonly string[]): readonly Sample[] => {
     const found = names.map(name => samples.get(`vllm:${name}`)).find(each => each !== undefined)
-    if (found === undefined) throw missing(url, `vllm:${names[0]} is not on /metrics`)
+    if (found === undefined) throw missing(url, `the metric vllm:${names[0]} is missing on /metrics`)
     const wrong = found.find(({ value }) => !(Number.isFinite(value) && value >= 0))
-    if (wrong !== undefined) throw missing(url, `vllm:${names[0]} is ${wrong.value}`)
+    if (wrong !== undefined) throw missing(url, `the metric vllm:${names[0]} is ${wrong.value}`)
     return found
   }
   const total = (...names: readonly string[]) => of(...names).reduce((sum, { value }) => sum + value, 0)
@@ -69,14 +74,14 @@ export function vllmMetrics(url: string, text: string): VllmMetrics {
     const blocks = Number(labels.num_gpu_blocks)
     if (!(blockTokens > 0 && blocks > 0 && Number.isFinite(blockTokens * blocks))) {
       const seen = `block_size="${labels.block_size}", num_gpu_blocks="${labels.num_gpu_blocks}"`
-      throw missing(url, `vllm:cache_config_info does not say how large the KV cache is (${seen})`)
+      throw missing(url, `the metric vllm:cache_config_info does not report the size of the KV cache (${seen})`)
     }
     const own = Number(labels.kv_cache_size_tokens)
     const prefixCaching = labels.enable_prefix_caching === 'True'
     return { engine: labels.engine, blockTokens, blocks, own: own > 0 && Number.isFinite(own) ? own : 0, prefixCaching }
   })
   const isOwn = caches.every(({ own }) => own > 0)
-  // Older servers give only the sum, and so the same value under each label.
+  // Older servers report only the sum over the engines, so the value is the same under each label.
   const isSum = !isOwn && caches.every(({ blocks }) => blocks === caches[0]!.blocks)
   const sizes = caches.map(({ engine, blockTokens, blocks, own }) => {
     const tokens = isOwn ? own : (blockTokens * blocks) / (isSum ? caches.length : 1)
@@ -98,7 +103,7 @@ export function vllmMetrics(url: string, text: string): VllmMetrics {
     preemptions: total('num_preemptions_total', 'num_preemptions'),
     generatedTokens: total('generation_tokens_total', 'generation_tokens'),
     promptTokens: total('prompt_tokens_total', 'prompt_tokens'),
-    // Counted since about 0.19; before it, the queries of the prefix cache give the same figure.
+    // vLLM has counted this since about 0.19; before, the queries of the prefix cache give the same number.
     cachedPromptTokens: total('prompt_tokens_cached_total', 'prefix_cache_hits_total', 'prefix_cache_hits'),
   }
 }
@@ -108,5 +113,5 @@ const missing = (url: string, what: string): TroupeError =>
     boundary: 'engine',
     retriable: true,
     message: `${url}: ${what}`,
-    hint: 'the server must be vLLM, started without --disable-log-stats',
+    hint: 'use a vLLM server that was started without --disable-log-stats',
   })

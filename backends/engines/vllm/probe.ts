@@ -1,10 +1,10 @@
 /**
- * Finds out what a vLLM server can do by asking it; nothing is concluded from its version number.
+ * Finds out what a vLLM server can do by sending probe requests; nothing is concluded from its version number.
  *
  * in   a server, and what the run expects of it        out  traits; or a refusal that names the difference
  * Invariant: a server that a run cannot be trained on is refused before its first turn: another vocabulary, another
- * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to give it weights,
- * tokens without their ids. A server that was left paused, by a run that died while it changed the weights, is resumed.
+ * tokenizer, too short a context, logprobs that are not those of the distribution sampled from, no way to load weights,
+ * tokens without their ids. A server that was left paused, by a run that died during a weight update, is resumed.
  */
 import { TroupeError } from '../../../runtime/errors'
 import type { ServerHttp } from '../server/http'
@@ -36,12 +36,12 @@ import { vllmMetrics } from './metrics'
 import type { VllmExpectation, VllmTraits } from './traits'
 import { resume } from './weights'
 
-/** @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
+/** Probes a server. @throws TroupeError engine.lost, engine.timeout, engine.failed; engine.unfit (not retriable) */
 export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Promise<VllmTraits> {
   const { url } = http
   const version = String(objectOf(url, '/version', await http.get('/version', askMs)).version ?? '')
   const { servedName, contextTokens } = await modelOf(http)
-  checkContext(nameOf(url), contextTokens, expected, 'start it with a longer --max-model-len')
+  checkContext(nameOf(url), contextTokens, expected, 'start the server with a longer --max-model-len')
   const metrics = await http.get('/metrics', askMs)
   if (metrics.status !== 200) throw unanswered(url, '/metrics', metrics)
   const { kvTokens, blockTokens, prefixCaching } = vllmMetrics(url, metrics.text)
@@ -55,19 +55,20 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   const { takesWeights, packsHeads, device, maxSequences, adapters } = development
   const takesAdapters = expected.adapterRank !== undefined && adapters !== null && (await loadsAdapters(http))
   if (expected.trained && !processedLogprobs) {
-    throw unfit(url, rawLogprobs, 'start it with --logprobs-mode processed_logprobs')
+    throw unfit(url, rawLogprobs, 'start the server with --logprobs-mode processed_logprobs')
   }
   if (takesAdapters && (adapters?.max_lora_rank ?? Infinity) < expected.adapterRank) {
-    const differs = `its adapters have at most rank ${adapters?.max_lora_rank}, the recipe's train.lora.rank is ${expected.adapterRank}`
-    throw unfit(url, differs, 'start it with a larger --max-lora-rank')
+    const differs = `it takes adapters up to rank ${adapters?.max_lora_rank}, but the recipe's train.lora.rank is ${expected.adapterRank}`
+    throw unfit(url, differs, 'start the server with a larger --max-lora-rank')
   }
   if (expected.trained && !takesWeights && !takesAdapters) {
-    const hint = 'start it with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it'
-    throw unfit(url, 'it has no endpoints to pause it and to give it new weights', hint)
+    const hint = 'start the server with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it'
+    throw unfit(url, 'it has no endpoints to pause it and to load new weights', hint)
   }
   if (expected.trained && !takesAdapters && expected.tiedHead && device === 'cpu' && !packsHeads) {
-    const differs = 'on CPUs it would keep the head of the old weights, which in this model is tied to the embedding'
-    throw unfit(url, differs, 'start it from the venv of `troupe setup vllm`, whose plugin mends that')
+    const differs =
+      'on CPUs it would keep the head of the old weights, because this model ties the head to the embedding'
+    throw unfit(url, differs, 'start the server from the venv of `troupe setup vllm`, whose plugin fixes that')
   }
   const traits = {
     version,
@@ -88,19 +89,22 @@ export async function probeVllm(http: ServerHttp, expected: VllmExpectation): Pr
   return traits
 }
 
-/** Resumes a paused server, which answers no generation. Only a run that trains may: it gives the weights, so no other run does. */
+/**
+ * Resumes a paused server, which answers no generation. Only a run that trains may: it updates the weights, so no other
+ * run does.
+ */
 async function goOn(http: ServerHttp, trained: boolean): Promise<void> {
   if (trained) return resume(http)
   throw new TroupeError('engine.failed', {
     boundary: 'engine',
     retriable: true,
-    message: `the vLLM server at ${http.url} is paused: somebody gives it new weights, or died over that`,
-    hint: 'wait for the other run; where there is none, POST /resume to the server',
+    message: `the vLLM server at ${http.url} is paused: another run is changing its weights, or died while it did`,
+    hint: 'wait for the other run; if no other run exists, POST /resume to the server',
   })
 }
 
 async function modelOf(http: ServerHttp): Promise<{ servedName: string; contextTokens: number }> {
-  const model = (await modelCards(http)).find(({ parent }) => parent === null || parent === undefined) // others are adapters
+  const model = (await modelCards(http)).find(({ parent }) => parent === null || parent === undefined) // entries with a parent are adapters
   if (typeof model?.id !== 'string' || typeof model.max_model_len !== 'number') {
     throw garbage(http.url, '/v1/models names no model with a max_model_len')
   }
@@ -135,7 +139,11 @@ async function prioritySignOf(http: ServerHttp, model: string): Promise<-1 | 0> 
   return isTaken(http.url, '/v1/completions', reply) ? -1 : 0
 }
 
-/** Asks for a token as a turn does, with its id and its logprob: a server, or a proxy before it, may drop fields that it does not know. */
+/**
+ * Generates one token as a turn does, and checks that its id and logprob come: a server, or a proxy before it, may drop
+ * fields
+ * that it does not know.
+ */
 async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
   const { url } = http
   const path = '/v1/completions'
@@ -157,7 +165,10 @@ async function checkTurn(http: ServerHttp, traits: VllmTraits): Promise<void> {
   if (!isTold) throw unfit(url, 'its answers have no token_ids with a logprob each', hint)
 }
 
-/** Asks for adapters without a name: a server that loads none has no such endpoint. */
+/**
+ * Returns true if the server can load adapters. It is asked to load one without a name: without the feature, the
+ * endpoint is missing.
+ */
 async function loadsAdapters(http: ServerHttp): Promise<boolean> {
   const reply = await http.post(loadPath, { lora_name: '', lora_path: '' }, askMs)
   return !isMissing(reply) && !isTaken(http.url, loadPath, reply)

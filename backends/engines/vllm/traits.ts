@@ -1,25 +1,33 @@
 /**
- * Traits of a vLLM server beyond those of every server, and what a run expects of it.
+ * Traits of a vLLM server beyond those that all kinds of server share, and what a run expects of it.
  *
- * in   probe.ts        out  the engine's capabilities, and what its requests carry
+ * in   probe.ts        out  the engine's capabilities, and the traits that its requests depend on
  */
 import type { ServerExpectation } from '../server/expectation'
 import type { ServerTraits } from '../server/traits'
 
 export interface VllmExpectation extends ServerExpectation {
-  /** The head is the embedding: on CPUs, vLLM 0.32 by itself keeps the old head when weights change. */
+  /**
+   * True if the model's head is its embedding (tied): on CPUs, vLLM 0.32 without our plugin keeps the old head when
+   * weights change.
+   */
   readonly tiedHead: boolean
 }
 
 /**
+ * Meaning of shared traits for vLLM.
  * takesWeights: the endpoints of development mode are there (pause, new weights, reset of the prefix cache).
- * takesSeed: false on CPUs, where a seeded request that is prefilled in chunks ends vLLM 0.32.
+ * takesSeed: false on CPUs, where a seeded request that is prefilled in chunks crashes vLLM 0.32.
  */
 export interface VllmTraits extends ServerTraits {
-  /** -1: the server preempts requests with the largest `priority` first; 0: it was started to ignore priorities. */
+  /**
+   * Sign by which the server reads `priority`. -1: it preempts requests with the largest value first; 0: it was started
+   * to ignore
+   * priorities.
+   */
   readonly prioritySign: -1 | 0
-  /** The run trains adapters, and the server loads adapters while it runs. */
+  /** True if the run trains adapters and the server can load adapters while it runs. */
   readonly takesAdapters: boolean
-  /** The probe found the server paused, and resumed it. */
+  /** True if the probe found the server paused and resumed it. */
   readonly wasPaused: boolean
 }

@@ -1,9 +1,12 @@
 /**
  * The vLLM engine: a server that somebody else has started, over its HTTP API.
  *
- * in   generate, abort, new weights        out  generations, as token ids with logprobs under the distribution sampled from
- * Invariant: every `generate` settles: with its answer, with what it had when it was aborted, or with an error, which is
- * `engine.lost` when the server is gone. Each token counts to the weights that sampled it: these change only while the server
+ * in   generate, abort, new weights        out  generations, as token ids with logprobs under the distribution sampled
+ * from
+ * Invariant: every `generate` settles: with its answer, with the tokens so far when it was aborted, or with an error,
+ * which is
+ * `engine.lost` when the server is gone. Each token counts to the weights that sampled it: these change only while the
+ * server
  * is paused, after every earlier token has arrived; with adapters, if the server takes them, between two requests.
  * vLLM does not report preemptions of one request (its status has their sum), nor KV that is only cached.
  */
@@ -35,7 +38,10 @@ export interface VllmEngine extends ServerEngine {
 const statusMs = 30_000
 const tooLong = /context length|max_model_len/i
 
-/** @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout, engine.failed */
+/**
+ * Connects to a server and probes it. @throws TroupeError engine.unfit (not retriable), engine.lost, engine.timeout,
+ * engine.failed
+ */
 export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmEngine> {
   const { id, url, expected, stallMs, firstTokenMs, fx = systemEffects } = options
   const http = serverHttp(url, options.token)
@@ -54,7 +60,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   const health = serverHealth(http, options.health)
   const requests = new ServerRequests({ id, capabilities, http, health, fx, stallMs, firstTokenMs })
   const adapters = vllmAdapters(http)
-  /** Model name of new requests, and the version to which their tokens count. */
+  /** Model name of new requests, and the policy version that their tokens count to. */
   let policy = { version: policyVersion(-1), model: traits.servedName }
 
   async function answer(run: ServerRun): Promise<Generation> {
@@ -90,7 +96,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
         const { version, directory, digest, isAdapter = false } = update
         const asItIs = digest === '' && version === 0
         if (isAdapter) {
-          // Running requests continue under the adapters that they were started with.
+          // New requests use the new adapter; running ones continue with the adapter that they were started with.
           policy = { version, model: await adapters.load(await servedWeights(directory, digest), digest) }
           return
         }
@@ -98,7 +104,7 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
         if (!traits.takesWeights && !asItIs) throw noUpdates(url)
         const open = requests.gate.close()
         try {
-          // Applies to running requests too: they continue under the new weights.
+          // The new weights apply to running requests too, which continue with them.
           const onLoaded = () => {
             policy.version = version
           }
@@ -135,19 +141,22 @@ export async function startVllmEngine(options: VllmEngineOptions): Promise<VllmE
   }
 }
 
-/** Merged weights in place of the adapters' base would change the meaning of all later adapters. */
+/**
+ * Error for a version without adapters: loading merged weights in place of the adapters' base would change all later
+ * adapters.
+ */
 const adaptersOnly = (url: string, version: PolicyVersion): TroupeError =>
   new TroupeError('engine.no_updates', {
     boundary: 'engine',
     retriable: false,
-    message: `version ${version} was published without its adapters, which the vLLM server at ${url} was started for`,
-    hint: 'start it without --enable-lora, with VLLM_SERVER_DEV_MODE=1: it takes merged weights then',
+    message: `version ${version} was published without LoRA adapters, but the vLLM server at ${url} was started to load adapters`,
+    hint: 'start the server without --enable-lora, with VLLM_SERVER_DEV_MODE=1: then it loads merged weights',
   })
 
 const noUpdates = (url: string): TroupeError =>
   new TroupeError('engine.no_updates', {
     boundary: 'engine',
     retriable: false,
-    message: `the vLLM server at ${url} takes no new weights: it runs without its development endpoints`,
-    hint: 'start it with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it',
+    message: `the vLLM server at ${url} cannot load new weights: it runs without its development endpoints`,
+    hint: 'start the server with VLLM_SERVER_DEV_MODE=1 in its environment, where only you can reach it',
   })
