@@ -1,9 +1,11 @@
 /**
- * Our actors against bare nact: messages told to one actor and handled, all of them, in one run.
+ * Compares Troupe's actors with bare nact: the time in which one actor handles a series of messages.
  *
- * The same handler on both sides. nact's arm dispatches everything at once into its unbounded mailbox; ours awaits every
- * `tell` against 1,024 credits, so at most as many are queued. Rounds alternate; the median of the rounds' ratios is held
- * to the budget, with metrics and without.
+ * Both arms run the same handler. The nact arm dispatches all messages at once into an unbounded mailbox; Troupe's arm
+ * awaits every
+ * `tell` under a bound of 1,024 queued messages. Rounds alternate; the median of the rounds' ratios is held to the
+ * budget, with
+ * metrics and without.
  */
 import { dispatch, spawn, start, stop } from 'nact'
 import { type ActorRef, createActorSystem, type Reply } from '../runtime/actor/system'
@@ -17,12 +19,12 @@ const rounds = 15
 const warmUpRounds = 3
 
 interface Arm {
-  /** Handles `messages` messages; ms. */
+  /** Sends and handles `messages` messages; returns the milliseconds that this took. */
   round(): Promise<number>
   close(): Promise<void>
 }
 
-/** Sums what it is told, and says when all has been handled. */
+/** Handler that adds up the numbers it receives. `done` resolves when all messages of the round have been handled. */
 function summing(): { handle(n: number): void; done(): Promise<void> } {
   let sum = 0
   let count = 0
@@ -89,7 +91,7 @@ function troupeArm(metrics?: MetricsRegistry): Arm {
   }
 }
 
-/** One question after the other; ms for each. */
+/** Mean round-trip time of a request to an actor, in ms; requests are sent one after the other. */
 async function askMs(): Promise<number> {
   const actors = system()
   const ref = actors.spawn<Reply<number>>({

@@ -1,10 +1,13 @@
 /**
- * The lmdb bus against lmdb itself: durable appends and replay of 1 KiB records, both arms in one run.
+ * Compares the lmdb bus with lmdb itself: durable appends and replay of 1 KiB records, both arms in one run.
  *
- * Both arms have as many producers, each of which waits for its record to be on disk before it sends the next, and the
- * same durability (`overlappingSync: false`). The raw arm puts bare values under 10-byte keys; the bus adds partitions,
- * offsets, timestamps, headers and checksums. The arms take turns block by block, because a disk that others use is at
- * times ten times slower than at others; the ratio of the medians is held to the budget.
+ * Both arms have the same number of producers, each of which waits until its record is on disk before it sends the
+ * next, and the
+ * same durability (`overlappingSync: false`). The raw arm stores bare values under 10-byte keys; the bus adds
+ * partitions,
+ * offsets, timestamps, headers and checksums. The arms alternate block by block, because a shared disk is at times ten
+ * times
+ * slower than at others; the ratio of the medians is held to the budget.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -16,18 +19,18 @@ import { headersOf } from './support/turnHeaders'
 
 const partitions = 8
 const producers = 256
-/** Records that each producer sends in a block. */
+/** Number of records that each producer sends in a block. */
 const recordsEach = 4
 const appendBlocks = 60
 const replayBlocks = 11
 const oneByOneBlocks = 40
-/** Blocks of each kind that are not counted: they measure the compiler. */
+/** Number of warm-up blocks of each kind. They are not counted, because the JIT compiler still works on them. */
 const warmUpBlocks = 5
 
 const value = Buffer.alloc(1024, 'abcdefg')
 interface Arm {
   append(producer: number, index: number): Promise<unknown>
-  /** Touches every value; returns their bytes. */
+  /** Reads every stored value; returns their total size in bytes. */
   replay(): Promise<number>
   close(): Promise<void>
 }
@@ -84,7 +87,7 @@ interface Figures {
   readonly cpuMs: number
 }
 
-/** The medians of both arms over `blocks` blocks each, which take turns at who is first. */
+/** Median milliseconds of both arms over `blocks` blocks each. The arms alternate in going first. */
 async function compare(
   arms: { readonly bus: Arm; readonly raw: Arm },
   blocks: number,
@@ -107,7 +110,7 @@ async function compare(
   return { bus: middle(figures.bus), raw: middle(figures.raw) }
 }
 
-/** All producers at once, each waiting for its record before it sends the next. */
+/** Appends a block of records: all producers run at once, and each waits for its record before it sends the next. */
 function appendBlock(arm: Arm): Promise<unknown> {
   return Promise.all(
     Array.from({ length: producers }, async (_, producer) => {
@@ -131,7 +134,8 @@ export async function bench(): Promise<BenchReport> {
     const stored = appended * (appendBlocks + warmUpBlocks)
     const replay = await compare(arms, replayBlocks, async arm => {
       const bytes = await arm.replay()
-      if (bytes !== stored * value.length) throw new Error(`replay gave ${bytes} bytes of ${stored * value.length}`)
+      if (bytes !== stored * value.length)
+        throw new Error(`replay returned ${bytes} bytes; expected ${stored * value.length}`)
     })
     const oneByOne = await compare(arms, oneByOneBlocks, arm => arm.append(0, 0))
     return {

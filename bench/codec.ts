@@ -1,10 +1,13 @@
 /**
- * The codec against bare msgpackr: messages to records and back, on a turn of 512 tokens and on small facts.
+ * Compares the codec with bare msgpackr: messages to records and back, on a turn of 512 tokens and on small facts.
  *
- * The bare arm packs the same objects, their arrays already bytes, and unpacks to views of those bytes, which nobody can
- * read numbers from; ours copies them into arrays, checks every field both ways and writes key, topic and headers. Rounds
- * alternate; the median of the rounds' ratios is held to the budget. `turnDecodeShareOfArrays` is beside it: the share of
- * msgpackr's unpacking when that copies its arrays too.
+ * The bare arm packs the same objects with their arrays already converted to bytes, and unpacks to views of those
+ * bytes, from which
+ * no numbers can be read. The codec copies them into arrays, checks every field both ways and writes key, topic and
+ * headers. Rounds
+ * alternate; the median of the rounds' ratios is held to the budget. `turnDecodeShareOfArrays` is reported beside it:
+ * the
+ * same share when msgpackr's arm copies its arrays too.
  */
 import { Packr } from 'msgpackr'
 import {
@@ -47,7 +50,7 @@ const turn: Message = {
   timing: { queuedAt: at + 0.25, startedAt: at + 1.5, firstTokenAt: at + 30.75, endedAt: at + 4210.5 },
 }
 
-/** What a rollout of one tool call writes beside its turns. */
+/** Small facts that a rollout with one tool call writes besides its turns. */
 const small: readonly Message[] = [
   {
     type: 'turn.asked',
@@ -107,13 +110,13 @@ const small: readonly Message[] = [
 interface Figures {
   readonly oursNs: number
   readonly bareNs: number
-  /** Median of bare time / our time, a round each. */
+  /** Median over the rounds of (bare time / codec time). */
   readonly share: number
 }
 
 let sink = 0
 
-/** ns for one call; each call gets an input of its own, made before the clock starts. */
+/** Nanoseconds per call. Each call gets its own input, made before the clock starts. */
 function timed<T>(make: (i: number) => T, act: (input: T) => number, calls: number): number {
   const inputs = Array.from({ length: calls }, (_, i) => make(i))
   const start = performance.now()
@@ -144,7 +147,7 @@ function compare<A, B>(ours: Arm<A>, bare: Arm<B>): Figures {
 
 const bytesOf = (array: Int32Array | Float32Array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength)
 
-/** Bytes at any offset as an array of their own. */
+/** Copies bytes at any offset into a new ArrayBuffer. */
 const copied = (bytes: Uint8Array): ArrayBuffer => new Uint8Array(bytes).buffer
 
 function measure(messages: readonly Message[]): Readonly<Record<'encode' | 'decode' | 'decodeToViews', Figures>> {
@@ -157,7 +160,7 @@ function measure(messages: readonly Message[]): Readonly<Record<'encode' | 'deco
   const records = messages.map(message => encode(message, { run }))
   const packed = bare.map(message => packr.pack(message))
   const nth = <T>(items: readonly T[], i: number): T => items[i % items.length]!
-  // A record comes off a bus once, as bytes that are its own.
+  // Copies the record for each call: a bus returns each record once, in its own bytes.
   const fresh = (i: number): Uint8Array => Uint8Array.from(nth(packed, i))
   const decoding: Arm<{ readonly headers: Readonly<Record<string, string>>; readonly value: Uint8Array }> = {
     make: i => ({ headers: nth(records, i).headers, value: Uint8Array.from(nth(records, i).value) }),
@@ -184,7 +187,7 @@ function measure(messages: readonly Message[]): Readonly<Record<'encode' | 'deco
 export async function bench(): Promise<BenchReport> {
   const large = measure([turn])
   const facts = measure(small)
-  if (sink === 0) throw new Error('nothing was coded')
+  if (sink === 0) throw new Error('the benchmark measured nothing: no message was encoded or decoded')
   return {
     bench: 'codec',
     machine: describeMachine(),

@@ -1,9 +1,11 @@
 /**
- * How fast answers are graded: `troupe grade --jsonl` on 10,000 integers, on 10,000 answers of MATH's kinds, and beside ten that
- * were made to hang.
+ * Measures how fast `troupe grade --jsonl` grades 10,000 integers, 10,000 answers of MATH's kinds, and a thousand
+ * answers beside
+ * ten that hang the grader.
  *
- * Each of the 10,000 is another pair, so that none is remembered; half of them are right. The command is started as a user
- * would, its start counted.
+ * All 10,000 pairs of answer and truth differ, so no verdict comes from a cache; half of the answers are right. The
+ * command is
+ * started as a user starts it, and its start-up counts.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -13,7 +15,10 @@ import { atMost, type BenchReport, describeMachine } from './report'
 const count = 10_000
 const timeoutMs = 4000
 const stuck = 10
-/** Deadlines of those that hang are served four at a time (`--lanes`). */
+/**
+ * Value of `--lanes`: number of answers that math-verify decides at once. Answers that hang wait for their deadline
+ * four at a time.
+ */
 const lanes = 4
 
 interface Graded {
@@ -48,7 +53,10 @@ const integers = () =>
     truth: String(7919 * i + (i % 2)),
   }))
 
-/** Fractions, roots, polynomials, tuples, sets, intervals, matrices, complex numbers, percentages, units. */
+/**
+ * Answers of MATH's kinds: fractions, roots, polynomials, tuples, sets, intervals, matrices, complex numbers,
+ * percentages, units.
+ */
 function math(): { answer: string; truth: string; right: boolean }[] {
   const random = pcg32(1)
   return Array.from({ length: count }, (_, i) => {

@@ -1,10 +1,13 @@
 /**
- * The Kafka bus against kafkajs itself, on one broker that this starts: appends and consuming, 1 KiB and 6 KiB records.
+ * Compares the Kafka bus with kafkajs itself, on one broker that the benchmark starts: appends and consuming, 1 KiB and
+ * 6 KiB records.
  *
- * Both arms have the same producers, which each wait for a call's records before the next, the same records to a call, an
- * idempotent producer with all acknowledgements, and the same topic settings. The raw arm batches as ours does: what was
- * called for while a request was on its way goes in the next. The arms take turns block by block; medians are compared.
- * Latency is from append to handled, at 500 turn events a second, in one process.
+ * Both arms have the same producers, each of which waits for its call's records before the next call, the same records
+ * per call, an
+ * idempotent producer with all acknowledgements, and the same topic settings. The raw arm batches as the bus does:
+ * calls made
+ * while a request is on its way go into the next request. The arms alternate block by block; medians are compared.
+ * Latency is measured from append to handled, at 500 turn events a second, in one process.
  */
 import { Kafka, logLevel, type Message } from 'kafkajs'
 import { type Bus, openKafkaBus } from '../runtime/bus'
@@ -17,7 +20,7 @@ const producers = 64
 const recordsPerCall = 8
 const callsEach = 8
 const blocks = 9
-/** Blocks of each kind that are not counted: they measure the compilers. */
+/** Number of warm-up blocks of each kind. They are not counted, because the JIT compilers still work on them. */
 const warmUpBlocks = 3
 const sizes = [1024, 6 * 1024] as const
 const eventsPerSecond = 500
@@ -25,7 +28,7 @@ const latencySeconds = 8
 
 interface Arm {
   append(producer: number, index: number, value: Buffer): Promise<unknown>
-  /** Consumes everything from the beginning under a new group; the records' bytes. */
+  /** Consumes all records from the beginning under a new consumer group; returns their size in bytes. */
   consume(group: string, records: number): Promise<number>
   close(): Promise<void>
 }
@@ -82,7 +85,7 @@ async function rawArm(broker: string, topic: string): Promise<Arm> {
   const flush = async (): Promise<void> => {
     sending = true
     while (waiting.length > 0) {
-      // A partition takes at most 1 MiB at once.
+      // Limits a request to 1 MiB per partition, which is the most that a broker accepts.
       const calls = waiting.splice(
         0,
         Math.floor(7e6 / (recordsPerCall * Math.max(1, waiting[0]!.messages[0]!.value!.length))),
@@ -134,7 +137,7 @@ async function rawArm(broker: string, topic: string): Promise<Arm> {
   }
 }
 
-/** Median ms of both arms over `blocks` blocks each, which take turns at who is first. */
+/** Median milliseconds of both arms over `blocks` blocks each. The arms alternate in going first. */
 async function compare(arms: Arms, act: (arm: Arm, block: number) => Promise<unknown>): Promise<Record<Name, number>> {
   const ms: Record<Name, number[]> = { bus: [], raw: [] }
   for (let block = 0; block < blocks + warmUpBlocks; block++) {
@@ -157,7 +160,7 @@ async function compareSize(
   const value = Buffer.alloc(size, 'abcdefg')
   const topics = { bus: `bus-${size}`, raw: `raw-${size}` }
   const bus = await busArm(kafka.address, topics.bus)
-  const twin = await busArm(kafka.address, topics.raw) // makes the topic with the same settings
+  const twin = await busArm(kafka.address, topics.raw) // opening a bus makes the raw arm's topic with the same settings
   await twin.close()
   const arms = { bus, raw: await rawArm(kafka.address.slice('kafka://'.length), topics.raw) }
   const append = await compare(arms, arm =>
@@ -170,7 +173,8 @@ async function compareSize(
   const records = producers * callsEach * recordsPerCall * (blocks + warmUpBlocks)
   const consume = await compare(arms, async (arm, block) => {
     const bytes = await arm.consume(`g${size}-${block}`, records)
-    if (bytes !== records * (size + 'turn.completed'.length)) throw new Error(`${bytes} bytes came back`)
+    if (bytes !== records * (size + 'turn.completed'.length))
+      throw new Error(`consumed ${bytes} bytes, which differs from the bytes that were appended`)
   })
   await arms.bus.close()
   await arms.raw.close()
@@ -208,7 +212,7 @@ async function latency(address: string): Promise<readonly number[]> {
   await Promise.all(appends)
   while (ms.length < sent.size) await new Promise(resolve => setTimeout(resolve, 10))
   await bus.close()
-  return ms.slice(eventsPerSecond).sort((a, b) => a - b) // the first second warms up
+  return ms.slice(eventsPerSecond).sort((a, b) => a - b) // the first second is warm-up
 }
 
 export async function bench(): Promise<BenchReport> {

@@ -1,7 +1,10 @@
 /**
- * What Kafka costs a training step over lmdb (bench/support/stepRace.ts), and how long a run on it takes to begin.
+ * Measures how much longer a training step takes on Kafka than on lmdb (bench/support/stepRace.ts), and how long the
+ * start of a run
+ * on Kafka takes.
  *
- * One broker that this starts, on the same two cores. The start counts from an open broker until the first prompts are
+ * The benchmark starts one broker, on the same two cores. The start counts from an open broker until the first prompts
+ * are
  * drawn and rendered: topics, claims, the model's weights, engine, trainer and renderer.
  */
 import { startKafka } from '../tests/support/kafka'

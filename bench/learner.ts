@@ -1,9 +1,14 @@
 /**
- * The learner against TRL's GRPO: the same model (SmolLM2-135M's form), the same batch, the same loss, on the CPU.
+ * Compares the learner with TRL's GRPO: the same model (SmolLM2-135M's shape), the same batch, the same loss, on the
+ * CPU.
  *
- * Two processes take turns, a step each; then two more with activations computed again (TRL's own default). A step is loss, gradient, clipping and AdamW. Rates are of neighbours in time; memory is the most
- * that a process ever had, less what it had when all was imported. The first step of each warms up, and its gradient
- * norm says that both compute the same. Ours cuts the batch into micro-batches by itself; TRL runs it whole, as it does by default.
+ * Two processes alternate step by step; then two more do so with activation checkpointing (TRL's own default). A step
+ * is loss,
+ * gradient, clipping and AdamW. Rates are compared between neighbouring steps; memory is the peak of a process minus
+ * its memory
+ * after all imports. The first step of each warms up, and its gradient norm shows that both compute the same. Our
+ * trainer cuts the
+ * batch into micro-batches; TRL runs it whole, as it does by default.
  */
 import { type ChildProcessByStdio, execFileSync, spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -63,7 +68,7 @@ async function startArm(name: string, model: string, kind: 'ours' | 'trl', check
   async function answer<T>(): Promise<T> {
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(failed(name, `said nothing for ${answerTimeoutMs} ms`, tail)), answerTimeoutMs)
+      timer = setTimeout(() => reject(failed(name, `sent no answer for ${answerTimeoutMs} ms`, tail)), answerTimeoutMs)
     })
     try {
       const { value, done } = await Promise.race([lines.next(), ended, late])
@@ -88,10 +93,10 @@ function failed(name: string, how: string, tail: string): TroupeError {
   return new TroupeError('bench.arm_failed', {
     boundary: 'process',
     retriable: false,
-    message: `the arm ${name} ${how}; its last words:\n${tail}`,
+    message: `the arm ${name} ${how}; the end of its stderr:\n${tail}`,
     hint: tail.includes("No module named 'trl'")
       ? 'node cli/setup.js --test installs TRL'
-      : 'run it by hand to see more',
+      : 'run bench/support/learnerArm.py by hand to see more',
   })
 }
 
@@ -108,7 +113,7 @@ export async function bench(): Promise<BenchReport> {
   }
 }
 
-/** Ours and TRL's steps, in turns. */
+/** Measures steps of our trainer and of TRL's, which alternate. */
 async function pair(
   model: string,
   checkpointing: boolean,

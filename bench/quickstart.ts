@@ -1,8 +1,8 @@
 /**
- * The quickstart as a user runs it, against what it promises: time, learning curve, tool errors, memory.
+ * Runs the quickstart as a user does and compares it with its promises: time, learning curve, tool errors, memory.
  *
- * in   `troupe train quickstart --json` on a log of its own        out  its figures, where the CPU time went
- * Set-up is done before. Memory is that of the whole process tree, looked at every second.
+ * in   `troupe train quickstart --json` on its own log        out  its figures, and its CPU time by part
+ * Set-up has been done before. Memory is that of the whole process tree, sampled every second.
  */
 import { spawn } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -13,14 +13,14 @@ import type { summaryOf } from '../replay/learning/progress'
 import { atLeast, atMost, type BenchReport, describeMachine, printReport } from './report'
 import { processTree, pssBytes } from './support/processTree'
 
-/** The last line of `train --json`. */
+/** Last line that `train --json` prints: the summary of the run. */
 type Summary = ReturnType<typeof summaryOf> & {
   readonly cpuSeconds: Readonly<Record<string, number>>
 }
 
 const bin = join(__dirname, '../cli/bin.js')
 const sampleEveryMs = 1000
-/** How many times fewer tool errors there must be at the end. */
+/** Required factor between the tool errors of the first and of the last step. */
 const errorsFallBy = 5
 
 interface Trained {
@@ -69,7 +69,7 @@ export async function bench(): Promise<BenchReport> {
   }
 }
 
-/** What the summary lacks, a run that ended early, is not a number and meets no budget. */
+/** Builds the report. A value that the summary lacks, because the run ended early, becomes NaN and meets no budget. */
 export function reportOf({ summary, peakBytes }: Trained): BenchReport {
   const { evalBefore, evalAfter, toolErrorsInPositives, wallSeconds, cpuSeconds, steps } = summary
   const first = toolErrorsInPositives.first ?? Number.NaN
@@ -95,7 +95,7 @@ export function reportOf({ summary, peakBytes }: Trained): BenchReport {
       atMost('pass@1 before', evalBefore?.passAt1 ?? Number.NaN, 0.5),
       atLeast('pass@1 after', evalAfter?.passAt1 ?? Number.NaN, 0.9),
       atLeast('problems not trained on', evalAfter?.n ?? Number.NaN, 256),
-      // As a share of the first, so that a last rate of 0 is a number too.
+      // The ratio is last / first, so that a last rate of 0 still gives a number.
       atMost('tool errors in positives, last over first', last / first, 1 / errorsFallBy),
       atMost('peak memory, GB', peakBytes / 1e9, 3),
     ],

@@ -1,9 +1,11 @@
 /**
- * How long questions about a large run take: `troupe replay` as a user starts it, over a log of 100,000 trajectories.
+ * Measures how long `troupe replay` takes on a log of 100,000 trajectories, started as a user starts it.
  *
- * The log is written here first (a million facts, half a gigabyte). Times are of whole commands, start of Node included;
- * of `show` what is left when the start is taken off. The index lies in a directory of its own, so that the first look
- * makes it and the others find it.
+ * The benchmark first writes the log (a million facts, half a gigabyte). Times are of whole commands, start of Node
+ * included;
+ * for `show` the start-up time is subtracted. The index has its own directory, so the first command builds it and the
+ * others
+ * find it.
  */
 import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
@@ -26,7 +28,7 @@ const commandMs = 300_000
 const root = join(__dirname, __filename.endsWith('.ts') ? '..' : '../..')
 const fromCheckout = [join(root, 'cli/bin.js')]
 const builtMain = join(root, 'dist/cli/main.js')
-/** As bin.js starts it in a package. */
+/** Node arguments that start the command the way bin.js does in a package. */
 const fromBuild = ['-e', `require(${JSON.stringify(builtMain)}).main(process.argv.slice(1))`, '--']
 
 interface Ran {
@@ -99,7 +101,8 @@ export async function bench(): Promise<BenchReport> {
       readonly seconds: number
     }
     const built = existsSync(builtMain) ? await seconds(fromBuild, ['replay', 'run', '--help']) : undefined
-    if (built === undefined) process.stderr.write('the start of a build is not measured: npm run build\n')
+    if (built === undefined)
+      process.stderr.write('dist/ is missing, so the start of a build is not measured; run npm run build\n')
     return {
       bench: 'replay',
       machine: describeMachine(),

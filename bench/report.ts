@@ -1,5 +1,5 @@
 /**
- * What a benchmark reports: figures, and the budgets they were held against, on a machine that is named.
+ * Report of a benchmark: its figures and the budgets that they are compared with, on a named machine.
  *
  * in   metrics and budgets      out  lines for a person or one JSON object, and the exit code
  */
@@ -15,12 +15,12 @@ export interface Budget {
 export interface BenchReport {
   readonly bench: string
   readonly machine: string
-  /** Units stand in the names. */
+  /** Measured values by name; each name contains the unit. */
   readonly metrics: Readonly<Record<string, number>>
   readonly budgets: readonly Budget[]
 }
 
-/** Processor, cores, memory, Node and system, in one line. */
+/** Describes processor, cores, memory, Node and operating system in one line. */
 export function describeMachine(): string {
   const processors = cpus()
   const gib = Math.round(totalmem() / 2 ** 30)
@@ -36,20 +36,20 @@ export function atMost(name: string, value: number, bound: number): Budget {
   return { name, value: rounded(value), bound: `<= ${bound}`, ok: value <= bound }
 }
 
-/** Prints to stdout; returns 1 where a budget falls short, else 0. */
+/** Prints the report to stdout; returns 1 when a budget is not met, else 0. */
 export function printReport(report: BenchReport, json: boolean): number {
   process.stdout.write(json ? `${JSON.stringify(report)}\n` : textOf(report))
   return report.budgets.every(budget => budget.ok) ? 0 : 1
 }
 
-/** The middle of the values, or the mean of the two in the middle. */
+/** Median: the middle value, or the mean of the two middle values. */
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b)
   const middle = sorted.length >> 1
   return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
 }
 
-/** Four significant digits are more than any run repeats. */
+/** Rounds to four significant digits; further digits differ between runs. */
 export function rounded(value: number): number {
   return Number.isFinite(value) ? Number(value.toPrecision(4)) : value
 }

@@ -1,8 +1,12 @@
 /**
- * How long a resume takes, and what a coordinator holds: everybody who folds facts is started on a log of a million turns.
+ * Measures how long a resume takes and how much memory a coordinator needs: every actor that reduces facts starts on a
+ * log of a
+ * million turns.
  *
- * A step of 64 groups of 16 is open, one of a hundred; the others are done. What is open is folded and asked for again;
- * engines, tools and the trainer are not started. The log is written here first, 6 KB a turn: that takes 8 GB of disk.
+ * One of a hundred steps is open, with 64 groups of 16; the others are done. The open groups' facts are reduced and
+ * their turns
+ * requested again; engines, tools and the trainer are not started. The benchmark first writes the log, 6 KB per turn: 8
+ * GB of disk.
  */
 import { fork } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -35,7 +39,7 @@ async function measure(run: LongRun): Promise<Resumed & { turns: number; facts: 
     const written = await writeLongRun(journal, run)
     const writeSeconds = (performance.now() - began) / 1000
     await bus.close()
-    // The first time it commits where the open groups begin, as an owner does every moment of a run that goes on.
+    // A first resume commits the offset at which the open groups begin, as an owner does continuously in a live run.
     await resume({ directory, groups: run.groups })
     return { ...(await resume({ directory, groups: run.groups })), ...written, writeSeconds }
   } finally {

@@ -1,9 +1,11 @@
 /**
- * Rollouts through Troupe against the same engine driven flat out without it: sampled tokens a second.
+ * Compares rollouts through Troupe with the same engine driven directly: sampled tokens a second.
  *
- * One engine process serves both arms, which take turns round by round and do the same turns: prompts, lengths and tool
- * delays are the same, no tool runs. Troupe's arm is a whole run on a durable bus; the other is a loop over the engine. A round
- * lasts from the first turn asked for to the last rollout finished. SmolLM2 is measured where its directory is there.
+ * One engine process serves both arms, which alternate round by round and make the same turns: prompts, lengths and
+ * tool
+ * delays are the same, no tool runs. Troupe's arm is a whole run on a durable bus; the other is a loop over the engine.
+ * A round
+ * lasts from the first turn's request to the last rollout's end. SmolLM2 is measured when its directory exists.
  */
 import { existsSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -23,13 +25,13 @@ interface Setting {
   readonly groupSize: number
   readonly shape: TraceShape
   readonly set: readonly string[]
-  /** Rounds that come before those that count: they measure the compiler. */
+  /** Number of warm-up rounds. They are not counted, because the JIT compiler still works on them. */
   readonly warmUps: number
-  /** Rounds of each arm that count. */
+  /** Number of counted rounds of each arm. */
   readonly rounds: number
 }
 
-/** As the quickstart's own rollouts are: a call of some thirty tokens, a tool of some tens of ms. */
+/** Rollouts like those of the quickstart: calls of about thirty tokens, tools that take some tens of ms. */
 const quickstart: Setting = {
   name: 'quickstart',
   bound: 0.85,
@@ -69,7 +71,7 @@ const smollm2: Setting = {
 interface Round extends RoundFigures {
   readonly nodeCpuMsPerTurn: number
   readonly engineCpuMsPerTurn: number
-  /** Of the other processes: the renderer, which puts tool answers into tokens. */
+  /** CPU milliseconds per turn of all other processes: mainly the renderer, which tokenizes tool answers. */
   readonly otherCpuMsPerTurn: number
 }
 
@@ -117,7 +119,8 @@ async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round
     })
   try {
     for (let round = 1; round <= rounds + warmUps; round++) {
-      // The first round of Troupe's says what prompts and tool answers are in tokens; later the arms take turns at going first.
+      // Troupe's first round yields the tokens of prompts and tool answers; from then on the arms alternate in going
+      // first.
       const arms = round % 2 === 1 ? [throughTroupe, withoutTroupe] : [withoutTroupe, throughTroupe]
       for (const arm of arms) await arm(round)
       const [through, without] = [troupe, bare].map(rounds => Math.round(rounds.at(-1)!.tokensPerSecond))
@@ -130,7 +133,7 @@ async function measure(setting: Setting): Promise<{ troupe: Round[]; bare: Round
   }
 }
 
-/** CPU time so far of this process, of the engine, and of all others that descend from this one, ms. */
+/** CPU milliseconds so far of this process, of the engine, and of all other descendants of this process. */
 function cpuOf(enginePid: number): readonly number[] {
   const { user, system } = process.cpuUsage()
   const [, ...rest] = processTree(process.pid)
@@ -144,7 +147,7 @@ export async function bench(): Promise<BenchReport> {
   const settings = [quickstart]
   const directory = process.env.TROUPE_SMOLLM2 ?? smollm2Directory
   if (existsSync(join(directory, 'config.json'))) settings.push(smollm2)
-  else process.stderr.write(`smollm2 is not measured: ${directory} is not there; npx troupe setup smollm2\n`)
+  else process.stderr.write(`smollm2 is not measured: ${directory} does not exist; run npx troupe setup smollm2\n`)
   const metrics: Record<string, number> = {}
   const budgets: Budget[] = []
   for (const setting of settings) {
@@ -157,7 +160,7 @@ export async function bench(): Promise<BenchReport> {
         metrics[`${setting.name}.${arm}.${of}`] = middle(rounds, of)
       }
     }
-    // Of neighbours in time: what else the machine does changes from one round to the next.
+    // Ratios are taken between neighbouring rounds, because the machine's other load changes between rounds.
     const ratio = median(troupe.map((round, k) => round.tokensPerSecond / bare[k]!.tokensPerSecond))
     budgets.push(atLeast(`${setting.name}: tokens/s, share of the bare engine`, ratio, setting.bound))
   }

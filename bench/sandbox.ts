@@ -1,9 +1,12 @@
 /**
- * The sandbox against what this machine's processes cost, and against workers after Code Judge's way, side by side.
+ * Compares the sandbox with the cost of processes on this machine, and with workers built like Code Judge's, side by
+ * side.
  *
- * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; a burst
- * of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts; sleepers; memory.
- * Each prints its budgets. `--only PART,…` runs some of them. All of the load generator runs on the measured cores.
+ * Parts: the rates of four workloads (trivial, wrapper, numpy, sympy) over HTTP, as a library, and of their floors; a
+ * burst
+ * of 45,000 calls; latency at 70 % load; 5 % of calls that spin; CPU-second calls at half load; timeouts; sleepers;
+ * memory.
+ * Each part prints its budgets. `--only PART,…` runs some of them. The load generator runs on the measured cores too.
  */
 import { pythonPath } from '../runtime/python'
 import { type BenchReport, describeMachine, printReport } from './report'
@@ -32,7 +35,8 @@ export async function bench({
 } = {}): Promise<BenchReport> {
   const unknown = only.find(name => !Object.hasOwn(parts, name))
   if (unknown !== undefined) throw new Error(`sandbox has no part '${unknown}': ${Object.keys(parts).join(', ')}`)
-  // One interpreter for all: the virtual environment's, which has numpy and sympy and starts as fast as a plain one.
+  // All parts use one interpreter, the virtual environment's, which has numpy and sympy and starts as fast as a plain
+  // one.
   const python = pythonPath()
   const measured: Part[] = []
   for (const name of only) {

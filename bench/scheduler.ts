@@ -1,9 +1,9 @@
 /**
- * Scheduling policies against one another in the simulator, and what a decision takes.
+ * Compares scheduling policies in the simulator, and measures the CPU time of a scheduling decision.
  *
  * Base: 64 engines, 256 trajectories each. Sweep: 32 loads around it, on fewer engines with as many trajectories each
- * (TROUPE_SWEEP_ENGINES; default 8). All arms run the same trace on the same engines; only
- * kv-headroom's requests carry priorities, as the systems that the others are taken from send none. The bound is one that no schedule can beat.
+ * (TROUPE_SWEEP_ENGINES; default 8). All arms run the same trace on the same engines. Only kv-headroom's requests carry
+ * priorities: the systems from which the other policies come send none. The bound is one that no schedule can beat.
  */
 import {
   baseLoad,
@@ -31,7 +31,10 @@ function runAll({ trace, model, engines }: Load): Results {
 
 const seconds = (ms: number): string => `${(ms / 1000).toFixed(1)} s`
 
-/** µs of CPU for a turn that ends, the next one that is asked for, and the decision about it, with so many queued. */
+/**
+ * Microseconds of CPU per turn with `queued` turns waiting: the end of a turn, the request of the next, and the
+ * decision about it.
+ */
 function microsecondsOfDecision(queued: number, engines: number): number {
   const scheduler = createScheduler('kv-headroom')
   for (let i = 0; i < engines; i++) {
@@ -102,7 +105,7 @@ function orderFrom(trajectory: TrajectoryId): number {
 }
 
 export async function bench(): Promise<BenchReport> {
-  // First, while the heap is that of a scheduler and not of finished simulations.
+  // The decision is measured first, while the heap is a scheduler's and does not yet hold finished simulations.
   const decisionMicroseconds = microsecondsOfDecision(10_000, 64)
   const base = baseLoad()
   const began = performance.now()

@@ -1,4 +1,7 @@
-/** What a durable log costs a training step: the same steps on `lmdb:` and on `memory:` (bench/support/stepRace.ts). */
+/**
+ * Measures how much longer a training step takes with a durable log: the same steps on `lmdb:` and on `memory:`
+ * (bench/support/stepRace.ts).
+ */
 import { atMost, type BenchReport, describeMachine, printReport } from './report'
 import { race, rolloutsPerStep } from './support/stepRace'
 

@@ -1,9 +1,11 @@
 /**
- * What needs a real vLLM server, on this machine's CPU with SmolLM2: `troupe setup vllm` and `troupe setup smollm2` first.
+ * Benchmarks that need a real vLLM server, on this machine's CPU with SmolLM2: run `troupe setup vllm` and `troupe
+ * setup smollm2` first.
  *
  * - rollout: Troupe against a bare asyncio client that makes the same requests of the same server.
- * - preemptions: kv-headroom against static, with least-requests beside, where the KV cache is too small for all.
- * - prediction: a simulation calibrated on one recorded load, held against three others.
+ * - preemptions: kv-headroom against static, with least-requests beside, when the KV cache is too small for all
+ *   contexts.
+ * - prediction: a simulation calibrated on one recorded load, compared with three others.
  */
 import { atLeast, atMost, type BenchReport, type Budget, describeMachine, printReport } from './report'
 import { policyRace, policyServer } from './support/vllm/policyRace'

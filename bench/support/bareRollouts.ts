@@ -1,8 +1,10 @@
 /**
- * Rollouts without Troupe: a loop over an engine, all trajectories at once.
+ * Makes rollouts without Troupe: a loop over an engine, all trajectories at once.
  *
- * in   an engine, prompts, tool responses, traces        out  when each turn began and ended, and how many tokens it had
- * It is what one would write by hand: no events, no scheduler, no grader; contexts are put together in place.
+ * in   an engine, prompts, tool responses, traces        out  when each turn began and ended, and how many tokens it
+ * had
+ * This is the code that one would write by hand: no events, no scheduler, no grader; contexts are concatenated in
+ * place.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -14,18 +16,21 @@ import type { Trace } from './traces'
 export interface BareRollout {
   readonly trace: Trace
   readonly prompt: Int32Array
-  /** Tokens of the tool's answer after each turn but the last. */
+  /** Tokens of the tool's answer, for each turn but the last. */
   readonly responses: readonly Int32Array[]
 }
 
-/** A turn that was done, by either arm. */
+/** A completed turn of either arm of the benchmark. */
 export interface DoneTurn {
   readonly tokens: number
   readonly cachedTokens: number
   readonly timing: TurnTiming
 }
 
-/** `round` names the trajectories: the engine keeps keys and values under these names. */
+/**
+ * Makes the rollouts of one round. `round` is part of the trajectories' names, under which the engine keeps their KV
+ * cache.
+ */
 export async function bareRollouts(
   engine: Engine,
   rollouts: readonly BareRollout[],

@@ -1,7 +1,9 @@
-"""One arm of the learner bench: optimizer steps of one batch by one trainer, in a process of its own.
+"""One arm of the learner benchmark: optimizer steps of one batch by one trainer, in its own process.
 
-in   --arm ours|trl|make, a model directory     out  one JSON line: seconds, gradient norm and peak memory after each step
-The batch is made from a seed, the same in every arm: sequences of a prompt and a response of different lengths, as GRPO has
+in   --arm ours|trl|make, a model directory     out  one JSON line: seconds, gradient norm and peak memory after each
+step
+The batch is made from a seed, the same in every arm: sequences of a prompt and a response of different lengths, as
+GRPO has
 them, with advantages of both signs. π_old is the policy itself (one inner step). Prompt tokens are not trained on.
 """
 
@@ -17,7 +19,7 @@ import numpy as np
 import torch
 
 PROMPT = 32
-# SmolLM2-135M's form, with random weights
+# SmolLM2-135M's shape, with random weights
 MODEL = {
     "vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
     "num_key_value_heads": 3, "max_position_embeddings": 2048, "tie_word_embeddings": True, "rope_theta": 100000.0,
@@ -25,7 +27,7 @@ MODEL = {
 
 
 def batch(sequences: int, seed: int = 7) -> list[tuple[np.ndarray, float]]:
-    """(tokens [n] int32, advantage) of each sequence; responses have 48 to 224 tokens."""
+    """The batch's sequences as (tokens [n] int32, advantage); responses have 48 to 224 tokens."""
     draw = np.random.default_rng(seed)
     lengths = draw.integers(48, 225, size=sequences)
     return [
@@ -42,7 +44,7 @@ def make(directory: str) -> None:
 
 
 def memory(field: str) -> int:
-    """Bytes of this process: VmHWM is the most that it ever had, VmRSS what it has."""
+    """Memory of this process in bytes: field VmHWM is its peak, VmRSS its current size."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -88,7 +90,7 @@ def trl_arm(given: argparse.Namespace):
         model=model, reward_funcs=lambda completions, **_: [0.0] * len(completions), args=args, processing_class=tokenizer,
         train_dataset=Dataset(InMemoryTable.from_pylist([{"prompt": "w5"}] * given.sequences), fingerprint="prompts"),
     )  # fmt: skip
-    if given.checkpointing:  # what train() does before its first step
+    if given.checkpointing:  # these calls are what TRL's train() does before its first step
         trainer.model.gradient_checkpointing_enable({"use_reentrant": False})
     trainer.current_gradient_accumulation_steps = 1
     optimizer = trainer.create_optimizer()
@@ -132,7 +134,7 @@ def main() -> None:
     imported, step = ours(given) if given.arm == "ours" else trl_arm(given)
     tokens = sum(len(row) for row, _ in batch(given.sequences))
     print(json.dumps({"ready": True}), flush=True)
-    # a line of its parent is a step: the arms take turns
+    # the parent sends a line for each step, so that the arms alternate
     while input() == "step":
         started, worked = time.perf_counter(), time.process_time()
         norm = step()

@@ -1,9 +1,10 @@
 /**
- * A long run's log, as training writes it: finished steps, and one whose groups are all under way.
+ * Writes the log of a long run as training does: finished steps, and one step whose groups are all in progress.
  *
- * in   a journal, how many steps and groups, turns and tokens       out  how many facts stand in it
- * Every turn of a rollout is a fact of 6 KB (512 tokens with logprobs and text). Rollouts of the open step have asked for
- * their next turn; what only coordinators hear (asked turns, tools) is written for them alone.
+ * in   a journal, how many steps and groups, turns and tokens       out  the number of facts in the log
+ * Every turn of a rollout is a fact of 6 KB (512 tokens with logprobs and text). Rollouts of the open step have
+ * requested
+ * their next turn. Facts that only coordinators read (requested turns, tools) are written for the open step alone.
  */
 import type { Fact, TurnCompleted } from '../../messages/facts'
 import {
@@ -22,7 +23,7 @@ import { pythonTool } from '../../sandbox'
 import { factWriter } from './factWriter'
 
 export interface LongRun {
-  /** The last one is open. */
+  /** Number of steps; the last one is open. */
   readonly steps: number
   readonly groups: number
   readonly groupSize: number
@@ -45,7 +46,7 @@ const limits = {
   ...{ toolTimeoutMs: 4000, toolResponseChars: 2000 },
 }
 
-/** Resolves with how many facts of 6 KB there are, and all. */
+/** Writes the log. Resolves with the number of turns (facts of 6 KB) and of all facts. */
 export async function writeLongRun(journal: Journal, run: LongRun): Promise<{ turns: number; facts: number }> {
   const { write, flush, written } = factWriter(journal)
   let turns = 0

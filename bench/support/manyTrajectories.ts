@@ -1,10 +1,11 @@
 /**
- * The log of a run of many short trajectories, as training leaves it: every fact of each, in an order in which many are
- * under way at once.
+ * Writes the log of a run of many short trajectories, as training does: every fact of each, interleaved as in a run
+ * with many
+ * trajectories at once.
  *
- * in   a journal, how many steps and groups        out  how many trajectories and facts stand in it
- * Invariant: the log is sound: contexts have the digests that they were asked with, counts are those of the facts, and a
- * step trains on what was kept, so that `replay verify` finds nothing wrong in it.
+ * in   a journal, how many steps and groups        out  the number of trajectories and facts in the log
+ * Invariant: the log is sound: contexts have the digests that they were requested with, counts match the facts, and a
+ * step trains on the kept rollouts, so that `replay verify` finds no fault.
  */
 import { createHash, type Hash } from 'node:crypto'
 import type { Fact } from '../../messages/facts'
@@ -26,7 +27,7 @@ import { factWriter } from './factWriter'
 
 export interface ManyTrajectories {
   readonly steps: number
-  /** Of a step; all of them are under way together. */
+  /** Number of groups of a step; all of them are in progress together. */
   readonly groups: number
   readonly groupSize: number
 }
@@ -36,7 +37,7 @@ const began = 1_732_200_000_000
 const turnTokens = 48
 const promptTokens = 40
 const toolTokens = 12
-/** Turns of a member; the last one answers. */
+/** Number of turns of a member; the last turn answers. */
 const turnsOf = (member: number) => 1 + (member % 3)
 const sampling = { temperature: 1, topP: 1, topK: 0, minP: 0, stopTokens: [2] }
 const limits = {
@@ -50,13 +51,13 @@ interface Member {
   readonly id: TrajectoryId
   readonly group: GroupId
   readonly member: number
-  /** Its start order, and what its prompt's tokens follow from. */
+  /** Position of the trajectory in the order of starts; the tokens of its prompt derive from it. */
   readonly order: number
   readonly context: Hash
   contextTokens: number
 }
 
-/** Resolves when all are durable. */
+/** Writes the log. Resolves when all facts are durable. */
 export async function writeManyTrajectories(
   journal: Journal,
   run: ManyTrajectories,
@@ -65,7 +66,7 @@ export async function writeManyTrajectories(
   let count = 0
   let at = began
   let order = 0
-  // An epoch is the offset of a claim: each is the first record of its partition.
+  // The epoch of a partition is the offset of its claim. Here each claim is the first record of its partition.
   const partitions = await journal.partitionsOf('trajectories')
   for (let partition = 0; partition < partitions; partition++) {
     await journal.appendTo(partition, { type: 'partition.claimed', at, partition, owner: 'bench' })

@@ -1,21 +1,22 @@
 /**
- * A bus that holds back the rollouts of a step until the benchmark says so: so two arms can take turns, step by step.
+ * Wraps a bus so that it holds back the rollouts of a step until the benchmark releases them: two arms can alternate
+ * step by step.
  *
  * in   a bus        out  the same bus, whose appends of rollout.requested wait at a gate
- * Invariant: nothing else is touched or delayed. The curriculum draws a step at a time, so at most one append waits.
+ * Invariant: no other append is changed or delayed. The curriculum draws a step at a time, so at most one append waits.
  */
 import type { Bus } from '../../runtime/bus/bus'
 
 export interface PacedBus {
   readonly bus: Bus
-  /** Resolves when the next step's rollouts are drawn and stand at the gate, with what lets them through. */
+  /** Resolves when the next step's rollouts are drawn and wait at the gate, with a function that lets them through. */
   nextDraw(): Promise<() => void>
-  /** No gate any more: a run that is to be closed must not have an append that never ends. */
+  /** Removes the gate: closing a run would hang on an append that never ends. */
   openForGood(): void
 }
 
 export function pacedBus(bus: Bus): PacedBus {
-  /** What stands at the gate, whether anybody has taken it up or not. */
+  /** Functions that release the appends waiting at the gate, whether or not `nextDraw` has returned them. */
   const closed = new Set<() => void>()
   const drawn: (() => void)[] = []
   const waiting: ((open: () => void) => void)[] = []

@@ -1,22 +1,22 @@
 /**
- * A process and all that descend from it, as /proc shows them (Linux): CPU time and memory, by what they are.
+ * Reads a process and all its descendants from /proc (Linux): command lines, CPU time and memory.
  *
  * in   a pid        out  for each living process its command line, CPU time, and its share of memory
- * Memory is PSS: a page that n processes share counts 1/n in each, so that the sum is what the tree really takes.
+ * Memory is PSS: a page that n processes share counts 1/n in each, so the sum is the memory that the tree really takes.
  */
 import { readdirSync, readFileSync } from 'node:fs'
 
 export interface ProcessUse {
   readonly pid: number
   readonly command: string
-  /** User and system time so far, with that of children that were waited for, ms. */
+  /** Milliseconds of user and system time so far, including children that ended and were waited for. */
   readonly cpuMs: number
 }
 
-/** CPU times in /proc are counted in hundredths of a second on every Linux. */
+/** Milliseconds per clock tick: /proc counts CPU time in hundredths of a second on every Linux. */
 const msPerTick = 10
 
-/** The process first, then its descendants. Those that end while /proc is read are left out. */
+/** Lists the process first, then its descendants. Processes that end while /proc is read are left out. */
 export function processTree(root: number): readonly ProcessUse[] {
   const all = new Map<number, ProcessUse & { readonly parent: number }>()
   for (const name of readdirSync('/proc')) {
@@ -29,7 +29,7 @@ export function processTree(root: number): readonly ProcessUse[] {
   return pids.flatMap(pid => all.get(pid) ?? [])
 }
 
-/** PSS of a process, bytes; 0 when it is gone. */
+/** PSS of a process in bytes; 0 when the process has ended. */
 export function pssBytes(pid: number): number {
   const kib = /^Pss:\s+(\d+) kB$/m.exec(read(`/proc/${pid}/smaps_rollup`) ?? '')?.[1]
   return Number(kib ?? 0) * 1024
@@ -38,7 +38,7 @@ export function pssBytes(pid: number): number {
 function processUse(pid: number): (ProcessUse & { readonly parent: number }) | undefined {
   const stat = read(`/proc/${pid}/stat`)
   if (stat === undefined) return undefined
-  // The name, in parentheses, may hold anything; the fields after it are numbers.
+  // The process name, in parentheses, may hold any character; the fields after it are numbers.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   const command = (read(`/proc/${pid}/cmdline`) ?? '').replaceAll('\0', ' ').trim()
   const ticks = [11, 12, 13, 14].reduce((sum, k) => sum + Number(fields[k]), 0)
@@ -49,6 +49,6 @@ function read(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8')
   } catch {
-    return undefined // it ended meanwhile
+    return undefined // the process ended meanwhile
   }
 }

@@ -1,7 +1,7 @@
 /**
- * The facts of a traced run, step by step, as a follower of the log sees them.
+ * Collects the facts of a traced run, step by step, by following its log.
  *
- * in   a run        out  what the rollouts of a step did, once all its groups are decided
+ * in   a run        out  the facts of a step's rollouts, once all its groups are decided
  */
 
 import type { Run } from '../../actors/run/run'
@@ -14,7 +14,7 @@ export interface RecordedRollout {
 }
 
 export interface RecordedSteps {
-  /** Resolves when the groups of the step, `count` of them, are selected or rejected. */
+  /** Resolves when all `count` groups of the step are selected or rejected. */
   step(step: number, count: number): Promise<readonly RecordedRollout[]>
   close(): Promise<void>
 }
@@ -52,7 +52,7 @@ export async function recordSteps(run: Run): Promise<RecordedSteps> {
       group: 'bench',
       lingerMs: 20,
       feeds: [{ topic: 'trajectories', from: 'oldest' }],
-      onError: error => process.stderr.write(`the bench lost the log: ${error.message}\n`),
+      onError: error => process.stderr.write(`the benchmark can no longer follow the log: ${error.message}\n`),
     },
     async entries => {
       for (const { message } of entries) take(message as Fact)

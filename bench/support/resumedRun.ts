@@ -1,8 +1,9 @@
 /**
- * A run that is resumed, in a process of its own: everybody who folds facts, without engines, tools and trainer.
+ * Resumes a run in its own process: all actors that reduce facts, without engines, tools and trainer.
  *
  * in   {directory, steps, groups} as the first argument      out  {seconds, peakMib, open} to the parent
- * The clock runs from the opening of the bus to when everyone is live: has folded what there was, and asked again.
+ * The clock runs from the opening of the bus until every actor is live: it has reduced the log and repeated its open
+ * requests.
  */
 import { readFileSync } from 'node:fs'
 import { curriculum } from '../../actors/curriculum/curriculum'
@@ -23,7 +24,10 @@ export interface ResumedRun {
   readonly groups: number
 }
 
-/** Memory of this process's own: pages of the log's file that lmdb maps are the system's, which takes them back at will. */
+/**
+ * Anonymous memory of this process, in MiB. It leaves out the log pages that lmdb maps, which the kernel can reclaim at
+ * any time.
+ */
 const ownMib = () => Number(/RssAnon:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'latin1'))?.[1]) / 1024
 const sampleMs = 20
 
@@ -72,7 +76,7 @@ async function main({ directory, groups }: ResumedRun): Promise<void> {
   ]
   await Promise.all(hosts.map(host => host.live))
   const seconds = (performance.now() - began) / 1000
-  await new Promise(resolve => setTimeout(resolve, 1500)) // a tick, after which `open` is known
+  await new Promise(resolve => setTimeout(resolve, 1500)) // a turn of the event loop, after which `open` is set
   sample()
   clearInterval(sampling)
   process.send!({ seconds, peakMib, open })

@@ -1,8 +1,8 @@
 /**
- * A round of rollouts, as either arm of a benchmark did it: its turns, and what they say of speed.
+ * A round of rollouts of either arm of a benchmark: its turns, and the speed figures computed from them.
  *
- * in   recorded facts, or the turns of a client without Troupe        out  tokens a second, gaps, what ran at once
- * Invariant: a round counts only where every turn has the length that its trace says, and every rollout was answered.
+ * in   recorded facts, or the turns of a client without Troupe        out  tokens a second, gaps, concurrency
+ * Invariant: a round counts only when every turn has the length that its trace states, and every rollout was answered.
  */
 import { memberOf } from '../../messages/ids'
 import type { BareRollout, DoneTurn } from './bareRollouts'
@@ -13,28 +13,36 @@ export type Turns = readonly (readonly DoneTurn[])[]
 
 export interface RoundFigures {
   readonly tokensPerSecond: number
-  /** Between two turns of a trajectory, less the tool's delay: everything that is neither model nor tool. */
+  /**
+   * Mean milliseconds between two turns of a trajectory, minus the tool's delay: the time that neither model nor tool
+   * used.
+   */
   readonly gapMs: number
-  /** Sequences that the engine had under way, on average. */
+  /** Mean number of sequences that the engine ran at once. */
   readonly running: number
-  /** Tokens whose keys and values were still there from the turn before, a turn. */
+  /** Mean number of tokens per turn whose KV cache was left from the turn before. */
   readonly cachedTokensPerTurn: number
 }
 
-/** A step's rollouts in the order of their traces. @throws where one was not answered: it did not do what another arm does */
+/**
+ * Sorts a step's rollouts by their traces. @throws if a rollout was not answered, because then the arms did different
+ * work
+ */
 export function inOrder(step: readonly RecordedRollout[], groupSize: number): readonly RecordedRollout[] {
   for (const { facts } of step) checkAnswered(facts)
   return [...step].sort((a, b) => indexOf(a.trajectory, groupSize) - indexOf(b.trajectory, groupSize))
 }
 
-/** @param ms what the round lasted */
+/**
+ * Computes the figures of a round.
+ * @param ms duration of the round
+ */
 export function figuresOf(turns: Turns, plan: readonly Trace[], ms: number): RoundFigures {
   const all = turns.flat()
   for (const [k, { turns: wanted }] of plan.entries()) {
     const did = turns[k]!.map(turn => turn.tokens).join()
     const planned = wanted.map(turn => turn.newTokens).join()
-    if (did !== planned)
-      throw new Error(`rollout ${k} sampled ${did} tokens in its turns, and was to sample ${planned}`)
+    if (did !== planned) throw new Error(`rollout ${k} sampled ${did} tokens in its turns; its trace states ${planned}`)
   }
   const gaps = turns.flatMap((done, k) =>
     done.slice(1).map((turn, i) => turn.timing.startedAt - done[i]!.timing.endedAt - plan[k]!.turns[i]!.toolMs),
@@ -56,7 +64,7 @@ export function turnsOf({ facts }: RecordedRollout): DoneTurn[] {
   )
 }
 
-/** From the first turn asked for to the last rollout finished, ms. */
+/** Milliseconds from the request of the first turn to the end of the last rollout. */
 export function spanOf(rollouts: readonly RecordedRollout[]): number {
   const facts = rollouts.flatMap(rollout => rollout.facts)
   const asked = facts.flatMap(fact => (fact.type === 'turn.asked' ? [fact.at] : []))
@@ -64,7 +72,7 @@ export function spanOf(rollouts: readonly RecordedRollout[]): number {
   return finished.reduce((a, b) => Math.max(a, b)) - asked.reduce((a, b) => Math.min(a, b))
 }
 
-/** What another client needs to do the same: the prompt and the tools' answers, in tokens. */
+/** Tokens of the prompt and of the tool answers, with which another client can repeat the rollout. */
 export function recordingOf({ trajectory, facts }: RecordedRollout, trace: Trace): BareRollout {
   const prompt = facts.flatMap(fact => (fact.type === 'rollout.requested' ? [fact.tokens] : []))[0]!
   const responses = facts.flatMap(fact => (fact.type === 'context.appended' ? [fact.tokens] : []))

@@ -1,9 +1,12 @@
 /**
- * The same training steps on two buses, which take turns: what the one costs over the other.
+ * Runs the same training steps on two buses, which alternate, and compares their durations.
  *
- * Two whole runs of the quickstart live side by side, each with its engine, trainer and renderer; while one does a step
- * the other waits before its next. Traces fix every turn's length and every tool's delay, so both do the same work: rollouts,
- * selection, an optimizer step, new weights. A step lasts until its weights are published and the next one's prompts are drawn.
+ * Two whole runs of the quickstart exist side by side, each with its engine, trainer and renderer; while one makes a
+ * step
+ * the other waits before its next. Traces fix every turn's length and every tool's delay, so both do the same work:
+ * rollouts,
+ * selection, an optimizer step, new weights. A step lasts until its weights are published and the next step's prompts
+ * are drawn.
  */
 import { median } from '../report'
 import { startTracedRun, type TracedRun } from './tracedRun'
@@ -13,22 +16,22 @@ const groups = 8
 const groupSize = 16
 export const rolloutsPerStep = groups * groupSize
 const steps = 14
-/** Steps of each arm that are not counted: they measure the compiler. */
+/** Number of warm-up steps of each arm. They are not counted, because the JIT compiler still works on them. */
 const warmUps = 2
 const shape = { turns: [2, 3], newTokens: [16, 44], toolMs: [20, 60] } as const
 
 export interface RacingBus {
   readonly name: string
-  /** An address, or `lmdb:` for one of its own. */
+  /** Address of the bus; `lmdb:` makes a new log in a temporary directory. */
   readonly bus: string
 }
 
 interface Arm {
   readonly name: string
   readonly run: TracedRun
-  /** Until the first step could begin. */
+  /** Seconds from the start of the arm until its first step could begin. */
   readonly startSeconds: number
-  /** Lets the rollouts of the next step through. */
+  /** Lets the rollouts of the next step through the gate. */
   open: () => void
   readonly seconds: number[]
   readonly nodeCpuMs: number[]
@@ -44,7 +47,10 @@ export interface Race {
   readonly steps: number
   readonly first: ArmFigures
   readonly second: ArmFigures
-  /** Median of the second's over the first's, of neighbours in time: what else the machine does changes from step to step. */
+  /**
+   * Median of (second arm's time / first arm's time) over neighbouring steps, because the machine's other load changes
+   * between steps.
+   */
   readonly medianRatio: number
 }
 
@@ -57,7 +63,8 @@ async function startArm({ name, bus }: RacingBus): Promise<Arm> {
     set: [
       `rollout.groupsPerStep=${groups}`,
       `rollout.groupSize=${groupSize}`,
-      // One more, so that the last step that counts ends as the others do: with the next one's prompts.
+      // One step more than is counted, so that the last counted step ends like the others: with the next step's
+      // prompts.
       `train.steps=${steps + 1}`,
       'coldStart.demonstrations=2000',
     ],

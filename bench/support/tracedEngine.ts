@@ -1,9 +1,10 @@
 /**
- * An engine that samples as many tokens as a trace says, and is taken to have written what the trace's turn stands for.
+ * Wraps an engine so that it samples as many tokens as a trace states and returns the text that the trace states.
  *
- * in   an engine, the trace of a trajectory        out  the same engine, its turns of the trace's lengths
- * The tokens are really sampled; only when it stops, and the text that the coordinator reads, come from the trace.
- * Invariant: which turn a request is follows from how many turns of its trajectory have ended here.
+ * in   an engine, the trace of a trajectory        out  the same engine, whose turns have the trace's lengths
+ * The tokens are really sampled; only the number of tokens, and the text that the coordinator reads, come from the
+ * trace.
+ * Invariant: the turn number of a request is the number of turns of its trajectory that have ended on this engine.
  */
 
 import type { Engine } from '../../backends/engines/engine'
@@ -20,7 +21,7 @@ export function tracedEngine(engine: Engine, traceOf: (trajectory: TrajectoryId)
       const trace = traceOf(trajectory)
       const maxTokens = trace.turns[turn]!.newTokens
       if (request.maxTokens < maxTokens)
-        throw new RangeError(`${trajectory}: a turn of ${maxTokens} tokens does not fit`)
+        throw new RangeError(`${trajectory}: the trace's turn of ${maxTokens} tokens exceeds the request's maxTokens`)
       const forced = { ...request, maxTokens, sampling: { ...sampling, stopTokens: [] } }
       const generation = await engine.generate(forced, signal)
       if (generation.finish === 'aborted') return generation

@@ -1,8 +1,9 @@
 /**
- * A run whose rollouts follow traces: real engine, bus, actors, renderer (and trainer, where it learns); no tool runs.
+ * Starts a run whose rollouts follow traces: real engine, bus, actors, renderer (and trainer, when it learns); no tool
+ * runs.
  *
  * in   a recipe's numbers, traces, a bus        out  the run, its engine, and a gate before each step
- * Invariant: step after step asks for the same problems and does the same turns, on whatever bus.
+ * Invariant: every step requests the same problems and makes the same turns, on every bus.
  */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -23,20 +24,20 @@ import { tracedEngine } from './tracedEngine'
 import { delayedTool, indexOf, type Trace, tracedTool, tracedTruth, wordsOf } from './traces'
 
 export interface TracedRunOptions {
-  /** An address; `lmdb:` for a log in a directory of its own. */
+  /** Address of the bus; `lmdb:` makes a new log in a temporary directory. */
   readonly bus: string
-  /** `--set` assignments to the quickstart. */
+  /** `--set` overrides of the quickstart's fields. */
   readonly set: readonly string[]
   readonly traces: readonly Trace[]
   readonly learns: boolean
-  /** So many words stand in front of each problem. Default 0. */
+  /** Number of words before each problem, which lengthen the prompt. Default 0. */
   readonly promptWords?: number
 }
 
 export interface TracedRun<E extends Engine = LocalEngine> {
   readonly run: Run
   readonly config: RecipeConfig
-  /** The engine without the traces. */
+  /** The real engine, without the wrapper that follows the traces. */
   readonly engine: E
   readonly nextDraw: () => Promise<() => void>
   close(): Promise<void>
@@ -44,7 +45,7 @@ export interface TracedRun<E extends Engine = LocalEngine> {
 
 type StartEngine<E extends Engine> = (id: EngineId, modelDirectory: string, config: RecipeConfig) => Promise<E>
 
-/** On an engine of its own process, as the recipe says. */
+/** Starts a traced run on a local engine in its own process, with the recipe's settings. */
 export const startTracedRun = (options: TracedRunOptions): Promise<TracedRun> =>
   startTracedRunOn(options, (id, modelDirectory, { engine, limits: { contextTokens } }) =>
     startLocalEngine({ id, modelDirectory, ...engine, contextTokens, version: -1, log: benchLog() }),
@@ -110,7 +111,7 @@ export async function startTracedRunOn<E extends Engine>(
   }
 }
 
-/** The recipe with the same `count` problems in every step, whose answer the traces know. */
+/** The recipe with the same `count` problems in every step; their answer is the one in the traces. */
 function repeating(recipe: Recipe, count: number, promptWords: number): Recipe {
   return {
     ...recipe,

@@ -1,5 +1,5 @@
 /**
- * Traces: what rollouts did, as lengths and delays, so that two arms of a benchmark can do the same again.
+ * Traces: the lengths and delays of rollouts, so that two arms of a benchmark can repeat the same rollouts.
  *
  * in   how many, their shape, a seed        out  for each rollout its turns, and the delay of the tool after each
  * Invariant: a trace follows from its index and the seed. Every turn but the last calls the tool.
@@ -14,24 +14,24 @@ import { deriveSeed } from '../../runtime/effects'
 
 interface TracedTurn {
   readonly newTokens: number
-  /** Until the tool that the turn called has answered; 0 in the last turn, which calls none. */
+  /** Milliseconds until the tool that the turn called has answered; 0 in the last turn, which calls no tool. */
   readonly toolMs: number
 }
 
 export interface Trace {
   readonly turns: readonly TracedTurn[]
-  /** Whether it ends in the right answer. */
+  /** True when the rollout ends in the right answer. */
   readonly right: boolean
 }
 
-/** Each drawn uniformly between two bounds, both included. */
+/** Bounds, both included, between which each quantity is drawn uniformly. */
 export interface TraceShape {
   readonly turns: readonly [number, number]
   readonly newTokens: readonly [number, number]
   readonly toolMs: readonly [number, number]
 }
 
-/** The answer to every problem of a traced run. */
+/** Expected answer of every problem of a traced run. */
 export const tracedTruth = '42'
 export const tracedTool = 'execute_python_code_with_standard_io'
 
@@ -65,26 +65,29 @@ const words = [
   'sum',
 ]
 
-/** As many words as make a prompt longer; where they differ from those of another seed, they do so from the beginning. */
+/**
+ * Text of `count` words that lengthens a prompt. Texts of different seeds differ from the beginning, so they share no
+ * prefix.
+ */
 export function wordsOf(count: number, seed: number): string {
   const random = pcg32(deriveSeed('bench/words', seed))
   return Array.from({ length: count }, () => words[random.below(words.length)]!).join(' ')
 }
 
-/** The place of a rollout within its step: groups are numbered behind the dot of their names (`s0002.0005`). */
+/** Index of a rollout within its step. A group's number stands behind the dot of its name (`s0002.0005`). */
 export function indexOf(trajectory: TrajectoryId, groupSize: number): number {
   const group: GroupId = groupOf(trajectory)
   return Number(group.slice(group.indexOf('.') + 1)) * groupSize + memberOf(trajectory)
 }
 
-/** What the model is taken to have written in a turn: a call that carries the tool's delay, or the answer. */
+/** Text that stands for the model's output in a turn: a call that carries the tool's delay, or the answer. */
 export function textOf(trace: Trace, turn: number): string {
   const { toolMs } = trace.turns[turn]!
   if (turn < trace.turns.length - 1) return printToolCall(tracedTool, { code: 'print(6*7)', input: String(toolMs) })
   return `<answer>\\boxed{${trace.right ? tracedTruth : '41'}}</answer>`
 }
 
-/** The tool of a traced run: nothing runs, and its answer comes after the delay that stands in the call. */
+/** The tool of a traced run: it runs nothing and answers after the delay that the call states. */
 export async function delayedTool(args: Readonly<Record<string, unknown>>): Promise<ToolOutcome> {
   const wallMs = Number(args.input)
   await new Promise(resolve => setTimeout(resolve, wallMs))

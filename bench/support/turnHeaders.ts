@@ -1,5 +1,5 @@
-/** The headers of a turn, for the benches of the buses: the same records on each. */
-/** As the codec writes them: some the same for all, some a group's, some a record's. */
+/** Makes the headers of a turn's record, for the benchmarks of the buses: the same records on each bus. */
+/** Headers as the codec writes them: some are the same for all records, some for a group, some for one record only. */
 export const headersOf = (producer: number, index: number): Record<string, string> => ({
   type: 'turn.completed',
   version: '1',

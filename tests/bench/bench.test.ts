@@ -181,7 +181,7 @@ test('an engine is asked for the lengths of the trace and no stop token, and its
   const lengths = trace!.turns.map(turn => turn.newTokens)
   expect(asked.map(r => r.maxTokens)).toEqual([lengths[0], ...lengths])
   expect(asked.every(r => r.sampling.stopTokens.length === 0)).toBe(true)
-  await expect(traced.generate({ ...request, maxTokens: 1 })).rejects.toThrow('does not fit')
+  await expect(traced.generate({ ...request, maxTokens: 1 })).rejects.toThrow('exceeds the request')
 })
 
 test('a paced bus holds the rollouts of a step back until it is opened, and nothing else', async () => {

@@ -1,7 +1,9 @@
 """The bare zygote: a warm interpreter that forks for each program, in a Python loop and without any isolation.
 
-argv: SECONDS CORE MODULES PROGRAM, where MODULES is a comma-separated list to import first and PROGRAM's `{n}` is the call's number.
-Prints how many calls were run, the seconds that they took and the seconds of CPU time. Each call's output comes through a pipe and is checked.
+argv: SECONDS CORE MODULES PROGRAM, where MODULES is a comma-separated list to import first and PROGRAM's `{n}` is the
+call's number.
+Prints the number of calls, the seconds that they took and the seconds of CPU time. Each call's output comes through a
+pipe and is checked.
 """
 
 import gc
@@ -11,7 +13,7 @@ import time
 
 
 def call(program, number):
-    """One fork that runs the program; returns what it printed."""
+    """Runs the program in a forked child; returns the child's output."""
     source = program.replace("{n}", str(number))
     read, write = os.pipe()
     child = os.fork()

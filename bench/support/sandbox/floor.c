@@ -1,10 +1,10 @@
 /*
- * What a call cannot cost less than: how often one core starts and reaps a process.
+ * Lower bound on the cost of a sandbox call: how often one core starts and reaps a process.
  *
  * floor SECONDS CORE fork             fork, _exit(0), wait
  * floor SECONDS CORE PROGRAM ARG...   posix_spawn with its output to /dev/null, wait
- * CORE -1 leaves it to the kernel. Prints the number of processes, the seconds that they
- * took, and the seconds of CPU time, of this process and of them. Exits 1 where one of them fails.
+ * CORE -1 lets the kernel choose the core. Prints the number of processes, the seconds that they
+ * took, and the seconds of CPU time, of this process and of them. Exits 1 if one of them fails.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

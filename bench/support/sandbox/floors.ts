@@ -1,7 +1,7 @@
 /**
- * What everything else is held against: how fast this machine starts processes.
+ * Measures how fast this machine starts processes: the lower bounds that the sandbox is compared with.
  *
- * out  rates, of all cores that were asked for together: C's fork + _exit, posix_spawn of a command, the bare zygote
+ * out  rates, summed over the requested cores: C's fork + _exit, posix_spawn of a command, the bare zygote
  */
 import { execFile, execFileSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -11,28 +11,31 @@ import { promisify } from 'node:util'
 
 const execute = promisify(execFile)
 
-/** How fast calls ended, and what one of them cost in CPU time, which other work on the machine hardly changes. */
+/** Calls per second, and CPU milliseconds per call, which other load on the machine hardly changes. */
 export interface Rate {
   readonly perSecond: number
   readonly cpuMs: number
 }
 
 export interface Floors {
-  /** A second on one core. */
+  /** Rate of fork + _exit on one core. */
   fork(seconds: number): Promise<Rate>
-  /** A second, one loop a core, which the kernel places: pinned, it does less on a machine with other work. */
+  /**
+   * Rate of posix_spawn, one loop per core. The kernel places the loops: pinned loops do less on a machine with other
+   * load.
+   */
   spawn(seconds: number, cores: number, command: readonly string[]): Promise<Rate>
-  /** A second, one zygote a core. */
+  /** Rate of the bare zygote, one zygote per core. */
   zygote(seconds: number, cores: number, python: string, modules: string, program: string): Promise<Rate>
   remove(): void
 }
 
-/** Compiles floor.c. */
+/** Compiles floor.c and returns the measurements. */
 export function openFloors(): Floors {
   const directory = mkdtempSync(join(tmpdir(), 'troupe-floor-'))
   const floor = join(directory, 'floor')
   execFileSync(process.env.CC ?? 'cc', ['-O2', '-o', floor, join(__dirname, 'floor.c')])
-  // As a call of the sandbox has it: nothing of this process's environment, no threads of a numeric library.
+  // Environment like that of a sandbox call: only these variables, and no threads of a numeric library.
   const env = { PATH: process.env.PATH ?? '', LANG: 'C.UTF-8', OPENBLAS_NUM_THREADS: '1', OMP_NUM_THREADS: '1' }
   const both = async (cores: number, command: (core: number) => readonly [string, ...string[]]) => {
     const loops = Array.from({ length: cores }, async (_, core) => {

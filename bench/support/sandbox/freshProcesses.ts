@@ -1,8 +1,9 @@
 /**
- * What our sandbox is measured against: workers that start a fresh interpreter for every call (freshWorker.py), one
- * call at a time each, behind the interface of the sandbox and so behind the same HTTP server.
+ * The baseline of the sandbox: workers that start a fresh interpreter for every call (freshWorker.py), one call at a
+ * time each,
+ * behind the interface of the sandbox and so behind the same HTTP server.
  *
- * in   requests      out  results; only what Code Judge has limits for is limited, and nothing is isolated
+ * in   requests      out  results; only the limits that Code Judge has are applied, and nothing is isolated
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { join } from 'node:path'

@@ -1,8 +1,10 @@
-"""A worker after Code Judge's way: for every call a temporary directory and a fresh interpreter in a session of its own.
+"""A worker built like Code Judge's: for every call a temporary directory and a fresh interpreter in a new session.
 
-in   JSON lines {id, code, stdin, timeoutMs, memoryBytes} on stdin      out  JSON lines {id, exitCode, timedOut, wallMs, stdout, stderr}
-The limits (alarm, CPU, address space, no core) are set by lines before the code, in the same process, as there
-(0xWJ/code-judge, app/libs/executors); output is captured by pipes; afterwards the session's group is killed.
+in   JSON lines {id, code, stdin, timeoutMs, memoryBytes} on stdin      out  JSON lines {id, exitCode, timedOut,
+wallMs, stdout, stderr}
+The limits (alarm, CPU, address space, no core dump) are set by lines before the code, in the same process, as in Code
+Judge
+(0xWJ/code-judge, app/libs/executors); output is captured by pipes; afterwards the session's process group is killed.
 """
 
 import json

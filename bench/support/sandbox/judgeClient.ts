@@ -1,7 +1,8 @@
 /**
- * A client of a judge, after rStar2's: senders that post batches and wait for each, or single calls at given times.
+ * A client of a judge that works like rStar2's: senders that post batches and wait for each, or single calls at given
+ * times.
  *
- * in   a JudgeSetup      out  checked answers: each call's number must be in what it printed
+ * in   a JudgeSetup      out  checked answers: the output of each call must contain the call's number
  */
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -69,7 +70,9 @@ export async function startJudge(setup: JudgeSetup): Promise<JudgeClient> {
   }
 }
 
-/** One batch of calls with these numbers. Throws where an answer is missing, wrong or another's. */
+/**
+ * Posts one batch of calls, numbered from `first`. Throws if an answer is missing, wrong or belongs to another call.
+ */
 export async function postBatch(judge: JudgeClient, workload: Workload, first: number, size: number): Promise<void> {
   const numbers = Array.from({ length: size }, (_, i) => first + i)
   const submissions = numbers.map(n => ({ type: 'python', solution: codeOf(workload, n) }))
@@ -91,7 +94,11 @@ export interface LoadShape {
 
 let number = 1000
 
-/** Each sender posts its next batch when its last is answered; counted until the last is. The client's CPU time is not. */
+/**
+ * Rate of calls when each sender posts its next batch after the answer to its last. The last answers count too; the
+ * client's own
+ * CPU time does not.
+ */
 export async function batchRate(judge: JudgeClient, workload: Workload, shape: LoadShape): Promise<Rate> {
   const { senders, batch, seconds } = shape
   const cpuBefore = treeCpuMs(judge.process.pid!)
@@ -110,5 +117,5 @@ export async function batchRate(judge: JudgeClient, workload: Workload, shape: L
   return { perSecond, cpuMs: (treeCpuMs(judge.process.pid!) - cpuBefore) / calls }
 }
 
-/** CPU time of a process and all that it started, also of those that have ended and were waited for. */
+/** CPU milliseconds of a process and of all processes that it started, including ended ones that were waited for. */
 export const treeCpuMs = (pid: number): number => processTree(pid).reduce((sum, use) => sum + use.cpuMs, 0)

@@ -1,5 +1,5 @@
 /**
- * A judge in a process of its own, as `troupe judge` runs one: over our sandbox, or over workers after Code Judge's way.
+ * Runs a judge in its own process, like `troupe judge`: over the sandbox, or over workers built like Code Judge's.
  *
  * in   a JudgeSetup as the first argument      out  {url} or {error} to the parent; it ends when the parent does
  */

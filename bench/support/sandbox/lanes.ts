@@ -1,7 +1,9 @@
 /**
- * Lanes: what a timeout costs, how many calls may sleep at once, what an idle zygote and an idle session hold.
+ * Measures the sandbox's lanes (its parallel call slots): the cost of a timeout, how many calls may sleep at once, and
+ * the memory of an
+ * idle zygote and of an idle session.
  *
- * in   our sandbox, as a library      out  what was measured and the budgets it is held to
+ * in   the sandbox, as a library      out  measurements, and the budgets that they are compared with
  */
 import { availableParallelism } from 'node:os'
 import { openSandbox, type RunRequest, runBatch, type Sandbox } from '../../../sandbox'
@@ -15,7 +17,7 @@ const SESSIONS = 20
 
 const call = (code: string, rest: Partial<RunRequest> = {}): RunRequest => ({ id: 'bench', code, ...rest })
 
-/** Calls that never end, asleep or spinning, beside calls that do. */
+/** Runs calls that never end, asleep or spinning, beside calls that end. */
 export async function timeouts(python: string): Promise<Part> {
   const sandbox = await openSandbox({ python })
   try {
@@ -29,7 +31,7 @@ export async function timeouts(python: string): Promise<Part> {
         over.push(performance.now() - start - limitMs)
       }
     }
-    // One core spins until its limit, the others' calls go on beside it.
+    // One call spins on a core until its time limit, while the calls of other lanes go on.
     const alone = await trivialMs(sandbox)
     const spinning = sandbox.run(call('while True: pass', { timeoutMs: 4000 }))
     const beside = await trivialMs(sandbox)
@@ -62,13 +64,13 @@ async function trivialMs(sandbox: Sandbox): Promise<readonly number[]> {
   return times
 }
 
-/** 240 calls for each core that sleep half a second, all at once. */
+/** Runs 240 calls per core that sleep half a second, all at once. */
 export async function sleepers(python: string): Promise<Part> {
   const sandbox = await openSandbox({ python })
   try {
     const cores = availableParallelism()
     const requests = Array.from({ length: SLEEPERS * cores }, () => call('import time; time.sleep(0.5); print(1)'))
-    await runBatch(sandbox, requests.slice(0, 2 * sandbox.lanes)) // every lane has been used once
+    await runBatch(sandbox, requests.slice(0, 2 * sandbox.lanes)) // warm-up: afterwards every lane has run a call
     const start = performance.now()
     const results = await runBatch(sandbox, requests)
     const seconds = (performance.now() - start) / 1000
@@ -82,7 +84,7 @@ export async function sleepers(python: string): Promise<Part> {
   }
 }
 
-/** Shared pages count once: what a zygote takes is its share, what a session takes is what one more adds. */
+/** Measures the memory of an idle zygote, with shared pages counted once, and how much each further session adds. */
 export async function memory(python: string): Promise<Part> {
   const before = new Set(processTree(process.pid).map(use => use.pid))
   const sandbox = await openSandbox({ python, preload: 'numpy+sympy', zygotes: 1 })
@@ -96,7 +98,7 @@ export async function memory(python: string): Promise<Part> {
     const started: number[] = []
     for (let s = 0; s < SESSIONS; s++) {
       const { status } = await sandbox.run(call(cell, { session: { id: `s${s}`, cell: 0 } }))
-      if (status !== 'ok') break // a level without sessions
+      if (status !== 'ok') break // the sandbox's isolation level has no sessions
       started.push(total())
     }
     if (started.length === SESSIONS) sessionMiB = (started.at(-1)! - started[0]!) / (SESSIONS - 1)

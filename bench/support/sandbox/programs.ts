@@ -1,15 +1,17 @@
 /**
- * The programs that are measured. Each has a number of its own, which what it prints must show: a result that is lost,
- * doubled or given to another call is found.
+ * Programs whose rate is measured. Each call has its own number, which its output must show: a result that is lost,
+ * doubled or given to another call is detected.
  */
 export interface Workload {
   readonly name: 'trivial' | 'wrapper' | 'numpy' | 'sympy'
-  /** `{n}` is the call's number. */
+  /** Source code of the program; `{n}` stands for the call's number. */
   readonly program: string
   readonly prints: (n: number) => string
 }
 
-/** After the kind of program that rStar2 sends: imports, the code in a string, its last expression's value printed. */
+/**
+ * Program like those that rStar2 sends: imports, the code in a string, and the value of its last expression printed.
+ */
 const WRAPPER = `
 import ast, bisect, collections, contextlib, copy, functools, heapq, io, itertools, json, math, operator, random, re, string, sys, traceback
 source = "x = {n}\\ny = math.gcd(x, 12)\\nx * 2"

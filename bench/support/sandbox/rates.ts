@@ -1,7 +1,9 @@
 /**
- * Calls a second of one workload, all ways side by side in one run: rounds of a few seconds in turn, medians over rounds.
+ * Measures the calls per second of one workload in every way to run it, side by side: rounds of a few seconds in turn,
+ * medians over
+ * rounds.
  *
- * in   a workload      out  rates for both cores together, and the budgets that hold between them
+ * in   a workload      out  rates for all cores together, and the budgets on their ratios
  */
 import { availableParallelism } from 'node:os'
 import { openSandbox, runBatch, type Sandbox, type SandboxOptions } from '../../../sandbox'
@@ -21,7 +23,7 @@ const HTTP = { senders: 8, batch: 64, seconds: SECONDS }
 
 type Ways = Readonly<Record<string, () => Promise<Rate>>>
 
-/** Every way once a round, in turn, so that a slow moment of the machine meets them all. */
+/** Measures every way once per round, in turn, so that a slow moment of the machine affects all of them. */
 async function sideBySide<W extends Ways>(ways: W): Promise<Record<keyof W, Rate>> {
   const rates = new Map<string, Rate[]>(Object.keys(ways).map(name => [name, []]))
   for (let round = 0; round < ROUNDS; round++) {
@@ -38,7 +40,7 @@ async function sideBySide<W extends Ways>(ways: W): Promise<Record<keyof W, Rate
 
 const times = (one: Rate, other: Rate): number => one.perSecond / other.perSecond
 
-/** Rates and costs under the part's name: `trivial.judgeOverHttpPerSecond`, `trivial.judgeOverHttpCpuMs`. */
+/** Names rates and CPU costs after the part: `trivial.judgeOverHttpPerSecond`, `trivial.judgeOverHttpCpuMs`. */
 function rateMetrics(part: string, rates: Readonly<Record<string, Rate>>): Record<string, number> {
   const entries = Object.entries(rates)
   return Object.fromEntries([
@@ -66,7 +68,7 @@ async function libraryRate(sandbox: Sandbox, workload: Workload): Promise<Rate> 
   return { perSecond, cpuMs: (treeCpuMs(process.pid) - cpuBefore) / calls }
 }
 
-/** `trivial`: everything there is to compare with. */
+/** Rates of the workload `trivial`, beside every baseline. */
 export async function trivialRates(python: string): Promise<Part> {
   const cores = availableParallelism()
   const workload = workloads.trivial
@@ -118,7 +120,7 @@ export async function trivialRates(python: string): Promise<Part> {
   }
 }
 
-/** A workload against the spawn that the peer cannot pass. */
+/** Rates of a workload, beside the rate of bare process starts, which fresh-process workers cannot exceed. */
 export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python: string): Promise<Part> {
   const cores = availableParallelism()
   const { options, command, bound, against } = settings(name)
@@ -126,7 +128,7 @@ export async function workloadRates(name: 'wrapper' | 'numpy' | 'sympy', python:
   const judge = await startJudge({ kind: 'sandbox', options: { python, ...options } })
   const workload = workloads[name]
   const fresh = await startJudge({ kind: 'fresh', workers: cores, python })
-  const few = { senders: 1, batch: 2 * cores, seconds: SECONDS } // of a slow worker's calls, a batch of 64 takes long
+  const few = { senders: 1, batch: 2 * cores, seconds: SECONDS } // small batches: 64 calls of a slow worker take long
   try {
     const { spawn, ...rates } = await sideBySide({
       spawn: () => floors.spawn(SECONDS, cores, [python, '-c', command]),

@@ -1,7 +1,8 @@
 /**
- * The judge as a service: a burst, latency under load, what spinning calls do to the others, calls that need their CPU.
+ * Measures the judge as a service: a burst, latency under load, the effect of spinning calls on others, calls that need
+ * their CPU time.
  *
- * in   a judge of our sandbox, over HTTP      out  what was measured and the budgets it is held to
+ * in   a judge over the sandbox, by HTTP      out  measurements, and the budgets that they are compared with
  */
 import { availableParallelism } from 'node:os'
 import { openLoad } from '../../../cli/experiment/openLoad'
@@ -15,7 +16,7 @@ import type { Part } from './rates'
 const BURST = 45_000
 const BATCH = 64
 const MIB = 1024 * 1024
-/** Loads that are held against one another last this long each. */
+/** Duration in seconds of each of the loads that are compared with each other. */
 const SECONDS = 12
 const SEED = 7
 
@@ -34,7 +35,7 @@ async function withJudge(interpreter: string, measure: (judge: JudgeClient) => P
   }
 }
 
-/** 45,000 calls, posted at once in batches of 64, while a second client has one call after the other answered. */
+/** Posts 45,000 calls at once in batches of 64, while a second client sends one call after the other. */
 export const burst = (interpreter: string) =>
   withJudge(interpreter, async judge => {
     const memory = watchMemory(judge.process.pid!)
@@ -78,7 +79,10 @@ export const burst = (interpreter: string) =>
     }
   })
 
-/** Single trivial calls at 70 % of the rate at which 32 senders of single calls saturate the judge. */
+/**
+ * Measures the latency of single trivial calls at 70 % of the rate at which 32 senders of single calls saturate the
+ * judge.
+ */
 export const latency = async (interpreter: string): Promise<Part> => {
   const most = (await withJudge(interpreter, saturation)).metrics['latency.saturationPerSecond']!
   return withJudge(interpreter, async judge => {
@@ -108,7 +112,10 @@ export const latency = async (interpreter: string): Promise<Part> => {
   })
 }
 
-/** The others' latency with and without 5 % of calls that spin to their limit, which takes a quarter of the CPU time. */
+/**
+ * Measures the latency of other calls with and without 5 % of calls that spin to their limit and take a quarter of the
+ * CPU time.
+ */
 export const spinners = async (interpreter: string): Promise<Part> => {
   const limitMs = 500
   const perSecond = (0.25 * availableParallelism()) / (0.05 * (limitMs / 1000))
@@ -123,7 +130,7 @@ export const spinners = async (interpreter: string): Promise<Part> => {
         const { reason } = await judge.post<Result>('/run', python(spins ? 'while True: pass' : 'print(1)'))
         if ((reason === 'worker_timeout') !== spins) wrong++
       })
-      return latencies.filter((_, index) => index % 20 !== 0) // the same calls in both
+      return latencies.filter((_, index) => index % 20 !== 0) // leaves out the same calls in both loads
     }
     const without = await measure(Number.POSITIVE_INFINITY)
     const withThem = await measure(20)
@@ -148,7 +155,7 @@ export const spinners = async (interpreter: string): Promise<Part> => {
   }
 }
 
-/** Calls that need a CPU-second each under a limit of 4 s, so many that half of the CPU time is taken. */
+/** Runs calls that need a CPU-second each under a limit of 4 s, at a rate that takes half of the CPU time. */
 export const starvation = (interpreter: string) =>
   withJudge(interpreter, async judge => {
     const program = 'import time\nwhile time.process_time() < 1.0: pass\nprint("done")'
@@ -174,7 +181,10 @@ async function single(judge: JudgeClient, code: string): Promise<Result> {
   return result
 }
 
-/** Single calls a second with 32 in flight. A judge of its own: its queue waits are not those of the load. */
+/**
+ * Rate of single calls with 32 in flight. It is measured on a separate judge, to keep its queue waits out of the
+ * load's.
+ */
 async function saturation(judge: JudgeClient): Promise<Part> {
   const start = performance.now()
   let calls = 0
@@ -186,7 +196,7 @@ async function saturation(judge: JudgeClient): Promise<Part> {
   return { metrics: { 'latency.saturationPerSecond': perSecond }, budgets: [] }
 }
 
-/** The judge's memory with all that it starts: a page that several share counts once. */
+/** Watches the memory of the judge and all its descendants, in MiB; a page that several processes share counts once. */
 function watchMemory(pid: number) {
   const now = () => processTree(pid).reduce((sum, use) => sum + pssBytes(use.pid), 0) / MIB
   const restMiB = now()

@@ -1,7 +1,8 @@
 /**
- * The arm without Troupe: an asyncio client in the venv of vLLM, a process a round, that makes the same requests.
+ * The arm without Troupe: an asyncio client in the venv of vLLM, one process per round, that makes the same requests.
  *
- * in   rollouts as Troupe did them: prompts, tools' answers, lengths and delays        out  its turns, and how long all took
+ * in   rollouts as Troupe made them: prompts, tool answers, lengths and delays        out  its turns, and how long all
+ * took
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -27,7 +28,7 @@ export async function bareRound(
   { engine, config }: TracedRun<VllmEngine>,
   rollouts: readonly BareRollout[],
 ): Promise<{ readonly turns: readonly (readonly DoneTurn[])[]; readonly ms: number }> {
-  // What Troupe's engine sends, to the field; the client puts in prompt, length and priority.
+  // The request body of Troupe's engine, field by field; the client fills in prompt, length and priority.
   const request = {
     ...{ requestId: 'bare', trajectory: trajectoryId(groupId('bare'), 0), context: new Int32Array(), resumedTokens: 0 },
     ...{ maxTokens: 0, sampling: { ...config.rollout.sampling, stopTokens: [] }, seed: 0, priority: 0, keep: true },
@@ -60,7 +61,7 @@ function python(executable: string, input: string): Promise<string> {
     child.on('error', reject)
     child.on('close', code => {
       if (code === 0) resolve(out)
-      else reject(new Error(`the client without Troupe ended with ${code}`))
+      else reject(new Error(`the client without Troupe ended with exit code ${code}`))
     })
     child.stdin.end(input)
   })

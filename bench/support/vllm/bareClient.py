@@ -1,10 +1,12 @@
-"""Rollouts against a vLLM server without Troupe: an asyncio client, all trajectories at once.
+"""Makes rollouts against a vLLM server without Troupe: an asyncio client, all trajectories at once.
 
 in   stdin: {url, body, rollouts: [{prompt, responses, turns: [{newTokens, toolMs}]}]}
 out  stdout: {ms, turns: [[{tokens, cachedTokens, queuedAt, firstTokenAt, endedAt}]]}; times in ms since 1970
 
-It asks what Troupe's engine asks (`body` is its request, but for prompt, length and priority), reads the same stream with
-tokens and logprobs, and puts contexts together in place. Reading the plan and opening the session are not timed.
+The client sends the requests of Troupe's engine (`body` is such a request, but for prompt, length and priority),
+reads the same
+stream with tokens and logprobs, and concatenates contexts in place. Reading the plan and opening the session are not
+timed.
 """
 
 from __future__ import annotations

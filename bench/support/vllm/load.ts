@@ -1,7 +1,7 @@
 /**
- * A load of a few dozen rollouts for a vLLM server, and how a run of Troupe does it.
+ * A load of a few dozen rollouts for a vLLM server, and a run of Troupe that makes them.
  *
- * in   groups, lengths, a policy        out  the options of a traced run; its steps one by one, and what they did
+ * in   groups, lengths, a policy        out  the options of a traced run; its steps one by one, with their rollouts
  */
 
 import type { VllmEngine } from '../../../backends/engines/vllm/vllm'
@@ -25,14 +25,20 @@ export interface VllmLoad {
 export interface StartedLoad {
   readonly run: TracedRun<VllmEngine>
   readonly plan: readonly Trace[]
-  /** Lets the next step begin, on a server without prefixes, and waits for its end; in the order of the traces. */
+  /**
+   * Empties the server's prefix cache, releases the next step, and waits for its end. The rollouts are in the order of
+   * the traces.
+   */
   step(): Promise<{ readonly rollouts: readonly RecordedRollout[]; readonly ms: number }>
   close(): Promise<void>
 }
 
 export const planOf = ({ groups, groupSize, shape }: VllmLoad): readonly Trace[] => traces(groups * groupSize, shape, 1)
 
-/** @param bus an address, or `lmdb:` for a log that is gone with the run */
+/**
+ * Starts a run of Troupe that makes the load.
+ * @param bus address of the bus; `lmdb:` makes a log that is deleted with the run
+ */
 export async function startLoad(
   server: BenchServer,
   load: VllmLoad,
@@ -80,7 +86,10 @@ export async function startLoad(
   }
 }
 
-/** A run's first turns wait until the engine has loaded its weights: that is the run's beginning, and no part of a load. */
+/**
+ * Waits until the engine has loaded its weights. A run's first turns wait for this; the time belongs to the start, not
+ * to the load.
+ */
 const weightsTaken = (journal: Journal): Promise<void> =>
   until(
     async () => {

@@ -1,8 +1,8 @@
 /**
- * Scheduling policies against one another on a vLLM server whose KV cache is small enough to preempt.
+ * Compares scheduling policies on a vLLM server whose KV cache is small enough to cause preemptions.
  *
- * in   a server        out  preemptions that it counted under each policy, and tokens a second
- * A run of Troupe for each policy, all on the one server, take turns step by step with the same load.
+ * in   a server        out  preemptions that the server counted under each policy, and tokens a second
+ * Each policy has its own run of Troupe; all runs use the one server and alternate step by step with the same load.
  */
 import type { PolicyName } from '../../../kernels'
 import { median } from '../../report'
@@ -14,7 +14,10 @@ const load: VllmLoad = {
   ...{ groups: 4, groupSize: 8, promptWords: 40, contextTokens: 1024 },
   shape: { turns: [2, 4], newTokens: [24, 96], toolMs: [50, 400] },
 }
-/** 3072 tokens beside vLLM's null block, of the 11,000 or so that the load holds when all have grown. */
+/**
+ * Server with a KV cache of 3072 tokens beside vLLM's null block. The load needs about 11,000 when all its contexts are
+ * full-length.
+ */
 export const policyServer = {
   ...{ contextTokens: load.contextTokens, maxSequences: 32 },
   blocks: 3072 / blockTokens + 1,
@@ -29,15 +32,18 @@ interface Arm {
   readonly started: StartedLoad
   readonly preemptions: number[]
   readonly tokensPerSecond: number[]
-  /** Computed in prompts, tokens: with what was computed again. */
+  /** Number of prompt tokens that the server computed in each round, recomputed ones included. */
   readonly prefilled: number[]
 }
 
 export interface PolicyRace {
   readonly metrics: Readonly<Record<string, number>>
-  /** static's over kv-headroom's, of all rounds; none is counted as one. */
+  /**
+   * Preemptions of static divided by those of kv-headroom, over all rounds; zero preemptions of kv-headroom count as
+   * one.
+   */
   readonly fewerPreemptions: number
-  /** kv-headroom's tokens a second over static's: the median of neighbours. */
+  /** Tokens a second of kv-headroom divided by those of static: the median over the rounds. */
   readonly speedUp: number
 }
 

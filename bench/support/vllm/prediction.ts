@@ -1,9 +1,10 @@
 /**
- * Whether the simulator, calibrated on one recorded load of a vLLM server, predicts others.
+ * Measures how well the simulator, calibrated on one recorded load of a vLLM server, predicts other loads.
  *
  * in   loads as recorded runs        out  for each: makespan and mean time to the first token, recorded and simulated
- * Both ways go through `troupe simulate`: `--calibrate` writes the engine model of one run, `--run` simulates another one's
- * arrivals, lengths and tool times on it. Of the other run the model knows the size of its server's KV cache alone.
+ * Both steps go through `troupe simulate`: `--calibrate` fits the engine model to one run, `--run` simulates the
+ * arrivals, lengths
+ * and tool times of another run on it. Of the other run's server the model gets only the size of the KV cache.
  */
 import { execFile } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -24,7 +25,7 @@ interface PredictedLoad extends VllmLoad {
 const contextTokens = 1024
 const recorded: PredictedLoad = {
   ...{ name: 'recorded', policy: 'kv-headroom', groups: 6, groupSize: 4, promptWords: 40, contextTokens },
-  // Some end early and some late: what a step costs is seen with many under way, and with few.
+  // Rollouts of very different lengths, so that the cost of a step is measured with many sequences and with few.
   shape: { turns: [1, 6], newTokens: [16, 96], toolMs: [100, 600] },
 }
 const usual = { ...recorded, shape: { turns: [2, 4], newTokens: [24, 72], toolMs: [100, 600] } } as const
@@ -33,7 +34,7 @@ const longer: PredictedLoad = {
   ...{ ...usual, name: 'longer', groups: 4, promptWords: 150 },
   shape: { turns: [2, 3], newTokens: [64, 160], toolMs: [100, 600] },
 }
-/** Where KV is short, a policy that does not look at it: the server preempts. */
+/** A load on a server with too little KV cache, under a policy that ignores the KV cache: the server preempts. */
 const scarce: PredictedLoad = { ...usual, name: 'small KV', policy: 'static-async' }
 
 const maxSequences = 24
@@ -68,9 +69,9 @@ export async function predictions(): Promise<readonly Prediction[]> {
     for (const one of played) {
       const { load, kvTokens, preemptions: recordedPreemptions } = one
       const own = file('own.json')
-      // Its null block is none that a sequence gets.
+      // vLLM never assigns its null block to a sequence, so the model has one block less.
       writeFileSync(own, JSON.stringify({ ...model, kvTokens: kvTokens - blockTokens }))
-      // The server heeds priorities, whichever policy gives them.
+      // The vLLM server obeys priorities under every policy.
       const asked = ['--engine-model', own, '--policy', load.policy, '--priority', 'yes', '--json']
       const said = await troupe('--run', run, ...busOf(one), ...asked, '--bound-tokens', `${contextTokens}`)
       const { makespanMs, ttftMsMean, preemptions, recordedMakespanMs, recordedTtftMsMean } = JSON.parse(said) as Said
@@ -86,7 +87,7 @@ export async function predictions(): Promise<readonly Prediction[]> {
 
 type Said = SimulationResult & Pick<Prediction, 'recordedMakespanMs' | 'recordedTtftMsMean'>
 
-/** Each traced run is the only one on its bus. */
+/** Name of every traced run; each is the only run on its bus. */
 const run = 'bench-lmdb'
 
 interface Played {
@@ -97,10 +98,10 @@ interface Played {
   readonly preemptions: number
 }
 
-/** Each load is run so often, one after the other; that run counts in which the machine did least beside: the shortest. */
+/** Number of times that each load is run. The shortest run counts: during it the machine had the least other load. */
 const repeats = 2
 
-/** Runs loads on a server that is started for them, each a run on a log of its own. */
+/** Starts a server and runs the loads on it, each as a run with its own log. */
 async function play(
   options: Parameters<typeof startBenchServer>[0],
   directory: string,
@@ -108,7 +109,7 @@ async function play(
 ): Promise<readonly Played[]> {
   const server = await startBenchServer(options)
   try {
-    // What a server and this process do for the first time is not the load's.
+    // A warm-up run: first-time work of the server and of this process does not belong to a load.
     await playOne(server, { ...fewer, name: 'warm-up' }, join(directory, `warm-up ${options.blocks}`))
     const played = loads.map((): Played[] => [])
     for (let repeat = 0; repeat < repeats; repeat++) {

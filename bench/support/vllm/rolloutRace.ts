@@ -1,5 +1,5 @@
 /**
- * Rollouts through Troupe against a bare asyncio client of the same vLLM server, round by round.
+ * Compares rollouts through Troupe with a bare asyncio client of the same vLLM server, round by round.
  *
  * in   a server with room for all        out  figures of each arm; the share of the bare client's tokens a second
  */
@@ -16,7 +16,7 @@ const load: VllmLoad = {
 }
 export const rolloutServer = { contextTokens: load.contextTokens, maxSequences: 16 }
 
-/** The first rounds measure the compiler, and what the server does for the first time. */
+/** Number of warm-up rounds, which are not counted: the JIT compiler and the server do first-time work in them. */
 const warmUps = 1
 const rounds = 6
 
@@ -44,7 +44,8 @@ export async function rolloutRace(server: BenchServer): Promise<RolloutRace> {
   }
   try {
     for (let round = 1; round <= rounds + warmUps; round++) {
-      // The first round of Troupe's says what prompts and tool answers are in tokens; later the arms take turns at going first.
+      // Troupe's first round yields the tokens of prompts and tool answers; from then on the arms alternate in going
+      // first.
       const arms = round % 2 === 1 ? [throughTroupe, withoutTroupe] : [withoutTroupe, throughTroupe]
       for (const arm of arms) await arm()
       const [through, without] = [troupe, bare].map(arm => arm.at(-1)!.tokensPerSecond.toFixed(1))
@@ -62,7 +63,7 @@ export async function rolloutRace(server: BenchServer): Promise<RolloutRace> {
       metrics[`rollout.${name}.${of}`] = median(arm.slice(warmUps).map(round => round[of]))
     }
   }
-  // Of neighbours in time: what else the machine does changes from one round to the next.
+  // Ratios are taken between neighbouring rounds, because the machine's other load changes between rounds.
   const ratios = troupe.map((round, k) => round.tokensPerSecond / bare[k]!.tokensPerSecond)
   return { metrics, share: median(ratios.slice(warmUps)) }
 }

@@ -1,9 +1,10 @@
 /**
- * A real vLLM server for a benchmark, on this machine's CPU with SmolLM2, and engines of Troupe's over it.
+ * Starts a real vLLM server for a benchmark, on this machine's CPU with SmolLM2, and engines of Troupe's on it.
  *
  * in   how large its KV cache is, how many sequences run at once        out  engines, its counters, the venv's Python
- * Invariant: all arms of a benchmark share one server; before each round its prefix cache is emptied, so that no arm finds
- * what another has computed.
+ * Invariant: all arms of a benchmark share one server; before each round its prefix cache is emptied, so that no arm
+ * finds
+ * prefixes that another has computed.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -18,14 +19,14 @@ import { startVllm } from '../../../tests/support/vllm'
 export interface BenchServerOptions {
   readonly contextTokens: number
   readonly maxSequences: number
-  /** Default: 1 GiB of them. One of them is vLLM's own (its null block). */
+  /** Number of KV-cache blocks; vLLM keeps one of them as its null block. Default: as many as fit into 1 GiB. */
   readonly blocks?: number
 }
 
 export interface BenchServer {
   readonly url: string
   readonly modelDirectory: string
-  /** Of the venv that vLLM runs in. */
+  /** Python interpreter of the venv in which vLLM runs. */
   readonly python: string
   readonly startEngine: (id: EngineId, modelDirectory: string, config: RecipeConfig) => Promise<VllmEngine>
   forgetPrefixes(): Promise<void>
@@ -34,7 +35,9 @@ export interface BenchServer {
 }
 
 export const blockTokens = 32
-/** A step computes at most so many tokens, which is what keeps prompts from stopping all decodes for seconds. */
+/**
+ * Upper bound on the tokens that one engine step computes. It keeps long prompts from stopping all decodes for seconds.
+ */
 export const maxBatchTokens = 512
 
 export async function startBenchServer({
@@ -44,10 +47,10 @@ export async function startBenchServer({
 }: BenchServerOptions): Promise<BenchServer> {
   const modelDirectory = resolve(process.env.TROUPE_SMOLLM2 ?? smollm2Directory)
   const file = join(modelDirectory, 'config.json')
-  if (!existsSync(file)) throw new Error(`${modelDirectory} holds no model: npx troupe setup smollm2`)
+  if (!existsSync(file)) throw new Error(`${modelDirectory} contains no model; run npx troupe setup smollm2`)
   const { vocab_size: vocabulary } = JSON.parse(readFileSync(file, 'utf8')) as { vocab_size: number }
   const server = await startVllm({
-    // One thread of torch's: with two on two cores, whatever else runs stops both at every barrier.
+    // torch gets one thread: with two threads on two cores, any other process stalls both at every barrier.
     ...{ modelDirectory, contextTokens, maxSequences, dtype: 'bfloat16', threads: 1 },
     flags: [
       ...['--block-size', `${blockTokens}`, '--max-num-batched-tokens', `${maxBatchTokens}`],
@@ -55,7 +58,7 @@ export async function startBenchServer({
     ],
   })
   const { url } = server
-  process.stderr.write(`a vLLM server is up after ${(server.startedMs / 1000).toFixed(0)} s\n`)
+  process.stderr.write(`the vLLM server was ready after ${(server.startedMs / 1000).toFixed(0)} s\n`)
   const renderer = await startRenderer({ modelDirectory }).catch(async thrown => {
     await server.stop()
     throw thrown
