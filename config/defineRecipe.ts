@@ -1,6 +1,8 @@
 /**
- * A recipe: what to train, on what, with which numbers. It is plain data, checked by zod, and a few functions that yield tasks
- * and demonstrations. `run.started` holds the resolved data; the functions are found again by the recipe's name.
+ * A recipe: what a run trains, on which tasks, with which numbers. It is plain data, checked by zod, and a few
+ * functions that
+ * yield tasks and demonstrations. `run.started` holds the resolved data; the functions are found again by the recipe's
+ * name.
  */
 import type { z } from 'zod'
 import type { ChatMessage, Task } from '../messages/facts'
@@ -9,13 +11,16 @@ import type { RecipeConfig, RecipeInput } from './schema'
 import type { ToolFunction } from './toolFunction'
 import type { ToolSchema } from './toolSchema'
 
-/** Tasks by index, so that a cursor in a fact tells which tasks come next. */
+/** Tasks by index, so that a cursor stored in a fact determines which tasks come next. */
 export interface TaskSource {
-  /** Wraps around when the index passes the end; the source decides the order of the next round. */
+  /**
+   * Returns the training task at `index`. It wraps around after the last task; the source decides the order of the next
+   * round.
+   */
   train(index: number): Task
-  /** A task that is never trained on; index < evaluation.problems. */
+  /** Returns a task that is never trained on; index < evaluation.problems. */
   evaluation(index: number): Task
-  /** Number of rows that were left out, by reason. */
+  /** Number of rows of the data set that were left out, by reason. */
   readonly dropped: Readonly<Record<string, number>>
   /** Number of tasks before `train` begins again; absent: tasks never end. */
   readonly size?: number
@@ -35,5 +40,5 @@ export interface Recipe {
   demonstrations?(config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]>
 }
 
-/** Types a recipe as it is written down; nothing is checked yet. */
+/** Types a recipe literal; nothing is checked yet. */
 export const defineRecipe = (recipe: Recipe): Recipe => recipe

@@ -1,16 +1,17 @@
 /**
- * Engine addresses of the command line: `local`, or a kind and a URL, as in `vllm:http://127.0.0.1:8000`.
+ * Parses the engine addresses of the command line: `local`, or a kind and a URL, as in `vllm:http://127.0.0.1:8000`.
  *
  * in   the values of --engine, one for each engine        out  assignments of recipe fields
- * Invariant: a run records where each of its engines was, once; a resume may name others. Credentials are neither recorded nor
- * repeated, not even in the error that refuses them.
+ * Invariant: a run's first fact records the address of each of its engines; a resume may use others. Credentials are
+ * neither
+ * recorded nor repeated, not even in the error that refuses them.
  */
 import { TroupeError } from '../runtime/errors'
 import { fileEngineOverrides } from './fileAddress'
 
 const remoteKinds = ['vllm', 'sglang', 'openai'] as const
 
-/** @throws TroupeError config.bad_engine */
+/** Converts addresses to `--set` assignments. @throws TroupeError config.bad_engine */
 export function engineOverrides(addresses: readonly string[]): readonly string[] {
   if (addresses.length === 0) return []
   const ofFiles = fileEngineOverrides(addresses)
@@ -18,17 +19,20 @@ export function engineOverrides(addresses: readonly string[]): readonly string[]
   const parsed = addresses.flatMap(text => text.split(',')).map(parse)
   const [{ kind }] = parsed as [{ kind: string }]
   if (parsed.some(each => each.kind !== kind)) {
-    throw bad(`engines of several kinds: ${addresses.map(masked).join(', ')}`, 'name engines of one kind')
+    throw bad(
+      `the engines are of several kinds: ${addresses.map(masked).join(', ')}; expected one kind`,
+      'give only engines of one kind',
+    )
   }
   if (kind === 'local' && parsed.length > 1) {
     throw bad(
-      `local is named ${parsed.length} times`,
-      `name it once, and how many: --set engine.count=${parsed.length}`,
+      `--engine local was given ${parsed.length} times; expected once`,
+      `give it once, and set the number of engines: --set engine.count=${parsed.length}`,
     )
   }
   const urls = parsed.flatMap(({ url }) => (url === undefined ? [] : [url]))
   const twice = namedTwice(kind, urls)
-  if (twice !== undefined) throw bad(`${twice} are the same server`, 'name each server once')
+  if (twice !== undefined) throw bad(`${twice} are the same server`, 'give each server once')
   return [`engine.kind=${kind}`, `engine.urls=${JSON.stringify(urls)}`]
 }
 
@@ -43,7 +47,7 @@ function parse(text: string): { readonly kind: string; readonly url?: string } {
   return { kind, url: url.replace(/\/+$/, '') }
 }
 
-/** Returns why a text is not a server's address; undefined if it is one. */
+/** Returns the reason why a text is not a valid server address; undefined if it is one. */
 export function urlFault(text: string): string | undefined {
   const url = URL.canParse(text) ? new URL(text) : undefined
   if (url === undefined || !['http:', 'https:'].includes(url.protocol))
@@ -52,7 +56,7 @@ export function urlFault(text: string): string | undefined {
     return `'${masked(text)}' is not accepted: its credentials would end up in the log; name the environment variable with the server's key in engine.apiKey`
   }
   return /[?#]/.test(text)
-    ? `'${masked(text)}' has a query or a fragment, which no request would carry: leave it out`
+    ? `'${masked(text)}' has a query or a fragment, which requests to the server would not include: leave it out`
     : undefined
 }
 
@@ -69,8 +73,9 @@ export function namedTwice(kind: string, urls: readonly string[]): string | unde
 }
 
 /**
- * Normalises a URL, so that every spelling of a server is equal: case of the host, default port, slashes at the end; the openai
- * engine adds /v1 itself.
+ * Normalises a URL, so that all spellings of a server are equal: case of the host, default port, slashes at the end,
+ * and the
+ * /v1 that the openai engine adds itself.
  */
 function serverOf(kind: string, url: string): string {
   const { origin, pathname } = new URL(url)
@@ -78,7 +83,7 @@ function serverOf(kind: string, url: string): string {
   return origin + (kind === 'openai' ? path.replace(/\/v1$/, '') : path)
 }
 
-/** Removes what may be a password: everything before the last @, the query, the fragment. */
+/** Removes what may contain a password: everything before the last @, the query, the fragment. */
 const masked = (text: string): string =>
   text
     .replace(/^((?:(?:vllm|sglang|openai):)?(?:https?:\/*)?).*@/is, '$1***@')

@@ -1,5 +1,5 @@
 /**
- * Addresses of engines that need no server: `recorded:RUN` and `simulated:FILE`.
+ * Parses addresses of engines that need no server: `recorded:RUN` and `simulated:FILE`.
  *
  * in   the values of --engine        out  assignments of recipe fields; undefined for engines of another kind
  * Invariant: a run records the absolute path of a file, and of a log on another bus.
@@ -10,22 +10,22 @@ import { asError, TroupeError } from '../runtime/errors'
 
 export interface RecordingAddress {
   readonly run: string
-  /** Bus as in --bus; absent: the bus of the run that asks. */
+  /** Address of the bus that holds the recording, as in --bus; absent: the bus of the run that uses it. */
   readonly bus?: string
 }
 
 const forms =
   'write recorded:RUN, recorded:RUN@lmdb:DIR or recorded:RUN@kafka://HOST:PORT for a log elsewhere, or simulated:FILE'
 
-/** @throws TroupeError config.bad_engine */
+/** Converts addresses to `--set` assignments. @throws TroupeError config.bad_engine */
 export function fileEngineOverrides(addresses: readonly string[]): readonly string[] | undefined {
   const kind = (['recorded', 'simulated'] as const).find(each => addresses.some(text => text.startsWith(`${each}:`)))
   if (kind === undefined) return undefined
   const [text, ...others] = addresses as readonly [string, ...string[]]
   if (others.length > 0) {
     throw bad(
-      `${kind} engines are named once, and here are ${addresses.length}`,
-      '--set engine.count=N says how many there are',
+      `${kind} engines have one address for all; found ${addresses.length} addresses`,
+      '--set engine.count=N sets the number of engines',
     )
   }
   const place = text.slice(kind.length + 1)
@@ -35,7 +35,7 @@ export function fileEngineOverrides(addresses: readonly string[]): readonly stri
     `engine.${field}=${JSON.stringify(value)}`,
   ]
   if (kind === 'recorded') return set('recording', absolute(recordingAddress(place)))
-  if (place === '') throw bad(`'${text}' names no file`, forms)
+  if (place === '') throw bad(`'${text}' contains no file name`, forms)
   return set('modelFile', resolve(place))
 }
 
@@ -46,12 +46,15 @@ export function recordingAddress(text: string): RecordingAddress {
   try {
     runId(run)
   } catch (thrown) {
-    throw bad(`'recorded:${text}' names no run: ${asError(thrown).message}`, forms)
+    throw bad(`'recorded:${text}' contains no valid run name: ${asError(thrown).message}`, forms)
   }
   if (at < 0) return { run }
   const bus = text.slice(at + 1)
   if (/^(lmdb:.|kafka:\/\/.)/.test(bus)) return { run, bus }
-  throw bad(`'recorded:${text}': ${JSON.stringify(bus)} is no bus that a log could be read from`, forms)
+  throw bad(
+    `'recorded:${text}': ${JSON.stringify(bus)} is not a bus that keeps logs; expected lmdb:DIR or kafka://HOST:PORT`,
+    forms,
+  )
 }
 
 const absolute = ({ run, bus }: RecordingAddress): string =>

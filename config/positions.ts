@@ -2,7 +2,7 @@
  * Compares a model's longest context with the contexts that a recipe asks for.
  *
  * in   a transformers config, a recipe's limits        out  tokens; fields that ask for too much, with the reason
- * Invariant: pure; a config that states no length refuses nothing.
+ * Invariant: pure functions; a config that states no length refuses nothing.
  */
 type Architecture = Readonly<Record<string, unknown>>
 
@@ -11,10 +11,15 @@ interface Contexts {
   readonly evaluation: { readonly limits?: { readonly contextTokens?: number | undefined } | undefined }
 }
 
-/** RoPE scalings that lengthen the length in the config; with others the config states the scaled length already. */
+/**
+ * RoPE scalings that multiply the length in the config; with other scalings the config states the scaled length
+ * already.
+ */
 const lengthening = ['linear', 'dynamic', 'yarn']
 
-/** Longest context by the model's positions, tokens; undefined if the config does not state it. */
+/**
+ * Returns the longest context that the model's positions allow, in tokens; undefined if the config does not state it.
+ */
 export function positionsOf(architecture: Architecture): number | undefined {
   const text = { ...architecture, ...asRecord(architecture.text_config) }
   const stated = tokensIn(text.max_position_embeddings) ?? tokensIn(text.n_positions)

@@ -1,9 +1,11 @@
 /**
- * Flags of the paper's release, for users who come from its scripts: each stands for fields of ours.
+ * Maps flags of the paper's released scripts to Troupe's recipe fields, for users who come from those scripts.
  *
  * in   plain data or a path that may use such flags        out  fields, and the flag that each of them came from
- * Invariant: a flag is accepted only where no field of ours has its name. `-1`, which switches a number of the release off,
- * becomes the value that switches ours off. A layer that sets a field by both names, to different values, is refused.
+ * Invariant: a flag is accepted only if no field of Troupe has its name. `-1`, which switches a number of the release
+ * off,
+ * becomes the value that switches Troupe's field off. Data that sets a field by both names, to different values, is
+ * refused.
  */
 import { closest, distance } from 'fastest-levenshtein'
 import { TroupeError } from '../runtime/errors'
@@ -18,7 +20,7 @@ interface Flag {
 /** Maps -1 (off) to `off`. */
 const numberOr = (off: unknown) => (value: unknown) => (typeof value === 'number' && value < 0 ? off : value)
 
-/** Flags of RoC; they stand bare, under `augmentation`, or under `augmentation.down_sampling_config`. */
+/** Flags of RoC; they may stand at the top, under `augmentation`, or under `augmentation.down_sampling_config`. */
 const augmentation: Readonly<Record<string, Flag>> = {
   do_down_sampling: { path: 'selection.variant', to: value => (isTrue(value) ? 'release' : 'none') },
   down_sample_to_n: { path: 'selection.keep', to: numberOr(undefined) },
@@ -31,7 +33,7 @@ const augmentation: Readonly<Record<string, Flag>> = {
 
 const prefixes = ['', 'augmentation.', 'augmentation.down_sampling_config.'] as const
 
-/** Flags of the trainer that the release builds on: those that its script sets and that have a meaning here. */
+/** Flags of the trainer that the release builds on: those that the release's script sets and Troupe has a field for. */
 const trainer: Readonly<Record<string, Flag>> = {
   'data.train_batch_size': { path: 'rollout.groupsPerStep' },
   'data.max_prompt_length': { path: 'limits.promptTokens' },
@@ -56,16 +58,19 @@ const flags: ReadonlyMap<string, Flag> = new Map([
   ...Object.entries(trainer),
 ])
 
-/** Roots that our fields share with the release; below them only the exact name is the release's. */
+/** First path segments that the release uses; a path below them must be one of its flags exactly. */
 const roots = new Set(['augmentation', 'actor_rollout_ref', 'trainer'])
 
 export interface Mapped {
   readonly path: string
-  /** undefined: the flag switches off what our default has off, or leaves it as it is. */
+  /** Value of the field; undefined: the flag changes nothing, because it switches off what Troupe's default has off. */
   readonly value: unknown
 }
 
-/** Maps one assignment by a flag to a field; undefined if the name is not a flag. @throws TroupeError config.invalid */
+/**
+ * Maps one assignment by a flag to a field; undefined if the name is not a flag.
+ * @throws TroupeError config.invalid for an unknown name below the release's first path segments
+ */
 export function mapFlag(name: string, value: unknown, what = ''): Mapped | undefined {
   const flag = flags.get(name)
   if (flag !== undefined) return { path: flag.path, value: flag.to === undefined ? value : flag.to(value) }
@@ -105,10 +110,9 @@ export function mapFlags(
   for (const { path, value, flag } of named) {
     const other = named.find(also => also.path === path && also.value !== value)
     const own = path.split('.').reduce<unknown>((at, key) => (isPlain(at) ? at[key] : undefined), rest)
-    if (other !== undefined)
-      throw invalid(what, `${flag} and ${other.flag} both mean ${path}, and say different things`)
+    if (other !== undefined) throw invalid(what, `${flag} and ${other.flag} both set ${path}, to different values`)
     if (own !== undefined && own !== value)
-      throw invalid(what, `${flag} means ${path}, which is said as well, and differs`)
+      throw invalid(what, `${flag} sets ${path}, which the same data sets to another value`)
   }
   return { data: rest, named: named.filter(({ value }) => value !== undefined) }
 }
@@ -122,7 +126,7 @@ function unknownFlag(name: string, what: string): TroupeError {
   )
   const meant = byLeaf.find(flag => flag.split('.').at(-1) === nearest)!
   const guess = distance(leaf, nearest) <= Math.max(2, leaf.length / 3) ? `, did you mean '${meant}'?` : ''
-  return invalid(what, `${name}: no flag of the release that is known here${guess}`)
+  return invalid(what, `${name} is not a known flag of the paper's release${guess}`)
 }
 
 const isTrue = (value: unknown) => value === true || value === 'True' || value === 'true'
@@ -134,5 +138,5 @@ const invalid = (what: string, message: string) =>
     boundary: 'config',
     retriable: false,
     message: what === '' ? message : `${what}: ${message}`,
-    hint: 'docs/recipes.md lists the names of the release and the fields that they mean',
+    hint: 'docs/recipes.md lists the known flags of the release and the fields that they set',
   })

@@ -1,19 +1,19 @@
-/** Reward functions that a recipe brings: their input and their result. */
+/** Types of the reward functions that a recipe defines: their input and their result. */
 import type { Task } from '../messages/facts'
 import type { RecipeConfig } from './schema'
 
-/** The input of a reward. */
+/** Input of a reward function. */
 export interface RewardAsk {
-  /** Everything that the model wrote, turns joined, special tokens kept. */
+  /** Everything that the model wrote: its turns joined, with special tokens. */
   readonly response: string
-  /** The answer in it, as `reward.place` says; null if there is none. */
+  /** Answer extracted from the response, as `reward.place` says; null if there is none. */
   readonly answer: string | null
   readonly task: Task
 }
 
 export interface RewardContext {
   /**
-   * Aborted after `reward.timeoutMs`, in which time inside `python` and `aside` does not count; then nobody waits any more.
+   * Aborted after `reward.timeoutMs`, not counting time inside `python` and `aside`; a later result is ignored.
    */
   readonly signal: AbortSignal
   readonly timeoutMs: number
@@ -33,15 +33,16 @@ export type RewardScore =
   | number
   | {
       readonly score: number
-      /** The text that was taken as the answer. Default: the input's. */
+      /** Text that was judged as the answer. Default: the input's `answer`. */
       readonly answer?: string
-      /** Name of the rule that decided. Default: the reward's name. */
+      /** Name of the rule that decided the reward. Default: the reward's name. */
       readonly how?: string
       readonly why?: string
     }
 
 /**
- * A user's reward. It may throw: `reward.failed` records that, and the rollout is left out instead of counted as wrong. It
- * runs in this process, so code that never yields holds everything up; `python` rewards run in processes of their own.
+ * A user's reward. If it throws, `reward.failed` is recorded, and the rollout is left out instead of counted as wrong.
+ * It
+ * runs in this process, so code that never yields blocks everything; `python` rewards run in processes of their own.
  */
 export type RewardFunction = (ask: RewardAsk, context: RewardContext) => RewardScore | Promise<RewardScore>

@@ -1,8 +1,8 @@
 /**
  * The schema of a recipe's data: one file for each section, and here the checks between sections.
  *
- * Units stand in the names; a number without a unit counts tokens. Defaults are the paper's where it has them (arXiv
- * 2508.20722 §4.3, §5.1).
+ * Units are part of the names; a number without a unit counts tokens. Defaults are the paper's if the paper states them
+ * (arXiv 2508.20722 §4.3, §5.1).
  */
 import { z } from 'zod'
 import { namedTwice, urlFault } from './engineAddress'
@@ -43,16 +43,22 @@ const fields = z.strictObject({
 
 type Fields = z.output<typeof fields>
 
-/** Checks conditions between sections. */
+/** Checks conditions that involve several sections. */
 function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void {
   const refuse = (path: (string | number)[], message: string) => ctx.addIssue({ code: 'custom', path, message })
   const { rollout, selection, limits, engine, model } = recipe
   const { topP, topK, minP, temperature } = rollout.sampling
-  if (topP < 1) refuse(['rollout', 'sampling', 'topP'], 'must be 1: the loss is of the whole distribution')
-  if (topK > 0) refuse(['rollout', 'sampling', 'topK'], 'must be 0: the loss is of the whole distribution')
-  if (minP > 0) refuse(['rollout', 'sampling', 'minP'], 'must be 0: the loss is of the whole distribution')
+  if (topP < 1)
+    refuse(['rollout', 'sampling', 'topP'], 'must be 1: the loss needs the logprobs of the whole distribution')
+  if (topK > 0)
+    refuse(['rollout', 'sampling', 'topK'], 'must be 0: the loss needs the logprobs of the whole distribution')
+  if (minP > 0)
+    refuse(['rollout', 'sampling', 'minP'], 'must be 0: the loss needs the logprobs of the whole distribution')
   if (temperature === 0)
-    refuse(['rollout', 'sampling', 'temperature'], 'must be above 0: greedy rollouts of a group are equal')
+    refuse(
+      ['rollout', 'sampling', 'temperature'],
+      'must be above 0: greedy sampling makes all rollouts of a group equal',
+    )
   if (selection.keep > rollout.groupSize) {
     refuse(
       ['selection', 'keep'],
@@ -62,13 +68,13 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
   if (selection.minPositive + selection.minNegative > selection.keep) {
     refuse(
       ['selection', 'minPositive'],
-      `minPositive and minNegative are more than the ${selection.keep} that are kept`,
+      `minPositive and minNegative add up to more than selection.keep (${selection.keep})`,
     )
   }
   if (limits.promptTokens !== undefined && limits.promptTokens >= limits.contextTokens) {
     refuse(
       ['limits', 'promptTokens'],
-      `a prompt of ${limits.promptTokens} leaves nothing of a context of ${limits.contextTokens}; lower it or raise limits.contextTokens`,
+      `a prompt of ${limits.promptTokens} tokens leaves no room in a context of ${limits.contextTokens}; lower it or raise limits.contextTokens`,
     )
   }
   const positions = model.from === 'random' ? positionsOf(model.config) : undefined
@@ -80,27 +86,32 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
   const isLocal = engine.kind === 'local'
   for (const [field, why] of engineFaults(engine)) refuse(['engine', field], why)
   if (!isLocal && engine.entropies)
-    refuse(['engine', 'entropies'], `${engine.kind} servers give none; only local engines`)
-  if (isLocal && engine.urls.length > 0) refuse(['engine', 'urls'], 'local engines have none; set engine.kind')
-  if (isServer(engine) && engine.urls.length === 0) refuse(['engine', 'urls'], `names no ${engine.kind} server`)
+    refuse(['engine', 'entropies'], `${engine.kind} engines do not report entropies; only local engines do`)
+  if (isLocal && engine.urls.length > 0)
+    refuse(['engine', 'urls'], 'local engines have no URLs; set engine.kind, or leave engine.urls empty')
+  if (isServer(engine) && engine.urls.length === 0)
+    refuse(['engine', 'urls'], `contains no URL; expected at least one ${engine.kind} server`)
   const faults = engine.urls.flatMap(url => urlFault(url) ?? [])
   for (const fault of faults.slice(0, 1)) refuse(['engine', 'urls'], fault)
   const twice = faults.length > 0 ? undefined : namedTwice(engine.kind, engine.urls)
   if (twice !== undefined) refuse(['engine', 'urls'], `${twice} are the same server; name each server once`)
   if (engine.pause === 'in_place' && !engine.keepKv)
-    refuse(['engine', 'pause'], "'in_place' keeps the KV of older weights: set engine.keepKv, or pause otherwise")
+    refuse(
+      ['engine', 'pause'],
+      "'in_place' keeps the KV of older weights: set engine.keepKv, or choose another engine.pause",
+    )
   const { train } = recipe
   const sequences = rollout.groupsPerStep * selection.keep
   if (train.ranks > sequences) {
     refuse(
       ['train', 'ranks'],
-      `${train.ranks} ranks for the ${sequences} sequences of a step (rollout.groupsPerStep × selection.keep): some would never work; lower it`,
+      `${train.ranks} ranks are more than the ${sequences} sequences of a step (rollout.groupsPerStep × selection.keep): some ranks would have no work; lower it`,
     )
   }
   if (train.overlong !== undefined && train.overlong.bufferTokens > limits.responseTokens) {
     refuse(
       ['train', 'overlong', 'bufferTokens'],
-      `a buffer of ${train.overlong.bufferTokens} tokens is more than limits.responseTokens (${limits.responseTokens})`,
+      `a buffer of ${train.overlong.bufferTokens} tokens exceeds limits.responseTokens (${limits.responseTokens})`,
     )
   }
   const evaluated = recipe.evaluation.limits?.contextTokens
@@ -109,14 +120,14 @@ function checkSections(recipe: Fields, ctx: z.core.$RefinementCtx<Fields>): void
     [['evaluation', 'limits', 'contextTokens'], evaluated ?? 0],
   ] as const) {
     if (isLocal && tokens > engine.kvTokens)
-      refuse([...path], `a context of ${tokens} does not fit engine.kvTokens (${engine.kvTokens})`)
+      refuse([...path], `a context of ${tokens} tokens does not fit engine.kvTokens (${engine.kvTokens})`)
   }
 }
 
-/** The fields, with the checks between them. */
+/** Schema of a whole recipe: the sections, and the checks between them. */
 export const recipeSchema = fields.superRefine(checkSections)
 
-/** The same schema for a recipe that restricts its `data`. */
+/** Returns the recipe schema with the given schema for its `data` section. */
 export function recipeSchemaWith(data: z.ZodType<Readonly<Record<string, unknown>>> | undefined) {
   if (data === undefined) return recipeSchema
   return fields
@@ -128,6 +139,6 @@ export function recipeSchemaWith(data: z.ZodType<Readonly<Record<string, unknown
 export type RecipeConfig = z.output<typeof recipeSchema>
 export type RecipeInput = z.input<typeof recipeSchema>
 
-/** Longest context that an engine has to hold, tokens. */
+/** Returns the longest context that an engine must hold, in tokens. */
 export const longestContext = ({ limits, evaluation }: RecipeConfig): number =>
   Math.max(limits.contextTokens, evaluation.limits?.contextTokens ?? 0)

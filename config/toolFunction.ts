@@ -1,19 +1,23 @@
-/** Tools that a recipe brings as functions: their context and their result. */
+/** Types of the tools that a recipe defines as functions: their context and their result. */
 
 export interface ToolContext {
   /** Aborted when the call's deadline passes or the run ends. */
   readonly signal: AbortSignal
   readonly timeoutMs: number
-  /** `group/member` of the calling rollout: a function keeps state for one rollout only. */
+  /** Id `group/member` of the calling rollout; a function may keep state for one rollout only. */
   readonly trajectory: string
   /**
-   * The same for every attempt of this call, since a call whose answer is lost is made again. Apply outside effects once per key.
+   * Key that is equal for every attempt of this call, since a call whose answer is lost is made again. A function
+   * should apply
+   * outside effects once per key.
    */
   readonly idempotencyKey: string
 }
 
 /**
- * A user's tool. Its arguments have passed the tool's schema. Its return value, a text or JSON, is the tool's output; what it
- * throws becomes an error of the call, which the model reads. It runs in the process of the tool executor.
+ * A user's tool. Its arguments have passed the tool's schema. Its return value, a text or JSON, is the tool's output;
+ * an
+ * error that it throws becomes an error of the call, which the model reads. It runs in the process of the tool
+ * executor.
  */
 export type ToolFunction = (args: Readonly<Record<string, unknown>>, context: ToolContext) => unknown

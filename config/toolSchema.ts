@@ -1,4 +1,4 @@
-/** A tool as the model and the chat template see it. */
+/** A tool's schema as the model and the chat template see it. */
 export interface ToolSchema {
   readonly name: string
   readonly description: string

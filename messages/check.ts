@@ -64,7 +64,7 @@ function generate(type: string, body: (code: Code, value: string) => string): Ch
   return new Function('fail', 'lift', 'lower', source)(fail, lift, lower) as Check
 }
 
-/** Emits the check of an object with known fields. Returns the expression of the checked object. */
+/** Emits the check of an object with known fields. Returns the JavaScript expression of the checked object. */
 function checkObject(code: Code, fields: Fields, value: string, at: Path, way: Way): string {
   code.require(isObject(value), at, 'an object', value)
   const rebuilt: string[] = []
@@ -92,7 +92,10 @@ function checkObject(code: Code, fields: Fields, value: string, at: Path, way: W
   return changed && way === 'write' ? `{ ${rebuilt.join(', ')} }` : value
 }
 
-/** Emits the check of one value. Returns the expression of the checked value: `value` itself where nothing is converted. */
+/**
+ * Emits the check of one value. Returns the expression of the checked value, which is `value` itself if nothing is
+ * converted.
+ */
 function checkValue(code: Code, kind: Kind, value: string, at: Path, way: Way): string {
   if (typeof kind === 'string') return checkScalar(code, kind, value, at, way)
   if ('oneOf' in kind) {
@@ -147,7 +150,9 @@ function checkScalar(code: Code, kind: string, value: string, at: Path, way: Way
 const isOptionalArray = (kind: Kind): kind is { readonly optional: 'i32' | 'f32' } =>
   typeof kind === 'object' && 'optional' in kind && (kind.optional === 'i32' || kind.optional === 'f32')
 
-/** Emits the check of a value that may be null or absent. Such kinds hold no typed array, so nothing is converted. */
+/**
+ * Emits the check of a value that may be null or absent. Such kinds contain no typed array, so nothing is converted.
+ */
 function unlessAbsent(code: Code, absent: string, kind: Kind, value: string, at: Path, way: Way): string {
   code.line(`if (!(${absent})) {`)
   requireUnconverted(checkValue(code, kind, value, at, way), value, at)
@@ -155,7 +160,9 @@ function unlessAbsent(code: Code, absent: string, kind: Kind, value: string, at:
   return value
 }
 
-/** Emits the check of each element of an array or a map. Shapes have no typed array below one, so nothing is converted. */
+/**
+ * Emits the check of each element of an array or a map. An element contains no typed array, so nothing is converted.
+ */
 function eachElement(code: Code, head: string, step: string, kind: Kind, value: string, at: Path, way: Way): string {
   const element = code.fresh('e')
   code.line(`for (${head}) { const ${element} = ${value}[${step}]`)

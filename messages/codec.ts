@@ -25,11 +25,15 @@ export interface EncodeContext {
   readonly run: RunId
   /** W3C trace context of the work that the message is part of. */
   readonly traceparent?: string
-  /** Upper bound on the value; default `maxRecordBytes`. A writer that puts large values into the blob store passes Infinity. */
+  /**
+   * Upper bound on the value, in bytes; default `maxRecordBytes`. A writer that puts large values into the blob store
+   * passes
+   * Infinity.
+   */
   readonly maxBytes?: number
 }
 
-/** A record, ready to be appended to a bus. */
+/** A record in the form in which it is appended to a bus. */
 export interface EncodedRecord {
   readonly key: string
   /** The topic's name on the bus: `troupe.<run>.<topic>`. */
@@ -38,7 +42,7 @@ export interface EncodedRecord {
   readonly value: Uint8Array
 }
 
-/** Shapes and upcasts that records are read under. Tests of upcasts pass a schema of their own. */
+/** Shapes and upcasts that records are decoded with. Tests of upcasts pass a schema of their own. */
 export interface Schema {
   readonly shapes: Readonly<Record<string, { readonly version: number; readonly fields: Fields }>>
   readonly upcasts: UpcastTable
@@ -56,10 +60,13 @@ interface Entry {
 
 const packr = new Packr({ useRecords: false })
 
-/** @throws MessageError codec.bad_shape where a field does not fit the type, codec.too_large above `maxBytes` */
+/**
+ * Encodes a message. @throws MessageError codec.bad_shape when a field does not fit the type, codec.too_large above
+ * `maxBytes`
+ */
 export function encode(message: Message, context: EncodeContext): EncodedRecord {
   const entry = own.get(message.type)
-  if (!entry) throw new MessageError('codec.unknown_type', `no message has the type '${String(message.type)}'`)
+  if (!entry) throw new MessageError('codec.unknown_type', `there is no message type '${String(message.type)}'`)
   const value = packr.pack(entry.write(message))
   if (value.byteLength > (context.maxBytes ?? maxRecordBytes)) {
     const most = context.maxBytes ?? maxRecordBytes
@@ -75,7 +82,7 @@ export function encode(message: Message, context: EncodeContext): EncodedRecord 
   return { key, topic: entry.topic.name, headers, value }
 }
 
-/** @throws MessageError for a record that holds no message of this schema; it throws nothing else */
+/** Decodes a record. @throws MessageError for a record that holds no message of this schema; it throws nothing else */
 export function decode(
   record: { readonly headers: Readonly<Record<string, string>>; readonly value: Uint8Array },
   schema?: Schema,
@@ -88,7 +95,7 @@ export function decode(
     )
   }
   const entry = schema ? entriesOf(schema).get(type) : own.get(type)
-  if (!entry) throw new MessageError('codec.unknown_type', `no message has the type '${type.slice(0, 80)}'`)
+  if (!entry) throw new MessageError('codec.unknown_type', `there is no message type '${type.slice(0, 80)}'`)
 
   let value: unknown
   try {

@@ -1,7 +1,9 @@
 /**
  * Commands: requests of one actor to another, and the telemetry of engines and executors. A command follows from facts,
- * so it may be lost with its topic's retention: a refold of the facts yields every command that has no answer yet.
- * A command carries the epoch and the attempt, and its answer repeats them. Each interface names sender, receiver, topic.
+ * so losing it with its topic's retention is harmless: a refold of the facts yields every command that has no answer
+ * yet.
+ * A command carries the epoch and the attempt, and its answer repeats them. Each interface names sender, receiver,
+ * topic.
  */
 import type { Sampling, Task } from './facts/request'
 import type { Outcome } from './facts/trajectory'
@@ -14,23 +16,23 @@ export interface GenerateTurn {
   readonly turn: number
   readonly attempt: number
   readonly epoch: Epoch
-  /** Preferred engine: the one that holds the trajectory's KV cache; null where none is known. */
+  /** Preferred engine: the one that holds the trajectory's KV cache; null when none is known. */
   readonly engine: EngineId | null
   readonly seed: number
   readonly sampling: Sampling
-  /** Most tokens to sample. */
+  /** Upper bound on the tokens to sample. */
   readonly maxTokens: number
-  /** [n] every token before the turn, then the tokens that interrupted attempts of the turn had sampled. */
+  /** [n] token ids of everything before the turn, then those that interrupted attempts of the turn had sampled. */
   readonly context: Int32Array
   /** Number of tokens at the end of `context` that interrupted attempts of this turn had sampled. */
   readonly resumedTokens: number
-  /** Length of the group's common prompt; an engine that shares prefixes keeps it once. */
+  /** Tokens of the prompt that the whole group shares; an engine with prefix sharing stores its KV once. */
   readonly promptTokens: number
-  /** Upper bound on the context before the rollout is out of budget. */
+  /** Upper bound on the context's tokens; at the bound the rollout is out of budget. */
   readonly boundTokens: number
   /** Start order of the trajectory; smaller is older. */
   readonly order: number
-  /** Oldest policy that may sample the turn. */
+  /** Oldest policy version that may sample the turn. */
   readonly minVersion: PolicyVersion
 }
 
@@ -38,7 +40,10 @@ export interface GenerateTurn {
 export interface ReleaseTrajectory {
   readonly type: 'trajectory.release'
   readonly trajectory: TrajectoryId
-  /** The length of a failed trajectory says nothing about the lengths of others. Absent: the trajectory ended by itself. */
+  /**
+   * Outcome of the rollout; absent: the trajectory ended by itself. The length of a failed one is left out of length
+   * estimates.
+   */
   readonly outcome?: Outcome
 }
 
@@ -66,11 +71,11 @@ export interface ExecuteTool {
   readonly epoch: Epoch
   readonly tool: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** Wall clock of the call. */
+  /** Wall-clock deadline of the call, ms. */
   readonly timeoutMs: number
-  /** Characters of the result that the model sees. */
+  /** Upper bound on the characters of the result that the model sees. */
   readonly responseChars: number
-  /** For a notebook: the code of each earlier cell of the trajectory, in order. */
+  /** Code of each earlier notebook cell of the trajectory, in order; absent for other tools. */
   readonly cells?: readonly string[]
 }
 
@@ -80,27 +85,38 @@ export interface CancelTools {
   readonly trajectory: TrajectoryId
 }
 
-/** Dispatcher → tool executor (`inboxes`): run these calls. An executor that does not list them in `executor.slots` loses them. */
+/**
+ * Dispatcher → tool executor (`inboxes`): run these calls. Calls that the executor does not list as held in
+ * `executor.slots`
+ * are taken away from it.
+ */
 export interface AssignTools {
   readonly type: 'tools.assign'
   readonly executor: ExecutorId
-  /** `incarnation` of the `executor.slots` that offered the slots. */
+  /** `incarnation` of the `executor.slots` message that offered the slots. */
   readonly incarnation: string
-  /** 1 to 64 calls. */
+  /** Calls to run, 1 to 64. */
   readonly calls: readonly ExecuteTool[]
 }
 
-/** Tool executor → dispatcher (`tool-calls`), one a second: its slots, and a renewal of the lease on the calls that it holds. */
+/**
+ * Tool executor → dispatcher (`tool-calls`), one a second: the executor's slots, and a renewal of the lease on the
+ * calls that
+ * it holds.
+ */
 export interface OfferSlots {
   readonly type: 'executor.slots'
   readonly executor: ExecutorId
-  /** Unique for each start of an executor. */
+  /** Id of this start of the executor; every start has another one. */
   readonly incarnation: string
-  /** Calls that the executor takes at once, held ones included; 0: it takes no more and is leaving. */
+  /**
+   * Number of calls that the executor runs concurrently, held ones included; 0: the executor takes no more and is
+   * leaving.
+   */
   readonly slots: number
-  /** Names of the tools that it runs. */
+  /** Names of the tools that the executor runs. */
   readonly tools: readonly string[]
-  /** Keys `group/member#turn#call#attempt` of the calls that it runs or is about to run. */
+  /** Keys `group/member#turn#call#attempt` of the calls that the executor runs or is about to run. */
   readonly held: readonly string[]
 }
 
@@ -110,7 +126,7 @@ export interface EndTools {
   readonly executor: ExecutorId
   readonly incarnation: string
   readonly slots: number
-  /** Keys, as in `executor.slots`. */
+  /** Keys of the answered calls, `group/member#turn#call#attempt`. */
   readonly calls: readonly string[]
 }
 
@@ -121,11 +137,11 @@ export interface VerifyAnswer {
   readonly attempt: number
   /** Name of the reward in the recipe. */
   readonly reward: string
-  /** The right answer. */
+  /** Reference answer that the verifier compares with. */
   readonly truth: string
   /** Text of the model's turns, joined. */
   readonly response: string
-  /** For rewards that need more than the truth. */
+  /** The whole task, for rewards that need more than the reference answer. */
   readonly task?: Task
 }
 
@@ -142,22 +158,22 @@ export interface EngineStatus {
   readonly at: number
   readonly engine: EngineId
   readonly version: PolicyVersion
-  /** Capacity of the KV cache. */
+  /** Capacity of the KV cache, in tokens. */
   readonly kvTokens: number
-  /** KV that a running or waiting request refers to. */
+  /** KV tokens that a running or waiting request refers to. */
   readonly referencedTokens: number
-  /** KV that is kept only for a later turn, and may be evicted. */
+  /** KV tokens that are kept only for a later turn, and may be evicted. */
   readonly cachedTokens: number
-  /** Requests that run, and requests that wait. */
+  /** Number of requests that run; `waiting`: number that wait. */
   readonly running: number
   readonly waiting: number
-  /** Totals since the engine's start, up to `busyMs`. */
+  /** Tokens sampled since the engine's start. The fields up to `busyMs` are totals since that start. */
   readonly generatedTokens: number
   readonly prefilledTokens: number
   readonly preemptions: number
-  /** Time in which at least one request ran. */
+  /** Milliseconds during which at least one request ran. */
   readonly busyMs: number
-  /** CPU time and peak memory of the engine's process; 0 where this machine cannot see the process. */
+  /** CPU time of the engine's process, ms, and its peak memory; 0 when this machine cannot see the process. */
   readonly cpuMs: number
   readonly maxRssBytes: number
 }
@@ -169,7 +185,10 @@ export interface LedgerStatus {
   readonly engine: EngineId
   /** The engine's `referencedTokens` less the ledger's estimate. */
   readonly driftTokens: number
-  /** Part of the drift beyond the bounds of all trajectories on that engine: requests of other clients. */
+  /**
+   * Part of the drift that the trajectories on that engine cannot explain even at their bounds: requests of other
+   * clients.
+   */
   readonly foreignTokens: number
 }
 
@@ -180,17 +199,22 @@ export type EngineTelemetry = EngineStatus | LedgerStatus
 export interface ActorStatus {
   readonly type: 'actor.status'
   readonly at: number
-  /** Names from the tree's root: `root/inference/local-0`. */
+  /** Path of actor names from the tree's root: `root/inference/local-0`. */
   readonly actor: string
-  /** supervisor, process (owns an outside process), behaviour (runs over the log), actor. */
+  /**
+   * Kind of actor: supervisor, process (owns an outside process), behaviour (runs over the log), or actor (any other).
+   */
   readonly kind: string
-  /** given-up: its restarts were used up. resting: given up, and started again later while siblings do its work. */
+  /**
+   * State of the actor. given-up: its restarts were used up. resting: given up, and to be started again later while its
+   * siblings do its work.
+   */
   readonly state: 'starting' | 'up' | 'restarting' | 'resting' | 'given-up' | 'stopped'
-  /** Restarts since the tree began. */
+  /** Number of restarts since the tree began. */
   readonly restarts: number
-  /** The latest failure. */
+  /** Message of the actor's latest failure. */
   readonly reason?: string
-  /** The tree: no two of a run share the id. Its process, by host name and process id. */
+  /** Id of the supervision tree, unique in the run. `process`: its host name and process id. */
   readonly tree: string
   readonly host: string
   readonly pid: number

@@ -10,7 +10,10 @@
 import { groupOf } from './ids'
 import type { Fields } from './shape'
 
-/** @param group given where the caller knows it; else it is derived from the trajectory's id */
+/**
+ * Writes the headers of a message. @param group the message's group if the caller knows it; else it is derived from the
+ * trajectory's id
+ */
 export type HeaderWriter = (run: string, message: object, group?: string) => Record<string, string>
 
 type Segments = readonly { readonly policyVersion: number }[]
@@ -30,7 +33,7 @@ export function headersOf(type: string, version: number, fields: Fields): Header
   return new Function('groupOf', 'text', 'withPolicy', source)(groupOf, text, withPolicy) as HeaderWriter
 }
 
-/** Adds the policy that sampled the last token. An interrupted turn may have no token, and gets no header. */
+/** Adds a header with the policy version that sampled the last token; none when an interrupted turn has no token. */
 function withPolicy(headers: Record<string, string>, segments: Segments): Record<string, string> {
   const last = segments[segments.length - 1]
   if (last) headers.policyVersion = text(last.policyVersion)
@@ -39,7 +42,7 @@ function withPolicy(headers: Record<string, string>, segments: Segments): Record
 
 const smallNumbers = Array.from({ length: 1024 }, (_, n) => String(n))
 
-/** A number as text. Turns, calls and attempts are small, so their texts are cached. */
+/** Converts a number to text. Turns, calls and attempts are small, so their texts are cached. */
 function text(n: number): string {
   return smallNumbers[n] ?? String(n)
 }

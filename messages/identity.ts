@@ -9,7 +9,8 @@ import type { Fact } from './facts'
 import type { Message } from './topics'
 
 /**
- * The derived key of a fact: `group/member#turn#kind#call`, without the parts that its type does not have. A fact that
+ * Returns the derived key of a fact: `group/member#turn#kind#call`, without the parts that its type does not have. A
+ * fact that
  * can happen more than once (a run resumes twice, an engine comes back) has its time in the key; only these keys differ
  * between two deterministic runs.
  */

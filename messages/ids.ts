@@ -41,7 +41,7 @@ export function trajectoryId(group: GroupId, member: number): TrajectoryId {
   return `${group}/${member}` as TrajectoryId
 }
 
-/** Splits a trajectory id. @throws RangeError where the text is not `group/member` */
+/** Splits a trajectory id. @throws RangeError when the text is not `group/member` */
 export function partsOf(trajectory: TrajectoryId): { readonly group: GroupId; readonly member: number } {
   const slash = trajectory.lastIndexOf('/')
   const member = Number(trajectory.slice(slash + 1))
@@ -50,7 +50,7 @@ export function partsOf(trajectory: TrajectoryId): { readonly group: GroupId; re
   return { group: trajectory.slice(0, slash) as GroupId, member }
 }
 
-/** The group of a trajectory id. Faster than `partsOf`, since every record that is written needs it. */
+/** Returns the group of a trajectory id. Faster than `partsOf`, since it runs for every record that is written. */
 export function groupOf(trajectory: TrajectoryId): GroupId {
   const slash = trajectory.indexOf('/')
   for (let i = slash + 1; i < trajectory.length; i++) {

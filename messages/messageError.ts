@@ -1,12 +1,12 @@
 /**
- * MessageError: the fault of a record or a message. A consumer puts the record aside by `code`; a person finds the cause
+ * MessageError: the fault of a record or a message. A consumer sorts the record out by `code`; a person finds the cause
  * by `where`.
  * Invariant: the codec throws nothing else, whatever bytes it is given.
  */
 export type MessageErrorCode =
   /** The record has no type or version header: this codec did not write it. */
   | 'codec.foreign'
-  /** No message has the record's type. */
+  /** There is no message type with the record's name. */
   | 'codec.unknown_type'
   /** The record was written under a schema version newer than this code's. */
   | 'codec.newer_version'
@@ -23,7 +23,7 @@ export class MessageError extends Error {
   constructor(
     readonly code: MessageErrorCode,
     message: string,
-    /** Path of the field in the message: `segments.0.start`; empty where the fault is the whole record's. */
+    /** Path of the field in the message: `segments.0.start`; empty when the fault concerns the whole record. */
     readonly where = '',
     options?: { readonly cause: unknown },
   ) {

@@ -55,5 +55,5 @@ export type FieldsOf<T> = {
     : KindOf<T[K]>
 }
 
-/** The table entry of a message type: every field but `type`. */
+/** The table entry of a message type: the shape of every field except `type`. */
 export type ShapeOf<M> = FieldsOf<Omit<M, 'type'>>

@@ -29,7 +29,10 @@ export interface TopicSpec {
   readonly retentionMs: number | null
   /** True: one partition, since one owner must see every record in order. False: as many as the run was started with. */
   readonly single: boolean
-  /** For a single topic: a topic that the user created may have more partitions. A role that needs one then refuses to start. */
+  /**
+   * Allows a topic that the user created to have more partitions than one. A role that needs one partition then refuses
+   * to start.
+   */
   readonly ownMayBeMany?: true
 }
 
@@ -52,7 +55,7 @@ export const topics: Readonly<Record<TopicName, TopicSpec>> = {
 /** The topic's name on a bus that several runs share. */
 export const topicOnBus = (run: RunId, topic: TopicName): string => `troupe.${run}.${topic}`
 
-/** Topic and key of a message. */
+/** Returns the topic and the key of a message. */
 export function routeOf(message: Message, run: RunId): { readonly topic: TopicName; readonly key: string } {
   switch (message.type) {
     case 'run.started':

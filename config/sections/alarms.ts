@@ -1,8 +1,11 @@
 /**
- * Alarms: a step's metric that stays beyond a bound. A fact records each alarm; `stop` ends the run.
+ * The recipe's alarms: an alarm is raised when a step's metric stays beyond a bound. A fact records each alarm; `stop`
+ * ends
+ * the run.
  *
- * Known alarms have a metric and a bound of their own, so `{name}` alone is enough. The bounds are values at which failed runs
- * had been for a while, not values that good runs never reach: set your own.
+ * Built-in alarms have a metric and a bound, so `{name}` alone is enough. The bounds are values that failed runs had
+ * reached
+ * for a while, not values that good runs never reach: set your own.
  */
 import { z } from 'zod'
 import { stepMetric } from './metrics'
@@ -14,19 +17,19 @@ interface Known {
   readonly below?: number
   readonly for: number
   readonly means: string
-  /** What to look at next. */
+  /** Advice on what to inspect or change when the alarm is raised. */
   readonly look: string
 }
 
 const known: Readonly<Record<string, Known>> = {
   'entropy-collapse': {
     ...{ metric: 'entropy', below: 0.05, for: 5 },
-    means: 'the policy explores no more, in nats a token',
+    means: 'the policy no longer explores (entropy in nats a token)',
     look: '`replay entropy --all`, a higher train.clipHigh, harder problems',
   },
   'reward-collapse': {
     ...{ metric: 'passAt1', below: 0.02, for: 5 },
-    means: 'next to nothing is right',
+    means: 'almost no rollout is right',
     look: "`replay ls --reward '=0'`, the reward itself with `replay rescore`",
   },
   'reward-drop': {
@@ -36,7 +39,7 @@ const known: Readonly<Record<string, Known>> = {
   },
   'truncated-share': {
     ...{ metric: 'truncatedShare', above: 0.1, for: 10 },
-    means: 'many rollouts end at a limit and stay so',
+    means: 'many rollouts keep ending at a limit',
     look: '`replay ls --status truncated`, `replay limits`; limits.responseTokens or limits.turns',
   },
   'length-explosion': {
@@ -51,37 +54,37 @@ const known: Readonly<Record<string, Known>> = {
   },
   'engine-mismatch': {
     ...{ metric: 'klEngine', above: 0.05, for: 3 },
-    means: 'the engine samples from another distribution than the trainer computes, in nats a token',
+    means: 'the engine samples from a different distribution than the trainer computes (in nats a token)',
     look: 'dtype and weights of the engines, `replay learn N`, train.tisCap',
   },
   'tool-errors': {
     ...{ metric: 'toolErrorRate', above: 0.5, for: 5 },
-    means: 'most calls fail',
+    means: 'most tool calls fail',
     look: '`replay ls --tool-errors`, `replay show`',
   },
   'tool-errors-despite-reward': {
     ...{ metric: 'toolErrorsDespiteReward', above: 0.1, for: 1 },
-    means: 'the reward rises while rewarded rollouts fail as many calls as before (arXiv 2508.20722 §2.2.3)',
+    means: 'the reward rises, but rewarded rollouts have as many failed calls as before (arXiv 2508.20722 §2.2.3)',
     look: "`replay ls --tool-errors --reward '>0'`, selection.variant, `replay roc G --explain`",
   },
   'equal-groups': {
     ...{ metric: 'equalShare', above: 0.8, for: 3 },
-    means: 'most groups are all right or all wrong and teach nothing',
+    means: 'most groups have all answers right or all wrong, and give no gradient',
     look: 'harder or easier problems, stages with problems.maxSolved, rollout.groupSize',
   },
   'failed-rewards': {
     ...{ metric: 'failedShare', above: 0.05, for: 3 },
-    means: 'rollouts failed, or their rewards could not be had',
+    means: 'rollouts failed, or their rewards could not be computed',
     look: '`replay ls --status failed`, `replay ls --reward none`, `replay show`',
   },
   'verifier-disagreement': {
     ...{ metric: 'disagreeShare', above: 0.02, for: 1 },
-    means: 'of answers that are numbers, plain arithmetic says otherwise than the grader',
+    means: 'plain arithmetic disagrees with the grader on numeric answers',
     look: '`replay rescore --all --second`, the truths of those problems',
   },
   'dead-letters': {
     ...{ metric: 'deadLetters', above: 0, for: 1 },
-    means: 'records could not be read, or their readers could not live with them',
+    means: 'records could not be read, or crashed their readers',
     look: '`replay verify`, which lists them; the versions of the processes of the run',
   },
   preemptions: {
@@ -91,12 +94,12 @@ const known: Readonly<Record<string, Known>> = {
   },
   'recomputed-tokens': {
     ...{ metric: 'recomputedShare', above: 1, for: 3 },
-    means: 'engines compute contexts again, as many tokens as they sample',
+    means: 'engines recompute as many context tokens as they sample',
     look: 'engine.kvTokens, engine.policy, `simulate --run`; whether the server caches prefixes',
   },
   'stale-policy': {
     ...{ metric: 'staleness', above: 2, for: 3 },
-    means: 'steps train on tokens of policies that are versions old',
+    means: 'steps train on tokens that policies several versions old sampled',
     look: 'rollout.maxStaleness, `replay ls --policy V`',
   },
 }
@@ -109,16 +112,17 @@ export const alarmSection = z
     metric: stepMetric.optional(),
     above: z.number().optional(),
     below: z.number().optional(),
-    /** Steps in a row. */
+    /** Number of consecutive steps beyond the bound after which the alarm is raised. */
     for: positive.optional(),
-    /** Ends the run; `--resume` continues it. */
+    /** true: the alarm ends the run, and `--resume` continues it. */
     stop: z.boolean().default(false),
   })
   .superRefine((alarm, ctx) => {
     const { metric, above, below } = alarm
     const refuse = (path: string, message: string) => ctx.addIssue({ code: 'custom', path: [path], message })
     if (known[alarm.name] !== undefined) return
-    if (metric === undefined) refuse('metric', `needed; an alarm without one is one of ${knownAlarms.join(', ')}`)
+    if (metric === undefined)
+      refuse('metric', `missing; only a built-in alarm needs no metric: ${knownAlarms.join(', ')}`)
     if (above === undefined && below === undefined) refuse('above', 'needs a bound: above or below')
   })
 
@@ -127,10 +131,10 @@ export interface Alarm {
   readonly metric: string
   readonly above?: number | undefined
   readonly below?: number | undefined
-  /** Steps in a row. */
+  /** Number of consecutive steps beyond the bound after which the alarm is raised. */
   readonly for: number
   readonly stop: boolean
-  /** What the alarm means and what to look at next. */
+  /** Meaning of the alarm, and what to look at next. */
   readonly hint?: string
 }
 

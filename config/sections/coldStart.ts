@@ -1,4 +1,4 @@
-/** The supervised phase before reinforcement learning. */
+/** The recipe's cold start: the supervised phase before reinforcement learning. */
 import { z } from 'zod'
 import { positive } from './numbers'
 
@@ -9,7 +9,9 @@ export const coldStartSection = z.strictObject({
   batchSequences: positive.default(128),
   warmupShare: z.number().min(0).max(1).default(0.04),
   /**
-   * Describes the recipe's tools in each conversation. Default: as prompts do. Switch it off if conversations bring their own.
+   * true: each conversation begins with a description of the recipe's tools. Default: as in prompts (`tools.inPrompt`).
+   * Switch
+   * it off if the conversations contain their own.
    */
   toolsInPrompt: z.boolean().optional(),
   maxGradNorm: z.number().positive().default(1),

@@ -1,37 +1,43 @@
-/** The engines: our own processes, or servers by URL. */
+/** The recipe's engines: Troupe's own processes, or servers given by URL. */
 import { z } from 'zod'
 import { secretSchema } from '../../runtime/secret'
 import { positive } from './numbers'
 
-/** Upper bound on local engines: each is a process with a copy of the model. */
+/** Upper bound on local engines; each is a process with its own copy of the model. */
 const mostLocal = 8
 
 export const engineSection = z.strictObject({
   kind: z.enum(['local', 'vllm', 'sglang', 'openai', 'recorded', 'simulated']).default('local'),
   /**
-   * URLs of servers, one engine each. The servers themselves decide the sizes and types that this section has for local engines.
+   * URLs of servers, one engine each. A server itself decides the sizes and dtypes that this section sets for local
+   * engines.
    */
   urls: z.array(z.string()).max(1000).default([]),
   /** Reference to the server's --api-key. */
   apiKey: secretSchema.optional(),
-  /** Model that an OpenAI-compatible server is asked for. Default: the first one that it lists. */
+  /** Name of the model to request from an OpenAI-compatible server. Default: the first one that the server lists. */
   model: z.string().optional(),
-  /** How an SGLang server is paused for new weights. */
+  /** Mode in which an SGLang server is paused while it loads new weights. */
   pause: z.enum(['abort', 'retract', 'in_place']).default('abort'),
   /**
-   * Running turns continue over the KV of the older weights, and cached prefixes stay; the turns' segments record which weights
-   * sampled which tokens. Otherwise that KV is computed anew.
+   * true: after a weight update, running turns continue over the KV of the older weights, and cached prefixes stay; the
+   * turns'
+   * segments record which weights sampled which tokens. false: that KV is recomputed.
    */
   keepKv: z.boolean().default(false),
-  /** recorded: the run whose log answers; RUN on this run's bus, or RUN@BUS. */
+  /** For recorded engines: the run whose log answers; RUN on this run's bus, or RUN@BUS. */
   recording: z.string().optional(),
-  /** simulated: the engine model, a file that `troupe simulate --calibrate` writes. */
+  /** For simulated engines: file with the engine model, written by `troupe simulate --calibrate`. */
   modelFile: z.string().optional(),
-  /** simulated: median length of a turn, tokens; and how long new weights stop an engine, ms. */
+  /**
+   * For simulated engines: median length of a turn, in tokens; and milliseconds for which new weights stop an engine.
+   */
   turnTokens: positive.default(256),
   updateMs: z.number().min(0).default(1000),
   /**
-   * recorded, simulated: time runs faster by this factor. Default: recorded turns come at once, simulated time is real.
+   * For recorded and simulated engines: factor by which time runs faster. Default: recorded turns answer at once,
+   * simulated
+   * turns in real time.
    */
   speed: z.number().positive().optional(),
   count: positive.max(1000).default(1),
@@ -39,7 +45,9 @@ export const engineSection = z.strictObject({
   blockTokens: positive.default(16),
   maxSequences: positive.default(64),
   deterministic: z.boolean().default(false),
-  /** local: records the entropy of the distribution that each token was drawn from, for `replay entropy`. */
+  /**
+   * For local engines: records the entropy of the distribution that each token was drawn from, for `replay entropy`.
+   */
   entropies: z.boolean().default(false),
   dtype: z.enum(['float32', 'bfloat16']).default('float32'),
   device: z.string().default('auto'),
@@ -52,17 +60,18 @@ const serverKinds: readonly string[] = ['vllm', 'sglang', 'openai']
 /** True for engines that somebody else has started at a URL. */
 export const isServer = ({ kind }: EngineFields): boolean => serverKinds.includes(kind)
 
-/** Lists fields that engines without a server need, and fields that they do not have. */
+/** Lists fields that are missing for this kind of engine, and fields that it does not support, with the reason. */
 export function engineFaults(engine: EngineFields): readonly (readonly [field: string, why: string])[] {
   const { kind, urls, recording, modelFile, count } = engine
   const faults: [string, string][] = []
-  if (!isServer(engine) && kind !== 'local' && urls.length > 0) faults.push(['urls', `${kind} engines have none`])
+  if (!isServer(engine) && kind !== 'local' && urls.length > 0)
+    faults.push(['urls', `${kind} engines do not have this field`])
   if (kind === 'recorded' && recording === undefined)
-    faults.push(['recording', 'names no run to answer from: RUN, or RUN@lmdb:DIR'])
+    faults.push(['recording', 'missing; expected the run to answer from: RUN, or RUN@lmdb:DIR'])
   if (kind === 'simulated' && modelFile === undefined)
-    faults.push(['modelFile', 'names no engine model file (docs/scheduler.md)'])
+    faults.push(['modelFile', 'missing; expected an engine model file (docs/scheduler.md)'])
   if (kind === 'local' && count > mostLocal)
-    faults.push(['count', `${count} local engines on one machine are more than ${mostLocal}`])
+    faults.push(['count', `${count} local engines on one machine; expected at most ${mostLocal}`])
   return faults
 }
 

@@ -1,4 +1,4 @@
-/** Evaluations during a run, on problems that are never trained on. */
+/** The recipe's evaluations: during a run, on problems that are never trained on. */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 import { limitsOverride } from './rollout'
@@ -9,6 +9,6 @@ export const evaluationSection = z.strictObject({
   /** Overrides of the recipe's limits; the context may be longer than in training. */
   limits: limitsOverride.optional(),
   temperature: z.number().nonnegative().default(0.6),
-  /** Steps between evaluations; 0: only before the first and after the last step. */
+  /** Number of steps between two evaluations; 0: only before the first and after the last step. */
   every: count.default(0),
 })

@@ -10,7 +10,7 @@ export const hardwareSection = z.strictObject({
   tflops: z.number().positive().default(989),
   /** Memory bandwidth of one GPU, GB/s, by its data sheet. */
   bandwidthGBps: z.number().positive().default(3350),
-  /** GPUs that hold one copy of the weights for generation. */
+  /** Number of GPUs that together hold one copy of the weights for generation. */
   tensorParallel: positive.default(1),
   /** Share of a GPU's memory that an engine may use. */
   engineMemoryShare: z.number().positive().max(1).default(0.8),

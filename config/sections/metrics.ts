@@ -17,6 +17,6 @@ export const stepMetric = z.string().superRefine((name, ctx) => {
   const nearest = [...stepMetrics].sort((a, b) => distance(name, a) - distance(name, b))[0]!
   ctx.addIssue({
     code: 'custom',
-    message: `no metric '${name}', did you mean '${nearest}'? (${stepMetrics.join(', ')})`,
+    message: `unknown metric '${name}', did you mean '${nearest}'? (${stepMetrics.join(', ')})`,
   })
 })

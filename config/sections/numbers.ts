@@ -1,4 +1,4 @@
-/** Number schemas that the sections share. */
+/** Zod schemas of numbers that several sections use. */
 import { z } from 'zod'
 
 export const positive = z.number().int().positive()

@@ -1,10 +1,13 @@
-/** Sampling and limits of a rollout: tokens, turns, calls, time. */
+/** Sampling parameters and limits of a rollout: tokens, turns, calls, time. */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 
 export const limitsSection = z.strictObject({
   contextTokens: positive.default(8192),
-  /** A task with a longer prompt is left out of the run. Default: the longest prompt that fits the context. */
+  /**
+   * Upper bound on the prompt; a task with a longer one is left out of the run. Default: the longest prompt that fits
+   * the context.
+   */
   promptTokens: positive.optional(),
   responseTokens: positive.default(8192),
   turns: positive.default(10),
@@ -13,7 +16,7 @@ export const limitsSection = z.strictObject({
   toolResponseChars: positive.default(2000),
 })
 
-/** Overrides of the recipe's limits in a part of a run. */
+/** Overrides of the recipe's limits for a part of a run. */
 export const limitsOverride = z.strictObject({
   contextTokens: positive.optional(),
   promptTokens: positive.optional(),
@@ -32,12 +35,12 @@ const sampling = z.strictObject({
 })
 
 export const rolloutSection = z.strictObject({
-  /** Rollouts of one task (2G). */
+  /** Number of rollouts of one task (2G). */
   groupSize: positive.min(2).default(32),
   groupsPerStep: positive.default(512),
   sampling: sampling.prefault({}),
   deadlineMs: positive.default(1_800_000),
-  /** A turn without an answer is asked again after this long. */
+  /** Milliseconds after which an unanswered turn is asked again. */
   turnTimeoutMs: positive.default(600_000),
   maxStaleness: count.default(0),
 })

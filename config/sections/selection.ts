@@ -1,10 +1,10 @@
-/** The selection of rollouts to train on: GRPO-RoC (DESIGN §6). */
+/** The recipe's selection of rollouts to train on: GRPO-RoC (DESIGN §6). */
 import { z } from 'zod'
 import { count, positive } from './numbers'
 
 export const selectionSection = z.strictObject({
   variant: z.enum(['paper', 'release', 'none']).default('paper'),
-  /** Rollouts of a group that are trained on (G). */
+  /** Number of rollouts of a group that are trained on (G). */
   keep: positive.min(2).default(16),
   minPositive: count.default(2),
   minNegative: count.default(2),
@@ -13,6 +13,6 @@ export const selectionSection = z.strictObject({
   rejectEqual: z.boolean().default(true),
   errorRatio: z.boolean().default(true),
   answerFormat: z.boolean().default(true),
-  /** Groups that may be requested in place of rejected ones, as a share of groupsPerStep. */
+  /** Upper bound on the groups that are requested in place of rejected ones, as a share of groupsPerStep. */
   refillShare: z.number().nonnegative().default(1),
 })

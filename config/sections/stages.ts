@@ -1,5 +1,5 @@
 /**
- * Stages of a run: what each changes, when the next one begins, and of which problems it is made (arXiv 2508.20722 §4.3).
+ * The stages of a run: what each changes, when the next one begins, and which problems it uses (arXiv 2508.20722 §4.3).
  */
 import { z } from 'zod'
 import { stepMetric } from './metrics'
@@ -8,9 +8,12 @@ import { limitsOverride, type limitsSection } from './rollout'
 
 const until = z
   .strictObject({
-    /** Length of the stage, steps. */
+    /** Number of steps after which the stage ends. */
     steps: positive.optional(),
-    /** Alternative to `steps`: a step's metric above or below a bound for a number of steps in a row. */
+    /**
+     * Alternative to `steps`: the stage ends when this metric is above or below a bound for a number of consecutive
+     * steps.
+     */
     metric: stepMetric.optional(),
     above: z.number().optional(),
     below: z.number().optional(),
@@ -20,36 +23,36 @@ const until = z
     const { steps, metric, above, below } = condition
     const refuse = (path: string, message: string) => ctx.addIssue({ code: 'custom', path: [path], message })
     if (steps === undefined && metric === undefined)
-      refuse('steps', 'says no end: give steps, or a metric with a bound')
+      refuse('steps', 'states no end: give steps, or a metric with a bound')
     if (metric !== undefined && above === undefined && below === undefined)
       refuse('metric', 'needs a bound: above or below')
     if (metric === undefined && (above !== undefined || below !== undefined))
-      refuse('metric', 'a bound of which metric?')
+      refuse('metric', 'has a bound but no metric')
   })
 
 const problems = z
   .strictObject({
-    /** Rollouts of each problem, by the policy that the stage begins with. */
+    /** Number of rollouts of each problem, by the policy that the stage begins with. */
     samples: positive.default(8),
-    /** A problem stays in the stage if it was solved at least and at most this often. */
+    /** Lower and upper bound on the solved rollouts of a problem that stays in the stage. */
     minSolved: count.default(0),
     maxSolved: count.optional(),
-    /** Number of the recipe's problems to measure. Default: all. Required if the problems never end. */
+    /** Number of the recipe's problems to measure. Default: all. Required if the problems are endless. */
     count: positive.optional(),
   })
   .superRefine(({ samples, minSolved, maxSolved = samples - 1 }, ctx) => {
     const refuse = (path: string, message: string) => ctx.addIssue({ code: 'custom', path: [path], message })
     if (maxSolved > samples) refuse('maxSolved', `cannot be above samples (${samples})`)
-    if (minSolved > maxSolved) refuse('minSolved', `leaves no problem: at most ${maxSolved} of ${samples} are wanted`)
+    if (minSolved > maxSolved) refuse('minSolved', `leaves no problem: ${minSolved} is above maxSolved (${maxSolved})`)
     if (minSolved === 0 && maxSolved === samples)
-      refuse('maxSolved', 'keeps every problem: nothing would be measured for')
+      refuse('maxSolved', 'keeps every problem, so there is nothing to measure')
   })
 
 export const stageSection = z.strictObject({
   name: z.string().min(1),
-  /** Overrides of the recipe's limits, which are the largest of the run. */
+  /** Overrides of the recipe's limits, which are the upper bounds of the whole run. */
   limits: limitsOverride.optional(),
-  /** Keeps only problems that the policy solves sometimes; they are measured when the stage begins. */
+  /** Keeps only problems that the policy solves sometimes; their solve rates are measured when the stage begins. */
   problems: problems.optional(),
   /** End of the stage; absent: it lasts until the run is over. */
   until: until.optional(),
@@ -60,7 +63,7 @@ export const stageSection = z.strictObject({
 export type StageConfig = z.output<typeof stageSection>
 
 /**
- * Lists contradictions within the stages, or with the recipe's limits or the buffer of `train.overlong`: path and reason.
+ * Lists contradictions between stages, or with the recipe's limits or the buffer of `train.overlong`: path and reason.
  */
 export function stageFaults(
   stages: readonly StageConfig[],
@@ -70,18 +73,21 @@ export function stageFaults(
   const faults: (readonly [readonly (string | number)[], string])[] = []
   for (const [at, stage] of stages.entries()) {
     if (stages.findIndex(other => other.name === stage.name) !== at)
-      faults.push([[at, 'name'], `'${stage.name}' is the name of a stage before`])
+      faults.push([[at, 'name'], `'${stage.name}' is already the name of an earlier stage`])
     if (stage.until === undefined && at < stages.length - 1)
-      faults.push([[at, 'until'], `'${stage.name}' never ends, and '${stages[at + 1]!.name}' never begins`])
+      faults.push([[at, 'until'], `the stage '${stage.name}' never ends, so '${stages[at + 1]!.name}' never begins`])
     for (const field of ['contextTokens', 'promptTokens', 'responseTokens'] as const) {
       const own = stage.limits?.[field]
       const most = limits[field] ?? limits.contextTokens
       if (own !== undefined && own > most)
-        faults.push([[at, 'limits', field], `${own} is above the run's limits.${field} (${most}); raise that`])
+        faults.push([
+          [at, 'limits', field],
+          `${own} is above the run's limits.${field} (${most}); raise limits.${field}`,
+        ])
     }
     const written = stage.limits?.responseTokens
     if (written !== undefined && overlongTokens > written) {
-      const why = `${written} is below train.overlong.bufferTokens (${overlongTokens}); lower that`
+      const why = `${written} is below train.overlong.bufferTokens (${overlongTokens}); lower the buffer`
       faults.push([[at, 'limits', 'responseTokens'], why])
     }
   }

@@ -1,23 +1,23 @@
-/** Tools that the model may call. */
+/** The recipe's tools, which the model may call. */
 import { z } from 'zod'
 import { secretSchema } from '../../runtime/secret'
 import { positive } from './numbers'
 
-/** A server of the Model Context Protocol: a program to start, or an address. */
+/** Server of the Model Context Protocol: a program to start, or an address. */
 const mcpServerSchema = z.union([
   z.strictObject({
     command: z.string().min(1),
     args: z.array(z.string()).default([]),
-    /** Environment variables besides those that every program needs; secrets are references. */
+    /** Environment variables of the program, added to those that every program needs; secrets are references. */
     env: z.record(z.string(), z.union([z.string(), secretSchema])).default({}),
     cwd: z.string().optional(),
     /** Names of the server's tools to use; default: all. */
     tools: z.array(z.string()).optional(),
-    /** Deadline of the server's first answer, ms. */
+    /** Deadline for the server's first answer, ms. */
     startTimeoutMs: positive.default(30_000),
   }),
   z.strictObject({
-    url: z.string().regex(/^https?:\/\/[^@\s]+$/, 'an http or https URL without a password'),
+    url: z.string().regex(/^https?:\/\/[^@\s]+$/, 'expected an http or https URL without a password'),
     headers: z.record(z.string(), z.union([z.string(), secretSchema])).default({}),
     tools: z.array(z.string()).optional(),
     startTimeoutMs: positive.default(30_000),
@@ -26,11 +26,11 @@ const mcpServerSchema = z.union([
 export type McpServerConfig = z.output<typeof mcpServerSchema>
 
 export const toolsSection = z.strictObject({
-  /** Names of the recipe's and built-in tools to use. Default: those that the recipe brings. */
+  /** Names of the recipe's and built-in tools to use. Default: the tools that the recipe defines. */
   names: z.array(z.string()).optional(),
-  /** MCP servers by a name of yours. Their tools come on top. */
+  /** MCP servers by a name of the user's choice. Their tools are added to `names`. */
   mcp: z.record(z.string(), mcpServerSchema).default({}),
-  /** Describes the tools in the prompt, as hermes templates do. */
+  /** true: the prompt describes the tools, as hermes templates do. */
   inPrompt: z.boolean().default(true),
   lanes: positive.optional(),
   memoryMb: positive.default(512),

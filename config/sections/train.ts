@@ -1,8 +1,9 @@
 /**
- * The learner: its loss, its optimizer, its processes, its checkpoints.
+ * The recipe's learner: its loss, its optimizer, its processes, its checkpoints.
  *
- * `loss` names a paper's loss; fields that the recipe leaves open (clip range, norm, advantage) come from `lossDefaults`. A
- * field that contradicts the loss is refused: it would be another loss under the same name.
+ * `loss` names a paper's loss; fields that the recipe leaves open (clip range, norm, advantage) come from
+ * `lossDefaults`. A
+ * field that contradicts the named loss is refused: it would be another loss under the same name.
  */
 import { z } from 'zod'
 import { count, positive } from './numbers'
@@ -11,9 +12,9 @@ const lossNorms = ['batch-tokens', 'group-tokens', 'sequences', 'constant'] as c
 type LossNorm = (typeof lossNorms)[number]
 
 interface LossDefaults {
-  /** The loss per token; the norm reduces it to one number. */
+  /** Loss of each token; the norm then reduces the tokens' losses to one number. */
   readonly objective: 'clip' | 'gspo' | 'cispo'
-  /** Norms that this loss may have; the first is the default. */
+  /** Norms that this loss supports; the first is the default. */
   readonly norms: readonly LossNorm[]
   readonly clipLow: number
   readonly clipHigh: number
@@ -21,7 +22,9 @@ interface LossDefaults {
 }
 
 /**
- * Sources: DESIGN §6 and 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3; 2507.18071 §5; 2506.13585 §3.
+ * Defaults of each loss. Sources: DESIGN §6 and 2508.20722 eq. 6; 2402.03300 eq. 3; 2503.14476 §3; 2503.20783 §3;
+ * 2507.18071
+ * §5; 2506.13585 §3.
  */
 export const lossDefaults = {
   'token-mean': {
@@ -47,28 +50,29 @@ export const lossDefaults = {
 type LossName = keyof typeof lossDefaults
 
 const fields = z.strictObject({
-  /** Optimizer steps; 0: an evaluation and nothing else. */
+  /** Number of optimizer steps; 0: the run only evaluates. */
   steps: count.default(300),
   learningRate: z.number().positive().default(1e-6),
-  /** Steps of a fresh optimizer over which the learning rate rises linearly; afterwards it is constant. */
+  /** Number of steps of a fresh optimizer over which the learning rate rises linearly; afterwards it is constant. */
   warmupSteps: count.default(0),
   loss: z.enum(Object.keys(lossDefaults) as [LossName, ...LossName[]]).default('token-mean'),
-  /** How far the ratio of π to π_old may fall below and rise above 1. */
+  /** Clip range: the ratio of π to π_old may fall this far below 1; `clipHigh`: rise this far above 1. */
   clipLow: z.number().positive().max(1).optional(),
   clipHigh: z.number().positive().optional(),
   lossNorm: z.enum(lossNorms).optional(),
-  /** std: divides a group's advantages by their standard deviation. */
+  /** Scaling of advantages. std: a group's advantages are divided by their standard deviation. */
   advantage: z.enum(['std', 'none']).optional(),
   /** Bounds the loss of a token with a negative advantage at this times the advantage; 0: off. */
   dualClip: z.number().nonnegative().default(0),
   /**
-   * Coefficient of the KL to a reference: the policy that RL began with, or the one that a later stage took. 0: no reference.
+   * Coefficient of the KL to a reference: the policy that RL began with, or the one that a later stage set. 0: no
+   * reference.
    */
   klCoef: z.number().nonnegative().default(0),
   klEstimator: z.enum(['k1', 'k2', 'k3', 'k3-unbiased']).default('k3'),
-  /** Truncated importance sampling: π_old / π_engine as a weight, at most this; 0: off. */
+  /** Truncated importance sampling: each token is weighted by π_old / π_engine, capped at this; 0: off. */
   tisCap: z.number().nonnegative().default(0),
-  /** IcePop: π_old / π_engine as a weight inside the band, 0 outside. */
+  /** IcePop: each token is weighted by π_old / π_engine if the ratio lies inside the band, else by 0. */
   icepop: z
     .strictObject({
       low: z.number().nonnegative().lt(1).default(0.5),
@@ -79,36 +83,37 @@ const fields = z.strictObject({
    * DAPO's soft punishment of long answers: up to `penalty` off the reward over the last `bufferTokens` of responseTokens.
    */
   overlong: z.strictObject({ bufferTokens: positive, penalty: z.number().positive().default(1) }).optional(),
-  /** Optimizer updates on the same batch. */
+  /** Number of optimizer updates on the same batch. */
   innerSteps: positive.default(1),
-  /** Upper bound on the padded tokens of a forward pass; one sequence may be longer. */
+  /** Upper bound on the tokens of a forward pass, padding included; one sequence alone may be longer. */
   microBatchTokens: positive.default(16_384),
   maxGradNorm: z.number().positive().default(1),
-  /** Recomputes activations in the backward pass: less memory, a third more time. */
+  /** true: recomputes activations in the backward pass, which saves memory and takes a third more time. */
   checkpointing: z.boolean().default(false),
   /**
-   * Trains adapters, which are published merged; all other weights are frozen. targets: names of linear layers, or all-linear.
+   * Trains LoRA adapters, which are published merged; all other weights are frozen. targets: names of linear layers, or
+   * all-linear.
    */
   lora: z
     .strictObject({
       rank: positive.max(1024).default(16),
       alpha: z.number().positive().default(32),
       targets: z
-        .array(z.string().regex(/^[\w.-]+$/, 'is no name of a layer'))
+        .array(z.string().regex(/^[\w.-]+$/, 'is not a layer name'))
         .min(1)
         .default(['all-linear']),
     })
     .optional(),
-  /** Processes of the trainer, each with a part of every parameter (FSDP2); on GPUs one each. */
+  /** Number of trainer processes, each with a shard of every parameter (FSDP2); on GPUs one process each. */
   ranks: positive.max(1024).default(1),
   checkpointEvery: positive.default(1),
-  /** Published versions that are kept besides the newest. Checkpoints are never removed. */
+  /** Number of published versions that are kept besides the newest. Checkpoints are never removed. */
   keepVersions: positive.default(3),
-  /** A torch device; auto: CUDA if there is one, else the CPU. */
+  /** Torch device of the trainer; auto: CUDA if there is one, else the CPU. */
   device: z.string().default('auto'),
-  /** Type of matrix products; parameters and optimizer are always float32. */
+  /** Precision of matrix products; parameters and optimizer are always float32. */
   dtype: z.enum(['float32', 'bfloat16']).default('float32'),
-  /** CPU threads of each rank: results are bit-equal only under the same number. */
+  /** CPU threads of each rank; results are bit-equal only under the same number of threads. */
   threads: positive.default(2),
 })
 
@@ -121,19 +126,20 @@ const checked = fields.superRefine((train, ctx) => {
       name =>
         lossDefaults[name].objective === known.objective && lossDefaults[name].norms.some(norm => norm === lossNorm),
     )
-    const advice = meant === undefined ? '' : `; ${lossNorm} is train.loss ${meant}`
+    const advice = meant === undefined ? '' : `; for ${lossNorm} set train.loss ${meant}`
     refuse('lossNorm', `the loss ${loss} is normalised by ${known.norms.join(' or ')}${advice}`)
   }
   if (loss === 'dr-grpo' && advantage === 'std') {
-    refuse('advantage', 'dr-grpo does not divide by the standard deviation: leave it out, or take train.loss grpo')
+    refuse('advantage', 'dr-grpo does not divide by the standard deviation: leave it out, or set train.loss grpo')
   }
-  if (clipLow === 1 && loss !== 'cispo') refuse('clipLow', 'must be below 1: a ratio is never below 0')
+  if (clipLow === 1 && loss !== 'cispo') refuse('clipLow', 'must be below 1, because a ratio is never below 0')
   if (dualClip > 0 && dualClip <= 1) refuse('dualClip', 'must be above 1, or 0 for off')
-  if (dualClip > 0 && loss === 'cispo') refuse('dualClip', 'cispo has none: its weights are bounded already')
-  if (icepop !== undefined && tisCap > 0) refuse('tisCap', 'train.icepop weighs by the same ratio: set one of the two')
+  if (dualClip > 0 && loss === 'cispo') refuse('dualClip', 'cispo has no dual clip: its weights are bounded already')
+  if (icepop !== undefined && tisCap > 0)
+    refuse('tisCap', 'train.icepop weights tokens by the same ratio: set only one of the two')
 })
 
-/** Fills in the fields that the loss leaves open. Its output is also a valid input and stays unchanged. */
+/** Fills in the fields that the loss leaves open. Its output is also a valid input, which stays unchanged. */
 export const trainSection = checked.transform(train => {
   const { norms, clipLow, clipHigh, advantage } = lossDefaults[train.loss]
   return {

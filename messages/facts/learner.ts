@@ -11,7 +11,7 @@ import type { Epoch, PolicyVersion, TrajectoryId } from '../ids'
 export interface LearnerClaimed {
   readonly type: 'learner.claimed'
   readonly at: number
-  /** Name of the process. */
+  /** Name of the process that took over. */
   readonly owner: string
 }
 
@@ -21,11 +21,11 @@ export interface StepStarted {
   readonly at: number
   readonly step: number
   readonly epoch: Epoch
-  /** Policy that the step starts from. */
+  /** Policy version that the step starts from. */
   readonly baseVersion: PolicyVersion
   /** Directory name of the newest checkpoint before this step, relative to the run's checkpoints. */
   readonly baseCheckpoint: string
-  /** The batch, in the order in which it is packed: by group, then by member. */
+  /** Trajectories of the batch, in the order in which they are packed: by group, then by member. */
   readonly trajectories: readonly TrajectoryId[]
 }
 
@@ -38,12 +38,12 @@ export interface StepCompleted {
   readonly at: number
   readonly step: number
   readonly epoch: Epoch
-  /** Policy that the step made. */
+  /** Policy version that the step made. */
   readonly version: PolicyVersion
   readonly metrics: Metrics
 }
 
-/** The loss or the gradient of a step was not finite. The weights are those from before the step. */
+/** The loss or the gradient of a step was not finite. The weights stay as they were before the step. */
 export interface StepRejected {
   readonly type: 'step.rejected'
   readonly at: number
@@ -53,7 +53,7 @@ export interface StepRejected {
   readonly metrics: Metrics
 }
 
-/** The weights of a policy can be read by engines. */
+/** The weights of a policy version have been published: engines can read them from now on. */
 export interface WeightsPublished {
   readonly type: 'weights.published'
   readonly at: number
@@ -66,7 +66,11 @@ export interface WeightsPublished {
   /** sha256 over the weight files, hex. */
   readonly digest: string
   readonly bytes: number
-  /** Present where adapters are trained: they lie in `adapter/` below the weights, for engines that have the base model. */
+  /**
+   * Digest and size of the adapters, which lie in `adapter/` below the weights, for engines that have the base model;
+   * absent
+   * unless the run trains adapters.
+   */
   readonly adapter?: { readonly digest: string; readonly bytes: number }
   /** Epoch of the learner that writes; absent in logs from before learners could be replaced. */
   readonly epoch?: Epoch
@@ -78,27 +82,27 @@ export interface CheckpointSaved {
   readonly at: number
   readonly step: number
   readonly version: PolicyVersion
-  /** Directory name, relative to the run's checkpoints. */
+  /** Name of the checkpoint's directory, relative to the run's checkpoints. */
   readonly name: string
-  /** sha256 over its files, hex. */
+  /** sha256 over the checkpoint's files, hex. */
   readonly digest: string
   readonly epoch?: Epoch
 }
 
-/** The run goes on with another stage of its recipe. */
+/** The run continued with another stage of its recipe. */
 export interface StageChanged {
   readonly type: 'stage.changed'
   readonly at: number
   /** Name of the stage that begins. */
   readonly stage: string
-  /** Steps completed before the stage. */
+  /** Number of steps completed before the stage. */
   readonly step: number
   readonly reason: string
   /** 0-based position among the recipe's stages; absent for a cold start. */
   readonly index?: number
-  /** The optimizer's state is reset before the next step. */
+  /** True: the optimizer's state is reset before the next step. */
   readonly resetOptimizer?: boolean
-  /** The current policy becomes the reference policy before the next step. */
+  /** True: the current policy becomes the reference policy before the next step. */
   readonly updateReference?: boolean
   readonly epoch?: Epoch
 }

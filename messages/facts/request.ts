@@ -23,16 +23,16 @@ export interface Sampling {
 
 /** Budget of a rollout: it is truncated when one limit is reached. Tool and template tokens count as context and as response. */
 export interface RolloutLimits {
-  /** Prompt and response together, tokens. */
+  /** Upper bound on prompt and response together, tokens. */
   readonly contextTokens: number
-  /** Everything after the prompt, tokens. */
+  /** Upper bound on everything after the prompt, tokens. */
   readonly responseTokens: number
   readonly turns: number
-  /** Tool calls in one turn. */
+  /** Upper bound on the tool calls of one turn. */
   readonly callsPerTurn: number
-  /** Wall clock of one tool call. */
+  /** Wall-clock deadline of one tool call, ms. */
   readonly toolTimeoutMs: number
-  /** Characters of a tool's answer that the model sees; a longer one loses its middle. */
+  /** Upper bound on the characters of a tool's answer that the model sees; a longer answer loses its middle. */
   readonly toolResponseChars: number
 }
 
@@ -44,25 +44,27 @@ export interface ChatMessage {
 /** A problem for the policy to solve. */
 export interface Task {
   readonly id: TaskId
-  /** The prompt, before the chat template. */
+  /** Messages of the prompt, before the chat template. */
   readonly messages: readonly ChatMessage[]
-  /** The right answer, which the verifier compares with. */
+  /** Reference answer that the verifier compares with. */
   readonly truth: string
-  /** Name of the reward that judges it; empty: the recipe's `reward.name`. */
+  /** Name of the reward that judges the task; empty: the recipe's `reward.name`. */
   readonly reward: string
-  /** More about the task, for a reward or a person: plain data, as in JSON. */
+  /** Further data about the task, for a reward or a person: plain data, as in JSON. */
   readonly metadata?: Readonly<Record<string, unknown>>
 }
 
-/** The curriculum asked for a rollout of a task. The prompt is rendered here, once; nothing renders it again. */
+/**
+ * The curriculum asked for a rollout of a task. The prompt was rendered once, for this fact; nothing renders it again.
+ */
 export interface RolloutRequested {
   readonly type: 'rollout.requested'
   readonly at: number
   readonly trajectory: TrajectoryId
   readonly group: GroupId
-  /** 0-based position in the group. */
+  /** 0-based index of the rollout in its group. */
   readonly member: number
-  /** Members of the group: 2G. */
+  /** Number of rollouts in the group: 2G. */
   readonly groupSize: number
   readonly purpose: Purpose
   /** The optimizer step (or the evaluation) that this rollout is meant for. */
@@ -70,7 +72,7 @@ export interface RolloutRequested {
   /** Start order in the run; smaller is older. It is also the engine's priority. */
   readonly order: number
   readonly task: Task
-  /** [n] the rendered prompt; it ends with the generation prompt. */
+  /** [n] token ids of the rendered prompt, which ends with the generation prompt. */
   readonly tokens: Int32Array
   /** Names of the tools that the model may call. */
   readonly tools: readonly string[]
@@ -78,10 +80,10 @@ export interface RolloutRequested {
   readonly sampling: Sampling
   /** Seed of the rollout; the seeds of its turns follow from it. */
   readonly seed: number
-  /** Oldest policy that may sample it. */
+  /** Oldest policy version that may sample the rollout. */
   readonly minVersion: PolicyVersion
-  /** ms after the request until the group is closed without this member. */
+  /** Milliseconds after the request at which the group is closed without this member. */
   readonly deadlineMs: number
-  /** Epoch of the curriculum that asks. Without it the request counts whatever curriculum is active. */
+  /** Epoch of the curriculum that asks. A request without one always counts, whichever curriculum is active. */
   readonly learnerEpoch?: Epoch
 }

@@ -1,6 +1,6 @@
 /**
  * Facts of the `runs` topic: the start and end of a run, its engines, its evaluations, its curriculum, its alarms.
- * These facts alone tell under which recipe, code, seeds and versions the rest of the run's log was written.
+ * Only these facts record the recipe, code, seeds and versions under which the rest of the run's log was written.
  */
 import type { EngineId, Epoch, GroupId, PolicyVersion, RunId, TrajectoryId } from '../ids'
 import type { Metrics } from './learner'
@@ -10,7 +10,7 @@ export interface RunStarted {
   readonly type: 'run.started'
   readonly at: number
   readonly run: RunId
-  /** The resolved recipe; secrets are references. */
+  /** The resolved recipe, with secrets as references. */
   readonly recipe: Readonly<Record<string, unknown>>
   /** sha256 digests, hex: of the recipe, of Troupe's sources, of the tokenizer's files. */
   readonly recipeDigest: string
@@ -23,7 +23,7 @@ export interface RunStarted {
   readonly partitions: Readonly<Record<string, number>>
 }
 
-/** A process went on with a run that had begun earlier, under these digests. */
+/** A process resumed a run that had begun earlier, under these digests. */
 export interface RunResumed {
   readonly type: 'run.resumed'
   readonly at: number
@@ -33,54 +33,60 @@ export interface RunResumed {
   readonly tokenizerDigest: string
 }
 
-/** A run ended. stopped: before its last step, by a signal, an alarm, or since no group was left that gives a gradient. */
+/**
+ * A run ended. stopped: the run ended before its last step, by a signal, by an alarm, or because no group was left that
+ * gives a gradient.
+ */
 export interface RunFinished {
   readonly type: 'run.finished'
   readonly at: number
   readonly run: RunId
   readonly outcome: 'done' | 'stopped' | 'failed'
   readonly reason: string
-  /** Optimizer steps in all. */
+  /** Total number of optimizer steps. */
   readonly steps: number
-  /** Figures of the run; a live run writes none. */
+  /** Figures of the run, by name; a live run writes none. */
   readonly summary: Readonly<Record<string, unknown>>
-  /** Epoch of the learner role that writes. Without it the fact counts whichever process is active. */
+  /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */
   readonly learnerEpoch?: Epoch
 }
 
-/** An engine takes turns from here on. */
+/** An engine joined the run and takes turns from here on. */
 export interface EngineJoined {
   readonly type: 'engine.joined'
   readonly at: number
   readonly engine: EngineId
-  /** local, vllm, sglang, recorded, simulated, … */
+  /** Kind of the engine: local, vllm, sglang, recorded, simulated, … */
   readonly kind: string
   readonly model: string
-  /** Capacity of the KV cache. */
+  /** Capacity of the KV cache, in tokens. */
   readonly kvTokens: number
-  /** The KV cache is allotted in blocks of this many tokens. */
+  /** Tokens of one block; the KV cache is allocated in such blocks. */
   readonly blockTokens: number
-  /** Sequences that it generates at once. */
+  /** Upper bound on the sequences that the engine generates concurrently. */
   readonly maxSequences: number
-  /** Longest sequence, prompt included. */
+  /** Upper bound on the tokens of a sequence, prompt included. */
   readonly contextTokens: number
-  /** The engine keeps one copy of a common prompt for a whole group. */
+  /** True: the engine stores the KV of a group's common prompt once. */
   readonly prefixSharing: boolean
-  /** How the engine picks the victim of a preemption by `priority`: -1 the largest value first, 1 the smallest, 0 by another rule. */
+  /**
+   * Order in which the engine preempts requests by `priority`: -1 the largest value first, 1 the smallest first, 0 by
+   * another rule.
+   */
   readonly prioritySign: -1 | 0 | 1
 }
 
-/** An engine takes no more turns. */
+/** An engine left the run and takes no more turns. */
 export interface EngineLeft {
   readonly type: 'engine.left'
   readonly at: number
   readonly engine: EngineId
   readonly reason: string
-  /** The engine may join again after this time. Absent: at once. */
+  /** Milliseconds after which the engine may join again. Absent: at once. */
   readonly retryAfterMs?: number
 }
 
-/** The engine samples under this policy from here on. */
+/** An engine loaded new weights and samples under this policy version from here on. */
 export interface WeightsApplied {
   readonly type: 'weights.applied'
   readonly at: number
@@ -101,14 +107,14 @@ export interface EvaluationCompleted {
   readonly passAt1: number
   /** Standard error of `passAt1`. */
   readonly standardError: number
-  /** Problems with at least one judged answer; with n = 0 there is no score. */
+  /** Number of problems with at least one judged answer; with n = 0 there is no score. */
   readonly n: number
-  /** Judged answers of the problem that has most. */
+  /** Number of judged answers of the problem that has most. */
   readonly samples: number
   readonly metrics: Metrics
-  /** Problems that were asked, and answers asked for each; absent in older logs. */
+  /** Number of problems that were asked, and of answers asked for each; absent in older logs. */
   readonly asked?: { readonly problems: number; readonly samples: number }
-  /** Epoch of the learner role that writes. Without it the fact counts whichever process is active. */
+  /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */
   readonly learnerEpoch?: Epoch
 }
 
@@ -117,12 +123,15 @@ export interface CurriculumAdvanced {
   readonly type: 'curriculum.advanced'
   readonly at: number
   readonly step: number
-  /** measure: to find how often the policy solves them, for a stage that is about to begin. */
+  /**
+   * Use of the tasks. measure: rollouts that measure how often the policy solves them, for a stage that is about to
+   * begin.
+   */
   readonly purpose: 'train' | 'eval' | 'measure'
   readonly groups: readonly GroupId[]
-  /** Groups drawn so far for this purpose; which task a group gets follows from its number alone. */
+  /** Number of groups drawn so far for this purpose; which task a group gets follows from its number alone. */
   readonly cursor: number
-  /** Start order of the next rollout. */
+  /** Start order of the next rollout to be requested. */
   readonly order: number
   /** End offset of each partition of `trajectories` before the draw: no fact of these groups has a lower offset. */
   readonly begins?: readonly number[]
@@ -134,24 +143,24 @@ export interface CurriculumAdvanced {
 export interface DrawsClaimed {
   readonly type: 'draws.claimed'
   readonly at: number
-  /** Name of the process. */
+  /** Name of the process that took over. */
   readonly owner: string
   /** Offset of the process's `learner.claimed`. */
   readonly learnerEpoch: Epoch
 }
 
-/** The trajectory `child` shares the first `turn` turns with `parent` and goes on by itself. */
+/** A trajectory was forked: `child` shares the first `turn` turns with `parent`, then continues by itself. */
 export interface TrajectoryForked {
   readonly type: 'trajectory.forked'
   readonly at: number
   readonly parent: TrajectoryId
   readonly child: TrajectoryId
   readonly turn: number
-  /** Run of the parent, where it is another one. */
+  /** Run of the parent; absent: the same run. */
   readonly parentRun?: RunId
 }
 
-/** How often the policy solved some of the recipe's problems: those from index `from` on, in the recipe's order. */
+/** The policy's solve counts for some of the recipe's problems: those from index `from` on, in the recipe's order. */
 export interface TasksMeasured {
   readonly type: 'tasks.measured'
   readonly at: number
@@ -159,30 +168,30 @@ export interface TasksMeasured {
   readonly stage: string
   readonly index: number
   readonly from: number
-  /** Answers asked for each problem. */
+  /** Number of answers asked for each problem. */
   readonly samples: number
-  /** Solved answers of each problem, at most `samples`; an answer that failed to run counts as not solved. */
+  /** Number of solved answers of each problem, at most `samples`; an answer that failed to run counts as not solved. */
   readonly solved: readonly number[]
-  /** Epoch of the learner role that writes. Without it the fact counts whichever process is active. */
+  /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */
   readonly learnerEpoch?: Epoch
 }
 
-/** All rollouts of a step have ended: their measurements, beside those of the update in `step.completed`. */
+/** All rollouts of a step have ended. Holds their metrics; `step.completed` holds those of the weight update. */
 export interface StepTallied {
   readonly type: 'step.tallied'
   readonly at: number
   readonly step: number
   readonly metrics: Metrics
-  /** Epoch of the learner role that writes. Without it the fact counts whichever process is active. */
+  /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */
   readonly learnerEpoch?: Epoch
 }
 
 /** A record could not be read, or crashed its receiver three times. It was copied to `dead-letters` and is skipped. */
 export interface RecordRefused {
   readonly type: 'record.refused'
-  /** Time at which the record had been written, so that every process that refuses it writes the same fact. */
+  /** Time at which the record was written, so that every process that refuses the record writes the same fact. */
   readonly at: number
-  /** The record's place: topic as it is named on the bus, partition, offset. */
+  /** Position of the record: topic as it is named on the bus, partition, offset. */
   readonly origin: string
   readonly error: string
 }
@@ -194,7 +203,7 @@ export interface AlarmRaised {
   /** Name of the alarm: one of the recipe's `alarms`, `run-failed` or `tools-unserved`. */
   readonly alarm: string
   readonly message: string
-  /** Epoch of the learner role that writes. Without it the fact counts whichever process is active. */
+  /** Epoch of the learner role that writes. A fact without one always counts, whichever process is active. */
   readonly learnerEpoch?: Epoch
 }
 

@@ -14,16 +14,19 @@ export interface PartitionClaimed {
   readonly type: 'partition.claimed'
   readonly at: number
   readonly partition: number
-  /** Name of the process. */
+  /** Name of the process that took over. */
   readonly owner: string
 }
 
-/** A process took over as scheduler. It has no record of turns asked before this fact: coordinators ask again for open ones. */
+/**
+ * A process took over as scheduler. It does not know the turns asked before this fact, so coordinators ask again for
+ * open ones.
+ */
 export interface SchedulerClaimed {
   readonly type: 'scheduler.claimed'
   readonly at: number
   readonly partition: number
-  /** Name of the process. */
+  /** Name of the process that took over. */
   readonly owner: string
 }
 
@@ -32,13 +35,15 @@ export interface CurriculumClaimed {
   readonly type: 'curriculum.claimed'
   readonly at: number
   readonly partition: number
-  /** Name of the process. */
+  /** Name of the process that took over. */
   readonly owner: string
   /** Offset of the process's `learner.claimed`. A late claim with a lower epoch than an earlier one has no effect. */
   readonly learnerEpoch: Epoch
 }
 
-/** The coordinator asked for one generation. Attempts of a turn count from 0; a number is never used twice. */
+/**
+ * The coordinator asked for one generation. Attempts of a turn count from 0; an attempt's number is never used twice.
+ */
 export interface TurnAsked {
   readonly type: 'turn.asked'
   readonly at: number
@@ -46,19 +51,19 @@ export interface TurnAsked {
   readonly turn: number
   readonly attempt: number
   readonly epoch: Epoch
-  /** Preferred engine: the one that holds the trajectory's KV cache; null where none is known. */
+  /** Preferred engine: the one that holds the trajectory's KV cache; null when none is known. */
   readonly engine: EngineId | null
   readonly seed: number
   readonly sampling: Sampling
-  /** Most tokens to sample. */
+  /** Upper bound on the tokens to sample. */
   readonly maxTokens: number
-  /** Length of the context. */
+  /** Number of tokens of the context. */
   readonly contextTokens: number
   /** sha256 of the context's token ids (Int32, little-endian), hex. */
   readonly contextDigest: string
 }
 
-/** Tokens [start, end) of a turn, all sampled under one policy. */
+/** Range [start, end) of a turn's tokens that one policy version sampled. */
 export interface PolicySegment {
   readonly policyVersion: PolicyVersion
   readonly start: number
@@ -73,7 +78,7 @@ export interface TurnTiming {
   readonly endedAt: number
 }
 
-/** The model finished one generation. It answers the `turn.asked` of the same attempt. */
+/** The model finished one generation. The fact answers the `turn.asked` of the same attempt. */
 export interface TurnCompleted {
   readonly type: 'turn.completed'
   readonly at: number
@@ -81,21 +86,21 @@ export interface TurnCompleted {
   readonly turn: number
   readonly attempt: number
   readonly engine: EngineId
-  /** [n] as sampled, never re-tokenised. After an interruption: only the tokens that came after it. */
+  /** [n] token ids as sampled, never re-tokenised. After an interruption: only the tokens that came after it. */
   readonly tokens: Int32Array
-  /** [n] natural log, under the distribution sampled from. */
+  /** [n] natural-log probability of each token, under the distribution that it was sampled from. */
   readonly logprobs: Float32Array
   /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
   /** Text of the whole turn, with its special tokens. */
   readonly text: string
-  /** stop: a stop token. length: `maxTokens` were sampled. */
+  /** Reason why the generation ended. stop: a stop token was sampled. length: `maxTokens` were sampled. */
   readonly finish: 'stop' | 'length'
-  /** Policies that sampled the tokens, in order. */
+  /** Policy versions that sampled the tokens, as ranges in order. */
   readonly segments: readonly PolicySegment[]
-  /** Context tokens that the engine found in its KV cache. */
+  /** Number of context tokens that the engine found in its KV cache. */
   readonly cachedTokens: number
-  /** Times that the engine dropped the generation's KV and recomputed it. */
+  /** Number of times that the engine dropped the generation's KV and recomputed it. */
   readonly preemptions: number
   readonly timing: TurnTiming
 }
@@ -108,21 +113,21 @@ export interface TurnInterrupted {
   readonly turn: number
   readonly attempt: number
   readonly engine: EngineId
-  /** [n] as sampled so far, and their log-probabilities. */
+  /** [n] token ids sampled so far, and their log-probabilities. */
   readonly tokens: Int32Array
   readonly logprobs: Float32Array
   /** [n] entropy in nats of the distribution that each token was drawn from; absent unless the engine was asked for it. */
   readonly entropies?: Float32Array
   readonly segments: readonly PolicySegment[]
   readonly reason: 'aborted' | 'engine-lost' | 'engine-error' | 'too-long' | 'not-recorded'
-  /** The reason in the engine's words; empty where it gave none. */
+  /** Error message of the engine; empty when it gave none. */
   readonly error: string
 }
 
 /** Outcome of a tool call. RoC counts every outcome except `ok` as a failed call. */
 export type ToolStatus = 'ok' | 'error' | 'timeout' | 'malformed' | 'unknown-tool'
 
-/** The coordinator handed a well-formed call of a known tool to the executors. */
+/** The coordinator sent a well-formed call of a known tool to the executors. */
 export interface ToolAsked {
   readonly type: 'tool.asked'
   readonly at: number
@@ -135,7 +140,9 @@ export interface ToolAsked {
   readonly arguments: Readonly<Record<string, unknown>>
 }
 
-/** Result of a tool call: from an executor, or from the coordinator where the call was malformed or its tool unknown. */
+/**
+ * A tool call has its result: from an executor, or from the coordinator if the call was malformed or its tool unknown.
+ */
 export interface ToolCompleted {
   readonly type: 'tool.completed'
   readonly at: number
@@ -149,17 +156,19 @@ export interface ToolCompleted {
   readonly text: string
   readonly stdout: string
   readonly stderr: string
-  /** null where the call ended by a signal, or was never run. */
+  /** Exit code of the code; null when a signal ended it, or when it never ran. */
   readonly exitCode: number | null
-  /** Name of the signal that killed the code; absent where none did, and where the sandbox ended the code at its deadline. */
+  /**
+   * Name of the signal that killed the code; absent when none did, and when the sandbox ended the code at its deadline.
+   */
   readonly signal?: string
   readonly wallMs: number
   readonly cpuMs: number
-  /** null where no executor was asked. */
+  /** Executor that ran the call; null when the call was not sent to one. */
   readonly executor: ExecutorId | null
 }
 
-/** Tool responses and the next generation prompt were rendered, once, and are appended to the context. */
+/** Tool responses and the next generation prompt were rendered, once, and appended to the context. */
 export interface ContextAppended {
   readonly type: 'context.appended'
   readonly at: number
@@ -168,11 +177,15 @@ export interface ContextAppended {
   readonly turn: number
   readonly epoch: Epoch
   readonly text: string
-  /** [n] the appended tokens. */
+  /** [n] ids of the appended tokens. */
   readonly tokens: Int32Array
 }
 
-/** answered: the model ended by itself. truncated: out of budget. failed: a fault of an engine, sandbox or verifier; never a negative. */
+/**
+ * Outcome of a rollout. answered: the model ended by itself. truncated: out of budget. failed: a fault of an engine,
+ * sandbox
+ * or verifier, which never counts as a negative.
+ */
 export type Outcome = 'answered' | 'truncated' | 'failed'
 
 /** A rollout has ended. */
@@ -184,12 +197,12 @@ export interface RolloutFinished {
   readonly outcome: Outcome
   readonly reason: string
   readonly turns: number
-  /** Tokens that the model sampled. */
+  /** Number of tokens that the model sampled. */
   readonly sampledTokens: number
   readonly toolCalls: number
-  /** Tool calls with another status than `ok`. */
+  /** Number of tool calls with another status than `ok`. */
   readonly toolErrors: number
-  /** `<answer>` elements in the text that the model wrote. */
+  /** Number of `<answer>` elements in the text that the model wrote. */
   readonly answerTags: number
 }
 
@@ -200,11 +213,11 @@ export interface RewardAssigned {
   readonly trajectory: TrajectoryId
   readonly attempt: number
   readonly reward: number
-  /** The answer that was judged, as taken from the response. */
+  /** Answer that was judged, as extracted from the response. */
   readonly answer: string
-  /** Name of the rule that decided. */
+  /** Name of the rule that decided the reward. */
   readonly how: string
-  /** The reason in words. */
+  /** Explanation of the reward, in words. */
   readonly why?: string
 }
 
@@ -219,27 +232,27 @@ export interface RewardFailed {
   readonly why: string
 }
 
-/** The group waits for no more members: all have ended, or the deadline has passed. */
+/** A group waits for no more members: all have ended, or the deadline has passed. */
 export interface GroupClosed {
   readonly type: 'group.closed'
   readonly at: number
   readonly group: GroupId
   readonly epoch: Epoch
   readonly reason: 'complete' | 'deadline'
-  /** Members with a reward, ascending. */
+  /** Indices of the members with a reward, ascending. */
   readonly rewarded: readonly number[]
 }
 
-/** A member that is trained on. */
+/** A member of a group that is trained on. */
 export interface KeptMember {
   readonly member: number
   readonly reward: number
   readonly advantage: number
-  /** p_err + p_format, as far as the recipe uses them: the larger, the less likely a positive is kept. */
+  /** p_err + p_format, as far as the recipe uses them; the larger it is, the less likely a positive is kept. */
   readonly penalty: number
 }
 
-/** A member that is left out. */
+/** A member of a group that is not trained on. */
 export interface DroppedMember {
   readonly member: number
   readonly reward: number
@@ -255,16 +268,18 @@ export interface GroupSelected {
   readonly step: number
   /** Variant of the selection: `paper`, `release` or `none`. */
   readonly selection: string
-  /** Name of the random generator, and the seed that it was given. */
+  /** Name of the random generator, and its seed. */
   readonly generator: string
   readonly seed: number
-  /** Every rewarded member was kept: exactly G have a reward, or both sides would fall below their floor. */
+  /**
+   * True: every rewarded member was kept, because exactly G have a reward, or both sides would fall below their floor.
+   */
   readonly whole: boolean
   readonly kept: readonly KeptMember[]
   readonly dropped: readonly DroppedMember[]
 }
 
-/** A group gives nothing to train on. */
+/** A group was rejected: it gives nothing to train on. */
 export interface GroupRejected {
   readonly type: 'group.rejected'
   readonly at: number
@@ -272,7 +287,7 @@ export interface GroupRejected {
   readonly epoch: Epoch
   readonly step: number
   readonly reason: 'equal-rewards' | 'too-few-rewarded'
-  /** Members with a reward. */
+  /** Number of members with a reward. */
   readonly rewarded: number
   readonly meanReward: number
 }

@@ -19,14 +19,14 @@ export const upcasts: UpcastTable = {}
 
 /**
  * Converts `value` from `version` to `current`.
- * @throws MessageError codec.newer_version for a version above `current`; codec.bad_shape where an upcast is missing, or
+ * @throws MessageError codec.newer_version for a version above `current`; codec.bad_shape when an upcast is missing, or
  * fails on the value
  */
 export function upcast(type: string, version: number, value: Value, current: number, table = upcasts): Value {
   if (version > current) {
     throw new MessageError(
       'codec.newer_version',
-      `${type} was written under schema version ${version}, and this code reads up to ${current}: use a newer Troupe`,
+      `${type} was written under schema version ${version}, but this code reads only up to ${current}: use a newer Troupe`,
     )
   }
   let converted = value

@@ -106,8 +106,8 @@ test('KV of older weights is kept where the recipe says so, and a pause in place
 })
 
 test('a recipe whose servers are not named, or that names some for a local engine, is refused', () => {
-  expect(() => resolved('engine.kind=vllm')).toThrow(/names no vllm server/)
-  expect(() => resolved('engine.urls=["http://a"]')).toThrow(/local engines have none/)
+  expect(() => resolved('engine.kind=vllm')).toThrow(/expected at least one vllm server/)
+  expect(() => resolved('engine.urls=["http://a"]')).toThrow(/local engines have no URLs/)
   expect(() => resolved('engine.kind=vllm', 'engine.urls=["ftp://a"]')).toThrow(/'ftp:\/\/a' is not an http/)
   const long = ['limits.contextTokens=200000', 'model.config.max_position_embeddings=200000']
   const far = ['engine.kind=vllm', 'engine.urls=["http://a"]', ...long]

@@ -279,12 +279,12 @@ test.each<[string, object, RegExp]>([
   [
     'a stage that never ends before another',
     { stages: [{ name: 'a' }, { name: 'b' }] },
-    /stages\.0\.until: 'a' never ends, and 'b' never begins/,
+    /stages\.0\.until: the stage 'a' never ends, so 'b' never begins/,
   ],
   [
     'two stages of a name',
     { stages: [{ name: 'a', until: { steps: 1 } }, { name: 'a' }] },
-    /stages\.1\.name: 'a' is the name/,
+    /stages\.1\.name: 'a' is already the name/,
   ],
   [
     'a longer context than the run has',
@@ -300,7 +300,7 @@ test.each<[string, object, RegExp]>([
   [
     'a metric that is none',
     { stages: [{ name: 'a', until: { metric: 'entrpy', below: 1 } }, { name: 'b' }] },
-    /no metric 'entrpy', did you mean 'entropy'/,
+    /unknown metric 'entrpy', did you mean 'entropy'/,
   ],
   ['a measurement that keeps all', { stages: [{ name: 'a', problems: { maxSolved: 8 } }] }, /keeps every problem/],
   ['an alarm of no metric', { alarms: [{ name: 'mine' }] }, /alarms\.0\.metric: needed/],

@@ -85,7 +85,7 @@ test.each([
   [['train.dualClip=0.5'], /train\.dualClip.*above 1/],
   [['train.loss=cispo', 'train.dualClip=3'], /train\.dualClip/],
   [['train.clipLow=1'], /train\.clipLow/],
-  [['train.ranks=64', 'rollout.groupsPerStep=1'], /train\.ranks.*64 ranks for the 16 sequences/],
+  [['train.ranks=64', 'rollout.groupsPerStep=1'], /train\.ranks.*64 ranks are more than the 16 sequences/],
   [['train.overlong={bufferTokens: 9000}'], /train\.overlong\.bufferTokens.*8192/],
   [['train.lora={targets: []}'], /train\.lora\.targets/],
   [['train.lora={rank: 0}'], /train\.lora\.rank/],

@@ -120,14 +120,14 @@ test.each<[string, string, RegExp]>([
   [
     'a prompt above the context',
     'extends: quickstart\nlimits: {promptTokens: 320}',
-    /limits\.promptTokens: a prompt of 320 leaves nothing/,
+    /limits\.promptTokens: a prompt of 320 tokens leaves no room/,
   ],
   ['a context above the model', 'extends: quickstart\nlimits: {contextTokens: 4096}', /longer than the model's 320/],
   ['a base that is not there', 'extends: quikstart', /did you mean 'quickstart'/],
   [
     'a field said twice',
     'extends: quickstart\nselection: {keep: 4}\ndown_sample_to_n: 5',
-    /means selection\.keep, which is said as well/,
+    /sets selection\.keep, which the same data sets/,
   ],
   ['no map', '- a\n- b', /expected a map of sections, found a list/],
   ['no YAML', 'a: [1, 2\nb: {', /:.*line \d+/],
