@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /**
- * `npm test`: every suite, one after the other: lint, unit, sandbox, pytest, kafka, slice, environments, vllm.
+ * `npm test`: every suite: lint, unit, sandbox, pytest, kafka, slice, environments, vllm. One runs after the other, but for
+ * what fills the time that Kafka's tests spend waiting: pytest, and the downloads of the last two suites.
  * Usage: node tests/run.js [SUITE …]
  *
  * in   test files by suite (runner/files.js), the runners' reports     out  a table, and last the line "N passed, N failed, N skipped"
@@ -24,46 +25,66 @@ const { suiteFolders, testFilesOf } = require('./runner/files')
 
 const jestSuite = (suite, workers) => jest(suite, testFilesOf(root, suite), workers)
 
-/** `commands` run one after the other, unless the suite says `together`. */
+/** `setup` and `commands` run one after the other; the commands of a suite that says `together`, at once. */
 const suites = {
   lint: { limitMinutes: 5, together: true, commands: () => [biome(), types()] },
   unit: { limitMinutes: 15, commands: () => [jestSuite('unit', '--maxWorkers=2')] },
   sandbox: { limitMinutes: 5, commands: () => [jestSuite('sandbox', '--maxWorkers=2')] },
   pytest: { limitMinutes: 15, commands: () => [pytest('pytest', ['policy'])] },
   // Real brokers: one cluster after the other, or they would take each other's time for a fault.
-  kafka: { limitMinutes: 12, commands: () => [jestSuite('kafka', '--runInBand')] },
+  kafka: { limitMinutes: 15, beside: ['pytest'], commands: () => [jestSuite('kafka', '--runInBand')] },
   // Real engines and trainers: one file after the other, or two would measure and starve each other.
   slice: { limitMinutes: 25, commands: () => [jestSuite('slice', '--runInBand')] },
   // The packages of environments are fetched here too (0.9 GB).
   environments: {
     limitMinutes: 10,
-    commands: () => [
-      check('set-up of environments', process.execPath, ['cli/setup.js', '--environments']),
-      jestSuite('environments', '--runInBand'),
-    ],
+    setup: () => [check('set-up of environments', process.execPath, ['cli/setup.js', '--environments'])],
+    commands: () => [jestSuite('environments', '--runInBand')],
   },
   // A real vLLM server. Its 6 GB are fetched here, not by set-up: whoever leaves this suite out need not have them.
   vllm: {
     limitMinutes: 15,
-    commands: () => [
+    setup: () => [
       check('set-up of vLLM', process.execPath, ['cli/setup.js', '--vllm']),
       check('set-up of SmolLM2', process.execPath, ['cli/bin.js', 'setup', 'smollm2']),
-      jestSuite('vllm', '--runInBand'),
     ],
+    commands: () => [jestSuite('vllm', '--runInBand')],
   },
 }
 
-async function runSuite(name, suite) {
+async function runSuite(name, options = {}) {
+  const { limitMinutes, together, setup = () => [], commands } = suites[name]
   const began = performance.now()
   const run = command => {
     process.stderr.write(`\n== ${name}: ${command.title}\n`)
-    return runAndCount(command, suite.limitMinutes * 60_000 - (performance.now() - began))
+    return runAndCount(command, limitMinutes * 60_000 - (performance.now() - began), options)
   }
   const results = []
-  if (suite.together) results.push(...(await Promise.all(suite.commands().map(run))))
-  else for (const command of suite.commands()) results.push(await run(command))
+  for (const command of setup()) results.push(await run(command))
+  if (together) results.push(...(await Promise.all(commands().map(run))))
+  else for (const command of commands()) results.push(await run(command))
   const notes = results.flatMap(result => result.notes)
   return { ...total(results), name, notes, seconds: (performance.now() - began) / 1000 }
+}
+
+/** Runs the set-ups of suites that come later. Failures are not counted here: each suite's own set-up then repeats it. */
+async function setUpAhead(names) {
+  for (const name of names) {
+    const { limitMinutes, setup = () => [] } = suites[name]
+    for (const command of setup()) await runAndCount(command, limitMinutes * 60_000, { inBackground: true })
+  }
+}
+
+/** Runs a suite, and what may run beside it: suites that were asked for too, and the set-ups of `later` ones. */
+async function runWithCompanions(name, companions, later) {
+  const beside = async () => {
+    const results = []
+    for (const companion of companions) results.push(await runSuite(companion, { inBackground: true }))
+    await setUpAhead(later)
+    return results
+  }
+  const [result, others] = await Promise.all([runSuite(name), beside()])
+  return [...others, result]
 }
 
 async function main(names) {
@@ -76,8 +97,15 @@ async function main(names) {
     return 2
   }
   cleanUpAtExit()
+  const asked = names.length > 0 ? names : present
+  const companionsOf = name => (suites[name].beside ?? []).filter(other => asked.includes(other))
+  const companions = new Set(asked.flatMap(companionsOf))
   const results = []
-  for (const name of names.length > 0 ? names : present) results.push(await runSuite(name, suites[name]))
+  const began = performance.now()
+  for (const name of asked.filter(one => !companions.has(one))) {
+    const later = suites[name].beside === undefined ? [] : asked.slice(asked.indexOf(name) + 1)
+    results.push(...(await runWithCompanions(name, companionsOf(name), later)))
+  }
   const all = total(results)
   const row = cells => cells.map((cell, i) => (i === 0 ? String(cell).padEnd(13) : String(cell).padStart(9))).join('')
   console.log(`\n${row(['suite', 'seconds', 'share', 'passed', 'failed', 'skipped'])}`)
@@ -85,6 +113,7 @@ async function main(names) {
     const share = `${Math.round((100 * seconds) / all.seconds)} %`
     console.log(row([name, seconds.toFixed(1), share, passed, failed, skipped]))
   }
+  console.log(`${Math.round((performance.now() - began) / 1000)} s in all`)
   for (const note of results.flatMap(result => result.notes)) console.log(note)
   console.log(closingLine(all))
   return all.failed === 0 ? 0 : 1

@@ -1,6 +1,6 @@
 /** The counts behind `npm test`'s closing line: nothing that went wrong may be missing from them. */
 import { spawnSync } from 'node:child_process'
-import { chmodSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
@@ -85,6 +85,18 @@ test('a runner that is not there, and one that finds no test, are failures', () 
 test('a suite without a test file is a failure, and its runner, which would then run every test, is not started', () => {
   rmSync(join(home, 'tests/some.test.ts'))
   expect(run('unit')).toMatchObject({ code: 1, closing: '0 passed, 1 failed, 0 skipped' })
+})
+
+test('beside Kafka run pytest and the set-ups of later suites; each suite counts its own set-up once', () => {
+  for (const folder of ['tests/kafka', 'tests/vllm', 'cli']) mkdirSync(join(home, folder))
+  for (const file of ['tests/kafka/a.test.ts', 'tests/vllm/b.test.ts']) writeFileSync(join(home, file), '')
+  const tells = "require('node:fs').appendFileSync(__dirname + '/calls', process.argv.slice(2).join(' ') + '\\n')"
+  for (const file of ['cli/setup.js', 'cli/bin.js']) writeFileSync(join(home, file), tells)
+  const { code, closing, out } = run('pytest', 'kafka', 'vllm')
+  expect({ code, closing }).toEqual({ code: 0, closing: '15 passed, 0 failed, 5 skipped' })
+  expect(out.match(/^(pytest|kafka|vllm) /gm)).toEqual(['pytest ', 'kafka ', 'vllm '])
+  const once = ['--vllm', 'setup smollm2']
+  expect(readFileSync(join(home, 'cli/calls'), 'utf8').trim().split('\n')).toEqual([...once, ...once])
 })
 
 test('an unknown suite is wrong usage', () => {
