@@ -11,23 +11,23 @@ export const DEFAULT_TIMEOUT_MS = 4000
 export const DEFAULT_MEMORY_MB = 512
 export const DEFAULT_MAX_OUTPUT_BYTES = 65_536
 export const MAX_CODE_BYTES = 8 * 1024 * 1024
-/** Largest file that a call may write. */
+/** Upper bound on the size of a file that a call may write, in bytes. */
 export const MAX_FILE_BYTES = 64 * 1024 * 1024
-/** Upper bound on the bytes that a zygote's call writes to a stream. Only the captured part is kept in memory. */
+/** Upper bound on the bytes that a call in a zygote writes to a stream. Only the captured part is kept in memory. */
 export const MAX_STREAM_BYTES = 2 ** 40
-/** Descriptors of a call at level `none`. */
+/** Upper bound on the open descriptors of a call at level `none`. */
 export const MAX_OPEN_FILES = 128
 
 const MAX_STDIN_BYTES = 64 * 1024 * 1024
-/** Bounds of the limits in a request. */
+/** Least and greatest value of each limit in a request. */
 export const CALL_BOUNDS = {
   timeoutMs: [1, 3_600_000],
-  memoryMb: [32, 1_048_576], // under 32 MiB the interpreter itself does not fit
+  memoryMb: [32, 1_048_576], // in less than 32 MiB the interpreter itself does not fit
   maxProcesses: [0, 4096],
   maxOutputBytes: [0, 64 * 1024 * 1024],
 } as const satisfies Readonly<Record<string, Bounds>>
 
-/** A checked request. Plain data, since it is sent to a worker thread. */
+/** A checked request. It holds only plain data, since it is sent to a worker thread. */
 export interface Call {
   readonly mode: 'script' | 'cell'
   readonly code: Uint8Array
@@ -38,7 +38,10 @@ export interface Call {
   readonly maxOutputBytes: number
 }
 
-/** @param maxProcesses for a request that names none */
+/**
+ * Checks a request. Returns the call with every limit filled in, or the fault in words.
+ * @param maxProcesses limit on processes for a request that names none
+ */
 export function callOf(request: RunRequest, maxProcesses: number): Call | string {
   for (const [name, bounds] of Object.entries(CALL_BOUNDS)) {
     const fault = boundsFault(name, request[name as keyof typeof CALL_BOUNDS], bounds)
@@ -61,7 +64,10 @@ export function callOf(request: RunRequest, maxProcesses: number): Call | string
   }
 }
 
-/** The text's UTF-8, or its fault. Half of a surrogate pair has no UTF-8: the code would get another character. */
+/**
+ * Encodes a text as UTF-8. Returns the fault in words for half of a surrogate pair: UTF-8 cannot encode it, so the code
+ * would get another character.
+ */
 function textOf(name: string, text: unknown, most: number): Uint8Array | string {
   if (typeof text !== 'string') return `${name} must be a string, not ${typeof text}`
   const wrong = notUnicode(text)

@@ -1,4 +1,4 @@
-/** True where only this machine can reach a server that listens on `host`. */
+/** Returns true if only this machine can reach a server that listens on `host`. */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host)
 }

@@ -1,9 +1,10 @@
 /**
- * Opens a sandbox at the highest level that this machine reaches. A level is found by trying: a zygote started at the
- * level runs a program that tries to escape.
+ * Opens a sandbox at the highest level that this machine reaches. A level is tried: a zygote started at the level runs
+ * a program that tries to escape.
  *
  * in   options      out  a Sandbox that has answered a call; or SandboxError with the reason for each level not reached
- * Invariant: the sandbox claims only a level that was tried in this process on this machine; `requireLevel` fails closed.
+ * Invariant: the sandbox claims only a level that was tried in this process on this machine; `requireLevel` fails
+ * closed.
  */
 import { rmSync } from 'node:fs'
 import { mkdtemp } from 'node:fs/promises'
@@ -27,19 +28,22 @@ const LEVELS: readonly SandboxLevel[] = ['full', 'degraded', 'none']
 const CHECK_MS = 30_000
 const LANES_A_ZYGOTE = 60
 const SESSION_MEMORY_MB = 1024
-/** Limits of a child: descriptors, and threads where it may start no processes. */
+/** Limits of a child: open descriptors, and threads if it may start no processes. */
 const OPEN_FILES = 64
 const THREADS = 64
 const TMP_MB = 16
-/** Larger, since a compiler needs room. */
+/** Size of /tmp in MiB for calls that may start processes: larger, since a compiler needs room. */
 const TMP_MB_PROCESSES = 64
-/** Children that compute at once on one core: fresh ones, and ones that have used more than 50 ms of CPU time. */
+/**
+ * Upper bounds on the children that compute at once on one core: fresh ones (RUNNABLE), and those that have used more
+ * than 50 ms of CPU time (LONG).
+ */
 const RUNNABLE = 2
 const LONG = 3
-/** Where this process is root, code runs as users from this id on, one for each zygote. */
+/** First of the user ids that code runs as if this process is root, one for each zygote. */
 const FIRST_UID = 210_000
 
-/** Attempts to escape; each must fail at the level. */
+/** Programs that try to escape from a sandbox; at this level each attempt must fail. */
 const CHECK: Readonly<Record<'full' | 'degraded', string>> = {
   full: `
 import os, socket
@@ -63,11 +67,12 @@ print('contained')
 export interface LevelReport {
   readonly level: SandboxLevel
   readonly reached: boolean
-  /** Why the level was not reached. */
+  /** Reason for which the level was not reached. */
   readonly reason?: string
 }
 
 /**
+ * Opens a sandbox at the highest level that this machine reaches.
  * @throws SandboxError sandbox.level_unmet, sandbox.no_python, sandbox.start_failed, sandbox.unsupported_platform,
  * sandbox.bad_option
  */
@@ -99,7 +104,7 @@ export async function openSandbox(options: SandboxOptions = {}): Promise<Sandbox
   })
 }
 
-/** Tries every level, for `troupe doctor`. */
+/** Tries every level and reports the outcomes, for `troupe doctor`. */
 export async function probeLevels(options: SandboxOptions = {}): Promise<readonly LevelReport[]> {
   checkBounds('sandbox.bad_option', options, OPTION_BOUNDS)
   const reports: LevelReport[] = []
@@ -140,7 +145,7 @@ async function openZygotes(
   const zygotes = Array.from({ length: count }, (_, n) =>
     zygoteSetup(options.bare ? 'bare' : level, options, interpreter, base, shim, firstCore + n),
   )
-  firstCore += count // so that several small sandboxes do not share the first core
+  firstCore += count // the next sandbox starts on other cores, so that several small ones do not share the first
   const pool = new ZygotePool({
     level: options.bare ? 'none' : level,
     lanes: options.lanes ?? LANES_A_ZYGOTE * count,
@@ -168,7 +173,7 @@ async function openZygotes(
   throw new SandboxError('sandbox.level_unmet', { retriable: false, message: said.trim() })
 }
 
-/** The reason why there are no sessions; undefined where there are. */
+/** Returns the reason for which the sandbox has no sessions; undefined if it has them. */
 function whyNoSessions(level: SandboxLevel, shim: string | null): string | undefined {
   if (level !== 'full') return `sessions need level 'full', this sandbox is at '${level}'`
   if (shim !== null) return undefined
@@ -192,7 +197,7 @@ function zygoteSetup(
       LANG: 'C.UTF-8',
       HOME: '/tmp',
       TMPDIR: '/tmp',
-      // Sets print in the same order in every zygote.
+      // A fixed hash seed makes sets print in the same order in every zygote.
       PYTHONHASHSEED: '0',
       PYTHONDONTWRITEBYTECODE: '1',
       // A library that starts a thread for each core would run into the limits and slow other calls.

@@ -1,4 +1,6 @@
-/** Answers of both pools to a call that they do not run to its end: a rejected result, or a SandboxError. */
+/**
+ * Answers to a call that a pool does not run to its end, the same in both pools: a rejected result, or a SandboxError.
+ */
 import { SandboxError } from './errors'
 import type { RunResult } from './sandbox'
 

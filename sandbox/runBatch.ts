@@ -2,7 +2,7 @@
  * Runs many requests in a sandbox without filling its queue.
  *
  * in   requests, in any number      out  their results, in the requests' order
- * Invariant: the sandbox has at most `concurrency` of them at once; the first error stops the others.
+ * Invariant: the sandbox has at most `concurrency` of the requests at once; the first error stops the others.
  */
 
 import { checkBounds } from './integerBounds'
@@ -10,11 +10,14 @@ import type { RunRequest, RunResult, Sandbox } from './sandbox'
 
 export interface BatchOptions {
   readonly signal?: AbortSignal
-  /** Requests that the sandbox has at once. Default: twice its lanes, so that no lane waits for this loop. */
+  /**
+   * Number of requests that the sandbox has at once. Default: twice its lanes, so that no worker slot waits for this
+   * loop.
+   */
   readonly concurrency?: number
 }
 
-/** @throws SandboxError sandbox.bad_option, and as Sandbox.run does */
+/** Runs all requests. @throws SandboxError sandbox.bad_option, and as Sandbox.run does */
 export async function runBatch(
   sandbox: Sandbox,
   requests: readonly RunRequest[],
@@ -38,7 +41,7 @@ export async function runBatch(
       throw error
     }),
   )
-  await Promise.allSettled(running) // no request of the batch still runs when its error is thrown
+  await Promise.allSettled(running) // waits for the other requests: none still runs when the error is thrown
   if (failed.signal.aborted) throw failed.signal.reason
   return results
 }

@@ -5,51 +5,63 @@
  * Invariant: every call is answered, and every process that a call started is dead when the call is answered.
  */
 export interface RunRequest {
-  /** Name of the call; its result carries the same. */
+  /** Id of the call, copied to its result. */
   readonly id: string
   readonly code: string
-  /** cell: as in a notebook, the last expression is echoed and an error is one line. Default: script; in a session: cell. */
+  /**
+   * Mode of the code. cell: as in a notebook, the last expression is echoed and an error is one line. Default: script;
+   * in a session: cell.
+   */
   readonly mode?: 'script' | 'cell'
   readonly stdin?: string
-  /** Deadline, wall clock. Default 4000. */
+  /** Deadline of the call in ms of wall-clock time. Default 4000. */
   readonly timeoutMs?: number
   /** Limit on address space, MiB. Default 512. For a session's cell it includes the memory of the cells before it. */
   readonly memoryMb?: number
-  /** Processes that the code may start, at levels `none` and `full`. Default 0; at level `none` 64. */
+  /** Number of processes that the code may start, at levels `none` and `full`. Default 0; at level `none` 64. */
   readonly maxProcesses?: number
-  /** Bytes captured of each stream. Default 65536. */
+  /** Upper bound on the bytes captured of each stream. Default 65536. */
   readonly maxOutputBytes?: number
-  /** Place in a session: cell k forks from the state that cell k-1 left, as often as it is asked for. See `noSessions`. */
+  /**
+   * Position in a session: cell k forks from the state that cell k-1 left, as often as it is asked for. See
+   * `noSessions`.
+   */
   readonly session?: SessionPlace
 }
 
-/** A cell of a session. */
+/** Position of a cell in a session. */
 export interface SessionPlace {
   /** Name of the session. */
   readonly id: string
   /** 0-based number of the cell. */
   readonly cell: number
-  /** Cells 0 to k-1. A sandbox that does not know the session runs them first, each under this request's limits. */
+  /**
+   * Inputs of cells 0 to k-1. A sandbox that does not know the session runs them first, each under this request's
+   * limits.
+   */
   readonly history?: readonly SessionCell[]
 }
 
-/** Input of a cell. Running it again makes the same state, unless the code depends on the time. */
+/** Input of a cell. To run it again makes the same state, unless the code depends on the time. */
 export interface SessionCell {
   readonly code: string
   readonly stdin?: string
 }
 
-/** ok: exit 0. error: another exit code. timeout: deadline passed. killed: by a signal or a limit. rejected: not run. */
+/**
+ * Status of a call. ok: exit 0. error: another exit code. timeout: deadline passed. killed: by a signal or a limit.
+ * rejected: not run.
+ */
 export type RunStatus = 'ok' | 'error' | 'timeout' | 'killed' | 'rejected'
 
-/** The end of code that was run. */
+/** Ending of code that was run. */
 export interface RunEnding {
   readonly status: Exclude<RunStatus, 'rejected'>
-  /** null where a signal ended the code. */
+  /** Exit code of the code; null if a signal ended it. */
   readonly exitCode: number | null
-  /** Name of that signal, else null. */
+  /** Name of the signal that ended the code, else null. */
   readonly signal: string | null
-  /** The first bytes of the stream, at most `maxOutputBytes`. */
+  /** First bytes of the stream, at most `maxOutputBytes`. */
   readonly stdout: Uint8Array
   readonly stderr: Uint8Array
   /** Number of bytes that the code wrote to the stream, including those beyond `maxOutputBytes`. */
@@ -60,34 +72,43 @@ export interface RunEnding {
   readonly maxRssBytes: number
 }
 
-/** Answer to a call. */
+/** Result of a call. */
 export interface RunResult extends Omit<RunEnding, 'status'> {
   readonly id: string
   readonly status: RunStatus
-  /** Why a call was rejected or killed without a fault of its code; or which cells of its history left no state. */
+  /**
+   * Reason for which a call was rejected, or killed without a fault of its code; or the cells of its history that left
+   * no state.
+   */
   readonly reason?: string
-  /** Time in the queue before the code began. */
+  /** Milliseconds that the call waited before the code began. */
   readonly queuedMs?: number
 }
 
-/** full: namespaces, seccomp, empty network. degraded: Landlock, seccomp, rlimits. none: rlimits only. */
+/**
+ * Level of isolation. full: namespaces, seccomp, empty network. degraded: Landlock, seccomp, rlimits. none: rlimits
+ * only.
+ */
 export type SandboxLevel = 'full' | 'degraded' | 'none'
 
 export interface Sandbox {
   readonly level: SandboxLevel
   /** Number of calls that run at once. */
   readonly lanes: number
-  /** The reason why this sandbox has no sessions; undefined where it has. */
+  /** Reason for which this sandbox has no sessions; undefined if it has them. */
   readonly noSessions?: string
   /**
-   * Resolves however the code ends.
-   * @throws SandboxError where the sandbox is broken, full or closed, or the signal aborts the call
+   * Runs a call. Resolves with its result, however the code ends.
+   * @throws SandboxError if the sandbox is broken, full or closed, or if the signal aborts the call
    */
   run(request: RunRequest, signal?: AbortSignal): Promise<RunResult>
-  /** Makes `to` a copy of session `from` after its cell `cell`; the next cell is `cell + 1`. False: `from` has no such cell. */
+  /**
+   * Copies session `from` up to its cell `cell` to a session `to`, whose next cell is `cell + 1`. Returns false if
+   * `from` has no such cell.
+   */
   forkSession?(from: string, cell: number, to: string): boolean
-  /** Forgets a session and frees its states. */
+  /** Ends a session: forgets its cells and frees their states. */
   endSession?(id: string): void
-  /** Ends all calls and processes. */
+  /** Closes the sandbox: ends all calls and processes. */
   close(): Promise<void>
 }

@@ -1,13 +1,14 @@
 /**
- * Provides the JavaScript file that a worker thread loads. A package has it compiled. A checkout has TypeScript, and a
- * thread would need half a second each to load the compiler; so the parent, which has it loaded, transpiles the file once.
+ * Provides the JavaScript file that a worker thread loads. An installed package contains it compiled. A checkout has
+ * only TypeScript, and each thread would need half a second to load the compiler; so the parent, which has the compiler
+ * loaded, transpiles the file once.
  *
  * in   a private directory, the worker's name      out  path of a JavaScript file
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
-/** Workers, each with the files that it imports at run time. */
+/** Workers by name, each with the files that it imports at run time. */
 const SOURCES = {
   'freshProcess/worker': ['freshProcess/worker', 'freshProcess/killProcesses', 'waitStatus'],
   'zygote/worker': ['zygote/worker'],

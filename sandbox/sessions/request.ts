@@ -1,14 +1,14 @@
 /**
  * Checks a request for a session's cell, before it waits for the cells before it.
  *
- * in   a RunRequest with its place in a session      out  the call, its history; or the fault in words
+ * in   a RunRequest with its position in a session      out  the call, its history; or the fault in words
  */
 import { type Call, callOf } from '../limits'
 import type { RunRequest, SessionCell, SessionPlace } from '../sandbox'
 
 type Limits = Pick<RunRequest, 'timeoutMs' | 'memoryMb'>
 
-/** Input of a cell, which is enough to run it again. */
+/** Input of a cell: all that is needed to run the cell again. */
 export type CellInput = Pick<RunRequest, 'code' | 'stdin' | 'mode' | 'maxOutputBytes'> & Limits
 
 export interface CheckedCell {
@@ -38,7 +38,7 @@ export function checkCell(
   return typeof history === 'string' ? history : { call, input: inputOf(code, stdin, mode, limits), id, cell, history }
 }
 
-/** Cells of a history have no limits of their own: they get those of the request. */
+/** Cells of a history have no limits of their own: the limits of the request apply. */
 function historyOf(history: readonly SessionCell[], limits: Limits): readonly CellInput[] | string {
   if (!Array.isArray(history)) return `session.history must be a list of {code, stdin?}, not ${typeof history}`
   const cells: CellInput[] = []
@@ -52,7 +52,7 @@ function historyOf(history: readonly SessionCell[], limits: Limits): readonly Ce
   return cells
 }
 
-/** No output is captured: nobody reads what a cell prints when it is run again. */
+/** When a cell is run again, no output is captured, since nobody reads it. */
 function inputOf(code: string, stdin: string | undefined, mode: 'script' | 'cell', limits: Limits): CellInput {
   return { code, mode, maxOutputBytes: 0, ...limits, ...(stdin === undefined ? {} : { stdin }) }
 }

@@ -1,5 +1,5 @@
 /**
- * A session as an object that numbers its cells.
+ * Numbers the cells of a session, so that callers pass only code.
  *
  * in   code, cell by cell      out  results; copies of the session
  * Invariant: a cell follows the last one that ran. A cell that was refused, rejected or aborted uses up no number.
@@ -11,7 +11,7 @@ import type { RunRequest, RunResult, Sandbox } from '../sandbox'
 export interface Session {
   readonly id: string
   /**
-   * Runs the next cell, which sees the names that earlier cells made. It waits until those have ended.
+   * Runs the next cell, which sees the names that earlier cells made. It waits until the earlier cells have ended.
    * @throws SandboxError as `Sandbox.run`: sandbox.aborted, …
    */
   run(
@@ -21,13 +21,13 @@ export interface Session {
   ): Promise<RunResult>
   /**
    * Copies the session with the cells that have ended.
-   * @throws SandboxError sandbox.session_unknown where the session was closed or evicted
+   * @throws SandboxError sandbox.session_unknown if the session was closed or evicted
    */
   fork(): Session
   close(): void
 }
 
-/** @throws SandboxError sandbox.level_unmet where the sandbox has no sessions */
+/** Opens a session in a sandbox. @throws SandboxError sandbox.level_unmet if the sandbox has no sessions */
 export function openSession(sandbox: Sandbox): Session {
   if (sandbox.noSessions !== undefined) {
     throw new SandboxError('sandbox.level_unmet', { retriable: false, message: sandbox.noSessions })

@@ -2,11 +2,11 @@
  * Sessions: notebooks whose cells stay as paused processes. A cell forks from the process of the cell before it, so its
  * cost does not grow with the number of cells.
  *
- * in   cell k of a session, with its history where this sandbox may not know it      out  the cell's result
- * Invariant: cell k sees what cells 0 to k-1 made and nothing else, whatever was evicted, lost or run twice meanwhile. If
- * that state cannot be restored, the cell does not run. Files belong to a namespace, whose later cells may have changed
- * them: then the session is rebuilt by running its cells again. A killed cell leaves no state; the next cell forks from
- * the state before it.
+ * in   cell k of a session, with its history if this sandbox may not know it      out  the cell's result
+ * Invariant: cell k sees what cells 0 to k-1 made and nothing else, whatever was evicted, lost or run twice meanwhile.
+ * If that state cannot be restored, the cell does not run. Files belong to a namespace, whose later cells may have
+ * changed them: then the session is rebuilt by running its cells again. A killed cell leaves no state; the next cell
+ * forks from the state before it.
  */
 import { createHash } from 'node:crypto'
 import { type Call, callOf } from '../limits'
@@ -16,9 +16,9 @@ import { type Outcome, orphan } from './outcome'
 import { type CellInput, type CheckedCell, checkCell } from './request'
 import { canFork, SessionStates, type State } from './states'
 
-/** The pool as sessions need it; `Link` is the connection to a zygote. */
+/** Interface of the pool that sessions use; `Link` is the connection to a zygote. */
 export interface SessionPort<Link> {
-  /** Upper bound on the memory of paused cells. */
+  /** Upper bound on the memory of all paused cells, in bytes. */
   readonly memoryBytes: number
   readonly noSessions: string | undefined
   readonly lanes: number
@@ -36,31 +36,31 @@ interface Cell<Link> {
   readonly input: CellInput
   readonly seed: bigint
   state: State<Link> | undefined
-  /** Undefined for a cell that is known from a history and has not run here. */
+  /** Status with which the cell ended; undefined for a cell that is known from a history and has not run here. */
   ended: RunStatus | undefined
-  /** It left no state: `state` is that of the cell before it. */
+  /** true: the cell left no state, and `state` is that of the cell before it. */
   void: boolean
 }
 
 interface Session<Link> {
   readonly cells: Cell<Link>[]
-  /** Settles when no cell of the session runs: one runs at a time. */
+  /** Promise that settles when no cell of the session runs: one runs at a time. */
   turn: Promise<unknown>
-  /** Cells that run or wait. */
+  /** Number of the session's cells that run or wait. */
   open: number
 }
 
-/** States that a session keeps: its last one, and the one before it in case the last cell is run again. */
+/** Number of states that a session keeps: its last one, and the one before it in case the last cell is run again. */
 const KEPT = 2
-/** Paused cells of all sessions. */
+/** Upper bound on the paused cells of all sessions. */
 const STATES = 400
-/** Sessions that are remembered. */
+/** Upper bound on the sessions that are remembered. */
 const SESSIONS = 20_000
-/** Times that a cell is tried when zygotes die. */
+/** Number of times that a cell is tried when zygotes die. */
 const ATTEMPTS = 3
 
 export class Sessions<Link> {
-  /** Least recently used first. */
+  /** Sessions by id, least recently used first. */
   readonly #sessions = new Map<string, Session<Link>>()
   readonly #states: SessionStates<Link>
   #open = 0
@@ -69,12 +69,12 @@ export class Sessions<Link> {
     this.#states = new SessionStates((link, key) => port.drop(link, key))
   }
 
-  /** Memory of all paused cells. */
+  /** Memory of all paused cells, in bytes. */
   get bytes(): number {
     return this.#states.bytes
   }
 
-  /** A cell may be requested before the cells before it have ended: it waits for them. */
+  /** Runs a cell. It may be requested before the cells before it have ended: it waits for them. */
   run(request: RunRequest, place: SessionPlace, signal: AbortSignal | undefined): Promise<RunResult> {
     const checked = checkCell(request, place, this.port.noSessions)
     if (typeof checked === 'string') return Promise.resolve(rejected(request.id, checked))
@@ -90,7 +90,7 @@ export class Sessions<Link> {
         this.#open--
         session.open--
         if (this.#sessions.get(id) !== session)
-          this.#releaseStates(session) // the session was ended meanwhile
+          this.#releaseStates(session) // the session was ended while this cell ran
         else if (session.open === 0 && session.cells.length === 0) this.#sessions.delete(id)
       })
     session.turn = turn.catch(() => undefined)
@@ -115,7 +115,7 @@ export class Sessions<Link> {
     this.#releaseStates(session)
   }
 
-  /** A zygote died, and every state in it. */
+  /** Forgets every state of a zygote that died. */
   zygoteLost(link: Link): void {
     this.#states.zygoteLost(link)
     for (const { cells } of this.#sessions.values()) {
@@ -144,7 +144,7 @@ export class Sessions<Link> {
       const why = `${missing}: give their code in session.history`
       return rejected(requestId, `session_unknown: ${why}`)
     }
-    for (const gone of cells.splice(cell)) this.#releaseState(gone) // run again: the cells that followed are void
+    for (const gone of cells.splice(cell)) this.#releaseState(gone) // this cell runs again: cells after it are void
     const next = newCell<Link>(id, cell, input)
     const notes: string[] = []
     for (let attempt = 1; ; attempt++) {
@@ -164,7 +164,10 @@ export class Sessions<Link> {
     }
   }
 
-  /** The state that cell `next` forks from; none for cell 0. Runs the cells whose state is missing. `lost`: why that failed. */
+  /**
+   * Returns the state that cell `next` forks from (undefined for cell 0), and first runs the cells whose state is
+   * missing. `lost` is the reason for which that failed.
+   */
   async #parentState(
     cells: readonly Cell<Link>[],
     next: number,
@@ -179,7 +182,7 @@ export class Sessions<Link> {
       this.#releaseState(cell)
       if (cell.void) this.#recordEnd(cell, cell.ended, parent, false)
       else {
-        const call = callOf({ id: 'rebuilt', ...cell.input }, 0) as Call // its request was checked
+        const call = callOf({ id: 'rebuilt', ...cell.input }, 0) as Call // no fault: the cell's request was checked
         const { result, orphan, kept } = await this.#run('rebuilt', cell, call, parent, signal)
         const { status, reason } = result
         if (orphan || reason !== undefined) return { lost: `cell ${n}: ${reason}` }
@@ -199,7 +202,7 @@ export class Sessions<Link> {
     return { state: cells[next - 1]?.state }
   }
 
-  /** Records the end of a cell. One that left no state shares that of the cell before it. */
+  /** Records the end of a cell. A cell that left no state shares the state of the cell before it. */
   #recordEnd(
     cell: Cell<Link>,
     status: RunStatus | undefined,
@@ -213,7 +216,7 @@ export class Sessions<Link> {
     parent.users++
   }
 
-  /** Runs a cell once its parent's namespace is free: copies of a session share it. */
+  /** Runs a cell once no other cell runs in its parent's namespace: copies of a session share it. */
   async #run(id: string, cell: Cell<Link>, call: Call, parent: State<Link> | undefined, signal?: AbortSignal) {
     if (!parent) return this.#runNow(id, cell, call, parent, signal)
     parent.users++ // keeps the parent from being evicted meanwhile
@@ -226,7 +229,7 @@ export class Sessions<Link> {
     parent.space.turn = turn.catch(() => undefined)
     let onAbort = () => {}
     const givenUp = new Promise<never>((_, reject) => {
-      // A running cell is answered when it has ended.
+      // Once a cell runs, its caller is answered only when it has ended.
       onAbort = () => isDue || reject(aborted(signal!))
       signal?.addEventListener('abort', onAbort, { once: true })
     })
@@ -246,7 +249,7 @@ export class Sessions<Link> {
     signal: AbortSignal | undefined,
   ): Promise<Outcome<Link>> {
     const space = parent?.space
-    if (parent && !canFork(parent)) return orphan(id) // changed by a cell that ran while this one waited
+    if (parent && !canFork(parent)) return orphan(id) // a cell that ran while this one waited changed the files
     const key = this.#states.nextKey()
     const place = { state: key, parent: parent?.key ?? 0, seed: cell.seed, link: space?.link }
     const outcome = await this.port.submit(id, call, place, signal).catch(thrown => {
@@ -268,7 +271,7 @@ export class Sessions<Link> {
     return outcome
   }
 
-  /** Frees states of the least recently used sessions. Their cells stay known, to be run again. */
+  /** Frees states of the least recently used sessions until the bounds hold. The cells stay known, to be run again. */
   #evict(busy: string): void {
     for (const [id, session] of this.#sessions) {
       if (this.#states.bytes <= this.port.memoryBytes && this.#states.size <= STATES) return
@@ -291,7 +294,10 @@ function newCell<Link>(id: string, cell: number, input: CellInput): Cell<Link> {
   return { input, seed: seedOf(id, cell), state: undefined, ended: undefined, void: false }
 }
 
-/** Seed of a cell's random numbers, so that a rebuilt cell draws the same. Never 0, which means the kernel's randomness. */
+/**
+ * Returns the seed of a cell's random numbers, so that a rebuilt cell draws the same numbers. It is never 0, which
+ * means the kernel's randomness.
+ */
 function seedOf(id: string, cell: number): bigint {
   return createHash('sha256').update(`${id}\0${cell}`).digest().readBigUInt64LE() | 1n
 }

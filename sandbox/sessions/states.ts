@@ -1,35 +1,39 @@
 /**
  * The states that cells of sessions fork from: paused processes in zygotes, counted by their users.
  *
- * in   states that cells left, users that come and go, zygotes that died      out  states; an order to end one without users
+ * in   states that cells left, users that come and go, zygotes that died      out  states; an order to end a state
+ * without users
  * Invariant: a state that is not `gone` has a user. When the last user releases it, its zygote ends the process. Its
  * memory stays counted as long as a state that was forked from it may hold it.
  */
 
-/** A namespace in a zygote. Its cells share one directory. */
+/** Namespace in a zygote. Its cells share one directory. */
 export interface Space<Link> {
   readonly link: Link
-  /** A cell left files here, or other things that forks share. */
+  /** true: a cell left files in the namespace, or other things that forks share. */
   files: boolean
-  /** Key of the state whose cell ran last here; 0 where it left none. */
+  /** Key of the state of the cell that ran last in the namespace; 0 if that cell left none. */
   tip: number
-  /** Settles when no cell runs here: one runs at a time. */
+  /** Promise that settles when no cell runs in the namespace: one runs at a time. */
   turn: Promise<unknown>
 }
 
 export interface State<Link> {
-  /** Name that the zygote knows it by. */
+  /** Key under which the zygote knows the state. */
   readonly key: number
   readonly space: Space<Link>
-  /** Memory counted for it: its own, and that of gone states which it alone may hold; at most `heldBytes`. */
+  /**
+   * Bytes counted for the state: its own memory, and that of gone states which only it may still hold; at most
+   * `heldBytes`.
+   */
   bytes: number
-  /** All memory that it holds beyond the zygote's. */
+  /** Bytes of memory that the state holds beyond the zygote's. */
   readonly heldBytes: number
   parent: State<Link> | undefined
   readonly forks: Set<State<Link>>
-  /** Cells of all sessions that use it. */
+  /** Number of cells, of all sessions, that use the state. */
   users: number
-  /** Its process has ended, or is being ended. */
+  /** true: the state's process has ended, or is being ended. */
   gone: boolean
 }
 
@@ -40,7 +44,7 @@ export class SessionStates<Link> {
 
   constructor(private readonly endProcess: (link: Link, key: number) => void) {}
 
-  /** Memory of all paused cells. */
+  /** Memory of all paused cells, in bytes. */
   get bytes(): number {
     return this.#bytes
   }
@@ -49,7 +53,7 @@ export class SessionStates<Link> {
     return this.#states.size
   }
 
-  /** Key of the next state; never 0, which means none. */
+  /** Returns the key for the next state; never 0, which means no state. */
   nextKey(): number {
     this.#keys = (this.#keys % 0xffffffff) + 1
     return this.#keys
@@ -88,7 +92,10 @@ export class SessionStates<Link> {
     this.#passOn(state)
   }
 
-  /** Passes the memory of a gone state to its only fork, or frees it. With two forks, which may share it, it stays counted. */
+  /**
+   * Passes the memory of a gone state to its only fork, or frees it. If the state has two forks, which may share the
+   * memory, it stays counted.
+   */
   #passOn(state: State<Link>): void {
     const { parent, forks, bytes } = state
     if (!state.gone || forks.size > 1) return
@@ -108,13 +115,16 @@ export class SessionStates<Link> {
     state.bytes = bytes
   }
 
-  /** A zygote died, and every state in it. */
+  /** Forgets every state of a zygote that died. */
   zygoteLost(link: Link): void {
     for (const state of this.#states) if (state.space.link === link) this.#forget(state)
   }
 }
 
-/** True where a fork of the state finds what its cell left: files of a namespace are those of the cell that ran last in it. */
+/**
+ * Returns true if a fork of the state finds what its cell left: files of a namespace are those of the cell that ran
+ * last in it.
+ */
 export function canFork<Link>(state: State<Link> | undefined): state is State<Link> {
   return state !== undefined && !state.gone && (!state.space.files || state.space.tip === state.key)
 }

@@ -2,13 +2,13 @@
  * The Python tool that models learn to call: code with standard input; the last expression is echoed as IPython does.
  *
  * in   {code, input} from a model      out  the sandbox's result, its streams as text
- * Invariant: line numbers are those of the model's code, and what it printed before an error is kept. Nothing of the result is
- * put into words here: status, exit code, signal and reason are the sandbox's.
+ * Invariant: line numbers are those of the model's code, and output before an error is kept. The tool adds no words to
+ * the result: status, exit code, signal and reason are the sandbox's.
  * Source: arXiv 2508.20722 §2.1 (the tool, its four outcomes); the form of errors is the released wrapper's.
  */
 import type { RunRequest, RunResult, Sandbox } from '../sandbox'
 
-/** The tool's description for a chat template: name, description, JSON schema of the arguments. */
+/** Description of the tool for a chat template: name, description, JSON schema of the arguments. */
 export const pythonTool = {
   name: 'execute_python_code_with_standard_io',
   description:
@@ -30,7 +30,10 @@ export type PythonToolLimits = Pick<RunRequest, 'timeoutMs' | 'memoryMb' | 'maxP
   readonly signal?: AbortSignal
 }
 
-/** A result of the sandbox, with the heads of its streams as text; their true sizes are in `stdoutBytes` and `stderrBytes`. */
+/**
+ * Result of the sandbox, with the first part of each stream as text; `stdoutBytes` and `stderrBytes` are the true
+ * sizes.
+ */
 export interface PythonToolResult extends Omit<RunResult, 'stdout' | 'stderr'> {
   readonly stdout: string
   readonly stderr: string
@@ -48,7 +51,7 @@ export async function runPythonTool(
   return textResult(await sandbox.run({ id, code: call.code, mode: 'cell', stdin: call.input, ...limits }, signal))
 }
 
-/** The result as it is, its streams decoded. */
+/** Returns the result with its streams decoded. */
 export const textResult = (result: RunResult): PythonToolResult => ({
   ...result,
   stdout: decoder.decode(result.stdout),

@@ -1,7 +1,7 @@
 /**
  * Builds shim/shim.c with the machine's C compiler, once: set-up calls it, and so does a sandbox that finds no build.
  *
- * in   the C sources in shim/      out  path of a shared library named after their digest; null where no compiler works
+ * in   the C sources in shim/      out  path of a shared library named after their digest; null if no compiler works
  * Invariant: the library appears complete or not at all, since it is renamed into place. Plain JavaScript, since set-up
  * runs before any package is installed.
  */
@@ -16,7 +16,7 @@ const SOURCES = path.join(__dirname, 'shim')
 const COMPILERS = [process.env.CC, 'cc', 'gcc', 'clang'].filter(Boolean)
 const LIMIT_MS = 60_000
 
-/** Folders for the library, the nearest first: an installed package's own folder may be read-only. */
+/** Returns the folders for the library, the nearest first: an installed package's own folder may be read-only. */
 function places() {
   const home = process.env.TROUPE_HOME || path.join(os.homedir(), '.cache/troupe')
   return [path.join(__dirname, 'build'), path.join(path.resolve(home), 'sandbox')]

@@ -14,27 +14,33 @@ const FLAGS = { cell: 1, processes: 2, session: 4 } as const
 const HEAD_BYTES = 72
 const KINDS = { 1: 'ready', 2: 'begun', 3: 'done', 4: 'failed', 5: 'pong' } as const
 
-/** A zygote's reply about a call; `id` is the call's number in the pool. */
+/** Reply of a zygote about a call; `id` is the call's number in the pool. */
 export type Reply =
   | { readonly kind: 'ready' | 'begun' | 'pong'; readonly id: number; readonly pid: number }
   | { readonly kind: 'failed'; readonly id: number; readonly error: number }
   | ({ readonly kind: 'done'; readonly id: number } & Ending)
 
 export interface Ending extends RunEnding {
-  /** The cell's process is paused, so that the next cell can fork from it. */
+  /** true: the cell's process is paused, so that the next cell can fork from it. */
   readonly paused: boolean
-  /** The cell left files, open descriptors or shared memory: a fork of an earlier cell would see later changes in them. */
+  /**
+   * true: the cell left files, open descriptors or shared memory. A fork of an earlier cell would see later changes in
+   * them.
+   */
   readonly files: boolean
-  /** Memory of the paused process beyond the states before it, and all of it once those are gone. */
+  /**
+   * Memory of the paused process in bytes: beyond the states before it, and (`heldBytes`) all of it once those are
+   * gone.
+   */
   readonly stateBytes: number
   readonly heldBytes: number
 }
 
 export interface Place {
-  /** Key of the state that the cell leaves, and of the state that it forks from; 0 for none. */
+  /** Key of the state that the cell leaves; `parent` is the key of the state that it forks from. 0 means no state. */
   readonly state: number
   readonly parent: number
-  /** Seed of the cell's random numbers; 0 takes the kernel's randomness. */
+  /** Seed of the cell's random numbers; 0 means the kernel's randomness. */
   readonly seed: bigint
 }
 
@@ -68,7 +74,7 @@ export function runFrame(id: number, call: Call, place?: Place): Buffer {
   return frame
 }
 
-/** @param number a call's for stop, a state's key for drop */
+/** Encodes a frame without a call. @param number for stop, a call's number; for drop, a state's key */
 export function controlFrame(kind: 'stop' | 'drop' | 'ping', number = 0): Buffer {
   const frame = Buffer.alloc(ASK.head)
   frame.writeUInt32LE(ASK.head, 0)
@@ -77,7 +83,7 @@ export function controlFrame(kind: 'stop' | 'drop' | 'ping', number = 0): Buffer
   return frame
 }
 
-/** Decodes a piece that holds whole frames. */
+/** Decodes the replies in a piece that holds whole frames. */
 export function* replies(piece: Uint8Array): Generator<Reply> {
   const bytes = Buffer.from(piece.buffer, piece.byteOffset, piece.byteLength)
   for (let at = 0; at < bytes.length; at += bytes.readUInt32LE(at)) yield reply(bytes, at)
@@ -95,7 +101,7 @@ function reply(bytes: Buffer, at: number): Reply {
     kind,
     id,
     ...endingOf(number(3), number(4) !== 0),
-    // Copies: a slice would keep the whole piece, with the output of other calls, in memory.
+    // The streams are copied: a slice would keep the whole piece, with the output of other calls, in memory.
     stdout: new Uint8Array(bytes.subarray(at + HEAD_BYTES, outEnd)),
     stderr: new Uint8Array(bytes.subarray(outEnd, outEnd + number(9))),
     stdoutBytes: number(10) + number(16) * 2 ** 32,

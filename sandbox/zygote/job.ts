@@ -1,5 +1,5 @@
 /**
- * A call on its way through the zygotes: its input, its place, and the ways in which it can end.
+ * A call on its way through the zygotes: its input, its session, and the ways in which it can end.
  *
  * in   a checked call; a zygote's replies about it        out  its outcome, or the error that refuses it
  */
@@ -15,20 +15,23 @@ export interface Job {
   readonly id: string
   readonly call: Call
   readonly queuedAt: number
-  /** Place of a session's cell. */
+  /** Session state that a cell forks from and leaves; undefined for a call without a session. */
   readonly place: Placed | undefined
   readonly answer: (outcome: Outcome) => void
   readonly refuse: (error: SandboxError) => void
-  /** When the code began, performance.now(); 0 before. */
+  /** Time at which the code began, by performance.now(); 0 before. */
   begunAt: number
   attempts: number
-  /** The zygote that has the call, once it was sent. */
+  /** Zygote to which the call was sent, and its number there; undefined while the call waits. */
   at: { readonly link: ZygoteLink<Job>; readonly number: number } | undefined
-  /** The caller aborted it. */
+  /** true: the caller aborted the call. */
   stopped: boolean
 }
 
-/** A place in a session, and the zygote that has its parent; undefined where it has none, so that any zygote will do. */
+/**
+ * Place in a session, and the zygote that has its parent state; undefined if it has no parent, so that any zygote can
+ * run it.
+ */
 export interface Placed extends Place {
   readonly link: ZygoteLink<Job> | undefined
 }
@@ -45,7 +48,7 @@ export function outcomeOf(link: ZygoteLink<Job>, job: Job, ending: Ending): Outc
   }
 }
 
-/** Outcome of a call that had begun when its zygote died. */
+/** Returns the outcome of a call that had begun when its zygote died. */
 export function killedWithZygote(job: Job, reason: string): Outcome {
   const rest = rejected(job.id, `the zygote that ran the call died: ${reason}`)
   const result = { ...rest, status: 'killed', signal: 'SIGKILL', wallMs: performance.now() - job.begunAt } as const
@@ -58,7 +61,10 @@ export const callAborted = () =>
 export const startFailed = (reason: string) =>
   new SandboxError('sandbox.start_failed', { retriable: true, message: `no zygote could be started: ${reason}` })
 
-/** The child could not be forked or isolated. @param error 1000 * step + errno, steps as in shim/isolation.h */
+/**
+ * Error of a call whose child could not be forked or isolated. @param error 1000 * step + errno, steps as in
+ * shim/isolation.h
+ */
 export function childFailed(error: number): SandboxError {
   const step = Math.floor(error / 1000)
   const where = step > 0 ? `step ${step} of the isolation failed with ` : ''

@@ -1,5 +1,5 @@
 /**
- * The connection to one zygote: a piscina thread of its own, a port to that thread, and the calls that the zygote has.
+ * Connection to one zygote: a piscina thread of its own, a port to that thread, and the calls that the zygote has.
  *
  * in   frames      out  replies, and `down` when the zygote or its thread died
  * Invariant: after `down` no reply concerns a call sent before it. Frames sent in one turn of the event loop travel as
@@ -16,9 +16,9 @@ export interface LinkEvents {
 }
 
 export class ZygoteLink<Job> {
-  /** The zygote takes calls. */
+  /** true: the zygote accepts calls. */
   ready = false
-  /** Calls that the zygote has, by the number that it knows them by. */
+  /** Calls sent to the zygote and not ended, by their number in the pool. */
   readonly calls = new Map<number, Job>()
   /** Number of `calls` whose code has not begun. */
   notBegun = 0
@@ -39,9 +39,9 @@ export class ZygoteLink<Job> {
 
   #attach(): void {
     const options = { minThreads: 1, maxThreads: 1, concurrentTasksPerWorker: 8, execArgv: [], env: {} }
-    // atomics: with them an idle thread blocks its event loop, and with it the zygote's replies
+    // atomics are disabled: with them an idle thread blocks its event loop, and with it the zygote's replies
     const piscina = new Piscina({ filename: this.filename, atomics: 'disabled', ...options })
-    piscina.on('error', () => undefined) // a thread that dies closes its port, which is handled below
+    piscina.on('error', () => undefined) // the port of a thread that dies closes; its 'close' handler is below
     this.#piscina = piscina
     const { port1, port2 } = new MessageChannel()
     this.#port = port1
@@ -53,7 +53,7 @@ export class ZygoteLink<Job> {
     port1.once('close', () => {
       if (this.#closing) return
       this.#down('its worker thread died')
-      void piscina.destroy() // piscina would give work to the thread that died
+      void piscina.destroy() // otherwise piscina would give work to the thread that died
       this.#attach()
     })
     this.keepAlive(this.#held)
@@ -85,7 +85,7 @@ export class ZygoteLink<Job> {
     })
   }
 
-  /** Keeps this process alive for the zygote's replies, or lets it exit. */
+  /** Keeps this process alive while it waits for the zygote's replies (true), or lets it exit (false). */
   keepAlive(held: boolean): void {
     this.#held = held
     if (held) this.#port?.ref()

@@ -2,9 +2,9 @@
  * ZygotePool: the sandbox of levels `full` and `degraded`. Warm interpreters, one a core, fork a child for each call.
  *
  * in   requests, at most lanes + queueLimit at once      out  results, in the order in which calls end
- * Invariant: a call is answered once, after every process that it started is dead. When a zygote dies, calls that it had
- * not begun run on another one; calls that it had begun are answered as killed, with the reason. They are dead, since the
- * kernel kills a zygote's children with it.
+ * Invariant: a call is answered once, after every process that it started is dead. When a zygote dies, its calls that
+ * had not begun run on another zygote; its calls that had begun are answered as killed, with the reason. Their
+ * processes are dead, since the kernel kills a zygote's children with it.
  */
 import { setMaxListeners } from 'node:events'
 import { rmSync } from 'node:fs'
@@ -40,9 +40,11 @@ export interface PoolSetup {
   readonly base: string
 }
 
-/** Times that a call is sent to a zygote. */
+/** Upper bound on the times that a call is sent to a zygote. */
 const ATTEMPTS = 3
-/** Errors of a failed call: ECANCELED, it was aborted before it began; ENOENT, its parent state does not exist. */
+/**
+ * Error numbers of a failed call: ECANCELED, it was aborted before it began; ENOENT, its parent state does not exist.
+ */
 const CANCELED = 125
 const GONE = 2
 
@@ -58,7 +60,7 @@ export class ZygotePool implements Sandbox {
   #running = 0
   #open = 0
   #closing: Promise<void> | undefined
-  /** Zygotes in a row that died before they served. */
+  /** Number of zygotes in a row that died before they served. */
   #failedStarts = 0
 
   constructor(private readonly setup: PoolSetup) {
@@ -88,7 +90,7 @@ export class ZygotePool implements Sandbox {
     return this.#links.filter(link => link.ready).map(link => link.pid)
   }
 
-  /** Memory of paused sessions. */
+  /** Memory of paused sessions, in bytes. */
   get sessionBytes(): number {
     return this.#sessions.bytes
   }
@@ -144,7 +146,7 @@ export class ZygotePool implements Sandbox {
     }).finally(() => this.#countOpen(-1))
   }
 
-  /** Counts open calls. This process stays alive for them, not for an idle sandbox. */
+  /** Adds to the number of open calls. This process stays alive for open calls, not for an idle sandbox. */
   #countOpen(more: 1 | -1): void {
     this.#open += more
     if (this.#open === 0 || (this.#open === 1 && more === 1))
@@ -198,7 +200,7 @@ export class ZygotePool implements Sandbox {
     } else if (reply.kind === 'done' || reply.kind === 'failed') {
       this.#release(link, reply.id, job)
       if (job.stopped) {
-        // It may have paused before the stop arrived: nobody will fork from that state.
+        // The cell may have paused before the stop arrived. Its state is dropped, since nobody will fork from it.
         if (reply.kind === 'done' && reply.paused && job.place) link.send(controlFrame('drop', job.place.state))
         job.refuse(this.#closing ? closed() : callAborted())
       } else if (reply.kind === 'done') job.answer(outcomeOf(link, job, reply))
@@ -214,7 +216,10 @@ export class ZygotePool implements Sandbox {
     this.#running--
   }
 
-  /** The child could not be forked or isolated: often for lack of memory or processes, so the call is tried again. */
+  /**
+   * Handles a call whose child could not be forked or isolated, often for lack of memory or processes: the call is
+   * tried again.
+   */
   #failed(job: Job, error: number): void {
     if (error === GONE || (job.place?.link && error !== CANCELED)) {
       job.answer(orphan(job.id))

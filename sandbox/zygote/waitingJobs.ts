@@ -1,27 +1,28 @@
 /**
  * The queue of calls that no zygote has yet, and the choice of the next call and its zygote.
  *
- * in   new calls, calls to be repeated, aborted calls        out  the next call and a zygote that takes it, while there is one
- * Invariant: first come, first served, with two exceptions: calls whose zygote died before it began them come first, and
- * a session's cell waits for the zygote that has its state. A zygote never has more calls than lanes.
+ * in   new calls, calls to be repeated, aborted calls        out  the next call and a zygote that takes it, while there
+ * is one
+ * Invariant: first come, first served, with two exceptions: calls whose zygote died before they began come first, and a
+ * session's cell waits for the zygote that has its state. A zygote never has more calls than worker slots (LANES).
  */
 import type { Job } from './job'
 import type { ZygoteLink } from './link'
 
 type Link = ZygoteLink<Job>
 
-/** Calls sent ahead to a zygote, so that it never waits for this process between two calls. */
+/** Number of calls sent ahead to a zygote, so that it never waits for this process between two calls. */
 const AHEAD = 8
-/** Calls that a zygote runs at once: LANES in shim/state.h. */
+/** Upper bound on the calls that a zygote runs at once: LANES in shim/state.h. */
 const LANES = 60
 
 const takes = (link: Link) => link.ready && link.notBegun < AHEAD && link.calls.size < LANES
 
 export class WaitingJobs {
   readonly #again: Job[] = []
-  /** A Set: it keeps the order and deletes an aborted call at once. */
+  /** Waiting calls that any zygote can run. A Set keeps the order and deletes an aborted call at once. */
   readonly #queue = new Set<Job>()
-  /** Cells that need the state of a certain zygote. */
+  /** Waiting cells of sessions, by the zygote that has the state that they fork from. */
   readonly #bound = new Map<Link, Set<Job>>()
 
   get size(): number {
@@ -40,7 +41,7 @@ export class WaitingJobs {
     this.#bound.get(link)?.add(job)
   }
 
-  /** Adds a call whose zygote failed before the code began. */
+  /** Adds a call again whose zygote failed before the code began; it goes ahead of other calls. */
   addAgain(job: Job): void {
     this.#again.push(job)
   }
@@ -52,7 +53,10 @@ export class WaitingJobs {
     if (job.place?.link) this.#bound.get(job.place.link)?.delete(job)
   }
 
-  /** Takes the next call out. A call that needs no state goes to the zygote with the fewest calls. */
+  /**
+   * Removes and returns the next call with its zygote; undefined if no zygote can take one. A call that needs no state
+   * goes to the zygote with the fewest calls.
+   */
   next(links: readonly Link[]): { readonly job: Job; readonly link: Link } | undefined {
     for (const [link, jobs] of this.#bound) {
       const [job] = jobs
@@ -72,14 +76,14 @@ export class WaitingJobs {
     return { job, link }
   }
 
-  /** Takes out the cells that need the state of a zygote that died. */
+  /** Removes and returns the cells that need the state of a zygote that died. */
   takeBound(link: Link): Iterable<Job> {
     const jobs = this.#bound.get(link) ?? []
     this.#bound.delete(link)
     return jobs
   }
 
-  /** Takes out the calls that any zygote could run. */
+  /** Removes and returns the calls that any zygote could run. */
   takeUnbound(): readonly Job[] {
     const jobs = [...this.#again, ...this.#queue]
     this.#again.length = 0

@@ -15,10 +15,10 @@ import type { MessagePort } from 'node:worker_threads'
 export interface ZygoteSetup {
   readonly python: string
   readonly args: readonly string[]
-  /** Settings for its argv, as JSON; `parent` is added here. */
+  /** Settings for the zygote's argv, sent as JSON; this thread adds `parent`. */
   readonly settings: Readonly<Record<string, unknown>>
   readonly env: Readonly<Record<string, string>>
-  /** Frame of a heartbeat request. */
+  /** Frame that asks the zygote for a heartbeat. */
   readonly ping: Uint8Array
 }
 
@@ -28,7 +28,7 @@ export type FromWorker =
 
 const TICK_MS = 250
 const SILENT_TICKS = 12
-/** Ticks until the first reply: imports from a slow disk are part of the start. */
+/** Number of ticks allowed until the first reply: imports from a slow disk are part of the start. */
 const BOOT_TICKS = 480
 const END_MS = 5000
 const AGAIN_MS = 50
@@ -114,7 +114,10 @@ class Zygote {
     })
   }
 
-  /** Drops frames until the zygote serves: they were meant for the one before it, and the pool repeats those calls. */
+  /**
+   * Sends frames to the zygote. Drops them until the zygote serves: they were meant for the previous zygote, and the
+   * pool repeats those calls.
+   */
   write(bytes: Uint8Array): void {
     if (this.#served) this.#child.stdin?.write(bytes)
   }
@@ -125,7 +128,10 @@ class Zygote {
     setTimeout(() => this.#child.kill('SIGKILL'), END_MS).unref()
   }
 
-  /** Takes the whole frames received so far, in one piece. A long frame is put together once. */
+  /**
+   * Returns the whole frames received so far, in one piece; undefined if none is whole. A long frame is put together
+   * once.
+   */
   #whole(chunk: Buffer): Uint8Array<ArrayBuffer> | undefined {
     this.#parts.push(chunk)
     this.#size += chunk.length
