@@ -20,7 +20,7 @@ PR_SET_DUMPABLE = 4
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime")
 DEVICES = ("null", "zero", "full", "random", "urandom")
-INSIDE = 1000  # the user and group that code sees
+INSIDE = 1000  # id of the user and group that code sees
 SCRATCH, MOVED = "/tmp", "/packages"
 
 
@@ -37,7 +37,9 @@ def mount(source, target, kind, flags, data=None):
 
 
 def path_inside(path, readable):
-    """Path at which code finds `path`. A call's own /tmp hides the machine's, so directories below /tmp get another path."""
+    """Returns the path at which code finds `path`. A call's own /tmp hides the machine's, so directories below /tmp get
+    another path.
+    """
     for n, directory in enumerate(readable):
         if directory.startswith(SCRATCH + "/") and (path == directory or path.startswith(directory + "/")):
             return f"{MOVED}/{n}{path[len(directory):]}"
@@ -46,8 +48,9 @@ def path_inside(path, readable):
 
 def enter(config, proc):
     """Enters namespaces and a root directory that holds the readable directories and nothing else. Started as root, the
-    code gets a user of its own, since the kernel does not count the processes of uid 0; otherwise it runs as the user
-    who started the zygote. Returns the user id that `drop` changes to."""
+    zygote gives code a user of its own, since the kernel does not count the processes of uid 0; otherwise code runs
+    as the user who started the zygote. Returns the user id that `drop` changes to.
+    """
     real_uid, real_gid = os.getuid(), os.getgid()
     spaces = NEWNS | NEWNET | NEWIPC | NEWUTS | NEWCGROUP
     if config["uid"] and real_uid == 0 and libc.unshare(spaces) == 0:
@@ -63,7 +66,7 @@ def enter(config, proc):
 
 
 def drop(uid):
-    """Gives up root, once everything that only root may read has been read."""
+    """Gives up root. Called when all files that only root may read have been read."""
     if os.getuid() in (uid, INSIDE):
         return
     os.setgroups([])
@@ -103,8 +106,9 @@ def change_root(config):
 
 
 def place(root, path, bound, at=None):
-    """Bind-mounts a file or directory at its own path or at `at`; repeats a symbolic link. Does nothing for a path that
-    does not exist, lies inside one already bound, or lies in /tmp, where each call has a directory of its own."""
+    """Bind-mounts a file or directory at its own path or at `at`; copies a symbolic link. Does nothing for a path that
+    does not exist, lies inside one already bound, or lies in /tmp, where each call has a directory of its own.
+    """
     at = at or path
     inside = any(at == other or at.startswith(other + "/") for other in (*bound, SCRATCH))
     if inside or not os.path.lexists(path):
@@ -126,12 +130,12 @@ def seal_tree(root, bound):
     for path in bound:
         attributes = struct.pack("=QQQQ", ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, 0, 0, 0)
         done = libc.syscall(SYS_MOUNT_SETATTR, -100, (root + path).encode(), AT_RECURSIVE, attributes, len(attributes))
-        if done < 0:  # before Linux 5.12
+        if done < 0:  # a kernel before Linux 5.12 has no mount_setattr
             mount(None, root + path, None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
 
 
 def hide(root, bound):
-    """Makes the directories above a readable one passable but not listable."""
+    """Makes the directories above each readable directory passable but not listable."""
     for path in bound:
         above = os.path.dirname(path)
         while above not in ("/", "/etc", "/usr"):
@@ -140,14 +144,16 @@ def hide(root, bound):
 
 
 def landlock(readable):
-    """Landlock ruleset: these directories can be read, nothing written. Raises OSError where there is no Landlock."""
+    """Returns a Landlock ruleset: these directories can be read, nothing written. Raises OSError if the kernel has no
+    Landlock.
+    """
     abi = check(libc.syscall(SYS_LANDLOCK_CREATE, None, 0, 1), "landlock")
     files = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
     attributes = struct.pack("=Q", files)
     if abi >= 4:
-        attributes += struct.pack("=Q", 3)  # bind and connect
+        attributes += struct.pack("=Q", 3)  # network: denies bind and connect
     if abi >= 6:
-        attributes += struct.pack("=Q", 3)  # abstract sockets and signals stay inside
+        attributes += struct.pack("=Q", 3)  # scope: denies abstract sockets of, and signals to, other processes
     ruleset = check(libc.syscall(SYS_LANDLOCK_CREATE, attributes, len(attributes), 0), "landlock")
     read_file, read_dir, write_file = 4, 8, 2
     rules = [(path, read_file | read_dir) for path in (*SYSTEM, *SETTINGS, *readable)]
@@ -166,7 +172,9 @@ def landlock(readable):
 
 
 def reachable(paths, uid):
-    """True where every user can reach these directories: the code, run as a private user, must still be able to import."""
+    """Returns True if every user can reach these directories: code that runs as a private user must be able to import
+    from them.
+    """
     for path in paths:
         while path != "/":
             try:

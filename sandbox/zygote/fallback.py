@@ -1,9 +1,9 @@
-"""The serve loop of shim/shim.c in Python, for machines without a C compiler: the same frames and isolation, about half the
-speed, no sessions.
+"""The serve loop of shim/shim.c in Python, for machines without a C compiler: the same frames and isolation, about half
+the speed, no sessions.
 
 in   request frames, struct config      out  reply frames
 Invariant: as in shim.c, a child's status comes from wait4 and this process's clock; its code and output are memfds.
-Frames lie in mappings that a fork leaves out, never on Python's heap.
+Frames are kept in mappings that a fork leaves out, never on Python's heap.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 ENOENT, ECANCELED, ENOMEM = 2, 125, 12
 LANES, HEAD, REPLY = 60, struct.Struct("<14I"), struct.Struct("<18I")
 TRIM_S, SPARE_BYTES, PUNCH_HOLE, ANY_BYTES = 0.002, 1 << 20, 3, 1 << 62
-F_ADD_SEALS, NEVER_WRITTEN = 1033, 0x10 | 4 | 2 | 1  # FUTURE_WRITE, GROW, SHRINK, SEAL
+F_ADD_SEALS, NEVER_WRITTEN = 1033, 0x10 | 4 | 2 | 1  # seals FUTURE_WRITE, GROW, SHRINK, SEAL
 
 
 class SockFilter(ctypes.Structure):
@@ -36,7 +36,7 @@ class SockFilter(ctypes.Structure):
 
 
 class Buffer:
-    """A queue of bytes in memory that no child gets. As large as the largest frame; the kernel allots pages when written."""
+    """Queue of bytes in memory that no child gets, as large as the largest frame. Pages are allotted when written."""
 
     def __init__(self):
         self.map = mmap.mmap(-1, 256 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -59,7 +59,7 @@ class Call:
 
 
 def sealed_file(data):
-    """A memfd with these bytes, which code can read and cannot change."""
+    """Returns a memfd with these bytes, which code can read but not change."""
     fd = os.memfd_create("given", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     at = 0
     while at < len(data):
@@ -69,7 +69,7 @@ def sealed_file(data):
 
 
 def zygote_serve(config, request):
-    """Returns 0 in a child, whose code is on descriptor 3, and -1 in the zygote, when its input ends."""
+    """Serves calls. Returns 0 in a child, whose code is on descriptor 3, and -1 in the zygote when its input ends."""
     config, request = config._obj, request._obj
     poll, inbox, outbox = select.epoll(), Buffer(), Buffer()
     waiting, lanes = [], {}
@@ -149,7 +149,7 @@ def take(inbox, outbox, waiting, lanes):
 
 
 def has_room(config, lanes, now):
-    """True where one more call may begin. A call that has run for 10 ms and sleeps, as the kernel reports, makes room."""
+    """Returns True if one more call may begin. A call that has run for 10 ms and now sleeps makes room for another."""
     awake = 0
     for call in lanes.values():
         if now - call.began < 0.01:
@@ -173,7 +173,7 @@ def until(lanes, waiting):
 
 
 def begin(config, poll, outbox, lanes, call):
-    """Starts a call. True in the child."""
+    """Starts a call. Returns True in the child."""
     call.out, call.err = os.memfd_create("stdout"), os.memfd_create("stderr")
     call.ready, ready = os.pipe()
     flags = signal.SIGCHLD | 0x1000 | (NEW_SPACES if config.layers & NAMESPACES else 0)
@@ -254,7 +254,7 @@ def become(config, call):
 
 
 def own_filter(config, name, length):
-    """The filter with this process's pid written into it. Read by address: ctypes would cut the bytes at the first zero."""
+    """Returns the filter with this process's pid, read by address: ctypes would cut the bytes at the first zero."""
     address = ctypes.c_void_p.from_address(ctypes.addressof(config) + getattr(type(config), name).offset).value
     program = bytearray(ctypes.string_at(address, 8 * length))
     for at in filter(None, config.pid_at):

@@ -59,14 +59,16 @@ NEW_NAMESPACE = 0x7E020000
 FILE_BYTES = 64 << 20  # upper bound on truncate and fallocate; a stream may grow further by writes
 IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 PRCTLS = (15, 16, 3, 23, 0x53564D41)  # SET_NAME GET_NAME GET_DUMPABLE CAPBSET_READ SET_VMA
-FCNTLS = (8, 10, 15, 1033)  # refused. F_SETOWN F_SETSIG F_SETOWN_EX send signals. F_ADD_SEALS: only the zygote seals
+FCNTLS = (8, 10, 15, 1033)  # refused: F_SETOWN F_SETSIG F_SETOWN_EX (send signals), F_ADD_SEALS (only the zygote seals)
 RLIMIT_AS = 9
-CHANNEL = 4  # descriptor of a session's channel: see shim/cells.h
+CHANNEL = 4  # descriptor of the channel between a session's cells and the zygote: see shim/cells.h
 AF_UNIX, STREAM, SEQPACKET, CLOEXEC_OR_NONBLOCK = 1, 1, 5, 0x80800
 
 
 class Filter:
-    """code: the instructions. pid_at: indexes of instructions whose constant must be set to the process's own pid."""
+    """Compiled filter. code: the instructions. pid_at: indexes of instructions whose constant must be set to the
+    process's own pid.
+    """
 
     def __init__(self, code):
         self.pid_at = [at for at, (_, _, _, k) in enumerate(code) if k is OWN_PID]
@@ -97,12 +99,12 @@ def checks(processes, degraded, session):
     thread = [(LD, 0, 0, ARGUMENT), (JSET, 0, 1, NEW_NAMESPACE), ret(ERROR | EPERM)]
     if not processes:
         thread += [(JSET, 1, 0, CLONE_THREAD), ret(ERROR | EPERM)]
-    if session:  # the fork of a paused cell; the tid bits 0x01200000 may be set
+    if session:  # allows the fork of a paused cell; the tid bits 0x01200000 may be set
         fork = [(LD, 0, 0, ARGUMENT), (AND, 0, 0, 0xFEDFFFFF), (JEQ, 0, 1, CLONE_PARENT | SIGCHLD), ret(ALLOW)]
         thread = fork + thread
     return {
         "clone": [*thread, ret(ALLOW)],
-        "clone3": [ret(ERROR | ENOSYS)],  # its flags are in memory; the C library falls back to clone
+        "clone3": [ret(ERROR | ENOSYS)],  # filters cannot read its flags in memory; the C library falls back to clone
         "memfd_create": [ret(ERROR | ENOSYS)],
         "ftruncate": at_most(FILE_BYTES, at=1),
         "truncate": refuse if degraded else at_most(FILE_BYTES, at=1),
@@ -131,13 +133,17 @@ def ret(value):
 
 
 def argument_is(values, at=0, then=ALLOW, otherwise=EPERM):
-    """Rule: `then` where the argument's low half is one of the values, else the error `otherwise`; None allows the call."""
+    """Rule: gives `then` if the argument's low 32 bits are one of the values, else the error `otherwise`; None allows
+    the call.
+    """
     tests = [(JEQ, len(values) - n, 0, value) for n, value in enumerate(values)]
     return [(LD, 0, 0, ARGUMENT + 8 * at), *tests, ret(ALLOW if otherwise is None else ERROR | otherwise), ret(then)]
 
 
 def keeps_memory(at):
-    """Rule: a session may read its limit on address space (`prlimit64` without a new one), not set it: see limit_memory."""
+    """Rule: a session may read its limit on address space (`prlimit64` without a new one), but not set it: see
+    limit_memory.
+    """
     other = [(LD, 0, 0, ARGUMENT + 8 * at), (JEQ, 1, 0, RLIMIT_AS), ret(ALLOW)]
     if at == 0:
         return [*other, ret(ERROR | EPERM)]
@@ -146,15 +152,17 @@ def keeps_memory(at):
 
 
 def at_most(most, at):
-    """Rule: allowed where the argument, all 64 bits of it, is at most `most`."""
+    """Rule: allows the call if the argument, all 64 bits of it, is at most `most`."""
     high = [(LD, 0, 0, ARGUMENT + 8 * at + 4), (JEQ, 0, 2, 0)]
     return [*high, (LD, 0, 0, ARGUMENT + 8 * at), (JGT, 0, 1, most), ret(ERROR | EFBIG), ret(ALLOW)]
 
 
-# A datagram goes to any address that its sender names: another call's, or out of the sandbox. (RAW becomes DGRAM.)
+# Datagram socket pairs are refused: a datagram goes to any address that its sender names, such as another call's, or
+# out of the sandbox. (The kernel turns RAW into DGRAM.)
 KIND_OF_PAIR = [(LD, 0, 0, ARGUMENT + 8), (AND, 0, 0, 0xFFFFFFFF ^ CLOEXEC_OR_NONBLOCK), (JEQ, 1, 0, STREAM)]
 STREAM_PAIR = [*argument_is([AF_UNIX])[:-1], *KIND_OF_PAIR, (JEQ, 0, 1, SEQPACKET), ret(ALLOW), ret(ERROR | EPERM)]
-# CHANNEL looks closed to a session's code. Without close_range, Python's closerange closes one descriptor after the other.
+# These rules make CHANNEL look closed to a session's code. Without close_range, Python's closerange closes one
+# descriptor after the other.
 KEEPS_CHANNEL = {
     "close": argument_is([CHANNEL], then=ERROR | EBADF, otherwise=None),
     "dup2": argument_is([CHANNEL], at=1, then=ERROR | EBADF, otherwise=None),
@@ -164,7 +172,7 @@ KEEPS_CHANNEL = {
 
 
 def search(leaves):
-    """Compiles (number, rule) pairs to a binary search. Neighbours with the same rule are one range."""
+    """Compiles (number, rule) pairs to a binary search. Neighbours with the same rule become one range."""
     ranges = []
     for number, rule in leaves:
         if not ranges or ranges[-1][1] is not rule and ranges[-1][1] != rule:

@@ -1,8 +1,8 @@
 """Runs a call's code in a child of the zygote: as the interpreter runs a file, or as a notebook runs a cell.
 
 in   the source as bytes      out  an exit code, after the handlers that the code registered for its exit have run
-Invariant: no name of the sandbox is among the code's names or in the traces that it prints; line numbers are the code's
-own. Everything that these functions need is imported before the first fork.
+Invariant: no name of the sandbox is among the code's names or in the traces that it prints; line numbers are the
+code's own. All modules that these functions need are imported before the first fork.
 """
 
 import _ast
@@ -21,7 +21,7 @@ from atexit import _run_exitfuncs
 from gc import collect, get_count, isenabled
 
 SCRIPT, CELL = "main.py", "<cell>"
-TRACE_FRAMES = 1000  # the interpreter's own limit
+TRACE_FRAMES = 1000  # as many frames as the interpreter itself prints at most
 libc = ctypes.CDLL(None)
 
 
@@ -42,8 +42,9 @@ def prepare():
 
 
 def reseed(seed):
-    """Seeds random and numpy. 0 takes the kernel's randomness; any other seed repeats the numbers, for a session's cell that
-    is run again."""
+    """Seeds random and numpy. 0 means the kernel's randomness; any other seed repeats the numbers, for a session's cell
+    that is run again.
+    """
     random.seed(seed or None)
     numpy_random = sys.modules.get("numpy.random.mtrand")
     if numpy_random is not None:
@@ -51,7 +52,7 @@ def reseed(seed):
 
 
 def lines_of(source):
-    """Lines as Python counts them: U+2028, a form feed and the like end no line."""
+    """Returns the lines as Python counts them: U+2028, a form feed and the like end no line."""
     return io.StringIO(source, None).readlines()
 
 
@@ -65,11 +66,13 @@ def run_script(source, main):
         return exit_code(error)
     except BaseException as error:
         fault = error
-    return report_safely(report_error, fault)  # outside the handler, or an error in it would name `fault` as its context
+    return report_safely(report_error, fault)  # outside the handler, else an error in it would name `fault` as context
 
 
 def run_cell(source, main):
-    """Runs a cell; echoes its last expression as IPython does. Errors have the form of the release of arXiv 2508.20722."""
+    """Runs a cell; echoes its last expression as IPython does. Errors have the form of the released code of arXiv
+    2508.20722.
+    """
     source = source.decode("utf-8", "replace")
     names = main.__dict__
     try:
@@ -92,7 +95,7 @@ def run_cell(source, main):
 
 
 def ends_with_semicolon(statement, source):
-    """True where a semicolon follows the cell's last expression, which then is not echoed."""
+    """Returns True if a semicolon follows the cell's last expression, which then is not echoed."""
     if ";" not in source:
         return False
     lines = lines_of(source)[statement.end_lineno - 1 :]
@@ -101,8 +104,9 @@ def ends_with_semicolon(statement, source):
 
 
 def report_safely(report, error, *more):
-    """Reports an error and returns the exit code. Where the code's own objects raise during the report, only the type of
-    the error is printed: a trace would show frames of the sandbox."""
+    """Reports an error and returns the exit code. If the code's own objects raise during the report, only the type of
+    the error is printed: a trace would show frames of the sandbox.
+    """
     try:
         return report(error, *more)
     except BaseException:
@@ -114,8 +118,8 @@ def report_safely(report, error, *more):
 
 
 def report_error(error):
-    """Passes an error to sys.excepthook, where the code has set one, or prints it as the interpreter does."""
-    trace = error.__traceback__.tb_next  # without the sandbox's frame
+    """Passes an error to sys.excepthook if the code has set one; otherwise prints it as the interpreter does."""
+    trace = error.__traceback__.tb_next  # the trace without the sandbox's frame
     error.__traceback__ = trace
     hook = getattr(sys, "excepthook", None)
     if hook is not sys.__excepthook__:
@@ -176,8 +180,9 @@ def exit_code(error):
 
 
 def join_threads(code):
-    """Joins the threads that an interpreter joins at its exit, except those of a thread pool: they wait for work that never
-    comes."""
+    """Joins the threads that an interpreter joins at its exit, except those of a thread pool: they wait for work that
+    never comes.
+    """
     pools = getattr(sys.modules.get("concurrent.futures.thread"), "_threads_queues", ())
     own = threading.current_thread()
     while others := [t for t in threading.enumerate() if t is not own and not t.daemon and t not in pools]:
@@ -187,8 +192,9 @@ def join_threads(code):
 
 
 def pause(code, shim, request):
-    """Ends a session's cell and returns the descriptor of the next cell's code, with `request` filled. The caller goes on in
-    the next cell's process, which has no threads, timers or pending signals of this one."""
+    """Ends a session's cell and returns the descriptor of the next cell's code, with `request` filled. The caller
+    continues in the next cell's process, which has no threads, timers or pending signals of this one.
+    """
     if _thread._count():
         code = ignoring_errors(lambda: join_threads(code))
     ignoring_errors(shim.zygote_block_signals)
@@ -216,7 +222,7 @@ def finish(code, main):
     code = guarded(threading._shutdown, code)
     code = guarded(_run_exitfuncs, code)
     code = guarded(main.__dict__.clear, code)
-    # Cycles are collected only where there are few objects to look through.
+    # Collects cycles only if there are few objects to look through.
     if get_count()[0] < 10_000 and isenabled():
         code = guarded(collect, code)
     if not flush_all():
@@ -236,7 +242,7 @@ def guarded(step, code):
 
 
 def flush_all():
-    """Flushes Python's and C's streams. False where standard output could not be written."""
+    """Flushes Python's and C's streams. Returns False if standard output could not be written."""
     written = flush("stdout")
     flush("stderr")
     libc.fflush(None)

@@ -26,7 +26,7 @@ CELL, PROCESSES, SESSION = 1, 2, 4
 PR_SET_PDEATHSIG, SIGKILL, MADV_COLLAPSE, HUGE = 1, 9, 25, 1 << 21
 PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 CODE = 3  # descriptor on which a child finds its code
-REQUEST, REPLY, HELD = 0, 3, 20  # the zygote moves its own descriptors to HELD and above
+REQUEST, REPLY, HELD = 0, 3, 20  # HELD: lowest number of the zygote's own descriptors, once moved
 MIB = 1 << 20
 INTERPRETER_BYTES = 24 * MIB  # address space of a bare interpreter; it counts towards a call's limit
 
@@ -37,7 +37,8 @@ STANDARD = """abc ast bisect builtins cmath collections collections.abc contextl
 fractions functools gc heapq io itertools json keyword linecache math numbers operator os random re reprlib stat statistics
 string struct textwrap threading time token tokenize traceback types typing warnings weakref""".split()
 
-# math-verify's LaTeX parser builds its tables as it meets each construct. A child need not build those met here again.
+# Formulas that make math-verify's LaTeX parser build its tables, which it does at the first formula of each kind.
+# Children inherit these tables.
 MATHEMATICS = r"""\frac{1}{2} = 0.5
 \frac{3x+1}{2y} = \dfrac{3x+1}{2 y}
 11\sqrt{2} = \sqrt{242}
@@ -91,7 +92,7 @@ FAILS = "def f():\n    return 1 / 0\nf()\n"
 
 
 class Config(ctypes.Structure):
-    """struct config of shim/state.h."""
+    """Mirror of struct config in shim/state.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in "input output proc self landlock layers uid runnable longest spare".split()),
@@ -107,7 +108,7 @@ class Config(ctypes.Structure):
 
 
 class Request(ctypes.Structure):
-    """struct request of shim/state.h: the head of a frame. All numbers are 32 bits, little-endian."""
+    """Mirror of struct request in shim/state.h: the head of a frame. All numbers are 32 bits, little-endian."""
 
     _fields_ = [
         (name, ctypes.c_uint32)
@@ -127,7 +128,7 @@ def import_own(name):
 
 
 class Arenas(ctypes.Structure):
-    """PyObjectArenaAllocator."""
+    """Mirror of CPython's PyObjectArenaAllocator."""
 
     _fields_ = [("context", ctypes.c_void_p), ("take", ctypes.c_void_p), ("give", ctypes.c_void_p)]
 
@@ -137,7 +138,7 @@ def main():
     shim = ctypes.PyDLL(settings["shim"]) if settings["shim"] else None
     if shim:
         functions = (shim.zygote_arena, shim.zygote_arena_free)
-        _ = (shim.zygote_block_signals, shim.zygote_pause)  # looked up here once, for all children
+        _ = (shim.zygote_block_signals, shim.zygote_pause)  # ctypes looks the functions up here once, for all children
         arenas = Arenas(None, *(ctypes.cast(function, ctypes.c_void_p) for function in functions))
         ctypes.pythonapi.PyObject_SetArenaAllocator(ctypes.byref(arenas))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -175,7 +176,7 @@ def move_descriptors():
     for n, (name, fd) in enumerate(held.items()):
         os.dup2(fd, HELD + n, inheritable=False)
         held[name] = HELD + n
-    for fd in range(4):  # 3 included: a child finds its code there
+    for fd in range(4):  # includes 3, on which a child finds its code
         os.dup2(os.memfd_create("stream"), fd)
     os.closerange(4, HELD)
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
@@ -187,7 +188,7 @@ def move_descriptors():
 
 
 def writer(fd, name, line_buffering):
-    """A text stream that writes half of a surrogate pair, which UTF-8 cannot encode, as an escape."""
+    """Returns a text stream that writes half of a surrogate pair, which UTF-8 cannot encode, as an escape."""
     raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
     stream = io.TextIOWrapper(raw, "utf-8", "backslashreplace", line_buffering=line_buffering)
     stream.mode = "w"
@@ -195,7 +196,7 @@ def writer(fd, name, line_buffering):
 
 
 def warm_up(preload, running):
-    """Imports each module and runs a little of it, so that its lazy imports and caches are there in every child."""
+    """Imports each module and runs a little of it, so that every child has its lazy imports and caches."""
     for name in STANDARD:
         try:
             importlib.import_module(name)
@@ -283,7 +284,7 @@ def prepare_memory(config, held, shim):
             libc.mprotect(ctypes.c_void_p(start), ctypes.c_size_t(end - start), PROT_READ | joined)
     try:
         with open(os.open("self/oom_score_adj", os.O_WRONLY, dir_fd=config.proc), "w") as file:
-            file.write("800")  # short of memory, the kernel kills the largest of these processes first
+            file.write("800")  # when memory runs short, the kernel kills the largest of these processes first
     except OSError:
         pass
     with open(os.open("self/statm", os.O_RDONLY, dir_fd=config.proc)) as file:

@@ -1,13 +1,15 @@
 /*
- * Admission: when the next waiting call may begin. Part of shim.c.
+ * Admission: decides when the next waiting call may begin. Part of shim.c.
  *
- * in   CPU time and state of each running child, sampled every 4 ms      out  whether a lane is free; how long epoll may wait
- * Invariant: on this core at most `runnable` fresh and `longest` long calls compute at once, and at most LANES calls run.
+ * in   CPU time and state of each running child, sampled every 4 ms      out  whether a slot is free; how long epoll
+ * may wait
+ * Invariant: on this core at most `runnable` fresh and `longest` long calls compute at once, and at most LANES calls
+ * run.
  */
 
-enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* a call is long after 50 ms of CPU time */
+enum { SAMPLE_NS = 4000000, LONG_NS = 50000000, LONG_NICE = 5 }; /* a call counts as long after 50 ms of CPU time */
 
-/* State of a process as the kernel names it: R runs, S sleeps, T is stopped; 0 where it is gone. */
+/* Returns a process's state as the kernel names it: R runs, S sleeps, T is stopped; 0 if the process has ended. */
 static char process_state(int pid) {
   char path[32], text[256];
   snprintf(path, sizeof path, "%d/stat", pid);
@@ -20,7 +22,10 @@ static char process_state(int pid) {
   return end && end[1] ? end[2] : 0;
 }
 
-/* Samples every running call: a sleeping call makes room for another; a long one gets a lower priority than fresh ones. */
+/*
+ * Samples every running call: a sleeping call makes room for another; a long call gets a lower priority than fresh
+ * ones.
+ */
 static void sample(uint64_t at) {
   for (int i = 0; i < LANES; i++) {
     struct call *c = &lanes[i];
@@ -41,7 +46,7 @@ static void sample(uint64_t at) {
   }
 }
 
-/* True where one more call may begin. */
+/* Returns 1 if one more call may begin. */
 static int has_room(void) {
   int all = 0, fresh = 0, longer = 0;
   for (int i = 0; i < LANES; i++) {
@@ -54,7 +59,7 @@ static int has_room(void) {
   return all < LANES && fresh < config->runnable && longer < config->longest;
 }
 
-/* Longest wait for events: until the next deadline, sample or trim. -1 without end. */
+/* Returns the longest wait for events in ms: until the next deadline, sample or trim; -1 means no limit. */
 static int wait_ms(uint64_t at) {
   uint64_t until = UINT64_MAX;
   int busy = 0;

@@ -41,7 +41,7 @@ void zygote_arena_free(void *context, void *at, size_t size) {
   munmap(at, size);
 }
 
-/* Called once the interpreter is warm. */
+/* Returns the unused part of the region to the kernel. Called once the interpreter is warm. */
 void zygote_arenas_end(void) {
   char *used = to_large_page(arena);
   if (arenas_end > used) munmap(used, arenas_end - used);

@@ -7,10 +7,10 @@
 
 enum { CELLS = 128, CHANNEL = 4 }; /* CHANNEL: descriptor on which a stopped cell receives the next request; see filter.py */
 
-struct cell { int pid, inner; char state; uint32_t anonymous_kib; }; /* inner: its pid in its namespace. state: as in /proc */
+struct cell { int pid, inner; char state; uint32_t anonymous_kib; }; /* inner: pid in its namespace. state: as in /proc */
 struct memory { uint32_t own_kib; int shared; };
 
-static uint32_t zygote_kib; /* anonymous memory of the zygote, which every first cell starts with */
+static uint32_t zygote_kib; /* anonymous memory of the zygote, with which every first cell starts */
 
 static long number_after(const char *text, const char *name) {
   const char *at = strstr(text, name);
@@ -31,7 +31,7 @@ static uint32_t anonymous_kib(const char *process) {
   return read_proc(path, text, sizeof text) ? 0 : number_after(text, "RssAnon:");
 }
 
-/* Lists the children of `init`. `inner` is 0 for a process that has just gone. */
+/* Lists the children of `init`. `inner` is 0 for a process that has just ended. */
 static int cells_of(int init, struct cell *cells) {
   char path[64], text[4096], status[2048];
   int n = 0;
@@ -53,7 +53,10 @@ static int cells_of(int init, struct cell *cells) {
   return n;
 }
 
-/* own_kib: memory that only this process has. shared: it has mapped memory that a fork of it would write to as well. */
+/*
+ * Memory of a process. own_kib: memory that no other process shares. shared: 1 if a fork would write to its mapped
+ * memory too.
+ */
 static struct memory memory_of(int pid) {
   char path[32], text[4096];
   snprintf(path, sizeof path, "%d/smaps_rollup", pid);
@@ -62,7 +65,9 @@ static struct memory memory_of(int pid) {
   return (struct memory){own, number_after(text, "Pss_Shmem:") > 0};
 }
 
-/* True where the process has descriptors besides its streams and CHANNEL: two forks of it would share a file position. */
+/*
+ * Returns 1 if a process has descriptors besides its streams and CHANNEL: two forks of it would share a file position.
+ */
 static int has_descriptors(int pid) {
   char path[32], space[1024];
   snprintf(path, sizeof path, "%d/fd", pid);

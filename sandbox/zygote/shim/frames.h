@@ -1,12 +1,15 @@
 /*
  * Reply frames and the buffers that all frames pass through. Part of shim.c.
  *
- * in   replies      out  bytes on config->out, as far as the pool takes them
+ * in   replies      out  bytes on config->out, as far as the pool reads them
  * Invariant: the first number of a frame is its length in bytes, head included. The buffers are mappings that a fork
  * leaves out, so that no child sees a byte of another call.
  */
 
-/* Grows the buffer by a new mapping: memory from malloc could not be kept out of the children. */
+/*
+ * Makes room for `more` bytes. Grows the buffer by a new mapping: memory from malloc could not be kept out of the
+ * children.
+ */
 static int reserve(struct buffer *b, size_t more) {
   if (b->used + more <= b->size) return 0;
   size_t size = b->size ? b->size : 1 << 18;
@@ -33,13 +36,13 @@ static struct reply *add_reply(uint32_t kind, uint32_t id, size_t more) {
   return r;
 }
 
-/* Writes as much as the pool takes now. True when nothing is left. */
+/* Writes as many bytes as the pool reads now. Returns 1 when none are left. */
 static int flush(void) {
   size_t done = 0;
   while (done < out.used) {
     ssize_t n = write(config->out, out.at + done, out.used - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN) exit(0); /* the pool is gone */
+    if (n < 0 && errno != EAGAIN) exit(0); /* the pool has ended */
     if (n < 0) break;
     done += n;
   }

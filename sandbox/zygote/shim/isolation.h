@@ -3,9 +3,9 @@
  *
  * in   a forked child of the zygote, its request
  * out  a process that may run untrusted code; or an exit, with stages[lane] = 1000 * step + errno
- * Invariant: code runs only after every step has succeeded. Where a step fails, the zygote refuses the call.
- * Steps: 1 user mapping, 2 /tmp, 3 limits, 4 user, 5 no new privileges, 6 Landlock, 7 streams, 8 other descriptors,
- * 9 capabilities, 10 seccomp, 11 fork of a session's first process, 12 a session's channel, 99 the zygote is gone.
+ * Invariant: code runs only after every step has succeeded. If a step fails, the zygote refuses the call.
+ * Steps: 1 user mapping, 2 /tmp, 3 limits, 4 user, 5 no new privileges, 6 Landlock, 7 streams, 8 other descriptors, 9
+ * capabilities, 10 seccomp, 11 fork of a session's first process, 12 a session's channel, 99 the zygote has died.
  */
 
 static int write_proc(const char *name, const char *text) {
@@ -16,7 +16,7 @@ static int write_proc(const char *name, const char *text) {
   return n < 0 ? -1 : 0;
 }
 
-/* Lowers both limits to `most`, or to the hard limit where that is lower. */
+/* Lowers a resource's soft and hard limit to `most`, or to the present hard limit if that is lower. */
 static int limit(int kind, uint64_t most) {
   struct rlimit r;
   getrlimit(kind, &r);
@@ -24,8 +24,10 @@ static int limit(int kind, uint64_t most) {
   return setrlimit(kind, &r);
 }
 
-/* Bounds the memory of a session's cell from outside. Only the soft limit is set, so that the next cell may have more;
- * the seccomp filter keeps the code from raising it. */
+/*
+ * Limits the memory of a session's cell from outside. Only the soft limit is set, so that the next cell may have more;
+ * the seccomp filter keeps the code from raising it.
+ */
 static int limit_memory(pid_t pid, const struct request *request) {
   struct rlimit r;
   if (prlimit(pid, RLIMIT_AS, 0, &r)) return -1;
@@ -34,7 +36,10 @@ static int limit_memory(pid_t pid, const struct request *request) {
   return prlimit(pid, RLIMIT_AS, &r, 0);
 }
 
-/* Maps the user and mounts a private /tmp, in namespaces that the clone made. 0, or the number of the step that failed. */
+/*
+ * Maps the user and mounts a private /tmp, in the namespaces that clone made. Returns 0, or the number of the failed
+ * step.
+ */
 static int enter_namespaces(const struct request *request) {
   char options[64];
   int run = request->flags & PROCESSES;
@@ -58,21 +63,26 @@ static int confine(const struct request *request) {
   if (config->uid > 0 && !(config->layers & NAMESPACES) &&
       (syscall(SYS_setresgid, config->uid, config->uid, config->uid) || syscall(SYS_setresuid, config->uid, config->uid, config->uid)))
     return 4;
-  prctl(PR_SET_PDEATHSIG, SIGKILL); /* set again: a change of the user clears it */
+  prctl(PR_SET_PDEATHSIG, SIGKILL); /* set again, since a change of the user clears the death signal */
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) return 5;
   if (config->layers & LANDLOCK && syscall(SYS_landlock_restrict_self, config->landlock, 0)) return 6;
   return 0;
 }
 
-/* Puts the streams at 0, 1 and 2 and the code at 3; whoever calls this closes the rest. */
+/*
+ * Puts the streams at 0, 1 and 2 and the code at 3; the caller closes the other descriptors. Returns 0, or the failed
+ * step.
+ */
 static int set_streams(int input, int output, int error, int third) {
   if (input < 0) input = open("/dev/null", O_RDONLY);
   if (input < 0 || dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(error, 2) < 0 || dup2(third, 3) < 0) return 7;
   return 0;
 }
 
-/* Drops capabilities and installs the seccomp filter. Level `degraded` allows signals to this process alone, so its pid is
- * written into the filter. */
+/*
+ * Drops capabilities and installs the seccomp filter. Level `degraded` allows signals to this process alone, so its pid
+ * is written into the filter. Returns 0, or the number of the failed step.
+ */
 static int install_filter(const struct request *request) {
   struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
   struct __user_cap_data_struct none[2] = {{0}};
@@ -94,7 +104,7 @@ static pid_t fork_raw(unsigned long flags, int *pidfd) {
   return syscall(SYS_clone, flags | SIGCHLD, 0, pidfd, tid_address, 0);
 }
 
-/* True where the zygote has died; from here on its death kills this process. */
+/* Returns 1 if the zygote has died. From here on the zygote's death kills this process. */
 static int orphaned(void) {
   struct pollfd zygote = {config->self, POLLIN, 0};
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -108,13 +118,13 @@ static void fail_isolation(int lane, int step) {
 
 static int begin_session(struct call *c, int lane);
 
-/* In the child: takes every step, then returns to Python. */
+/* Isolates a child, in the child: takes every step, then returns to Python. */
 static int isolate(struct call *c, int lane) {
   int step = orphaned() ? 99 : 0;
   setsid();
   if (!step && config->layers & NAMESPACES) step = enter_namespaces(&c->request);
   if (!step && c->request.flags & SESSION) return begin_session(c, lane);
-  if (!step) step = set_streams(c->input, c->out, c->err, c->code); /* before the limit on descriptors */
+  if (!step) step = set_streams(c->input, c->out, c->err, c->code); /* first, since confine limits descriptors */
   if (!step) step = confine(&c->request);
   if (!step && syscall(SYS_close_range, 4u, ~0u, 0)) step = 8;
   if (!step) step = install_filter(&c->request);

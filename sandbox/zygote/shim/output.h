@@ -6,7 +6,7 @@
  */
 
 enum { TRIM_NS = 2000000, SPARE_BYTES = 1 << 20 }; /* 2 ms between two trims; bytes past the captured part that may stay */
-/* Unlike F_SEAL_WRITE, F_SEAL_FUTURE_WRITE lets code map its input. */
+/* Seals of the memory files. Unlike F_SEAL_WRITE, F_SEAL_FUTURE_WRITE lets code map its input. */
 enum { NEVER_WRITTEN = F_SEAL_FUTURE_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL };
 
 /* Closes the memory files of a call. */
@@ -17,13 +17,13 @@ static void release(struct call *c) {
   c->code = c->input = c->out = c->err = -1;
 }
 
-/* Answers a call that was not run. `error`: an errno, or 1000 * step + errno. */
+/* Answers a call that was not run. `error`: an errno, or 1000 * step + errno (see isolation.h). */
 static void refuse(struct call *c, int error) {
   add_reply(FAILED, c->request.id, 0)->error = error;
   release(c);
 }
 
-/* A memfd with these bytes that the code can read and cannot change. */
+/* Returns a memfd with these bytes, which the code can read but not change; -1 on an error. */
 static int sealed_file(const char *name, const char *bytes, size_t length) {
   int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   for (size_t done = 0; fd >= 0 && done < length;) {
@@ -35,7 +35,9 @@ static int sealed_file(const char *name, const char *bytes, size_t length) {
   return fd;
 }
 
-/* Appends the first `most` bytes of a stream to the reply; `total` is its true size. */
+/*
+ * Appends the first `most` bytes of a stream to the reply and returns their number; `total` is the stream's true size.
+ */
 static uint32_t collect(int fd, uint32_t most, uint64_t *total) {
   struct stat s;
   fstat(fd, &s);
@@ -57,7 +59,7 @@ static void empty_and_seal(int fd) {
   fcntl(fd, F_ADD_SEALS, NEVER_WRITTEN);
 }
 
-/* Answers a call that has ended, and frees its lane. */
+/* Answers a call that has ended, and frees its slot. */
 static struct reply *answer(struct call *c, int status, uint64_t cpu_us, uint64_t rss_kib) {
   size_t at = out.used;
   add_reply(DONE, c->request.id, 0);
@@ -65,7 +67,7 @@ static struct reply *answer(struct call *c, int status, uint64_t cpu_us, uint64_
   uint32_t lengths[2];
   lengths[0] = collect(c->out, c->request.max_output, &totals[0]);
   lengths[1] = collect(c->err, c->request.max_output, &totals[1]);
-  struct reply *r = (struct reply *)(out.at + at); /* the buffer may have moved */
+  struct reply *r = (struct reply *)(out.at + at); /* by offset: the buffer may have moved */
   r->bytes = out.used - at;
   r->status = status;
   r->timed_out = c->timed_out && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;

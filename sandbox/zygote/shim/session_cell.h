@@ -1,12 +1,13 @@
 /*
  * The processes inside a session's namespace: its first process, and its cells. Part of shim.c.
  *
- * in   a forked child; the next cell's request and descriptors, over CHANNEL      out  events over a socket that no cell has
- * Invariant: the first process runs only the code below; it reaps the cells and reports what wait4 said. What a cell
- * claims (its pid, its exit code) decides nothing but its own result.
+ * in   a forked child; the next cell's request and descriptors, over CHANNEL
+ * out  events over a socket that no cell has
+ * Invariant: the first process runs only the code below; it reaps the cells and reports the results of wait4. The
+ * claims of a cell (its pid, its exit code) decide nothing but the cell's own result.
  */
 
-/* Claims of a cell to the zygote: its pid, later its exit code. */
+/* Sends a claim of a cell to the zygote: first its pid, later its exit code. */
 static void send_word(int word) { send(CHANNEL, &word, sizeof word, MSG_DONTWAIT | MSG_NOSIGNAL); }
 
 static sigset_t mask_of_cell;
@@ -21,8 +22,10 @@ void zygote_block_signals(void) {
   for (int timer = ITIMER_REAL; timer <= ITIMER_PROF; timer++) setitimer(timer, &(struct itimerval){0}, 0);
 }
 
-/* Stops a cell that has ended. When it is continued it forks; the fork runs the next cell, and returns the descriptor of its
- * code. */
+/*
+ * Stops a cell that has ended. When the zygote continues the cell, it forks; the fork runs the next cell, and returns
+ * the descriptor of that cell's code.
+ */
 int zygote_pause(int code, struct request *request) {
   send_word(code);
   pid_t next;
@@ -32,7 +35,7 @@ int zygote_pause(int code, struct request *request) {
   } while (next > 0);
   if (next < 0) _exit(1);
   send_word(getpid());
-  for (int i = 0; i < 3; i++) close(i); /* received descriptors take the lowest numbers: the streams */
+  for (int i = 0; i < 3; i++) close(i); /* frees the lowest numbers, which the received streams take */
   char space[CMSG_SPACE(4 * sizeof(int))];
   struct iovec part = {request, sizeof *request};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space};
@@ -48,7 +51,9 @@ int zygote_pause(int code, struct request *request) {
   return fds[3];
 }
 
-/* The namespace's first process. It ends with the zygote, and the kernel then ends everything in the namespace. */
+/*
+ * Runs as the namespace's first process. It ends with the zygote; the kernel then ends all processes in the namespace.
+ */
 static void run_init(int events) {
   dup2(events, 3);
   syscall(SYS_close_range, 4u, ~0u, 0);
@@ -65,7 +70,7 @@ static void run_init(int events) {
     struct statfs tmp = {0};
     statfs(".", &tmp);
     e.status = status;
-    e.files = tmp.f_files - tmp.f_ffree > 1; /* one file is the directory itself */
+    e.files = tmp.f_files - tmp.f_ffree > 1; /* more files than one, which is the directory itself */
     e.tmp_kib = (tmp.f_blocks - tmp.f_bfree) * tmp.f_bsize >> 10;
     e.cpu_us = cpu_us(&usage);
     e.rss_kib = usage.ru_maxrss;
@@ -73,7 +78,7 @@ static void run_init(int events) {
   }
 }
 
-/* In the first process of a new namespace: forks the first cell, in which this returns. */
+/* In the first process of a new namespace: forks the first cell. Returns only in that cell. */
 static int begin_session(struct call *c, int lane) {
   struct session *s = &sessions[c->session];
   pid_t first = fork_raw(0, 0);
@@ -90,7 +95,7 @@ static int begin_session(struct call *c, int lane) {
   if (!step) step = install_filter(&c->request);
   if (step) {
     stages[lane] = 1000 * step + errno;
-    kill(1, SIGKILL); /* the kernel ignores it; the zygote reads the stage when this process's end is reported */
+    kill(1, SIGKILL); /* without effect on init; the zygote reads the stage when this process's end is reported */
     _exit(1);
   }
   stages[lane] = 1;

@@ -7,7 +7,7 @@
  * left in the namespace. A cell that misbehaves ends its whole session; the pool rebuilds the session from its recorded cells.
  */
 
-enum { GRACE_NS = 1000000000 }; /* time for the processes that a cell leaves to die */
+enum { GRACE_NS = 1000000000 }; /* time in which the processes that a cell left must die */
 
 /* Sends a request and the descriptors of its streams and code to a stopped cell. */
 static int send_with(int socket, const struct request *request, const int *fds) {
@@ -22,7 +22,7 @@ static int send_with(int socket, const struct request *request, const int *fds) 
   return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
-/* Takes a slot and its sockets for a new session, before the fork. */
+/* Reserves a slot and sockets for a new session, before the fork. Returns -1 if there are none. */
 static int open_session(struct call *c) {
   int n = 0, events[2], cells[2];
   while (n < STATES && sessions[n].used) n++;
@@ -35,7 +35,7 @@ static int open_session(struct call *c) {
   return 0;
 }
 
-/* In the zygote, after the fork of a new session's first process. */
+/* Records a new session's first process, in the zygote, after the fork. */
 static void session_started(struct call *c) {
   struct session *s = &sessions[c->session];
   close(s->far[0]);
@@ -53,7 +53,7 @@ static void forget_state(struct state *st) {
   st->key = 0;
 }
 
-/* Kills everything in a session and forgets its states. A running call is refused or answered as killed. */
+/* Kills every process of a session and forgets its states. A running call is refused or answered as killed. */
 static void end_session(int n) {
   struct session *s = &sessions[n];
   int lane = s->lane;
@@ -78,7 +78,7 @@ static void end_session(int n) {
   } else answer(&lanes[lane], SIGKILL, 0, 0);
 }
 
-/* Finds a state by its key, or, where the key is 0, by its process in a session. */
+/* Finds a state by its key or, if the key is 0, by its session and the pid of its process in that session. */
 static struct state *state_of(int session, int inner, uint32_t key) {
   for (int i = 0; i < STATES; i++)
     if (states[i].key && (key ? states[i].key == key && !states[i].dropped
@@ -93,7 +93,7 @@ static int states_of(int session) {
   return count;
 }
 
-/* Reads what the running cell claims: first its pid, then, where it comes to its end, its exit code. */
+/* Reads the claims of the running cell: first its pid, then, if it comes to its end, its exit code. */
 static void read_claims(struct session *s) {
   int word;
   for (int i = 0; i < 8 && recv(s->cells, &word, sizeof word, MSG_DONTWAIT) == sizeof word; i++) {
@@ -102,7 +102,7 @@ static void read_claims(struct session *s) {
   }
 }
 
-/* The running cell's pid outside the namespace; 0 where it is not known yet. */
+/* Returns the running cell's pid outside the namespace; 0 if it is not known yet. */
 static int running_cell(int n) {
   struct cell cells[CELLS];
   read_claims(&sessions[n]);
@@ -112,15 +112,18 @@ static int running_cell(int n) {
   return 0;
 }
 
-/* Kills every process of a session that is neither a stopped state nor the cell that has just paused, which goes to `paused`.
- * Returns how many processes are left to die: each death is an event, after which this is called again. */
+/*
+ * Kills every process of a session that is neither a stopped state nor the cell that has just paused, which is copied
+ * to `paused`. Returns the number of processes that still have to die: each death is an event, after which this is
+ * called again.
+ */
 static int kill_rest(int n, struct cell *paused) {
   struct session *s = &sessions[n];
   struct cell cells[CELLS];
   int count = cells_of(s->init, cells), left = count == CELLS, pauses = s->over && WIFSTOPPED(s->end.status) && s->code >= 0;
   for (int i = 0; i < count; i++) {
     struct state *st = state_of(n, cells[i].inner, 0);
-    if (st && st->dropped) continue; /* killed already; its death belongs to no cell */
+    if (st && st->dropped) continue; /* killed already; the death of this state belongs to no cell */
     int stopped = cells[i].state == 'T';
     if (st && stopped) continue;
     if (!st && stopped && pauses && cells[i].inner == s->cell) {
@@ -133,15 +136,17 @@ static int kill_rest(int n, struct cell *paused) {
   return left;
 }
 
-/* True while a state that was continued to fork has not stopped again: it may not have read its message, and another cell
- * would take it. */
+/*
+ * Returns 1 while a state that was continued to fork has not stopped again. It may not have read its message yet, and
+ * another cell would take the message.
+ */
 static int is_awake(int n) {
   for (int i = 0; i < STATES; i++)
     if (states[i].key && states[i].session == n && states[i].awake) return 1;
   return 0;
 }
 
-/* Stops a cell whose deadline has passed or whose call is aborted. A cell that survives that ends its session. */
+/* Stops a cell whose deadline has passed or whose call is aborted. A cell that survives this ends its session. */
 static void stop_session(struct call *c) {
   struct session *s = &sessions[c->session];
   struct cell none;
@@ -152,17 +157,17 @@ static void stop_session(struct call *c) {
   c->deadline = now() + GRACE_NS;
 }
 
-/* Ends the state of a cell from which nobody will fork any more, and its session with the last one. */
+/* Ends a state from which nobody will fork any more; with the last state of a session, the session ends too. */
 static void drop_state(uint32_t key) {
   struct state *st = state_of(0, 0, key);
   if (!st) return;
   int n = st->session;
-  st->dropped = 1; /* its death will be reported, and must not be taken for a running cell's */
+  st->dropped = 1; /* the reported death of this state must not be taken for a running cell's */
   syscall(SYS_pidfd_send_signal, st->pidfd, SIGKILL, 0, 0);
   if (sessions[n].lane < 0 && !states_of(n)) end_session(n);
 }
 
-/* Continues the state that the call forks from. -1 where that state does not exist (any more). */
+/* Continues the state that the call forks from. Returns -1 if that state does not exist (any more). */
 static int resume_state(struct call *c) {
   struct state *st = state_of(0, 0, c->request.parent);
   if (!st || sessions[st->session].lane >= 0) return refuse(c, st ? EBUSY : ENOENT), -1;
@@ -184,8 +189,11 @@ static int resume_state(struct call *c) {
   return 0;
 }
 
-/* Cost of keeping a state: `kept_kib` while the states before it exist, `held_kib` once it is the only one left. A cell
- * holds its memory beyond the zygote's, and its changed copies of the zygote's pages: mostly the same pages, cell after cell. */
+/*
+ * Measures what a state costs to keep: `kept_kib` while the states before it exist, `held_kib` once they are gone. A
+ * cell holds its memory beyond the zygote's, and its changed copies of the zygote's pages: mostly the same pages, cell
+ * after cell.
+ */
 static void measure_state(struct session *s, struct state *st, const struct state *parent, const struct memory *memory, struct reply *r) {
   uint32_t before = parent ? parent->anonymous_kib : zygote_kib;
   uint32_t more = st->anonymous_kib > before ? st->anonymous_kib - before : 0, tmp = s->end.tmp_kib;
@@ -198,7 +206,7 @@ static void measure_state(struct session *s, struct state *st, const struct stat
   s->tmp_kib = tmp;
 }
 
-/* Answers a call that has ended and of which nothing runs. A cell that has paused becomes a state. */
+/* Answers a call that has ended, when none of its processes runs any more. A cell that has paused becomes a state. */
 static void end_call(int n, const struct cell *paused) {
   struct session *s = &sessions[n];
   struct call *c = &lanes[s->lane];
@@ -207,7 +215,7 @@ static void end_call(int n, const struct cell *paused) {
   uint32_t key = c->request.state;
   while (slot < STATES && states[slot].key) slot++;
   if (paused->pid && slot < STATES) pidfd = syscall(SYS_pidfd_open, paused->pid, 0);
-  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* no slot is free */
+  if (paused->pid && pidfd < 0) kill(paused->pid, SIGKILL); /* no slot is free for the state */
   struct memory memory = pidfd < 0 ? (struct memory){0} : memory_of(paused->pid);
   s->lane = -1;
   struct reply *r = answer(c, status, s->end.cpu_us, s->end.rss_kib);
@@ -233,10 +241,10 @@ static void session_event(int n) {
   struct state *st = state_of(n, e.pid, 0);
   struct call *c = s->lane < 0 ? 0 : &lanes[s->lane];
   if (st && WIFSTOPPED(e.status)) {
-    if (!st->awake) return end_session(n); /* something else than the zygote continued it */
+    if (!st->awake) return end_session(n); /* a process other than the zygote continued this state */
     st->awake = 0;
   } else if (st) {
-    if (st->awake && c) { /* it could not fork: the namespace has too many processes */
+    if (st->awake && c) { /* the state could not fork: the namespace has too many processes */
       stages[s->lane] = 11000 + EAGAIN;
       return end_session(n);
     }

@@ -19,7 +19,7 @@
 #include "sessions.h"
 #include "admission.h"
 
-/* Starts a call in a free lane. 1 in the child. */
+/* Starts a call in a free slot. Returns 1 in the child. */
 static int start_call(struct call *waiting) {
   int lane = 0;
   while (lanes[lane].busy) lane++;
@@ -74,7 +74,7 @@ static void child_ended(int lane) {
   answer(c, status, cpu_us(&usage), usage.ru_maxrss);
 }
 
-/* Kills a running call: it was aborted, or its deadline has passed. */
+/* Kills a running call that was aborted or whose deadline has passed. */
 static void stop(struct call *c) {
   if (c->session >= 0) stop_session(c);
   else syscall(SYS_pidfd_send_signal, c->pidfd, SIGKILL, 0, 0);
@@ -91,7 +91,7 @@ static void cancel_pending(uint32_t id) {
   pending_count = kept;
 }
 
-/* Takes one whole frame from the input. False when there is none. */
+/* Takes one whole frame from the input. Returns 0 when there is none. */
 static int take_frame(void) {
   struct request request;
   if (in.used < sizeof request.bytes) return 0;
@@ -123,7 +123,7 @@ static int take_frame(void) {
   return 1;
 }
 
-/* Kills and reaps every child, so that nothing is left behind when the zygote ends. */
+/* Kills and reaps every child, so that no process is left when the zygote ends. */
 static int end(void) {
   for (int i = 0; i < LANES; i++)
     if (lanes[i].busy && lanes[i].session < 0) stop(&lanes[i]);
@@ -166,7 +166,7 @@ int zygote_serve(const struct config *given, struct request *request) {
     }
     while (take_frame()) continue;
     full = pending_count == PENDING || out.used > 64u << 20;
-    if (full == taking) { /* backpressure: unread frames stay with the pool */
+    if (full == taking) { /* backpressure: the pool keeps frames that are not read */
       struct epoll_event e = {full ? 0 : EPOLLIN, {.u64 = IN_EVENT}};
       epoll_ctl(epoll, EPOLL_CTL_MOD, config->in, &e);
       taking = !full;

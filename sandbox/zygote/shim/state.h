@@ -49,20 +49,20 @@
 #define PR_GET_TID_ADDRESS 40
 #endif
 
-enum { LANES = 60, PENDING = 64, STATES = 512 }; /* calls that run, calls that wait here, stopped processes of sessions */
-enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* config.layers */
-enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                  /* request.flags */
-enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* request.kind */
-enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* reply.kind */
-enum { PAUSED = 1, FILES = 2 };                                 /* reply.kept */
-enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 }; /* tags of epoll events; below: a lane */
+enum { LANES = 60, PENDING = 64, STATES = 512 }; /* most running calls, waiting calls, stopped processes */
+enum { NAMESPACES = 1, SECCOMP = 2, LANDLOCK = 4, LIMITS = 8 }; /* flags of config.layers */
+enum { CELL = 1, PROCESSES = 2, SESSION = 4 };                  /* flags of request.flags */
+enum { RUN = 1, STOP = 2, DROP = 3, PING = 4 };                 /* values of request.kind */
+enum { READY = 1, BEGUN = 2, DONE = 3, FAILED = 4, PONG = 5 };  /* values of reply.kind */
+enum { PAUSED = 1, FILES = 2 };                                 /* flags of reply.kept */
+enum { IN_EVENT = 1000, OUT_EVENT = 1001, SESSION_EVENT = 2000 }; /* tags of epoll events; below LANES: a slot */
 
-struct config { /* set by zygote.py before zygote_serve */
-  int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare; /* descriptors, then numbers */
-  uint64_t base_bytes, file_bytes; /* address space of the warm interpreter; largest file */
+struct config { /* settings, filled by zygote.py before zygote_serve */
+  int32_t in, out, proc, self, landlock, layers, uid, runnable, longest, spare; /* 5 descriptors, then numbers */
+  uint64_t base_bytes, file_bytes; /* address space of the warm interpreter; bound on a file's size */
   uint32_t open_files, tmp_mb, tmp_mb_processes, threads;
   const struct sock_filter *filter, *filter_processes, *filter_session;
-  uint32_t filter_length, filter_processes_length, filter_session_length, pid_at[4]; /* pid_at: filter lines that need our pid */
+  uint32_t filter_length, filter_processes_length, filter_session_length, pid_at[4]; /* pid_at: see filter.py */
   char uid_map[32], gid_map[32], scratch[64];
 };
 struct request { /* head of a frame from the pool; the code and the standard input follow it */
@@ -74,23 +74,23 @@ struct reply { /* head of a frame to the pool; the captured output follows it */
 };
 struct call { /* one call, waiting in `pending` or running in `lanes` */
   struct request request;
-  int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session; /* session: a slot, or -1 */
-  uint64_t began, deadline, sampled, trimmed, cpu; /* ns */
+  int code, input, out, err, pidfd, pid, busy, timed_out, asleep, is_long, is_loud, session; /* session: index, or -1 */
+  uint64_t began, deadline, sampled, trimmed, cpu; /* times in ns */
 };
 struct event { /* report of a session's first process: the result of wait4, and the state of /tmp */
   int32_t pid, status, files, tmp_kib;
   uint64_t cpu_us, rss_kib;
 };
-struct session { /* a namespace with a trusted first process, `init`; `far`: the namespace's ends of the two sockets */
+struct session { /* namespace with a trusted first process, `init`; `far`: the namespace's ends of the two sockets */
   int used, init, pidfd, events, cells, lane, far[2];
   uint32_t tmp_kib;
   int cell, code;                /* pid inside and exit code of the running cell, as the cell claims */
-  int over, stopped;             /* the running cell has ended; it was killed by us */
+  int over, stopped;             /* 1 if the running cell has ended; 1 if the zygote killed it */
   struct event end;              /* how the cell ended, as the kernel reports */
 };
-struct state { /* the stopped process of a cell: the next cell forks from it */
+struct state { /* stopped process of a cell: the next cell forks from it */
   uint32_t key;
-  int session, inner, pid, pidfd, awake, dropped; /* inner: its pid in the namespace. awake: continued, so that it forks */
+  int session, inner, pid, pidfd, awake, dropped; /* inner: pid in the namespace. awake: continued, so that it forks */
   uint32_t anonymous_kib, changed_kib;            /* all anonymous memory; the part that replaced pages of the zygote */
 };
 struct buffer { char *at; size_t size, used; };
@@ -101,7 +101,7 @@ static int pending_first, pending_count, epoll;
 static struct session sessions[STATES];
 static struct state states[STATES];
 static struct buffer in, out;
-/* A word for each lane, shared with the child until it is isolated: 1 when it is, or 1000 * step + errno. */
+/* One word per slot, shared with the child until it is isolated: 1 once it is isolated, or 1000 * step + errno. */
 static volatile uint32_t *stages;
 static pid_t *tid_address;
 
@@ -120,7 +120,7 @@ static void watch(int fd, uint32_t events, uint64_t tag) {
   epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
-/* Removes the descriptor from epoll before closing it: children hold copies, and a closed one would go on reporting. */
+/* Removes the descriptor from epoll before closing it: children hold copies, so epoll would go on reporting it. */
 static void unwatch(int fd) {
   epoll_ctl(epoll, EPOLL_CTL_DEL, fd, 0);
   close(fd);
