@@ -18,7 +18,7 @@ interface BenchmarkFiles {
   readonly text: string
   /** Text of the second file: possible answers (bfcl), the baseline's answers (arena-hard). */
   readonly answers?: string
-  /** File of Python source with the functions that executable categories call (bfcl). */
+  /** Path of a Python file with the functions that executable categories call (bfcl). */
   readonly functionsFile?: string
   readonly seed: number
 }
@@ -26,27 +26,27 @@ interface BenchmarkFiles {
 export interface Benchmark {
   readonly name: string
   readonly title: string
-  /** Samples a problem (K), by the paper's protocol; temperature and turns likewise. */
+  /** Number of samples per problem (K), by the paper's protocol; temperature and turns follow the protocol too. */
   readonly samples: number
   readonly temperature: number
   readonly turns: number
-  /** Name of the mean reward in reports. */
+  /** Name that reports use for the mean reward. */
   readonly score: string
-  /** Figures that the paper prints for this benchmark. */
+  /** Results that the paper prints for this benchmark. */
   readonly printed: readonly Printed[]
-  /** Form of a row, for the error about a file of another form. */
+  /** Description of a row's form, for the error about a file with other rows. */
   readonly form: string
   /** File names that `eval all` looks for in a directory. */
   readonly files: readonly string[]
-  /** Content and names of the second file; undefined where the benchmark has one file only. */
+  /** Content and names of the benchmark's second file; undefined if it has only one. */
   readonly second?: { readonly what: string; readonly files: readonly string[]; readonly required: boolean }
   /** Name of the reward: one of `rewards`, or a built-in one. */
   readonly reward: string
   readonly rewards?: Readonly<Record<string, RewardFunction>>
   readonly rewardTimeoutMs?: number
-  /** Offers the Python tool to the model. */
+  /** True to offer the Python tool to the model. */
   readonly usesTool: boolean
-  /** System message for a model that was not trained with one of its own; empty: none. */
+  /** System message for a model that was not trained with a system message of its own; empty: no system message. */
   readonly system: string
   read(files: BenchmarkFiles): Problems
 }
@@ -58,7 +58,7 @@ const choiceSystem = `Choose the right answer. ${withTool} When you are sure, en
 const once = { samples: 1, temperature: 0, turns: 1, usesTool: false, system: '' } as const
 const averaged = { samples: 16, temperature: 0.6, turns: 30, usesTool: true } as const
 
-/** A benchmark of questions with one answer each, in `\boxed{}`. */
+/** Declares a benchmark of questions with one answer each, in `\boxed{}`. */
 function mathematics(name: string, title: string, files: readonly string[], format: RowFormat): Benchmark {
   return {
     ...averaged,

@@ -60,7 +60,10 @@ function recordsOf(
   }
 }
 
-/** A permutation. `sampleUniform` keeps the order of what it draws, so each item is drawn alone. */
+/**
+ * Returns a random permutation of the items. `sampleUniform` keeps the order of the items that it draws, so each is
+ * drawn alone.
+ */
 function shuffled<T>(items: readonly T[], seed: number): T[] {
   const random = pcg32(seed)
   const left = [...items]

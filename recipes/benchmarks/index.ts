@@ -1,7 +1,9 @@
 /**
- * Makes a recipe of a benchmark. It evaluates only: a model answers each problem K times, as in training, and is judged.
+ * Makes a recipe of a benchmark. The recipe only evaluates: a model answers each problem K times, as in training, and
+ * is judged.
  *
- * in   the user's files, in the form in which the benchmark is published        out  a recipe whose tasks are the problems
+ * in   the user's files, in the form in which the benchmark is published        out  a recipe whose tasks are the
+ * problems
  */
 import { readFile } from 'node:fs/promises'
 import { join, resolve } from 'node:path'
@@ -19,17 +21,17 @@ export { type Benchmark, benchmarks } from './benchmark'
 export { instructionLevel } from './ifeval'
 
 const dataSchema = z.strictObject({
-  /** Problems as JSONL, a JSON array, or CSV. */
+  /** Path of the problems: JSONL, a JSON array, or CSV. */
   file: z.string(),
-  /** bfcl: file of the possible answers. arena-hard: file of the baseline's answers. */
+  /** Path of the second file. bfcl: possible answers. arena-hard: the baseline's answers. */
   answers: z.string().optional(),
-  /** bfcl: Python source of the functions that the executable categories call. */
+  /** Path of a Python file with the functions that bfcl's executable categories call. */
   functions: z.string().optional(),
-  /** arena-hard: the judge's server and model (judgeSchema). */
+  /** Server and model of arena-hard's judge (judgeSchema). */
   judge: z.unknown().optional(),
-  /** System message; empty: none. */
+  /** System message; an empty text means no system message. */
   system: z.string(),
-  /** Text before every problem. */
+  /** Text that precedes every problem. */
   prefix: z.string(),
 })
 
@@ -55,7 +57,7 @@ export function benchmarkRecipe(benchmark: Benchmark): Recipe {
       const { problems, dropped } = await readProblems(benchmark, file, { ...more, seed: config.seed })
       return {
         train() {
-          throw new Error(`the recipe eval-${benchmark.name} has no training tasks: it evaluates only`)
+          throw new Error(`the recipe eval-${benchmark.name} has no training tasks: it can only evaluate`)
         },
         evaluation(index) {
           const { id, question, truth, messages, metadata } = problems[index]!
@@ -72,7 +74,8 @@ export function benchmarkRecipe(benchmark: Benchmark): Recipe {
 
 /**
  * Reads the problems of a file.
- * @throws TroupeError config.no_data where the file cannot be read or holds no problem; config.bad_data, with the line, for an
+ * @throws TroupeError config.no_data if the file cannot be read or holds no problem; config.bad_data, with the line,
+ * for an
  * id that is missing or occurs twice
  */
 export async function readProblems(

@@ -1,11 +1,12 @@
 /**
- * Figures that the paper prints for each benchmark (arXiv 2508.20722, Tables 2 to 5, §5.2). Reports show them beside a result.
+ * Results that the paper prints for each benchmark (arXiv 2508.20722, Tables 2 to 5, §5.2). Reports show them beside a
+ * result.
  */
 export interface Printed {
   readonly model: string
-  /** In %. */
+  /** Score that the paper prints, in %. */
   readonly accuracy: number
-  /** Mean response tokens, where the paper prints them. */
+  /** Mean number of response tokens, if the paper prints it. */
   readonly tokens?: number
 }
 

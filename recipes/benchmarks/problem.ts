@@ -1,8 +1,10 @@
 /**
  * Collects a benchmark's problems from the rows of a file.
  *
- * in   the text of a file        out  its rows with their places; problems, and the number of dropped rows by reason
- * Invariant: every row is a problem or counted under one reason. An id that occurs twice, or is missing where other rows have
+ * in   the text of a file        out  its rows with their line numbers; problems, and the number of dropped rows by
+ * reason
+ * Invariant: every row is a problem or counted under one reason. An id that occurs twice, or is missing while other
+ * rows have
  * one, throws with the line, because an evaluation over the wrong rows has no meaning.
  */
 import type { ChatMessage } from '../../messages/facts'
@@ -15,7 +17,7 @@ export interface Problem {
   readonly truth: string
   /** Data that the reward needs besides the truth. */
   readonly metadata?: Readonly<Record<string, unknown>>
-  /** Whole prompt, in place of a system message and the question. */
+  /** Whole prompt, instead of a system message and the question. */
   readonly messages?: readonly ChatMessage[]
 }
 
@@ -25,11 +27,11 @@ export interface Problems {
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** A row of JSONL or of a JSON array. */
+/** One row of JSONL or of a JSON array. */
 export interface Row {
-  /** Undefined where a line is not JSON. */
+  /** Parsed content of the row; undefined if the line is not JSON. */
   readonly row: unknown
-  /** 1-based line, or 1-based index in the array. */
+  /** Number of the line, or of the item in the array, 1-based. */
   readonly place: number
 }
 
@@ -80,6 +82,6 @@ export function problemCollector(): {
   }
 }
 
-/** Error about the row at `place`; `why` follows the line number. */
+/** Makes the error about the row at line `place`; `why` follows the line number. */
 export const badRow = (place: number, why: string, hint = 'give every row an id of its own') =>
   new TroupeError('config.bad_data', { boundary: 'config', retriable: false, message: `line ${place}: ${why}`, hint })

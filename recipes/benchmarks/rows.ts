@@ -2,25 +2,27 @@
  * Reads rows with a question and an answer, as benchmark owners publish them: JSON lines, or one JSON array.
  *
  * in   the text of a file, and the names of its fields        out  problems; the number of dropped rows, by reason
- * Invariant: every row is a problem or counted once under one reason; of two rows with the same question the first is kept.
- * Either all rows have an id of their own or none has: an id that occurs twice, or is missing, throws with its line. Without
- * ids, a problem's id is the place of its row.
+ * Invariant: every row is a problem or counted once under one reason; of two rows with the same question the first is
+ * kept.
+ * Either all rows have an id of their own or none has: an id that occurs twice, or is missing, throws with its line.
+ * Without
+ * ids, a problem's id is the number of its row.
  */
 import { normalizeInteger } from '../../kernels/grading/integers'
 import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { badRow, isObject, type Problem, type Problems, problemCollector, rowsOf } from './problem'
 
 export interface RowFormat {
-  /** Names of the question's field, in order of preference; likewise for the answer's. */
+  /** Names of the question's field, in order of preference; `answer` has the names of the answer's field. */
   readonly question: readonly string[]
   readonly answer: readonly string[]
-  /** text: the answer as it stands. integer: an answer that is an integer. worked: the integer after the last `####`. */
+  /** Form of the answer. text: any text. integer: an integer. worked: the integer after the last `####`. */
   readonly truth: 'text' | 'integer' | 'worked'
 }
 
 const ids = ['id', 'unique_id', 'problem_idx', 'ID']
 
-/** @throws TroupeError config.bad_data for an id that occurs twice or is missing */
+/** Parses the rows. @throws TroupeError config.bad_data for an id that occurs twice or is missing */
 export function parseProblems(text: string, format: RowFormat): Problems {
   const { add, drop, result } = problemCollector()
   const questions = new Set<string>()
@@ -52,7 +54,7 @@ function problemOf(row: unknown, place: number, format: RowFormat): Problem | st
   return { id: first(row, ids) ?? String(place), question, truth }
 }
 
-/** Value of the first of these fields that has one; a number as its text. */
+/** Returns the value of the first of these fields that has one; a number as its text. */
 function first(row: Readonly<Record<string, unknown>>, names: readonly string[]): string | undefined {
   for (const name of names) {
     const value = row[name]

@@ -2,20 +2,26 @@
  * Finds problems that share n words in a row with a problem of an evaluation set (decontamination).
  *
  * in   texts of evaluation problems, then the texts to check        out  true for a text that overlaps
- * Invariant: pure. A word is a run of letters and digits, compared without case and in NFKC, so that spacing, punctuation and
- * TeX's braces hide nothing. In scripts without blanks between words, every letter is a word. A text of fewer than n words
- * overlaps only with an equal text. Source: arXiv 2508.20722 §4.2 (8-grams).
+ * Invariant: pure. A word is a run of letters and digits, compared without case and in NFKC, so that spacing,
+ * punctuation and
+ * TeX's braces make no difference. In scripts without blanks between words, every letter is a word. A text of fewer
+ * than n
+ * words overlaps only with an equal text. Source: arXiv 2508.20722 §4.2 (8-grams).
  */
 
 export interface Decontaminator {
   /** Adds an evaluation problem. */
   add(text: string): void
   overlaps(text: string): boolean
-  /** Evaluation problems added so far. */
+  /** Number of evaluation problems added so far. */
   readonly problems: number
 }
 
-/** Scripts without blanks between words. Hangul is not one: Korean separates words, and all problems share its word endings. */
+/**
+ * Matches letters of scripts without blanks between words. Hangul is not one: Korean separates words, and all Korean
+ * problems
+ * share word endings.
+ */
 const unspaced = ['Han', 'Hiragana', 'Katakana', 'Thai', 'Lao', 'Khmer', 'Myanmar']
   .map(s => `\\p{Script=${s}}`)
   .join('')
@@ -44,7 +50,7 @@ export function decontaminator(n: number): Decontaminator {
 function* gramsOf(text: string, n: number): Generator<string> {
   const words = wordsOf(text)
   if (words.length < n) {
-    // The mark `=` keeps a whole short text apart from a part of a longer one.
+    // The prefix `=` keeps the whole of a short text apart from a part of a longer one.
     yield `= ${words.join(' ')}`
     return
   }

@@ -14,18 +14,18 @@ import { z } from 'zod'
 import { asError, TroupeError } from '../../runtime/errors'
 
 export interface HubOptions {
-  /** owner/name of the data set. */
+  /** Name of the data set on the hub: owner/name. */
   readonly repo: string
-  /** Default: main. */
+  /** Git revision of the data set. Default: main. */
   readonly revision?: string
-  /** Selects files by their path in the data set. */
+  /** Pattern for the paths, in the data set, of the files to download. */
   readonly paths: RegExp
   readonly cache: string
-  /** Default: HF_ENDPOINT, else https://huggingface.co */
+  /** Base URL of the hub. Default: HF_ENDPOINT, else https://huggingface.co */
   readonly endpoint?: string
-  /** Sent as a bearer token. Default: HF_TOKEN. */
+  /** Token sent as a bearer token. Default: HF_TOKEN. */
   readonly token?: string | undefined
-  /** A request is aborted when the server sends nothing for this long. Default 30,000. */
+  /** Milliseconds without a byte from the server after which a request is aborted. Default: 30,000. */
   readonly idleMs?: number
   readonly onFile?: (path: string, bytes: number) => void
 }
@@ -34,7 +34,10 @@ const listing = z.array(z.object({ type: z.string(), path: z.string(), size: z.n
 /** Upper bound on the pages of a listing, against a server that always names a next page. */
 const maxPages = 200
 
-/** @throws TroupeError data.hub_unreachable, data.hub_refused, data.hub_missing, data.hub_answer, data.hub_broken */
+/**
+ * Downloads the files; resolves with their local paths.
+ * @throws TroupeError data.hub_unreachable, data.hub_refused, data.hub_missing, data.hub_answer, data.hub_broken
+ */
 export async function hubFiles(options: HubOptions): Promise<readonly string[]> {
   const wanted = (await list(options)).filter(file => file.type === 'file' && options.paths.test(file.path))
   if (wanted.length === 0) {
@@ -142,11 +145,13 @@ async function ask(
     throw hubError('refused', options, `refused the request (HTTP ${response.status})`, hint)
   }
   if (response.status === 404)
-    throw hubError('missing', options, 'does not exist (HTTP 404)', 'name another: --from hub:OWNER/NAME')
+    throw hubError('missing', options, 'does not exist (HTTP 404)', 'name another data set: --from hub:OWNER/NAME')
   throw hubError('answer', options, `answered with HTTP ${response.status}`, 'try again later, or give --from FILE')
 }
 
-/** Message of an error. fetch says only `fetch failed`, so the cause's message is preferred. */
+/**
+ * Returns the message of an error. The message of `fetch` is only `fetch failed`, so the cause's message is preferred.
+ */
 function reasonOf(thrown: unknown): string {
   const error = asError(thrown)
   const cause = error.cause instanceof Error ? error.cause : undefined

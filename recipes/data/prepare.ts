@@ -2,8 +2,9 @@
  * Filters the rows of a published set into the problems that a recipe trains on.
  *
  * in   rows, filters        out  problems in their order, and the number of rows by outcome
- * Invariant: rows = kept + broken + dropped, each row counted under one reason. Rows and seed decide the result. A problem's
- * place in the shuffle is a hash of seed and problem, so it does not depend on the other problems.
+ * Invariant: rows = kept + broken + dropped, each row counted under one reason. Rows and seed decide the result. A
+ * problem's
+ * position in the shuffle is a hash of seed and problem, so it does not depend on the other problems.
  */
 import { createHash } from 'node:crypto'
 import { normalizeInteger, sameInteger } from '../../kernels/grading/integers'
@@ -16,21 +17,21 @@ import type { ProblemSet } from './sets'
 
 export interface PrepareOptions {
   readonly set: ProblemSet
-  /** Keeps integer answers only. */
+  /** True to keep only problems whose answer is an integer. */
   readonly integer: boolean
-  /** Keeps problems where at least `least` of the first `of` sampled answers match. */
+  /** Lower bound on agreement: keeps problems of which at least `least` of the first `of` sampled answers match. */
   readonly agreement?: { readonly least: number; readonly of: number } | undefined
-  /** Rows of other files with sampled answers, matched by problem or id. */
+  /** Rows of other files with sampled answers, matched to the problems by problem text or id. */
   readonly answers?: AsyncIterable<ReadRow> | undefined
-  /** Drops problems that overlap with these. */
+  /** Evaluation problems: problems that overlap with them are dropped. */
   readonly evaluation?: Decontaminator | undefined
   /** Seed of the shuffle; undefined keeps the order of the rows. */
   readonly seed?: number | undefined
-  /** Upper bound on kept rows, applied after the shuffle. */
+  /** Upper bound on the number of kept rows, applied after the shuffle. */
   readonly limit?: number | undefined
 }
 
-/** A line of the written file. */
+/** One line of the written file. */
 interface PreparedProblem {
   readonly id: string
   readonly problem: string
@@ -43,14 +44,14 @@ export interface Prepared extends RowCounts {
 }
 
 interface Candidate extends PublishedProblem {
-  /** Later rows with the same problem. */
+  /** Number of later rows with the same problem. */
   again: number
-  /** True where two of its rows have different answers. */
+  /** True if two rows with this problem have different answers. */
   differs: boolean
   sampled: string[]
 }
 
-/** Longer answers teach a model nothing and strain every parser. */
+/** Upper bound on the digits of an answer. Longer ones teach a model nothing and strain every parser. */
 const maxDigits = 18
 
 export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOptions): Promise<Prepared> {
@@ -79,8 +80,9 @@ export async function prepare(rows: AsyncIterable<ReadRow>, options: PrepareOpti
   const ids = new Set<string>()
   for (const [key, candidate] of known) {
     counter.dropped('repeats the problem of an earlier row', candidate.again)
-    // The set's name keeps ids apart when files of several sets are joined. A problem that is dropped keeps its id: if it were free,
-    // another problem's id would depend on the filters.
+    // The set's name keeps ids apart when files of several sets are joined. A dropped problem keeps its id; otherwise
+    // another
+    // problem's id would depend on the filters.
     const own = candidate.id === undefined ? [] : [candidate.id]
     const names = [...own, digestOf(nameOf(candidate.problem))].map(name => `${set.name}-${name}`)
     const id = names.find(name => !ids.has(name)) ?? `${set.name}-${digestOf(`= ${key}`)}`
@@ -128,7 +130,7 @@ async function addAnswers(known: Map<string, Candidate>, answers: AsyncIterable<
   }
 }
 
-/** Short digest that names a problem. Two of a million problems practically never share one. */
+/** Returns a short digest that names a problem; among a million problems a collision is practically impossible. */
 const digestOf = (key: string) => createHash('sha256').update(key).digest('hex').slice(0, 16)
 
 const agrees = (a: string, b: string): boolean => sameInteger(a, b) ?? bare(a) === bare(b)
@@ -136,13 +138,17 @@ const agrees = (a: string, b: string): boolean => sameInteger(a, b) ?? bare(a) =
 const bare = (answer: string) =>
   answer.replace(/\\(?:left|right|displaystyle|,|;|!)|\s|\$/g, '').replace(/[dt]frac/g, 'frac')
 
-/** Punctuation of sentences: next to a word or at the end, and not directly before a letter or digit (`.5`, `x,y`). */
+/**
+ * Matches punctuation of sentences: next to a word or at the end, and not directly before a letter or digit (`.5`,
+ * `x,y`).
+ */
 const punctuation =
   /(?<=(?<![\p{L}\\])\p{L}{2,}[\s$]*)[.,;:?](?![\p{L}\p{N}])|[.,;:?](?=[\s$]+\p{L}{2})|[.,;:?](?=[\s$]*$)/gu
 
 /**
- * Key of a problem: two rows with one key hold the same problem. Blanks, dollars, punctuation and the case of words make no
- * difference; the signs and powers of formulas, and the case of variables and of TeX commands, do.
+ * Returns the key of a problem: two rows with one key hold the same problem. Blanks, dollars, punctuation and the case
+ * of words
+ * make no difference; the signs and powers of formulas, and the case of variables and of TeX commands, do.
  */
 function keyOf(problem: string): string {
   const form = problem.replace(/[^\p{No}\p{Lm}]+/gu, text => text.normalize('NFKC')).replace(/\\[,;:! $]/g, ' ')
@@ -152,8 +158,11 @@ function keyOf(problem: string): string {
   return signs.map(sign => (/^\p{L}{2}/u.test(sign) ? sign.toLowerCase() : sign)).join(' ')
 }
 
-/** Text from which a problem's id and its place in the shuffle are made. It is coarser than the key, and must never change:
- * files that users have already written depend on it. */
+/**
+ * Returns the text from which a problem's id and its position in the shuffle are made. It is coarser than the key, and
+ * must
+ * never change: files that users have already written depend on it.
+ */
 function nameOf(problem: string): string {
   const signs = problem.normalize('NFKC').toLowerCase().replace(/\s+/g, '')
   return wordsOf(problem).length === 0 ? signs : signs.replace(/[.,;:!?$]|\\[,;!]/g, '')

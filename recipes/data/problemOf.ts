@@ -1,8 +1,10 @@
 /**
  * Reads a problem from a row of a published set.
  *
- * in   a row of JSON, the set's field names        out  problem, answer and sampled answers, or the reason why there is none
- * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form; `other` rows have it, but the set's
+ * in   a row of JSON, the set's field names        out  problem, answer and sampled answers, or the reason why the row
+ * has none
+ * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form; `other` rows have the form, but the
+ * set's
  * declaration filters them out.
  */
 import { extractAnswer } from '../../kernels/grading/answerExtraction'
@@ -12,7 +14,7 @@ import type { ProblemSet } from './sets'
 export interface PublishedProblem {
   readonly problem: string
   readonly answer: string
-  /** Answers that models gave, where the row lists them. */
+  /** Answers that models gave to the problem, if the row lists them. */
   readonly sampled: readonly string[]
   readonly id: string | undefined
   /** Fields that are kept beside the problem, such as subject and level. */
@@ -27,7 +29,7 @@ const samples = [
   ...['answers', 'sampled_answers', 'samples', 'generated_answers', 'model_answers', 'predictions', 'generations'],
   ...['responses', 'candidates', 'generated_solutions', 'generated_solution'],
 ]
-/** Instructions around a problem in the prompts of training sets; they are removed. */
+/** Matches instructions around a problem in the prompts of training sets; they are removed. */
 const wrappings = [
   /^Solve the following math problem step by step\. The last line of your response should be of the form Answer: \$Answer \(without quotes\) where \$Answer is the answer to the problem\.\s*/,
   /\s*Remember to put your answer on its own line after "Answer:"\.\s*$/,
@@ -59,7 +61,7 @@ export function problemOf(row: unknown, set: ProblemSet): PublishedProblem | NoP
   return { problem, answer, sampled, id: firstText(fields, ids), rest: { ...rest, ...solution } }
 }
 
-/** Answers that models gave, in any of the forms in which rows list them. */
+/** Returns the answers that models gave, in any of the forms in which rows list them. */
 export function sampledIn(fields: Readonly<Record<string, unknown>>): readonly string[] {
   const found = samples.map(name => fields[name]).find(value => value !== undefined && value !== null)
   const list = Array.isArray(found) ? found : [found]
@@ -81,7 +83,7 @@ function answerOf(fields: Readonly<Record<string, unknown>>, set: ProblemSet): s
   }
   const boxed = stated?.includes('\\boxed') ? (extractAnswer(stated, 'anywhere') ?? stated) : stated
   if (boxed !== undefined) return boxed
-  // Some sets have the worked solution only.
+  // Sets without an answer field have it in their worked solution.
   const solution = firstText(fields, ['solution'])
   return solution === undefined ? undefined : (extractAnswer(solution, 'anywhere') ?? undefined)
 }
@@ -100,7 +102,7 @@ const at = (fields: Readonly<Record<string, unknown>>, path: string): unknown =>
 const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Text; a number as text; or the last user message of a list of messages. */
+/** Returns a text as it is, a number as text, and of a list of messages the last user message; otherwise undefined. */
 function textOf(value: unknown): string | undefined {
   if (typeof value === 'string') return value.trim() === '' ? undefined : value.trim()
   if (typeof value === 'number' && Number.isFinite(value)) return String(value)

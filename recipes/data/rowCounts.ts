@@ -1,14 +1,15 @@
 /**
  * Counts the rows of a file by outcome.
  *
- * in   the outcome of each row        out  the number of rows, of broken rows (with the places of the first 5) and of dropped rows
+ * in   the outcome of each row        out  the number of rows, of broken rows (with the positions of the first 5) and
+ * of dropped rows
  */
 export interface RowCounts {
   readonly rows: number
-  /** Rows that do not have the set's form, by reason; `brokenAt` has the places of the first of them. */
+  /** Number of rows that do not have the set's form, by reason; `brokenAt` has the positions of the first of them. */
   readonly broken: Readonly<Record<string, number>>
   readonly brokenAt: readonly string[]
-  /** Rows that were filtered out, by reason. */
+  /** Number of rows that were filtered out, by reason. */
   readonly dropped: Readonly<Record<string, number>>
 }
 

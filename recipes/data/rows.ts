@@ -1,8 +1,9 @@
 /**
- * Reads rows of published data sets: JSON lines, one JSON array, or parquet. The content decides which.
+ * Reads rows of published data sets: JSON lines, one JSON array, or parquet. The content of a file decides which.
  *
- * in   files, or directories of them        out  one row at a time with its place
- * Invariant: only a truncated parquet file or JSON array makes it throw; a line that is not JSON is a row of undefined. One row
+ * in   files, or directories of them        out  one row at a time with its position
+ * Invariant: only a truncated parquet file or JSON array makes it throw; a line that is not JSON is a row of undefined.
+ * One row
  * group of a parquet file is in memory at a time.
  */
 import { createReadStream } from 'node:fs'
@@ -14,15 +15,17 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface ReadRow {
-  /** Undefined where the line is not JSON. */
+  /** Parsed content of the row; undefined if the line is not JSON. */
   readonly row: unknown
-  /** `file:line`, 1-based. */
+  /** Position of the row, as `file:line`, 1-based. */
   readonly place: string
 }
 
 const kinds = /\.(jsonl|json|ndjson|parquet)$/i
 
-/** The file itself, or a directory's data files in the order of their names. @throws TroupeError config.no_data */
+/**
+ * Returns the file itself, or a directory's data files in the order of their names. @throws TroupeError config.no_data
+ */
 export async function dataFiles(path: string): Promise<readonly string[]> {
   const absolute = resolve(path)
   const found = await stat(absolute).catch(thrown => {
@@ -76,15 +79,15 @@ async function* arrayRows(file: string, name: string): AsyncGenerator<ReadRow> {
   const rows = parsed(withoutBom(await readFile(file, 'utf8')))
   if (!Array.isArray(rows)) {
     throw noData(
-      `${file} begins like a JSON array, but is not a whole one`,
-      'download it again, or give one row per line (JSONL)',
+      `${file} begins like a JSON array, but the array is not complete`,
+      'download the file again, or give one row per line (JSONL)',
     )
   }
   for (const [at, row] of rows.entries()) yield { row, place: `${name}:${at + 1}` }
 }
 
 async function* parquetRows(file: string, name: string): AsyncGenerator<ReadRow> {
-  // Both are ES modules, which a CommonJS file loads by import().
+  // Both packages are ES modules, which a CommonJS file must load by import().
   const [{ asyncBufferFromFile, parquetMetadataAsync, parquetReadObjects }, { compressors }] = await Promise.all([
     import('hyparquet'),
     import('hyparquet-compressors'),
@@ -100,7 +103,7 @@ async function* parquetRows(file: string, name: string): AsyncGenerator<ReadRow>
       rowStart = rowEnd
     }
   } catch (thrown) {
-    throw noData(`${file} is not a whole parquet file: ${asError(thrown).message}`, 'download it again')
+    throw noData(`${file} is not a whole parquet file: ${asError(thrown).message}`, 'download the file again')
   }
 }
 

@@ -6,28 +6,34 @@
  */
 
 export interface HubPlace {
-  /** owner/name of a data set. */
+  /** Name of the data set on the hub: owner/name. */
   readonly repo: string
-  /** Patterns for the paths of its files, by split. */
+  /** Patterns for the paths of the data set's files, by split. */
   readonly files: Readonly<Record<string, RegExp>>
 }
 
 export interface ProblemSet {
   readonly name: string
   readonly title: string
-  /** Training sets are filtered and shuffled; evaluation sets stay as published. */
+  /** Use of the set: training sets are filtered and shuffled; evaluation sets stay as published. */
   readonly use: 'training' | 'evaluation'
   readonly hub: HubPlace
-  /** Split to use where the user names none. */
+  /** Split to use if the user names none. */
   readonly split: string
-  /** Names of the problem's field, in order of preference; likewise for the answer's. A dot goes into an object. */
+  /**
+   * Names of the problem's field, in order of preference; `answer` has those of the answer's field. A dot leads into an
+   * object.
+   */
   readonly problem: readonly string[]
   readonly answer: readonly string[]
-  /** integer: rows with other answers are dropped. text: any answer. worked: the answer follows the last `####`. */
+  /**
+   * Form of the answers. integer: rows with other answers are dropped. text: any answer. worked: the answer follows the
+   * last `####`.
+   */
   readonly answers: 'integer' | 'text' | 'worked'
-  /** Keeps problems where at least `least` of `of` sampled answers match the answer. */
+  /** Lower bound on agreement: keeps problems of which at least `least` of `of` sampled answers match the answer. */
   readonly agreement?: { readonly least: number; readonly of: number }
-  /** Keeps rows whose fields match these patterns. */
+  /** Patterns that the fields of a row must match for the row to be kept. */
   readonly only?: Readonly<Record<string, RegExp>>
 }
 

@@ -1,9 +1,10 @@
 /**
  * Recipe environment: takes tasks and rewards from reasoning-gym's data sets or from `verifiers` environments.
  *
- * The packages (troupe setup environments) make the instances once, when the run begins, and judge the answers. Turns and tools
- * are Troupe's. A YAML file that extends this recipe needs a model and families.
- * Invariant: the same seed gives the same instances, so that a resumed run goes on where it was.
+ * The packages (troupe setup environments) make the instances once, when the run begins, and judge the answers. Troupe
+ * itself runs
+ * the turns and tools. A YAML file that extends this recipe needs a model and families.
+ * Invariant: the same seed gives the same instances, so that a resumed run continues with the same tasks.
  */
 import { join } from 'node:path'
 import { z } from 'zod'
@@ -18,15 +19,18 @@ import { environmentTasks } from './tasks'
 
 export const environmentData = z.strictObject({
   package: z.enum(['reasoning-gym', 'verifiers']).default('reasoning-gym'),
-  /** reasoning-gym data sets, or ids of environments. `options`: the data set's configuration, or load_environment's arguments. */
+  /**
+   * Names of reasoning-gym data sets, or ids of environments. `options`: the data set's configuration, or
+   * load_environment's arguments.
+   */
   families: z
     .array(z.strictObject({ name: z.string(), options: z.record(z.string(), z.unknown()).default({}) }))
     .min(1),
-  /** Number of instances of each family to train on. */
+  /** Number of training instances of each family. */
   instances: z.number().int().positive().max(100_000).default(400),
-  /** System message. Default: the environment's own, where it has one. */
+  /** System message. Default: the environment's own, if it has one. */
   system: z.string().optional(),
-  /** Turns a score of at least this into the reward 1, and any other into 0. Default: the score itself is the reward. */
+  /** Score from which on the reward is 1; below it the reward is 0. Default: the score itself is the reward. */
   passAt: z.number().positive().max(1).optional(),
 })
 
@@ -35,12 +39,14 @@ type EnvironmentData = z.output<typeof environmentData>
 /** Exclusive upper bound of reasoning-gym's seeds. Two splits draw from this range, so their instances hardly ever overlap. */
 const seedRange = 2 ** 31
 
-/** The package's own reward, run in the venv that has the package. */
+/** The package's own reward function, run in the venv that has the package. */
 export const environmentReward = {
   name: 'python',
   file: join(pythonDirectory, 'reward.py'),
   interpreter: join(environmentsVenv(), 'bin/python'),
-  // A process's first judgement imports the package and makes the environment, which takes 10 s or more on a busy machine.
+  // Long, because a process imports the package and makes the environment for its first answer, which takes 10 s or
+  // more on a
+  // busy machine.
   timeoutMs: 60_000,
 } as const
 
@@ -79,7 +85,10 @@ export const environment = defineRecipe({
   data: environmentData,
   tasks: config =>
     environmentSource(parseConfig(environmentData, config.data, `data of recipe ${config.name}`), config),
-  /** Problems with their answers, for a cold start on the format or for the tokenizer of a model with random weights. */
+  /**
+   * Returns problems with their answers, for a cold start on the format or for the tokenizer of a model with random
+   * weights.
+   */
   async demonstrations(config) {
     const data = parseConfig(environmentData, config.data, `data of recipe ${config.name}`)
     if (config.coldStart === undefined && config.model.from !== 'random') return []

@@ -2,9 +2,11 @@
  * Gets the instances of an environment package's task families from its Python process.
  *
  * in   a package, families with their options, a seed, a count       out  the instances of each family, in their order
- * Invariant: the same request and package version give the same instances. A package that raises, hangs or prints garbage is an
- * error that names the family and quotes the package. The process leads a process group of its own and ends with this process;
- * whatever it started is killed with it.
+ * Invariant: the same request and package version give the same instances. A package that raises, hangs or prints
+ * garbage is an
+ * error that names the family and quotes the package. The process leads a process group of its own and ends with this
+ * process;
+ * its child processes are killed with it.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -16,11 +18,11 @@ import { asError, TroupeError } from '../../runtime/errors'
 import { killGroup } from '../../runtime/killGroup'
 import { environmentsPythonPath, policyDirectory } from '../../runtime/python'
 
-/** Holds reward.py and troupe_environments, and is where `python -m troupe_environments…` runs. */
+/** Directory that holds reward.py and troupe_environments; `python -m troupe_environments…` runs in it. */
 export const pythonDirectory = join(__dirname, 'python')
 
 interface Family {
-  /** A family may occur twice, with other options. */
+  /** Name of the family. A request may name a family twice, with other options. */
   readonly name: string
   /** Fields of the package's own configuration for the family. */
   readonly options: Readonly<Record<string, unknown>>
@@ -30,9 +32,13 @@ export interface InstancesRequest {
   readonly package: 'reasoning-gym' | 'verifiers'
   readonly families: readonly Family[]
   readonly split: 'train' | 'eval'
-  /** reasoning-gym makes instance i from `seed + i`: two requests share no instance if their seeds differ by `count` or more. */
+  /**
+   * First seed: reasoning-gym makes instance i from `seed + i`, so two requests whose seeds differ by `count` or more
+   * share no
+   * instance.
+   */
   readonly seed: number
-  /** Instances of each family; a family that has fewer gives fewer. */
+  /** Number of instances of each family; a family that has fewer returns all of them. */
   readonly count: number
 }
 
@@ -40,9 +46,9 @@ export interface Instance {
   readonly family: string
   readonly index: number
   readonly question: string
-  /** The environment's own system prompt. */
+  /** System prompt of the environment; null if it has none. */
   readonly system: string | null
-  /** Data of the instance for the package's reward. */
+  /** Data of the instance that the package's reward function needs. */
   readonly entry: Readonly<Record<string, unknown>>
 }
 
@@ -59,13 +65,13 @@ const line = z.union([
 ])
 
 const defaultDeadlineMs = 300_000
-/** Time to read the output that the process wrote before it ended. */
+/** Milliseconds after the end of the process in which its remaining output is read. */
 const graceMs = 10_000
 const stderrGraceMs = 1000
 const stderrTailChars = 2000
 
 /**
- * The instances, by the position of their family in the request.
+ * Resolves with the instances, by the position of their family in the request.
  * @throws TroupeError process.no_environments, config.bad_environment
  */
 export async function instancesOf(
@@ -86,8 +92,8 @@ export async function instancesOf(
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     said = (said + text).slice(-stderrTailChars)
   })
-  child.stdin.on('error', () => {}) // 'exit' reports the end
-  child.stdin.write(`${JSON.stringify(request)}\n`) // stays open: the process ends when stdin closes
+  child.stdin.on('error', () => {}) // ignored: 'exit' reports the end of the process
+  child.stdin.write(`${JSON.stringify(request)}\n`) // stdin stays open: the process ends when it closes
   const refuse = (family: string, why: string) =>
     new TroupeError('config.bad_environment', {
       boundary: 'config',
@@ -104,7 +110,7 @@ export async function instancesOf(
   let held: NodeJS.Timeout | undefined
   const ended = new Promise<string | undefined>(done => {
     child.once('error', error => done(error.message))
-    // Not 'close': a process that the package left behind may hold a pipe open for any time.
+    // Not 'close', which waits for pipes: a process that the package left behind may hold them open for any time.
     child.once('exit', (code, signal) =>
       done(
         signal !== null ? `python was ended by ${signal}` : code === 0 ? undefined : `python exited with code ${code}`,
@@ -114,7 +120,7 @@ export async function instancesOf(
     clearTimeout(late)
     killGroup(child)
     held = setTimeout(() => {
-      fault ??= () => refuse('instances', 'a process that the package started goes on writing after the package ended')
+      fault ??= () => refuse('instances', 'a process that the package started still writes after the package ended')
       lines.close()
     }, graceMs)
     return how
@@ -131,9 +137,10 @@ export async function instancesOf(
     const how = await ended
     const empty = found.findIndex(instances => instances.length === 0)
     if (how !== undefined) fault ??= () => refuse('instances', how)
-    else if (empty >= 0) fault ??= () => refuse(request.families[empty]!.name, 'the family gave no instances')
+    else if (empty >= 0)
+      fault ??= () => refuse(request.families[empty]!.name, 'the package returned no instances of the family')
     if (fault === undefined) return found
-    // stderr may arrive after the last line of stdout.
+    // Waits for stderr, which may arrive after the last line of stdout.
     await Promise.race([finished(child.stderr).catch(() => {}), sleep(stderrGraceMs, undefined, { ref: false })])
     throw fault()
   } finally {

@@ -2,9 +2,11 @@
  * Turns the instances of environment families into tasks, with training and evaluation kept apart.
  *
  * in   instances of both splits, by family       out  a task for every index of a split
- * Families take turns, so that every step and every evaluation has equally many of each. An index past a family's end starts
- * again at its beginning. Invariant: pure; no question of the evaluation is trained on, in any spacing or case; every instance
- * has an id of its own.
+ * Families take turns, so that every step and every evaluation has equally many tasks of each. An index past a family's
+ * last
+ * instance starts again at its first. Invariant: pure; no question of the evaluation is trained on, in any spacing or
+ * case;
+ * every instance has an id of its own.
  */
 
 import type { TaskSource } from '../../config'
@@ -14,20 +16,20 @@ import { TroupeError } from '../../runtime/errors'
 import type { Instance } from './instances'
 
 export interface EnvironmentTasksOptions {
-  /** Name of the package. */
+  /** Name of the environment package. */
   readonly source: string
-  /** System message before each question; undefined: the environment's own, where it has one. */
+  /** System message before each question; undefined: the environment's own, if it has one. */
   readonly system: string | undefined
-  /** Turns a score of at least this into 1, any other into 0; undefined: the package's score is the reward. */
+  /** Score from which on the reward is 1; below it the reward is 0. Undefined: the package's score is the reward. */
   readonly passAt: number | undefined
 }
 
-/** Instances by the position of their family. */
+/** Instances of each family, by the family's position in the request. */
 type ByFamily = readonly (readonly Instance[])[]
 
 /**
- * A task source; `train` or `evaluation` is empty where nothing of that split is needed.
- * @throws TroupeError config.bad_environment for a family of which nothing is left to train on
+ * Makes a task source; `train` or `evaluation` is empty if no task of that split is needed.
+ * @throws TroupeError config.bad_environment for a family of which no instance is left to train on
  */
 export function environmentTasks(train: ByFamily, evaluation: ByFamily, options: EnvironmentTasksOptions): TaskSource {
   const held = new Set(evaluation.flat().map(({ question }) => keyOf(question)))
@@ -46,7 +48,7 @@ export function environmentTasks(train: ByFamily, evaluation: ByFamily, options:
     train: drawn(trained, 'train', options),
     evaluation: drawn(evaluation, 'eval', options),
     dropped,
-    // After this many tasks every family has started again.
+    // Number of tasks after which every family has started again.
     size: trained.length * Math.max(0, ...trained.map(({ length }) => length)),
   }
 }

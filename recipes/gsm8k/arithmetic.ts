@@ -2,8 +2,9 @@
  * Evaluates expressions such as `48/2+0.5*(3-1)` exactly. GSM8K's calculator notes consist of them.
  *
  * in   an expression of decimal numbers, + - * / and parentheses      out  its value as a fraction, or undefined
- * Invariant: never throws. Undefined where the text is anything else, divides by zero, nests deeper than 32 or is longer than
- * 200 characters.
+ * Invariant: never throws. Returns undefined if the text is anything else, divides by zero, nests deeper than 32 or is
+ * longer
+ * than 200 characters.
  */
 
 /** A fraction in lowest terms; the denominator is positive. */
@@ -83,7 +84,7 @@ function decimal(text: string): Fraction {
   return fraction(BigInt(whole + part), 10n ** BigInt(part.length))!
 }
 
-/** Reduces a fraction to lowest terms; undefined where the denominator is zero. */
+/** Reduces a fraction to lowest terms; undefined if the denominator is zero. */
 function fraction(numerator: bigint, denominator: bigint): Fraction | undefined {
   if (denominator === 0n) return undefined
   let [a, b] = [numerator < 0n ? -numerator : numerator, denominator < 0n ? -denominator : denominator]

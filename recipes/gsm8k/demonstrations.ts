@@ -1,8 +1,10 @@
 /**
  * Makes cold-start demonstrations for GSM8K from the calculator notes in its worked answers.
  *
- * in   a row with notes such as <<48/2=24>>, a seed      out  a conversation: Python calls that do the notes, then the answer
- * Invariant: pure. A row is used only where every note is arithmetic with the stated result, and the last result is the row's
+ * in   a row with notes such as <<48/2=24>>, a seed      out  a conversation: Python calls that compute the notes, then
+ * the answer
+ * Invariant: pure. A row is used only if every note is arithmetic with the stated result, and the last result is the
+ * row's
  * answer; so the last number that a demonstration prints is the truth. For other rows the reason is returned.
  */
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'
@@ -14,23 +16,28 @@ import { equal, evaluate, type Fraction } from './arithmetic'
 import type { Gsm8kRow } from './rows'
 
 /**
- * Kinds of demonstrations, with their shares in %. solves: one call. splits: one call for all notes but the last, and a second
- * call for that one. repairs: a call that fails, then the right one. splits and repairs show the model more than one call in a
- * trajectory. A row that cannot be split is solved.
+ * Kinds of demonstrations, with their shares in %. solves: one call. splits: one call for all notes but the last, and a
+ * second
+ * call for the last. repairs: a call that fails, then the right one. splits and repairs show the model more than one
+ * call in a
+ * trajectory. A row that cannot be split becomes `solves`.
  */
 const demonstrationShares = { splits: 30, repairs: 15, solves: 55 } as const
 export type DemonstrationKind = keyof typeof demonstrationShares
 
 export interface Demonstration {
   readonly kind: DemonstrationKind
-  /** The user's question first, the answer last. */
+  /** Messages of the conversation: the user's question first, the answer last. */
   readonly messages: readonly ChatMessage[]
 }
 
-/** A note as a Python statement. */
+/** A calculator note as a Python statement. */
 interface Statement {
   readonly name: string
-  /** Right side with the names of earlier statements in place of their results; `plain` has all numbers written out. */
+  /**
+   * Right side of the statement, with the names of earlier statements in place of their results; `plain` has all
+   * numbers written out.
+   */
   readonly named: string
   readonly plain: string
   readonly value: Fraction
@@ -38,7 +45,7 @@ interface Statement {
 
 const maxCodeChars = 400
 
-/** The demonstration of a row, or the reason why it has none. Seed and question decide its kind. */
+/** Returns the demonstration of a row, or the reason why it has none. Seed and question decide its kind. */
 export function demonstrationOf(row: Gsm8kRow, seed: number): Demonstration | string {
   const read = statementsOf(row)
   if (typeof read === 'string') return read
@@ -77,7 +84,10 @@ function statementsOf(row: Gsm8kRow): readonly Statement[] | string {
   return equal(last.value, evaluate(row.truth)!) ? statements : 'the last note is not the answer'
 }
 
-/** Numbers of Python have no leading zeros, and those that a variable holds are called by its name. */
+/**
+ * Writes an expression in Python: numbers without leading zeros, and the name of a variable in place of a number that
+ * it holds.
+ */
 function inPython(expression: string, names: ReadonlyMap<string, string>): string {
   return expression
     .replace(/\d+(?:\.\d*)?|\.\d+/g, number => names.get(number) ?? number.replace(/^0+(?=\d)/, ''))
@@ -107,7 +117,7 @@ function callsOf(kind: DemonstrationKind, statements: readonly Statement[], byNa
       return [byName ? unknownName(statements) : unclosed(statements), whole]
     case 'splits': {
       const first = statements.slice(0, -1)
-      // Calls share no variables, so the second one has its numbers written out.
+      // Calls share no variables, so the second call has its numbers written out.
       return [workingCall(first.map(named), first.at(-1)!), workingCall([`${last.name} = ${last.plain}`], last)]
     }
   }
@@ -115,14 +125,16 @@ function callsOf(kind: DemonstrationKind, statements: readonly Statement[], byNa
 
 const named = (statement: Statement) => `${statement.name} = ${statement.named}`
 
-/** Prints through round(): Python's division gives floats, and their products are not exact. */
+/**
+ * Makes a call that prints the result through round(): Python's division gives floats, whose products are not exact.
+ */
 function workingCall(lines: readonly string[], shown: Statement): Call {
   const code = [...lines, `print(round(${shown.name}))`].join('\n')
   const stdout = `${shown.value.numerator}\n`
   return { code, response: toolResultText({ status: 'ok', exitCode: 0, signal: null, stdout, stderr: '' }) }
 }
 
-/** Prints a name that the code does not define. */
+/** Makes a call that fails because it prints a name that the code does not define. */
 function unknownName(statements: readonly Statement[]): Call {
   return failingCall(statements, 'print(round(total))', 'NameError', "name 'total' is not defined")
 }

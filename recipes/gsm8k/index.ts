@@ -14,19 +14,22 @@ import { pythonTool } from '../../sandbox/tools/pythonTool'
 import { type Gsm8kRow, parseGsm8k } from './rows'
 import { type Gsm8kPlan, planOf, taskOf } from './tasks'
 
-/** Stands in for the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the rest. */
+/**
+ * System message in place of the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the
+ * format.
+ */
 const system = `Calculate with ${pythonTool.name}. Then answer as <answer>\\boxed{N}</answer>.`
 
 const dataSchema = z.strictObject({
-  /** JSONL of the problems. Required. */
+  /** Path of the problems, as JSONL. Required. */
   file: z.string().optional(),
-  /** JSONL of rows for the evaluation. Default: a tenth of `file` is set aside. */
+  /** Path of the evaluation's rows, as JSONL. Default: a tenth of `file` is set aside. */
   evaluationFile: z.string().optional(),
-  /** Rows with more calculator notes are left out; null: none. */
+  /** Upper bound on the calculator notes of a row; rows with more are left out. null: no bound. */
   maxNotes: z.number().int().positive().nullable().default(null),
 })
 
-/** Largest share of unusable rows in a file. A file with more is probably not GSM8K. */
+/** Upper bound on the share of unusable rows in a file. A file with more is probably not GSM8K. */
 const maxBadShare = 0.2
 
 export const gsm8k = defineRecipe({
@@ -38,17 +41,18 @@ export const gsm8k = defineRecipe({
       path: '.troupe/models/smollm2-135m-instruct',
       template: join(__dirname, '../templates/hermes.jinja'),
     },
-    // This model hardly ever solves rows with more notes: all rewards of their groups are 0, which gives no gradient.
+    // SmolLM2 hardly ever solves rows with more notes: all rewards of their groups are 0, which gives no gradient.
     data: { maxNotes: 2 },
     engine: { kvTokens: 16_384, maxSequences: 32 },
     limits: { contextTokens: 512, responseTokens: 320, turns: 4, callsPerTurn: 1, toolResponseChars: 300 },
     tools: { inPrompt: false },
-    // This model solves few problems. At temperature 1, 2 % of rollouts were right and 3 of 24 groups of 8 were mixed; at 0.6,
-    // 8 of 19 groups of 16 were mixed. A step needs 4 groups and asks for up to 16.
+    // SmolLM2 solves few problems. At temperature 1, 2 % of rollouts were right and 3 of 24 groups of 8 were mixed; at
+    // 0.6,
+    // 8 of 19 groups of 16 were mixed. A step needs 4 mixed groups and asks for up to 16.
     rollout: { groupSize: 16, groupsPerStep: 4, sampling: { temperature: 0.6 } },
     selection: { keep: 8, refillShare: 3 },
     coldStart: { demonstrations: 256, learningRate: 1e-4, epochs: 1, batchSequences: 8 },
-    // A checkpoint with its optimizer takes 1.6 GB.
+    // Rare, because a checkpoint with its optimizer takes 1.6 GB.
     train: { steps: 20, learningRate: 5e-6, microBatchTokens: 4096, checkpointEvery: 10 },
     evaluation: { problems: 32, samples: 1 },
   },
@@ -85,7 +89,7 @@ async function load(config: RecipeConfig): Promise<Gsm8kPlan> {
   if (file === undefined) {
     throw noData(
       'recipe gsm8k needs a file of problems',
-      '--set data.file=PATH.jsonl, rows {"question": "…", "answer": "… <<48/2=24>> … #### 24"}, as GSM8K is published',
+      'name the file with --set data.file=PATH.jsonl; its rows are {"question": "…", "answer": "… <<48/2=24>> … #### 24"}, as GSM8K is published',
     )
   }
   const rows = await rowsOf(file)
@@ -105,7 +109,7 @@ async function rowsOf(file: string): Promise<{ rows: readonly Gsm8kRow[]; droppe
   if (rows.length === 0 || bad > maxBadShare * (rows.length + bad)) {
     throw noData(
       `${path}: ${bad} of ${rows.length + bad} rows cannot be used${bad === 0 ? '' : `: ${listed(dropped)}`}`,
-      'rows must be {"question": "…", "answer": "… #### N"}, one a line, N an integer',
+      'rows must be {"question": "…", "answer": "… #### N"}, one per line, N an integer',
     )
   }
   return { rows, dropped }

@@ -10,20 +10,20 @@ import { parseExactJson } from '../../kernels/toolCalls/exactJson'
 import { withoutBom } from '../../runtime/settings/withoutBom'
 
 export interface Gsm8kRow {
-  /** 1-based line of the file. It identifies the row, whichever other rows are left out. */
+  /** Number of the row's line in the file, 1-based. It identifies the row, whichever other rows are left out. */
   readonly line: number
   readonly question: string
-  /** The worked answer, with its calculator notes. */
+  /** Worked answer of the row, with its calculator notes. */
   readonly solution: string
   /** Contents of the calculator notes, in order: `48/2=24` for `<<48/2=24>>`. */
   readonly notes: readonly string[]
-  /** The integer after `####`, in its shortest decimal form. */
+  /** Final answer: the integer after `####`, in its shortest decimal form. */
   readonly truth: string
 }
 
 export interface Gsm8kRows {
   readonly rows: readonly Gsm8kRow[]
-  /** Number of lines that are not rows, by reason. */
+  /** Number of lines that are not usable rows, by reason. */
   readonly dropped: Readonly<Record<string, number>>
 }
 

@@ -13,14 +13,14 @@ import type { Gsm8kRow } from './rows'
 
 export interface Gsm8kOptions {
   readonly seed: number
-  /** Upper bound on demonstrations. */
+  /** Upper bound on the number of demonstrations. */
   readonly demonstrations: number
-  /** Rows with more calculator notes are left out; null: none. */
+  /** Upper bound on the calculator notes of a row; rows with more are left out. null: no bound. */
   readonly maxNotes: number | null
 }
 
 export interface Gsm8kPlan {
-  /** Demonstrated rows first, then other rows, last the rows without a possible demonstration. */
+  /** Training rows: demonstrated rows first, then other rows, last the rows from which no demonstration can be made. */
   readonly train: readonly Gsm8kRow[]
   readonly evaluation: readonly Gsm8kRow[]
   readonly demonstrations: readonly Demonstration[]
@@ -28,10 +28,10 @@ export interface Gsm8kPlan {
   readonly dropped: Readonly<Record<string, number>>
 }
 
-/** One in this many questions of the training file is set aside where there is no file for the evaluation. */
+/** Share of the training file's questions that is set aside if the evaluation has no file: one in this many. */
 const evaluationOneIn = 10
 
-/** `evaluationRows`: rows of the evaluation's own file; undefined sets some of `rows` aside. */
+/** Splits the rows. `evaluationRows`: rows of the evaluation's own file; if undefined, some of `rows` are set aside. */
 export function planOf(
   rows: readonly Gsm8kRow[],
   evaluationRows: readonly Gsm8kRow[] | undefined,
@@ -60,8 +60,11 @@ export function planOf(
   }
 
   const demonstrations: Demonstration[] = []
-  // A group needs both right and wrong rollouts. After one pass over the demonstrations, a model of this size sometimes solves
-  // the rows that it imitated, hardly ever other rows, and never rows whose notes do not lead to the answer.
+  // Rows are ordered by how likely their groups have both right and wrong rollouts, which a group needs. After one pass
+  // over the
+  // demonstrations, a model of this size sometimes solves the rows that it imitated, hardly ever other rows, and never
+  // rows
+  // whose notes do not lead to the answer.
   const imitated: Gsm8kRow[] = []
   const odd: Gsm8kRow[] = []
   const others: Gsm8kRow[] = []
@@ -86,10 +89,10 @@ export const taskOf = (row: Gsm8kRow, split: 'train' | 'eval', system: string): 
     { role: 'user', content: row.question },
   ],
   truth: row.truth,
-  reward: '', // the recipe's own
+  reward: '', // empty: the reward that the recipe names
 })
 
-/** Key of a question: spacing and case do not make it another question. */
+/** Returns the key of a question, which does not depend on spacing and case. */
 const keyOf = (question: string) => question.toLowerCase().replace(/\s+/g, ' ')
 
 /** Orders rows by a hash of seed and question, so that the order of two rows does not depend on the other rows. */

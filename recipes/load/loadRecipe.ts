@@ -1,7 +1,8 @@
 /**
  * Loads a recipe by its name in recipes/, or from a user's file (.ts, .js, .yaml).
  *
- * in   a name or a file, the `--set` overrides        out  the recipe, its resolved config, and the origin of each value
+ * in   a name or a file, the `--set` overrides        out  the recipe, its resolved config, and the origin of each
+ * value
  */
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -24,7 +25,7 @@ export const recipeNames = {
   all: mapFlags,
 } as const
 
-/** @throws TroupeError config.no_recipe, config.invalid */
+/** Loads and resolves a recipe. @throws TroupeError config.no_recipe, config.invalid */
 export function loadRecipe(name: string, overrides: readonly string[] = []): LoadedRecipe {
   const { recipe, layers } = findRecipe(name)
   const own = layers.at(-1)!

@@ -2,8 +2,10 @@
  * Reads a recipe from a user's file: a module that exports one, or YAML.
  *
  * in   a file        out  a recipe, and the layers of its config, lowest first
- * Invariant: a YAML file can say everything that `defineRecipe` can. `extends` names a recipe or a file relative to this one;
- * without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer} writes no code.
+ * Invariant: a YAML file can set every field that `defineRecipe` can. `extends` names a recipe or a file relative to
+ * this one;
+ * without `extends` the tasks are the rows of `data.file`, so that a user with a file of {problem, answer} writes no
+ * code.
  */
 import { existsSync, readFileSync } from 'node:fs'
 import { basename, dirname, extname, isAbsolute, join, relative, resolve } from 'node:path'
@@ -17,7 +19,7 @@ import { problemsRecipe } from '../problems'
 
 export interface LayeredRecipe {
   readonly recipe: Recipe
-  /** Lowest first; the last layer is the recipe's own. */
+  /** Layers of the config, lowest first; the last layer is the recipe's own. */
   readonly layers: readonly Layer[]
 }
 
@@ -25,7 +27,7 @@ type Known = (name: string) => LayeredRecipe | undefined
 
 const maxDepth = 16
 
-/** @throws TroupeError config.unreadable, config.no_base, config.no_export */
+/** Reads the file. @throws TroupeError config.unreadable, config.no_base, config.no_export */
 export function recipeOfFile(file: string, known: Known, above: readonly string[] = []): LayeredRecipe {
   if (above.includes(file))
     throw noBase(`${file} extends itself: ${[...above, file].map(f => basename(f)).join(' → ')}`)
@@ -54,7 +56,7 @@ function yamlOf(file: string): PlainObject {
   const unreadable = (message: string, cause?: unknown) =>
     new TroupeError('config.unreadable', {
       ...{ boundary: 'config', retriable: false, message, cause },
-      hint: 'a YAML recipe is a map of sections: model, data, limits, rollout, …; docs/recipes.md shows one',
+      hint: 'write the YAML recipe as a map of sections: model, data, limits, rollout, …; docs/recipes.md shows one',
     })
   let text: string
   try {
@@ -78,7 +80,11 @@ function yamlOf(file: string): PlainObject {
 }
 
 function ofModule(file: string): LayeredRecipe {
-  const common = { boundary: 'config', retriable: false, hint: 'export const recipe = defineRecipe({…})' } as const
+  const common = {
+    boundary: 'config',
+    retriable: false,
+    hint: 'export the recipe from the module: export const recipe = defineRecipe({…})',
+  } as const
   let loaded: unknown
   try {
     loaded = require(file)
@@ -100,7 +106,7 @@ function isRecipe(value: unknown): value is Recipe {
   return typeof config === 'object' && config !== null && typeof tasks === 'function'
 }
 
-/** Resolves fields that name files: relative to the YAML file where such a file exists, else to the working directory. */
+/** Resolves fields that name files: relative to the YAML file if such a file exists, else to the working directory. */
 function withPaths(data: PlainObject, folder: string): PlainObject {
   const placed = (field: string, value: unknown): unknown => {
     if (Array.isArray(value)) return value.map(item => placed(field, item))
@@ -123,5 +129,5 @@ const noBase = (message: string) =>
     boundary: 'config',
     retriable: false,
     message,
-    hint: `known recipes: ${[...recipes.keys()].join(', ')}; or a .yaml, .ts or .js file, relative to this one`,
+    hint: `known recipes: ${[...recipes.keys()].join(', ')}; or name a .yaml, .ts or .js file, relative to this one`,
   })

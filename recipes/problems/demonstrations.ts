@@ -1,5 +1,5 @@
 /**
- * Reads conversations: a line `{"messages": [{"role": …, "content": …}, …]}` each, as `troupe data` writes them.
+ * Reads conversations: one line `{"messages": [{"role": …, "content": …}, …]}` each, as `troupe data` writes them.
  *
  * in   a JSONL file        out  conversations in the file's order
  * Invariant: a row is used whole or not at all. Every message has a known role and a text; the last is the assistant's.
@@ -17,7 +17,7 @@ const conversation = z
   .min(2)
   .refine(messages => messages.at(-1)!.role === 'assistant')
 
-/** The first `limit` conversations. @throws TroupeError config.no_data */
+/** Reads the first `limit` conversations. @throws TroupeError config.no_data */
 export async function readDemonstrations(
   file: string,
   largestBadShare: number,

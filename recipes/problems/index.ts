@@ -1,9 +1,11 @@
 /**
  * Makes a recipe from data alone: a file of {problem, answer} and the text around each problem.
  *
- * in   a recipe's config, files as `troupe data` writes them        out  a recipe; a YAML file without `extends` uses it
- * Invariant: rows keep their order. The curriculum's cursor names a row by its position, so a resumed run goes on in the file
- * where it was.
+ * in   a recipe's config, files as `troupe data` writes them        out  a recipe; a YAML file without `extends` uses
+ * it
+ * Invariant: rows keep their order. The curriculum's cursor names a row by its position, so a resumed run continues in
+ * the file
+ * after the last row that it used.
  */
 import { readFile } from 'node:fs/promises'
 import { resolve } from 'node:path'
@@ -19,26 +21,33 @@ import { mixedDemonstrations, readDemonstrations } from './demonstrations'
 import { type ProblemRow, type ProblemRows, parseProblemRows } from './rows'
 
 export const problemsData = z.strictObject({
-  /** JSONL of {problem, answer}, as `troupe data` writes it. `question`, `prompt` and `truth` are accepted as names, too. */
+  /**
+   * Path of the problems: JSONL of {problem, answer}, as `troupe data` writes it. The names `question`, `prompt` and
+   * `truth` are
+   * accepted, too.
+   */
   file: z.string().optional(),
-  /** JSONL of problems for the evaluation. Without it there is none, since the problems of `file` are trained on. */
+  /**
+   * Path of the evaluation's problems, as JSONL. Without it there is no evaluation, since the problems of `file` are
+   * trained on.
+   */
   evaluationFile: z.string().optional(),
-  /** JSONL of {messages}: the cold start's conversations. */
+  /** Path of the cold start's conversations: JSONL of {messages}. */
   demonstrationsFile: z.string().optional(),
-  /** Several such files with the number of conversations to take from each; the recipe's seed mixes them. */
+  /** Several files of conversations, with the number to take from each; the recipe's seed mixes them. */
   mixture: z.array(z.strictObject({ file: z.string(), count: z.number().int().positive().optional() })).optional(),
-  /** System message; empty: none. */
+  /** System message; an empty text means no system message. */
   system: z.string().default(''),
   /** Text before (`prefix`) and after (`suffix`) every problem. */
   prefix: z.string().default(''),
   suffix: z.string().default(''),
-  /** A file with a larger share of unusable rows is refused. */
+  /** Upper bound on the share of unusable rows in a file; a file with more is refused. */
   largestBadShare: z.number().min(0).max(1).default(0.2),
 })
 
 type ProblemsData = z.output<typeof problemsData>
 
-/** A recipe whose tasks are the rows of files. `tools`: default Python. */
+/** Makes a recipe whose tasks are the rows of files. `tools`: default is the Python tool. */
 export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[] = [pythonTool]): Recipe {
   return {
     config,
@@ -71,7 +80,7 @@ export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[]
       if (resolved.coldStart !== undefined) {
         throw noData(
           `recipe '${resolved.name}' has a cold start but names no demonstrations`,
-          '--set data.demonstrationsFile=PATH.jsonl, rows {"messages": [{"role": …, "content": …}, …]}',
+          'name the file with --set data.demonstrationsFile=PATH.jsonl; its rows are {"messages": [{"role": …, "content": …}, …]}',
         )
       }
       return vocabularyOf(data, resolved)
@@ -79,7 +88,10 @@ export function problemsRecipe(config: RecipeInput, tools: readonly ToolSchema[]
   }
 }
 
-/** Texts for the tokenizer of a model with random weights: without a cold start, demonstrations serve nothing else. */
+/**
+ * Returns the problems with their answers, as texts for the tokenizer of a model with random weights; empty for other
+ * models.
+ */
 async function vocabularyOf(data: ProblemsData, config: RecipeConfig): Promise<readonly (readonly ChatMessage[])[]> {
   if (config.model.from !== 'random') return []
   const { rows } = await trainRows(data, config)
@@ -96,7 +108,7 @@ async function trainRows(data: ProblemsData, config: RecipeConfig): Promise<Prob
   if (config.train.steps === 0 && data.evaluationFile !== undefined) return { rows: [], dropped: {} }
   throw noData(
     `recipe '${config.name}' names no file of problems`,
-    '--set data.file=PATH.jsonl, rows {"problem": …, "answer": …}; `troupe data` makes one from a published set',
+    'name the file with --set data.file=PATH.jsonl; its rows are {"problem": …, "answer": …}; `troupe data` makes one from a published set',
   )
 }
 
@@ -106,18 +118,21 @@ async function evaluationRows(data: ProblemsData, config: RecipeConfig): Promise
   if (data.evaluationFile === undefined) {
     throw noData(
       `recipe '${config.name}' evaluates on ${problems} problems but names no file of them`,
-      '--set data.evaluationFile=PATH.jsonl, or --set evaluation.problems=0',
+      'name the file with --set data.evaluationFile=PATH.jsonl, or skip the evaluation with --set evaluation.problems=0',
     )
   }
   const read = await rowsOf(data.evaluationFile, data)
   if (read.rows.length >= problems) return read
   throw noData(
     `evaluation.problems asks for ${problems} problems, but ${resolve(data.evaluationFile)} holds ${read.rows.length}`,
-    `--set evaluation.problems=${read.rows.length}, or give a larger file`,
+    `lower it with --set evaluation.problems=${read.rows.length}, or give a larger file`,
   )
 }
 
-/** @throws TroupeError config.no_data where the file cannot be read, has no rows, or has too large a share of unusable rows */
+/**
+ * Reads a file of problems.
+ * @throws TroupeError config.no_data if the file cannot be read, has no rows, or has too large a share of unusable rows
+ */
 async function rowsOf(file: string, { largestBadShare }: ProblemsData): Promise<ProblemRows> {
   const path = resolve(file)
   const text = await readFile(path, 'utf8').catch(thrown => {

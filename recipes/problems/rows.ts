@@ -59,7 +59,7 @@ function parseRow(text: string, line: number): ProblemRow | string {
   return { id: textOf(fields, names.id) ?? String(line), problem, answer, rest }
 }
 
-/** Value of the first of these fields that has one; a number as its text. */
+/** Returns the value of the first of these fields that has one; a number as its text. */
 function textOf(row: Readonly<Record<string, unknown>>, names: readonly string[]): string | undefined {
   for (const name of names) {
     const value = row[name]

@@ -2,7 +2,8 @@
  * Makes demonstrations for the quickstart's cold start. Many of them are bad examples on purpose.
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, answer
- * After imitating them the model knows the protocol, but every second first call is wrong, and it often guesses. Reinforcement
+ * After imitating them the model knows the protocol, but every second first call is wrong, and it often guesses.
+ * Reinforcement
  * learning has to repair that. Invariant: pure; the responses are those that the real tool gives to these calls.
  */
 import { pcg32, type Random } from '../../kernels/random'
@@ -31,19 +32,19 @@ export const demonstrationShares = {
 
 export type DemonstrationKind = keyof typeof demonstrationShares
 
-/** Ways in which a call is broken, equally frequent. Each is a failed call by its recorded status. */
+/** Ways in which a call is broken, equally frequent. Each of them is recorded as a failed call. */
 export const breakages = ['name-error', 'syntax-error', 'malformed', 'unknown-tool', 'wrong-arguments'] as const
 export type Breakage = (typeof breakages)[number]
 
 export interface Demonstration {
   readonly kind: DemonstrationKind
   readonly task: QuickstartTask
-  /** Breakages of its broken calls, in order. */
+  /** Breakages of the demonstration's broken calls, in order. */
   readonly broken: readonly Breakage[]
   readonly messages: readonly ChatMessage[]
 }
 
-/** The demonstration with this index. Its problem belongs to the train split. */
+/** Makes the demonstration with this index. Its problem belongs to the train split. */
 export function demonstration(
   index: number,
   seed: number,
@@ -89,7 +90,7 @@ function workingCall(expression: string, value: string): readonly ChatMessage[] 
   ]
 }
 
-/** A call that fails, and the tool's response to it. */
+/** Makes a call that fails, and the tool's response to it. */
 export function brokenCall(breakage: Breakage, expression: string): readonly ChatMessage[] {
   const code = `print(${expression})`
   const right = printToolCall(toolName, { code, input: '' })
@@ -110,7 +111,7 @@ export function brokenCall(breakage: Breakage, expression: string): readonly Cha
       return messages(right.replace(code, wrong), failure(`SyntaxError at line 1: '(' was never closed\n  ${wrong}`))
     }
     case 'malformed': {
-      // The quote after the code is missing.
+      // A malformed call: the quote after the code is missing.
       const call = right.replace(`${code}"`, code)
       const [refused] = resolveCalls(parseToolCalls(call).calls, [toolName]).resolved
       if (refused?.kind !== 'refused')
@@ -130,14 +131,14 @@ export function brokenCall(breakage: Breakage, expression: string): readonly Cha
 const failure = (stderr: string) =>
   toolResultText({ status: 'error', exitCode: 1, signal: null, stdout: '', stderr: `${stderr}\n` })
 
-/** The expression's first operation alone: 12*34+5 becomes 12*34, (12+34)*5 becomes 12+34. */
+/** Returns the expression's first operation alone: 12*34+5 becomes 12*34, (12+34)*5 becomes 12+34. */
 function slipped(expression: string): { readonly expression: string; readonly value: string } {
   const [, a, operator, b] = /^\(?(\d+)([*+])(\d+)/.exec(expression)!
   const [left, right] = [BigInt(a!), BigInt(b!)]
   return { expression: `${a}${operator}${b}`, value: String(operator === '*' ? left * right : left + right) }
 }
 
-/** Answer without a calculation: the first number of the question that is not the right answer. */
+/** Guesses an answer without a calculation: the first number of the question that is not the right answer. */
 const guess = ({ question, answer }: QuickstartTask): string =>
   question.match(/\d+/g)!.find(number => number !== answer)!
 

@@ -15,7 +15,7 @@ import { withReasons } from './reasons'
 import { quickstartTask, type Split } from './tasks'
 
 const quickstartData = z.strictObject({
-  /** Puts a thought before each call and answer of the demonstrations. */
+  /** True to put a thought before each call and answer of the demonstrations. */
   reasoning: z.boolean().default(false),
 })
 
@@ -25,7 +25,7 @@ const task = (index: number, seed: number, split: Split) => {
     id: taskId(`quickstart/${split}/${index}`),
     messages: [{ role: 'user' as const, content: question }],
     truth: answer,
-    reward: '', // the recipe's own
+    reward: '', // empty: the reward that the recipe names
   }
 }
 
@@ -44,11 +44,11 @@ export const quickstart = defineRecipe({
         num_key_value_heads: 4,
         max_position_embeddings: 320,
         tie_word_embeddings: true,
-        // With this the model learns to copy many times sooner than with the usual 0.02.
+        // With this range of initial weights the model learns to copy many times sooner than with the usual 0.02.
         initializer_range: 0.08,
       },
       vocabulary: 768,
-      // One token for each part that every call and answer is wrapped in, so that a turn takes 20 tokens instead of 50.
+      // One token for each of the tags around calls and answers, so that a turn takes 20 tokens instead of 50.
       addedTokens: [
         '<tool_call>',
         '</tool_call>',

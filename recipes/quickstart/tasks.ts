@@ -12,9 +12,9 @@ export type Split = 'train' | 'eval'
 
 export interface QuickstartTask {
   readonly question: string
-  /** One line of Python with the operands in the question's order. */
+  /** Python expression in one line, with the operands in the question's order. */
   readonly expression: string
-  /** The expression's value: a non-negative integer in decimal. */
+  /** Value of the expression: a non-negative integer in decimal. */
   readonly answer: string
 }
 
@@ -71,10 +71,10 @@ const forms: readonly Form[] = [
   },
 ]
 
-/** One in this many operand triples belongs to `eval`. */
+/** Share of operand triples that belong to the split `eval`: one in this many. */
 const evalOneIn = 8
 
-/** The problem with this index (an integer ≥ 0). Two indices may give the same problem; two splits never do. */
+/** Returns the problem with this index (an integer ≥ 0). Two indices may give the same problem; two splits never do. */
 export function quickstartTask(index: number, seed: number, split: Split): QuickstartTask {
   const random = pcg32(deriveSeed('quickstart/task', seed, split, index))
   const between = (low: number, high: number) => BigInt(low + random.below(high - low + 1))
@@ -88,7 +88,7 @@ export function quickstartTask(index: number, seed: number, split: Split): Quick
   }
 }
 
-/** The split of three operands, independent of their order and of the question. */
+/** Returns the split of three operands, independent of their order and of the question. */
 export function splitOf(operands: readonly bigint[]): Split {
   const sorted = operands.map(Number).sort((x, y) => x - y)
   return deriveSeed('quickstart/split', sorted.join(' ')) % evalOneIn === 0 ? 'eval' : 'train'

@@ -1,9 +1,10 @@
 /**
- * transformers configs of the models that the paper trains, as their owners publish them. A dry run and its estimates need
- * them in place of the weights.
+ * transformers configs of the models that the paper trains, as their owners publish them. A dry run reads them to
+ * estimate
+ * memory and time without the weights.
  */
 
-/** Qwen/Qwen3-14B-Base. */
+/** Config of Qwen/Qwen3-14B-Base. */
 export const qwen3At14b = {
   model_type: 'qwen3',
   hidden_size: 5120,
@@ -19,7 +20,7 @@ export const qwen3At14b = {
   tie_word_embeddings: false,
 } as const
 
-/** Qwen/Qwen2.5-32B-Instruct. */
+/** Config of Qwen/Qwen2.5-32B-Instruct. */
 export const qwen25At32b = {
   model_type: 'qwen2',
   hidden_size: 5120,

@@ -12,7 +12,7 @@ import { qwen3At14b, qwen25At32b } from './architectures'
 
 const template = join(__dirname, '../templates/hermes.jinja')
 
-/** System message before the tools, and prefix of every problem (§2.2). */
+/** System message before the tools (`system`), and prefix of every problem (§2.2). */
 const system = [
   'You solve problems for a user. Think about the problem first, inside <reason> and </reason>;',
   'then give the answer inside <answer> and </answer>. Calculate and check with the tool wherever that helps.',
@@ -42,10 +42,10 @@ const paper = {
   seed: 1,
   model: { from: 'directory', path: 'models/Qwen3-14B-Base', template, architecture: qwen3At14b },
   data: {
-    // One file of integer answers, made by `troupe data dapo`, `aops`, …; the paper's has 42K problems.
+    // Problems with integer answers, in one file made by `troupe data dapo`, `aops`, …; the paper's has 42K problems.
     file: 'data/rstar2.train.jsonl',
     evaluationFile: 'data/aime.jsonl',
-    // §4.1: 165K conversations of function calling, 30K of instruction following, 27K of chat.
+    // Mixture of the paper's §4.1: 165K conversations of function calling, 30K of instruction following, 27K of chat.
     mixture: [
       { file: 'data/sft.toolace.jsonl', count: 11_000 },
       { file: 'data/sft.apigen-mt.jsonl', count: 5000 },
@@ -58,7 +58,7 @@ const paper = {
     prefix,
   },
   engine: { dtype: 'bfloat16', kvTokens: 524_288, maxSequences: 128 },
-  // Stage 1 has 8K tokens. T (turns) is 10, and 15 in stage 3 (§5.1).
+  // Stage 1 has 8K response tokens, set below. T (turns) is 10, and 15 in stage 3 (§5.1).
   limits: { contextTokens: 12_288, responseTokens: 12_288, turns: 10, callsPerTurn: 1, toolTimeoutMs: 4000 },
   rollout: { groupSize: 32, groupsPerStep: 512, sampling: { temperature: 1 } },
   selection: { variant: 'paper', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
@@ -69,14 +69,14 @@ const paper = {
     epochs: 3,
     batchSequences: 128,
     warmupShare: 0.04,
-    // The mixture's conversations describe their own tools.
+    // False, because the mixture's conversations describe their own tools.
     toolsInPrompt: false,
   },
   train: {
     steps: 510,
     learningRate: 1e-6,
     warmupSteps: 20,
-    // eq. 6: divided by the group's tokens, without KL or entropy term.
+    // Loss of the paper's eq. 6: divided by the group's tokens, without KL or entropy term.
     lossNorm: 'group-tokens',
     clipLow: 0.2,
     clipHigh: 0.28,
@@ -97,12 +97,14 @@ const paper = {
       updateReference: true,
     },
   ],
-  // §5.1: 30K tokens, at most 30 turns, temperature 0.6, mean of 16 samples. AIME 24 and 25 have 30 problems each.
+  // Evaluation of the paper's §5.1: 30K tokens, at most 30 turns, temperature 0.6, mean of 16 samples. AIME 24 and 25
+  // have 30
+  // problems each.
   evaluation: {
     ...{ problems: 60, samples: 16, temperature: 0.6, every: 50 },
     limits: { contextTokens: 32_768, responseTokens: 30_000, turns: 30 },
   },
-  // §5.3: policy and reward collapsed after step 510.
+  // Alarms for the failure of the paper's §5.3: policy and reward collapsed after step 510.
   alarms: [
     { name: 'entropy-collapse' },
     { name: 'reward-collapse' },
@@ -112,7 +114,7 @@ const paper = {
   hardware: mi300x,
 } as const satisfies RecipeInput
 
-/** `paper` on one machine. The batch is the paper's, so a step takes longer in proportion to the missing GPUs. */
+/** The recipe `paper` on one machine of 8 GPUs. The batch is the paper's, so a step takes longer in proportion. */
 const on8Gpus = {
   ...paper,
   name: 'rstar2-8gpu',
@@ -120,7 +122,11 @@ const on8Gpus = {
   hardware: h100,
 } as const satisfies RecipeInput
 
-/** §5.2, table 3: stages 1 and 2, 700 steps. No SFT, because the model already follows instructions. */
+/**
+ * The paper's run on Qwen2.5-32B-Instruct (§5.2, table 3): stages 1 and 2, 700 steps. No SFT, because the model already
+ * follows
+ * instructions.
+ */
 const { coldStart: _sft, ...withoutSft } = paper
 const at32b = {
   ...withoutSft,
@@ -145,7 +151,7 @@ const release = {
   },
   rollout: { groupSize: 32, groupsPerStep: 128, sampling: { temperature: 1 } },
   selection: { variant: 'release', keep: 16, minPositive: 2, minNegative: 2, refillShare: 0 },
-  // The released grader looks for the answer in the whole response.
+  // Place of the answer: the released grader looks for it in the whole response.
   reward: { name: 'math', place: 'anywhere' },
   train: {
     ...{ steps: 200, learningRate: 1e-6, clipLow: 0.2, clipHigh: 0.28, lossNorm: 'batch-tokens', dualClip: 3 },

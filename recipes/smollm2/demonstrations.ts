@@ -1,9 +1,11 @@
 /**
- * Makes cold-start demonstrations for smollm2: format alone, on exercises (arXiv 2508.20722 §4.1, non-reasoning cold start).
+ * Makes cold-start demonstrations for smollm2: format alone, on exercises (arXiv 2508.20722 §4.1, non-reasoning cold
+ * start).
  *
  * in   an index and a seed      out  one conversation: question, tool calls with their responses, the answer
- * Some begin with a call that fails and is then repaired, so that the model has seen a failure and reinforcement learning has
- * failed calls to reduce. Invariant: pure; the responses are the real tool's (a test compares).
+ * Some demonstrations begin with a call that fails and is then repaired, so that the model has seen a failure and
+ * reinforcement
+ * learning has failed calls to reduce. Invariant: pure; the responses are the real tool's (a test compares).
  */
 import { pcg32 } from '../../kernels/random'
 import { printToolCall } from '../../kernels/toolCalls/toolCalls'

@@ -2,19 +2,20 @@
  * Draws exercises for the cold start: plain calculations and single uses of Python, asked in a sentence.
  *
  * in   a stream of random numbers      out  a question, the Python that answers it, and its output
- * They show how to use the tool, not how to reason: each is one expression on the question's own operands. None belongs to a
- * family that the recipe trains or evaluates on (families.ts).
+ * The exercises show how to use the tool, not how to reason: each is one expression on the question's own operands.
+ * None belongs
+ * to a family that the recipe trains or evaluates on (families.ts).
  * Invariant: pure; `printed` is CPython's output (a test runs every exercise).
  */
 import type { Random } from '../../kernels/random'
 
 export interface Exercise {
   readonly question: string
-  /** Lines before the last one, such as imports. */
+  /** Lines of Python before the last one, such as imports. */
   readonly before: readonly string[]
-  /** The expression that is printed. */
+  /** Python expression that is printed. */
   readonly expression: string
-  /** Its value as Python prints it. */
+  /** Value of the expression as Python prints it. */
   readonly printed: string
 }
 
@@ -43,7 +44,7 @@ const triples = [
   [8, 15, 17],
 ] as const
 
-/** Kinds of exercises, equally frequent. */
+/** Generators of the kinds of exercises, which are equally frequent. */
 const kinds: readonly ((random: Random) => Exercise)[] = [
   random => {
     const [a, b, c] = [between(random, 10, 999), between(random, 10, 999), between(random, 10, 999)]
@@ -147,7 +148,8 @@ const kinds: readonly ((random: Random) => Exercise)[] = [
     return plain(asked, `sum(1 for n in range(${a}, ${b + 1}) if n % 2 == 0)`, even.length)
   },
   random => {
-    // A quarter plus a half: never an integer, exact in binary, and printed the same by Python and JavaScript.
+    // Adds a quarter to a half: the sum is never an integer, exact in binary, and printed the same by Python and
+    // JavaScript.
     const [x, y] = [between(random, 1, 99) + 0.25, between(random, 1, 99) + 0.5]
     return plain(pick(random, [`What is ${x} + ${y}?`, `Add ${x} and ${y}.`]), `${x} + ${y}`, x + y)
   },
@@ -240,5 +242,5 @@ const kinds: readonly ((random: Random) => Exercise)[] = [
   },
 ]
 
-/** A random exercise of a random kind. */
+/** Draws a random exercise of a random kind. */
 export const exercise = (random: Random): Exercise => pick(random, kinds)(random)

@@ -11,7 +11,10 @@ import { environmentData, environmentReward, environmentSource } from '../enviro
 import { demonstration } from './demonstrations'
 import { families } from './families'
 
-/** Stands in for the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the rest. */
+/**
+ * System message in place of the tool's schema, which takes 250 tokens of every prompt. The cold start teaches the
+ * format.
+ */
 const system = `Calculate with ${pythonTool.name}. Then answer as <answer>\\boxed{N}</answer>.`
 
 export const smollm2 = defineRecipe({

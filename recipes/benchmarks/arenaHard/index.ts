@@ -53,7 +53,11 @@ const idOf = (row: Readonly<Record<string, unknown>>) => {
   return typeof id === 'string' || typeof id === 'number' ? String(id) : undefined
 }
 
-/** Answer in `choices[0].turns[0].content`, or in the last of `messages` (the form of the benchmark's second version). */
+/**
+ * Returns the text of a baseline's answer: `choices[0].turns[0].content`, or the last of `messages` (the form of the
+ * benchmark's
+ * second version).
+ */
 function answerOf(row: unknown): string | undefined {
   if (!isObject(row)) return undefined
   const [choice] = Array.isArray(row.choices) ? row.choices : []
@@ -80,7 +84,7 @@ const verdicts: Readonly<Record<string, { readonly value: number; readonly weigh
   'B>>A': { value: 0, weight: 3 },
 }
 
-/** The verdict of a judge's reply; undefined where the reply has none, or two that differ. */
+/** Returns the verdict of a judge's reply; undefined if the reply has none, or two that differ. */
 export function verdictIn(text: string): string | undefined {
   const found = new Set([...text.matchAll(/\[\[([AB](?:>>|>|=|<<|<)[AB])\]\]/g)].map(match => normalized(match[1]!)))
   const [only] = found

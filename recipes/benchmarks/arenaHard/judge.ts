@@ -2,8 +2,9 @@
  * Asks a judge model behind an OpenAI-compatible endpoint.
  *
  * in   chat messages        out  the model's text
- * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request that a busy server refuses is retried; a
- * final refusal throws with the server's own words, and never with the key.
+ * Invariant: at most `atOnce` requests are in flight, each with a deadline. A request that a busy server refuses is
+ * retried; a
+ * final refusal throws an error with the server's own message, which never contains the key.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
@@ -13,14 +14,14 @@ import { asError, TroupeError } from '../../../runtime/errors'
 import { resolveSecret, secretSchema } from '../../../runtime/secret'
 
 export const judgeSchema = z.strictObject({
-  /** Base URL of the server, up to `/v1`. */
+  /** Base URL of the judge's server, up to `/v1`. */
   url: z.string().regex(/^https?:\/\/[^@\s]+$/, 'an http or https URL without a password'),
   model: z.string().min(1),
   apiKey: secretSchema.optional(),
   temperature: z.number().nonnegative().default(0),
   maxTokens: z.number().int().positive().default(4096),
   timeoutMs: z.number().int().positive().default(120_000),
-  /** Requests in flight at most. */
+  /** Upper bound on the requests in flight. */
   atOnce: z.number().int().positive().default(8),
 })
 export type JudgeConfig = z.output<typeof judgeSchema>
@@ -34,11 +35,11 @@ const replySchema = z.object({
 
 export interface JudgeReply {
   readonly text: string
-  /** Text that the model gave in place of an answer, if it refused. */
+  /** Text that the model returned instead of an answer, if it refused. */
   readonly refusal: string | undefined
 }
 
-/** @throws TroupeError verifier.judge_failed */
+/** Makes the client of the judge. @throws TroupeError verifier.judge_failed */
 export function judgeModel(config: JudgeConfig) {
   let running = 0
   const waiting: (() => void)[] = []
@@ -91,7 +92,10 @@ export function judgeModel(config: JudgeConfig) {
     return { text: content ?? '', refusal: refusal ?? undefined }
   }
 
-  /** The wait for one of the `atOnce` lanes does not count towards the reward's deadline (`aside`). */
+  /**
+   * Asks the judge. The wait for a free request slot (`atOnce` of them) does not count towards the reward's deadline
+   * (`aside`).
+   */
   return async (
     messages: readonly ChatMessage[],
     { signal, aside }: Pick<RewardContext, 'signal' | 'aside'>,

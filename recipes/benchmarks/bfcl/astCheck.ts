@@ -1,17 +1,24 @@
 /**
- * Compares calls with the possible answers without making them: the AST check of the Berkeley Function-Calling Leaderboard.
+ * Compares calls with the possible answers without running them: the AST check of the Berkeley Function-Calling
+ * Leaderboard.
  *
  * in   calls {name, arguments}, the described functions, the possible answers        out  the first difference in words
- * Invariant: pure. A call matches where its name is right, no required argument is missing, no argument is unknown, and each value
- * has its declared type and is a possible one. A variable (a value of the answers' type instead) must equal an answer exactly. `''`
- * among the answers makes an argument optional. Texts compare without case, blanks and punctuation; calls match in any order.
+ * Invariant: pure. A call matches if its name is right, no required argument is missing, no argument is unknown, and
+ * each value
+ * has its declared type and is a possible one. A variable (a value of the answers' type instead) must equal an answer
+ * exactly. `''`
+ * among the answers makes an argument optional. Texts compare without case, blanks and punctuation; calls match in any
+ * order.
  */
 import { isDeepStrictEqual } from 'node:util'
 
 export interface FunctionCall {
   readonly name: string
   readonly arguments: Readonly<Record<string, unknown>>
-  /** The arguments for type checks only: a float that the model wrote as `10.0` is not an integer here. Default: `arguments`. */
+  /**
+   * Arguments to use for type checks only, in which a float that the model wrote as `10.0` is not an integer. Default:
+   * `arguments`.
+   */
   readonly typed?: Readonly<Record<string, unknown>>
 }
 
@@ -28,10 +35,10 @@ export interface FunctionDescription {
   }
 }
 
-/** A right call, as `{name: {parameter: [possible values]}}`. */
+/** One expected call, as `{name: {parameter: [possible values]}}`. */
 export type PossibleCall = Readonly<Record<string, Readonly<Record<string, readonly unknown[]>>>>
 
-/** The first difference between the calls and the possible ones; undefined where they match. */
+/** Returns the first difference between the model's calls and the expected ones; undefined if they match. */
 export function callsFault(
   calls: readonly FunctionCall[],
   possible: readonly PossibleCall[],
@@ -49,7 +56,7 @@ export function callsFault(
   return fault
 }
 
-/** Name with `_` for `.`, which some models cannot write in a function's name. */
+/** Replaces `.` by `_` in a function's name, because some models cannot write a dot there. */
 const plainName = (name: string) => name.replaceAll('.', '_')
 
 function callFault(
@@ -110,14 +117,18 @@ function isOfType(value: unknown, declared: string): boolean {
   }
 }
 
-/** True where every item has the declared type, or the type of the items of a possible answer. */
+/** Returns true if every item of a list has the declared type, or the type of the items of a possible answer. */
 function areOfType(value: unknown, declared: string | undefined, answers: readonly unknown[]): boolean {
   if (!Array.isArray(value) || declared === undefined) return true
   const kinds = answers.flatMap(answer => (Array.isArray(answer) && answer.length > 0 ? [kindOf(answer[0])] : []))
   return value.every(one => isOfType(one, declared) || kinds.includes(kindOf(one)))
 }
 
-/** Type of a value. A value of the answers' type that is not of the declared one is a variable's name to the leaderboard. */
+/**
+ * Returns the type of a value. The leaderboard takes a value that has the answers' type instead of the declared one for
+ * the name
+ * of a variable.
+ */
 const kindOf = (value: unknown) =>
   Array.isArray(value) ? 'array' : Number.isInteger(value) ? 'integer' : value === null ? 'null' : typeof value
 

@@ -1,13 +1,19 @@
 /**
- * Makes the model's calls and the expected calls, and compares their results: the leaderboard's executable check.
+ * Runs the model's calls and the expected calls, and compares their results: the leaderboard's executable check.
  *
- * in   the model's calls, the expected calls as Python text, the functions' source        out  the first difference in words
- * Invariant: all functions run in the sandbox. An expected call that fails or hangs throws: it says nothing about the model.
+ * in   the model's calls, the expected calls as Python text, the functions' source        out  the first difference in
+ * words
+ * Invariant: all functions run in the sandbox. An expected call that fails or hangs throws, since it proves nothing
+ * about the model.
  */
 import type { RewardContext } from '../../../config'
 import type { FunctionCall } from './astCheck'
 
-/** Compares by kind. exact_match: equal. structural_match: same type and keys, or length. real_time_match: numbers within 20 %. */
+/**
+ * Python program that runs both kinds of calls and compares the results. exact_match: equal. structural_match: same
+ * type and keys,
+ * or length. real_time_match: numbers within 20 %.
+ */
 const program = `
 import json, sys
 out, sys.stdout = sys.stdout, sys.stderr
@@ -74,7 +80,7 @@ export async function executedFault(
   return said.fault ?? undefined
 }
 
-/** Last line of the program's output, as JSON. What the functions print goes to stderr. */
+/** Parses the last line of the program's output as JSON. Prints of the functions go to stderr. */
 function saidIn(stdout: string): {
   readonly wanted?: number
   readonly fault?: string | null

@@ -1,10 +1,13 @@
 /**
  * BFCL v3, single turn: judges which functions a model calls with which arguments, on the leaderboard's own files.
  *
- * in   rows {id, question, function} and {id, ground_truth}        out  problems; a reward: 1 iff the calls are the expected ones
- * The id's beginning names the category: simple, multiple, parallel, parallel_multiple (AST check), exec_… (executed), or
- * irrelevance (right is to call nothing).
- * Invariant: the prompt describes the functions as the hermes template does. The model's first turn is judged; nothing runs
+ * in   rows {id, question, function} and {id, ground_truth}        out  problems; a reward: 1 iff the calls are the
+ * expected ones
+ * The id's beginning names the category: simple, multiple, parallel, parallel_multiple (AST check), exec_… (executed),
+ * or
+ * irrelevance (the right answer calls no function).
+ * Invariant: the prompt describes the functions as the hermes template does. The model's first turn is judged; no
+ * function runs
  * while the model writes.
  */
 import { readFile } from 'node:fs/promises'
@@ -15,7 +18,7 @@ import { badRow, isObject, type Problems, problemCollector, rowsOf } from '../pr
 import { callsFault, type FunctionCall, type FunctionDescription, type PossibleCall } from './astCheck'
 import { executedFault } from './execute'
 
-/** `answers`: text of the file of possible answers, for rows without a ground_truth of their own. */
+/** Parses the rows. `answers`: text of the file of possible answers, for rows without a ground_truth of their own. */
 export function parseBfcl(text: string, answers: string | undefined, functionsFile: string | undefined): Problems {
   const possible = new Map<string, unknown>()
   const places = new Map<string, number>()
@@ -54,7 +57,7 @@ export function parseBfcl(text: string, answers: string | undefined, functionsFi
   return result
 }
 
-/** Messages of the first turn. */
+/** Returns the messages of a question's first turn. */
 function messagesOf(question: unknown): readonly ChatMessage[] | undefined {
   const turn = Array.isArray(question) && Array.isArray(question[0]) ? question[0] : question
   if (!Array.isArray(turn) || turn.length === 0) return undefined
@@ -85,7 +88,10 @@ interface Wanted {
   readonly functionsFile?: string
 }
 
-/** Parses JSON with 0.5 for every number like `10.0`: the leaderboard takes it for a float, which JSON.parse cannot show. */
+/**
+ * Parses JSON and reads every number like `10.0` as 0.5: the leaderboard takes it for a float, which JSON.parse cannot
+ * show.
+ */
 const typedJson = (text: string): unknown =>
   JSON.parse(withNumbers(text, digits => (/[.eE]/.test(digits) && Number.isInteger(Number(digits)) ? '0.5' : digits)))
 
@@ -111,7 +117,7 @@ export const bfclReward: RewardFunction = async ({ response, task }, { python })
     how: `bfcl-${category}`,
     why: fault ?? 'the calls are the expected ones',
   })
-  // A call that cannot be parsed counts as no call: it could not be made.
+  // A call that cannot be parsed counts as no call, since it cannot be run.
   if (category.includes('irrelevance'))
     return say(calls.length === 0 ? undefined : `calls ${calls[0]!.name}, expected no call`)
   if (malformed !== undefined) return say(malformed.kind === 'malformed' ? malformed.error : 'a call cannot be parsed')

@@ -28,7 +28,7 @@ export function parseIfeval(text: string): Problems {
       const faults = faultsOf(ids, kwargs)
       if (faults !== undefined) drop(faults)
       else {
-        // Published rows hold null for arguments that the instruction does not take.
+        // Drops null arguments: published rows hold null for arguments that the instruction does not take.
         const given = (kwargs as Arguments[]).map(args =>
           Object.fromEntries(Object.entries(args).filter(([, v]) => v !== null)),
         )

@@ -1,8 +1,9 @@
 /**
  * Checks IFEval's 25 instructions (arXiv 2311.07911, Table 1), one rule for each instruction id.
  *
- * in   the instruction's arguments (`kwargs` of a row), a response        out  true iff the response follows the instruction
- * Invariant: pure, and strict: the response is taken as it stands. A missing argument throws with its name.
+ * in   the instruction's arguments (`kwargs` of a row), a response        out  true iff the response follows the
+ * instruction
+ * Invariant: pure, and strict: the response is not normalised before. A missing argument throws with its name.
  * Source: the paper's descriptions of the instructions.
  */
 import { isSurelyNot, languageOf, languages } from './language'
@@ -62,7 +63,7 @@ export const instructions: Readonly<Record<string, Rule>> = {
   'length_constraints:number_paragraphs': (text, args) =>
     starParagraphs(text)?.length === numberOf(args, 'num_paragraphs'),
   'length_constraints:nth_paragraph_first_word': (text, args) => {
-    // Empty paragraphs do not count, but they keep their place.
+    // Empty paragraphs are not counted, but the index of a paragraph counts them.
     const paragraphs = text.split('\n\n')
     const count = paragraphs.filter(part => part.trim() !== '').length
     const nth = numberOf(args, 'nth_paragraph')
@@ -72,7 +73,9 @@ export const instructions: Readonly<Record<string, Rule>> = {
     )
   },
   'detectable_content:number_placeholders': (text, args) =>
-    // A placeholder runs from `[` to the next `]` of its line. Matching to the line's end where there is none keeps this linear.
+    // A placeholder runs from `[` to the next `]` of its line. Without a `]` the pattern matches to the line's end,
+    // which keeps the
+    // search linear.
     (text.match(/\[[^\]\n]*\]?/g) ?? []).filter(found => found.endsWith(']')).length >=
     numberOf(args, 'num_placeholders'),
   'detectable_content:postscript': (text, args) => {
@@ -84,7 +87,8 @@ export const instructions: Readonly<Record<string, Rule>> = {
     (text.match(/^\s*(?:\*[^*]|-).*$/gm)?.length ?? 0) === numberOf(args, 'num_bullets'),
   'detectable_format:constrained_response': text => options.some(option => text.includes(option)),
   'detectable_format:number_highlighted_sections': (text, args) => {
-    // As the published checker counts: `**a**` is one double highlight, `***a***` is a single and a double one.
+    // Counts highlights as the published checker does: `**a**` is one double highlight, `***a***` a single and a double
+    // one.
     const single = (text.match(/\*[^\n*]*\*/g) ?? []).filter(m => /[^*\s]/.test(m))
     const double = (text.match(/\*\*[^\n*]*\*\*/g) ?? []).filter(m => /[^*\s]/.test(m))
     return single.length + double.length >= numberOf(args, 'num_highlights')

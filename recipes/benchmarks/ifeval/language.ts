@@ -9,7 +9,7 @@ import { detect, supportedLanguages, toISO2 } from 'tinyld'
 
 type Franc = (text: string, options?: { readonly only?: readonly string[]; readonly minLength?: number }) => string
 
-/** Scripts that only one of IFEval's languages uses. */
+/** Scripts that only one of IFEval's languages uses, with that language. */
 const scripts: readonly (readonly [RegExp, string])[] = [
   [/\p{Script=Gurmukhi}/gu, 'pa'],
   [/\p{Script=Malayalam}/gu, 'ml'],
@@ -17,17 +17,20 @@ const scripts: readonly (readonly [RegExp, string])[] = [
 const devanagari = /\p{Script=Devanagari}/gu
 const trigrams: Readonly<Record<string, string>> = { hin: 'hi', mar: 'mr', nep: 'ne' }
 
-/** Words that only one of the three languages has. They separate short texts better than trigrams do. */
+/** Words that only Hindi, only Marathi or only Nepali has. They separate short texts better than trigrams do. */
 const markers: Readonly<Record<string, RegExp>> = {
   hi: /(?<!\p{L}|\p{M})(?:है|हैं|और|में|नहीं|था|थी|थे|का|की|के|को|से|हूँ|यह|वह)(?!\p{L}|\p{M})/gu,
   mr: /(?<!\p{L}|\p{M})(?:आहे|आहेत|आणि|नाही|होते|होता|मी|मला|आम्ही|हे|हा|ही|ते|च्या)(?!\p{L}|\p{M})|ळ/gu,
   ne: /(?<!\p{L}|\p{M})(?:छ|छन्|छु|छौं|छैन|र|हो|हुन्|गर्छ|यो|पनि|मा|लाई)(?!\p{L}|\p{M})|(?:हरू|हरु|लाई)/gu,
 }
 
-/** Candidates for franc's Swahili check. Swahili's neighbours are left out: franc takes short Swahili texts for them. */
+/**
+ * Candidate languages of franc's Swahili check. Swahili's neighbours are left out, since franc takes short Swahili
+ * texts for them.
+ */
 const beside = ['swh', ...supportedLanguages.filter(one => one !== 'run')]
 
-/** Languages that can be detected. */
+/** Codes of the languages that can be detected. */
 export const languages: ReadonlySet<string> = new Set([
   ...supportedLanguages.map(one => toISO2(one)),
   ...scripts.map(([, code]) => code),
@@ -35,7 +38,7 @@ export const languages: ReadonlySet<string> = new Set([
   'sw',
 ])
 
-/** Undefined for a text that is too short for detection. */
+/** Returns the language of a text; undefined for a text that is too short for detection. */
 export function languageOf(text: string): string | undefined {
   const letters = count(text, /\p{L}/gu)
   if (letters < 2) return undefined
@@ -45,10 +48,16 @@ export function languageOf(text: string): string | undefined {
   return franc()(text, { only: beside }) === 'swh' ? 'sw' : detect(text) || undefined
 }
 
-/** Least number of words for detection: two of 900 English questions, cut to any length from this one on, were misdetected. */
+/**
+ * Lower bound on the words for detection: of 900 English questions, cut to any length from this one on, two were
+ * misdetected.
+ */
 const minWords = 10
 
-/** True for a text of ten words or more whose halves are both in the same other language. Weaker evidence is too often wrong. */
+/**
+ * Returns true for a text of ten words or more whose halves are both in the same other language. Weaker evidence is too
+ * often wrong.
+ */
 export function isSurelyNot(language: string, text: string): boolean {
   const words = text.split(/\s+/).filter(word => /\p{L}/u.test(word))
   const middle = words.length >> 1

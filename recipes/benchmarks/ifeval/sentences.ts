@@ -7,10 +7,10 @@
  * marks after the end (`**`) are a sentence of their own. Short lists of words stand for Punkt's trained tables.
  */
 
-/** A mark that may end a sentence: another mark follows it, or a blank and more text. */
+/** Matches a mark that may end a sentence: another mark follows it, or a blank and more text. */
 const candidates = /[.!?](?=[)";}\]*:@'({[!?‘’“”«»]|\s+\S)/g
 const closingMarks = /["')\]}‘’“”«»]+(?:\s+|(?=--)|$)/my
-/** Word before a full stop, as Punkt delimits it: without any mark that can end a word. */
+/** Matches the word before a full stop, as Punkt delimits it: without any mark that can end a word. */
 const lastWord = /[^\s)";}\]*:@'({[!?‘’“”«»]*$/
 
 const abbreviation =
@@ -18,7 +18,7 @@ const abbreviation =
 const ellipsis = /\.$/
 const initial = /^\p{L}$/u
 const number = /^-?[.,]?\d[\d,.-]*$/
-/** Words that begin a sentence even after an abbreviation. */
+/** Matches words that begin a sentence even after an abbreviation. */
 const starter =
   /^(?:He|It|They|There|These|This|The|I|So|Since|Both|However|Instead|Though|Although|While|Meanwhile|When|If|In|But|Some|Many|Even|Thus|Yet)(?!\p{L})/u
 
@@ -36,7 +36,7 @@ export function countSentences(text: string): number {
   return begin < whole.length ? count + 1 : count
 }
 
-/** Ends of the candidates; of several in one word, the last. */
+/** Positions after marks that may end a sentence; of several marks in one word, only the last counts. */
 function lastCandidates(text: string): readonly number[] {
   const ends = [...text.matchAll(candidates)].map(({ index }) => index + 1)
   return ends.filter((end, at) => ends[at + 1] === undefined || /\s/.test(text.slice(end, ends[at + 1])))

@@ -2,8 +2,9 @@
  * Reads the conversation sets of the paper's cold start (arXiv 2508.20722 §4.1), in their owners' formats.
  *
  * in   a row        out  a conversation in our form: tools described in the system message, calls as `<tool_call>` JSON
- * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form. `other` rows have it, but are not wanted:
- * they hold reasoning, or no function to call.
+ * Invariant: pure; no row makes it throw. `broken` rows do not have the set's form. `other` rows have the form, but are
+ * not
+ * wanted: they hold reasoning, or no function to call.
  */
 import { printToolCall } from '../../../kernels/toolCalls/toolCalls'
 import type { ChatMessage } from '../../../messages/facts'
@@ -29,7 +30,7 @@ const textOf = (value: unknown): string | undefined =>
 const isRow = (value: unknown): value is Row => typeof value === 'object' && value !== null && !Array.isArray(value)
 const rowsIn = (value: unknown): readonly Row[] => (Array.isArray(value) ? value.filter(isRow) : [])
 
-/** A system message that describes the tools as our hermes template does. */
+/** Makes a system message that describes the tools as our hermes template does. */
 export function withTools(given: string, tools: readonly unknown[]): Part {
   const lines = tools.map(tool =>
     JSON.stringify(isRow(tool) && 'function' in tool ? tool : { type: 'function', function: tool }),
@@ -46,7 +47,7 @@ export function withTools(given: string, tools: readonly unknown[]): Part {
 const callsOf = (calls: readonly { readonly name: string; readonly arguments: Row }[]): string =>
   calls.map(call => printToolCall(call.name, call.arguments)).join('\n')
 
-/** ToolACE has functions in the system message and calls in Python's syntax. */
+/** Reads ToolACE, which has functions in the system message and calls in Python's syntax. */
 function toolace(row: Row): Read {
   const [tools] = jsonValuesIn(textOf(row.system) ?? '', '[')
   if (!Array.isArray(tools) || tools.length === 0) return { other: 'no functions' }
@@ -61,7 +62,7 @@ function toolace(row: Row): Read {
   return conversation([withTools('', tools.map(withObjects)), ...parts])
 }
 
-/** Writes `object` for `dict`, which ToolACE's schemas say in its place. */
+/** Replaces the type `dict`, which ToolACE's schemas use, by JSON Schema's `object`. */
 function withObjects(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withObjects)
   if (!isRow(value)) return value
@@ -73,7 +74,10 @@ function withObjects(value: unknown): unknown {
   )
 }
 
-/** APIGen-MT has tools as JSON beside the conversation, and calls and observations as messages of their own. */
+/**
+ * Reads APIGen-MT, which has tools as JSON beside the conversation, and calls and observations as messages of their
+ * own.
+ */
 function apigenMt(row: Row): Read {
   const tools = typeof row.tools === 'string' ? jsonValuesIn(row.tools, '[')[0] : row.tools
   if (!Array.isArray(tools) || tools.length === 0) return { other: 'no functions' }
@@ -92,7 +96,7 @@ function apigenMt(row: Row): Read {
 const isCall = (value: unknown): value is { name: string; arguments: Row } =>
   isRow(value) && typeof value.name === 'string' && isRow(value.arguments)
 
-/** Glaive has one text with a mark for each speaker; arguments are JSON in single quotes. */
+/** Reads Glaive, which has one text with a mark for each speaker; arguments are JSON in single quotes. */
 function glaive(row: Row): Read {
   const chat = textOf(row.chat)
   if (chat === undefined) return { broken: 'no chat' }
@@ -120,7 +124,7 @@ function glaiveCall(text: string): { name: string; arguments: Row } | undefined 
   return name !== undefined && isRow(args) ? { name, arguments: args } : undefined
 }
 
-/** Magicoder has a problem and a solution in Python, which becomes one call of our tool. */
+/** Reads Magicoder, which has a problem and a solution in Python; the solution becomes one call of our tool. */
 function magicoder(row: Row): Read {
   const [problem, solution] = [textOf(row.problem), textOf(row.solution)]
   if (problem === undefined || solution === undefined) return { broken: 'no problem or solution' }
@@ -134,12 +138,12 @@ function magicoder(row: Row): Read {
   ])
 }
 
-/** Tulu 3 (instruction following) has messages in our form. */
+/** Reads Tulu 3 (instruction following), which has messages in our form. */
 function tulu3If(row: Row): Read {
   return conversation(rowsIn(row.messages).map(partOf))
 }
 
-/** Llama-Nemotron (chat) has an input, an output, and a flag for reasoning. */
+/** Reads Llama-Nemotron (chat), which has an input, an output, and a flag for reasoning. */
 function nemotronChat(row: Row): Read {
   const output = textOf(row.output)
   if (output === undefined) return { broken: 'no output' }

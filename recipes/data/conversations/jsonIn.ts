@@ -1,11 +1,11 @@
 /**
  * Finds JSON values inside a text, such as function lists in prompts.
  *
- * in   a text, the bracket that opens the first value        out  the values that follow one another from there on
+ * in   a text, the bracket that opens the first value        out  the first value and those that directly follow it
  * Invariant: pure and never throws; text after the last value is ignored.
  */
 
-/** Consecutive JSON values from the first `open` on; only blanks and commas may stand between them. */
+/** Returns the consecutive JSON values from the first `open` on; only blanks and commas may stand between them. */
 export function jsonValuesIn(text: string, open: '[' | '{'): readonly unknown[] {
   const values: unknown[] = []
   for (let begin = text.indexOf(open); begin >= 0; begin = nextOf(text, begin, open)) {
@@ -21,13 +21,13 @@ export function jsonValuesIn(text: string, open: '[' | '{'): readonly unknown[] 
   return values
 }
 
-/** Start of the next value; −1 where something other than blanks and commas comes first. */
+/** Returns the start of the next value; −1 if something other than blanks and commas comes first. */
 function nextOf(text: string, from: number, open: string): number {
   const found = /^[\s,]*/.exec(text.slice(from + 1))![0].length + from + 1
   return text[found] === open ? found : -1
 }
 
-/** Position after the bracket that closes the one at `begin`; −1 where none does. */
+/** Returns the position after the bracket that closes the one at `begin`; −1 if none does. */
 function endOf(text: string, begin: number): number {
   let depth = 0
   let inText = false

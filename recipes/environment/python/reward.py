@@ -11,9 +11,9 @@ from troupe_environments.sources import source_of
 
 
 def reward(answer: str, task: dict[str, Any]) -> dict[str, Any]:
-    """{"score", "why"?}: the package's own score; with `passAt`, 1 where the score reaches it and 0 elsewhere.
+    """Returns {"score", "why"?}: the package's own score; with `passAt`, 1 if the score reaches it and 0 otherwise.
 
-    answer: the text at the recipe's `reward.place`; empty where the response has none.
+    answer: the text at the recipe's `reward.place`; empty if the response has none.
     """
     metadata = task["metadata"]
     scored = source_of(metadata["package"]).score(metadata["family"], metadata["entry"], answer, task["response"])

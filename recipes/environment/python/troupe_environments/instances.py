@@ -20,7 +20,7 @@ from .sources import source_of
 
 
 def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the lines for a request, families in their order; the last line has `error` where a family fails."""
+    """Yields the lines for a request, families in their order; if a family fails, the last line has `error`."""
     source = source_of(request["package"])
     for position, family in enumerate(request["families"]):
         name, options = family["name"], family.get("options") or {}
@@ -38,14 +38,14 @@ def instances_of(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def main() -> int:
     request = json.loads(sys.stdin.readline())
     if len(sys.argv) > 1:
-        # late: a person who runs this file by hand need not have troupe_policy on the path
+        # imported late: a person who runs this file by hand need not have troupe_policy on the path
         from troupe_policy.child_process import die_with_parent
 
         parent_pipe = os.dup(0)
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
         die_with_parent(int(sys.argv[1]), stdin=parent_pipe)
-    # Prints of packages must not appear between the lines.
+    # Prints of packages go to stderr, so that they do not appear between the lines.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     for line in instances_of(request):

@@ -24,14 +24,16 @@ def instances(
 
 
 def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float | dict[str, Any]:
-    """The data set's own score of an answer, in [0, 1]. An empty answer scores 0, though some data sets give it a little.
+    """Returns the data set's own score of an answer, in [0, 1]. An empty answer scores 0, though some data sets give it
+    a little.
 
-    Some scoring functions raise on an answer that they cannot read. That answer is wrong, and `why` says so. A function that also
+    Some scoring functions raise on an answer that they cannot read. That answer is wrong, and `why` says so. A
+    function that also
     raises on the right answer is broken, and its error is raised here.
     """
     if answer == "":
         return 0.0
-    # Some data sets score by their configuration, but none by its size or seed.
+    # Size and seed are arbitrary: some data sets score by their configuration, but none by these two fields.
     data = reasoning_gym.create_dataset(name, **{**entry.get("options", {}), "size": 1, "seed": 0})
     try:
         return float(data.score_answer(answer, entry))

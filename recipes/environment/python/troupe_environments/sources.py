@@ -1,4 +1,4 @@
-"""Finds the module that wraps an environment package. Imports only that one, since each import takes seconds."""
+"""Finds the module that wraps an environment package. Imports only that module, since each import takes seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MODULES = {"reasoning-gym": "reasoning_gym_source", "verifiers": "verifiers_sour
 
 
 class Source(Protocol):
-    """The functions of such a module."""
+    """Functions of a module that wraps an environment package."""
 
     def instances(
         self, name: str, options: dict[str, Any], split: str, seed: int, count: int
@@ -18,10 +18,10 @@ class Source(Protocol):
         """Yields (question, system prompt or None, entry) for at most `count` instances of a family."""
 
     def score(self, name: str, entry: dict[str, Any], answer: str, response: str) -> float | dict[str, Any]:
-        """The reward of an answer (empty where the response has none). Raises where the package cannot score it."""
+        """Returns the reward of an answer (empty if the response has none). Raises if the package cannot score it."""
 
 
 def source_of(package: str) -> Source:
-    """The module for `package`, a key of MODULES."""
-    # late: see the header
+    """Returns the module for `package`, a key of MODULES."""
+    # imported late, since each import takes seconds
     return importlib.import_module(f".{MODULES[package]}", __package__)  # type: ignore[return-value]

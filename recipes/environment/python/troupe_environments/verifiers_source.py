@@ -1,8 +1,10 @@
 """Instances and rewards of `verifiers` environments: packages with a `load_environment` (PyPI verifiers, 0.2).
 
-In: an environment's id (the family's name) and load_environment's arguments (its options). Out: rows of its data set, and the
-score of its rubric. Turns and tools are Troupe's own. So an environment whose reward needs state from the environment's own
-rollouts cannot be used: its reward raises, and the caller shows the error.
+In: an environment's id (the family's name) and load_environment's arguments (its options). Out: rows of its data set,
+and the
+score of its rubric. Troupe itself runs the turns and tools. So an environment whose reward needs state from the
+environment's
+own rollouts cannot be used: its reward raises, and the caller shows the error.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import verifiers
 from verifiers.types import State
 
 
-# Same pattern as in kernels/grading/answerText.ts: the server of a chat removes special tokens from what a reward sees.
+# Matches special tokens, as kernels/grading/answerText.ts does: a chat server removes them from the text that a reward
+# sees.
 _special_token = re.compile(r"<\|[^|<>\s]{1,40}\|>")
 
 
@@ -37,7 +40,7 @@ def instances(
 ) -> Iterator[tuple[str, str | None, dict[str, Any]]]:
     """Yields (question, system prompt or None, entry) for at most `count` rows of the environment, shuffled by `seed`.
 
-    The split eval is the environment's evaluation data set, or its training data set where it has no other.
+    The split eval is the environment's evaluation data set, or its training data set if it has no other.
     """
     environment = _load(name, options)
     rows = environment.get_eval_dataset() if split == "eval" else environment.get_dataset()
@@ -60,7 +63,7 @@ def instances(
 
 
 def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float:
-    """The weighted sum of the rubric's rewards. The completion is the text of all turns without special tokens.
+    """Returns the weighted sum of the rubric's rewards. The completion is the text of all turns without special tokens.
 
     Raises RuntimeError with the reward functions' errors, which the rubric itself would log and count as 0.
     """
@@ -86,7 +89,7 @@ def score(name: str, entry: dict[str, Any], answer: str, response: str) -> float
 
 
 class _Errors(logging.Handler):
-    """Collects the errors that a rubric, and the rubrics in it, log while this is open."""
+    """Collects the errors that a rubric, and the rubrics in it, log inside this context."""
 
     def __init__(self, rubric: Any) -> None:
         super().__init__(logging.ERROR)
